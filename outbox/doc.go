@@ -1,0 +1,4 @@
+// Package outbox holds the words that the rest of cdc-relay speaks: [Event], [LSN], [Position], [Headers], [State] and
+// [ErrorClass]. It is pure: no I/O, no clock, nothing but the standard library, and it imports no other package of this
+// module, so that every other package may import it.
+package outbox

@@ -1,0 +1,24 @@
+package outbox
+
+// Event is one row inserted into the outbox table. The byte fields hold Postgres's text form of the column (a bytea is
+// already decoded to its bytes); nil means SQL NULL, empty but not nil means the empty string.
+//
+// The bytes belong to the buffer in which the row arrived and are immutable from the moment the event is decoded until
+// its outcome is settled; nobody copies them on the way.
+type Event struct {
+	ID            []byte   // the row's unique id, never nil
+	AggregateType []byte   // usually chooses the topic
+	AggregateID   []byte   // usually the message key
+	EventType     []byte   //
+	Payload       []byte   // nil = SQL NULL = tombstone; the JSON text null is a value
+	Headers       []byte   // JSON object of strings, or nil
+	CreatedAt     []byte   // timestamptz as Postgres prints it under DateStyle ISO, TimeZone UTC; see ParseTimestamp
+	Extra         [][]byte // further columns that templates name, in the order in which the mapping lists them
+	Position      Position
+}
+
+// Columns names the outbox table's columns that make up an [Event]. Headers and CreatedAt may be empty: no such column.
+type Columns struct {
+	ID, AggregateType, AggregateID, EventType, Payload, Headers, CreatedAt string
+	Extra                                                                  []string // further columns that templates name
+}

@@ -1,0 +1,52 @@
+package outbox
+
+import (
+	"cmp"
+	"strconv"
+)
+
+// Position is an event's place in the total order in which its lane must reach Kafka. It is for order only: identity
+// is always the event id, because LSNs go back when Postgres or the relay restarts and several rows share one.
+//
+// There are two kinds. Stream positions are (LSN of the commit record, index of the row in its transaction). Table
+// positions belong to rows that a catch-up read from the outbox table: (epoch of the catch-up, row number). Within
+// one epoch all table positions precede all stream positions, because the catch-up is published before the stream.
+type Position struct {
+	Epoch int64  // the relay's epoch that read the event; counts takeovers, from 1
+	Table bool   // read from the table by a catch-up, not from the stream
+	Order uint64 // commit LSN of a stream position, row number (from 1) of a table position
+	Index uint32 // index in the transaction, from 0; always 0 in a table position
+}
+
+// Compare orders positions: first epoch, then table before stream, then LSN or row number, then index.
+func (p Position) Compare(q Position) int {
+	if c := cmp.Compare(p.Epoch, q.Epoch); c != 0 {
+		return c
+	}
+	if p.Table != q.Table {
+		if p.Table {
+			return -1
+		}
+		return 1
+	}
+	if c := cmp.Compare(p.Order, q.Order); c != 0 {
+		return c
+	}
+	return cmp.Compare(p.Index, q.Index)
+}
+
+// String is the form of the x-outbox-position header: "<commit LSN>/<index>" or "table/<epoch>/<row number>".
+func (p Position) String() string { return string(p.AppendText(make([]byte, 0, 48))) }
+
+// AppendText appends the form of [Position.String] to b, at most 46 bytes.
+func (p Position) AppendText(b []byte) []byte {
+	if p.Table {
+		b = append(b, "table/"...)
+		b = strconv.AppendInt(b, p.Epoch, 10)
+		b = append(b, '/')
+		return strconv.AppendUint(b, p.Order, 10)
+	}
+	b = LSN(p.Order).AppendText(b)
+	b = append(b, '/')
+	return strconv.AppendUint(b, uint64(p.Index), 10)
+}

@@ -1,0 +1,94 @@
+package sink
+
+import "context"
+
+// Driver is one kind of broker under the [Engine]. The engine calls Produce from one goroutine per node (and one extra
+// per partition in trouble); everything else may be called from any goroutine and must not block.
+type Driver interface {
+	// Partitions is the number of partitions of a topic, or 0 while it is not known. Asking for an unknown topic makes
+	// the driver learn it in the background; it closes the channel of Changed when there is news. The error says why a
+	// topic is not usable at present (unknown to the broker, not authorized); it is informative, and asking goes on.
+	Partitions(topic string) (int, error)
+
+	// Partition chooses the partition of a record, given the topic's number of partitions. The same key must always go
+	// to the same partition for the same count. Called once per record, from the submitter's goroutine.
+	Partition(r *Record, partitions int) int32
+
+	// Node is the broker that takes requests for the partition, or -1 while none is known.
+	Node(topic string, partition int32) int32
+
+	// Changed is closed at the next change of what Partitions or Node would answer. Ask for it before asking them.
+	Changed() <-chan struct{}
+
+	// Limits are the largest batch and the largest single record for the topic, in the bytes that Size counts.
+	Limits(topic string) (batch, record int)
+
+	// Size is what the record adds to a batch, in bytes, at most; uncompressed.
+	Size(r *Record) int
+
+	// Produce sends one request with at most one batch per partition to the node, waits for the answer and sets the
+	// Outcome of each batch. It returns when every batch has one; when the context ends those without an answer are
+	// Unknown. The driver may keep what it needs for a resend in Batch.State.
+	//
+	// A batch whose outcome was NotWritten or Unknown comes again, unchanged: same records, same State, maybe to
+	// another node. That is what makes a driver's duplicate detection work. A batch is re-cut by the engine only after
+	// Refused; the driver must make that safe (an earlier attempt of the same batch may have been Unknown).
+	Produce(ctx context.Context, node int32, batches []*Batch)
+
+	// Close frees connections. No call follows it.
+	Close() error
+}
+
+// Batch is consecutive records of one partition that are produced together.
+type Batch struct {
+	Topic     string
+	Partition int32
+	Records   []*Record
+	Bytes     int // sum of Size
+
+	State any // the driver's, kept from attempt to attempt
+
+	Outcome Outcome // set by Produce
+}
+
+// Verdict is what a broker said about a batch.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Unanswered Verdict = iota
+	Accepted           // written durably; or known to have been written by an earlier attempt
+	NotWritten         // certainly not written; try again
+	Unknown            // may have been written; try again, unchanged
+	Refused            // certainly not written, and the same bytes would be refused again
+)
+
+// Trouble says whose trouble a NotWritten or Unknown is, for status and for the pace of retries.
+type Trouble uint8
+
+// The kinds of trouble, from the narrowest to the widest.
+const (
+	NoTrouble            Trouble = iota
+	PartitionTrouble             // this partition only: no leader, not enough replicas
+	TopicTrouble                 // unknown topic, not authorized for the topic
+	ClusterTrouble               // broker or network
+	ConfigurationTrouble         // authentication, TLS, unsupported version: a person must act
+)
+
+// Outcome is the verdict on a batch with its particulars.
+type Outcome struct {
+	Verdict Verdict
+	// Accepted: the offset of the first record, the others follow it; -1 when the broker could not say.
+	FirstOffset int64
+	// Refused: the indexes of the guilty records when the broker named them. Empty: the guilty are not known, the engine
+	// bisects; a batch of one record is guilty itself.
+	Guilty []int
+	// Refused: the reason for each of the guilty (same length as Guilty), or one reason for the batch.
+	Reasons []*Reason
+	// NotWritten, Unknown: the cause, for status and logs.
+	Err     error
+	Trouble Trouble
+	// NotWritten, Unknown: do not ask again at once because the request found a broken idle connection or a moved
+	// leader; false means that the first retry needs no pause.
+	Pause bool
+}

@@ -1,0 +1,49 @@
+package sink
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// Result is what became of a record.
+type Result uint8
+
+// The results of a record. Every record that was submitted or retried gets exactly one of Published, Rejected, Held.
+const (
+	None      Result = iota // no result yet
+	Published               // acknowledged durably by the broker at Partition, Offset
+	Rejected                // definitely not written, and the reason is this record; see Reason
+	Held                    // not sent: an earlier record of its lane was rejected
+)
+
+// Record is one message on its way to the broker. The submitter fills the first group and must not touch it again
+// before the result; the engine fills the second group before it hands the record back by Results.
+type Record struct {
+	Topic     string
+	Key       []byte // nil = keyless: no lane, spread over the partitions; empty counts as a key only for drivers that have it
+	Value     []byte // nil = tombstone
+	Headers   outbox.Headers
+	Timestamp int64 // milliseconds since the Unix epoch
+	Cost      int   // bytes of memory that the record holds, counted against the window; at least its encoded size
+	Owner     any   // the submitter's; the engine never looks at it
+
+	Result     Result
+	Partition  int32
+	Offset     int64     // of a published record; -1 when the broker could not say
+	At         time.Time // when the result was known
+	Generation uint64    // of the held lane, with Rejected and Held
+	Reason     *Reason   // why it was rejected; nil otherwise
+
+	engine engineState // the engine's own; see engine.go
+}
+
+// Reason says why a record was rejected.
+type Reason struct {
+	Class outbox.ErrorClass
+	Code  string // the broker's name for it, such as MESSAGE_TOO_LARGE, or one of the engine's own; short, no event data
+	Text  string // for people: what happened, with sizes and limits; never the payload
+}
+
+// Error makes a Reason usable as an error.
+func (r *Reason) Error() string { return r.Code + ": " + r.Text }
