@@ -88,7 +88,7 @@ type Outcome struct {
 	// NotWritten, Unknown: the cause, for status and logs.
 	Err     error
 	Trouble Trouble
-	// NotWritten, Unknown: do not ask again at once because the request found a broken idle connection or a moved
-	// leader; false means that the first retry needs no pause.
+	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
+	// once, as after a broken idle connection or a leader that moved. Repeated trouble pauses in any case.
 	Pause bool
 }

@@ -1,0 +1,4 @@
+package sink
+
+// engineState is what the engine keeps in a record that it owns.
+type engineState struct{}
