@@ -1,0 +1,283 @@
+package config
+
+import "time"
+
+// Config is the whole configuration. Each field's `key` tag is its name in the YAML file; the path of names joined by
+// dots is the key (postgres.url), in capitals joined by _ behind CDC_RELAY_ its environment variable
+// (CDC_RELAY_POSTGRES_URL), joined by - its flag (--postgres-url). The `help` tag is the sentence that the flag's help
+// and docs/configuration.md show.
+type Config struct {
+	Service       string    `key:"service" help:"label service on every metric"`
+	Postgres      Postgres  `key:"postgres"`
+	Outbox        Outbox    `key:"outbox"`
+	Journal       Journal   `key:"journal"`
+	Sink          string    `key:"sink" help:"kind of broker: kafka"`
+	Message       Message   `key:"message"`
+	Kafka         Kafka     `key:"kafka"`
+	Retry         Retry     `key:"retry"`
+	DLQ           DLQ       `key:"dlq"`
+	Limits        Limits    `key:"limits"`
+	Reconcile     Reconcile `key:"reconcile"`
+	Drift         Drift     `key:"drift"`
+	ShutdownGrace Duration  `key:"shutdown_grace" help:"how long a stop waits for requests in flight"`
+	OnHalt        string    `key:"on_halt" help:"stay: not ready, probing; exit: leave with code 1"`
+	HTTP          HTTP      `key:"http"`
+	Log           Log       `key:"log"`
+}
+
+// Postgres says where the database is and what the relay owns in it.
+type Postgres struct {
+	URL              string   `key:"url" help:"SQL side: journal, parked, dead letters, state; works through a pooler; required"`
+	ReplicationURL   string   `key:"replication_url" help:"the stream; must be direct, not through a pooler; default: postgres.url"`
+	PasswordFile     string   `key:"password_file" help:"file with the password, read again at each connect"`
+	Slot             string   `key:"slot" help:"replication slot"`
+	Publication      string   `key:"publication" help:"publication of the outbox table"`
+	Schema           string   `key:"schema" help:"where the relay's own tables live"`
+	StatusInterval   Duration `key:"status_interval" help:"how often the confirmed position is sent; at most a quarter of postgres.wal_sender_timeout"`
+	WALSenderTimeout Duration `key:"wal_sender_timeout" help:"wal_sender_timeout of the relay's own stream only"`
+	PoolSize         int      `key:"pool_size" help:"most connections of the SQL side"`
+	OnSlotLost       string   `key:"on_slot_lost" help:"recover: new slot, publish what the table has; halt: wait for a person"`
+}
+
+// Outbox describes the application's table.
+type Outbox struct {
+	Table         string   `key:"table" help:"the outbox table, schema.table"`
+	Columns       Columns  `key:"columns"`
+	AfterPublish  string   `key:"after_publish" help:"what becomes of a published row: mark, keep, delete"`
+	MarkSet       string   `key:"mark_set" help:"SET list of the mark; default: published_at = now()"`
+	PublishedWhen string   `key:"published_when" help:"SQL condition for rows that count as published without a journal row; default: published_at IS NOT NULL, if there is such a column"`
+	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns with commas; default: seq if present, else created_at, id"`
+	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`
+	CatchUpMax    int      `key:"catch_up_max" help:"more of them on the first start: halt and say how many; 0: no limit"`
+	Retention     Duration `key:"retention" help:"published rows older than this are deleted; 0s: keep"`
+}
+
+// Columns names the outbox table's columns. Headers may be empty: no such column.
+type Columns struct {
+	ID            string `key:"id" help:"unique id of the event: uuid, text or integer"`
+	AggregateType string `key:"aggregate_type" help:"kind of thing the event is about"`
+	AggregateID   string `key:"aggregate_id" help:"the thing the event is about; by default the message key"`
+	EventType     string `key:"event_type" help:"kind of event"`
+	Payload       string `key:"payload" help:"the message value: jsonb, json, text or bytea"`
+	Headers       string `key:"headers" help:"json or jsonb column with an object of strings that become message headers; empty: none"`
+	CreatedAt     string `key:"created_at" help:"when the event happened"`
+}
+
+// Journal is the relay's record of published events.
+type Journal struct {
+	Retention Duration `key:"retention" help:"journal rows are kept at least this long, and as long as an outbox row needs them"`
+}
+
+// Message says how an event becomes a message.
+type Message struct {
+	Topic     string            `key:"topic" help:"topic; any column of the row in braces"`
+	Key       string            `key:"key" help:"message key, order is kept per key; any column of the row in braces"`
+	Format    string            `key:"format" help:"plain: value = payload, metadata in headers"`
+	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
+	Headers   map[string]string `key:"headers" help:"header names to use instead: {id: x-event-id}"`
+}
+
+// Kafka is the broker and how to talk to it.
+type Kafka struct {
+	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required"`
+	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
+	Partitioner       string       `key:"partitioner" help:"murmur2, as the Java clients"`
+	Compression       string       `key:"compression" help:"compression of record batches: none"`
+	Linger            Duration     `key:"linger" help:"wait for more records before a request; batching by itself needs none"`
+	MaxBatchBytes     ByteSize     `key:"max_batch_bytes" help:"largest record batch; a topic's own limit is learned"`
+	RequestTimeout    Duration     `key:"request_timeout" help:"how long the broker may take for one request"`
+	DialTimeout       Duration     `key:"dial_timeout" help:"how long a connect may take"`
+	PartitionPatience Duration     `key:"partition_patience" help:"a partition in trouble for longer has its events parked while others flow"`
+	CreateTopics      CreateTopics `key:"create_topics"`
+	TLS               TLS          `key:"tls"`
+	SASL              SASL         `key:"sasl"`
+}
+
+// CreateTopics says whether and how missing topics are created.
+type CreateTopics struct {
+	Enabled           bool `key:"enabled" help:"create missing topics"`
+	Partitions        int  `key:"partitions" help:"partitions of a created topic"`
+	ReplicationFactor int  `key:"replication_factor" help:"replicas of a created topic"`
+}
+
+// TLS secures the connections to the brokers.
+type TLS struct {
+	Enabled    bool   `key:"enabled" help:"connect with TLS"`
+	CAFile     string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
+	CertFile   string `key:"cert_file" help:"PEM file of the client certificate"`
+	KeyFile    string `key:"key_file" help:"PEM file of the client certificate's key"`
+	ServerName string `key:"server_name" help:"name that the broker's certificate must have; empty: the host's"`
+}
+
+// SASL authenticates with the brokers.
+type SASL struct {
+	Mechanism    string `key:"mechanism" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; empty: none"`
+	Username     string `key:"username" help:"user name"`
+	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
+}
+
+// Retry says how often and when an event that failed by its own fault is tried again.
+type Retry struct {
+	MaxAttempts    int        `key:"max_attempts" help:"attempts before an event is dead"`
+	InitialBackoff Duration   `key:"initial_backoff" help:"wait before the second attempt; doubles each time"`
+	MaxBackoff     Duration   `key:"max_backoff" help:"longest wait between attempts"`
+	Jitter         float64    `key:"jitter" help:"random share added to each wait, 0 to 1"`
+	Schedule       []Duration `key:"schedule" help:"explicit waits instead: [1m, 5m, 15m]"`
+	OnDead         string     `key:"on_dead" help:"continue; hold: the lane waits for a person"`
+}
+
+// DLQ is where dead letters go.
+type DLQ struct {
+	Table     string   `key:"table" help:"table of dead letters, schema.table; default: <postgres.schema>.<outbox table>_dlq"`
+	Topic     string   `key:"topic" help:"topic that gets a copy of each dead letter; empty: none"`
+	Breaker   Breaker  `key:"breaker"`
+	Retention Duration `key:"retention" help:"resolved dead letters older than this are deleted; 0s: keep"`
+}
+
+// Breaker halts a flood of dead letters: more than Count and more than Ratio of all events within Window.
+type Breaker struct {
+	Count  int      `key:"count" help:"halt when more than this many events died within the window, and dlq.breaker.ratio"`
+	Ratio  float64  `key:"ratio" help:"halt when more than this share of the window's events died, and dlq.breaker.count"`
+	Window Duration `key:"window" help:"length of the window"`
+}
+
+// Limits bound memory and duplicates.
+type Limits struct {
+	InFlightEvents int      `key:"in_flight_events" help:"most events in memory"`
+	InFlightBytes  ByteSize `key:"in_flight_bytes" help:"most bytes of events in memory; one larger event is admitted alone"`
+	MaxUnrecorded  int      `key:"max_unrecorded" help:"most events sent and not yet journaled: the bound of duplicates after a crash"`
+	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"larger events are dead before they are sent; 0: the topic's limit"`
+	ParkedEvents   int      `key:"parked_events" help:"most parked events; at the limit the relay waits instead of parking"`
+}
+
+// Reconcile proves that no committed row was missed.
+type Reconcile struct {
+	Interval Duration `key:"interval" help:"time between two rounds"`
+}
+
+// Drift notices changes of publication and table.
+type Drift struct {
+	Interval Duration `key:"interval" help:"time between two looks"`
+}
+
+// HTTP is the listener for metrics, health, API and console.
+type HTTP struct {
+	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
+	TokenFile string `key:"token_file" help:"file with the token that anything that changes state needs"`
+}
+
+// Log is how the relay logs, to standard error.
+type Log struct {
+	Level  string `key:"level" help:"trace, debug, info, warn, error"`
+	Format string `key:"format" help:"json, console"`
+}
+
+// The values of the keys that are a choice.
+const (
+	SlotLostRecover = "recover"
+	SlotLostHalt    = "halt"
+
+	AfterPublishMark   = "mark"
+	AfterPublishKeep   = "keep"
+	AfterPublishDelete = "delete"
+
+	SinkKafka = "kafka"
+
+	FormatPlain = "plain"
+
+	TimestampPublish   = "publish"
+	TimestampCreatedAt = "created_at"
+
+	PartitionerMurmur2 = "murmur2"
+	CompressionNone    = "none"
+
+	OnDeadContinue = "continue"
+	OnDeadHold     = "hold"
+
+	OnHaltStay = "stay"
+	OnHaltExit = "exit"
+
+	LogJSON    = "json"
+	LogConsole = "console"
+)
+
+// Default is the configuration when nothing is set. Two keys have no default and are required: postgres.url and
+// kafka.brokers.
+func Default() Config {
+	return Config{
+		Service: "cdc-relay",
+		Postgres: Postgres{
+			Slot:             "cdc_relay",
+			Publication:      "cdc_relay",
+			Schema:           "public",
+			StatusInterval:   Duration(time.Second),
+			WALSenderTimeout: Duration(10 * time.Second),
+			PoolSize:         4,
+			OnSlotLost:       SlotLostRecover,
+		},
+		Outbox: Outbox{
+			Table: "public.outbox_events",
+			Columns: Columns{
+				ID:            "id",
+				AggregateType: "aggregate_type",
+				AggregateID:   "aggregate_id",
+				EventType:     "event_type",
+				Payload:       "payload",
+				CreatedAt:     "created_at",
+			},
+			AfterPublish: AfterPublishMark,
+			CatchUp:      true,
+			CatchUpMax:   100_000,
+		},
+		Journal: Journal{Retention: Duration(7 * 24 * time.Hour)},
+		Sink:    SinkKafka,
+		Message: Message{
+			Topic:     "outbox.event.{aggregate_type}",
+			Key:       "{aggregate_id}",
+			Format:    FormatPlain,
+			Timestamp: TimestampPublish,
+		},
+		Kafka:         defaultKafka(),
+		Retry:         defaultRetry(),
+		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute)}},
+		Limits:        defaultLimits(),
+		Reconcile:     Reconcile{Interval: Duration(time.Minute)},
+		Drift:         Drift{Interval: Duration(time.Minute)},
+		ShutdownGrace: Duration(20 * time.Second),
+		OnHalt:        OnHaltStay,
+		HTTP:          HTTP{Listen: "127.0.0.1:9464"},
+		Log:           Log{Level: "info", Format: LogJSON},
+	}
+}
+
+func defaultKafka() Kafka {
+	return Kafka{
+		ClientID:          "cdc-relay",
+		Partitioner:       PartitionerMurmur2,
+		Compression:       CompressionNone,
+		MaxBatchBytes:     1 << 20,
+		RequestTimeout:    Duration(10 * time.Second),
+		DialTimeout:       Duration(3 * time.Second),
+		PartitionPatience: Duration(30 * time.Second),
+		CreateTopics:      CreateTopics{Partitions: 12, ReplicationFactor: 3},
+	}
+}
+
+func defaultRetry() Retry {
+	return Retry{
+		MaxAttempts:    5,
+		InitialBackoff: Duration(50 * time.Millisecond),
+		MaxBackoff:     Duration(5 * time.Minute),
+		Jitter:         0.2,
+		OnDead:         OnDeadContinue,
+	}
+}
+
+func defaultLimits() Limits {
+	return Limits{
+		InFlightEvents: 50_000,
+		InFlightBytes:  32 << 20,
+		MaxUnrecorded:  10_000,
+		ParkedEvents:   200_000,
+	}
+}
