@@ -1,0 +1,257 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// Config says what to stream and how to keep the connection alive.
+type Config struct {
+	URL              string                 // direct, not through a pooler; replication=database is added
+	Password         func() (string, error) // asked at each connect; nil: the URL's
+	Slot             string                 // [a-z0-9_]{1,63}
+	Publication      string
+	ApplicationName  string
+	StatusInterval   time.Duration           // a status is sent at least this often; at most a quarter of WALSenderTimeout
+	WALSenderTimeout time.Duration           // of this stream: silence for longer than this ends the session on either side
+	OnNotice         func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
+}
+
+// NoticeText is a notice or warning that the server sent.
+type NoticeText struct{ Severity, Code, Message string }
+
+// SlotMissingError says that the slot does not exist on this server.
+type SlotMissingError struct{ Slot string }
+
+func (e *SlotMissingError) Error() string {
+	return fmt.Sprintf("replication slot %q does not exist on this server", e.Slot)
+}
+
+// SlotBusyError says that another backend streams from the slot (SQLSTATE 55006).
+type SlotBusyError struct {
+	Slot string
+	PID  int64
+}
+
+func (e *SlotBusyError) Error() string {
+	return fmt.Sprintf("replication slot %q is in use by backend %d", e.Slot, e.PID)
+}
+
+// SlotLostError says that the slot exists and can never stream again: the server removed WAL that it needed.
+type SlotLostError struct{ Slot, Why string }
+
+func (e *SlotLostError) Error() string {
+	return fmt.Sprintf("replication slot %q is lost: %s", e.Slot, e.Why)
+}
+
+// SlotMismatchError says that the slot was made for something else than this stream.
+type SlotMismatchError struct{ Slot, Why string }
+
+func (e *SlotMismatchError) Error() string {
+	return fmt.Sprintf("replication slot %q cannot be used: %s", e.Slot, e.Why)
+}
+
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+// validate guards what pglogrepl pastes into commands unquoted.
+func (c Config) validate() error {
+	if !slotName.MatchString(c.Slot) {
+		return fmt.Errorf("slot name %q: want 1 to 63 of a-z, 0-9 and _", c.Slot)
+	}
+	if c.Publication == "" || strings.ContainsRune(c.Publication, 0) {
+		return fmt.Errorf("publication name %q: must not be empty", c.Publication)
+	}
+	if c.StatusInterval <= 0 || c.WALSenderTimeout < 4*c.StatusInterval {
+		return fmt.Errorf("status interval %v must be positive and at most a quarter of the wal_sender_timeout of %v", c.StatusInterval, c.WALSenderTimeout)
+	}
+	return nil
+}
+
+// System identifies the server that a session talks to.
+type System struct {
+	ID       string // the cluster's system identifier
+	Timeline int32
+	WALFlush outbox.LSN // the server's flush position when asked; never a place to start from
+}
+
+// link is a replication connection before and during the stream.
+type link struct {
+	conn *pgconn.PgConn
+	raw  io.Reader // below the frontend, which never reads past the message that it returns; see messageReader
+}
+
+// dial opens a connection in replication mode with the session settings pinned, so that the text form of every column
+// does not depend on the server's or role's defaults.
+func dial(ctx context.Context, c Config) (*link, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	conf, err := pgconn.ParseConfig(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse replication URL: %w", err)
+	}
+	if c.Password != nil {
+		if conf.Password, err = c.Password(); err != nil {
+			return nil, fmt.Errorf("read replication password: %w", err)
+		}
+	}
+	for name, value := range map[string]string{
+		"replication":          "database",
+		"application_name":     c.ApplicationName,
+		"client_encoding":      "UTF8",
+		"datestyle":            "ISO, YMD",
+		"intervalstyle":        "postgres",
+		"timezone":             "UTC",
+		"bytea_output":         "hex",
+		"extra_float_digits":   "1",
+		"wal_sender_timeout":   fmt.Sprintf("%dms", c.WALSenderTimeout.Milliseconds()),
+		"statement_timeout":    "0",
+		"lock_timeout":         "0",
+		"idle_session_timeout": "0",
+	} {
+		conf.RuntimeParams[name] = value
+	}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	conf.DialFunc = dialer.DialContext
+	if conf.ConnectTimeout == 0 {
+		conf.ConnectTimeout = c.WALSenderTimeout
+	}
+	if c.OnNotice != nil {
+		conf.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
+		}
+	}
+	l := &link{}
+	conf.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		l.raw = r // the last attempt wins: fallbacks (host, TLS) build a frontend each
+		return pgproto3.NewFrontend(&messageReader{src: r}, w)
+	}
+	if l.conn, err = pgconn.ConnectConfig(ctx, conf); err != nil {
+		return nil, fmt.Errorf("connect for replication: %w", err)
+	}
+	return l, nil
+}
+
+func (l *link) close() {
+	// The peer may be gone: Terminate is a courtesy, not worth a wait.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.conn.Close(ctx)
+}
+
+func (l *link) identify(ctx context.Context) (System, error) {
+	r, err := pglogrepl.IdentifySystem(ctx, l.conn)
+	if err != nil {
+		return System{}, fmt.Errorf("identify system: %w", err)
+	}
+	return System{ID: r.SystemID, Timeline: r.Timeline, WALFlush: outbox.LSN(r.XLogPos)}, nil
+}
+
+// slotRow is what pg_replication_slots says.
+type slotRow struct {
+	confirmed outbox.LSN
+	activePID int64
+}
+
+// slot reads the slot's row and refuses slots that cannot serve this stream.
+func (l *link) slot(ctx context.Context, name string) (slotRow, error) {
+	// The name is checked by validate; a replication connection has no extended protocol to bind it.
+	sql := `SELECT slot_type, coalesce(plugin, ''), coalesce(database, ''), current_database(), coalesce(wal_status, ''),
+		coalesce(confirmed_flush_lsn::text, '0/0'), coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = '` + name + `'`
+	results, err := l.conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return slotRow{}, fmt.Errorf("read slot %q: %w", name, err)
+	}
+	if len(results) != 1 || len(results[0].Rows) == 0 {
+		return slotRow{}, &SlotMissingError{Slot: name}
+	}
+	row := results[0].Rows[0]
+	kind, plugin, database, here, status := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4])
+	switch {
+	case kind != "logical" || plugin != "pgoutput":
+		return slotRow{}, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with pgoutput is needed", kind, plugin)}
+	case database != here:
+		return slotRow{}, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
+	case status == "lost":
+		return slotRow{}, &SlotLostError{Slot: name, Why: "its wal_status is lost: WAL that it needed was removed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"}
+	}
+	var r slotRow
+	if r.confirmed, err = outbox.ParseLSN(string(row[5])); err != nil {
+		return slotRow{}, err
+	}
+	if _, err = fmt.Sscan(string(row[6]), &r.activePID); err != nil {
+		return slotRow{}, fmt.Errorf("read slot %q: active_pid %q: %w", name, row[6], err)
+	}
+	return r, nil
+}
+
+// start asks for the stream from 0/0, which the server takes as "from what the slot confirmed". Any other position
+// could skip WAL silently (PostgreSQL: CreateDecodingContext fast-forwards only to a later position, never back).
+func (l *link) start(ctx context.Context, c Config) error {
+	quoted := strings.ReplaceAll(strings.ReplaceAll(c.Publication, `"`, `""`), `'`, `''`)
+	err := pglogrepl.StartReplication(ctx, l.conn, c.Slot, 0, pglogrepl.StartReplicationOptions{
+		Mode: pglogrepl.LogicalReplication,
+		PluginArgs: []string{
+			`proto_version '1'`,
+			`publication_names '"` + quoted + `"'`,
+			`messages 'true'`,
+		},
+	})
+	if err == nil {
+		return nil
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch {
+		case pg.Code == "55006":
+			row, rowErr := l.slot(ctx, c.Slot)
+			if rowErr != nil {
+				return &SlotBusyError{Slot: c.Slot}
+			}
+			return &SlotBusyError{Slot: c.Slot, PID: row.activePID}
+		case pg.Code == "42704" && strings.Contains(pg.Message, "replication slot"):
+			return &SlotMissingError{Slot: c.Slot}
+		case pg.Code == "55000" && strings.Contains(pg.Message, "can no longer get changes"), pg.Code == "58P01":
+			return &SlotLostError{Slot: c.Slot, Why: pg.Message}
+		}
+	}
+	return fmt.Errorf("start replication from slot %q: %w", c.Slot, err)
+}
+
+// CreateSlot makes the logical slot and returns the position from which it is consistent. The server waits for every
+// transaction that runs at this moment, prepared ones too, so the context should have a deadline.
+func CreateSlot(ctx context.Context, c Config) (outbox.LSN, error) {
+	l, err := dial(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	defer l.close()
+	r, err := pglogrepl.CreateReplicationSlot(ctx, l.conn, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
+	})
+	if err != nil {
+		return 0, fmt.Errorf("create replication slot %q: %w", c.Slot, err)
+	}
+	return outbox.ParseLSN(r.ConsistentPoint)
+}
+
+// Identify connects, asks the server who it is, and disconnects.
+func Identify(ctx context.Context, c Config) (System, error) {
+	l, err := dial(ctx, c)
+	if err != nil {
+		return System{}, err
+	}
+	defer l.close()
+	return l.identify(ctx)
+}

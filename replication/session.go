@@ -1,0 +1,349 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+const (
+	// progressInterval is how soon after the confirmed position moved the server is told; a status per transaction
+	// would keep both sides busy for nothing.
+	progressInterval = 100 * time.Millisecond
+	// replyInterval bounds the answers to keepalives that ask for one. A server that shuts down asks without pause.
+	replyInterval = time.Second
+	// closeTimeout bounds the polite end of a session.
+	closeTimeout = 2 * time.Second
+	// batchBytes is when a batch is handed over though more is already readable.
+	batchBytes = chunkSize
+)
+
+// ErrServerEnded says that the server ended the stream in good order: it shuts down.
+var ErrServerEnded = errors.New("the server ended the stream (it is shutting down)")
+
+// SilentError says that nothing came from the server for longer than wal_sender_timeout, though it was asked.
+type SilentError struct{ For time.Duration }
+
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("no message from the server for %v: the connection is taken for dead", e.For.Round(time.Millisecond))
+}
+
+// Message is one message of the stream: WAL data or a keepalive.
+type Message struct {
+	Data      []byte     // one pgoutput message; nil in a keepalive. Owned by the receiver, never overwritten
+	WALEnd    outbox.LSN // keepalive: everything committed before it was sent before it
+	Keepalive bool
+}
+
+// Batch is what could be read at once: at least one message.
+type Batch struct {
+	Messages []Message
+	Received time.Time
+	bytes    int
+}
+
+var batches = sync.Pool{New: func() any { return new(Batch) }}
+
+// Recycle gives the batch's list back. The messages' data stays with whoever holds it.
+func (b *Batch) Recycle() {
+	clear(b.Messages)
+	b.Messages, b.bytes = b.Messages[:0], 0
+	batches.Put(b)
+}
+
+// Session is one replication connection with a stream started. Open made it, Run uses it, and when Run returned it is over.
+//
+// Invariants, asserted in Run:
+//  1. What is confirmed to the server never goes back and is never zero.
+//  2. It never exceeds what this session received, or what the slot had confirmed when it began.
+type Session struct {
+	System    System     // who the server is
+	Confirmed outbox.LSN // the slot's confirmed_flush_lsn just before the stream began
+	PID       int64      // our backend on the server: the slot's active_pid while the lease is ours
+
+	c       Config
+	link    *link
+	batches chan *Batch
+
+	// All below is owned by the goroutine in Run.
+	frames       frameReader
+	pending      *Batch     // read, not yet handed over; nil when none
+	received     outbox.LSN // highest position that the server sent
+	sent         outbox.LSN // confirmed position of the last status
+	lastStatus   time.Time
+	lastReply    time.Time // last status that answered a keepalive's request
+	replyWanted  bool
+	lastReceived time.Time
+	lastPing     time.Time
+}
+
+// Open connects, reads the slot and starts the stream at the slot's own position. The stream is granted to one
+// connection at a time, which makes it the lease on the slot; see SlotBusyError. Nothing is read before Run.
+func Open(ctx context.Context, c Config) (*Session, error) {
+	l, err := dial(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{c: c, link: l, batches: make(chan *Batch), PID: int64(l.conn.PID())}
+	if s.System, err = l.identify(ctx); err == nil {
+		var row slotRow
+		if row, err = l.slot(ctx, c.Slot); err == nil {
+			s.Confirmed = row.confirmed
+			err = l.start(ctx, c)
+		}
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	s.received, s.sent = s.Confirmed, s.Confirmed
+	s.frames.src = l.raw
+	return s, nil
+}
+
+// Batches is where Run hands over what it reads, in order. While nobody receives, Run stops reading and goes on to
+// send status, so that neither side's time-out trips. It is closed when Run returns.
+func (s *Session) Batches() <-chan *Batch { return s.batches }
+
+// Close ends a session whose Run was never called.
+func (s *Session) Close() { s.link.close() }
+
+// Run reads the stream until the context ends (then it takes leave politely and returns the context's error) or the
+// connection fails. It pulls confirmed, which must be safe to call from this goroutine at any time and never go back.
+func (s *Session) Run(ctx context.Context, confirmed func() outbox.LSN) error {
+	defer close(s.batches)
+	defer s.link.close()
+	conn := s.link.conn.Conn()
+	// One watcher for the whole session: it ends a blocked read.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	now := time.Now()
+	s.lastReceived, s.lastStatus = now, now
+	for {
+		if err := s.handOver(ctx, confirmed); err != nil {
+			return s.leave(ctx, err, confirmed)
+		}
+		if err := s.receive(ctx, conn, confirmed); err != nil {
+			return s.leave(ctx, err, confirmed)
+		}
+		if err := s.tick(confirmed); err != nil {
+			return s.leave(ctx, err, confirmed)
+		}
+	}
+}
+
+// handOver gives the pending batch to the receiver, sending status while it waits.
+func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) error {
+	if s.pending == nil {
+		return ctx.Err()
+	}
+	select { // the usual case needs no timer
+	case s.batches <- s.pending:
+		s.pending = nil
+		return nil
+	default:
+	}
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case s.batches <- s.pending:
+			s.pending = nil
+			s.lastReceived = time.Now() // nothing was read meanwhile: its silence is ours
+			return nil
+		case <-ticker.C:
+			if err := s.status(time.Now(), confirmed); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// receive reads once and cuts what came into messages; Run hands the last batch over. A read that times out is no error.
+func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() outbox.LSN) error {
+	wait := s.c.StatusInterval
+	if confirmed() < s.received {
+		wait = min(wait, progressInterval) // something is on its way to being confirmed
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return fmt.Errorf("read from server: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err // the watcher's deadline may have been overwritten just now
+	}
+	if err := s.frames.fill(); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return ctx.Err()
+		}
+		return fmt.Errorf("read from server: %w", err)
+	}
+	s.lastReceived = time.Now()
+	for {
+		kind, body, ok, err := s.frames.next()
+		if err != nil || !ok {
+			return err
+		}
+		if err := s.take(kind, body); err != nil {
+			return err
+		}
+		if s.pending != nil && s.pending.bytes >= batchBytes {
+			if err := s.handOver(ctx, confirmed); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take sorts one protocol message.
+func (s *Session) take(kind byte, body []byte) error {
+	switch kind {
+	case 'd':
+		return s.takeCopyData(body)
+	case 'N':
+		var n pgproto3.NoticeResponse
+		if err := n.Decode(body); err != nil {
+			return fmt.Errorf("read notice: %w", err)
+		}
+		if s.c.OnNotice != nil {
+			s.c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
+		}
+		return nil
+	case 'S': // ParameterStatus: a reload of the server's configuration
+		return nil
+	case 'E':
+		var e pgproto3.ErrorResponse
+		if err := e.Decode(body); err != nil {
+			return fmt.Errorf("read error message: %w", err)
+		}
+		return fmt.Errorf("stream: %w", pgconn.ErrorResponseToPgError(&e))
+	case 'c', 'C', 'Z':
+		return ErrServerEnded
+	}
+	return fmt.Errorf("stream: unexpected protocol message %q", kind)
+}
+
+// takeCopyData appends WAL data ('w': start, end, time, 8 bytes each, then data) or a keepalive ('k': end, time, one
+// byte that asks for a reply) to the pending batch. Layouts: PostgreSQL documentation, "Streaming Replication Protocol".
+func (s *Session) takeCopyData(body []byte) error {
+	const walHeader, keepaliveSize = 1 + 8 + 8 + 8, 1 + 8 + 8 + 1
+	if s.pending == nil {
+		s.pending = batches.Get().(*Batch)
+		s.pending.Received = s.lastReceived
+	}
+	switch {
+	case len(body) > walHeader && body[0] == 'w':
+		// The header's end is the position of the change, 0/0 for some kinds, the end of the transaction for a commit.
+		s.received = max(s.received, outbox.LSN(binary.BigEndian.Uint64(body[9:])))
+		s.pending.Messages = append(s.pending.Messages, Message{Data: body[walHeader:]})
+	case len(body) == keepaliveSize && body[0] == 'k':
+		end := outbox.LSN(binary.BigEndian.Uint64(body[1:]))
+		s.received = max(s.received, end)
+		s.replyWanted = s.replyWanted || body[17] == 1
+		if n := len(s.pending.Messages); n > 0 && s.pending.Messages[n-1].Keepalive {
+			s.pending.Messages[n-1].WALEnd = end
+		} else {
+			s.pending.Messages = append(s.pending.Messages, Message{WALEnd: end, Keepalive: true})
+		}
+	default:
+		return fmt.Errorf("stream: malformed copy data of %d bytes: %x", len(body), body[:min(len(body), 64)])
+	}
+	s.pending.bytes += len(body)
+	return nil
+}
+
+// tick does what is due by the clock: status, liveness.
+func (s *Session) tick(confirmed func() outbox.LSN) error {
+	now := time.Now()
+	if silent := now.Sub(s.lastReceived); silent > s.c.WALSenderTimeout {
+		return &SilentError{For: silent}
+	}
+	return s.status(now, confirmed)
+}
+
+// status sends a standby status if one is due: by the timer, for progress, for a keepalive that asked, or as a
+// question of our own after half of the time-out in silence (our statuses keep the server from ever asking).
+func (s *Session) status(now time.Time, confirmed func() outbox.LSN) error {
+	position := confirmed()
+	since := now.Sub(s.lastStatus)
+	ping := now.Sub(s.lastReceived) > s.c.WALSenderTimeout/2 && now.Sub(s.lastPing) > s.c.WALSenderTimeout/8
+	reply := s.replyWanted && now.Sub(s.lastReply) >= replyInterval
+	progress := position > s.sent && since >= progressInterval
+	if !ping && !reply && !progress && since < s.c.StatusInterval {
+		return nil
+	}
+	if err := s.send(position, ping); err != nil {
+		return err
+	}
+	s.lastStatus = now
+	if s.replyWanted {
+		s.replyWanted, s.lastReply = false, now
+	}
+	if ping {
+		s.lastPing = now
+	}
+	return nil
+}
+
+// send writes one standby status with write = flush = apply. A zero position is not sent at all: the library would
+// turn a zero flush position into the write position, and the server has nothing to learn from it.
+func (s *Session) send(position outbox.LSN, ping bool) error {
+	if position == 0 {
+		return nil
+	}
+	if position < s.sent || position > s.received {
+		return fmt.Errorf("assert: confirmed position %v must be between the last one sent, %v, and the highest received, %v", position, s.sent, s.received)
+	}
+	if err := s.link.conn.Conn().SetWriteDeadline(time.Now().Add(s.c.WALSenderTimeout)); err != nil {
+		return fmt.Errorf("send status: %w", err)
+	}
+	lsn := pglogrepl.LSN(position)
+	err := pglogrepl.SendStandbyStatusUpdate(context.Background(), s.link.conn, pglogrepl.StandbyStatusUpdate{
+		WALWritePosition: lsn, WALFlushPosition: lsn, WALApplyPosition: lsn, ReplyRequested: ping,
+	})
+	if err != nil {
+		return fmt.Errorf("send status: %w", err)
+	}
+	s.sent = position
+	return nil
+}
+
+// leave ends the session. When the context ended the stream it sends the last status and CopyDone and waits, bounded,
+// for the server to agree, so that the position is confirmed and the slot is free when Run returns.
+func (s *Session) leave(ctx context.Context, cause error, confirmed func() outbox.LSN) error {
+	if ctx.Err() == nil {
+		return cause
+	}
+	conn := s.link.conn.Conn()
+	_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
+	if err := s.send(confirmed(), false); err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(closeTimeout))
+	front := s.link.conn.Frontend()
+	front.Send(&pgproto3.CopyDone{})
+	if front.Flush() != nil {
+		return ctx.Err()
+	}
+	for {
+		kind, _, ok, err := s.frames.next()
+		if err != nil || (ok && (kind == 'Z' || kind == 'E')) {
+			return ctx.Err()
+		}
+		if !ok && s.frames.fill() != nil {
+			return ctx.Err()
+		}
+	}
+}
