@@ -74,7 +74,7 @@ type Message struct {
 	Key       string            `key:"key" help:"message key, order is kept per key; any column of the row in braces"`
 	Format    string            `key:"format" help:"plain: value = payload, metadata in headers"`
 	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
-	Headers   map[string]string `key:"headers" help:"header names to use instead: {id: x-event-id}"`
+	Headers   map[string]string `key:"headers" help:"rename a header or add a column as one: {id: x-event-id}"`
 }
 
 // Kafka is the broker and how to talk to it.

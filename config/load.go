@@ -1,0 +1,186 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Input is everything that the configuration is made of.
+type Input struct {
+	File    string   // the file's name for messages; empty: no file
+	Text    []byte   // the file's content
+	Environ []string // NAME=value, as os.Environ gives it
+	// OwnEnv are the CDC_RELAY_ variables that are not keys but belong to the command line, such as CDC_RELAY_CONFIG.
+	OwnEnv []string
+	Flags  []Setting
+	// Required are the keys that the command cannot do without. Default has no value for postgres.url and kafka.brokers.
+	Required []string
+}
+
+// Setting is one value from the command line; a later one beats an earlier one of the same key.
+type Setting struct {
+	Flag  string // as the user wrote it, for messages: --postgres-url or --set
+	Key   string // postgres.url
+	Value string // lists with commas, maps as name=value with commas
+}
+
+// Load puts the configuration together: flags beat environment beats file beats [Default]. The error is [Problems],
+// with all of them; the configuration is then not usable.
+func Load(in Input) (Config, error) {
+	environ := environment(in.Environ)
+	l := loader{values: map[string]raw{}, complete: true}
+	if in.File != "" {
+		f := file{name: in.File, values: l.values, lookup: func(name string) (string, bool) {
+			value, found := environ[name]
+			return value, found
+		}}
+		l.complete = f.read(in.Text)
+		l.problems = f.problems
+	}
+	l.environment(environ, in.OwnEnv)
+	l.flags(in.Flags)
+	cfg := l.assign(in.Required)
+	if len(l.problems) > 0 {
+		return Config{}, l.problems
+	}
+	return cfg, nil
+}
+
+type loader struct {
+	values   map[string]raw // by key: the last source wins
+	complete bool           // false: the file could not be read, so a key without a value may be set there
+	problems Problems
+}
+
+func environment(environ []string) map[string]string {
+	m := make(map[string]string, len(environ))
+	for _, pair := range environ {
+		if name, value, found := strings.Cut(pair, "="); found {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// Kubernetes puts the address of every Service of the namespace into each container's environment
+// (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables). A Service named cdc-relay,
+// or cdc-relay-metrics, makes variables that look like ours; a relay that refused to start for them could not run
+// beside its own Service.
+var serviceLink = regexp.MustCompile(`^CDC_RELAY_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+func (l *loader) environment(environ map[string]string, own []string) {
+	names := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
+		for name := range environ {
+			if !yield(name) {
+				return
+			}
+		}
+	}), func(name string) bool {
+		return !strings.HasPrefix(name, EnvPrefix) || slices.Contains(own, name)
+	})
+	for _, name := range names {
+		keys := allKeys()
+		i := slices.IndexFunc(keys, func(k Key) bool { return k.Env == name })
+		switch {
+		case i >= 0 && keys[i].Available:
+			l.values[keys[i].Name] = raw{where: name, text: environ[name]}
+		case i >= 0:
+			l.problems = append(l.problems, unknownKey(keys[i].Name, name))
+		case serviceLink.MatchString(name):
+		default:
+			l.problems = append(l.problems, unknownVariable(name, own))
+		}
+	}
+}
+
+func (l *loader) flags(settings []Setting) {
+	for _, s := range settings {
+		key, known := findKey(s.Key)
+		if !known || !key.Available {
+			l.problems = append(l.problems, unknownKey(s.Key, s.Flag))
+			continue
+		}
+		l.values[key.Name] = raw{where: s.Flag, text: s.Value}
+	}
+}
+
+// assign gives every value its type, and checks each key by its rule and then the rules between keys.
+func (l *loader) assign(required []string) Config {
+	cfg := Default()
+	broken := map[string]bool{}
+	for _, key := range availableKeys() {
+		r, isSet := l.values[key.Name]
+		if isSet {
+			if err := key.assign(&cfg, r); err != nil {
+				broken[key.Name] = true
+				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "found " + key.mask(r.String()), Allowed: key.Allowed})
+				continue
+			}
+		}
+		value := reflect.ValueOf(cfg).FieldByIndex(key.index)
+		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
+			if slices.Contains(required, key.Name) && (isSet || l.complete) {
+				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "not set, and required", Allowed: key.Allowed})
+				continue
+			}
+			if !isSet {
+				continue
+			}
+		}
+		if complaint := rules[key.Name].check(value.Interface()); complaint != "" {
+			broken[key.Name] = true
+			found := "found " + key.mask(r.String())
+			if complaint != notAllowed {
+				found += ": " + key.mask(complaint)
+			}
+			l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: found, Allowed: key.Allowed})
+		}
+	}
+	for _, b := range relations {
+		if !slices.ContainsFunc(b.keys, func(k string) bool { return broken[k] }) {
+			l.checkBetween(&cfg, b)
+		}
+	}
+	return cfg
+}
+
+func (l *loader) checkBetween(cfg *Config, b relation) {
+	complaint := b.check(cfg)
+	if complaint == "" {
+		return
+	}
+	var where []string
+	for _, key := range b.keys {
+		if r, isSet := l.values[key]; isSet && !slices.Contains(where, r.where) {
+			where = append(where, r.where)
+		}
+	}
+	l.problems = append(l.problems, Problem{Key: b.keys[0], Where: strings.Join(where, ", "), What: "found " + complaint, Allowed: b.allowed})
+}
+
+// unknownKey says nothing of the value: a key that is misspelt may be a secret's.
+func unknownKey(path, where string) Problem {
+	if _, known := findKey(path); known || isSection(path) {
+		return Problem{Key: path, Where: where, What: "unknown key: not available in this version of cdc-relay"}
+	}
+	var names []string
+	for _, k := range availableKeys() {
+		names = append(names, k.Name)
+	}
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest(path, names)}
+}
+
+func unknownSection(path, where string) Problem {
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest(path, sections())}
+}
+
+func unknownVariable(name string, own []string) Problem {
+	names := slices.Clone(own)
+	for _, k := range availableKeys() {
+		names = append(names, k.Env)
+	}
+	return Problem{Where: name, What: fmt.Sprintf("unknown key; the nearest known variable is %s", nearest(name, names))}
+}

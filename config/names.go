@@ -1,0 +1,146 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Identifiers are taken exactly as written, upper case too, and quoted wherever they go into SQL.
+var plainIdentifier = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
+
+const identifierAllowed = "a name of letters, digits, _ and $, not beginning with a digit, at most 63 bytes, exactly as Postgres shows it"
+
+func isIdentifier(s string) bool { return len(s) <= maxIdentifier && plainIdentifier.MatchString(s) }
+
+func identifier() rule {
+	return typed(identifierAllowed, func(v string) string { return accept(isIdentifier(v)) })
+}
+
+// SplitTable splits schema.table; without a schema it is public. The names are as Postgres shows them, not quoted.
+func SplitTable(s string) (schema, name string) {
+	if schema, name, found := strings.Cut(s, "."); found {
+		return schema, name
+	}
+	return "public", s
+}
+
+func table() rule {
+	return typed("schema.table, each "+identifierAllowed, func(v string) string {
+		schema, name := SplitTable(v)
+		return accept(isIdentifier(schema) && isIdentifier(name))
+	})
+}
+
+func columnList() rule {
+	return typed("column names with commas between, each with asc or desc behind it if wanted", func(v string) string {
+		for term := range strings.SplitSeq(v, ",") {
+			words := strings.Fields(term)
+			direction := len(words) == 2 && (strings.EqualFold(words[1], "asc") || strings.EqualFold(words[1], "desc"))
+			if len(words) == 0 || !isIdentifier(words[0]) || len(words) > 1 && !direction {
+				return fmt.Sprintf("%q is not a column", strings.TrimSpace(term))
+			}
+		}
+		return ""
+	})
+}
+
+// Part is a piece of a template: either literal text or a column of the row.
+type Part struct {
+	Literal string
+	Column  string // empty for literal text
+}
+
+// ParseTemplate splits text such as "outbox.event.{aggregate_type}" into its parts. Braces hold one column name; a
+// template cannot contain braces otherwise.
+func ParseTemplate(s string) ([]Part, error) {
+	var parts []Part
+	for s != "" {
+		literal, rest, open := strings.Cut(s, "{")
+		if strings.Contains(literal, "}") {
+			return nil, fmt.Errorf("a } without its {")
+		}
+		if literal != "" {
+			parts = append(parts, Part{Literal: literal})
+		}
+		if !open {
+			break
+		}
+		column, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			return nil, fmt.Errorf("a { without its }")
+		}
+		if !isIdentifier(column) {
+			return nil, fmt.Errorf("{%s} is not a column", column)
+		}
+		parts = append(parts, Part{Column: column})
+		s = after
+	}
+	return parts, nil
+}
+
+var topicText = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
+
+// topicTemplate checks what is known before there is a row: Kafka's rules for topic names
+// (org.apache.kafka.common.internals.Topic), and no internal topic.
+func topicTemplate() rule {
+	const allowed = "a topic name of a-z, A-Z, 0-9, '.', '_' and '-', at most 249 long and not beginning with __; columns of the row in braces, such as outbox.event.{aggregate_type}"
+	return typed(allowed, func(v string) string {
+		parts, err := ParseTemplate(v)
+		if err != nil {
+			return err.Error()
+		}
+		length := 0
+		for _, p := range parts {
+			if !topicText.MatchString(p.Literal) {
+				return fmt.Sprintf("%q has a character that a topic name cannot have", p.Literal)
+			}
+			length += len(p.Literal)
+		}
+		return accept(length <= maxTopic && v != "" && v != "." && v != ".." && !strings.HasPrefix(v, "__"))
+	})
+}
+
+func keyTemplate() rule {
+	return typed("text with columns of the row in braces, such as {aggregate_id}; empty for messages without a key, and without order", func(v string) string {
+		if _, err := ParseTemplate(v); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// The headers that every message has, unless message.headers gives them another name.
+var standardHeaders = []string{"id", "event_type", "aggregate_type", "created_at"}
+
+// reservedHeaders is the prefix of the names that carry the relay's own facts (position, source, epoch, retry).
+const reservedHeaders = "x-outbox-"
+
+func headerNames() rule {
+	const allowed = "column: header name, such as {id: x-event-id}; id, event_type, aggregate_type, created_at rename that header, another column adds one; names differ from each other and do not begin with x-outbox-"
+	return typed(allowed, func(v map[string]string) string {
+		taken := map[string]string{}
+		for _, column := range standardHeaders {
+			if _, renamed := v[column]; !renamed {
+				taken[column] = column
+			}
+		}
+		for _, column := range slices.Sorted(maps.Keys(v)) {
+			header := v[column]
+			switch other, double := taken[header]; {
+			case !isIdentifier(column):
+				return fmt.Sprintf("%q is not a column", column)
+			case header == "" || strings.ContainsAny(header, "\x00\n"):
+				return fmt.Sprintf("%s has no usable header name", column)
+			case strings.HasPrefix(strings.ToLower(header), reservedHeaders):
+				return fmt.Sprintf("%q begins with %s", header, reservedHeaders)
+			case double:
+				return fmt.Sprintf("%s and %s would both be the header %q", other, column, header)
+			}
+			taken[header] = column
+		}
+		return ""
+	})
+}

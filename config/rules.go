@@ -1,0 +1,274 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rule is what one key allows. check gives "" for an allowed value, [notAllowed], or what exactly is wrong.
+type rule struct {
+	allowed string
+	check   func(value any) string
+}
+
+// notAllowed is the complaint when allowed already says it all.
+const notAllowed = "not allowed"
+
+// The bounds. Upper bounds are there to catch a wrong unit, not to forbid a use.
+const (
+	day           = Duration(24 * time.Hour)
+	longest       = 3650 * day
+	maxPool       = 200
+	maxEvents     = 100_000_000
+	maxIdentifier = 63 // bytes; NAMEDATALEN - 1 of Postgres
+	maxTopic      = 249
+	maxText       = 249 // of names that we choose: service, client id
+)
+
+// rules has a line for every key; a test holds it against [Keys]. Values that this version does not act on yet are
+// named as such and not allowed.
+var rules = map[string]rule{
+	"service": label(),
+
+	"postgres.url":                optional(connection()),
+	"postgres.replication_url":    optional(connection()),
+	"postgres.password_file":      filePath(),
+	"postgres.slot":               matching(`^[a-z0-9_]{1,63}$`, "1 to 63 of a-z, 0-9 and _"),
+	"postgres.publication":        identifier(),
+	"postgres.schema":             identifier(),
+	"postgres.status_interval":    durations(Duration(10*time.Millisecond), Duration(time.Hour)),
+	"postgres.wal_sender_timeout": durations(Duration(time.Second), day),
+	"postgres.pool_size":          count(1, maxPool),
+	"postgres.on_slot_lost":       oneOf(SlotLostRecover, SlotLostHalt),
+
+	"outbox.table":                  table(),
+	"outbox.columns.id":             identifier(),
+	"outbox.columns.aggregate_type": identifier(),
+	"outbox.columns.aggregate_id":   identifier(),
+	"outbox.columns.event_type":     identifier(),
+	"outbox.columns.payload":        identifier(),
+	"outbox.columns.headers":        optional(identifier()),
+	"outbox.columns.created_at":     identifier(),
+	"outbox.after_publish":          oneOf(AfterPublishMark, AfterPublishKeep, AfterPublishDelete),
+	"outbox.mark_set":               sql("a SET list such as processed = true, processed_at = now()"),
+	"outbox.published_when":         sql("an SQL condition such as processed"),
+	"outbox.order_by":               optional(columnList()),
+	"outbox.catch_up":               boolean(),
+	"outbox.catch_up_max":           count(0, 1<<40),
+	"outbox.retention":              durations(0, longest),
+	"journal.retention":             durations(0, longest),
+
+	"sink": oneOf(SinkKafka),
+
+	"message.topic":     topicTemplate(),
+	"message.key":       keyTemplate(),
+	"message.format":    oneOf(FormatPlain).later("envelope", "cloudevents"),
+	"message.timestamp": oneOf(TimestampPublish, TimestampCreatedAt),
+	"message.headers":   headerNames(),
+
+	"kafka.brokers":                          brokers(),
+	"kafka.client_id":                        label(),
+	"kafka.partitioner":                      oneOf(PartitionerMurmur2),
+	"kafka.compression":                      oneOf(CompressionNone).later("snappy", "lz4", "zstd", "gzip"),
+	"kafka.linger":                           durations(0, Duration(10*time.Second)),
+	"kafka.max_batch_bytes":                  sizes(1<<10, 1<<30),
+	"kafka.request_timeout":                  durations(Duration(100*time.Millisecond), Duration(10*time.Minute)),
+	"kafka.dial_timeout":                     durations(Duration(10*time.Millisecond), Duration(10*time.Minute)),
+	"kafka.partition_patience":               durations(0, day),
+	"kafka.create_topics.enabled":            boolean(),
+	"kafka.create_topics.partitions":         count(1, 100_000),
+	"kafka.create_topics.replication_factor": count(1, 100),
+	"kafka.tls.enabled":                      boolean(),
+	"kafka.tls.ca_file":                      filePath(),
+	"kafka.tls.cert_file":                    filePath(),
+	"kafka.tls.key_file":                     filePath(),
+	"kafka.tls.server_name":                  optional(label()),
+	"kafka.sasl.mechanism":                   optional(oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+	"kafka.sasl.username":                    optional(label()),
+	"kafka.sasl.password_file":               filePath(),
+
+	"retry.max_attempts":    count(1, 1_000_000),
+	"retry.initial_backoff": durations(Duration(time.Millisecond), day),
+	"retry.max_backoff":     durations(Duration(time.Millisecond), 30*day),
+	"retry.jitter":          shares(),
+	"retry.schedule":        schedule(),
+	"retry.on_dead":         oneOf(OnDeadContinue, OnDeadHold),
+
+	"dlq.table":          optional(table()),
+	"dlq.topic":          optional(matching(`^[a-zA-Z0-9._-]{1,249}$`, "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'")),
+	"dlq.breaker.count":  count(0, maxEvents),
+	"dlq.breaker.ratio":  shares(),
+	"dlq.breaker.window": durations(Duration(time.Second), day),
+	"dlq.retention":      durations(0, longest),
+
+	"limits.in_flight_events": count(1, maxEvents),
+	"limits.in_flight_bytes":  sizes(1<<10, 1<<40),
+	"limits.max_unrecorded":   count(1, maxEvents),
+	"limits.max_event_bytes":  sizes(0, 1<<30),
+	"limits.parked_events":    count(0, maxEvents),
+
+	"reconcile.interval": durations(Duration(time.Second), day),
+	"drift.interval":     durations(Duration(time.Second), day),
+	"shutdown_grace":     durations(0, Duration(time.Hour)),
+	"on_halt":            oneOf(OnHaltStay, OnHaltExit),
+
+	"http.listen":     listenAddress(),
+	"http.token_file": filePath(),
+	"log.level":       oneOf("trace", "debug", "info", "warn", "error"),
+	"log.format":      oneOf(LogJSON, LogConsole),
+}
+
+// relation is a rule about several keys. It is not checked when one of them already breaks its own rule.
+type relation struct {
+	keys    []string // the first one is blamed
+	allowed string
+	check   func(*Config) string
+}
+
+var relations = []relation{
+	{
+		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
+		// A quarter leaves room for one status that is late.
+		keys:    []string{"postgres.status_interval", "postgres.wal_sender_timeout"},
+		allowed: "at most a quarter of postgres.wal_sender_timeout",
+		check: func(c *Config) string {
+			if c.Postgres.StatusInterval > c.Postgres.WALSenderTimeout/4 {
+				return fmt.Sprintf("status_interval %s with wal_sender_timeout %s", c.Postgres.StatusInterval, c.Postgres.WALSenderTimeout)
+			}
+			return ""
+		},
+	},
+	{
+		keys:    []string{"retry.initial_backoff", "retry.max_backoff"},
+		allowed: "at most retry.max_backoff",
+		check: func(c *Config) string {
+			if c.Retry.InitialBackoff > c.Retry.MaxBackoff {
+				return fmt.Sprintf("initial_backoff %s with max_backoff %s", c.Retry.InitialBackoff, c.Retry.MaxBackoff)
+			}
+			return ""
+		},
+	},
+}
+
+// typed makes a rule from a check of the key's own type.
+func typed[T any](allowed string, check func(T) string) rule {
+	return rule{allowed, func(value any) string { return check(value.(T)) }}
+}
+
+// accept is a check that has nothing to add to what is allowed.
+func accept(ok bool) string {
+	if ok {
+		return ""
+	}
+	return notAllowed
+}
+
+// optional also allows the empty text.
+func optional(r rule) rule {
+	return rule{r.allowed + ", or empty", func(value any) string {
+		if value.(string) == "" {
+			return ""
+		}
+		return r.check(value)
+	}}
+}
+
+func oneOf(values ...string) rule {
+	return typed(strings.Join(values, ", "), func(v string) string { return accept(slices.Contains(values, v)) })
+}
+
+// later names values that a coming version allows.
+func (r rule) later(values ...string) rule {
+	r.allowed += " (not available in this version: " + strings.Join(values, ", ") + ")"
+	return r
+}
+
+func boolean() rule { return typed("true, false", func(bool) string { return "" }) }
+
+func count(least, most int) rule {
+	return typed(fmt.Sprintf("a whole number from %d to %d", least, most), func(v int) string {
+		return accept(v >= least && v <= most)
+	})
+}
+
+func shares() rule {
+	return typed("a number from 0 to 1", func(v float64) string { return accept(v >= 0 && v <= 1) })
+}
+
+func durations(least, most Duration) rule {
+	allowed := fmt.Sprintf("a number with a unit (ms, s, m, h) from %s to %s", least, most)
+	return typed(allowed, func(v Duration) string { return accept(v >= least && v <= most) })
+}
+
+func schedule() rule {
+	return typed("a list of numbers with a unit, such as [1m, 5m, 15m]", func(v []Duration) string {
+		return accept(!slices.ContainsFunc(v, func(d Duration) bool { return d < 0 || d > 30*day }))
+	})
+}
+
+func sizes(least, most ByteSize) rule {
+	allowed := fmt.Sprintf("a number of bytes, with or without a unit (KiB, MiB, GiB), from %s to %s", least, most)
+	return typed(allowed, func(v ByteSize) string { return accept(v >= least && v <= most) })
+}
+
+func matching(pattern, allowed string) rule {
+	re := regexp.MustCompile(pattern)
+	return typed(allowed, func(v string) string { return accept(re.MatchString(v)) })
+}
+
+// label is for names that go into metrics, logs and requests.
+func label() rule {
+	return matching(fmt.Sprintf(`^[^\x00-\x1f\x7f]{1,%d}$`, maxText), fmt.Sprintf("1 to %d characters, no control characters", maxText))
+}
+
+func filePath() rule {
+	return typed("the path of a file, or empty", func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
+}
+
+// sql only refuses what cannot be sent; the server judges the rest when the statement is prepared.
+func sql(allowed string) rule {
+	return typed(allowed+", or empty", func(v string) string { return accept(!strings.Contains(v, "\x00")) })
+}
+
+func connection() rule {
+	return typed("postgres://user@host:port/database?options, or host=… user=… dbname=…", func(v string) string {
+		if !strings.Contains(v, "://") {
+			return accept(strings.Contains(v, "=") && !strings.ContainsAny(v, "\x00"))
+		}
+		u, err := url.Parse(v)
+		if err != nil {
+			return "it is not a URL (percent-encode special characters of the password)"
+		}
+		return accept(u.Scheme == "postgres" || u.Scheme == "postgresql")
+	})
+}
+
+func brokers() rule {
+	return typed("a list of host:port", func(list []string) string {
+		for _, b := range list {
+			host, port, err := net.SplitHostPort(b)
+			if err != nil || host == "" || !isPort(port, 1) {
+				return fmt.Sprintf("%q is not host:port", b)
+			}
+		}
+		return ""
+	})
+}
+
+func listenAddress() rule {
+	return typed("host:port, such as 127.0.0.1:9464 or :9464 for all addresses", func(v string) string {
+		_, port, err := net.SplitHostPort(v)
+		return accept(err == nil && isPort(port, 0))
+	})
+}
+
+func isPort(s string, least int) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= least && n <= 65535
+}

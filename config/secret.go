@@ -1,0 +1,49 @@
+package config
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+const masked = "xxxxx" // what net/url and pgx put in the place of a password, too
+
+var (
+	// From the colon after the user to the last @ before path or query: passwords with an unescaped @ or : are wrong in
+	// a URL, but must not leak for that. A password with an unescaped / is caught by userinfoAnywhere.
+	userinfo         = regexp.MustCompile(`(://[^/?#:@]*):[^/?#]*@`)
+	userinfoAnywhere = regexp.MustCompile(`(://[^:@]*):.*@`)
+	// password=… of a key=value string, and of a URL's query; values may be quoted with '.
+	passwordPair = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)`)
+)
+
+// MaskURL replaces every password in a connection URL or key=value string, well-formed or not.
+func MaskURL(s string) string {
+	hidden := userinfo.ReplaceAllString(s, "$1:"+masked+"@")
+	if hidden == s {
+		hidden = userinfoAnywhere.ReplaceAllString(s, "$1:"+masked+"@")
+	}
+	return passwordPair.ReplaceAllString(hidden, "${1}"+masked)
+}
+
+// mask hides what is secret in the value of a key, for messages.
+func (k Key) mask(value string) string {
+	switch last := lastWord(k.Name); {
+	case strings.HasSuffix(last, "url"):
+		return MaskURL(value)
+	case strings.HasSuffix(last, "password"):
+		return masked
+	}
+	return value
+}
+
+// Redacted is the configuration with its secrets masked, for printing. It is no longer usable to connect.
+func (c Config) Redacted() Config {
+	for _, k := range allKeys() {
+		field := reflect.ValueOf(&c).Elem().FieldByIndex(k.index)
+		if field.Kind() == reflect.String {
+			field.SetString(k.mask(field.String()))
+		}
+	}
+	return c
+}
