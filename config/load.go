@@ -122,7 +122,7 @@ func (l *loader) assign(required []string) Config {
 		}
 		value := reflect.ValueOf(cfg).FieldByIndex(key.index)
 		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
-			if slices.Contains(required, key.Name) && (isSet || l.complete) {
+			if slices.Contains(required, key.Name) && (isSet || l.complete && !l.blames(key)) {
 				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "not set, and required", Allowed: key.Allowed})
 				continue
 			}
@@ -145,6 +145,11 @@ func (l *loader) assign(required []string) Config {
 		}
 	}
 	return cfg
+}
+
+// blames says whether a problem is known already: a key that was set, but not readably, is not missing too.
+func (l *loader) blames(key Key) bool {
+	return slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Key == key.Name })
 }
 
 func (l *loader) checkBetween(cfg *Config, b relation) {

@@ -36,7 +36,7 @@ const (
 var rules = map[string]rule{
 	"service": label(),
 
-	"postgres.url":                optional(connection()),
+	"postgres.url":                {connection().allowed, optional(connection()).check}, // a command that needs it says so
 	"postgres.replication_url":    optional(connection()),
 	"postgres.password_file":      filePath(),
 	"postgres.slot":               matching(`^[a-z0-9_]{1,63}$`, "1 to 63 of a-z, 0-9 and _"),

@@ -1,0 +1,202 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Breaks it catches: a key without rule, help or default in the table; a rule left behind by a renamed key; a default
+// that its own rule refuses; two keys whose variables or flags would be the same.
+func TestEveryKeyIsComplete(t *testing.T) {
+	env, flag := map[string]string{}, map[string]string{}
+	for _, k := range Keys() {
+		if k.Help == "" || k.Allowed == "" || strings.Contains(k.Name, "..") || strings.HasSuffix(k.Name, ".") {
+			t.Errorf("key %q: got help %q, allowed %q; want all of them", k.Name, k.Help, k.Allowed)
+		}
+		if other, taken := env[k.Env]; taken {
+			t.Errorf("keys %s and %s share the variable %s", k.Name, other, k.Env)
+		}
+		if other, taken := flag[k.Flag]; taken {
+			t.Errorf("keys %s and %s share the flag --%s", k.Name, other, k.Flag)
+		}
+		env[k.Env], flag[k.Flag] = k.Name, k.Name
+		value := reflect.ValueOf(Default()).FieldByIndex(k.index)
+		if complaint := rules[k.Name].check(value.Interface()); complaint != "" && !value.IsZero() {
+			t.Errorf("the default %v of %s is refused: %s", value, k.Name, complaint)
+		}
+	}
+	for name := range rules {
+		if _, found := findKey(name); !found {
+			t.Errorf("there is a rule for %s, which is no key", name)
+		}
+	}
+	for _, name := range notYet {
+		if _, found := findKey(name); !found && !isSection(name) {
+			t.Errorf("%s is listed as not available, but is no key", name)
+		}
+	}
+}
+
+// The names are a contract with users; this is their list, written down apart from the structs.
+func TestKeysAreTheDocumentedOnes(t *testing.T) {
+	want := strings.Fields(`service
+		postgres.url postgres.replication_url postgres.password_file postgres.slot postgres.publication postgres.schema
+		postgres.status_interval postgres.wal_sender_timeout postgres.pool_size postgres.on_slot_lost
+		outbox.table outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
+		outbox.columns.payload outbox.columns.headers outbox.columns.created_at outbox.after_publish outbox.mark_set
+		outbox.published_when outbox.order_by outbox.catch_up outbox.catch_up_max outbox.retention journal.retention sink
+		message.topic message.key message.format message.timestamp message.headers
+		kafka.brokers kafka.client_id kafka.partitioner kafka.compression kafka.linger kafka.max_batch_bytes
+		kafka.request_timeout kafka.dial_timeout kafka.partition_patience
+		kafka.create_topics.enabled kafka.create_topics.partitions kafka.create_topics.replication_factor
+		kafka.tls.enabled kafka.tls.ca_file kafka.tls.cert_file kafka.tls.key_file kafka.tls.server_name
+		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file
+		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
+		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
+		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
+		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file log.level log.format`)
+	var got []string
+	for _, k := range Keys() {
+		got = append(got, k.Name)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	for key, name := range map[string]string{
+		"postgres.replication_url":    "CDC_RELAY_POSTGRES_REPLICATION_URL",
+		"outbox.columns.aggregate_id": "CDC_RELAY_OUTBOX_COLUMNS_AGGREGATE_ID",
+		"shutdown_grace":              "CDC_RELAY_SHUTDOWN_GRACE",
+	} {
+		if k, _ := findKey(key); k.Env != name {
+			t.Errorf("the variable of %s: got %s, want %s", key, k.Env, name)
+		}
+	}
+}
+
+// another is an allowed value that is not the key's default.
+func another(t *testing.T, k Key) string {
+	t.Helper()
+	special := map[string]string{
+		"postgres.url":             "postgres://app@db/app",
+		"postgres.replication_url": "host=db user=relay dbname=app",
+		"postgres.on_slot_lost":    SlotLostHalt,
+		"outbox.after_publish":     AfterPublishKeep,
+		"message.timestamp":        TimestampCreatedAt,
+		"message.headers":          "id=x-event-id",
+		"kafka.brokers":            "a:1,b:2",
+		"on_halt":                  OnHaltExit,
+		"http.listen":              ":0",
+		"log.level":                "debug",
+		"log.format":               LogConsole,
+		// One value each in this version.
+		"sink": SinkKafka, "message.format": FormatPlain, "kafka.partitioner": PartitionerMurmur2, "kafka.compression": CompressionNone,
+	}
+	if v, found := special[k.Name]; found {
+		return v
+	}
+	switch reflect.ValueOf(Default()).FieldByIndex(k.index).Interface().(type) {
+	case bool:
+		return "false"
+	case int:
+		return "7"
+	case Duration:
+		return "2s"
+	case ByteSize:
+		return "3MiB"
+	case string:
+		return "other"
+	}
+	t.Fatalf("no example for %s", k.Name)
+	return ""
+}
+
+// Breaks it catches: a key that one of the sources cannot set, or that lands in another field.
+func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
+	for _, k := range availableKeys() {
+		value := another(t, k)
+		inputs := map[string]Input{
+			"file":        {File: "relay.yaml", Text: []byte(yamlFor(k.Name, value))},
+			"environment": {Environ: []string{k.Env + "=" + value}},
+			"flag":        {Flags: []Setting{{Flag: "--" + k.Flag, Key: k.Name, Value: value}}},
+		}
+		for source, in := range inputs {
+			// 2s is more than a quarter of the default timeout's allowance; give the relation room.
+			if k.Name == "postgres.status_interval" || k.Name == "postgres.wal_sender_timeout" {
+				in.Flags = append(in.Flags, Setting{"--set", "postgres.status_interval", "100ms"})
+			}
+			cfg, err := Load(in)
+			if err != nil {
+				t.Errorf("%s from %s: %v", k.Name, source, err)
+				continue
+			}
+			if k.Name == "postgres.status_interval" {
+				continue // its own flag above won
+			}
+			want := Default()
+			if err := k.assign(&want, raw{text: value}); err != nil {
+				t.Fatal(err)
+			}
+			want.Postgres.StatusInterval = cfg.Postgres.StatusInterval
+			if diff := cmp.Diff(want, cfg); diff != "" {
+				t.Errorf("%s = %s from %s (-want +got):\n%s", k.Name, value, source, diff)
+			}
+		}
+	}
+}
+
+// yamlFor writes one key as nested mappings.
+func yamlFor(key, value string) string {
+	words := strings.Split(key, ".")
+	var b strings.Builder
+	for depth, word := range words {
+		fmt.Fprintf(&b, "%s%s:", strings.Repeat("  ", depth), word)
+		if depth < len(words)-1 {
+			b.WriteByte('\n')
+		}
+	}
+	if key == "message.headers" {
+		value = "{" + strings.ReplaceAll(value, "=", ": ") + "}"
+	} else {
+		value = fmt.Sprintf("%q", value)
+	}
+	return b.String() + " " + value + "\n"
+}
+
+// Breaks it catches: a key that is not built being accepted and ignored.
+func TestUnavailableKeysAreUnknown(t *testing.T) {
+	for _, k := range Keys() {
+		if k.Available {
+			continue
+		}
+		for source, in := range map[string]Input{
+			"file":        {File: "relay.yaml", Text: []byte(yamlFor(k.Name, "1"))},
+			"environment": {Environ: []string{k.Env + "=1"}},
+			"flag":        {Flags: []Setting{{"--set", k.Name, "1"}}},
+		} {
+			_, err := Load(in)
+			if err == nil || !strings.Contains(err.Error(), k.Name) || !strings.Contains(err.Error(), "unknown key: not available in this version") {
+				t.Errorf("%s from %s: got %v, want an unknown key that is not available in this version", k.Name, source, err)
+			}
+		}
+	}
+}
+
+func TestNearestKnownKey(t *testing.T) {
+	for _, c := range []struct{ unknown, want string }{
+		{"postgres.slott", "postgres.slot"},
+		{"brokers", "kafka.brokers"},
+		{"kafka.broker", "kafka.brokers"},
+		{"log.lvl", "log.level"},
+		{"outbox.columns.aggregateid", "outbox.columns.aggregate_id"},
+		{"kafka.slot", "postgres.slot"},
+	} {
+		got := unknownKey(c.unknown, "").What
+		if want := "unknown key; the nearest known key is " + c.want; got != want {
+			t.Errorf("%s: got %q, want %q", c.unknown, got, want)
+		}
+	}
+}

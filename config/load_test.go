@@ -1,0 +1,201 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+func problemsOf(t *testing.T, in Input) Problems {
+	t.Helper()
+	_, err := Load(in)
+	var problems Problems
+	if err != nil && !errors.As(err, &problems) {
+		t.Fatalf("Load: got error of type %T, want Problems", err)
+	}
+	return problems
+}
+
+func TestFlagsBeatEnvironmentBeatsFileBeatsDefault(t *testing.T) {
+	in := Input{File: "relay.yaml", Text: []byte("service: from-file\npostgres: {slot: from_file, schema: from_file}\n"),
+		Environ: []string{"CDC_RELAY_POSTGRES_SLOT=from_env", "CDC_RELAY_POSTGRES_SCHEMA=from_env", "HOME=/"},
+		Flags:   []Setting{{"--postgres-schema", "postgres.schema", "first"}, {"--set", "postgres.schema", "from_flag"}}}
+	cfg, err := Load(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{cfg.Service, cfg.Postgres.Slot, cfg.Postgres.Schema, cfg.Postgres.Publication}
+	want := []string{"from-file", "from_env", "from_flag", "cdc_relay"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("service, slot, schema, publication (-want +got):\n%s", diff)
+	}
+}
+
+// A full file in the shape of the documentation, with every YAML form that people use for these values.
+func TestFileForms(t *testing.T) {
+	text := "\uFEFF# comment with ${UNDEFINED}\r\n" + `
+postgres:
+  url: ${PG_URL}
+  password_file: '/run/secrets/${NAME}'
+  pool_size: "8"
+outbox:
+  mark_set: >-
+    processed = true,
+    processed_at = now()
+  published_when: "price > $$5"
+message:
+  headers: {id: x-event-id, tenant: x-tenant}
+kafka:
+  brokers: [${BROKERS}, "c:3"]
+limits:
+log: {level: debug, format: console}
+`
+	cfg, err := Load(Input{File: "f", Text: []byte(text), Environ: []string{`PG_URL=host=h password='p"w#$$: {x}'`, "NAME=pw", "BROKERS=a:1, b:2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Postgres.URL = `host=h password='p"w#$$: {x}'`
+	want.Postgres.PasswordFile = "/run/secrets/pw"
+	want.Postgres.PoolSize = 8
+	want.Outbox.MarkSet = "processed = true, processed_at = now()"
+	want.Outbox.PublishedWhen = "price > $5"
+	want.Message.Headers = map[string]string{"id": "x-event-id", "tenant": "x-tenant"}
+	want.Kafka.Brokers = []string{"a:1", "b:2", "c:3"}
+	want.Log = Log{Level: "debug", Format: "console"}
+	if diff := cmp.Diff(want, cfg); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+}
+
+// Breaks it catches: stopping at the first problem, a wrong line, a leaked password, a changed wording.
+func TestAllProblemsAtOnce(t *testing.T) {
+	text, err := os.ReadFile("testdata/problems.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, loadErr := Load(Input{
+		File: "problems.yaml", Text: text,
+		Environ: []string{
+			"BROKERS=a:1,b", "SECRET_URL=mysql://app:hunter2@db/app", "CDC_RELAY_POSTGRES_SLOTT=x", "CDC_RELAY_HTTP_LISTEN=9464",
+			"CDC_RELAY_LIMITS_PARKED_EVENTS=1", "CDC_RELAY_CONFIG=problems.yaml", "CDC_RELAY_POSTGRES_REPLICATION_URL=ftp://a:hunter2@b",
+		},
+		OwnEnv:   []string{"CDC_RELAY_CONFIG"},
+		Flags:    []Setting{{"--set", "log.levle", "debug"}, {"--shutdown-grace", "shutdown_grace", "-1s"}},
+		Required: []string{"postgres.url", "kafka.brokers"},
+	})
+	if loadErr == nil {
+		t.Fatal("got no error, want many")
+	}
+	got := loadErr.Error() + "\n"
+	if strings.Contains(got, "hunter2") {
+		t.Errorf("the error shows a password:\n%s", got)
+	}
+	const golden = "testdata/problems.golden"
+	if *rewrite {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("problems (-want +got), go test -rewrite accepts them:\n%s", diff)
+	}
+}
+
+func TestRequiredKeys(t *testing.T) {
+	required := []string{"postgres.url", "kafka.brokers"}
+	for name, c := range map[string]struct {
+		in   Input
+		want []string // keys with problems
+	}{
+		"nothing set":         {Input{}, required},
+		"set to nothing":      {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=", "CDC_RELAY_KAFKA_BROKERS= ,"}}, required},
+		"one is set":          {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=postgres://h/d"}}, required[1:]},
+		"file is not YAML":    {Input{File: "f", Text: []byte("a: [")}, []string{""}},
+		"file is not text":    {Input{File: "f", Text: []byte("a: \xff")}, []string{""}},
+		"set, but unreadable": {Input{File: "f", Text: []byte("postgres: {url: '${NOT_DEFINED}'}\nkafka: {brokers: {a: 1}}")}, required},
+		"set in the file":     {Input{File: "f", Text: []byte("postgres: {url: 'host=h'}\nkafka: {brokers: 'h:1'}")}, nil},
+		"present but wrong":   {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=h", "CDC_RELAY_KAFKA_BROKERS=h"}}, required},
+	} {
+		c.in.Required = required
+		var got []string
+		for _, p := range problemsOf(t, c.in) {
+			got = append(got, p.Key)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: keys with problems (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestFileShapesThatAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"a: [b\nc: d":                             "f:2: not valid YAML: ",
+		"- a\n- b":                                "f:1: found a list; allowed: keys with values below it",
+		"text":                                    "f:1: found a single value; allowed: keys with values below it",
+		"log: console":                            "log (f:1): found a single value; allowed: keys with values below it",
+		"\nservice:":                              "service (f:2): found no value; allowed: ",
+		"service: {a: b}":                         `service (f:1): found {a: b}; allowed: `,
+		"service: [a]":                            `service (f:1): found [a]; allowed: `,
+		"kafka: {brokers: {a: b}}":                `kafka.brokers (f:1): found {a: b}; allowed: `,
+		"kafka:\n  brokers:\n  - a:\n    - b":     `kafka.brokers (f:3): found keys with values; allowed: `,
+		"service: &x a":                           "service (f:1): found an anchor or alias",
+		"service: !!str a":                        "service (f:1): found a tag",
+		"service: a\n---\nservice: b":             "f:3: a second YAML document; allowed: one document",
+		"service: a\non_halt: exit\nservice: b":   "service (f:3): set twice, first in line 1",
+		"log: {level: info}\nlog: {format: json}": "log (f:2): set twice, first in line 1",
+		"message: {headers: {id: a, id: b}}":      `message.headers (f:1): "id" is set twice`,
+		"service: ${NOT_DEFINED}":                 "service (f:1): the environment variable NOT_DEFINED in ${NOT_DEFINED} is not set",
+		"service: ${A:-b}":                        "service (f:1): found ${A:-b}; allowed: ${NAME}",
+		"service: ${}":                            "service (f:1): found ${}; allowed: ${NAME}",
+		"kafkaa: {brokers: [a:1]}":                "kafkaa (f:1): unknown key; the nearest known key is kafka",
+		"Postgres: {url: x}":                      "Postgres (f:1): unknown key; the nearest known key is postgres",
+		"retry:":                                  "retry (f:1): unknown key: not available in this version",
+		"postgres:\n  url: \"postgres://u:pw@h\n": "f:2: not valid YAML: ",
+	} {
+		problems := problemsOf(t, Input{File: "f", Text: []byte(text)})
+		if len(problems) != 1 || !strings.HasPrefix(problems[0].String(), want) {
+			t.Errorf("file %q:\n got %v\nwant one problem that begins with %s", text, problems, want)
+		}
+		if strings.Contains(problems.Error(), "pw") {
+			t.Errorf("file %q: the error shows a password: %v", text, problems)
+		}
+	}
+}
+
+func TestEmptyFilesSetNothing(t *testing.T) {
+	for _, text := range []string{"", "\n", "# only a comment\n", "---\n", "postgres:\nkafka: {}\n", "{}"} {
+		cfg, err := Load(Input{File: "f", Text: []byte(text)})
+		if err != nil {
+			t.Errorf("file %q: %v", text, err)
+		} else if diff := cmp.Diff(Default(), cfg); diff != "" {
+			t.Errorf("file %q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// Breaks it catches: a relay that cannot start in a pod beside a Service that is called cdc-relay.
+func TestKubernetesServiceLinksAreNotKeys(t *testing.T) {
+	links := []string{
+		"CDC_RELAY_SERVICE_HOST=10.0.0.1", "CDC_RELAY_SERVICE_PORT=9464", "CDC_RELAY_SERVICE_PORT_HTTP=9464",
+		"CDC_RELAY_PORT=tcp://10.0.0.1:9464", "CDC_RELAY_PORT_9464_TCP=tcp://10.0.0.1:9464", "CDC_RELAY_PORT_9464_TCP_PROTO=tcp",
+		"CDC_RELAY_PORT_9464_TCP_PORT=9464", "CDC_RELAY_PORT_9464_TCP_ADDR=10.0.0.1", "CDC_RELAY_METRICS_SERVICE_HOST=10.0.0.2",
+		"CDC_RELAY_METRICS_PORT_9464_TCP_ADDR=10.0.0.2",
+	}
+	if problems := problemsOf(t, Input{Environ: links}); len(problems) > 0 {
+		t.Errorf("got %v, want the links ignored", problems)
+	}
+	if problems := problemsOf(t, Input{Environ: []string{"CDC_RELAY_PORT_9464=x", "CDC_RELAY_HTTP_PORTS=x"}}); len(problems) != 2 {
+		t.Errorf("got %v, want both variables unknown", problems)
+	}
+}

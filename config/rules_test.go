@@ -1,0 +1,122 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// Each row is one edge of one rule. A rule that is loosened or tightened by one fails a row.
+func TestRules(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for _, c := range []struct {
+		key     string
+		allowed []string
+		refused []string
+		because string // in the message of each refused value
+	}{
+		{key: "service", allowed: []string{"orders relay"}, refused: []string{"", "a\tb", strings.Repeat("a", 250)}},
+		{key: "postgres.url", allowed: []string{"postgres://u:p@h:5432/d?sslmode=disable", "postgresql:///d?host=/tmp", "host=/tmp user=u dbname=d"},
+			refused: []string{"localhost:5432", "mysql://h/d", "http://h"}, because: "postgres://"},
+		{key: "postgres.url", refused: []string{"postgres://u:a%zz@h/d", "postgres://u:p@h:port/d"}, because: "it is not a URL"},
+		{key: "postgres.replication_url", allowed: []string{""}, refused: []string{"x"}},
+		{key: "postgres.slot", allowed: []string{"a", "slot_1", long}, refused: []string{"", "A", "a-b", "a b", "ä", long + "a", "a\n"}},
+		{key: "postgres.publication", allowed: []string{"Pub", "pub$1", "_x", "größe", long}, refused: []string{"", "a-b", "1a", `a"b`, "a.b", long + "a"}},
+		{key: "postgres.schema", allowed: []string{"relay"}, refused: []string{"", "pg;"}},
+		{key: "postgres.status_interval", allowed: []string{"10ms", "2.5s"}, refused: []string{"9ms", "0s", "-1s", "1", "61m", "2501ms"}},
+		{key: "postgres.wal_sender_timeout", allowed: []string{"4s", "24h"}, refused: []string{"0s", "999ms", "25h", "-5s", "3999ms"}},
+		{key: "postgres.pool_size", allowed: []string{"1", "200"}, refused: []string{"0", "201", "-1", "x", "4.5", "1_0"}},
+		{key: "postgres.on_slot_lost", allowed: []string{"halt"}, refused: []string{"Halt", ""}, because: "recover, halt"},
+		{key: "outbox.table", allowed: []string{"outbox", "App.OutboxEvents"}, refused: []string{"", "a.b.c", "a.", ".b", "a;b", "a b"}},
+		{key: "outbox.columns.id", allowed: []string{"eventId"}, refused: []string{"", "a b", "1"}},
+		{key: "outbox.columns.headers", allowed: []string{"", "meta"}, refused: []string{"a b"}},
+		{key: "outbox.after_publish", allowed: []string{"keep", "delete"}, refused: []string{"drop"}, because: "mark, keep, delete"},
+		{key: "outbox.order_by", allowed: []string{"", "seq", "created_at DESC, id asc"}, refused: []string{"a b", "a,,b", "a; drop", "lower(a)"}},
+		{key: "outbox.catch_up", allowed: []string{"true", "false"}, refused: []string{"yes", "1", "True", ""}, because: "true, false"},
+		{key: "outbox.catch_up_max", allowed: []string{"0", "5000000"}, refused: []string{"-1"}},
+		{key: "sink", refused: []string{"nats", ""}, because: "kafka"},
+		{key: "message.topic", allowed: []string{"t", "{aggregate_type}", "a.{b}_{c}-d", "_x", strings.Repeat("a", 249)},
+			refused: []string{"", ".", "..", "__consumer_offsets", "a b", "a/{b}", strings.Repeat("a", 250)}, because: "topic name"},
+		{key: "message.topic", refused: []string{"a.{b", "a}b", "a{}", "a{b c}", "{{a}}"}, because: "columns of the row in braces"},
+		{key: "message.key", allowed: []string{"", "{tenant}/{aggregate_id}"}, refused: []string{"{", "}", "{a b}"}},
+		{key: "message.format", refused: []string{"envelope", "cloudevents", "x"}, because: "plain (not available in this version: envelope, cloudevents)"},
+		{key: "message.timestamp", refused: []string{"now"}, because: "publish, created_at"},
+		{key: "message.headers", allowed: []string{"", "id=x-event-id,tenant=tenant", "id=event_type,event_type=id"},
+			refused: []string{"id", "id=", "a b=c", "id=x-outbox-id", "tenant=X-Outbox-Tenant", "id=event_type", "a=x,b=x"}},
+		{key: "kafka.brokers", allowed: []string{"a:1", "[::1]:9092,b:65535"}, refused: []string{"a", "a:0", "a:65536", ":9092", "a:b", "kafka://a:1"}, because: "host:port"},
+		{key: "kafka.client_id", refused: []string{""}},
+		{key: "kafka.partitioner", refused: []string{"random"}, because: "murmur2"},
+		{key: "kafka.compression", refused: []string{"lz4"}, because: "none (not available in this version: snappy, lz4, zstd, gzip)"},
+		{key: "kafka.linger", allowed: []string{"0", "5ms", "10s"}, refused: []string{"-1ms", "11s", "5"}},
+		{key: "kafka.max_batch_bytes", allowed: []string{"1024", "1KiB", "1 MiB", "1GB"}, refused: []string{"1023", "0", "2GiB", "1.5MiB", "MiB", "-1MiB"}},
+		{key: "kafka.request_timeout", allowed: []string{"100ms"}, refused: []string{"99ms", "0s"}},
+		{key: "kafka.dial_timeout", allowed: []string{"10ms"}, refused: []string{"9ms"}},
+		{key: "dlq.table", allowed: []string{"", "app.dead"}, refused: []string{"a.b.c"}},
+		{key: "limits.in_flight_events", allowed: []string{"1"}, refused: []string{"0"}},
+		{key: "limits.in_flight_bytes", allowed: []string{"1KiB"}, refused: []string{"1000"}},
+		{key: "limits.max_unrecorded", allowed: []string{"1"}, refused: []string{"0"}},
+		{key: "limits.max_event_bytes", allowed: []string{"0", "1GiB"}, refused: []string{"-1", "9223372036854775807GiB"}},
+		{key: "shutdown_grace", allowed: []string{"0s", "1h"}, refused: []string{"-1s", "61m"}},
+		{key: "on_halt", allowed: []string{"exit"}, refused: []string{"panic"}, because: "stay, exit"},
+		{key: "http.listen", allowed: []string{"127.0.0.1:0", ":9464", "[::]:80"}, refused: []string{"9464", "localhost", "", "h:70000", "h:http"}, because: "host:port"},
+		{key: "http.token_file", allowed: []string{"", "/a b"}, refused: []string{"a\x00"}},
+		{key: "log.level", allowed: []string{"trace", "warn"}, refused: []string{"WARN", "fatal"}, because: "trace, debug, info, warn, error"},
+		{key: "log.format", allowed: []string{"console"}, refused: []string{"text"}, because: "json, console"},
+	} {
+		for _, value := range c.allowed {
+			if problems := problemsOf(t, Input{Flags: []Setting{{"--set", c.key, value}}}); len(problems) > 0 {
+				t.Errorf("%s = %q: got %v, want it allowed", c.key, value, problems)
+			}
+		}
+		for _, value := range c.refused {
+			problems := problemsOf(t, Input{Flags: []Setting{{"--set", c.key, value}}})
+			if len(problems) != 1 {
+				t.Errorf("%s = %q: got %d problems, want 1: %v", c.key, value, len(problems), problems)
+				continue
+			}
+			p := problems[0]
+			if !strings.Contains(p.Key, c.key) && !strings.Contains(p.What, value) || p.Where != "--set" || p.Allowed == "" || !strings.Contains(p.String(), c.because) {
+				t.Errorf("%s = %q: got %q, want key, place, what is allowed and %q", c.key, value, p, c.because)
+			}
+		}
+	}
+}
+
+// The rules of keys that are not available are ready, and hold when the keys become available.
+func TestRulesOfUnavailableKeys(t *testing.T) {
+	for _, c := range []struct {
+		key     string
+		allowed bool
+		value   any
+	}{
+		{"retry.jitter", true, 1.0}, {"retry.jitter", false, 1.1}, {"retry.jitter", false, -0.1},
+		{"retry.schedule", true, []Duration{0, day}}, {"retry.schedule", false, []Duration{-1}},
+		{"kafka.sasl.mechanism", true, ""}, {"kafka.sasl.mechanism", true, "PLAIN"}, {"kafka.sasl.mechanism", false, "plain"},
+		{"dlq.topic", true, ""}, {"dlq.topic", false, "a b"},
+		{"outbox.retention", true, Duration(0)}, {"outbox.retention", false, Duration(-1)},
+	} {
+		if got := rules[c.key].check(c.value) == ""; got != c.allowed {
+			t.Errorf("%s = %v: got allowed %t, want %t", c.key, c.value, got, c.allowed)
+		}
+	}
+}
+
+func TestParseTemplate(t *testing.T) {
+	parts, err := ParseTemplate("a.{b}{c}-d")
+	want := []Part{{Literal: "a."}, {Column: "b"}, {Column: "c"}, {Literal: "-d"}}
+	if err != nil || len(parts) != len(want) {
+		t.Fatalf("got %v, %v; want %v", parts, err, want)
+	}
+	for i := range want {
+		if parts[i] != want[i] {
+			t.Errorf("part %d: got %v, want %v", i, parts[i], want[i])
+		}
+	}
+}
+
+func TestSplitTable(t *testing.T) {
+	for in, want := range map[string][2]string{"a.b": {"a", "b"}, "b": {"public", "b"}} {
+		if schema, name := SplitTable(in); [2]string{schema, name} != want {
+			t.Errorf("%s: got %s, %s; want %v", in, schema, name, want)
+		}
+	}
+}
