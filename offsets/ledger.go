@@ -20,8 +20,8 @@ import (
 //   - L1 Confirmed never passes a transaction that is open or has a pending event.
 //   - L2 Confirmed is the LSN given to New or an end given to Commit or Keepalive, and never goes back.
 //   - L3 when nothing is open or pending, Confirmed is the highest LSN given.
-//   - L4 the ends of the entries grow from head to tail; the head is not settled; no two neighbours are settled. So
-//     there are at most 2 entries per unsettled transaction, whatever the number of settled ones.
+//   - L4 every entry is a transaction that is open or has a pending event, and the ends grow from head to tail. What is
+//     settled has given its end to the entry before it, or was confirmed. So there are at most Pending + 1 entries.
 type Ledger struct {
 	confirmed atomic.Uint64 // written under mu
 
@@ -35,11 +35,11 @@ type Ledger struct {
 	pending int        // sum over the entries
 }
 
-// Txn is one entry: a transaction of the stream, or (always settled) a stretch of WAL that holds nothing for us.
-// Its fields belong to the ledger and are guarded by its mutex; others only hand it to Done.
+// Txn is one entry: a transaction of the stream that holds Confirmed back. Its fields belong to the ledger and are
+// guarded by its mutex; others only hand it to Done.
 type Txn struct {
 	ledger     *Ledger
-	end        outbox.LSN // of the entry; of an open one unknown
+	end        outbox.LSN // what may be confirmed when this entry and all before it are settled; 0 while it is open
 	commitTime int64      // microseconds since the Unix epoch
 	pending    int        // events added and not done
 	prev, next *Txn
@@ -104,9 +104,7 @@ func (l *Ledger) Keepalive(walEnd outbox.LSN) {
 		return
 	}
 	l.highest = walEnd
-	t := l.push(0)
-	t.end = walEnd
-	l.settle(t)
+	l.reach(l.tail, walEnd)
 }
 
 // Done says that one event of t is terminal. As often as Add returned t, and no more: the ledger panics at the first
@@ -163,7 +161,7 @@ func (l *Ledger) push(commitTime int64) *Txn {
 	} else {
 		l.free = t.next
 	}
-	t.end, t.commitTime, t.pending = 0, commitTime, 0
+	t.end, t.commitTime = 0, commitTime
 	t.prev, t.next = l.tail, nil
 	if l.tail == nil {
 		l.head = t
@@ -175,8 +173,9 @@ func (l *Ledger) push(commitTime int64) *Txn {
 	return t
 }
 
-// remove takes an entry out and keeps it for use again.
-func (l *Ledger) remove(t *Txn) {
+// settle takes out an entry that is closed and has nothing pending, and keeps it for use again.
+func (l *Ledger) settle(t *Txn) {
+	l.reach(t.prev, t.end)
 	if t.prev == nil {
 		l.head = t.next
 	} else {
@@ -192,27 +191,14 @@ func (l *Ledger) remove(t *Txn) {
 	l.entries--
 }
 
-// settled says that nothing of t is open or pending.
-func (l *Ledger) settled(t *Txn) bool { return t != nil && t != l.open && t.pending == 0 }
-
-// settle is called when t has become settled. It merges t with its settled neighbours, and confirms and removes it when
-// nothing unsettled stands before it.
-func (l *Ledger) settle(t *Txn) {
-	if next := t.next; l.settled(next) {
-		t.end = next.end
-		l.remove(next)
-	}
-	if prev := t.prev; l.settled(prev) {
-		prev.end = t.end
-		l.remove(t)
-		return // prev is settled and was not the head, by L4
-	}
-	if t != l.head {
+// reach says that WAL up to end holds nothing unsettled behind the entry before, or nothing at all when before is nil.
+func (l *Ledger) reach(before *Txn, end outbox.LSN) {
+	if before != nil {
+		before.end = end
 		return
 	}
-	if t.end <= l.Confirmed() || t.end > l.highest {
-		panic(fmt.Sprintf("offsets: about to confirm %v after %v, with WAL up to %v given", t.end, l.Confirmed(), l.highest))
+	if end <= l.Confirmed() || end > l.highest {
+		panic(fmt.Sprintf("offsets: about to confirm %v after %v, with WAL up to %v given", end, l.Confirmed(), l.highest))
 	}
-	l.confirmed.Store(uint64(t.end))
-	l.remove(t)
+	l.confirmed.Store(uint64(end))
 }
