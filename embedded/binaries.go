@@ -146,7 +146,7 @@ func download(ctx context.Context, version bundle.PostgresVersion, cache, unpack
 	if err := os.Chmod(aside, 0o755); err != nil {
 		return fmt.Errorf("open the directory to unpack in: %w", err)
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,9 @@ package embedded
 import (
 	"context"
 	"errors"
-	"io"
 	"runtime"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
 // Only Linux ends a child when its parent is killed, and a demo must leave nothing behind.
@@ -20,17 +21,10 @@ func serverAccount() (*account, error)  { return nil, errNotLinux }
 func (a *account) own(string) error     { return errNotLinux }
 func (a *account) reaches(string) error { return errNotLinux }
 
-type process struct{ done chan struct{} }
-
-func startProcess(*account, string, io.Writer, string, ...string) (*process, error) {
+func startServer(*account, PostgresConfig, string, ...string) (*child.Process, error) {
 	return nil, errNotLinux
 }
 func run(context.Context, *account, string, string, ...string) error { return errNotLinux }
-
-func (p *process) pid() int          { return 0 }
-func (p *process) ended() bool       { return true }
-func (p *process) kill()             {}
-func (p *process) lastWords() string { return "" }
 
 // Fast is not available on this system.
 func (p *Postgres) Fast(context.Context) error { return errNotLinux }

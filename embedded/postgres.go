@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
 // How long an end may take before the next harder means is used.
@@ -43,8 +45,8 @@ type Postgres struct {
 
 	mu      sync.Mutex
 	port    int
-	server  *process // nil = not running
-	stopped bool     // Stop was called: the directory may be gone
+	server  *child.Process // nil = not running
+	stopped bool           // Stop was called: the directory may be gone
 }
 
 // StartPostgres starts a server that listens on 127.0.0.1 only, lets everybody in as superuser "postgres" without a
@@ -166,7 +168,7 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if p.stopped {
 		return errors.New("start embedded Postgres: it was stopped for good")
 	}
-	if p.server != nil && !p.server.ended() {
+	if p.server != nil && !p.server.Ended() {
 		return errors.New("start embedded Postgres: it is running")
 	}
 	if err := p.writeSettings(); err != nil {
@@ -190,13 +192,13 @@ var errPortTaken = errors.New("the port is taken")
 
 func (p *Postgres) startOnce(ctx context.Context) error {
 	if p.port == 0 {
-		port, err := freePort()
+		port, err := FreePort()
 		if err != nil {
 			return err
 		}
 		p.port = port
 	}
-	server, err := startProcess(p.user, p.config.Dir, p.config.Log, p.binaries.postgres(),
+	server, err := startServer(p.user, p.config, p.binaries.postgres(),
 		"-D", p.dataDir(), "-p", strconv.Itoa(p.port),
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=", // TCP alone: a socket's path is limited to 107 bytes
@@ -205,8 +207,8 @@ func (p *Postgres) startOnce(ctx context.Context) error {
 		return err
 	}
 	if err := p.waitReady(ctx, server); err != nil {
-		server.kill()
-		if strings.Contains(server.lastWords(), "Address already in use") {
+		server.Kill()
+		if strings.Contains(server.LastWords(), "Address already in use") {
 			err = errors.Join(errPortTaken, err)
 		}
 		return err
@@ -217,7 +219,7 @@ func (p *Postgres) startOnce(ctx context.Context) error {
 
 // waitReady waits until the server has written "ready" to its own lock file, as pg_ctl does (Postgres's
 // src/include/utils/pidfile.h). Trying to connect instead could meet another server on the same port.
-func (p *Postgres) waitReady(ctx context.Context, server *process) error {
+func (p *Postgres) waitReady(ctx context.Context, server *child.Process) error {
 	const pidLine, statusLine = 0, 7
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
@@ -225,15 +227,15 @@ func (p *Postgres) waitReady(ctx context.Context, server *process) error {
 		content, err := os.ReadFile(filepath.Join(p.dataDir(), "postmaster.pid"))
 		if err == nil {
 			lines := strings.Split(string(content), "\n")
-			if len(lines) > statusLine && lines[pidLine] == strconv.Itoa(server.pid()) && strings.TrimSpace(lines[statusLine]) == "ready" {
+			if len(lines) > statusLine && lines[pidLine] == strconv.Itoa(server.PID()) && strings.TrimSpace(lines[statusLine]) == "ready" {
 				return nil
 			}
 		}
 		select {
-		case <-server.done:
-			return fmt.Errorf("postgres ended at once: %s", server.lastWords())
+		case <-server.Done():
+			return fmt.Errorf("postgres ended at once: %s", server.LastWords())
 		case <-ctx.Done():
-			return fmt.Errorf("wait until postgres is ready: %w; its log ends: %s", ctx.Err(), server.lastWords())
+			return fmt.Errorf("wait until postgres is ready: %w; its log ends: %s", ctx.Err(), server.LastWords())
 		case <-poll.C:
 		}
 	}
@@ -268,10 +270,10 @@ func (p *Postgres) Version() int { return p.binaries.major }
 func (p *Postgres) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.server == nil || p.server.ended() {
+	if p.server == nil || p.server.Ended() {
 		return 0
 	}
-	return p.server.pid()
+	return p.server.PID()
 }
 
 // Done is closed when the running server ends, by whatever cause.
@@ -283,7 +285,7 @@ func (p *Postgres) Done() <-chan struct{} {
 		close(closed)
 		return closed
 	}
-	return p.server.done
+	return p.server.Done()
 }
 
 // Stop ends the server by a fast shutdown, by harder means if that takes longer than 10 seconds, and removes the
@@ -313,16 +315,4 @@ func (p *Postgres) removeTemporary() error {
 		return fmt.Errorf("remove the directory of Postgres: %w", err)
 	}
 	return nil
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return port, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
 // Fast does a fast shutdown: sessions are ended, replication clients get the last WAL and must confirm it, and a checkpoint is
@@ -14,10 +16,10 @@ func (p *Postgres) Fast(ctx context.Context) error {
 	if server == nil {
 		return nil
 	}
-	server.signal(syscall.SIGINT)
-	server.thaw()
+	server.Signal(syscall.SIGINT)
+	server.Thaw()
 	select {
-	case <-server.done:
+	case <-server.Done():
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("fast shutdown of Postgres: %w", ctx.Err())
@@ -31,10 +33,10 @@ func (p *Postgres) Immediate() error {
 	if server == nil {
 		return nil
 	}
-	server.signal(syscall.SIGQUIT)
-	server.thaw()
+	server.Signal(syscall.SIGQUIT)
+	server.Thaw()
 	select {
-	case <-server.done:
+	case <-server.Done():
 		return nil
 	case <-time.After(immediatePatience):
 		return p.Kill9()
@@ -48,7 +50,7 @@ func (p *Postgres) Kill9() error {
 	if server == nil {
 		return nil
 	}
-	server.kill()
+	server.Kill()
 	return nil
 }
 
@@ -56,7 +58,7 @@ func (p *Postgres) Kill9() error {
 // network. A frozen server is ended by any of the other methods.
 func (p *Postgres) Freeze() error {
 	if server := p.running(); server != nil {
-		server.freeze()
+		server.Freeze()
 		return nil
 	}
 	return fmt.Errorf("freeze Postgres: it does not run")
@@ -65,16 +67,16 @@ func (p *Postgres) Freeze() error {
 // Thaw lets a frozen server go on.
 func (p *Postgres) Thaw() error {
 	if server := p.running(); server != nil {
-		server.thaw()
+		server.Thaw()
 		return nil
 	}
 	return fmt.Errorf("thaw Postgres: it does not run")
 }
 
-func (p *Postgres) running() *process {
+func (p *Postgres) running() *child.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.server == nil || p.server.ended() {
+	if p.server == nil || p.server.Ended() {
 		return nil
 	}
 	return p.server

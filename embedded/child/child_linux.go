@@ -1,9 +1,9 @@
-package embedded
+// Package child runs server processes that never outlive this one, whatever happens to it. Linux only, because only
+// Linux tells a child of its parent's death.
+package child
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,31 +17,39 @@ import (
 	"time"
 )
 
-func supported() error { return nil }
+// Config says what to run.
+type Config struct {
+	Path, Dir   string
+	Args        []string
+	Env         []string            // the whole environment; nil = this process's
+	Credential  *syscall.Credential // whom to run as; nil = as this process
+	Log         io.Writer           // takes stdout and stderr; nil = only the end is kept, see LastWords
+	DeathSignal syscall.Signal      // sent to it when this process dies
+}
 
-// process is a server process and those that it forked.
-type process struct {
+// Process is a running or ended server. Its methods may be called from any goroutine.
+type Process struct {
 	command *exec.Cmd
 	done    chan struct{} // closed when the process has ended and its log was read
 	log     *tail
 }
 
-// startProcess starts a server that ends with this process, whatever happens to it: the kernel sends SIGINT when the
-// thread that forked it ends (prctl(2), PR_SET_PDEATHSIG), so that thread is locked and waits for the server.
-func startProcess(as *account, dir string, log io.Writer, path string, args ...string) (*process, error) {
-	p := &process{command: exec.Command(path, args...), done: make(chan struct{}), log: &tail{}}
-	p.command.Dir = dir
-	p.command.Env = environment(dir)
+// Start starts a process. The kernel sends the death signal when the thread that forked the child ends (prctl(2),
+// PR_SET_PDEATHSIG), and Go ends threads at will, so that thread is locked and waits for the child.
+func Start(c Config) (*Process, error) {
+	p := &Process{command: exec.Command(c.Path, c.Args...), done: make(chan struct{}), log: &tail{}}
+	p.command.Dir = c.Dir
+	p.command.Env = c.Env
 	p.command.Stdout = p.log
-	if log != nil {
-		p.command.Stdout = io.MultiWriter(p.log, log)
+	if c.Log != nil {
+		p.command.Stdout = io.MultiWriter(p.log, c.Log)
 	}
 	p.command.Stderr = p.command.Stdout
-	p.command.WaitDelay = time.Second // orphaned children may hold the log's pipe a little longer
+	p.command.WaitDelay = time.Second // orphaned grandchildren may hold the log's pipe a little longer
 	p.command.SysProcAttr = &syscall.SysProcAttr{
-		Credential: as.credential(),
+		Credential: c.Credential,
 		Setpgid:    true, // Ctrl-C on the terminal is for this process to pass on
-		Pdeathsig:  syscall.SIGINT,
+		Pdeathsig:  c.DeathSignal,
 	}
 	started := make(chan error, 1)
 	go func() {
@@ -50,19 +58,24 @@ func startProcess(as *account, dir string, log io.Writer, path string, args ...s
 		err := p.command.Start()
 		started <- err
 		if err == nil {
-			_ = p.command.Wait() // how it ended shows in its log
+			_ = p.command.Wait() // how it ended: ExitCode
 		}
 		close(p.done)
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("run %s: %w", path, err)
+		return nil, fmt.Errorf("run %s: %w", c.Path, err)
 	}
 	return p, nil
 }
 
-func (p *process) pid() int { return p.command.Process.Pid }
+// PID is its process id.
+func (p *Process) PID() int { return p.command.Process.Pid }
 
-func (p *process) ended() bool {
+// Done is closed when it has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Ended says whether it has ended.
+func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
 		return true
@@ -71,17 +84,22 @@ func (p *process) ended() bool {
 	}
 }
 
-func (p *process) lastWords() string { return p.log.String() }
+// ExitCode is its exit code once Done is closed, -1 if a signal ended it.
+func (p *Process) ExitCode() int { return p.command.ProcessState.ExitCode() }
 
-// signal sends to the postmaster alone. That it has ended meanwhile is no error: that is what signals are for here.
-func (p *process) signal(s syscall.Signal) { _ = p.command.Process.Signal(s) }
+// LastWords is the end of its log, at most 4 KiB.
+func (p *Process) LastWords() string { return p.log.String() }
 
-// kill ends the server and its children without warning and waits until they are gone: a new server refuses to start
+// Signal sends a signal to the process alone, not to its children. That it has ended meanwhile is no error: most signals
+// are sent to make it end.
+func (p *Process) Signal(s syscall.Signal) { _ = p.command.Process.Signal(s) }
+
+// Kill ends the process and its children without warning and waits until they are gone: a new Postgres refuses to start
 // while an old child still holds the shared memory.
-func (p *process) kill() {
-	p.signal(syscall.SIGSTOP) // so that it forks no more
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGSTOP) // so that it forks no more
 	family := p.children()
-	p.signal(syscall.SIGKILL)
+	p.Signal(syscall.SIGKILL)
 	for _, pid := range family {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -93,23 +111,25 @@ func (p *process) kill() {
 	}
 }
 
-func (p *process) freeze() {
-	p.signal(syscall.SIGSTOP)
+// Freeze stops it and its children with SIGSTOP.
+func (p *Process) Freeze() {
+	p.Signal(syscall.SIGSTOP)
 	for _, pid := range p.children() {
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 	}
 }
 
-func (p *process) thaw() {
+// Thaw lets them go on.
+func (p *Process) Thaw() {
 	for _, pid := range p.children() {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
-	p.signal(syscall.SIGCONT)
+	p.Signal(syscall.SIGCONT)
 }
 
 // children lists the processes whose parent is the server. Backends are their own process groups, so a signal to the
 // server's group does not reach them.
-func (p *process) children() []int {
+func (p *Process) children() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -120,7 +140,7 @@ func (p *process) children() []int {
 		if err != nil {
 			continue
 		}
-		if _, parent := statusOf(pid); parent == p.pid() {
+		if _, parent := statusOf(pid); parent == p.PID() {
 			found = append(found, pid)
 		}
 	}
@@ -145,24 +165,6 @@ func statusOf(pid int) (state string, parent int) {
 	}
 	parent, _ = strconv.Atoi(fields[1])
 	return fields[0], parent
-}
-
-// run runs a command to its end; the error of a failed one carries what it said.
-func run(ctx context.Context, as *account, dir, path string, args ...string) error {
-	command := exec.CommandContext(ctx, path, args...)
-	command.Dir = dir
-	command.Env = environment(dir)
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: as.credential(), Setpgid: true}
-	output, err := command.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(path), errors.Join(err, ctx.Err()), bytes.TrimSpace(output))
-	}
-	return nil
-}
-
-// environment is all that the servers get: the PG* variables of the caller are meant for clients.
-func environment(dir string) []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "LC_ALL=C"}
 }
 
 // tail keeps the end of a log.
