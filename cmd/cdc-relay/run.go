@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+type runCommand struct{}
+
+func (runCommand) Help() string {
+	return "Streams until SIGTERM or SIGINT: the first stops in order and waits for requests in flight (shutdown_grace), a second exits at once. Logs go to standard error. Run cdc-relay init once before.\n\nExample:\n\n  cdc-relay run --config relay.yaml"
+}
+
+// Run relays until stopped.
+func (runCommand) Run(a *app) error {
+	cfg, err := a.load(needsBoth)
+	if err != nil {
+		return err
+	}
+	log := a.logger(cfg)
+	ctx, stop := stoppable(context.Background(), func() {
+		log.Info().Dur("grace", cfg.ShutdownGrace.Std()).Msg("stopping; a second signal exits at once")
+	})
+	defer stop()
+	return relayUntil(ctx, cfg, log)
+}
+
+// relayUntil is the seam to package relay.
+var relayUntil = func(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
+	return errors.New("run is not built yet")
+}
+
+// logger writes to standard error in the configured form.
+func (a *app) logger(cfg config.Config) zerolog.Logger {
+	level, err := zerolog.ParseLevel(cfg.Log.Level)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	var w io.Writer = a.err
+	if cfg.Log.Format == config.LogConsole {
+		w = zerolog.ConsoleWriter{Out: a.err, NoColor: !a.coloured(a.err), TimeFormat: time.RFC3339}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
+}
+
+// stoppable gives a context that the first SIGTERM or SIGINT ends, after announcing it; a second one exits the process
+// at once. The function that it returns must be called at the end.
+func stoppable(parent context.Context, announce func()) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-signals:
+			announce()
+			cancel()
+		case <-done:
+			return
+		}
+		select {
+		case <-signals:
+			os.Exit(exitFailed)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel()
+	}
+}
