@@ -11,7 +11,7 @@ type Driver interface {
 	Partitions(topic string) (int, error)
 
 	// Partition chooses the partition of a record, given the topic's number of partitions. The same key must always go
-	// to the same partition for the same count. Called once per record, from the submitter's goroutine.
+	// to the same partition for the same count. Called once per Submit or Retry of a record, one call at a time.
 	Partition(r *Record, partitions int) int32
 
 	// Node is the broker that takes requests for the partition, or -1 while none is known.
@@ -20,7 +20,8 @@ type Driver interface {
 	// Changed is closed at the next change of what Partitions or Node would answer. Ask for it before asking them.
 	Changed() <-chan struct{}
 
-	// Limits are the largest batch and the largest single record for the topic, in the bytes that Size counts.
+	// Limits are the largest batch and the largest single record for the topic, in the bytes that Size counts; 0 = no
+	// limit is known.
 	Limits(topic string) (batch, record int)
 
 	// Size is what the record adds to a batch, in bytes, at most; uncompressed.

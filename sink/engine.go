@@ -1,4 +1,272 @@
 package sink
 
-// engineState is what the engine keeps in a record that it owns.
-type engineState struct{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Defaults of [Config].
+const (
+	DefaultMaxEvents       = 50_000
+	DefaultMaxBytes        = 32 << 20
+	DefaultMaxUnrecorded   = 10_000
+	DefaultMaxRequestBytes = 8 << 20
+
+	firstBackoff = 20 * time.Millisecond
+	lastBackoff  = time.Second
+)
+
+// slowRequest is the duration from which on a request counts as slow: its partitions go alone until they are fast
+// again, because one partition (a frozen follower under acks=all) delays the answer for all that share the request.
+const slowRequest = time.Second
+
+// askAgain is the pause after which the driver is asked again for partitions and leaders that records wait for, in
+// case that nothing changed by itself.
+const askAgain = time.Second
+
+// The errors of [Engine.Submit], [Engine.Results] and [Engine.Retry].
+var (
+	ErrClosed          = errors.New("the sink is closed")
+	ErrNotHeld         = errors.New("the lane is not held")
+	ErrStaleGeneration = errors.New("the lane was rejected again since this generation")
+	ErrRetryOut        = errors.New("the lane has a retry without result")
+)
+
+// Config bounds an [Engine]. Zero values mean the defaults.
+type Config struct {
+	// MaxEvents and MaxBytes (by Record.Cost) are the window: what is taken by Submit and not given back by Settled.
+	MaxEvents, MaxBytes int
+	// MaxUnrecorded is the most records that may be handed to the driver and not settled: after a crash these may have
+	// been written without anybody knowing.
+	MaxUnrecorded int
+	// MaxRequestBytes bounds the sum of the batches in one request.
+	MaxRequestBytes int
+	// Linger is the least time between the starts of two requests to one node, so that batches grow; 0 sends whatever
+	// waits as soon as the node is free. The first record after a quiet time never waits.
+	Linger time.Duration
+	// Backoff is the pause after the given number of failures in a row (from 1). Default: 20 ms, doubling, at most 1 s,
+	// up to a quarter less by chance.
+	Backoff func(failures int) time.Duration
+	// Hooks observe.
+	Hooks Hooks
+}
+
+// Hooks are told what happens, once per request or more rarely. They must be quick and must not call the engine. Any
+// may be nil.
+type Hooks struct {
+	// Request is called after each request, from the goroutine of its node.
+	Request func(Request)
+	// Rerouted is called when a topic's number of partitions changed and its records are routed by the new number:
+	// keys may be in another partition from now on.
+	Rerouted func(topic string, from, to int)
+}
+
+// Request describes one finished request to [Hooks].
+type Request struct {
+	Node    int32
+	Batches []*Batch // with their outcomes; valid during the call only
+	Records int      // in all batches
+	Bytes   int      // of all batches, uncompressed
+	Resent  int      // those of Records that had been handed to the driver before in the same batch
+	Took    time.Duration
+	Trouble Trouble // the widest of the batches'
+	Err     error   // its cause
+}
+
+// Engine brings records to a [Driver]'s broker. The package comment is its contract; all methods may be called from
+// any goroutine.
+//
+// Invariants, asserted where they could break:
+//
+//   - E1: a partition has at most one batch with the driver, and a request at most one batch of a partition.
+//   - E2: a batch that the driver got is sent again unchanged until it is Accepted or Refused.
+//   - E3: a record is in exactly one place: a topic's waiting list, a partition's queue, a partition's batch, the results,
+//     or with the submitter. Each list is in order, and lists of one lane are passed through one after the other.
+//   - E4: unrecorded <= MaxUnrecorded.
+//   - E5: a record of a held lane is sent only if it was retried with the lane's current generation.
+//
+// Goroutines: watch follows the driver's news; run serves one node or one partition in trouble. All end in Close.
+type Engine struct {
+	driver Driver
+	config Config
+	origin time.Time // engineState.since counts from here
+
+	sending    context.Context // of Produce; ends when Close gives up
+	giveUp     context.CancelFunc
+	stop       chan struct{} // closed when Close begins
+	done       chan struct{} // closed when every goroutine has ended and the driver is closed
+	goroutines sync.WaitGroup
+	room       chan struct{} // holds a token when the window may have room for a waiting Submit
+	arrived    chan struct{} // holds a token when there may be results for a waiting Results
+	news       chan struct{} // holds a token when records began to wait for partitions or leaders
+
+	mu          sync.Mutex // guards everything below, and engineState of every record that the engine has
+	closing     bool
+	closeErr    error
+	topics      map[string]*topic
+	nodes       map[int32]*worker
+	solos       map[*worker]struct{}
+	homeless    ready       // partitions with work and without a leader
+	results     recordQueue // records with a result, for Results
+	spare       []*Batch    // for reuse
+	events      int         // in the window
+	bytes       int         // in the window, by Record.Cost
+	unrecorded  int         // handed to the driver, not settled
+	troubled    int         // those of unrecorded that are in batches that failed
+	starving    bool        // a worker found no unrecorded credit; feed wakes all
+	generations uint64      // the last generation given to a lane
+	rerouted    uint64      // changes of a topic's number of partitions
+}
+
+// engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that
+// no engine has.
+type engineState struct {
+	next       *Record // in a recordQueue
+	lane       *lane   // of a record that was rejected, held or retried; nil otherwise
+	generation uint64  // with which it was retried; 0 otherwise
+	since      int64   // nanoseconds since Engine.origin at Submit
+	size       int32   // Driver.Size
+	place      place
+	counted    bool // in Engine.unrecorded
+}
+
+// place is where a record is, for E3.
+type place uint8
+
+const (
+	nowhere       place = iota // no engine has it
+	queued                     // in a topic's waiting list or a partition's queue
+	sent                       // in a partition's batch
+	finished                   // has its result, waits for Results
+	withSubmitter              // returned by Results, neither settled nor retried
+)
+
+func (p place) String() string {
+	return [...]string{
+		"not with the engine", "queued, without a result", "being sent, without a result",
+		"with a result that Results has not returned", "returned by Results, not settled",
+	}[p]
+}
+
+// New makes an engine on the driver, which it closes in Close.
+func New(d Driver, c Config) *Engine {
+	setDefault(&c.MaxEvents, DefaultMaxEvents)
+	setDefault(&c.MaxBytes, DefaultMaxBytes)
+	setDefault(&c.MaxUnrecorded, DefaultMaxUnrecorded)
+	setDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
+	if c.Backoff == nil {
+		c.Backoff = defaultBackoff
+	}
+	sending, giveUp := context.WithCancel(context.Background())
+	e := &Engine{
+		driver: d, config: c, origin: time.Now(),
+		sending: sending, giveUp: giveUp,
+		stop: make(chan struct{}), done: make(chan struct{}),
+		room: make(chan struct{}, 1), arrived: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		topics: make(map[string]*topic), nodes: make(map[int32]*worker), solos: make(map[*worker]struct{}),
+	}
+	e.goroutines.Add(1)
+	go e.watch()
+	return e
+}
+
+func setDefault(value *int, byDefault int) {
+	if *value <= 0 {
+		*value = byDefault
+	}
+}
+
+func defaultBackoff(failures int) time.Duration {
+	d := lastBackoff
+	if failures < 7 { // 20 ms << 6 is more than a second
+		d = min(firstBackoff<<(failures-1), lastBackoff)
+	}
+	return d - rand.N(d/4+1)
+}
+
+// Close takes in nothing more, starts no further request, lets those in flight finish until the context ends and then
+// cuts them off, ends every goroutine and closes the driver. Results goes on to return what has a result. Records
+// without one never get one: whether they were written is unknown. The error is the driver's, or says how many records
+// were cut off. A second Close waits for the first and returns the same.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		<-e.done
+		return e.closeErr
+	}
+	e.closing = true
+	close(e.stop)
+	e.mu.Unlock()
+
+	ended := make(chan struct{})
+	go func() { e.goroutines.Wait(); close(ended) }()
+	var cut error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		cut = ctx.Err()
+		e.giveUp()
+		<-ended
+	}
+	e.giveUp()
+	err := e.driver.Close()
+	if err != nil {
+		err = fmt.Errorf("close the driver: %w", err)
+	}
+	if cut != nil {
+		err = errors.Join(fmt.Errorf("close the sink: requests in flight were cut off: %w", cut), err)
+	}
+	e.closeErr = err
+	close(e.done)
+	return err
+}
+
+// signal puts a token into a channel of capacity 1, if there is none.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// recordQueue is a FIFO of records, linked through engineState.next: a record is in at most one.
+type recordQueue struct {
+	head, tail *Record
+	length     int
+}
+
+func (q *recordQueue) push(r *Record) {
+	if q.tail == nil {
+		q.head = r
+	} else {
+		q.tail.engine.next = r
+	}
+	q.tail = r
+	q.length++
+}
+
+func (q *recordQueue) pushFront(r *Record) {
+	r.engine.next = q.head
+	q.head = r
+	if q.tail == nil {
+		q.tail = r
+	}
+	q.length++
+}
+
+// pop removes the head; the queue must not be empty.
+func (q *recordQueue) pop() *Record {
+	r := q.head
+	q.head = r.engine.next
+	r.engine.next = nil
+	if q.head == nil {
+		q.tail = nil
+	}
+	q.length--
+	return r
+}

@@ -1,0 +1,121 @@
+package sink
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+)
+
+// lane is a held lane: the records of one key of one topic come back Held until Release.
+type lane struct {
+	generation uint64 // of its last rejection; unique in the engine, growing
+	out        int    // records that were rejected or held and are neither settled nor retried
+	retrying   int    // records of the retry that is out, without a result
+}
+
+// lane is the record's lane if it is held, else nil. It looks nothing up while no lane of the topic is held.
+func (t *topic) lane(r *Record) *lane {
+	if len(t.held) == 0 || r.Key == nil {
+		return nil
+	}
+	return t.held[string(r.Key)]
+}
+
+func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
+	t := e.topics[name]
+	if t == nil || key == nil {
+		return t, nil
+	}
+	return t, t.held[string(key)]
+}
+
+// reject gives the record back as Rejected for r.Reason and holds its lane. Nothing of its lane that was submitted
+// earlier may be without a result.
+func (e *Engine) reject(t *topic, r *Record, at time.Time) {
+	if r.Key != nil {
+		l := t.held[string(r.Key)]
+		if l == nil {
+			if t.held == nil {
+				t.held = make(map[string]*lane)
+			}
+			l = &lane{}
+			t.held[string(r.Key)] = l
+		}
+		e.generations++
+		l.generation = e.generations
+		l.keep(r)
+	}
+	e.finish(r, Rejected, at)
+}
+
+// keep notes that the record goes back to the submitter as rejected or held.
+func (l *lane) keep(r *Record) {
+	if r.engine.lane != nil { // it was retried
+		l.retrying--
+	}
+	l.out++
+	r.engine.lane, r.engine.generation = l, 0
+	r.Generation = l.generation
+}
+
+// Retry hands records of a held lane in again, past the hold and without waiting for the window: those that Results
+// returned as Rejected or Held and that were not settled, or new ones. One retry of a lane may be out at a time; the
+// generation must be the lane's current one. With an error ([ErrNotHeld], [ErrStaleGeneration], [ErrRetryOut],
+// [ErrClosed]) nothing is taken. A record without a key has no lane to be held: settle it and submit it again.
+//
+// The order of results holds within the retry: what is submitted for the lane meanwhile comes back Held, maybe before
+// the retry has its results.
+//
+// It panics on a record of another lane, and on one that the engine still has or that was published.
+func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*Record) error {
+	since := time.Since(e.origin).Nanoseconds()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return fmt.Errorf("retry: %w", ErrClosed)
+	}
+	t, l := e.heldLane(topic, key)
+	switch {
+	case l == nil:
+		return fmt.Errorf("retry: %w", ErrNotHeld)
+	case l.generation != generation:
+		return fmt.Errorf("retry: %w: it is %d, not %d", ErrStaleGeneration, l.generation, generation)
+	case l.retrying > 0:
+		return fmt.Errorf("retry: %w", ErrRetryOut)
+	}
+	for _, r := range records {
+		if r.Topic != topic || r.Key == nil || !bytes.Equal(r.Key, key) {
+			panic("sink: Retry of a record of another lane")
+		}
+		fromLane := r.engine.place == withSubmitter && r.engine.lane == l
+		if !fromLane && r.engine.place != nowhere {
+			panic("sink: Retry of a record that was not rejected or held and is " + r.engine.place.String())
+		}
+	}
+	for _, r := range records {
+		if r.engine.place == withSubmitter {
+			l.out--
+			r.clearResult()
+		} else {
+			e.admit(r, since)
+		}
+		r.engine.lane, r.engine.generation = l, generation
+		l.retrying++
+		e.route(t, r)
+	}
+	return nil
+}
+
+// Release lifts the hold of a lane and says true, if the generation is the current one, no retry is out, and none of
+// the records that were rejected or held is without being settled or retried. Otherwise it changes nothing. Records of
+// the lane that are still queued were submitted after all these; they are then sent.
+func (e *Engine) Release(topic string, key []byte, generation uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t, l := e.heldLane(topic, key)
+	if l == nil || l.generation != generation || l.retrying > 0 || l.out > 0 {
+		return false
+	}
+	delete(t.held, string(key))
+	return true
+}

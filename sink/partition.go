@@ -1,0 +1,251 @@
+package sink
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// batchShare is the part of the unrecorded credit, without what failed batches hold, that one batch may take: so
+// however many partitions are in trouble, there is credit left for the others.
+const batchShare = 8
+
+// spareBatches is how many batches are kept for reuse.
+const spareBatches = 256
+
+// partition is one partition's queue and its batch. Guarded by Engine.mu.
+//
+// It is listed in one worker's ready list when it has work and is not busy; busy while a worker has its batch in a
+// request.
+type partition struct {
+	topic      *topic
+	number     int32
+	queue      recordQueue // not in the batch
+	queueBytes int         // by Driver.Size
+	batch      *Batch      // cut, to be sent until it is accepted or refused; nil when there is none
+	narrow     int         // so many records at the head of the queue contain a guilty one that the broker did not name
+	solo       *worker     // its own worker while it is in trouble, else nil
+	busy       bool        // its batch is with the driver
+	listed     bool        // in a ready list
+	nextReady  *partition  // in a ready list
+
+	failures int       // of the batch, in a row
+	since    time.Time // of the first of these, or since when it has had no leader
+	kind     Trouble   // of the last of these
+	err      error     // of the last of these
+}
+
+// hasWork says whether there is anything to send, or to give back.
+func (p *partition) hasWork() bool { return p.batch != nil || p.queue.length > 0 }
+
+// ready is a FIFO of partitions that have work.
+type ready struct{ head, tail *partition }
+
+func (l *ready) push(p *partition) {
+	p.listed, p.nextReady = true, nil
+	if l.tail == nil {
+		l.head = p
+	} else {
+		l.tail.nextReady = p
+	}
+	l.tail = p
+}
+
+func (l *ready) pushFront(p *partition) {
+	p.listed, p.nextReady = true, l.head
+	l.head = p
+	if l.tail == nil {
+		l.tail = p
+	}
+}
+
+// pop removes the head, nil when there is none.
+func (l *ready) pop() *partition {
+	p := l.head
+	if p == nil {
+		return nil
+	}
+	l.head = p.nextReady
+	if l.head == nil {
+		l.tail = nil
+	}
+	p.listed, p.nextReady = false, nil
+	return p
+}
+
+// append moves all of other to the end.
+func (l *ready) append(other *ready) {
+	for p := other.pop(); p != nil; p = other.pop() {
+		l.push(p)
+	}
+}
+
+// cut makes the partition's next batch from the head of its queue, and gives back on the way what is not to be sent:
+// records of held lanes, and rejected records whose turn it is. The batch is nil if nothing can be sent: the queue is
+// empty then, or there is no unrecorded credit.
+func (e *Engine) cut(p *partition, now time.Time) *Batch {
+	batchLimit, recordLimit := e.driver.Limits(p.topic.name)
+	most := min((e.config.MaxUnrecorded-e.troubled)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
+	if p.narrow > 0 {
+		most = min(most, max(1, p.narrow/2))
+	}
+	b := e.newBatch(p)
+	given := 0
+	for r := p.queue.head; r != nil; r = p.queue.head {
+		size := int(r.engine.size)
+		if l := p.topic.lane(r); l != nil && l.generation != r.engine.generation {
+			p.next()
+			l.keep(r)
+			r.Partition, r.Offset = p.number, -1
+			e.finish(r, Held, now)
+			given++
+			continue
+		}
+		if r.Reason == nil && recordLimit > 0 && size > recordLimit {
+			r.Reason = tooLarge(p.topic.name, size, recordLimit)
+		}
+		if r.Reason != nil {
+			if r.Key != nil && b.hasKey(r.Key) {
+				break // its lane's earlier records come first
+			}
+			p.next()
+			r.Partition, r.Offset = p.number, -1
+			e.reject(p.topic, r, now)
+			given++
+			continue
+		}
+		if len(b.Records) >= most || len(b.Records) > 0 && batchLimit > 0 && b.Bytes+size > batchLimit {
+			break
+		}
+		p.next()
+		r.engine.place, r.engine.counted = sent, true
+		b.Records = append(b.Records, r)
+		b.Bytes += size
+	}
+	if given > 0 {
+		signal(e.arrived)
+		e.leave(p.topic, given)
+	}
+	if len(b.Records) == 0 {
+		e.recycle(b)
+		return nil
+	}
+	e.unrecorded += len(b.Records)
+	if e.unrecorded > e.config.MaxUnrecorded {
+		panic(fmt.Sprintf("sink: %d unrecorded records, more than %d", e.unrecorded, e.config.MaxUnrecorded))
+	}
+	return b
+}
+
+// next takes the head of the queue out of it.
+func (p *partition) next() {
+	r := p.queue.pop()
+	p.queueBytes -= int(r.engine.size)
+	if p.narrow > 0 {
+		p.narrow--
+	}
+}
+
+func (b *Batch) hasKey(key []byte) bool {
+	for _, r := range b.Records {
+		if r.Key != nil && bytes.Equal(r.Key, key) {
+			return true
+		}
+	}
+	return false
+}
+
+func tooLarge(topic string, size, limit int) *Reason {
+	return &Reason{
+		Class: outbox.Permanent, Code: "MESSAGE_TOO_LARGE",
+		Text: fmt.Sprintf("the record has %d bytes, topic %q takes at most %d", size, topic, limit),
+	}
+}
+
+func (e *Engine) newBatch(p *partition) *Batch {
+	b := &Batch{}
+	if n := len(e.spare); n > 0 {
+		b, e.spare = e.spare[n-1], e.spare[:n-1]
+	}
+	b.Topic, b.Partition = p.topic.name, p.number
+	return b
+}
+
+// recycle keeps the batch for reuse, without what it holds.
+func (e *Engine) recycle(b *Batch) {
+	if len(e.spare) == spareBatches {
+		return
+	}
+	clear(b.Records)
+	*b = Batch{Records: b.Records[:0]}
+	e.spare = append(e.spare, b)
+}
+
+// accept gives the partition's batch back as published.
+func (e *Engine) accept(p *partition, now time.Time) {
+	b := p.batch
+	e.resolve(p)
+	for i, r := range b.Records {
+		if l := r.engine.lane; l != nil {
+			l.retrying--
+			r.engine.lane, r.engine.generation = nil, 0
+		}
+		r.Partition, r.Offset = p.number, -1
+		if b.Outcome.FirstOffset >= 0 {
+			r.Offset = b.Outcome.FirstOffset + int64(i)
+		}
+		e.finish(r, Published, now)
+	}
+	e.leave(p.topic, len(b.Records))
+	e.recycle(b)
+}
+
+// refuse puts the records of the partition's batch back to the head of its queue, and marks those that are guilty;
+// cut gives them back when it is their turn. If the broker did not name them, the next batches are halves until one
+// record is alone.
+func (e *Engine) refuse(p *partition) {
+	b, o := p.batch, &p.batch.Outcome
+	e.resolve(p)
+	p.narrow = 0
+	switch {
+	case len(o.Reasons) == 0 || len(o.Reasons) > 1 && len(o.Reasons) != len(o.Guilty):
+		panic(fmt.Sprintf("sink: the driver refused a batch with %d reasons for %d guilty records", len(o.Reasons), len(o.Guilty)))
+	case len(o.Guilty) > 0:
+		for i, guilty := range o.Guilty {
+			b.Records[guilty].Reason = o.Reasons[min(i, len(o.Reasons)-1)]
+		}
+	case len(b.Records) == 1:
+		b.Records[0].Reason = o.Reasons[0]
+	default:
+		p.narrow = len(b.Records)
+	}
+	e.unrecorded -= len(b.Records)
+	for i := len(b.Records) - 1; i >= 0; i-- {
+		r := b.Records[i]
+		r.engine.place, r.engine.counted = queued, false
+		p.queue.pushFront(r)
+		p.queueBytes += int(r.engine.size)
+	}
+	e.recycle(b)
+}
+
+// resolve ends the attempts of the partition's batch.
+func (e *Engine) resolve(p *partition) {
+	if p.failures > 0 {
+		e.troubled -= len(p.batch.Records)
+	}
+	p.batch, p.failures, p.kind, p.err, p.since = nil, 0, NoTrouble, nil, time.Time{}
+}
+
+// fail notes that an attempt of the partition's batch failed.
+func (e *Engine) fail(p *partition, now time.Time) {
+	o := &p.batch.Outcome
+	if p.failures == 0 {
+		e.troubled += len(p.batch.Records)
+		p.since = now
+	}
+	p.failures++
+	p.kind, p.err = o.Trouble, o.Err
+}

@@ -1,0 +1,98 @@
+package sink
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is how the engine fares.
+type State uint8
+
+// The states of the engine.
+const (
+	OK      State = iota // everything that was submitted is being sent, or waits for the submitter
+	Stalled              // some records wait for transient trouble to pass: a broker, a partition, a topic
+	Blocked              // a person must act: authentication, TLS
+)
+
+// String is the state's name for people and metrics.
+func (s State) String() string {
+	return [...]string{"ok", "stalled", "blocked by configuration"}[s]
+}
+
+// Status is a snapshot of the engine. The numbers without a unit are records.
+type Status struct {
+	Events, Bytes int           // in the window: from Submit to Settled
+	Pending       int           // of Events: without a result
+	Unrecorded    int           // handed to the driver and not settled
+	Oldest        time.Duration // age, since Submit, of the oldest record without a result
+	HeldLanes     int
+	Rerouted      uint64 // times that a topic's number of partitions changed
+
+	State    State
+	Reason   string // what it waits for, when not OK: the longest lasting trouble of the gravest kind
+	Since    time.Time
+	Troubles int // how many partitions and topics are in trouble
+}
+
+// Status is a snapshot. It costs a walk over all partitions, not over records.
+func (e *Engine) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Since(e.origin).Nanoseconds()
+	s := Status{Events: e.events, Bytes: e.bytes, Unrecorded: e.unrecorded, Rerouted: e.rerouted}
+	oldest := func(r *Record) {
+		if r != nil {
+			s.Oldest = max(s.Oldest, time.Duration(now-r.engine.since))
+		}
+	}
+	for _, t := range e.topics {
+		s.HeldLanes += len(t.held)
+		s.Pending += t.queued + t.waiting.length
+		oldest(t.waiting.head)
+		if t.waiting.length > 0 && len(t.partitions) == 0 {
+			s.blame(Stalled, t.since, func() string {
+				return because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
+			})
+		}
+		for _, p := range t.partitions {
+			oldest(p.queue.head)
+			if p.batch != nil {
+				oldest(p.batch.Records[0])
+			}
+			if p.hasWork() && !p.since.IsZero() {
+				s.blame(p.state(), p.since, p.reason)
+			}
+		}
+	}
+	return s
+}
+
+// blame notes a trouble.
+func (s *Status) blame(state State, since time.Time, reason func() string) {
+	s.Troubles++
+	if state > s.State || state == s.State && since.Before(s.Since) {
+		s.State, s.Since, s.Reason = state, since, reason()
+	}
+}
+
+func (p *partition) state() State {
+	if p.kind == ConfigurationTrouble {
+		return Blocked
+	}
+	return Stalled
+}
+
+func (p *partition) reason() string {
+	if p.failures == 0 {
+		return fmt.Sprintf("topic %q partition %d: no leader is known", p.topic.name, p.number)
+	}
+	return because(fmt.Sprintf("topic %q partition %d: %d attempts failed", p.topic.name, p.number, p.failures), p.err)
+}
+
+func because(what string, err error) string {
+	if err == nil {
+		return what
+	}
+	return what + ": " + err.Error()
+}

@@ -1,0 +1,143 @@
+package sink
+
+import (
+	"time"
+)
+
+// topic routes records to partitions. Guarded by Engine.mu.
+type topic struct {
+	name       string
+	partitions []*partition     // by number; as many as records are routed to, 0 while the number is not known
+	next       int              // the number of partitions to which routing changes when the topic is drained; 0 = no change
+	waiting    recordQueue      // records that are not routed yet: number unknown or about to change
+	queued     int              // records in partitions' queues and batches
+	held       map[string]*lane // held lanes by key
+	since      time.Time        // when records began to wait for the number of partitions
+	err        error            // why the driver does not know it
+}
+
+// topicOf is the topic of the name, made at first sight.
+func (e *Engine) topicOf(name string) *topic {
+	t := e.topics[name]
+	if t == nil {
+		t = &topic{name: name}
+		e.topics[name] = t
+		e.ask(t)
+	}
+	return t
+}
+
+// route puts the record into the queue of its partition; while that cannot be chosen it waits in the topic, in order.
+func (e *Engine) route(t *topic, r *Record) {
+	r.engine.place = queued
+	if len(t.partitions) == 0 || t.next != 0 || t.waiting.length > 0 {
+		if t.waiting.length == 0 {
+			t.since = time.Now()
+			signal(e.news)
+		}
+		t.waiting.push(r)
+		return
+	}
+	r.engine.size = int32(e.driver.Size(r))
+	p := t.partitions[e.driver.Partition(r, len(t.partitions))]
+	p.queue.push(r)
+	p.queueBytes += int(r.engine.size)
+	t.queued++
+	if !p.listed && !p.busy {
+		e.enlist(p)
+	}
+}
+
+// leave notes that n records of the topic left its partitions with a result.
+func (e *Engine) leave(t *topic, n int) {
+	t.queued -= n
+	if t.queued == 0 && t.next != 0 {
+		e.reroute(t)
+	}
+}
+
+// ask learns the topic's number of partitions from the driver. A new number takes effect when nothing of the topic is
+// queued or in flight: a key's records must not be in two partitions at a time.
+func (e *Engine) ask(t *topic) {
+	n, err := e.driver.Partitions(t.name)
+	t.err = err
+	switch {
+	case n <= 0: // not known, or not known any more: the partitions that we know wait for their leaders
+		return
+	case n == len(t.partitions):
+		t.next = 0
+	default:
+		t.next = n
+	}
+	if t.queued == 0 || t.next == 0 {
+		e.reroute(t)
+	}
+}
+
+// reroute makes the next number of partitions the current one and routes what waited.
+func (e *Engine) reroute(t *topic) {
+	if from := len(t.partitions); t.next != 0 {
+		t.partitions = t.partitions[:min(from, t.next)]
+		for n := len(t.partitions); n < t.next; n++ {
+			t.partitions = append(t.partitions, &partition{topic: t, number: int32(n)})
+		}
+		if from > 0 {
+			e.rerouted++
+			if rerouted := e.config.Hooks.Rerouted; rerouted != nil {
+				rerouted(t.name, from, t.next)
+			}
+		}
+		t.next = 0
+	}
+	waiting := t.waiting
+	t.waiting = recordQueue{}
+	for waiting.length > 0 {
+		e.route(t, waiting.pop())
+	}
+}
+
+// watch follows the driver's news about partitions and leaders until the engine stops.
+func (e *Engine) watch() {
+	defer e.goroutines.Done()
+	again := time.NewTimer(askAgain)
+	defer again.Stop()
+	for {
+		changed := e.driver.Changed()
+		if e.refresh() {
+			again.Reset(askAgain)
+		} else {
+			again.Stop()
+		}
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-e.news:
+		case <-e.stop:
+			return
+		}
+	}
+}
+
+// refresh asks the driver for every topic's partitions and every waiting partition's leader. It says whether anything
+// waits for an answer that the driver does not have.
+func (e *Engine) refresh() (waits bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.topics {
+		e.ask(t)
+		waits = waits || t.waiting.length > 0 && len(t.partitions) == 0
+	}
+	var moved ready
+	moved.append(&e.homeless)
+	for _, w := range e.nodes {
+		moved.append(&w.ready)
+	}
+	for p := moved.pop(); p != nil; p = moved.pop() {
+		e.enlist(p)
+	}
+	for w := range e.solos {
+		signal(w.wake)
+		waits = waits || w.node < 0
+	}
+	return waits || e.homeless.head != nil
+}
