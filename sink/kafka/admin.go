@@ -1,0 +1,236 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/createtopics"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// Cluster is what a cluster says of itself.
+type Cluster struct {
+	ID         string // given when the cluster was formatted; empty when the brokers do not tell
+	Controller int32  // broker id, -1 when none is known
+	Brokers    []Broker
+}
+
+// Broker is one broker of a cluster.
+type Broker struct {
+	ID      int32
+	Address string // host:port, as advertised
+}
+
+// Ping asks a broker for the cluster: it proves that one can be reached, logged in to, and spoken with.
+func (d *Driver) Ping(ctx context.Context) (Cluster, error) {
+	r, err := d.describeCluster(ctx, []string{})
+	if err != nil {
+		return Cluster{}, err
+	}
+	c := Cluster{ID: r.ClusterID, Controller: r.ControllerID}
+	for _, b := range r.Brokers {
+		c.Brokers = append(c.Brokers, Broker{b.NodeID, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))})
+	}
+	slices.SortFunc(c.Brokers, func(a, b Broker) int { return int(a.ID - b.ID) })
+	return c, nil
+}
+
+// CheckProducer asks for a producer id, which the driver then uses: it proves that the principal may produce with
+// idempotence. It waits while a broker that has just started still loads.
+func (d *Driver) CheckProducer(ctx context.Context) error {
+	c, err := d.Ping(ctx)
+	if err != nil {
+		return err
+	}
+	if len(c.Brokers) == 0 {
+		return fmt.Errorf("ask for a producer id: the cluster names no brokers")
+	}
+	select {
+	case d.asking <- struct{}{}:
+		defer func() { <-d.asking }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a producer id: %w", context.Cause(ctx))
+	}
+	s, err := d.initProducer(ctx, d.endpoint(c.Brokers[0].Address))
+	if err != nil {
+		return err
+	}
+	d.producer = &s
+	return nil
+}
+
+// Topic is what a cluster says of a topic.
+type Topic struct {
+	Name       string
+	Err        error // why it cannot be used: it does not exist, or we are not authorized
+	Partitions []Partition
+
+	// The configuration in force. Zero and empty when ConfigErr says why it could not be read.
+	MaxMessageBytes   int // largest batch, compressed
+	MinInSyncReplicas int
+	CleanupPolicy     string // delete, compact, or both with a comma
+	TimestampType     string // CreateTime, LogAppendTime
+	ConfigErr         error
+}
+
+// Partition is one partition of a topic.
+type Partition struct {
+	ID       int32
+	Leader   int32 // broker id, -1 when there is none
+	Replicas []int32
+	InSync   []int32
+}
+
+// ReplicationFactor is the smallest number of replicas of any partition.
+func (t Topic) ReplicationFactor() int {
+	least := 0
+	for i, p := range t.Partitions {
+		if i == 0 || len(p.Replicas) < least {
+			least = len(p.Replicas)
+		}
+	}
+	return least
+}
+
+// Compacted says whether the topic keeps only the last record of a key, and so takes no record without one.
+func (t Topic) Compacted() bool {
+	return slices.Contains(strings.Split(t.CleanupPolicy, ","), "compact")
+}
+
+// Topics asks for topics by name, and answers in the same order. It does not make the driver follow them.
+func (d *Driver) Topics(ctx context.Context, names []string) ([]Topic, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	r, err := d.describeCluster(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	told := make(map[string]*metadata.ResponseTopic, len(r.Topics))
+	for i := range r.Topics {
+		told[r.Topics[i].Name] = &r.Topics[i]
+	}
+	topics := make([]Topic, len(names))
+	var usable []string
+	for i, name := range names {
+		topics[i] = topicOf(name, told[name])
+		if topics[i].Err == nil {
+			usable = append(usable, name)
+		}
+	}
+	return topics, d.describeConfigurations(ctx, topics, usable)
+}
+
+func topicOf(name string, r *metadata.ResponseTopic) Topic {
+	t := Topic{Name: name}
+	if r == nil {
+		t.Err = errorOf(3, "the broker's answer leaves the topic out")
+		return t
+	}
+	t.Err = errorOf(r.ErrorCode, "")
+	for _, p := range r.Partitions {
+		t.Partitions = append(t.Partitions, Partition{ID: p.PartitionIndex, Leader: p.LeaderID, Replicas: p.ReplicaNodes, InSync: p.IsrNodes})
+	}
+	slices.SortFunc(t.Partitions, func(a, b Partition) int { return int(a.ID - b.ID) })
+	return t
+}
+
+func (d *Driver) describeConfigurations(ctx context.Context, topics []Topic, usable []string) error {
+	if len(usable) == 0 {
+		return nil
+	}
+	const minInSync, policy, timestamps = "min.insync.replicas", "cleanup.policy", "message.timestamp.type"
+	configs, err := d.describeTopics(ctx, usable, configLimit, minInSync, policy, timestamps)
+	if err != nil {
+		return err
+	}
+	for i := range topics {
+		t := &topics[i]
+		if t.Err != nil {
+			continue
+		}
+		c := configs[t.Name]
+		t.ConfigErr = c.err
+		t.MaxMessageBytes, _ = strconv.Atoi(c.values[configLimit])
+		t.MinInSyncReplicas, _ = strconv.Atoi(c.values[minInSync])
+		t.CleanupPolicy, t.TimestampType = c.values[policy], c.values[timestamps]
+	}
+	return nil
+}
+
+// leaderPause is the pace at which CreateTopic looks again.
+const leaderPause = 20 * time.Millisecond
+
+// Codes that CreateTopic acts upon.
+const (
+	codeTopicExists   = 36
+	codeNotController = 41
+)
+
+// CreateTopic creates a topic, unless there is one of that name, and waits until each of its partitions has a leader.
+// The shape of a topic that exists is not compared.
+func (d *Driver) CreateTopic(ctx context.Context, name string, partitions, replicationFactor int) error {
+	for {
+		err := d.createTopic(ctx, name, partitions, replicationFactor)
+		if err == nil || isCode(err, codeTopicExists) {
+			return d.awaitLeaders(ctx, name)
+		}
+		if !isCode(err, codeNotController) || pause(ctx, leaderPause) != nil {
+			return fmt.Errorf("create topic %q: %w", name, err)
+		}
+	}
+}
+
+// createTopic asks the broker that the cluster names as its controller: with KRaft any broker, before that only one.
+func (d *Driver) createTopic(ctx context.Context, name string, partitions, replicationFactor int) error {
+	c, err := d.Ping(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(c.Brokers, func(b Broker) bool { return b.ID == c.Controller })
+	if at < 0 {
+		return errorOf(codeNotController, "the cluster names no controller")
+	}
+	request := &createTopics{
+		TimeoutMs: int32(answerPatience / time.Millisecond),
+		Topics: []createtopics.RequestTopic{{
+			Name: name, NumPartitions: int32(partitions), ReplicationFactor: int16(replicationFactor),
+		}},
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+answerPatience)
+	defer cancel()
+	answer, err := d.endpoint(c.Brokers[at].Address).roundTrip(ctx, direct{request})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Brokers[at].Address, err)
+	}
+	for _, t := range answer.(*createtopics.Response).Topics {
+		if t.ErrorCode != 0 {
+			return errorOf(t.ErrorCode, t.ErrorMessage)
+		}
+	}
+	return nil
+}
+
+// awaitLeaders waits until a broker knows the topic and a leader for each of its partitions.
+func (d *Driver) awaitLeaders(ctx context.Context, name string) error {
+	leaderless := func(p Partition) bool { return p.Leader < 0 }
+	for {
+		r, err := d.describeCluster(ctx, []string{name})
+		if err != nil {
+			return err
+		}
+		if len(r.Topics) == 1 {
+			if t := topicOf(name, &r.Topics[0]); t.Err == nil && !slices.ContainsFunc(t.Partitions, leaderless) {
+				return nil
+			}
+		}
+		if err := pause(ctx, leaderPause); err != nil {
+			return fmt.Errorf("wait for leaders of topic %q: %w", name, err)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Sizes of the record batch format v2 (Kafka documentation, "Message Format"), in bytes.
+const (
+	setPrefix     = 4  // length of the record set, as a Produce request carries it
+	batchOverhead = 61 // everything before the first record, the batch's own length field included
+
+	// sizeSlack is what a record may need more inside a batch than alone at its beginning: the time delta up to 10
+	// bytes instead of 1, the offset delta up to 5 instead of 1, the length one more because of both.
+	sizeSlack = 9 + 4 + 1
+
+	minBatchBytes   = 1 << 10
+	maxRequestBytes = 100 << 20 // a broker's default socket.request.max.bytes
+)
+
+// Positions in the batch, from its first byte.
+const (
+	atBatchLength = 8
+	atCRC         = 17
+	atAttributes  = 21
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// stamp is what makes a batch recognisable to the broker: with an equal stamp and the same number of records it is
+// the same batch.
+type stamp struct {
+	producer int64
+	epoch    int16
+	sequence int32 // of the first record; the others follow it, wrapping to 0 after the largest int32
+}
+
+// after is the sequence that follows n records from base.
+func after(base int32, n int) int32 {
+	return int32((int64(base) + int64(n)) & 0x7fffffff)
+}
+
+// appendRecordSet appends a record set of one batch. The records' bytes are copied; nothing is allocated when dst has
+// room for the set. There must be at least one record.
+func appendRecordSet(dst []byte, records []*sink.Record, s stamp) []byte {
+	start := len(dst)
+	base, latest := records[0].Timestamp, records[0].Timestamp
+	for _, r := range records {
+		latest = max(latest, r.Timestamp)
+	}
+	dst = binary.BigEndian.AppendUint32(dst, 0) // length of the set, set below
+	dst = binary.BigEndian.AppendUint64(dst, 0) // base offset: the broker's
+	dst = binary.BigEndian.AppendUint32(dst, 0) // length of the batch, set below
+	dst = binary.BigEndian.AppendUint32(dst, ^uint32(0))
+	dst = append(dst, 2)                        // magic
+	dst = binary.BigEndian.AppendUint32(dst, 0) // CRC, set below
+	dst = binary.BigEndian.AppendUint16(dst, uint16(None))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(records)-1))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(base))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(latest))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.producer))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(s.epoch))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(s.sequence))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(records)))
+	for i, r := range records {
+		dst = appendRecord(dst, r, r.Timestamp-base, int64(i))
+	}
+
+	set := dst[start:]
+	binary.BigEndian.PutUint32(set, uint32(len(set)-setPrefix))
+	batch := set[setPrefix:]
+	binary.BigEndian.PutUint32(batch[atBatchLength:], uint32(len(batch)-atBatchLength-4))
+	binary.BigEndian.PutUint32(batch[atCRC:], crc32.Checksum(batch[atAttributes:], castagnoli))
+	return dst
+}
+
+func appendRecord(dst []byte, r *sink.Record, timeDelta, offsetDelta int64) []byte {
+	dst = binary.AppendVarint(dst, int64(recordBody(r, timeDelta, offsetDelta)))
+	dst = append(dst, 0) // attributes: none are defined
+	dst = binary.AppendVarint(dst, timeDelta)
+	dst = binary.AppendVarint(dst, offsetDelta)
+	dst = appendBytes(dst, r.Key)
+	dst = appendBytes(dst, r.Value)
+	dst = binary.AppendVarint(dst, int64(r.Headers.Len()))
+	return append(dst, r.Headers.Block()...)
+}
+
+// appendBytes appends a length and the bytes; nil is a null, length -1, which an empty slice is not.
+func appendBytes(dst, b []byte) []byte {
+	if b == nil {
+		return binary.AppendVarint(dst, -1)
+	}
+	dst = binary.AppendVarint(dst, int64(len(b)))
+	return append(dst, b...)
+}
+
+// recordBody is the length of a record without its length field.
+func recordBody(r *sink.Record, timeDelta, offsetDelta int64) int {
+	return 1 + varintLen(timeDelta) + varintLen(offsetDelta) +
+		bytesLen(r.Key) + bytesLen(r.Value) +
+		varintLen(int64(r.Headers.Len())) + len(r.Headers.Block())
+}
+
+func bytesLen(b []byte) int {
+	if b == nil {
+		return 1
+	}
+	return varintLen(int64(len(b))) + len(b)
+}
+
+// varintLen is the length of v as a zig-zag varint.
+func varintLen(v int64) int {
+	zigzag := uint64(v<<1) ^ uint64(v>>63)
+	return (bits.Len64(zigzag|1) + 6) / 7
+}
+
+// recordAlone is the exact length of a record as the only one of its batch.
+func recordAlone(r *sink.Record) int {
+	body := recordBody(r, 0, 0)
+	return varintLen(int64(body)) + body
+}
+
+// Size is what the record adds to a batch at most, in bytes before compression.
+func (d *Driver) Size(r *sink.Record) int { return recordAlone(r) + sizeSlack }

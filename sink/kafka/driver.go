@@ -1,0 +1,166 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Driver is a [sink.Driver] for one Kafka cluster.
+type Driver struct {
+	config  Config
+	hooks   Hooks
+	ctx     context.Context // ends at Close
+	cancel  context.CancelFunc
+	dialer  *dialer
+	running sync.WaitGroup // refreshLoop, limitsLoop
+
+	view    atomic.Pointer[view] // replaced under mu
+	keyless atomic.Uint64        // records without a key so far
+	stats   counters
+
+	trouble atomic.Pointer[error] // why the last metadata request failed; nil when it did not
+	wake    chan struct{}         // to refreshLoop: do not wait
+	learn   chan struct{}         // to limitsLoop: a topic has no limit yet
+
+	asking   chan struct{} // held while producer is used
+	producer *stamp        // the producer id that partitions take, nil before the first
+
+	mu         sync.Mutex
+	wanted     []string                      // topics asked for, sorted
+	endpoints  map[string]*endpoint          // by host:port
+	good       string                        // address that answered a control request last
+	partitions map[topicPartition]*partition // those produced to
+	limits     map[string]*limit             // by topic
+}
+
+var _ sink.Driver = (*Driver)(nil)
+
+// New makes a driver. It connects when it is asked for something, so that brokers that are away are no error here.
+func New(c Config) (*Driver, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configure the Kafka driver: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Driver{
+		config:     c,
+		hooks:      c.Hooks,
+		ctx:        ctx,
+		cancel:     cancel,
+		dialer:     &dialer{ctx: ctx, config: c, open: make(map[*conn]struct{})},
+		wake:       make(chan struct{}, 1),
+		learn:      make(chan struct{}, 1),
+		asking:     make(chan struct{}, 1),
+		endpoints:  make(map[string]*endpoint),
+		partitions: make(map[topicPartition]*partition),
+		limits:     make(map[string]*limit),
+	}
+	d.keyless.Store(rand.Uint64() >> 1) // relays that restart should not all begin with partition 0
+	d.view.Store(&view{topics: make(map[string]*topicView), changed: make(chan struct{})})
+	d.running.Go(d.refreshLoop)
+	d.running.Go(d.limitsLoop)
+	return d, nil
+}
+
+// Close stops the driver's goroutines and closes its connections.
+func (d *Driver) Close() error {
+	d.cancel()
+	d.running.Wait()
+	d.mu.Lock()
+	endpoints := d.endpoints
+	d.endpoints = make(map[string]*endpoint)
+	d.mu.Unlock()
+	for _, e := range endpoints {
+		e.close()
+	}
+	d.dialer.close()
+	return nil
+}
+
+// Partitions is the number of the topic's partitions, 0 while it is not known; see [sink.Driver]. A topic that is away
+// keeps the number that it had.
+func (d *Driver) Partitions(topic string) (int, error) {
+	if t := d.view.Load().topics[topic]; t != nil {
+		if t.err != nil {
+			return len(t.partitions), fmt.Errorf("topic %q: %w", topic, t.err)
+		}
+		return len(t.partitions), nil
+	}
+	d.want(topic)
+	if err := d.trouble.Load(); err != nil {
+		return 0, *err
+	}
+	return 0, nil
+}
+
+// want adds a topic to those that are asked for.
+func (d *Driver) want(topic string) {
+	d.mu.Lock()
+	i, known := slices.BinarySearch(d.wanted, topic)
+	if !known {
+		d.wanted = slices.Insert(slices.Clone(d.wanted), i, topic)
+	}
+	d.mu.Unlock()
+	if !known {
+		d.refreshSoon()
+	}
+}
+
+// Node is the broker that leads the partition, -1 while there is none.
+func (d *Driver) Node(topic string, id int32) int32 {
+	t := d.view.Load().topics[topic]
+	if t == nil || id < 0 || int(id) >= len(t.partitions) {
+		return -1
+	}
+	return t.partitions[id].node
+}
+
+// Changed is closed at the next change of what Partitions or Node would answer.
+func (d *Driver) Changed() <-chan struct{} { return d.view.Load().changed }
+
+// endpoint is the connections to an address.
+func (d *Driver) endpoint(address string) *endpoint {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.endpoints[address]
+	if e == nil {
+		e = &endpoint{address: address, dialer: d.dialer}
+		d.endpoints[address] = e
+	}
+	return e
+}
+
+// publish makes v the view unless another one took its predecessor's place meanwhile.
+func (d *Driver) publish(was, v *view) bool {
+	if was == v {
+		return true
+	}
+	if !d.view.CompareAndSwap(was, v) {
+		return false
+	}
+	if was.changed != v.changed {
+		close(was.changed)
+	}
+	return true
+}
+
+// leaderLost makes the partition leaderless until the brokers say who leads it, and asks them now.
+func (d *Driver) leaderLost(topic string, id, node int32) {
+	for {
+		v := d.view.Load()
+		next := v.without(topic, id, node)
+		if d.publish(v, next) {
+			break
+		}
+	}
+	d.refreshSoon()
+}
+
+var errClosed = errors.New("the Kafka driver is closed")

@@ -1,0 +1,181 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/describeconfigs"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	// limitsInterval is how often the topics' limits are asked for.
+	limitsInterval = time.Minute
+
+	// limitFresh is how old a limit may be when a record is blamed by it.
+	limitFresh = time.Second
+
+	// defaultMaxMessageBytes is a broker's default for max.message.bytes, presumed until the topic's own is known.
+	defaultMaxMessageBytes = 1048588
+
+	resourceTopic = 2 // resource type of a topic in DescribeConfigs
+	configLimit   = "max.message.bytes"
+)
+
+// limit is what is known of a topic's max.message.bytes. Guarded by Driver.mu.
+type limit struct {
+	bytes int       // 0: not known
+	at    time.Time // of the last answer, also of one that refused to say
+}
+
+// Limits are the largest batch and the largest single record for the topic, as Size counts them.
+//
+// The record's is not the topic's limit but what a broker can take at all: the driver compares a record with the topic's
+// limit when it stands alone in its batch, after asking for the limit again (K6), and refuses it without sending it. A
+// batch stays below a limit that is only presumed, as that costs nothing.
+func (d *Driver) Limits(topic string) (batch, record int) {
+	bytes := defaultMaxMessageBytes
+	d.mu.Lock()
+	if l := d.limits[topic]; l != nil && l.bytes > 0 {
+		bytes = l.bytes
+	}
+	d.mu.Unlock()
+	return max(min(d.config.MaxBatchBytes, bytes)-batchOverhead, 1), maxRequestBytes
+}
+
+// learnSoon makes limitsLoop ask for the limits of topics that have none yet.
+func (d *Driver) learnSoon(topics []string) {
+	d.mu.Lock()
+	missing := slices.ContainsFunc(topics, func(t string) bool { return d.limits[t] == nil })
+	d.mu.Unlock()
+	if missing {
+		d.learnNow()
+	}
+}
+
+func (d *Driver) learnNow() {
+	select {
+	case d.learn <- struct{}{}:
+	default:
+	}
+}
+
+// limitsLoop keeps the limits of the topics in use.
+func (d *Driver) limitsLoop() {
+	timer := time.NewTimer(limitsInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-d.learn:
+		case <-timer.C:
+		}
+		d.mu.Lock()
+		wanted := d.wanted
+		d.mu.Unlock()
+		if len(wanted) > 0 {
+			// A failure is nothing to act upon: the presumed limit stays, and the next refresh asks again.
+			_ = d.learnLimits(d.ctx, wanted)
+		}
+		timer.Reset(limitsInterval)
+	}
+}
+
+// learnLimits asks for the limits of the topics.
+func (d *Driver) learnLimits(ctx context.Context, topics []string) error {
+	configs, err := d.describeTopics(ctx, topics, configLimit)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for topic, c := range configs {
+		bytes, err := strconv.Atoi(c.values[configLimit])
+		if c.err != nil || err != nil || bytes <= 0 {
+			bytes = 0 // not allowed to know, or the topic is away
+		}
+		d.limits[topic] = &limit{bytes: bytes, at: now}
+	}
+	return nil
+}
+
+// freshLimit is the topic's limit as the cluster has it now, 0 when it cannot be learned.
+func (d *Driver) freshLimit(ctx context.Context, topic string) int {
+	for try := range 2 {
+		d.mu.Lock()
+		l := d.limits[topic]
+		d.mu.Unlock()
+		if l != nil && time.Since(l.at) < limitFresh {
+			return l.bytes
+		}
+		if try == 0 && d.learnLimits(ctx, []string{topic}) != nil {
+			return 0
+		}
+	}
+	return 0
+}
+
+// tooLarge is the refusal of a single record that is larger than its topic allows, nil when it is not, or when the limit
+// is not known: then the broker decides.
+func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
+	size := recordAlone(b.Records[0]) + batchOverhead
+	d.mu.Lock()
+	l := d.limits[b.Topic]
+	d.mu.Unlock()
+	presumed := defaultMaxMessageBytes
+	if l != nil && l.bytes > 0 {
+		presumed = l.bytes
+	}
+	if size <= presumed {
+		return nil
+	}
+	if known := d.freshLimit(ctx, b.Topic); known > 0 && size > known {
+		return sizeReason(size, known)
+	}
+	return nil
+}
+
+// sizeReason tells size and limit; 0 is a limit that is not known.
+func sizeReason(size, limit int) *sink.Reason {
+	text := fmt.Sprintf("the record takes %d bytes as a batch of its own; the topic's %s is %d", size, configLimit, limit)
+	if limit == 0 {
+		text = fmt.Sprintf("the record takes %d bytes as a batch of its own, more than the broker allows; the topic's %s could not be read", size, configLimit)
+	}
+	return &sink.Reason{Class: outbox.Permanent, Code: meaningOf(codeTooLarge).name, Text: text}
+}
+
+const codeTooLarge = 10
+
+// topicConfigs is some of a topic's configuration.
+type topicConfigs struct {
+	values map[string]string
+	err    error
+}
+
+// describeTopics asks for some keys of the topics' configuration.
+func (d *Driver) describeTopics(ctx context.Context, topics []string, keys ...string) (map[string]topicConfigs, error) {
+	request := &describeConfigs{Resources: make([]describeconfigs.RequestResource, len(topics))}
+	for i, t := range topics {
+		request.Resources[i] = describeconfigs.RequestResource{ResourceType: resourceTopic, ResourceName: t, ConfigNames: keys}
+	}
+	answer, err := d.ask(ctx, request)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the configuration of topics: %w", err)
+	}
+	result := make(map[string]topicConfigs, len(topics))
+	for _, r := range answer.(*describeconfigs.Response).Resources {
+		c := topicConfigs{values: make(map[string]string, len(r.ConfigEntries)), err: errorOf(r.ErrorCode, r.ErrorMessage)}
+		for _, e := range r.ConfigEntries {
+			c.values[e.ConfigName] = e.ConfigValue
+		}
+		result[r.ResourceName] = c
+	}
+	return result, nil
+}

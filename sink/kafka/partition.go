@@ -1,0 +1,198 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// partition is what the driver keeps of a partition that it produces to. Its fields belong to the Produce call that
+// holds busy.
+type partition struct {
+	topic string
+	id    int32
+	busy  atomic.Bool // K1
+
+	producing bool  // next is valid: a producer id was taken
+	next      stamp // of the next new batch; its producer is the last one that the partition had, -1 for none
+
+	// uncertain is the attempt whose range may have been written and has no verdict yet; nil when there is none (K2).
+	uncertain *attempt
+	lastAcked int64 // offset of the last acknowledged record, -1 when unknown
+}
+
+// attempt is the driver's part of a batch, kept in Batch.State until the verdict.
+type attempt struct {
+	stamp   stamp
+	records int
+	bytes   []byte // the encoded record set (K4); empty: to be encoded
+
+	uncertain bool // an attempt may have been written
+	lent      bool // a connection may still be reading bytes
+}
+
+// partitionOf finds or makes the state of a partition and takes it for the caller.
+func (d *Driver) partitionOf(topic string, id int32) *partition {
+	key := topicPartition{topic, id}
+	d.mu.Lock()
+	p := d.partitions[key]
+	if p == nil {
+		p = &partition{topic: topic, id: id, next: stamp{producer: -1}, lastAcked: -1}
+		d.partitions[key] = p
+	}
+	d.mu.Unlock()
+	if !p.busy.CompareAndSwap(false, true) {
+		panic(fmt.Sprintf("kafka: two batches in flight for %s/%d", topic, id))
+	}
+	return p
+}
+
+// prepare makes the batch ready to be sent: with the partition's next stamp, and encoded. Only a producer id that cannot
+// be had is an error.
+func (d *Driver) prepare(ctx context.Context, e *endpoint, p *partition, b *sink.Batch) error {
+	a, _ := b.State.(*attempt)
+	if p.uncertain != nil && p.uncertain != a {
+		// The engine gave up a batch that may have been written and sends another one: never under the same range (K2).
+		d.abandon(p, "NOT_RESENT", p.uncertain)
+	}
+	if !p.producing {
+		if err := d.newProducer(ctx, e, p); err != nil {
+			return err
+		}
+	}
+	if a == nil {
+		a = attempts.Get().(*attempt)
+		a.records = len(b.Records)
+		b.State = a
+	}
+	if a.stamp != p.next {
+		// New, or overtaken by another batch while it was not written.
+		a.discard()
+		a.stamp, a.uncertain = p.next, false
+	}
+	if len(a.bytes) == 0 {
+		if need := b.Bytes + setPrefix + batchOverhead; cap(a.bytes) < need {
+			a.bytes = make([]byte, 0, need)
+		}
+		a.bytes = appendRecordSet(a.bytes, b.Records, a.stamp)
+	}
+	return nil
+}
+
+// discard forgets the encoded bytes.
+func (a *attempt) discard() {
+	if a.lent {
+		a.bytes, a.lent = nil, false
+	}
+	a.bytes = a.bytes[:0]
+}
+
+// recycle gives the attempt back after its verdict, its buffer only if no connection can still be reading it (K4).
+func (a *attempt) recycle() {
+	buffer := a.bytes[:0]
+	if a.lent || cap(buffer) > largestPooled {
+		buffer = nil
+	}
+	*a = attempt{bytes: buffer}
+	attempts.Put(a)
+}
+
+// attempts keeps the encoding buffers of batches that got their verdict.
+var attempts = sync.Pool{New: func() any { return new(attempt) }}
+
+// largestPooled is the largest buffer that is kept, in bytes: a rare giant should not stay in memory.
+const largestPooled = 4 << 20
+
+// accepted moves the sequence behind the batch (K3).
+func (p *partition) accepted(a *attempt, firstOffset int64) {
+	p.uncertain = nil
+	p.next.sequence = after(a.stamp.sequence, a.records)
+	if firstOffset >= 0 {
+		p.lastAcked = firstOffset + int64(a.records) - 1
+	}
+}
+
+// abandon gives up the producer id for the partition: its next batch begins at sequence 0 of another one. Records of an
+// uncertain attempt may be in the topic already and will be sent again.
+func (d *Driver) abandon(p *partition, cause string, a *attempt) {
+	p.producing, p.uncertain = false, nil
+	r := Reset{Topic: p.topic, Partition: p.id, Cause: cause}
+	if a != nil && a.uncertain {
+		r.Uncertain = a.records
+	}
+	d.stats.producerResets.Add(1)
+	d.stats.possibleDuplicates.Add(uint64(r.Uncertain))
+	if d.hooks.ProducerReset != nil {
+		d.hooks.ProducerReset(r)
+	}
+}
+
+// newProducer takes a producer id that the partition has never used, at sequence 0. Partitions share one id, as the
+// sequences are per id and partition; a partition that gave the shared one up makes the driver ask for a new one.
+func (d *Driver) newProducer(ctx context.Context, e *endpoint, p *partition) error {
+	select {
+	case d.asking <- struct{}{}:
+		defer func() { <-d.asking }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a producer id: %w", context.Cause(ctx))
+	}
+	if d.producer == nil || d.producer.producer == p.next.producer {
+		s, err := d.initProducer(ctx, e)
+		if err != nil {
+			return err
+		}
+		d.producer = &s
+	}
+	p.next, p.producing = *d.producer, true
+	return nil
+}
+
+// Pace and patience of asking for a producer id while the brokers load their state, which they do for some tenths of a
+// second after a start.
+const (
+	loadingPause    = 50 * time.Millisecond
+	loadingPatience = 3 * time.Second
+)
+
+// initProducer asks the endpoint for a new producer id. Any broker can answer it.
+func (d *Driver) initProducer(ctx context.Context, e *endpoint) (stamp, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+loadingPatience)
+	defer cancel()
+	giveUp := time.Now().Add(loadingPatience)
+	for {
+		request := initProducerID{TransactionTimeoutMs: 60_000, ProducerID: -1, ProducerEpoch: -1}
+		answer, err := e.roundTrip(ctx, &request)
+		if err != nil {
+			return stamp{}, fmt.Errorf("ask %s for a producer id: %w", e.address, err)
+		}
+		r := answer.(*initproducerid.Response)
+		if r.ErrorCode == 0 {
+			return stamp{producer: r.ProducerID, epoch: r.ProducerEpoch}, nil
+		}
+		err = fmt.Errorf("ask %s for a producer id: %w", e.address, errorOf(r.ErrorCode, ""))
+		if meaningOf(r.ErrorCode).trouble == sink.ConfigurationTrouble || time.Now().After(giveUp) {
+			return stamp{}, err
+		}
+		if pause(ctx, loadingPause) != nil {
+			return stamp{}, err
+		}
+	}
+}
+
+// pause waits, or returns the cause of the context's end.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

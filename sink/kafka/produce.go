@@ -1,0 +1,288 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// acksAll makes the leader answer when all in-sync replicas have the batch.
+const acksAll = -1
+
+// flight is one batch on its way in a request.
+type flight struct {
+	batch     *sink.Batch
+	partition *partition
+}
+
+// Produce is [sink.Driver]. The context's end leaves batches Unknown that may have left the process.
+func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
+	flights := make([]flight, 0, len(batches))
+	for _, b := range batches {
+		if len(b.Records) == 0 {
+			panic(fmt.Sprintf("kafka: a batch without records for %s/%d", b.Topic, b.Partition))
+		}
+		b.Outcome = sink.Outcome{}
+		flights = append(flights, flight{b, d.partitionOf(b.Topic, b.Partition)})
+	}
+	defer func() {
+		for _, f := range flights {
+			f.partition.busy.Store(false)
+		}
+	}()
+	address, known := d.view.Load().nodes[node]
+	if !known {
+		d.refreshSoon()
+		d.notSent(flights, fmt.Errorf("the cluster does not name a broker %d", node))
+		return
+	}
+	d.produce(ctx, node, d.endpoint(address), flights)
+}
+
+func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights []flight) {
+	if err := e.waitThrottled(ctx); err != nil {
+		d.notSent(flights, err)
+		return
+	}
+	ready := d.prepareAll(ctx, e, flights)
+	if len(ready) == 0 {
+		return
+	}
+	var g gate
+	request := d.request(ready, &g)
+	timeout := d.config.RequestTimeout + d.config.RequestTimeout/2
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer in %v", timeout))
+	defer cancel()
+	d.stats.requests.Add(1)
+	answer, err := e.roundTrip(ctx, request)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
+			err = cause
+		}
+		d.unanswered(ready, &g, fmt.Errorf("produce to broker %d at %s: %w", node, e.address, err))
+		return
+	}
+	r := answer.(*produce.Response)
+	e.throttle(r.ThrottleTimeMs)
+	d.answered(ctx, node, ready, r)
+}
+
+// prepareAll encodes what is not encoded and settles what need not be sent. It returns the rest.
+func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) []flight {
+	ready := make([]flight, 0, len(flights))
+	var noProducer error
+	for _, f := range flights {
+		if f.batch.State == nil && len(f.batch.Records) == 1 {
+			if reason := d.tooLarge(ctx, f.batch); reason != nil {
+				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}}
+				continue
+			}
+		}
+		if noProducer == nil || f.partition.producing {
+			noProducer = or(d.prepare(ctx, e, f.partition, f.batch), noProducer)
+		}
+		if !f.partition.producing {
+			d.notSent([]flight{f}, noProducer)
+			continue
+		}
+		ready = append(ready, f)
+	}
+	return ready
+}
+
+// request puts the batches into one request, by topic.
+func (d *Driver) request(flights []flight, g *gate) *produceRequest {
+	r := &produceRequest{Acks: acksAll, Timeout: int32(d.config.RequestTimeout / time.Millisecond)}
+	places := make(map[string]int, 1)
+	for _, f := range flights {
+		i, known := places[f.batch.Topic]
+		if !known {
+			i = len(r.Topics)
+			places[f.batch.Topic] = i
+			r.Topics = append(r.Topics, rawproduce.RequestTopic{Topic: f.batch.Topic})
+		}
+		reader := &guarded{gate: g, rest: f.batch.State.(*attempt).bytes}
+		r.Topics[i].Partitions = append(r.Topics[i].Partitions, rawproduce.RequestPartition{
+			Partition: f.batch.Partition,
+			RecordSet: protocol.RawRecordSet{Reader: reader},
+		})
+	}
+	return r
+}
+
+// unanswered settles batches whose request got no answer: written perhaps, unless no connection ever read them.
+func (d *Driver) unanswered(flights []flight, g *gate, err error) {
+	d.refreshSoon()
+	if g.shut() {
+		d.notSent(flights, err)
+		return
+	}
+	for _, f := range flights {
+		a := f.batch.State.(*attempt)
+		a.uncertain, a.lent = true, true
+		f.partition.uncertain = a
+		f.batch.Outcome = sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: troubleOf(err)}
+	}
+}
+
+// notSent settles batches that did not leave the process in this attempt.
+func (d *Driver) notSent(flights []flight, err error) {
+	for _, f := range flights {
+		o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: troubleOf(err), Pause: true}
+		if a, _ := f.batch.State.(*attempt); a != nil && a.uncertain {
+			o.Verdict = sink.Unknown // an earlier attempt may have been written
+		}
+		f.batch.Outcome = o
+	}
+}
+
+// troubleOf says whose trouble an error is that is not the answer to a batch.
+func troubleOf(err error) sink.Trouble {
+	var broker *BrokerError
+	var library kafkago.Error
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	var hostname x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &broker):
+		return meaningOf(broker.Code).trouble
+	case errors.As(err, &library):
+		return meaningOf(int16(library)).trouble
+	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record),
+		errors.As(err, &hostname), errors.As(err, &authority), errors.As(err, &invalid):
+		return sink.ConfigurationTrouble
+	}
+	return sink.ClusterTrouble
+}
+
+// answered gives each batch its outcome.
+func (d *Driver) answered(ctx context.Context, node int32, flights []flight, r *produce.Response) {
+	answers := make(map[topicPartition]*produce.ResponsePartition, len(flights))
+	for i := range r.Topics {
+		t := &r.Topics[i]
+		for j := range t.Partitions {
+			answers[topicPartition{t.Topic, t.Partitions[j].Partition}] = &t.Partitions[j]
+		}
+	}
+	for _, f := range flights {
+		answer := answers[topicPartition{f.batch.Topic, f.batch.Partition}]
+		if answer == nil {
+			answer = &produce.ResponsePartition{ErrorCode: -1, BaseOffset: -1, ErrorMessage: "the broker's answer leaves the partition out"}
+		}
+		d.judge(ctx, node, f, answer)
+	}
+}
+
+// judge turns the broker's answer into the batch's outcome and does what the code asks for.
+func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.ResponsePartition) {
+	m := meaningOf(r.ErrorCode)
+	b, p := f.batch, f.partition
+	a := b.State.(*attempt)
+	if m.react&refreshLeader != 0 {
+		d.leaderLost(b.Topic, b.Partition, node)
+	}
+	if m.react&learnLimit != 0 {
+		d.learnNow()
+	}
+	switch {
+	case m.react&newProducer != 0:
+		d.sequenceLost(f, a, r)
+		return
+	case m.verdict == sink.Accepted:
+		p.accepted(a, r.BaseOffset)
+		b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: r.BaseOffset}
+		b.State = nil
+		a.recycle()
+		return
+	case m.verdict == sink.Refused:
+		b.Outcome = d.refusal(ctx, b, m, r)
+		if a.uncertain {
+			// The engine may cut the batch anew, and an earlier attempt may have been written (K2).
+			d.abandon(p, m.name, a)
+		}
+		b.State = nil
+		a.recycle()
+		return
+	}
+	o := sink.Outcome{
+		Verdict: m.verdict,
+		Err:     fmt.Errorf("%s/%d at broker %d: %w", b.Topic, b.Partition, node, errorOf(r.ErrorCode, r.ErrorMessage)),
+		Trouble: m.trouble,
+		Pause:   m.react&retryAtOnce == 0,
+	}
+	if m.react&encodeAgain != 0 {
+		a.discard()
+	}
+	if o.Verdict == sink.Unknown {
+		a.uncertain = true
+		p.uncertain = a
+	} else if a.uncertain {
+		o.Verdict = sink.Unknown
+	}
+	b.Outcome = o
+}
+
+// sequenceLost deals with a broker that does not want the producer's sequence any more: the batch goes again at
+// sequence 0 of another producer id.
+func (d *Driver) sequenceLost(f flight, a *attempt, r *produce.ResponsePartition) {
+	m := meaningOf(r.ErrorCode)
+	b, p := f.batch, f.partition
+	o := sink.Outcome{
+		Verdict: sink.NotWritten,
+		Err:     fmt.Errorf("%s/%d: %w", b.Topic, b.Partition, errorOf(r.ErrorCode, r.ErrorMessage)),
+		Trouble: m.trouble,
+		Pause:   m.react&retryAtOnce == 0,
+	}
+	if a.uncertain {
+		o.Verdict = sink.Unknown
+	} else if r.ErrorCode == codeOutOfOrder {
+		d.stats.lostData.Add(1)
+		if d.hooks.LostData != nil {
+			d.hooks.LostData(Loss{Topic: b.Topic, Partition: b.Partition, LastAcked: p.lastAcked})
+		}
+	}
+	d.abandon(p, m.name, a)
+	b.State = nil
+	a.recycle()
+	b.Outcome = o
+}
+
+const codeOutOfOrder = 45
+
+// refusal is the outcome of a batch that the broker will not take.
+func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m meaning, r *produce.ResponsePartition) sink.Outcome {
+	o := sink.Outcome{Verdict: sink.Refused}
+	for _, e := range r.RecordErrors {
+		if e.BatchIndex < 0 || int(e.BatchIndex) >= len(b.Records) {
+			continue
+		}
+		text := or(e.BatchIndexErrorMessage, or(r.ErrorMessage, "the broker gave no reason"))
+		o.Guilty = append(o.Guilty, int(e.BatchIndex))
+		o.Reasons = append(o.Reasons, &sink.Reason{Class: m.class(), Code: m.name, Text: text})
+	}
+	if len(o.Guilty) > 0 {
+		return o
+	}
+	reason := &sink.Reason{Class: outbox.Permanent, Code: m.name, Text: or(r.ErrorMessage, "the broker gave no reason")}
+	if m.react&learnLimit != 0 && len(b.Records) == 1 {
+		size := recordAlone(b.Records[0]) + batchOverhead
+		reason = sizeReason(size, d.freshLimit(ctx, b.Topic))
+		reason.Code = m.name
+	}
+	o.Reasons = []*sink.Reason{reason}
+	return o
+}

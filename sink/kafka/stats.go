@@ -1,0 +1,29 @@
+package kafka
+
+import "sync/atomic"
+
+// Stats counts what happened since the driver was made.
+type Stats struct {
+	Requests           uint64 // Produce requests sent or tried
+	PossibleDuplicates uint64 // records that may be in a topic twice: sent again under another producer id
+	ProducerResets     uint64 // producer ids given up for a partition
+	LeaderMoves        uint64 // changes of a partition's leader, to none included
+	LostDataAlarms     uint64 // see [Loss]
+	MetadataFailures   uint64 // times that no broker could be asked who leads what
+}
+
+type counters struct {
+	requests, possibleDuplicates, producerResets, leaderMoves, lostData, metadataFailures atomic.Uint64
+}
+
+// Stats is safe to call from any goroutine.
+func (d *Driver) Stats() Stats {
+	return Stats{
+		Requests:           d.stats.requests.Load(),
+		PossibleDuplicates: d.stats.possibleDuplicates.Load(),
+		ProducerResets:     d.stats.producerResets.Load(),
+		LeaderMoves:        d.stats.leaderMoves.Load(),
+		LostDataAlarms:     d.stats.lostData.Load(),
+		MetadataFailures:   d.stats.metadataFailures.Load(),
+	}
+}
