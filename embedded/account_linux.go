@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
 // account is the user a server runs as when this process is root.
@@ -71,9 +73,9 @@ func (a *account) reaches(path string) error {
 	}
 }
 
-func (a *account) credential() *syscall.Credential {
+func (a *account) child() *child.Account {
 	if a == nil {
 		return nil
 	}
-	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	return &child.Account{UID: a.uid, GID: a.gid}
 }

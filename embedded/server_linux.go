@@ -22,7 +22,7 @@ func startServer(as *account, c PostgresConfig, path string, args ...string) (*c
 		Args:        args,
 		Dir:         c.Dir,
 		Env:         environment(c.Dir),
-		Credential:  as.credential(),
+		As:          as.child(),
 		Log:         c.Log,
 		DeathSignal: syscall.SIGINT,
 	})
@@ -33,7 +33,10 @@ func run(ctx context.Context, as *account, dir, path string, args ...string) err
 	command := exec.CommandContext(ctx, path, args...)
 	command.Dir = dir
 	command.Env = environment(dir)
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: as.credential(), Setpgid: true}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if as != nil {
+		command.SysProcAttr.Credential = &syscall.Credential{Uid: as.uid, Gid: as.gid}
+	}
 	output, err := command.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(path), errors.Join(err, ctx.Err()), bytes.TrimSpace(output))

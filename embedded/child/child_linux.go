@@ -1,5 +1,3 @@
-// Package child runs server processes that never outlive this one, whatever happens to it. Linux only, because only
-// Linux tells a child of its parent's death.
 package child
 
 import (
@@ -16,16 +14,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// Config says what to run.
-type Config struct {
-	Path, Dir   string
-	Args        []string
-	Env         []string            // the whole environment; nil = this process's
-	Credential  *syscall.Credential // whom to run as; nil = as this process
-	Log         io.Writer           // takes stdout and stderr; nil = only the end is kept, see LastWords
-	DeathSignal syscall.Signal      // sent to it when this process dies
-}
 
 // Process is a running or ended server. Its methods may be called from any goroutine.
 type Process struct {
@@ -47,9 +35,11 @@ func Start(c Config) (*Process, error) {
 	p.command.Stderr = p.command.Stdout
 	p.command.WaitDelay = time.Second // orphaned grandchildren may hold the log's pipe a little longer
 	p.command.SysProcAttr = &syscall.SysProcAttr{
-		Credential: c.Credential,
-		Setpgid:    true, // Ctrl-C on the terminal is for this process to pass on
-		Pdeathsig:  c.DeathSignal,
+		Setpgid:   true, // Ctrl-C on the terminal is for this process to pass on
+		Pdeathsig: c.DeathSignal,
+	}
+	if c.As != nil {
+		p.command.SysProcAttr.Credential = &syscall.Credential{Uid: c.As.UID, Gid: c.As.GID}
 	}
 	started := make(chan error, 1)
 	go func() {

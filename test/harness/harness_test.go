@@ -1,0 +1,125 @@
+package harness_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// Breaks it catches: a slot, a prepared transaction or a session that keeps a test's database from being dropped.
+func TestPostgresDropsWhatATestLeaves(t *testing.T) {
+	var kept *harness.PG
+	t.Run("leaves", func(t *testing.T) {
+		p := harness.Postgres(t)
+		p.Exec(t, "CREATE TABLE t (n int)")
+		p.Exec(t, "SELECT pg_create_logical_replication_slot('"+p.Database+"', 'pgoutput')")
+		p.Exec(t, "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'left by "+p.Database+"'")
+		p.Connect(t)
+		kept = p
+	})
+	p := harness.Postgres(t)
+	if p.Database == kept.Database {
+		t.Fatalf("two tests got the database %s", p.Database)
+	}
+	for what, sql := range map[string]string{
+		"databases":             "SELECT count(*) FROM pg_database WHERE datname = '" + kept.Database + "'",
+		"slots":                 "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '" + kept.Database + "'",
+		"prepared transactions": "SELECT count(*) FROM pg_prepared_xacts WHERE database = '" + kept.Database + "'",
+	} {
+		if got := p.Query(t, sql); got != "0" {
+			t.Errorf("%s left by an earlier test: got %s, want 0", what, got)
+		}
+	}
+}
+
+// Breaks it catches: an own server that is the shared one.
+func TestOwnPostgresCanBeKilledWithoutHarmToOthers(t *testing.T) {
+	common, own := harness.Postgres(t), harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	own.Exec(t, "CREATE TABLE kept AS SELECT 1 AS n")
+	if err := own.Server.Kill9(); err != nil {
+		t.Fatal(err)
+	}
+	if got := common.Query(t, "SELECT 1"); got != "1" {
+		t.Errorf("the shared server after the own one was killed: got %q, want 1", got)
+	}
+	if err := own.Server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := own.Query(t, "SELECT n FROM kept"); got != "1" {
+		t.Errorf("row after the crash: got %q, want 1", got)
+	}
+}
+
+func produce(t *testing.T, c *harness.Cluster, topic string, values ...string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, value := range values {
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
+			t.Fatalf("produce: %v", err)
+		}
+	}
+}
+
+// Breaks it catches: a broker that is not ready when it is handed out, topics shared by tests, a topic configuration
+// that is lost.
+func TestKafkaTakesRecordsAtOnce(t *testing.T) {
+	c := harness.Kafka(t)
+	topic, other := c.Topic(t, "orders", 3, map[string]string{"max.message.bytes": "2000"}), c.Topic(t, "orders", 3, nil)
+	if topic == other {
+		t.Fatalf("two topics have the name %s", topic)
+	}
+	produce(t, c, topic, "a", "b")
+	ends, err := c.Admin(t).ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end, _ := ends.Lookup(topic, 0); end.Offset != 2 {
+		t.Errorf("end offset: got %d, want 2", end.Offset)
+	}
+	configs, err := c.Admin(t).DescribeTopicConfigs(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, config := range configs[0].Configs {
+		if config.Key == "max.message.bytes" && config.MaybeValue() != "2000" {
+			t.Errorf("max.message.bytes: got %s, want 2000", config.MaybeValue())
+		}
+	}
+}
+
+// Breaks it catches: an end that is not waited for, another port or empty data after a restart, a Freeze without effect.
+func TestOwnKafkaSurvivesEveryKindOfEnd(t *testing.T) {
+	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
+	topic, node := c.Topic(t, "orders", 1, nil), c.Nodes[0]
+	ends := []struct {
+		name string
+		end  func()
+	}{{"Stop", func() { node.Stop(t) }}, {"Kill9", node.Kill9}, {"Kill9 while frozen", func() { node.Freeze(); node.Kill9() }}}
+	for n, e := range ends {
+		produce(t, c, topic, e.name)
+		e.end()
+		if got := node.PID(); got != 0 {
+			t.Errorf("process id after %s: got %d, want 0", e.name, got)
+		}
+		began := time.Now()
+		node.Start(t)
+		t.Logf("ready %v after %s", time.Since(began).Round(time.Millisecond), e.name)
+		offsets, err := c.Admin(t).ListEndOffsets(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end, _ := offsets.Lookup(topic, 0); end.Offset != int64(n+1) {
+			t.Errorf("end offset after %s: got %d, want %d", e.name, end.Offset, n+1)
+		}
+	}
+}

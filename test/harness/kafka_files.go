@@ -1,0 +1,170 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// kafkaVersion must be that of test/kafka/pom.xml.
+const kafkaVersion = "4.3.0"
+
+// kafkaPrograms finds Java and the broker's jars, which Maven brings into the cache at the first call on a machine.
+func kafkaPrograms(ctx context.Context) (java, classpath string, err error) {
+	java, err = exec.LookPath("java")
+	if err != nil {
+		return "", "", fmt.Errorf("find Java 17 or later (Debian: openjdk-17-jre-headless), or set CDC_RELAY_TEST_KAFKA: %w", err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", "", fmt.Errorf("find a cache directory for Kafka's jars: %w", err)
+	}
+	cache = filepath.Join(cache, "cdc-relay")
+	jars := filepath.Join(cache, "kafka-"+kafkaVersion)
+	if _, err := os.Stat(jars); errors.Is(err, fs.ErrNotExist) {
+		if err := fetchJars(ctx, cache, jars); err != nil {
+			return "", "", fmt.Errorf("get Kafka %s: %w", kafkaVersion, err)
+		}
+	}
+	return java, filepath.Join(jars, "*"), nil
+}
+
+// fetchJars copies the jars aside and moves them into place whole, because several test processes may do this at once.
+func fetchJars(ctx context.Context, cache, jars string) (err error) {
+	maven, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("find Maven (Debian: maven), or set CDC_RELAY_TEST_KAFKA: %w", err)
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return fmt.Errorf("make the cache directory: %w", err)
+	}
+	aside, err := os.MkdirTemp(cache, "fetch-")
+	if err != nil {
+		return fmt.Errorf("make a directory to fetch into: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(aside)) }()
+	pom := filepath.Join(moduleDir(), "test", "kafka", "pom.xml")
+	fetched := filepath.Join(aside, "jars")
+	command := exec.CommandContext(ctx, maven, "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory="+fetched)
+	command.WaitDelay = time.Second
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("run mvn: %w: %.2000s", err, output)
+	}
+	if err := os.Rename(fetched, jars); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("move the jars into place: %w", err)
+	}
+	return nil
+}
+
+// moduleDir is the root of the repository.
+func moduleDir() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// configure chooses addresses and writes each node's files.
+func (c *Cluster) configure(config KafkaConfig, java, classpath string) error {
+	count := max(config.Nodes, 1)
+	controllers := make([]string, count)
+	voters := make([]string, count)
+	for n := range count {
+		broker, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		if controllers[n], err = freeAddr(); err != nil {
+			return err
+		}
+		c.Addrs = append(c.Addrs, broker)
+		voters[n] = fmt.Sprintf("%d@%s", n+1, controllers[n])
+	}
+	for n := range count {
+		node := &Node{
+			ID: n + 1, Addr: c.Addrs[n], config: config, java: java, libs: classpath,
+			dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", n+1)),
+		}
+		if err := node.writeFiles(count, controllers[n], strings.Join(voters, ",")); err != nil {
+			return fmt.Errorf("configure Kafka: %w", err)
+		}
+		c.Nodes = append(c.Nodes, node)
+	}
+	return nil
+}
+
+func (n *Node) writeFiles(nodes int, controller, voters string) error {
+	replicas, insync := "1", "1"
+	if nodes >= 3 {
+		replicas, insync = "3", "2"
+	}
+	settings := map[string]string{
+		"process.roles":                                    "broker,controller",
+		"node.id":                                          fmt.Sprint(n.ID),
+		"controller.quorum.voters":                         voters,
+		"listeners":                                        "PLAINTEXT://" + n.Addr + ",CONTROLLER://" + controller,
+		"advertised.listeners":                             "PLAINTEXT://" + n.Addr,
+		"controller.listener.names":                        "CONTROLLER",
+		"log.dirs":                                         filepath.Join(n.dir, "data"),
+		"auto.create.topics.enable":                        "false",
+		"offsets.topic.replication.factor":                 replicas,
+		"offsets.topic.num.partitions":                     "1",
+		"transaction.state.log.replication.factor":         replicas,
+		"transaction.state.log.min.isr":                    insync,
+		"transaction.state.log.num.partitions":             "1",
+		"share.coordinator.state.topic.replication.factor": replicas,
+		"share.coordinator.state.topic.min.isr":            insync,
+		"default.replication.factor":                       replicas,
+		"min.insync.replicas":                              insync,
+		"group.initial.rebalance.delay.ms":                 "0",
+		"broker.session.timeout.ms":                        "2000", // a dead leader is replaced after 2 s, not 9 s
+		"broker.heartbeat.interval.ms":                     "500",
+		"num.network.threads":                              "2",
+		"num.io.threads":                                   "4",
+		"background.threads":                               "2",
+		"log.cleaner.dedupe.buffer.size":                   "8388608", // 128 MB by default, and nothing here is compacted for long
+	}
+	for key, value := range n.config.Settings {
+		settings[key] = value
+	}
+	lines := make([]string, 0, len(settings))
+	for key, value := range settings {
+		lines = append(lines, key+"="+value)
+	}
+	slices.Sort(lines)
+	logging := []string{
+		"rootLogger.level=WARN",
+		"rootLogger.appenderRefs=out",
+		"rootLogger.appenderRef.out.ref=out",
+		"appender.out.type=Console",
+		"appender.out.name=out",
+		"appender.out.layout.type=PatternLayout",
+		"appender.out.layout.pattern=%d %p %c{1}: %m%n",
+	}
+	return errors.Join(
+		os.MkdirAll(n.dir, 0o755),
+		os.WriteFile(filepath.Join(n.dir, "server.properties"), []byte(joinLines(lines)), 0o644),
+		os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(joinLines(logging)), 0o644),
+	)
+}
+
+// format prepares the nodes' data directories for one new cluster.
+func (c *Cluster) format(ctx context.Context) error {
+	const clusterID = "Y2RjLXJlbGF5LXRlc3RzMQ" // 16 bytes in base64, as random-uuid prints them
+	for _, node := range c.Nodes {
+		command := exec.CommandContext(ctx, node.java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+			"-Dlog4j2.configurationFile="+filepath.Join(node.dir, "log4j2.properties"),
+			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c", filepath.Join(node.dir, "server.properties"))
+		command.WaitDelay = time.Second
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("format Kafka node %d: %w: %.2000s", node.ID, err, output)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// shared holds what is started once per test process.
+var shared struct {
+	mu      sync.Mutex
+	closers []func() error // in the order of the starts; guarded by mu
+}
+
+// Main runs the tests, stops the shared servers, and fails if a goroutine was left behind.
+func Main(m *testing.M) {
+	code := m.Run()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	for n := len(shared.closers) - 1; n >= 0; n-- {
+		if err := shared.closers[n](); err != nil {
+			fmt.Fprintln(os.Stderr, "harness:", err)
+			code = max(code, 1)
+		}
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "harness: goroutines left behind:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func atEnd(f func() error) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.closers = append(shared.closers, f)
+}
+
+// missing skips the test because the machine lacks something, or fails it in CI.
+func missing(t testing.TB, what string, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is missing, and in CI that is a failure: %v", what, err)
+	}
+	t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is missing: %v", what, err)
+}
+
+var uniqueCount atomic.Uint64
+
+// uniqueRun differs between the test processes that use the same broker.
+var uniqueRun = fmt.Sprintf("%x", time.Now().UnixNano()&0xffffffffff^int64(os.Getpid())<<40)
+
+// Unique makes a name that no other test uses: letters, digits and _, at most 63 bytes, so that it also serves as a
+// database, slot, publication or topic.
+func Unique(t testing.TB, name string) string {
+	t.Helper()
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '_'
+	}, name)
+	return fmt.Sprintf("%.30s_%s_%d", clean, uniqueRun, uniqueCount.Add(1))
+}
+
+// Eventually waits until condition says "", at most for the given time, and fails the test with what it said last.
+// It is for conditions in other processes, which can only be asked.
+func Eventually(t testing.TB, within time.Duration, what string, condition func(context.Context) string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		said := condition(ctx)
+		if said == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %v: %s", what, within, said)
+		case <-poll.C:
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package harness
+
+import (
+	"os"
+	"testing"
+)
+
+// scenarios is how often, or with how many events, each scenario runs: in CI, which has 20 minutes on 2 cores for everything, and
+// at night. Who needs more CI time here takes it from another line.
+var scenarios = map[string]struct{ ci, nightly int }{
+	"mixed load events":       {ci: 20_000, nightly: 100_000},
+	"sigterm under load":      {ci: 2, nightly: 20},
+	"reconnects":              {ci: 2, nightly: 20},
+	"kill9 under load":        {ci: 3, nightly: 30},
+	"broker stop seconds":     {ci: 12, nightly: 60},
+	"connection cuts":         {ci: 30, nightly: 300},
+	"catch-up rows":           {ci: 5_000, nightly: 20_000},
+	"rows in one transaction": {ci: 100_000, nightly: 1_000_000},
+	"idle WAL megabytes":      {ci: 100, nightly: 1_000},
+	"postgres crashes":        {ci: 2, nightly: 20},
+	"leader kills":            {ci: 1, nightly: 20},
+}
+
+// Count is the number that the table gives to a scenario, for CI or, with CDC_RELAY_NIGHTLY=1, for the night.
+func Count(t testing.TB, scenario string) int {
+	t.Helper()
+	row, known := scenarios[scenario]
+	if !known {
+		t.Fatalf("scenario %q is not in the table of scenarios", scenario)
+	}
+	if os.Getenv("CDC_RELAY_NIGHTLY") == "1" {
+		return row.nightly
+	}
+	return row.ci
+}
