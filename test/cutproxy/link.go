@@ -35,20 +35,17 @@ func (p *Proxy) serve(client net.Conn, target string) {
 		l.answers()
 	}()
 	late := l.requests()
-	if late == nil {
-		_ = client.Close()
-		_ = broker.Close()
+	_ = client.Close() // also when a request is late: its client goes on without it
+	if late != nil {
+		late()
 		<-answered
-		return
 	}
-	_ = client.Close() // the client goes on without waiting for what is late
-	late()
 	_ = broker.Close()
 	<-answered
 }
 
-// requests forwards requests until the connection is to be broken. The function that it returns, if any, delivers the
-// last one.
+// requests forwards requests until the connection breaks or is to be broken. The function that it returns, if any, is to
+// deliver the last one when the client's connection is closed.
 func (l *link) requests() (late func()) {
 	for {
 		frame, err := readFrame(l.client)
@@ -66,7 +63,7 @@ func (l *link) requests() (late func()) {
 			_, _ = l.broker.Write(frame[:len(frame)/2])
 			return nil
 		case Late:
-			return func() { l.deliverLate(frame, action.Delay) }
+			return func() { l.deliver(frame, action.Delay) }
 		}
 		l.waiting <- action.Kind
 		if _, err := l.broker.Write(frame); err != nil {
@@ -75,35 +72,21 @@ func (l *link) requests() (late func()) {
 	}
 }
 
-// latePatience bounds how long the broker's answer to a late request is waited for: its end is the proof that the
-// broker has worked on it.
+// latePatience bounds how long the broker may take to answer a late request. Its answer is waited for because a broker
+// may drop what it has not read when the connection closes.
 const latePatience = 5 * time.Second
 
-func (l *link) deliverLate(frame []byte, delay time.Duration) {
+// deliver gives the broker a request after the delay.
+func (l *link) deliver(frame []byte, delay time.Duration) {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-l.proxy.ended.Done():
-		return
 	}
-	done := make(chan struct{})
+	_ = l.broker.SetReadDeadline(time.Now().Add(latePatience)) // ends answers, if nothing else does
 	l.waiting <- Late
-	if _, err := l.broker.Write(frame); err != nil {
-		return
-	}
-	go func() {
-		defer close(done)
-		_ = l.broker.SetReadDeadline(time.Now().Add(latePatience))
-	}()
-	<-done
-	for len(l.waiting) > 0 { // answers takes it when the broker has answered, or gives up at the deadline
-		select {
-		case <-time.After(time.Millisecond):
-		case <-l.proxy.ended.Done():
-			return
-		}
-	}
+	_, _ = l.broker.Write(frame)
 }
 
 // answers forwards answers until the connection breaks or is to be broken.
