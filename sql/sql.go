@@ -1,0 +1,93 @@
+// Package sql holds the tables of the relay as versioned steps of SQL, and renders them for one outbox. It talks to no
+// database: package store runs the steps.
+//
+// A step is never changed after a release; a later version adds a step that is safe while the release before it runs,
+// that is, it adds tables, columns with defaults and indexes, and takes nothing away.
+package sql
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+	"text/template"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// Names fill the steps. Every one is ready to stand in SQL: quoted identifiers, type names, expressions.
+type Names struct {
+	Schema        string // where the relay's own tables live
+	Outbox        string // schema-qualified
+	OutboxLiteral string // the same as a string literal, for ::regclass
+	DLQ, View     string // schema-qualified
+
+	ID, AggregateType, AggregateID, EventType, Payload, Headers, CreatedAt string // the outbox's columns
+	Extra                                                                  []string
+
+	IDType         string // of the journal's event_id: uuid, text or bigint
+	PayloadType    string
+	HeadersType    string
+	PublishedWhen  string // a condition on an outbox row
+	OwnPublishedAt string // an expression on an outbox row
+}
+
+// CollateC is what makes text ids compare by bytes, whatever the database's collation: the journal's index must
+// survive an upgrade of the C library, and equality is the same.
+func (n Names) CollateC() string {
+	if n.IDType == "text" {
+		return ` COLLATE "C"`
+	}
+	return ""
+}
+
+// Step is one version of one part of the tables.
+type Step struct {
+	Part    string // "relay", or what belongs to one outbox; see the constants
+	Version int
+	SQL     string // one or more statements, to be run in one transaction
+}
+
+// The steps' files, per part and version, from 1.
+var (
+	relay  = []string{"relay_0001.sql"}
+	outbox = []string{"outbox_0001.sql"}
+)
+
+// Relay is the part that all outboxes of a schema share.
+const Relay = "relay"
+
+// OutboxPart names the part that belongs to the outbox with these dead letters.
+func OutboxPart(dlq string) string { return "outbox " + dlq }
+
+// Steps are the steps of a part whose version is above the given one, oldest first.
+func Steps(part string, above int, n Names) ([]Step, error) {
+	names := relay
+	if part != Relay {
+		names = outbox
+	}
+	var steps []Step
+	for i := above; i < len(names); i++ {
+		text, err := render(names[i], n)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, Step{Part: part, Version: i + 1, SQL: text})
+	}
+	return steps, nil
+}
+
+// Table is the outbox of contract "the tables", for a database that has none.
+func Table(n Names) (string, error) { return render("table_0001.sql", n) }
+
+func render(name string, n Names) (string, error) {
+	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name)
+	if err != nil {
+		return "", fmt.Errorf("parse migration %s: %w", name, err)
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, n); err != nil {
+		return "", fmt.Errorf("render migration %s: %w", name, err)
+	}
+	return b.String(), nil
+}

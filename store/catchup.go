@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// snapshotting and the like run over the whole outbox once: no statement_timeout, and durable, because the phase is.
+var snapshotting = limits{lock: scanning.lock, commit: durable}
+
+// CountUnrecorded counts the rows that no journal row, parked event or dead letter knows and that do not say themselves
+// that they are published, up to the limit (0 = no limit). It reads the outbox from the start: a large one takes as long
+// as a full scan.
+func (s *Store) CountUnrecorded(ctx context.Context, limit int64) (int64, error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var count int64
+	err = s.one(ctx, scanning, func(row pgx.Row) error { return row.Scan(&count) },
+		s.sql(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND NOT {recorded} LIMIT NULLIF($2::bigint, 0)) u`),
+		source, limit)
+	if err != nil {
+		return 0, fmt.Errorf("count unrecorded rows: %w", err)
+	}
+	return count, nil
+}
+
+// SnapshotCatchUp writes the ids of all unrecorded rows, numbered in the order of outbox.order_by, to a table of the
+// relay, and sets CatchUpReady in the same transaction. It is one statement and so one snapshot: a row is in it or comes
+// by the stream, given that the slot exists and the [Store.Barrier] was passed. A list of an earlier call is replaced.
+// ErrFenced after a takeover by another.
+func (s *Store) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return 0, err
+	}
+	err = s.fenced(ctx, snapshotting, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql(o, `DELETE FROM {catch_up} WHERE source = $1`), source); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, s.sql(o, `INSERT INTO {catch_up} (source, row_number, event_id)
+SELECT $1, row_number() OVER (ORDER BY {order}
+), o.{id} FROM {outbox} o WHERE NOT {published} AND NOT {recorded}`), source)
+		if err != nil {
+			return err
+		}
+		rows = tag.RowsAffected()
+		_, err = tx.Exec(ctx, s.sql(o, `UPDATE {state} SET catch_up_ready = true, updated_at = now() WHERE slot = $1`), s.config.Slot)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list the rows to catch up: %w", err)
+	}
+	return rows, nil
+}
+
+// FinishCatchUp ends the phase: the stream is all there is from now on. ErrFenced after a takeover by another.
+func (s *Store) FinishCatchUp(ctx context.Context) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.fenced(ctx, snapshotting, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql(o, `DELETE FROM {catch_up} WHERE source = $1`), source); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.sql(o, `UPDATE {state} SET phase = 'stream', catch_up_ready = false, updated_at = now() WHERE slot = $1`),
+			s.config.Slot)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("finish the catch-up: %w", err)
+	}
+	return nil
+}
+
+// baselineBatch is the number of ids in one batch row of a baseline.
+const baselineBatch = 1000
+
+// SetBaseline makes the rows that are in the outbox now count as published (outbox.catch_up: false): they get journal
+// rows without topic, partition and offset. It says how many; a second call for the same state does nothing.
+//
+// It must be committed before the slot is created. A row that commits between the two is then neither in the baseline
+// nor in the stream and is found by the catch-up that follows; the other way round a row could be in both, and would
+// never be published. There is no cheaper exact way: an upper bound on the id or on created_at would also hide rows
+// that commit later with a lower value, and xmin changes when the application updates a row.
+func (s *Store) SetBaseline(ctx context.Context) (rows int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return 0, err
+	}
+	err = s.tx(ctx, snapshotting, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.sql(o, `UPDATE {state} SET baseline_at = now() WHERE slot = $1 AND baseline_at IS NULL`), s.config.Slot)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return tx.QueryRow(ctx, s.sql(o, `WITH rows AS MATERIALIZED (
+ SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE NOT {published} AND NOT {recorded}),
+journaled AS (
+ INSERT INTO {journal} (source, event_id, topic, partition, "offset") SELECT $1, id, '', -1, -1 FROM rows ON CONFLICT DO NOTHING),
+batches AS (
+ INSERT INTO {batch} (source, size, ids, mirrored) SELECT $1, count(*), array_agg(id), true FROM rows GROUP BY n / $2)
+SELECT count(*) FROM rows`), source, int64(baselineBatch)).Scan(&rows)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("set the baseline: %w", err)
+	}
+	return rows, nil
+}

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// CatchUpRow is an outbox row that a catch-up publishes.
+type CatchUpRow struct {
+	Row   uint64 // from 1, in the order of outbox.order_by
+	Event outbox.Event
+}
+
+const (
+	catchUpBytes = 4 << 20 // a page of rows ends when it holds this much
+	firstFetch   = 8       // rows; then as many as fit by the average so far
+	mostFetch    = 512
+)
+
+// pinned are the settings of the replication session that decide how values are printed: the bytes of an event must be
+// the same whether the stream or the table gave them.
+const pinned = `SELECT set_config('datestyle', 'ISO, YMD', true), set_config('intervalstyle', 'postgres', true),
+ set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)`
+
+// CatchUpRows gives the next rows of the list that [Store.SnapshotCatchUp] made, after the row given, as long as they
+// still exist and are not recorded meanwhile: at most limit, and not many more bytes than 4 MiB. None means that the
+// list is done. The fields have the text form that the stream gives; Position is left to the caller.
+func (s *Store) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]CatchUpRow, error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return nil, err
+	}
+	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.config.Columns.Extra)}
+	err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, pinned); err != nil {
+			return err
+		}
+		p := new(params).int4(source).int8(int64(afterRow)).int8(int64(limit))
+		// A cursor, which ends with the transaction: the client decides by their size how many rows it wants.
+		if err := execWire(ctx, tx, `DECLARE catch_up NO SCROLL CURSOR FOR `+s.sql(o, s.catchUpSQL()), p); err != nil {
+			return err
+		}
+		for n := firstFetch; n > 0; n = page.nextFetch() {
+			fetched, err := page.fetch(ctx, tx, n)
+			if err != nil || fetched < n {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read rows to catch up: %w", err)
+	}
+	return page.rows, nil
+}
+
+// catchUpSQL selects in the order of catchUpPage.event. A column that is not mapped is NULL.
+func (s *Store) catchUpSQL() string {
+	c := s.config.Columns
+	text := "SELECT c.row_number"
+	for _, name := range append([]string{c.ID, c.AggregateType, c.AggregateID, c.EventType, c.Payload, c.Headers, c.CreatedAt}, c.Extra...) {
+		if name == "" {
+			text += ", NULL"
+		} else {
+			text += ", o." + quote(name)
+		}
+	}
+	return text + ` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate}
+WHERE c.source = $1 AND c.row_number > $2 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
+}
+
+// catchUpPage collects rows; each row's fields share one buffer.
+type catchUpPage struct {
+	limit, extra int
+	bytea        bool
+	rows         []CatchUpRow
+	bytes        int
+}
+
+// nextFetch is how many rows still fit, by the average size so far; 0 when the page is full.
+func (p *catchUpPage) nextFetch() int {
+	left := p.limit - len(p.rows)
+	if p.bytes >= catchUpBytes || left <= 0 {
+		return 0
+	}
+	average := p.bytes/len(p.rows) + 1
+	return max(1, min(left, mostFetch, (catchUpBytes-p.bytes)/average))
+}
+
+func (p *catchUpPage) fetch(ctx context.Context, tx pgx.Tx, n int) (fetched int, err error) {
+	rows := tx.Conn().PgConn().ExecParams(ctx, "FETCH "+strconv.Itoa(n)+" FROM catch_up", nil, nil, nil, nil)
+	for rows.NextRow() {
+		fetched++
+		if err == nil {
+			err = p.add(rows.Values())
+		}
+	}
+	if _, closed := rows.Close(); closed != nil {
+		return fetched, closed
+	}
+	return fetched, err
+}
+
+// add copies one row: its values are valid only until the next one is read.
+func (p *catchUpPage) add(values [][]byte) error {
+	number, err := strconv.ParseUint(string(values[0]), 10, 64)
+	if err != nil {
+		return fmt.Errorf("read row number: %w", err)
+	}
+	size := 0
+	for _, v := range values[1:] {
+		size += len(v)
+	}
+	buffer := make([]byte, 0, size)
+	copied := func(v []byte) []byte {
+		if v == nil {
+			return nil
+		}
+		from := len(buffer)
+		buffer = append(buffer, v...)
+		return buffer[from:len(buffer):len(buffer)]
+	}
+	e := outbox.Event{
+		ID: copied(values[1]), AggregateType: copied(values[2]), AggregateID: copied(values[3]), EventType: copied(values[4]),
+		Headers: copied(values[6]), CreatedAt: copied(values[7]),
+	}
+	payload := values[5]
+	if p.bytea && payload != nil {
+		if payload, err = decodeHex(payload); err != nil {
+			return fmt.Errorf("read payload of row %d: %w", number, err)
+		}
+	}
+	e.Payload = copied(payload)
+	for _, v := range values[8:] {
+		e.Extra = append(e.Extra, copied(v))
+	}
+	p.rows = append(p.rows, CatchUpRow{Row: number, Event: e})
+	p.bytes += size
+	return nil
+}
+
+// decodeHex reads the hex form of a bytea in place.
+func decodeHex(b []byte) ([]byte, error) {
+	if len(b) < 2 || b[0] != '\\' || b[1] != 'x' {
+		return nil, fmt.Errorf("a bytea that is not in hex form")
+	}
+	n, err := hex.Decode(b[2:], b[2:])
+	return b[2 : 2+n], err
+}

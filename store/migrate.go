@@ -1,0 +1,213 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	schema "github.com/cdc-relay/cdc-relay/sql"
+)
+
+// migrating bounds the waits of a migration: it may have to wait for another relay's, or for a lock on the outbox, which
+// the status view needs for an instant.
+var migrating = limits{lock: 10 * time.Second, statement: time.Minute, commit: durable}
+
+// Migrate creates what is missing: the relay's schema, the outbox if there is none, the relay's own tables, the dead
+// letters and the view. It changes nothing that is there at the version it knows or a later one, runs in one
+// transaction, and waits while another Migrate runs in the same schema. When nothing is missing it only reads.
+func (s *Store) Migrate(ctx context.Context) error {
+	statements, err := s.Plan(ctx)
+	if err != nil || len(statements) == 0 {
+		return err
+	}
+	err = s.tx(ctx, migrating, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
+			return fmt.Errorf("wait for another migration: %w", err)
+		}
+		statements, err := s.plan(ctx, tx) // again, now that nobody else creates anything
+		if err != nil {
+			return err
+		}
+		for _, statement := range statements {
+			// The simple protocol takes several statements at once; there are no parameters.
+			if _, err := tx.Conn().PgConn().Exec(ctx, statement).ReadAll(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("create the relay's tables in schema %s: %w", s.names.schema, err)
+	}
+	_, err = s.Outbox(ctx)
+	return err
+}
+
+// Plan is the SQL that Migrate would run, in order; empty when nothing is missing. It changes nothing.
+func (s *Store) Plan(ctx context.Context) ([]string, error) {
+	var statements []string
+	err := s.tx(ctx, reading, func(tx pgx.Tx) (err error) {
+		statements, err = s.plan(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for what is missing: %w", err)
+	}
+	return statements, nil
+}
+
+func (s *Store) migrationLock() int64 {
+	h := fnv.New64a()
+	h.Write([]byte("cdc-relay migration " + s.names.schema))
+	return int64(h.Sum64())
+}
+
+func (s *Store) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	o, names, err := s.planOutbox(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	var statements []string
+	for _, name := range []string{s.config.Schema, s.names.outboxSchema, s.names.dlqSchema} {
+		create := "CREATE SCHEMA " + quote(name)
+		if len(statements) > 0 && statements[len(statements)-1] == create {
+			continue
+		}
+		var found bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`, name).Scan(&found); err != nil {
+			return nil, err
+		}
+		if !found {
+			statements = append(statements, create)
+		}
+	}
+	if o.OID == 0 {
+		create, err := schema.Table(names)
+		if err != nil {
+			return nil, err
+		}
+		statements = append(statements, create)
+	}
+	versions, err := s.versions(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if versions == nil {
+		statements = append(statements, s.names.sql(
+			"CREATE TABLE {version} (part text PRIMARY KEY, version integer NOT NULL, migrated_at timestamptz NOT NULL DEFAULT now())"))
+	} else if err := s.checkIDType(ctx, tx, o); err != nil {
+		return nil, err
+	}
+	for _, part := range []string{schema.Relay, schema.OutboxPart(s.names.dlq)} {
+		steps, err := schema.Steps(part, versions[part], names)
+		if err != nil {
+			return nil, err
+		}
+		for _, step := range steps {
+			statements = append(statements, step.SQL, s.names.sql("INSERT INTO {version} (part, version) VALUES (")+
+				literal(part)+", "+strconv.Itoa(step.Version)+
+				") ON CONFLICT (part) DO UPDATE SET version = excluded.version, migrated_at = now()")
+		}
+	}
+	return statements, nil
+}
+
+// planOutbox is the table as it is, or as it would be made.
+func (s *Store) planOutbox(ctx context.Context, tx pgx.Tx) (Outbox, schema.Names, error) {
+	o := Outbox{Schema: s.names.outboxSchema, Name: s.names.outboxTable}
+	err := readTable(ctx, tx, &o)
+	switch {
+	case err == nil:
+		columns, err := readColumns(ctx, tx, o.OID)
+		if err == nil {
+			err = s.fit(&o, columns)
+		}
+		if err != nil {
+			return o, schema.Names{}, fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
+		}
+	case errors.Is(err, ErrNoOutbox):
+		o.IDType, o.PayloadType, o.HeadersType = idUUID, "jsonb", "jsonb"
+		o.HasPublishedAt, o.PublishedWhen = true, "published_at IS NOT NULL"
+		if s.config.PublishedWhen != "" {
+			o.PublishedWhen = s.config.PublishedWhen
+		}
+	default:
+		return o, schema.Names{}, err
+	}
+	return o, s.schemaNames(&o), nil
+}
+
+func (s *Store) schemaNames(o *Outbox) schema.Names {
+	c := s.config.Columns
+	or := func(name, otherwise string) string {
+		if name == "" {
+			name = otherwise
+		}
+		return quote(name)
+	}
+	n := schema.Names{
+		Schema: s.names.schema, Outbox: s.names.outbox, OutboxLiteral: literal(s.names.outbox),
+		DLQ: s.names.dlq, View: s.names.view,
+		ID: or(c.ID, "id"), AggregateType: or(c.AggregateType, "aggregate_type"), AggregateID: or(c.AggregateID, "aggregate_id"),
+		EventType: or(c.EventType, "event_type"), Payload: or(c.Payload, "payload"), Headers: or(c.Headers, "headers"),
+		CreatedAt: or(c.CreatedAt, "created_at"),
+		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
+		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
+	}
+	if n.HeadersType == "" {
+		n.HeadersType = "jsonb"
+	}
+	if o.HasPublishedAt {
+		n.OwnPublishedAt = "published_at"
+	}
+	for _, name := range c.Extra {
+		n.Extra = append(n.Extra, quote(name))
+	}
+	return n
+}
+
+// versions are the versions of the parts that exist; nil when nothing does.
+func (s *Store) versions(ctx context.Context, tx pgx.Tx) (map[string]int, error) {
+	var found bool
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = 'cdc_relay_schema')`, s.config.Schema).Scan(&found)
+	if err != nil || !found {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, s.names.sql(`SELECT part, version FROM {version}`))
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]int{}
+	var part string
+	var version int
+	_, err = pgx.ForEachRow(rows, []any{&part, &version}, func() error {
+		versions[part] = version
+		return nil
+	})
+	return versions, err
+}
+
+// checkIDType: outboxes that share a schema share the journal, and so the type of their ids.
+func (s *Store) checkIDType(ctx context.Context, tx pgx.Tx, o Outbox) error {
+	var have string
+	err := tx.QueryRow(ctx, `SELECT format_type(a.atttypid, NULL) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = 'cdc_relay_journal' AND a.attname = 'event_id'`, s.config.Schema).Scan(&have)
+	if err == pgx.ErrNoRows {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if have != o.IDType {
+		return fmt.Errorf("the journal in schema %s holds ids of type %s, the outbox %s.%s has %s: set postgres.schema to another schema for this outbox",
+			s.names.schema, have, o.Schema, o.Name, o.IDType)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// mirroring waits for nothing: a lock that is not free at once is tried again at the next step. The mark may be forgotten
+// by a crash of the server together with the note that it was made.
+var mirroring = limits{lock: 10 * time.Millisecond, statement: 10 * time.Second, commit: relaxed}
+
+// batchesPerStep bounds how many batches of the journal one step reads, whatever their size.
+const batchesPerStep = 500
+
+// finished: the transaction that wrote the batch, and every one that took its number before it, is over. A batch waits
+// for them because an event can be streamed, published and journaled while its row is still invisible to us, as under
+// synchronous replication; its transaction then is one of the earlier ones. A number from the future was restored from
+// another server's dump.
+const finished = `(xid < pg_snapshot_xmin(pg_current_snapshot()) OR xid >= pg_snapshot_xmax(pg_current_snapshot()))`
+
+const nextBatchesSQL = `SELECT batch, size, ids FROM (
+ SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
+  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT mirrored AND ` + finished + ` ORDER BY batch LIMIT $3) b) b
+WHERE total - size < $2`
+
+// markSQL marks what it can lock at once, and notes the rest as a new batch. The three reads of the outbox see one
+// snapshot: what is unpublished and was not locked is locked by others, or was changed since; it is looked at again.
+const markSQL = `WITH todo AS MATERIALIZED (
+ SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
+locked AS MATERIALIZED (
+ SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published} FOR NO KEY UPDATE SKIP LOCKED),
+marked AS (
+ UPDATE {outbox} SET {mark}
+ WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
+again AS (
+ INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id) FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
+ HAVING count(*) > 0),
+done AS (
+ UPDATE {batch} SET mirrored = true WHERE source = $1 AND batch = ANY ($3))
+SELECT count(*) FROM marked`
+
+// MirrorStep marks the outbox rows of about limit journaled events and says how many rows it marked, and whether more
+// are due. Rows that others have locked are passed over and found again by a later step. It never waits for a lock: a
+// table that is locked is an error for which [IsTransient] is true. Nothing is done where nothing is to be marked
+// (after_publish keep or delete, or no column to mark).
+func (s *Store) MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	if o.MarkSet == "" {
+		return 0, false, nil
+	}
+	b, err := s.nextBatches(ctx, o, source, nextBatchesSQL, limit)
+	if err != nil {
+		return 0, false, fmt.Errorf("read the journal for the mirror: %w", err)
+	}
+	if len(b.numbers) == 0 {
+		return 0, false, nil
+	}
+	if rows, err = s.applyBatches(ctx, o, source, mirroring, markSQL, b); err != nil {
+		return 0, false, fmt.Errorf("mark %d outbox rows: %w", b.ids.n, err)
+	}
+	return rows, b.ids.n >= limit || len(b.numbers) >= batchesPerStep, nil
+}
+
+// batches are consecutive batches of the journal, their ids joined.
+type batches struct {
+	numbers []int64
+	ids     idArray
+}
+
+func (s *Store) nextBatches(ctx context.Context, o *Outbox, source int32, text string, limit int) (b batches, err error) {
+	p := new(params).int4(source).int8(int64(limit)).int8(batchesPerStep)
+	err = s.send(ctx, reading, s.sql(o, text), p, []int16{binaryFormat}, func(row [][]byte) error {
+		b.numbers = append(b.numbers, int64(binary.BigEndian.Uint64(row[0])))
+		return b.ids.add(row[2])
+	})
+	return b, err
+}
+
+// applyBatches runs a statement on the source, the ids and the numbers of the batches; its result is one count.
+func (s *Store) applyBatches(ctx context.Context, o *Outbox, source int32, l limits, text string, b batches) (count int, err error) {
+	p := new(params).int4(source)
+	b.ids.param(p, o.IDType)
+	numbers := arrayHeader(nil, pgtype.Int8OID, len(b.numbers))
+	for _, n := range b.numbers {
+		numbers = binary.BigEndian.AppendUint32(numbers, 8)
+		numbers = binary.BigEndian.AppendUint64(numbers, uint64(n))
+	}
+	p.add(pgtype.Int8ArrayOID, binaryFormat, numbers)
+	err = s.send(ctx, l, s.sql(o, text), p, []int16{binaryFormat}, func(row [][]byte) error {
+		count = int(binary.BigEndian.Uint64(row[0]))
+		return nil
+	})
+	return count, err
+}
+
+// MirrorLag is the number of journaled events whose rows are not yet marked, as far as the batches say; 0 when nothing
+// is to be marked. It reads one index, an entry per batch.
+func (s *Store) MirrorLag(ctx context.Context) (int64, error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil || o.MarkSet == "" {
+		return 0, err
+	}
+	var lag int64
+	err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&lag) },
+		s.sql(o, `SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND NOT mirrored`), source)
+	if err != nil {
+		return 0, fmt.Errorf("measure the mirror's lag: %w", err)
+	}
+	return lag, nil
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Problem is one thing that is wrong, with the SQL that repairs it.
+type Problem struct {
+	What   string
+	Repair string
+}
+
+// publish is the same for plain and partitioned tables: publish_via_partition_root matters to partitions only, and makes
+// their rows carry the root's relation. With insert only, REPLICA IDENTITY does not matter and marks are not sent.
+const publish = `publish = 'insert', publish_via_partition_root = true`
+
+// PublicationSQL creates the publication of the outbox.
+func (s *Store) PublicationSQL(name string) string {
+	return "CREATE PUBLICATION " + quote(name) + " FOR TABLE " + s.names.outbox + " WITH (" + publish + ")"
+}
+
+// CreatePublication creates the publication if there is none of that name; another's is left as it is, see
+// [Store.CheckPublication]. It needs the outbox's ownership and CREATE on the database, and must come before the slot: a
+// slot that is older than its publication fails for ever (SQLSTATE 42704).
+func (s *Store) CreatePublication(ctx context.Context, name string) error {
+	err := s.tx(ctx, migrating, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
+			return err
+		}
+		var found bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_publication WHERE pubname = $1)`, name).Scan(&found); err != nil || found {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.PublicationSQL(name))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create publication %q: %w", name, err)
+	}
+	return nil
+}
+
+// publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15.
+const publicationSQL = `SELECT p.pubinsert, p.pubviaroot, t.tablename IS NOT NULL, coalesce(to_jsonb(t) ->> 'rowfilter', ''),
+ CASE WHEN to_jsonb(t) -> 'attnames' IS NULL THEN NULL ELSE ARRAY(SELECT jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) END
+FROM pg_publication p
+LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
+WHERE p.pubname = $1`
+
+// CheckPublication says what is wrong with the publication; nil means that every row that is inserted into the outbox is
+// sent with every mapped column. It reads the catalog only.
+func (s *Store) CheckPublication(ctx context.Context, name string) ([]Problem, error) {
+	o, err := s.knownOutbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var inserts, viaRoot, has bool
+	var filter string
+	var columns []string
+	err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&inserts, &viaRoot, &has, &filter, &columns) },
+		publicationSQL, name, o.Schema, o.Name)
+	if err == pgx.ErrNoRows {
+		return []Problem{{fmt.Sprintf("there is no publication %q", name), s.PublicationSQL(name)}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check publication %q: %w", name, err)
+	}
+	alter := "ALTER PUBLICATION " + quote(name)
+	var problems []Problem
+	add := func(what, repair string) { problems = append(problems, Problem{what, alter + repair}) }
+	if !inserts {
+		add("it does not publish inserts", " SET (publish = 'insert')")
+	}
+	if o.Partitioned && !viaRoot {
+		add("it publishes the partitions under their own names", " SET (publish_via_partition_root = true)")
+	}
+	if !has {
+		add(fmt.Sprintf("table %s is not in it", s.names.outbox), " ADD TABLE "+s.names.outbox)
+		return problems, nil
+	}
+	if filter != "" {
+		add("it has a row filter, rows that do not match are never sent", " SET TABLE "+s.names.outbox)
+	}
+	for _, w := range s.wanted() {
+		if w.name != "" && columns != nil && !slices.Contains(columns, w.name) {
+			add(fmt.Sprintf("its column list lacks column %q", w.name), " SET TABLE "+s.names.outbox)
+		}
+	}
+	return problems, nil
+}

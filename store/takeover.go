@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// terminateWait bounds the wait for one session of an older epoch to end.
+const terminateWait = 2 * time.Second
+
+// TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
+// older epochs of this slot, raises the epoch, names the pool's connections after it, and sets dirty. walsenderPID is
+// the backend of our replication connection; [ErrLeaseLost] when the slot is not held by it.
+//
+// The order matters. The sessions end first, so that none of them can be in the middle of a fenced write; the epoch's
+// row then waits for those that are, and any later one finds the epoch moved on.
+func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32) (epoch int64, err error) {
+	if err := s.terminateOlder(ctx, walsenderPID); err != nil {
+		return 0, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
+	}
+	err = s.tx(ctx, writing, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, s.names.sql(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now()
+WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2) RETURNING epoch`),
+			s.config.Slot, int64(walsenderPID)).Scan(&epoch)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrLeaseLost
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET dirty = true, updated_at = now() WHERE slot = $1`), s.config.Slot)
+		if err == nil && tag.RowsAffected() != 1 {
+			err = fmt.Errorf("the slot has no state: Register comes before TakeOver")
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
+	}
+	s.epoch.Store(epoch)
+	s.pool.Reset() // connections made from now on carry the epoch; those in use are closed when they come back
+	return epoch, nil
+}
+
+// terminateOlder ends the sessions whose application_name is that of an earlier epoch of this slot. Epoch 0 is a relay
+// that stands by, or a command: it owns nothing.
+func (s *Store) terminateOlder(ctx context.Context, walsenderPID uint32) error {
+	return s.tx(ctx, writing, func(tx pgx.Tx) error {
+		var held bool
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2)`,
+			s.config.Slot, int64(walsenderPID)).Scan(&held)
+		if err != nil {
+			return err
+		}
+		if !held {
+			return ErrLeaseLost
+		}
+		_, err = tx.Exec(ctx, s.names.sql(`SELECT pg_terminate_backend(a.pid, $3) FROM pg_stat_activity a
+WHERE a.pid <> pg_backend_pid() AND a.usename = current_user AND a.datname = current_database()
+ AND a.application_name ~ ('^cdc-relay/[1-9][0-9]{0,17}/' || $2 || '$')
+ AND CASE WHEN a.application_name ~ '^cdc-relay/[0-9]{1,18}/' THEN split_part(a.application_name, '/', 2)::bigint END
+     <= (SELECT epoch FROM {epoch} WHERE slot = $1)`),
+			s.config.Slot, slotHash(s.config.Slot), terminateWait.Milliseconds())
+		if err != nil {
+			return fmt.Errorf("end sessions of older epochs: %w", err)
+		}
+		return nil
+	})
+}
