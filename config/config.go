@@ -52,7 +52,7 @@ type Outbox struct {
 	Retention     Duration `key:"retention" help:"published rows older than this are deleted; 0s: keep"`
 }
 
-// Columns names the outbox table's columns. Headers may be empty: no such column.
+// Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column.
 type Columns struct {
 	ID            string `key:"id" help:"unique id of the event: uuid, text or integer"`
 	AggregateType string `key:"aggregate_type" help:"kind of thing the event is about"`
@@ -60,7 +60,7 @@ type Columns struct {
 	EventType     string `key:"event_type" help:"kind of event"`
 	Payload       string `key:"payload" help:"the message value: jsonb, json, text or bytea"`
 	Headers       string `key:"headers" help:"json or jsonb column with an object of strings that become message headers; empty: none"`
-	CreatedAt     string `key:"created_at" help:"when the event happened"`
+	CreatedAt     string `key:"created_at" help:"when the event happened; empty: none"`
 }
 
 // Journal is the relay's record of published events.

@@ -54,7 +54,7 @@ var rules = map[string]rule{
 	"outbox.columns.event_type":     identifier(),
 	"outbox.columns.payload":        identifier(),
 	"outbox.columns.headers":        optional(identifier()),
-	"outbox.columns.created_at":     identifier(),
+	"outbox.columns.created_at":     optional(identifier()),
 	"outbox.after_publish":          oneOf(AfterPublishMark, AfterPublishKeep, AfterPublishDelete),
 	"outbox.mark_set":               sql("a SET list such as processed = true, processed_at = now()"),
 	"outbox.published_when":         sql("an SQL condition such as processed"),
