@@ -1,5 +1,3 @@
-//go:build kfake
-
 package embedded
 
 import (
