@@ -1,8 +1,179 @@
 package main
 
-import "errors"
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
 
-type initCommand struct{}
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
+)
 
-// Run is not built yet.
-func (initCommand) Run(a *app) error { return errors.New("init is not built yet") }
+type initCommand struct {
+	DryRun  bool          `help:"Print the SQL and create nothing." env:"CDC_RELAY_INIT_DRY_RUN"`
+	Timeout time.Duration `help:"How long all of it may take; the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
+}
+
+func (initCommand) Help() string {
+	return "Creates the outbox table if there is none, the relay's own tables and view, the publication and, last, the replication slot. Run it again at any time: what is there is left as it is, and a newer version adds what it needs.\n\nExamples:\n\n  cdc-relay init --dry-run --postgres-url postgres://postgres@db/app\n\n  cdc-relay init --config relay.yaml"
+}
+
+// initResult is what init did, or would do.
+type initResult struct {
+	DryRun      bool     `json:"dry_run"`
+	SQL         []string `json:"sql"`         // of tables, view and publication, in order
+	Tables      string   `json:"tables"`      // created or exists
+	Publication string   `json:"publication"` // created or exists
+	Slot        string   `json:"slot"`        // created or exists
+}
+
+// Run creates what is missing, in the order in which one needs the other.
+func (c initCommand) Run(a *app) error {
+	cfg, err := a.load(needsPostgres)
+	if err != nil {
+		return err
+	}
+	ctx, stop := stoppable(context.Background(), func() {})
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	result, err := planInit(ctx, cfg, st)
+	if err != nil {
+		return err
+	}
+	result.DryRun = c.DryRun
+	if !c.DryRun {
+		if err := createAll(ctx, cfg, st); err != nil {
+			return err
+		}
+	}
+	if a.cli.JSON {
+		return a.printJSON(result)
+	}
+	a.printInit(result, cfg)
+	return nil
+}
+
+const (
+	exists  = "exists"
+	created = "created"
+)
+
+// planInit finds out what is missing. It only reads.
+func planInit(ctx context.Context, cfg config.Config, st *store.Store) (initResult, error) {
+	result := initResult{SQL: []string{}, Tables: exists, Publication: exists, Slot: exists}
+	statements, err := st.Plan(ctx)
+	if err != nil {
+		return result, err
+	}
+	if result.SQL = append(result.SQL, statements...); len(statements) > 0 {
+		result.Tables = created
+	}
+	published, err := publicationExists(ctx, cfg)
+	if err != nil {
+		return result, err
+	}
+	if !published {
+		result.Publication = created
+		result.SQL = append(result.SQL, st.PublicationSQL(cfg.Postgres.Publication))
+	}
+	slot, err := st.Slot(ctx)
+	if err != nil {
+		return result, err
+	}
+	if !slot.Exists {
+		result.Slot = created
+		result.SQL = append(result.SQL, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", cfg.Postgres.Slot))
+	}
+	return result, nil
+}
+
+func publicationExists(ctx context.Context, cfg config.Config) (found bool, err error) {
+	conn, err := connect(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", cfg.Postgres.Publication).Scan(&found)
+	if err != nil {
+		return false, fmt.Errorf("look for the publication: %w", err)
+	}
+	return found, nil
+}
+
+// createAll creates what is missing. The publication must be older than the slot: WAL that the slot delivers from before
+// it cannot be decoded. And phase catch_up must be committed before the slot exists: a crash between the two must not
+// look like a start that is finished.
+func createAll(ctx context.Context, cfg config.Config, st *store.Store) error {
+	if err := st.Migrate(ctx); err != nil {
+		return err
+	}
+	if err := st.CreatePublication(ctx, cfg.Postgres.Publication); err != nil {
+		return err
+	}
+	slot, err := st.Slot(ctx)
+	if err != nil || slot.Exists {
+		return err
+	}
+	state, err := st.State(ctx)
+	if err != nil {
+		return err
+	}
+	if state != nil && state.Phase != store.CatchUp {
+		return fmt.Errorf("the slot %q is gone, and the relay has used it before (confirmed %s): creating it again here would skip what was committed since; if the database failed over, point postgres.url at the server that has the slot, else see the runbook on lost slots", cfg.Postgres.Slot, state.Confirmed)
+	}
+	if state == nil {
+		if err := register(ctx, cfg, st); err != nil {
+			return err
+		}
+	}
+	if _, err := replication.CreateSlot(ctx, relay.ReplicationConfig(cfg)); err != nil {
+		return fmt.Errorf("%w; it waits for every running transaction to end, cdc-relay check names old ones", err)
+	}
+	return nil
+}
+
+// register records a first start, unless the table holds more unpublished rows than a first start may publish unasked.
+func register(ctx context.Context, cfg config.Config, st *store.Store) error {
+	table, err := st.Outbox(ctx)
+	if err != nil {
+		return err
+	}
+	if limit := int64(cfg.Outbox.CatchUpMax); limit > 0 && cfg.Outbox.CatchUp {
+		n, err := st.CountUnrecorded(ctx, limit+1)
+		if err != nil {
+			return err
+		}
+		if n > limit {
+			return fmt.Errorf("%s holds more than outbox.catch_up_max = %d rows that are not published, and no slot was created yet: to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false", cfg.Outbox.Table, limit)
+		}
+	}
+	system, err := replication.Identify(ctx, relay.ReplicationConfig(cfg))
+	if err != nil {
+		return err
+	}
+	_, err = st.Register(ctx, system.ID, system.Timeline, table.OID, store.CatchUp)
+	return err
+}
+
+func (a *app) printInit(r initResult, cfg config.Config) {
+	if r.DryRun {
+		for _, statement := range r.SQL {
+			fmt.Fprintln(a.out, strings.TrimRight(strings.TrimSpace(statement), ";")+";")
+		}
+		if len(r.SQL) == 0 {
+			fmt.Fprintln(a.out, "-- nothing is missing")
+		}
+		return
+	}
+	fmt.Fprintf(a.out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication, r.Publication, cfg.Postgres.Slot, r.Slot)
+	fmt.Fprintln(a.out, "Next: cdc-relay check, then cdc-relay run.")
+}

@@ -11,7 +11,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
 type runCommand struct{}
@@ -27,16 +30,22 @@ func (runCommand) Run(a *app) error {
 		return err
 	}
 	log := a.logger(cfg)
+	driver, err := kafka.New(kafkaConfig(cfg))
+	if err != nil {
+		return err
+	}
+	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: log, Version: readBuild().Version})
+	server, err := admin.Listen(cfg.HTTP.Listen, r)
+	if err != nil {
+		return errors.Join(err, driver.Close())
+	}
+	log.Info().Str("http", server.Address()).Str("version", readBuild().Version).Msg("cdc-relay starts")
 	ctx, stop := stoppable(context.Background(), func() {
 		log.Info().Dur("grace", cfg.ShutdownGrace.Std()).Msg("stopping; a second signal exits at once")
 	})
 	defer stop()
-	return relayUntil(ctx, cfg, log)
-}
-
-// relayUntil is the seam to package relay.
-var relayUntil = func(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
-	return errors.New("run is not built yet")
+	err = r.Run(ctx)
+	return errors.Join(err, server.Close())
 }
 
 // logger writes to standard error in the configured form.

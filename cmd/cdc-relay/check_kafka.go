@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
+)
+
+const (
+	brokerPatience = 10 * time.Second // for one question to one broker
+	topicsShown    = 20               // topics without a finding that get a line of their own
+)
+
+// examineKafka looks at the brokers, then at the topics that events can go to.
+func examineKafka(ctx context.Context, cfg config.Config, r *report) {
+	if !examineBrokers(ctx, cfg, r) {
+		return
+	}
+	driver, err := kafka.New(kafkaConfig(cfg))
+	if err != nil {
+		r.add(fail, "kafka", err.Error(), "correct the kafka section of the configuration")
+		return
+	}
+	defer driver.Close()
+	bounded, cancel := context.WithTimeout(ctx, brokerPatience)
+	defer cancel()
+	if err := driver.CheckProducer(bounded); err != nil {
+		r.add(fail, "producer", err.Error(), "the broker must grant an idempotent producer: ACL IdempotentWrite on the cluster, or Write on the topics")
+	} else {
+		r.add(ok, "producer", "the broker grants an idempotent producer", "")
+	}
+	if err := examineTopics(ctx, cfg, driver, r); err != nil {
+		r.add(fail, "topics", err.Error(), "see the error; the principal needs Describe and DescribeConfigs on the topics")
+	}
+}
+
+// examineBrokers asks every broker of the configuration, side by side. It says false when none answers.
+func examineBrokers(ctx context.Context, cfg config.Config, r *report) bool {
+	answers := make([]error, len(cfg.Kafka.Brokers))
+	clusters := make([]kafka.Cluster, len(cfg.Kafka.Brokers))
+	var asking sync.WaitGroup
+	for i, broker := range cfg.Kafka.Brokers {
+		asking.Go(func() { clusters[i], answers[i] = pingBroker(ctx, cfg, broker) })
+	}
+	asking.Wait()
+	reachable := slices.Contains(answers, nil)
+	for i, broker := range cfg.Kafka.Brokers {
+		switch {
+		case answers[i] == nil:
+			r.add(ok, "broker "+broker, fmt.Sprintf("answers; cluster %s has %d brokers", clusters[i].ID, len(clusters[i].Brokers)), "")
+		case reachable:
+			r.add(warn, "broker "+broker, answers[i].Error(), "start it, or take it out of kafka.brokers; others answer")
+		default:
+			r.add(fail, "broker "+broker, answers[i].Error(), "check kafka.brokers, the network and that the broker runs")
+		}
+	}
+	return reachable
+}
+
+func pingBroker(ctx context.Context, cfg config.Config, broker string) (kafka.Cluster, error) {
+	c := kafkaConfig(cfg)
+	c.Brokers = []string{broker}
+	driver, err := kafka.New(c)
+	if err != nil {
+		return kafka.Cluster{}, err
+	}
+	defer driver.Close()
+	bounded, cancel := context.WithTimeout(ctx, brokerPatience)
+	defer cancel()
+	return driver.Ping(bounded)
+}
+
+func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *report) error {
+	names, err := topicsOf(cfg.Message.Topic)
+	if err != nil {
+		return err
+	}
+	found, err := listTopics(ctx, cfg, names)
+	if err != nil {
+		return err
+	}
+	if names.exact == "" && len(found) == 0 {
+		r.add(warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.prefix), "create one for each value in message.topic: kafka-topics.sh --create --topic "+cfg.Message.Topic+" --partitions 12 --replication-factor 3")
+		return nil
+	}
+	if names.exact != "" {
+		found = []string{names.exact}
+	}
+	topics, err := driver.Topics(ctx, found)
+	if err != nil {
+		return err
+	}
+	good := 0
+	for _, t := range topics {
+		l, text, fix := judgeTopic(t, cfg)
+		if l == ok {
+			if good++; good > topicsShown {
+				continue
+			}
+		}
+		r.add(l, "topic "+t.Name, text, fix)
+	}
+	if good > topicsShown {
+		r.add(ok, "topics", fmt.Sprintf("%d more without a finding", good-topicsShown), "")
+	}
+	return nil
+}
+
+// listTopics are the cluster's topics that events can go to, sorted.
+func listTopics(ctx context.Context, cfg config.Config, names topicNames) ([]string, error) {
+	client := &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience}
+	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list the topics: %w", err)
+	}
+	var found []string
+	for _, t := range answer.Topics {
+		if !t.Internal && names.matches(t.Name) {
+			found = append(found, t.Name)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// judgeTopic is the worst that is to be said of a topic.
+func judgeTopic(t kafka.Topic, cfg config.Config) (l level, text, fix string) {
+	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
+	if t.Err != nil {
+		return fail, t.Err.Error(), "kafka-topics.sh --create --topic " + t.Name + " --partitions 12 --replication-factor 3, or grant Describe and Write on it"
+	}
+	replicas := t.ReplicationFactor()
+	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s", len(t.Partitions), replicas, t.MinInSyncReplicas, t.MaxMessageBytes, t.CleanupPolicy)
+	if t.ConfigErr != nil {
+		text = fmt.Sprintf("%d partitions, %d replicas; its configuration cannot be read: %v", len(t.Partitions), replicas, t.ConfigErr)
+		return warn, text, "grant DescribeConfigs on it"
+	}
+	var leaderless, short []string
+	for _, p := range t.Partitions {
+		if p.Leader < 0 {
+			leaderless = append(leaderless, strconv.Itoa(int(p.ID)))
+		} else if len(p.InSync) < t.MinInSyncReplicas {
+			short = append(short, strconv.Itoa(int(p.ID)))
+		}
+	}
+	switch {
+	case len(leaderless) > 0:
+		return fail, text + "; no leader for partition " + strings.Join(leaderless, ", "), "start the brokers that hold its replicas"
+	case replicas < t.MinInSyncReplicas:
+		return fail, text + ": no write can ever be acknowledged", alter + fmt.Sprintf("min.insync.replicas=%d, or add replicas", replicas)
+	case len(short) > 0:
+		return fail, text + "; fewer replicas in sync than that for partition " + strings.Join(short, ", "), "start the brokers that hold its replicas"
+	case t.Compacted():
+		return warn, text + ": only the last message of a key is kept, and a message without a key is refused", alter + "cleanup.policy=delete, unless that is what consumers want"
+	case cfg.Limits.MaxEventBytes > 0 && t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):
+		return warn, text + fmt.Sprintf(": smaller than limits.max_event_bytes %s", cfg.Limits.MaxEventBytes), alter + fmt.Sprintf("max.message.bytes=%d, or lower limits.max_event_bytes", int(cfg.Limits.MaxEventBytes))
+	case replicas == 1:
+		return warn, text + ": one broker holds the only copy", "create it with --replication-factor 3 where the cluster has the brokers"
+	case t.MinInSyncReplicas < 2:
+		return warn, text + ": a write is acknowledged when one broker has it", alter + "min.insync.replicas=2"
+	}
+	return ok, text, ""
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// outbox reads the table as the relay will, and says of each column that does not fit how to repair it.
+func (e *postgresExam) outbox() error {
+	what := "outbox " + e.cfg.Outbox.Table
+	table, err := e.store.Outbox(e.ctx)
+	if err == nil {
+		e.table = table
+		e.add(ok, what, fmt.Sprintf("exists with the columns that are mapped; ids are %s, payloads %s", table.IDType, table.PayloadType), "")
+		return nil
+	}
+	if errors.Is(err, store.ErrNoOutbox) {
+		e.add(fail, what, "does not exist in this database", "cdc-relay init creates it; or set outbox.table to the one that you have, spelled as the catalog does")
+		return nil
+	}
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return err
+	}
+	for _, one := range several.Unwrap() {
+		text, fix, _ := strings.Cut(one.Error(), ": ")
+		e.add(fail, what, text, fix)
+	}
+	return nil
+}
+
+func quoteName(s string) string { return pgx.Identifier{s}.Sanitize() }
+
+func quoteTable(s string) string {
+	schema, name := config.SplitTable(s)
+	return pgx.Identifier{schema, name}.Sanitize()
+}
+
+const publishedAt = "published_at" // the column that after_publish: mark sets unless outbox.mark_set says otherwise
+
+// indexes looks for indexes that make each mark a non-HOT update. Those of kind BRIN do no harm since version 16.
+func (e *postgresExam) indexes() error {
+	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish != config.AfterPublishMark || e.cfg.Outbox.MarkSet != "" {
+		return nil
+	}
+	rows, err := e.conn.Query(e.ctx, `SELECT DISTINCT i.indexrelid::regclass::text FROM pg_index i
+		JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am am ON am.oid = c.relam
+		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = d.refobjsubid
+		WHERE i.indrelid = $1 AND a.attname = $2 AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)`, e.table.OID, publishedAt)
+	if err != nil {
+		return fmt.Errorf("read the outbox's indexes: %w", err)
+	}
+	spoiling, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read the outbox's indexes: %w", err)
+	}
+	if len(spoiling) == 0 {
+		e.add(ok, "HOT", "no index mentions "+publishedAt, "")
+		return nil
+	}
+	e.add(warn, "HOT", fmt.Sprintf("each mark of a published row is a non-HOT update (slower, bloats the table) because of %s", strings.Join(spoiling, ", ")),
+		"DROP INDEX CONCURRENTLY "+strings.Join(spoiling, ", ")+"; and find unpublished rows by the status view, or set outbox.after_publish: keep")
+	return nil
+}
+
+func (e *postgresExam) privileges() error {
+	if e.table.OID == 0 {
+		return nil
+	}
+	var role string
+	var canSelect, canDelete, marks, canMark bool
+	err := e.row(`SELECT current_user::text, has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'DELETE'), a.attname IS NOT NULL, coalesce(has_column_privilege($1, a.attnum, 'UPDATE'), false)
+		FROM (SELECT 1) one LEFT JOIN pg_attribute a ON a.attrelid = $1 AND a.attname = $2 AND NOT a.attisdropped`, []any{e.table.OID, publishedAt}, &role, &canSelect, &canDelete, &marks, &canMark)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	if !canSelect {
+		missing = append(missing, "SELECT")
+	}
+	if e.cfg.Outbox.AfterPublish == config.AfterPublishDelete && !canDelete {
+		missing = append(missing, "DELETE")
+	}
+	if e.cfg.Outbox.AfterPublish == config.AfterPublishMark && e.cfg.Outbox.MarkSet == "" && marks && !canMark {
+		missing = append(missing, "UPDATE ("+publishedAt+")")
+	}
+	name := "privileges on " + e.cfg.Outbox.Table
+	if len(missing) > 0 {
+		list := strings.Join(missing, ", ")
+		e.add(fail, name, fmt.Sprintf("role %s lacks %s", role, list), fmt.Sprintf("GRANT %s ON %s TO %s;", list, quoteTable(e.cfg.Outbox.Table), quoteName(role)))
+		return nil
+	}
+	if e.cfg.Outbox.AfterPublish == config.AfterPublishMark && e.cfg.Outbox.MarkSet == "" && !marks {
+		e.add(warn, name, "there is no column "+publishedAt+": published rows are kept as they are", "set outbox.after_publish: keep, or outbox.mark_set for columns of your own")
+		return nil
+	}
+	e.add(ok, name, "role "+role+" has what it needs", "")
+	return nil
+}
+
+// relayTables looks at the relay's own tables: whether init made them and whether this role may use them.
+func (e *postgresExam) relayTables() error {
+	rows, err := e.conn.Query(e.ctx, `SELECT c.relname::text, has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT') AND (has_table_privilege(c.oid, 'UPDATE') OR c.relname = 'cdc_relay_schema')
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND (c.relname LIKE 'cdc\_relay\_%' OR c.relname = $2)`,
+		e.cfg.Postgres.Schema, deadLetterTable(e.cfg))
+	if err != nil {
+		return fmt.Errorf("read the relay's tables: %w", err)
+	}
+	found, refused := 0, []string{}
+	var table string
+	var usable bool
+	if _, err = pgx.ForEachRow(rows, []any{&table, &usable}, func() error {
+		found++
+		if !usable {
+			refused = append(refused, pgx.Identifier{e.cfg.Postgres.Schema, table}.Sanitize())
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read the relay's tables: %w", err)
+	}
+	switch {
+	case found == 0:
+		e.add(fail, "relay's tables", "there are none in schema "+e.cfg.Postgres.Schema, "cdc-relay init creates them (--dry-run prints the SQL)")
+	case len(refused) > 0:
+		slices.Sort(refused)
+		e.add(fail, "relay's tables", "this role may not write "+strings.Join(refused, ", "), "GRANT SELECT, INSERT, UPDATE, DELETE ON "+strings.Join(refused, ", ")+" TO the role of postgres.url;")
+	default:
+		e.add(ok, "relay's tables", fmt.Sprintf("%d in schema %s", found, e.cfg.Postgres.Schema), "")
+	}
+	return nil
+}
+
+func deadLetterTable(cfg config.Config) string {
+	if cfg.DLQ.Table != "" {
+		_, name := config.SplitTable(cfg.DLQ.Table)
+		return name
+	}
+	_, name := config.SplitTable(cfg.Outbox.Table)
+	return name + "_dlq"
+}
+
+func (e *postgresExam) publication() error {
+	if e.table.OID == 0 {
+		return nil // what it must publish is not known
+	}
+	name := e.cfg.Postgres.Publication
+	what := "publication " + name
+	problems, err := e.store.CheckPublication(e.ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		e.add(fail, what, p.What, p.Repair+"; (as the table's owner, or by cdc-relay init)")
+	}
+	if len(problems) > 0 {
+		return nil
+	}
+	var more bool
+	if err := e.row("SELECT pubupdate OR pubdelete OR pubtruncate FROM pg_publication WHERE pubname = $1", []any{name}, &more); err != nil {
+		return err
+	}
+	if more {
+		e.add(warn, what, "publishes updates or deletes too, which the relay throws away", fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert');", quoteName(name)))
+		return nil
+	}
+	e.add(ok, what, "publishes inserts of "+e.cfg.Outbox.Table, "")
+	return nil
+}

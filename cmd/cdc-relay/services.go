@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
+)
+
+// kafkaConfig is the driver's part of the configuration.
+func kafkaConfig(cfg config.Config) kafka.Config {
+	k := cfg.Kafka
+	return kafka.Config{
+		Brokers: k.Brokers, ClientID: k.ClientID, MaxBatchBytes: int(k.MaxBatchBytes),
+		RequestTimeout: k.RequestTimeout.Std(), DialTimeout: k.DialTimeout.Std(),
+	}
+}
+
+// topicNames is what a topic template can become, as far as it is known without a row.
+type topicNames struct {
+	exact  string // the only topic; empty when the template has columns
+	prefix string // what all topics begin with
+}
+
+func topicsOf(template string) (topicNames, error) {
+	parts, err := config.ParseTemplate(template)
+	if err != nil {
+		return topicNames{}, fmt.Errorf("read message.topic: %w", err)
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		if p.Column != "" {
+			return topicNames{prefix: b.String()}, nil
+		}
+		b.WriteString(p.Literal)
+	}
+	return topicNames{exact: b.String(), prefix: b.String()}, nil
+}
+
+// matches says whether a topic of the cluster can be one of ours. Names that begin with __ never are.
+func (t topicNames) matches(name string) bool {
+	if t.exact != "" {
+		return name == t.exact
+	}
+	return strings.HasPrefix(name, t.prefix) && !strings.HasPrefix(name, "__")
+}
