@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func (e *SlotMissingError) Error() string {
 // SlotBusyError says that another backend streams from the slot (SQLSTATE 55006).
 type SlotBusyError struct {
 	Slot string
-	PID  int64
+	PID  int64 // 0: not known
 }
 
 func (e *SlotBusyError) Error() string {
@@ -62,6 +63,15 @@ type SlotMismatchError struct{ Slot, Why string }
 func (e *SlotMismatchError) Error() string {
 	return fmt.Sprintf("replication slot %q cannot be used: %s", e.Slot, e.Why)
 }
+
+// PublicationMissingError says that the server decodes WAL of a moment at which the publication did not exist.
+type PublicationMissingError struct{ Publication, Said string }
+
+func (e *PublicationMissingError) Error() string {
+	return fmt.Sprintf("publication %q does not exist at the slot's position (the server said: %s)", e.Publication, e.Said)
+}
+
+var lastNumber = regexp.MustCompile(`\d+$`)
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
@@ -159,42 +169,29 @@ func (l *link) identify(ctx context.Context) (System, error) {
 	return System{ID: r.SystemID, Timeline: r.Timeline, WALFlush: outbox.LSN(r.XLogPos)}, nil
 }
 
-// slotRow is what pg_replication_slots says.
-type slotRow struct {
-	confirmed outbox.LSN
-	activePID int64
-}
-
-// slot reads the slot's row and refuses slots that cannot serve this stream.
-func (l *link) slot(ctx context.Context, name string) (slotRow, error) {
+// slot reads the slot's confirmed_flush_lsn and refuses slots that cannot serve this stream.
+func (l *link) slot(ctx context.Context, name string) (outbox.LSN, error) {
 	// The name is checked by validate; a replication connection has no extended protocol to bind it.
 	sql := `SELECT slot_type, coalesce(plugin, ''), coalesce(database, ''), current_database(), coalesce(wal_status, ''),
-		coalesce(confirmed_flush_lsn::text, '0/0'), coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = '` + name + `'`
+		coalesce(confirmed_flush_lsn::text, '0/0') FROM pg_replication_slots WHERE slot_name = '` + name + `'`
 	results, err := l.conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
-		return slotRow{}, fmt.Errorf("read slot %q: %w", name, err)
+		return 0, fmt.Errorf("read slot %q: %w", name, err)
 	}
 	if len(results) != 1 || len(results[0].Rows) == 0 {
-		return slotRow{}, &SlotMissingError{Slot: name}
+		return 0, &SlotMissingError{Slot: name}
 	}
 	row := results[0].Rows[0]
 	kind, plugin, database, here, status := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4])
 	switch {
 	case kind != "logical" || plugin != "pgoutput":
-		return slotRow{}, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with pgoutput is needed", kind, plugin)}
+		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with pgoutput is needed", kind, plugin)}
 	case database != here:
-		return slotRow{}, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
+		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
 	case status == "lost":
-		return slotRow{}, &SlotLostError{Slot: name, Why: "its wal_status is lost: WAL that it needed was removed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"}
+		return 0, &SlotLostError{Slot: name, Why: "its wal_status is lost: WAL that it needed was removed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"}
 	}
-	var r slotRow
-	if r.confirmed, err = outbox.ParseLSN(string(row[5])); err != nil {
-		return slotRow{}, err
-	}
-	if _, err = fmt.Sscan(string(row[6]), &r.activePID); err != nil {
-		return slotRow{}, fmt.Errorf("read slot %q: active_pid %q: %w", name, row[6], err)
-	}
-	return r, nil
+	return outbox.ParseLSN(string(row[5]))
 }
 
 // start asks for the stream from 0/0, which the server takes as "from what the slot confirmed". Any other position
@@ -215,11 +212,9 @@ func (l *link) start(ctx context.Context, c Config) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case pg.Code == "55006":
-			row, rowErr := l.slot(ctx, c.Slot)
-			if rowErr != nil {
-				return &SlotBusyError{Slot: c.Slot}
-			}
-			return &SlotBusyError{Slot: c.Slot, PID: row.activePID}
+			// The connection is of no use after the error, so the holder is taken from its text ("… is active for PID 123").
+			pid, _ := strconv.ParseInt(lastNumber.FindString(pg.Message), 10, 64)
+			return &SlotBusyError{Slot: c.Slot, PID: pid}
 		case pg.Code == "42704" && strings.Contains(pg.Message, "replication slot"):
 			return &SlotMissingError{Slot: c.Slot}
 		case pg.Code == "55000" && strings.Contains(pg.Message, "can no longer get changes"), pg.Code == "58P01":

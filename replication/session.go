@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -72,9 +74,10 @@ type Session struct {
 	Confirmed outbox.LSN // the slot's confirmed_flush_lsn just before the stream began
 	PID       int64      // our backend on the server: the slot's active_pid while the lease is ours
 
-	c       Config
-	link    *link
-	batches chan *Batch
+	c        Config
+	link     *link
+	batches  chan *Batch
+	position atomic.Uint64 // received, for Received
 
 	// All below is owned by the goroutine in Run.
 	frames       frameReader
@@ -97,9 +100,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	}
 	s := &Session{c: c, link: l, batches: make(chan *Batch), PID: int64(l.conn.PID())}
 	if s.System, err = l.identify(ctx); err == nil {
-		var row slotRow
-		if row, err = l.slot(ctx, c.Slot); err == nil {
-			s.Confirmed = row.confirmed
+		if s.Confirmed, err = l.slot(ctx, c.Slot); err == nil {
 			err = l.start(ctx, c)
 		}
 	}
@@ -108,6 +109,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 		return nil, err
 	}
 	s.received, s.sent = s.Confirmed, s.Confirmed
+	s.position.Store(uint64(s.received))
 	s.frames.src = l.raw
 	return s, nil
 }
@@ -115,6 +117,9 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 // Batches is where Run hands over what it reads, in order. While nobody receives, Run stops reading and goes on to
 // send status, so that neither side's time-out trips. It is closed when Run returns.
 func (s *Session) Batches() <-chan *Batch { return s.batches }
+
+// Received is the highest position that the server sent; safe from any goroutine.
+func (s *Session) Received() outbox.LSN { return outbox.LSN(s.position.Load()) }
 
 // Close ends a session whose Run was never called.
 func (s *Session) Close() { s.link.close() }
@@ -194,6 +199,7 @@ func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() o
 	for {
 		kind, body, ok, err := s.frames.next()
 		if err != nil || !ok {
+			s.position.Store(uint64(s.received))
 			return err
 		}
 		if err := s.take(kind, body); err != nil {
@@ -217,6 +223,10 @@ func (s *Session) take(kind byte, body []byte) error {
 		if err := n.Decode(body); err != nil {
 			return fmt.Errorf("read notice: %w", err)
 		}
+		if strings.Contains(n.Message, "skipped loading publication") {
+			// From PostgreSQL 18 a missing publication is only a warning, and its rows are skipped: silent loss.
+			return &PublicationMissingError{Publication: s.c.Publication, Said: n.Message}
+		}
 		if s.c.OnNotice != nil {
 			s.c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
 		}
@@ -227,6 +237,9 @@ func (s *Session) take(kind byte, body []byte) error {
 		var e pgproto3.ErrorResponse
 		if err := e.Decode(body); err != nil {
 			return fmt.Errorf("read error message: %w", err)
+		}
+		if e.Code == "42704" && strings.Contains(e.Message, "publication") {
+			return &PublicationMissingError{Publication: s.c.Publication, Said: e.Message}
 		}
 		return fmt.Errorf("stream: %w", pgconn.ErrorResponseToPgError(&e))
 	case 'c', 'C', 'Z':
