@@ -1,0 +1,109 @@
+// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, and its status. It
+// reads what the relay says of itself and is not on the path of any event.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+)
+
+const (
+	headerTimeout = 5 * time.Second
+	writeTimeout  = 30 * time.Second
+	maxHeader     = 16 << 10
+	closeTimeout  = time.Second
+)
+
+// Server is one listener with everything on it.
+type Server struct {
+	http     *http.Server
+	listener net.Listener
+	done     chan error
+}
+
+// Listen opens the address, such as 127.0.0.1:9464, and serves until Close.
+func Listen(address string, r *relay.Relay) (*Server, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", address, err)
+	}
+	s := &Server{
+		listener: listener, done: make(chan error, 1),
+		http: &http.Server{
+			Handler: Handler(r), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
+		},
+	}
+	go func() { s.done <- s.http.Serve(listener) }()
+	return s, nil
+}
+
+// Address is where the server listens; useful when the port was 0.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// Close lets requests in progress finish for a second.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = s.http.Close()
+	}
+	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
+		return errors.Join(err, served)
+	}
+	return err
+}
+
+// Handler answers the relay's paths.
+func Handler(r *relay.Relay) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r.Registry(), promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, statusCode(r.Live()), map[string]any{"live": r.Live()})
+	})
+	ready := func(w http.ResponseWriter, _ *http.Request) {
+		st := r.Status()
+		answer(w, statusCode(st.Ready), map[string]any{"ready": st.Ready, "role": st.Role, "reasons": st.Reasons})
+	}
+	for _, path := range []string{"/readyz", "/healthz", "/health"} {
+		mux.HandleFunc("GET "+path, ready)
+	}
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, r.Status())
+	})
+	return secured(mux)
+}
+
+func statusCode(ok bool) int {
+	if ok {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(body) // the client is gone: nobody to tell
+}
+
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		next.ServeHTTP(w, req)
+	})
+}

@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	catchUpPage = 500 // rows read at once; the store also bounds their bytes
+	// barrierPatience is how long the snapshot waits for transactions that ran before the slot was consistent.
+	barrierPatience = 30 * time.Second
+)
+
+// catchUp publishes the rows that are older than the slot, in table order, before the stream is read. The slot exists
+// and holds everything newer; what both have is found in the journal when the stream delivers it. A crash at any point
+// leaves phase catch_up behind, and the next start goes on where the journal ends. With outbox.catch_up: false the older
+// rows are in the journal as a baseline, and only those that came between the baseline and the slot are left.
+func (s *session) catchUp(ctx context.Context) error {
+	r := s.r
+	r.health.enter(RoleCatchUp)
+	if !s.state.CatchUpReady {
+		if err := s.snapshot(ctx); err != nil {
+			return err
+		}
+	}
+	sent, after := 0, uint64(0)
+	for {
+		rows, err := r.store.CatchUpRows(ctx, after, catchUpPage)
+		if err != nil {
+			return fmt.Errorf("read older rows: %w", err)
+		}
+		if len(rows) == 0 {
+			break
+		}
+		if err := s.sendRows(ctx, rows); err != nil {
+			return err
+		}
+		sent, after = sent+len(rows), rows[len(rows)-1].Row
+	}
+	select { // a row is done when its outcome is recorded; nothing else is in flight
+	case <-r.inflight.drained():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return s.caughtUp(ctx, sent)
+}
+
+// snapshot fixes which rows the catch-up publishes, once every transaction that the slot does not hold has ended.
+func (s *session) snapshot(ctx context.Context) error {
+	blockers, err := s.r.store.Barrier(ctx, barrierPatience)
+	if err != nil {
+		return fmt.Errorf("wait for older transactions: %w", err)
+	}
+	for _, b := range blockers {
+		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; its rows are left to the reconciler")
+	}
+	n, err := s.r.store.SnapshotCatchUp(ctx)
+	if err != nil {
+		return fmt.Errorf("take the catch-up's snapshot: %w", err)
+	}
+	s.r.log.Info().Int64("rows", n).Msg("catching up: publishing rows that are older than the slot")
+	return nil
+}
+
+func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
+	now := time.Now()
+	s.router.now = now
+	var out []*delivery
+	for i := range rows {
+		if _, ours := s.known[string(rows[i].Event.ID)]; ours {
+			continue // in flight since an earlier session of this process
+		}
+		d := s.next()
+		s.slab.used++
+		d.event, d.received = rows[i].Event, now
+		d.event.Position = outbox.Position{Epoch: s.epoch, Table: true, Order: rows[i].Row}
+		d.reason = s.router.route(d)
+		out = append(out, d)
+	}
+	return s.send(ctx, out)
+}
+
+// caughtUp commits the end of the catch-up. The stream repeats some of it, so the look-ups stay on until the token.
+func (s *session) caughtUp(ctx context.Context, rows int) error {
+	if err := s.r.store.FinishCatchUp(ctx); err != nil {
+		return fmt.Errorf("finish the catch-up: %w", err)
+	}
+	s.state.Phase, s.state.Dirty = store.Stream, true
+	s.r.log.Info().Int("rows", rows).Msg("caught up; the stream takes over")
+	return nil
+}

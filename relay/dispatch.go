@@ -1,0 +1,257 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/replication"
+)
+
+// step is one decoded message that matters: dispatch decodes a whole batch before it applies it, so that ids can be
+// looked up together.
+type step struct {
+	kind     stepKind
+	lsn      outbox.LSN // begin: commit LSN; commit: end LSN; keepalive: WAL end
+	time     int64      // begin: commit time, microseconds since the Unix epoch
+	delivery *delivery  // insert
+	token    string     // message
+}
+
+type stepKind uint8
+
+const (
+	stepBegin stepKind = iota
+	stepInsert
+	stepCommit
+	stepKeepalive
+	stepToken
+)
+
+// dispatch reads the stream until it ends (nil: the stream's own error tells why) or stop says so, then up to the end
+// of the transaction it is in.
+func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
+	var steps []step
+	var out []*delivery
+	for {
+		var batch *replication.Batch
+		var ok bool
+		if s.inTx { // a stop waits for the commit: a half-sent transaction could not be confirmed
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case batch, ok = <-s.stream.Batches():
+			}
+		} else {
+			select {
+			case <-stop:
+				return nil
+			case batch, ok = <-s.stream.Batches():
+			}
+		}
+		if !ok {
+			return nil
+		}
+		var err error
+		if steps, err = s.decode(batch, steps[:0]); err != nil {
+			return err
+		}
+		batch.Recycle()
+		found, err := s.recorded(ctx, steps)
+		if err != nil {
+			return err
+		}
+		out = s.apply(steps, found, stop, out[:0])
+		if err := s.send(ctx, out); err != nil {
+			return err
+		}
+		clear(steps)
+		clear(out)
+	}
+}
+
+// decode turns a batch into steps. Events are decoded into deliveries in place.
+func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error) {
+	for i := range batch.Messages {
+		m := &batch.Messages[i]
+		if m.Keepalive {
+			steps = append(steps, step{kind: stepKeepalive, lsn: m.WALEnd})
+			continue
+		}
+		d := s.next()
+		message, err := s.decoder.Decode(m.Data, &d.event)
+		if err != nil {
+			return nil, s.explainDecode(err, m.Data)
+		}
+		switch message.Kind {
+		case decoder.Begin:
+			s.commitLSN, s.index = message.LSN, 0
+			steps = append(steps, step{kind: stepBegin, lsn: message.LSN, time: message.Time})
+		case decoder.Commit:
+			steps = append(steps, step{kind: stepCommit, lsn: message.End})
+		case decoder.Insert:
+			d.received = batch.Received
+			d.event.Position = outbox.Position{Epoch: s.epoch, Order: uint64(s.commitLSN), Index: s.index}
+			s.index++
+			s.slab.used++
+			steps = append(steps, step{kind: stepInsert, delivery: d})
+		case decoder.LogicalMessage:
+			if s.lookup && string(message.Prefix) == tokenPrefix && string(message.Content) == s.token {
+				steps = append(steps, step{kind: stepToken})
+			}
+		}
+	}
+	return steps, nil
+}
+
+// next is a free delivery; it stays free until slab.used counts it.
+func (s *session) next() *delivery {
+	if s.slab == nil || s.slab.used == slabSize {
+		s.closeSlab()
+		s.slab = s.r.inflight.open()
+	}
+	d := &s.slab.items[s.slab.used]
+	d.slab = s.slab
+	return d
+}
+
+func (s *session) closeSlab() {
+	if s.slab != nil {
+		s.r.inflight.seal(s.slab)
+		s.slab = nil
+	}
+}
+
+// recorded says, while redelivery is to be expected, which of the inserts are in the journal or among the dead letters.
+func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, error) {
+	if !s.lookup {
+		return nil, nil
+	}
+	var ids [][]byte
+	for _, st := range steps {
+		if st.kind == stepInsert {
+			if _, ours := s.known[string(st.delivery.event.ID)]; !ours {
+				ids = append(ids, st.delivery.event.ID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	found, err := s.r.store.Lookup(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look up redelivered events: %w", err)
+	}
+	set := make(map[string]bool)
+	for i, id := range ids {
+		if found[i] {
+			set[string(id)] = true
+		}
+	}
+	return set, nil
+}
+
+// apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
+// the end of the current transaction; what follows was not taken and comes again.
+func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{}, out []*delivery) []*delivery {
+	m := s.r.metrics
+	s.router.now = time.Now()
+	for _, st := range steps {
+		if !s.inTx && stopped(stop) {
+			return out
+		}
+		switch st.kind {
+		case stepBegin:
+			s.ledger.Begin(st.time)
+			s.inTx = true
+		case stepCommit:
+			s.ledger.Commit(st.lsn)
+			s.inTx = false
+			m.transactions.Inc()
+		case stepKeepalive:
+			s.ledger.Keepalive(st.lsn)
+		case stepToken:
+			s.lookup, s.known = false, nil
+			s.lookingUp.Store(false)
+			s.r.log.Info().Str("token", s.token).Msg("redelivery is over; look-ups end")
+		case stepInsert:
+			m.received.Inc()
+			s.r.eventsReceived.Add(1)
+			s.events.Add(1)
+			if s.comesAgain(st.delivery, found) {
+				continue
+			}
+			d := st.delivery
+			d.txn, d.ledger = s.ledger.Add(), s.ledger
+			d.reason = s.router.route(d)
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// comesAgain says that an event is already in flight or recorded. One in flight counts for this session's ledger from now.
+func (s *session) comesAgain(d *delivery, found map[string]bool) bool {
+	if !s.lookup {
+		return false
+	}
+	id := d.event.ID
+	if earlier, ours := s.known[string(id)]; ours {
+		s.r.inflight.attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
+		s.r.metrics.skippedMemory.Inc()
+		return true
+	}
+	if found[string(id)] {
+		s.r.metrics.skippedJournal.Inc()
+		return true
+	}
+	return false
+}
+
+// send admits what apply collected and hands it to the sink, blocking while the window is full. Events that cannot be
+// messages go straight to the settler as dead letters.
+func (s *session) send(ctx context.Context, out []*delivery) error {
+	if len(out) == 0 {
+		return nil
+	}
+	s.r.inflight.admit(out)
+	good := s.r.settler.divert(out)
+	records := s.records[:0]
+	for _, d := range good {
+		records = append(records, &d.record)
+	}
+	taken, err := s.r.engine.Submit(ctx, records)
+	s.records = records
+	if err == nil {
+		return nil
+	}
+	s.r.inflight.forget(good[taken:])
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("submit to the sink: %w", err)
+}
+
+// explainDecode turns what the decoder refuses into a halt: nothing is skipped, nothing is guessed.
+func (s *session) explainDecode(err error, data []byte) error {
+	if _, ok := errors.AsType[*decoder.ColumnError](err); ok {
+		return err
+	}
+	return &Halt{Code: HaltMalformedWAL,
+		Reason: fmt.Sprintf("a WAL message of the transaction that commits at %s cannot be used: %v (%d bytes)", s.commitLSN, err, len(data)),
+		Risk:   riskWAL,
+		Remedy: "report it with this message; do not advance the slot past it unless the events of that transaction are known to be published",
+		cause:  err}
+}
+
+func stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,84 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/replication"
+)
+
+// Halt is a state in which going on could lose or reorder events: the relay stops confirming and says why, what is at
+// risk and what to do. It probes again by itself: most halts end when the cause is repaired.
+type Halt struct {
+	Code   string // stable, for alerts and runbooks
+	Reason string // what happened
+	Risk   string // what is at risk while it lasts
+	Remedy string // what to do
+	cause  error
+}
+
+func (h *Halt) Error() string {
+	return fmt.Sprintf("halted (%s): %s; at risk: %s; to do: %s", h.Code, h.Reason, h.Risk, h.Remedy)
+}
+
+func (h *Halt) Unwrap() error { return h.cause }
+
+// riskWAL is the usual risk of a halt: nothing is lost, and the server keeps WAL for the slot.
+const riskWAL = "nothing is lost; events wait, and Postgres keeps WAL for the slot until they are relayed"
+
+// The codes of halts.
+const (
+	HaltSlotMissing     = "slot_missing"
+	HaltSlotLost        = "slot_lost"
+	HaltSlotMismatch    = "slot_mismatch"
+	HaltOtherServer     = "other_server"
+	HaltOtherTable      = "other_table"
+	HaltBaseline        = "baseline"
+	HaltCatchUpTooLarge = "catch_up_too_large"
+	HaltNotInitialised  = "not_initialised"
+	HaltPublication     = "publication"
+	HaltColumn          = "column"
+	HaltMalformedWAL    = "malformed_wal"
+	HaltSetup           = "setup"
+)
+
+// asHalt turns errors on which the relay must not go on into a Halt; nil for those that a new session may cure.
+func asHalt(err error) *Halt {
+	if h, ok := errors.AsType[*Halt](err); ok {
+		return h
+	}
+	if e, ok := errors.AsType[*replication.SlotLostError](err); ok {
+		return &Halt{Code: HaltSlotLost, Reason: e.Error(), cause: err,
+			Risk:   "events that were committed after the slot's last position and not yet published are only in the outbox table now",
+			Remedy: "drop the slot (cdc-relay slot drop, or SELECT pg_drop_replication_slot) and see the runbook on lost slots before starting again"}
+	}
+	if e, ok := errors.AsType[*replication.SlotMismatchError](err); ok {
+		return &Halt{Code: HaltSlotMismatch, Reason: e.Error(), Risk: riskWAL, cause: err,
+			Remedy: "set postgres.slot to a name of its own, or drop the slot that has this name"}
+	}
+	if e, ok := errors.AsType[*replication.PublicationMissingError](err); ok {
+		return &Halt{Code: HaltPublication, Reason: e.Error(), cause: err,
+			Risk:   "rows that were committed while it was missing are not in the stream, though they are in the table",
+			Remedy: "create the publication again (cdc-relay init --dry-run prints the statement); if the slot is older than it, see the runbook on publications"}
+	}
+	if e, ok := errors.AsType[*decoder.ColumnError](err); ok {
+		return &Halt{Code: HaltColumn, Reason: e.Error(), Risk: riskWAL, cause: err,
+			Remedy: "repair the column as said, or set outbox.columns to the new name"}
+	}
+	return nil
+}
+
+// restartReason is the label of a session's end; few values, none from data.
+func restartReason(err error) string {
+	if _, ok := errors.AsType[*replication.SilentError](err); ok {
+		return "silent"
+	}
+	if errors.Is(err, replication.ErrServerEnded) {
+		return "server_shutdown"
+	}
+	if errors.Is(err, errLeaseLost) {
+		return "lease_lost"
+	}
+	return "connection"
+}

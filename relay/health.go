@@ -1,0 +1,122 @@
+package relay
+
+import (
+	"sync"
+	"time"
+)
+
+// Role is what the process is doing, as a whole.
+type Role string
+
+// The roles.
+const (
+	RoleStarting Role = "starting"
+	RoleStandby  Role = "standby" // another relay holds the slot
+	RoleCatchUp  Role = "catch_up"
+	RoleActive   Role = "active"
+	RoleHalted   Role = "halted"
+	RoleStopping Role = "stopping"
+)
+
+// repeatEvery is how often a trouble that stays is said again in the log.
+const repeatEvery = 30 * time.Second
+
+// health remembers what an operator must know. Its methods that begin with a verb of trouble say whether it is news,
+// so that a repeated error is logged once in a while and not at every attempt.
+type health struct {
+	mu      sync.Mutex
+	now     Role
+	since   time.Time
+	halted  *Halt
+	last    trouble            // the newest trouble of a session
+	writes  map[string]trouble // what cannot be recorded at present, by kind of write
+	marking trouble
+}
+
+type trouble struct {
+	text string
+	at   time.Time
+	said time.Time
+}
+
+func (t *trouble) news(err error) bool {
+	now := time.Now()
+	isNew := t.text != err.Error() || now.Sub(t.said) > repeatEvery
+	t.text, t.at = err.Error(), now
+	if isNew {
+		t.said = now
+	}
+	return isNew
+}
+
+// enter changes the role and says whether it is a change.
+func (h *health) enter(role Role) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if role != RoleHalted {
+		h.halted = nil
+	}
+	if h.now == role {
+		return false
+	}
+	h.now, h.since = role, time.Now()
+	return true
+}
+
+func (h *health) role() Role {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+func (h *health) halt(halt *Halt) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news = h.last.news(halt)
+	h.halted = halt
+	if h.now != RoleHalted {
+		h.now, h.since = RoleHalted, time.Now()
+	}
+	return news
+}
+
+// trouble is the end of a session that will be tried again.
+func (h *health) trouble(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last.news(err)
+	h.halted = nil
+	if h.now != RoleStarting {
+		h.now, h.since = RoleStarting, time.Now()
+	}
+}
+
+func (h *health) settled(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.writes, what)
+}
+
+func (h *health) settleTrouble(what string, err error) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.writes == nil {
+		h.writes = map[string]trouble{}
+	}
+	t := h.writes[what]
+	news = t.news(err)
+	h.writes[what] = t
+	return news
+}
+
+func (h *health) mirrored() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.marking = trouble{}
+}
+
+func (h *health) mirrorTrouble(err error) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.marking.news(err)
+}

@@ -1,0 +1,123 @@
+package relay
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// retryMost is how many held events are handed in again at once.
+const retryMost = 1000
+
+// lanes are the lanes that the sink holds: one of their events was rejected, and what came behind it waits here, in
+// memory, until its dead letter is committed. Then the followers go out in order, and the lane is released.
+type lanes struct {
+	engine *sink.Engine
+	byName map[string]*lane
+	moved  []*lane // something happened to them since the last advance
+}
+
+type lane struct {
+	name       string
+	topic      string
+	key        []byte
+	generation uint64
+	queue      []*delivery // held, in order of position
+	dying      int         // rejected, dead letter not yet committed
+	out        int         // handed in again, no result yet
+}
+
+func laneName(r *sink.Record) string { return r.Topic + "\x00" + string(r.Key) }
+
+func (l *lanes) of(d *delivery) *lane {
+	name := laneName(&d.record)
+	found := l.byName[name]
+	if found == nil {
+		found = &lane{name: name, topic: d.record.Topic, key: d.record.Key}
+		l.byName[name] = found
+	}
+	l.moved = append(l.moved, found)
+	return found
+}
+
+// result takes the delivery out of its retry batch, if it was in one.
+func (l *lanes) result(d *delivery, la *lane) {
+	if d.retried {
+		d.retried = false
+		la.out--
+	}
+}
+
+func (l *lanes) published(d *delivery) {
+	if d.retried {
+		l.result(d, l.of(d))
+	}
+}
+
+func (l *lanes) rejected(d *delivery) {
+	if d.record.Key == nil {
+		return // a lane of its own: nobody waits for it
+	}
+	la := l.of(d)
+	l.result(d, la)
+	la.generation = d.record.Generation
+	la.dying++
+}
+
+func (l *lanes) held(d *delivery) {
+	la := l.of(d)
+	l.result(d, la)
+	la.generation = d.record.Generation
+	// Usually the last. The rest of a retry comes back behind what was submitted since, and belongs before it.
+	at := len(la.queue)
+	for at > 0 && la.queue[at-1].event.Position.Compare(d.event.Position) > 0 {
+		at--
+	}
+	la.queue = slices.Insert(la.queue, at, d)
+}
+
+// buried says that the dead letter of a rejected event is committed.
+func (l *lanes) buried(d *delivery) {
+	if d.record.Key != nil {
+		l.of(d).dying--
+	}
+}
+
+// advance lets the lanes to which something happened take their next step.
+func (l *lanes) advance() {
+	for _, la := range l.moved {
+		if l.byName[la.name] == la && la.dying == 0 && la.out == 0 {
+			l.step(la)
+		}
+	}
+	clear(l.moved)
+	l.moved = l.moved[:0]
+}
+
+func (l *lanes) step(la *lane) {
+	if len(la.queue) == 0 {
+		// False: more of its records are on their way back as held; the lane moves again when they arrive.
+		if l.engine.Release(la.topic, la.key, la.generation) {
+			delete(l.byName, la.name)
+		}
+		return
+	}
+	n := min(len(la.queue), retryMost)
+	records := make([]*sink.Record, n)
+	for i, d := range la.queue[:n] {
+		d.retried = true
+		records[i] = &d.record
+	}
+	err := l.engine.Retry(la.topic, la.key, la.generation, records)
+	if err == nil {
+		la.queue, la.out = slices.Delete(la.queue, 0, n), n
+		return
+	}
+	for _, d := range la.queue[:n] {
+		d.retried = false
+	}
+	if !errors.Is(err, sink.ErrRetryOut) && !errors.Is(err, sink.ErrStaleGeneration) {
+		panic("relay: retry of a held lane: " + err.Error())
+	}
+}

@@ -1,0 +1,244 @@
+package relay
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// latencyBuckets are the classic buckets, in seconds, of everything that an event waits for; native histograms are
+// exposed beside them.
+var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// metrics are what Prometheus sees. What is counted per event is one counter or histogram without labels; the counter
+// per topic is looked up once per run of records of the same topic.
+type metrics struct {
+	registry *prometheus.Registry
+
+	attempts, retries                         prometheus.Counter
+	published                                 *prometheus.CounterVec
+	deaths                                    *prometheus.CounterVec
+	transactions, received                    prometheus.Counter
+	skippedMemory, skippedJournal             prometheus.Counter
+	uncleanStarts, headersShadowed            prometheus.Counter
+	restarts                                  *prometheus.CounterVec
+	publishLatency, relayLatency              prometheus.Histogram
+	settleSeconds, settleBatch                prometheus.Histogram
+	mirrorLag                                 prometheus.Gauge
+	produceRequests                           *prometheus.CounterVec
+	produceBatch, produceSeconds              prometheus.Histogram
+	produceOK, producePartial, produceTrouble prometheus.Counter
+
+	settledEvents atomic.Uint64
+	slot          atomic.Pointer[store.SlotStatus]
+
+	// Owned by the settler, which alone calls results.
+	lastTopic   string
+	lastCounter prometheus.Counter
+}
+
+func newMetrics(r *Relay) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f := factory{prometheus.WrapRegistererWith(prometheus.Labels{"service": r.c.Service}, m.registry)}
+
+	m.attempts = f.counter("outbox_publish_attempts_total", "Events handed to the broker, tries included.")
+	m.retries = f.counter("outbox_retry_total", "Attempts to publish an event after the first.")
+	m.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic")
+	m.deaths = f.counters("outbox_failed_permanent_total", "Events that became dead letters.", "class")
+	m.transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
+	m.received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")
+	skipped := f.counters("outbox_duplicates_skipped_total", "Redelivered events that were not sent again, by what knew them.", "by")
+	m.skippedMemory, m.skippedJournal = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal")
+	skipped.WithLabelValues("topic")
+	m.uncleanStarts = f.counter("outbox_unclean_starts_total", "Starts after a crash: redelivered events were looked up.")
+	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
+	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason")
+	m.publishLatency = f.histogram("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.", latencyBuckets)
+	m.relayLatency = f.histogram("outbox_relay_latency_seconds", "From receipt from the WAL to the broker's acknowledgement.", latencyBuckets)
+	m.settleSeconds = f.histogram("outbox_settle_seconds", "Duration of a journal transaction.", latencyBuckets)
+	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
+	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
+	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, refused (a record was rejected), or the kind of trouble.", "code")
+	m.produceOK, m.producePartial = m.produceRequests.WithLabelValues("ok"), m.produceRequests.WithLabelValues("refused")
+	m.produceBatch = f.histogram("kafka_produce_batch_records", "Records in a batch.", prometheus.ExponentialBuckets(1, 4, 8))
+	m.produceSeconds = f.histogram("kafka_produce_seconds", "Duration of a produce request.", latencyBuckets)
+	m.gauges(f, r)
+	return m
+}
+
+// gauges are computed when they are scraped.
+func (m *metrics) gauges(f factory, r *Relay) {
+	engine := func(pick func(sink.Status) float64) func() float64 {
+		return func() float64 {
+			if e := r.running.Load(); e != nil {
+				return pick(e.Status())
+			}
+			return 0
+		}
+	}
+	f.computed("outbox_in_flight_events", "Events in memory.", func() float64 { return float64(r.inflight.len()) })
+	f.computed("outbox_in_flight_bytes", "Bytes of events in memory.", engine(func(s sink.Status) float64 { return float64(s.Bytes) }))
+	f.computed("outbox_unrecorded_events", "Events sent and not yet journaled: the most that a crash could duplicate.", engine(func(s sink.Status) float64 { return float64(s.Unrecorded) }))
+	f.computed("outbox_backlog_gauge", "Committed events not yet terminal: received, plus an estimate of what is still in the WAL.", func() float64 { return float64(r.backlog()) })
+	f.computed("outbox_oldest_pending_age_seconds", "Age, by commit time, of the oldest event that is not terminal.", func() float64 { return r.oldestAge().Seconds() })
+	f.computed("cdc_replication_lag_seconds", "Now minus the commit time of the oldest unconfirmed transaction; 0 when there is none.", func() float64 { return r.oldestAge().Seconds() })
+	f.computed("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", func() float64 { return float64(r.lagBytes()) })
+	f.computed("cdc_confirmed_lsn", "Confirmed position, as a number.", func() float64 { return float64(r.confirmedLSN()) })
+	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.", func() float64 { return float64(r.receivedLSN()) })
+	slot := func(pick func(*store.SlotStatus) float64) func() float64 {
+		return func() float64 {
+			if s := m.slot.Load(); s != nil && r.session.Load() != nil {
+				return pick(s)
+			}
+			return 0
+		}
+	}
+	f.computed("cdc_slot_retained_wal_bytes", "WAL that Postgres keeps for the slot.", slot(func(s *store.SlotStatus) float64 { return float64(s.RetainedBytes) }))
+	f.computed("cdc_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; -1 without a limit.", slot(func(s *store.SlotStatus) float64 {
+		if s.SafeWALSize == nil {
+			return -1
+		}
+		return float64(*s.SafeWALSize)
+	}))
+	for _, role := range []Role{RoleStarting, RoleStandby, RoleCatchUp, RoleActive, RoleHalted, RoleStopping} {
+		f.computedWith("cdc_relay_role", "1 for the role that the process has.", prometheus.Labels{"role": string(role)}, func() float64 {
+			if r.health.role() == role {
+				return 1
+			}
+			return 0
+		})
+	}
+	f.computedWith("cdc_relay_build_info", "1, with the version as label.", prometheus.Labels{"version": r.version, "go": runtime.Version()}, func() float64 { return 1 })
+	f.registerer.MustRegister(haltCollector{&r.health})
+}
+
+// results counts what became of records.
+func (m *metrics) results(records []*sink.Record) {
+	run := 0
+	for _, rec := range records {
+		if rec.Result != sink.Published {
+			continue
+		}
+		if rec.Topic != m.lastTopic || m.lastCounter == nil {
+			m.flush(run)
+			run = 0
+			m.lastTopic, m.lastCounter = rec.Topic, m.published.WithLabelValues(rec.Topic)
+		}
+		run++
+		d := rec.Owner.(*delivery)
+		m.relayLatency.Observe(rec.At.Sub(d.received).Seconds())
+		if created, err := outbox.ParseTimestamp(d.event.CreatedAt); err == nil {
+			m.publishLatency.Observe(max(rec.At.Sub(created), 0).Seconds())
+		}
+	}
+	m.flush(run)
+}
+
+func (m *metrics) flush(run int) {
+	if run > 0 {
+		m.lastCounter.Add(float64(run))
+	}
+}
+
+func (m *metrics) settled(n int, took time.Duration) {
+	m.settleSeconds.Observe(took.Seconds())
+	m.settleBatch.Observe(float64(n))
+	m.settledEvents.Add(uint64(n))
+}
+
+func (m *metrics) dead(class outbox.ErrorClass) {
+	m.deaths.WithLabelValues(string(class)).Inc()
+	m.settledEvents.Add(1)
+}
+
+// request is the sink's hook, once per request.
+func (m *metrics) request(q sink.Request) {
+	m.produceSeconds.Observe(q.Took.Seconds())
+	m.attempts.Add(float64(q.Records))
+	m.retries.Add(float64(q.Resent))
+	refused := false
+	for _, b := range q.Batches {
+		m.produceBatch.Observe(float64(len(b.Records)))
+		refused = refused || b.Outcome.Verdict == sink.Refused
+	}
+	switch {
+	case q.Trouble != sink.NoTrouble:
+		m.produceRequests.WithLabelValues(troubleCode(q.Trouble)).Inc()
+	case refused:
+		m.producePartial.Inc()
+	default:
+		m.produceOK.Inc()
+	}
+}
+
+func troubleCode(t sink.Trouble) string {
+	switch t {
+	case sink.PartitionTrouble:
+		return "partition"
+	case sink.TopicTrouble:
+		return "topic"
+	case sink.ConfigurationTrouble:
+		return "configuration"
+	}
+	return "cluster"
+}
+
+// factory registers metrics in one place.
+type factory struct{ registerer prometheus.Registerer }
+
+func (f factory) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	f.registerer.MustRegister(c)
+	return c
+}
+
+func (f factory) counters(name, help, label string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	f.registerer.MustRegister(c)
+	return c
+}
+
+func (f factory) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	f.registerer.MustRegister(g)
+	return g
+}
+
+func (f factory) computed(name, help string, value func() float64) {
+	f.computedWith(name, help, nil, value)
+}
+
+func (f factory) computedWith(name, help string, labels prometheus.Labels, value func() float64) {
+	f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value))
+}
+
+func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour})
+	f.registerer.MustRegister(h)
+	return h
+}
+
+// haltCollector shows the code of the halt, while there is one.
+type haltCollector struct{ health *health }
+
+var haltDesc = prometheus.NewDesc("cdc_relay_halted", "1 while the relay is halted, with the reason's code.", []string{"code"}, nil)
+
+func (haltCollector) Describe(ch chan<- *prometheus.Desc) { ch <- haltDesc }
+
+func (c haltCollector) Collect(ch chan<- prometheus.Metric) {
+	c.health.mu.Lock()
+	halt := c.health.halted
+	c.health.mu.Unlock()
+	if halt != nil {
+		ch <- prometheus.MustNewConstMetric(haltDesc, prometheus.GaugeValue, 1, halt.Code)
+	}
+}

@@ -1,0 +1,87 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+const (
+	mirrorStep  = 1000                   // rows marked in one transaction
+	mirrorPause = 200 * time.Millisecond // between two looks while there is something left
+	mirrorRetry = 5 * time.Second        // after an error
+	// mirrorYield is how full the window may be before the mirror lets the events go first.
+	mirrorYield = 0.25
+	// mirrorStarve is how long it may be put off by that.
+	mirrorStarve = 2 * time.Second
+)
+
+// mirror copies published_at from the journal to the rows, beside the path of the events: what is published is known
+// from the journal alone. It sleeps while there is nothing to do, and yields while the relay is behind.
+func (r *Relay) mirror(ctx context.Context) {
+	if r.c.Outbox.AfterPublish == config.AfterPublishKeep {
+		return
+	}
+	last := time.Now()
+	for {
+		for r.behind() && time.Since(last) < mirrorStarve {
+			if !sleep(ctx, mirrorPause) {
+				return
+			}
+		}
+		more, pause := r.mirrorOnce(ctx)
+		last = time.Now()
+		switch {
+		case pause > 0:
+			if !sleep(ctx, pause) {
+				return
+			}
+		case !more:
+			select {
+			case <-r.settler.progress:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// mirrorOnce marks one portion. more: the journal may hold more. pause: wait before the next look.
+func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) {
+	if r.session.Load() == nil {
+		return true, mirrorPause // only the process that holds the slot mirrors
+	}
+	rows, more, err := r.store.MirrorStep(ctx, mirrorStep)
+	switch {
+	case ctx.Err() != nil:
+		return false, 0
+	case err != nil:
+		if r.health.mirrorTrouble(err) {
+			r.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")
+		}
+		return true, mirrorRetry
+	}
+	r.health.mirrored()
+	if rows == 0 && more { // what is left is locked or above the oldest running transaction
+		return true, mirrorPause
+	}
+	return more, 0
+}
+
+// behind says that events wait for the sink or for Postgres.
+func (r *Relay) behind() bool {
+	return float64(r.engine.Status().Events) > mirrorYield*float64(r.c.Limits.InFlightEvents)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

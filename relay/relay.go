@@ -1,0 +1,178 @@
+// Package relay composes the path of an event from the WAL to Kafka and back to Postgres:
+//
+//	           replication.Session               dispatcher (1 goroutine)                   sink: lanes per partition, workers per broker
+//	Postgres ──► WAL bytes ──chan of batches──► decode → ledger.add → route ───────────► submit → batch → Kafka
+//	   ▲                                          │ looked up until the token H           │ published / rejected / held, in order per lane
+//	   │ standby status: write=flush=apply=       ▼                                       ▼
+//	   │                 ledger.Confirmed()     found in flight or recorded: not sent   settler
+//	   └──── journal │ dead letters (one transaction per batch) ◄──────────────────────── │ ──► ledger.done → Confirmed moves
+//	                     └── later, beside the path: the mirror sets published_at on the row
+//
+// An event is terminal when it is journaled, or its dead letter is committed, or it was found to be so already. Only
+// then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the stream pulls
+// it, nobody pushes.
+//
+// The supervisor in this file runs sessions one after another. A session (session.go) is one replication connection:
+// take the lease, take over, catch up if this is the first start, look up what may come again, read. What is in flight
+// belongs to the process and outlives a session (delivery.go): the next session recognises it and attaches it to its
+// own ledger. The settler (settle.go) and the mirror (mirror.go) run as long as the process.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/retry"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Options is what a relay is made of.
+type Options struct {
+	Config  config.Config
+	Driver  sink.Driver // the broker; Run closes it
+	Logger  zerolog.Logger
+	Version string
+}
+
+// Relay relays one outbox through one slot. Make it with New, then call Run once.
+type Relay struct {
+	c       config.Config
+	version string
+	log     zerolog.Logger
+	driver  sink.Driver
+	metrics *metrics
+	started time.Time
+
+	engine   *sink.Engine
+	store    *store.Store
+	inflight *registry
+	settler  *settler
+	health   health
+
+	running        atomic.Pointer[sink.Engine] // engine, once there is one: for status
+	eventsReceived atomic.Uint64
+
+	// session is the current one, nil between two. Only the supervisor's goroutine stores it.
+	session atomic.Pointer[session]
+}
+
+// New makes a relay that has connected to nothing yet. The configuration must be valid.
+func New(o Options) *Relay {
+	r := &Relay{
+		c: o.Config, version: o.Version, log: o.Logger, driver: o.Driver, started: time.Now(),
+		inflight: newRegistry(),
+	}
+	r.metrics = newMetrics(r)
+	r.health.enter(RoleStarting)
+	return r
+}
+
+// Run relays until the context ends, then stops in order: no more reading, what is in flight is drained and recorded
+// within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
+// is exit, or an error when it could not even begin.
+func (r *Relay) Run(ctx context.Context) (err error) {
+	if r.store, err = store.Open(ctx, StoreConfig(r.c)); err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	defer r.store.Close()
+	r.engine = sink.New(r.driver, r.sinkConfig())
+	r.running.Store(r.engine)
+	r.settler = newSettler(r)
+
+	// What runs beside the sessions outlives the context by the grace: stopping needs it.
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	var workers sync.WaitGroup
+	workers.Go(func() { r.settler.run(background) })
+	workers.Go(func() { r.mirror(background) })
+	workers.Go(func() { r.watch(background) })
+
+	err = r.supervise(ctx)
+
+	r.health.enter(RoleStopping)
+	stopBackground()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	err = errors.Join(err, r.engine.Close(closing))
+	workers.Wait()
+	return err
+}
+
+const (
+	standbyPoll   = 500 * time.Millisecond // how often a standby looks whether the slot is free
+	steadySession = 10 * time.Second       // a session that lasted this long resets the backoff
+)
+
+var (
+	reconnectBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 15 * time.Second, Jitter: 0.2}
+	haltProbe        = retry.Backoff{Initial: 2 * time.Second, Max: 30 * time.Second, Jitter: 0.2}
+)
+
+// supervise runs one session after another until the context ends.
+func (r *Relay) supervise(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		begun := time.Now()
+		err := r.runSession(ctx)
+		if ctx.Err() != nil {
+			return r.stopped(err)
+		}
+		if time.Since(begun) > steadySession {
+			attempt = 1
+		}
+		pause := reconnectBackoff.Delay(attempt, random())
+		busy, standby := errors.AsType[*replication.SlotBusyError](err)
+		halt := asHalt(err)
+		switch {
+		case standby:
+			r.standBy(busy)
+			pause, attempt = spread(standbyPoll), 0
+		case halt != nil:
+			r.halted(halt)
+			if r.c.OnHalt == config.OnHaltExit {
+				return halt
+			}
+			pause = haltProbe.Delay(attempt, random())
+		default:
+			reason := restartReason(err)
+			r.metrics.restarts.WithLabelValues(reason).Inc()
+			r.health.trouble(err)
+			r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Msg("stream ended; starting a new session")
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return r.stopped(nil)
+		}
+	}
+}
+
+// stopped is the end that was asked for: an error of the last session, such as a drain that ran out of time, is said
+// and is no failure, because the next start finds what is missing.
+func (r *Relay) stopped(err error) error {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		r.log.Warn().Err(err).Msg("stopped with work left; the next start looks up what was recorded and sends the rest")
+	} else {
+		r.log.Info().Msg("stopped")
+	}
+	return nil
+}
+
+func (r *Relay) standBy(busy *replication.SlotBusyError) {
+	if r.health.enter(RoleStandby) {
+		r.log.Info().Str("slot", busy.Slot).Int64("active_pid", busy.PID).Msg("another relay holds the slot; standing by")
+	}
+}
+
+func (r *Relay) halted(h *Halt) {
+	if r.health.halt(h) {
+		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).Msg("halted")
+	}
+}

@@ -1,0 +1,415 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// reservedPrefix marks the headers that only the relay may set.
+const reservedPrefix = "x-outbox-"
+
+// topicsCached bounds the cache of rendered topics: event data chooses them.
+const topicsCached = 10_000
+
+// router turns an event into a record: topic, key, value, headers. One goroutine uses it.
+type router struct {
+	topic, key templateParts
+	createdAt  bool // the record's timestamp is created_at, not the time of publishing
+	maxBytes   int  // limits.max_event_bytes; 0: the topic's limit
+	names      [4]string
+	added      []addedHeader // columns that message.headers adds
+	reserved   []string      // the relay's own header names, as configured
+	shadowed   func()        // counts row headers that the relay's own replaced
+
+	source, epoch []byte // header values, constant in a session
+
+	topics map[string]topicEntry
+	arena  []byte // headers and composed keys are placed here, in chunks
+	now    time.Time
+}
+
+type addedHeader struct {
+	column field
+	name   string
+}
+
+type topicEntry struct {
+	name   string
+	reason *sink.Reason
+}
+
+// field is a column of the event: one of the named ones, or firstExtra + index into Event.Extra.
+type field int
+
+const (
+	fieldID field = iota
+	fieldAggregateType
+	fieldAggregateID
+	fieldEventType
+	fieldCreatedAt
+	fieldPayload
+	fieldHeaders
+	firstExtra
+)
+
+func (f field) of(e *outbox.Event) []byte {
+	switch f {
+	case fieldID:
+		return e.ID
+	case fieldAggregateType:
+		return e.AggregateType
+	case fieldAggregateID:
+		return e.AggregateID
+	case fieldEventType:
+		return e.EventType
+	case fieldCreatedAt:
+		return e.CreatedAt
+	case fieldPayload:
+		return e.Payload
+	case fieldHeaders:
+		return e.Headers
+	}
+	return e.Extra[f-firstExtra]
+}
+
+// templateParts is a compiled template: literal, column, literal, column, … literal.
+type templateParts struct {
+	literals []string
+	fields   []field
+}
+
+// single is the column when the template is just one column, so that its bytes can be used as they are.
+func (t templateParts) single() (field, bool) {
+	if len(t.fields) == 1 && t.literals[0] == "" && t.literals[1] == "" {
+		return t.fields[0], true
+	}
+	return 0, false
+}
+
+// columnsOf lists the table's columns that make up an event, with the further ones that templates and headers name.
+// In a template a name means the event's own field first (aggregate_type, whatever its column is called), then a column.
+func columnsOf(c config.Config) outbox.Columns {
+	m := c.Outbox.Columns
+	cols := outbox.Columns{
+		ID: m.ID, AggregateType: m.AggregateType, AggregateID: m.AggregateID, EventType: m.EventType,
+		Payload: m.Payload, Headers: m.Headers, CreatedAt: m.CreatedAt,
+	}
+	want := append(templateNames(c.Message.Topic), templateNames(c.Message.Key)...)
+	for name := range c.Message.Headers {
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	for _, name := range slices.Compact(want) {
+		if _, known := namedField(name, cols); !known {
+			cols.Extra = append(cols.Extra, name)
+		}
+	}
+	return cols
+}
+
+func namedField(name string, cols outbox.Columns) (field, bool) {
+	logical := []string{"id", "aggregate_type", "aggregate_id", "event_type", "created_at", "payload", "headers"}
+	actual := []string{cols.ID, cols.AggregateType, cols.AggregateID, cols.EventType, cols.CreatedAt, cols.Payload, cols.Headers}
+	for i, n := range logical {
+		if n == name && actual[i] != "" {
+			return field(i), true
+		}
+	}
+	if i := slices.Index(actual, name); i >= 0 && name != "" {
+		return field(i), true
+	}
+	if i := slices.Index(cols.Extra, name); i >= 0 {
+		return firstExtra + field(i), true
+	}
+	return 0, false
+}
+
+func templateNames(template string) (names []string) {
+	for rest := template; ; {
+		_, after, found := strings.Cut(rest, "{")
+		if !found {
+			return names
+		}
+		name, tail, _ := strings.Cut(after, "}")
+		names, rest = append(names, name), tail
+	}
+}
+
+func compile(template string, cols outbox.Columns) (t templateParts, err error) {
+	rest := template
+	for {
+		literal, after, found := strings.Cut(rest, "{")
+		t.literals = append(t.literals, literal)
+		if !found {
+			return t, nil
+		}
+		name, tail, closed := strings.Cut(after, "}")
+		f, known := namedField(name, cols)
+		if !closed || !known {
+			return t, fmt.Errorf("template %q: no column for {%s}", template, name)
+		}
+		t.fields, rest = append(t.fields, f), tail
+	}
+}
+
+// newRouter compiles the configuration's templates.
+func newRouter(c config.Config, cols outbox.Columns, shadowed func()) (*router, error) {
+	r := &router{
+		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
+		shadowed: shadowed, topics: map[string]topicEntry{},
+	}
+	var err error
+	if r.topic, err = compile(c.Message.Topic, cols); err != nil {
+		return nil, fmt.Errorf("message.topic: %w", err)
+	}
+	if r.key, err = compile(c.Message.Key, cols); err != nil {
+		return nil, fmt.Errorf("message.key: %w", err)
+	}
+	own := []string{"id", "event_type", "aggregate_type", "created_at"}
+	for i, name := range own {
+		r.names[i] = name
+		if renamed, ok := c.Message.Headers[name]; ok {
+			r.names[i] = renamed
+		}
+	}
+	r.reserved = append(r.reserved, r.names[:]...)
+	for column, name := range c.Message.Headers {
+		if slices.Contains(own, column) {
+			continue
+		}
+		f, known := namedField(column, cols)
+		if !known {
+			return nil, fmt.Errorf("message.headers: no column %q", column)
+		}
+		r.added = append(r.added, addedHeader{f, name})
+		r.reserved = append(r.reserved, name)
+	}
+	slices.SortFunc(r.added, func(a, b addedHeader) int { return strings.Compare(a.name, b.name) })
+	return r, nil
+}
+
+// begin sets what is constant in a session.
+func (r *router) begin(source string, epoch int64) {
+	r.source, r.epoch = []byte(source), fmt.Append(nil, epoch)
+}
+
+// route fills the delivery's record from its event. A reason says that the event cannot be a message at all.
+func (r *router) route(d *delivery) *sink.Reason {
+	e, rec := &d.event, &d.record
+	rec.Owner = d
+	rec.Value = e.Payload
+	rec.Key = r.renderKey(e)
+	var reason *sink.Reason
+	if rec.Topic, reason = r.renderTopic(e); reason != nil {
+		return reason
+	}
+	rec.Timestamp = r.now.UnixMilli()
+	if r.createdAt && e.CreatedAt != nil {
+		t, err := outbox.ParseTimestamp(e.CreatedAt)
+		if err != nil {
+			return permanent("INVALID_CREATED_AT", "message.timestamp is created_at and this event's cannot be used: "+err.Error())
+		}
+		rec.Timestamp = t.UnixMilli()
+	}
+	if reason = r.headers(d); reason != nil {
+		return reason
+	}
+	size := len(rec.Key) + len(rec.Value) + len(rec.Headers.Block())
+	if r.maxBytes > 0 && size > r.maxBytes {
+		return permanent("MESSAGE_TOO_LARGE", fmt.Sprintf("the event has %d bytes of key, value and headers; limits.max_event_bytes is %d", size, r.maxBytes))
+	}
+	rec.Cost = deliveryCost + size + len(e.ID) + len(e.AggregateType) + len(e.EventType)
+	return nil
+}
+
+// deliveryCost is the memory of a delivery beside its event's bytes.
+const deliveryCost = 640
+
+func permanent(code, text string) *sink.Reason {
+	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
+}
+
+func (r *router) renderTopic(e *outbox.Event) (string, *sink.Reason) {
+	if len(r.topic.fields) == 0 {
+		return r.topic.literals[0], nil
+	}
+	var cacheKey []byte
+	if len(r.topic.fields) == 1 {
+		cacheKey = r.topic.fields[0].of(e)
+	} else {
+		cacheKey = r.render(nil, r.topic, e)
+	}
+	if t, ok := r.topics[string(cacheKey)]; ok {
+		return t.name, t.reason
+	}
+	t := topicEntry{name: string(r.render(nil, r.topic, e))}
+	if why := illegalTopic(t.name); why != "" {
+		t = topicEntry{reason: permanent("INVALID_TOPIC", fmt.Sprintf("the event chooses the topic %.260q, which %s", t.name, why))}
+	}
+	if len(r.topics) >= topicsCached {
+		clear(r.topics)
+	}
+	r.topics[string(cacheKey)] = t
+	return t.name, t.reason
+}
+
+func illegalTopic(name string) string {
+	switch {
+	case name == "" || len(name) > 249:
+		return "must have 1 to 249 characters"
+	case name == "." || name == "..":
+		return "must not be . or .."
+	case strings.HasPrefix(name, "__"):
+		return "must not begin with __ (the broker's own topics)"
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return "may have only a-z, A-Z, 0-9, dot, underscore and hyphen"
+		}
+	}
+	return ""
+}
+
+// renderKey is nil, a keyless event, when all that the key is made of is NULL or empty.
+func (r *router) renderKey(e *outbox.Event) []byte {
+	if f, ok := r.key.single(); ok {
+		if key := f.of(e); len(key) > 0 {
+			return key
+		}
+		return nil
+	}
+	for _, f := range r.key.fields {
+		if len(f.of(e)) > 0 {
+			return r.place(func(b []byte) []byte { return r.render(b, r.key, e) })
+		}
+	}
+	if len(r.key.fields) == 0 && r.key.literals[0] != "" {
+		return []byte(r.key.literals[0])
+	}
+	return nil
+}
+
+func (r *router) render(b []byte, t templateParts, e *outbox.Event) []byte {
+	for i, f := range t.fields {
+		b = append(b, t.literals[i]...)
+		b = append(b, f.of(e)...)
+	}
+	return append(b, t.literals[len(t.fields)]...)
+}
+
+// place lets build append into the arena and cuts off what it made.
+func (r *router) place(build func([]byte) []byte) []byte {
+	r.reserve()
+	b := build(r.arena[len(r.arena):])
+	r.claim(b)
+	return b[:len(b):len(b)]
+}
+
+const (
+	arenaSize  = 32 << 10
+	arenaSpare = 512 // less than this left: begin a new chunk rather than let appends move
+)
+
+func (r *router) reserve() {
+	if cap(r.arena)-len(r.arena) < arenaSpare {
+		r.arena = make([]byte, 0, arenaSize)
+	}
+}
+
+// claim takes what was built at the arena's end out of its free space. What outgrew the chunk moved away by itself.
+func (r *router) claim(b []byte) {
+	if len(b) <= cap(r.arena)-len(r.arena) {
+		r.arena = r.arena[:len(r.arena)+len(b)]
+	}
+}
+
+// headers builds the record's header block: the relay's names, the row's own headers, the x-outbox- ones.
+func (r *router) headers(d *delivery) *sink.Reason {
+	e := &d.event
+	r.reserve()
+	h := outbox.HeadersIn(r.arena[len(r.arena):])
+	var scratch [64]byte
+	h.Add(r.names[0], e.ID)
+	if e.EventType != nil {
+		h.Add(r.names[1], e.EventType)
+	}
+	if e.AggregateType != nil {
+		h.Add(r.names[2], e.AggregateType)
+	}
+	if e.CreatedAt != nil {
+		h.Add(r.names[3], rfc3339(scratch[:0], e.CreatedAt))
+	}
+	for _, a := range r.added {
+		if v := a.column.of(e); v != nil {
+			h.Add(a.name, v)
+		}
+	}
+	if e.Headers != nil {
+		if err := r.rowHeaders(&h, e.Headers); err != nil {
+			return permanent("INVALID_HEADERS", err.Error())
+		}
+	}
+	h.Add("x-outbox-position", e.Position.AppendText(scratch[:0]))
+	h.Add("x-outbox-source", r.source)
+	h.Add("x-outbox-epoch", r.epoch)
+	r.claim(h.Block())
+	d.record.Headers = h
+	return nil
+}
+
+// rfc3339 turns Postgres's "2026-11-21 16:36:32.123456+00" into "2026-11-21T16:36:32.123456Z". What has another form
+// ("infinity", a text column) is passed on as it is.
+func rfc3339(b, stamp []byte) []byte {
+	if _, err := outbox.ParseTimestamp(stamp); err != nil {
+		return append(b, stamp...)
+	}
+	for _, zone := range []string{"+00:00", "+00", "Z"} {
+		if bytes.HasSuffix(stamp, []byte(zone)) {
+			stamp = stamp[:len(stamp)-len(zone)]
+			break
+		}
+	}
+	b = append(b, stamp...)
+	b[bytes.IndexByte(b, ' ')] = 'T'
+	return append(b, 'Z')
+}
+
+var errHeadersForm = errors.New("the headers column must hold a JSON object whose values are strings, such as {\"traceparent\": \"00-…\"}")
+
+// rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
+func (r *router) rowHeaders(h *outbox.Headers, text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return errHeadersForm
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return errHeadersForm
+		}
+		value, err := dec.Token()
+		if err != nil {
+			return errHeadersForm
+		}
+		key := name.(string) // the decoder allows nothing else as a name
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("%w; the value of %.64q is none", errHeadersForm, key)
+		}
+		if strings.HasPrefix(strings.ToLower(key), reservedPrefix) || slices.Contains(r.reserved, key) {
+			r.shadowed()
+			continue
+		}
+		h.Add(key, []byte(v))
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/offsets"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// tokenPrefix marks the relay's own logical messages in the WAL.
+const tokenPrefix = "cdc-relay"
+
+// errLeaseLost says that another relay took the slot over.
+var errLeaseLost = errors.New("another relay took the slot over")
+
+// session is one replication connection's worth of relaying. Only the goroutine in runSession uses it, but for ledger,
+// which the settler and the stream use too.
+type session struct {
+	r      *Relay
+	ledger *offsets.Ledger
+	stream *replication.Session
+	state  *store.State // as it was before this session took over
+	epoch  int64
+
+	decoder *decoder.Decoder
+	router  *router
+	slab    *slab
+
+	// Redelivery: until token is delivered every id is looked up before it is sent.
+	lookup bool
+	token  string
+	known  map[string]*delivery // in flight when the session began
+
+	records []*sink.Record // scratch of send
+
+	// The open transaction.
+	inTx      bool
+	commitLSN outbox.LSN
+	index     uint32
+
+	fail func(error) // ends the session, from any goroutine
+
+	// For status and metrics, read by other goroutines.
+	epochSeen atomic.Int64
+	lookingUp atomic.Bool
+	events    atomic.Uint64 // received from the stream in this session
+}
+
+// runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
+func (r *Relay) runSession(ctx context.Context) error {
+	table, state, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := replication.Open(ctx, r.replicationConfig())
+	if err != nil {
+		return err
+	}
+	s := &session{r: r, stream: stream, state: state, ledger: offsets.New(stream.Confirmed)}
+	if err := s.compatible(); err != nil {
+		stream.Close()
+		return err
+	}
+
+	// Stopping is in phases, so the work outlives ctx: by the grace, or until the stream fails.
+	working, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer endWork(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(time.Duration(r.c.ShutdownGrace), func() { endWork(errGraceOver) })
+	})()
+	streaming, endStream := context.WithCancel(context.WithoutCancel(ctx))
+	streamErr := make(chan error, 1)
+	go func() {
+		err := stream.Run(streaming, s.ledger.Confirmed)
+		endWork(err)
+		streamErr <- err
+	}()
+	s.fail = endWork
+
+	r.session.Store(s)
+	err = s.relay(ctx, working, table)
+	if err == nil && ctx.Err() != nil {
+		err = s.drain(working)
+	}
+	r.session.Store(nil)
+	s.closeSlab()
+	cause := context.Cause(working) // what ended the work, if it did not end by itself
+	endStream()
+	ended := <-streamErr
+	switch {
+	case asHalt(err) != nil, ctx.Err() != nil:
+		return err
+	case cause != nil:
+		return cause
+	case err != nil:
+		return err
+	}
+	return ended
+}
+
+// errGraceOver says that a stop took longer than it may.
+var errGraceOver = errors.New("shutdown_grace is over")
+
+// within is a context that ends when the first of two does.
+func within(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	both, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return both, func() { stop(); cancel(nil) }
+}
+
+// relay takes over and reads until the work ends or, at the end of a transaction, ctx does.
+func (s *session) relay(ctx, working context.Context, table store.Outbox) error {
+	if err := s.begin(ctx, working, table); err != nil {
+		return err
+	}
+	s.r.health.enter(RoleActive)
+	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.stream.Confirmed.String()).
+		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
+	return s.dispatch(working, ctx.Done())
+}
+
+// begin is everything before the first event of the stream.
+func (s *session) begin(ctx, working context.Context, table store.Outbox) error {
+	ctx, cancel := within(working, ctx)
+	defer cancel()
+	if err := s.takeOver(ctx, table); err != nil {
+		return err
+	}
+	if s.state.Phase == store.CatchUp {
+		if err := s.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return s.expectRedelivery(ctx)
+}
+
+// compatible refuses a server that is not the one that the state was written for.
+func (s *session) compatible() error {
+	if s.stream.System.ID == s.state.SystemID {
+		return nil
+	}
+	return &Halt{Code: HaltOtherServer,
+		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", s.stream.System.ID, s.state.SystemID),
+		Risk:   "the slot's position may mean nothing here; events could be skipped",
+		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this is a restored copy, see the runbook on restored databases"}
+}
+
+// takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
+func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
+	r := s.r
+	if s.state.Phase == store.Stream && s.state.Dirty {
+		r.metrics.uncleanStarts.Inc()
+	}
+	var err error
+	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.stream.PID)); err != nil {
+		return fmt.Errorf("take over: %w", err)
+	}
+	s.epochSeen.Store(s.epoch)
+	cols := columnsOf(r.c)
+	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
+	if s.router, err = newRouter(r.c, cols, r.metrics.headersShadowed.Inc); err != nil {
+		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, Remedy: "correct the template", cause: err}
+	}
+	s.router.begin(fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source), s.epoch)
+	s.known = r.inflight.snapshot()
+	return nil
+}
+
+// expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the
+// slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
+// other process writes to the slot any more.
+func (s *session) expectRedelivery(ctx context.Context) error {
+	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.stream.Confirmed
+	if clean && len(s.known) == 0 {
+		return nil
+	}
+	s.lookup = true
+	s.lookingUp.Store(true)
+	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
+	if _, err := s.r.store.EmitToken(ctx, tokenPrefix, s.token); err != nil {
+		return fmt.Errorf("write the redelivery token: %w", err)
+	}
+	return nil
+}
+
+// drain is the second half of a stop: reading has ended at a transaction's end, what is in flight is sent and recorded
+// within the grace, then the state says clean and the stream, which still runs, confirms the same position.
+func (s *session) drain(working context.Context) error {
+	select {
+	case <-s.r.inflight.drained():
+	case <-working.Done():
+		return fmt.Errorf("%d events were still in flight: %w", s.r.inflight.len(), context.Cause(working))
+	}
+	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
+		return errors.New("stopped inside a transaction or before a restart's look-ups were over; the next start looks up again")
+	}
+	if err := s.r.store.CleanStop(working, s.ledger.Confirmed()); err != nil {
+		return fmt.Errorf("record the clean stop: %w", err)
+	}
+	s.r.log.Info().Str("confirmed", s.ledger.Confirmed().String()).Msg("clean stop recorded")
+	return nil
+}
+
+func random() float64 { return rand.Float64() }
+
+// spread varies a pause by a quarter so that several processes do not poll in step.
+func spread(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
+}

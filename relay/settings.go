@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// StoreConfig is the store's part of the configuration; commands that work beside a relay use the same.
+func StoreConfig(c config.Config) store.Config {
+	return store.Config{
+		URL: c.Postgres.URL, Password: passwordFrom(c.Postgres.PasswordFile), PoolSize: c.Postgres.PoolSize,
+		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot,
+		Table: c.Outbox.Table, Columns: columnsOf(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
+		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
+	}
+}
+
+// ReplicationConfig is the stream's part of the configuration.
+func ReplicationConfig(c config.Config) replication.Config {
+	url := c.Postgres.ReplicationURL
+	if url == "" {
+		url = c.Postgres.URL
+	}
+	return replication.Config{
+		URL: url, Password: passwordFrom(c.Postgres.PasswordFile), Slot: c.Postgres.Slot, Publication: c.Postgres.Publication,
+		ApplicationName: "cdc-relay/stream/" + c.Postgres.Slot,
+		StatusInterval:  time.Duration(c.Postgres.StatusInterval), WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
+	}
+}
+
+func (r *Relay) replicationConfig() replication.Config {
+	c := ReplicationConfig(r.c)
+	c.OnNotice = func(n replication.NoticeText) {
+		r.log.Warn().Str("severity", n.Severity).Str("sqlstate", n.Code).Str("text", n.Message).Msg("the server said in the stream")
+	}
+	return c
+}
+
+func (r *Relay) sinkConfig() sink.Config {
+	return sink.Config{
+		MaxEvents: r.c.Limits.InFlightEvents, MaxBytes: int(r.c.Limits.InFlightBytes), MaxUnrecorded: r.c.Limits.MaxUnrecorded,
+		Linger: time.Duration(r.c.Kafka.Linger),
+		Hooks: sink.Hooks{
+			Request: r.metrics.request,
+			Rerouted: func(topic string, from, to int) {
+				r.log.Warn().Str("topic", topic).Int("from", from).Int("to", to).
+					Msg("the topic's number of partitions changed: keys may be in another partition from now on")
+			},
+		},
+	}
+}
+
+// passwordFrom reads the secret again at each connect, so that a rotated one is used without a restart.
+func passwordFrom(file string) func() (string, error) {
+	if file == "" {
+		return nil
+	}
+	return func() (string, error) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("read postgres.password_file: %w", err)
+		}
+		return strings.TrimRight(string(b), "\r\n"), nil
+	}
+}

@@ -1,0 +1,298 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/retry"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	// settleGap is the least time between two journal transactions while events keep coming. Confirming a few
+	// milliseconds later costs nobody anything; a commit per event would cost the database a flush each.
+	settleGap = 10 * time.Millisecond
+	// settleEarly is how many outcomes do not wait for the gap.
+	settleEarly = 1000
+	// settleMost bounds one journal transaction.
+	settleMost = 5000
+	// journalWriters is how many journal transactions run at once.
+	journalWriters = 2
+)
+
+var settleBackoff = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.2}
+
+// settler commits outcomes to Postgres and only then lets the ledger count them. Journal rows and dead letters go in
+// transactions of their own: a dead letter that cannot be written keeps its own lane waiting and nothing else.
+//
+// One goroutine, run, owns its state; what others hand in comes by channel.
+type settler struct {
+	r *Relay
+
+	arrived  chan []*sink.Record // results of the sink
+	local    chan []*delivery    // events that cannot be messages
+	journals chan *journalJob    // to the journal writers
+	deaths   chan *delivery      // to the dead-letter writer
+	written  chan *journalJob    // committed
+	buried   chan *delivery      // committed
+
+	// Owned by run.
+	pending  *journalJob
+	lastJob  time.Time
+	dying    []*delivery // waiting for the dead-letter writer
+	lanes    lanes
+	jobs     sync.Pool
+	progress chan struct{} // told, without waiting, after each commit
+}
+
+// journalJob is what one journal transaction records.
+type journalJob struct {
+	rows       []store.Published
+	deliveries []*delivery
+	records    []*sink.Record
+}
+
+func newSettler(r *Relay) *settler {
+	s := &settler{
+		r: r, arrived: make(chan []*sink.Record), local: make(chan []*delivery),
+		journals: make(chan *journalJob), deaths: make(chan *delivery),
+		written: make(chan *journalJob), buried: make(chan *delivery),
+		progress: make(chan struct{}, 1),
+		jobs:     sync.Pool{New: func() any { return new(journalJob) }},
+	}
+	s.lanes = lanes{engine: r.engine, byName: map[string]*lane{}}
+	s.pending = s.jobs.Get().(*journalJob)
+	return s
+}
+
+// divert takes out of ds, in place, the events that cannot be messages, and hands them to the settler.
+func (s *settler) divert(ds []*delivery) []*delivery {
+	bad := 0
+	for _, d := range ds {
+		if d.reason != nil {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return ds
+	}
+	good, rest := ds[:0], make([]*delivery, 0, bad)
+	for _, d := range ds {
+		if d.reason != nil {
+			rest = append(rest, d)
+		} else {
+			good = append(good, d)
+		}
+	}
+	s.local <- rest
+	return good
+}
+
+// run settles until the context ends. What is unsettled then is found by the next start's look-ups.
+func (s *settler) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	workers.Go(func() { s.collect(ctx) })
+	for range journalWriters {
+		workers.Go(func() { s.writeJournal(ctx) })
+	}
+	workers.Go(func() { s.writeDeaths(ctx) })
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		arrived, journals, deaths := s.arrived, s.journals, s.deaths
+		if len(s.pending.rows) >= settleMost {
+			arrived = nil
+		}
+		if wait := s.wait(); wait > 0 {
+			journals = nil
+			if wait < settleGap*2 {
+				timer.Reset(wait)
+			}
+		}
+		var dying *delivery
+		if len(s.dying) > 0 {
+			dying = s.dying[0]
+		} else {
+			deaths = nil
+		}
+		select {
+		case records := <-arrived:
+			s.sort(records)
+		case ds := <-s.local:
+			s.dying = append(s.dying, ds...)
+		case journals <- s.pending:
+			s.pending, s.lastJob = s.jobs.Get().(*journalJob), time.Now()
+		case deaths <- dying:
+			s.dying = s.dying[1:]
+		case j := <-s.written:
+			s.finishJournal(j)
+		case d := <-s.buried:
+			s.finishDeath(d)
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// wait is how long the pending rows may still wait for company; an hour when there are none.
+func (s *settler) wait() time.Duration {
+	switch n := len(s.pending.rows); {
+	case n == 0:
+		return time.Hour
+	case n >= settleEarly:
+		return 0
+	}
+	return settleGap - time.Since(s.lastJob)
+}
+
+// collect takes results from the sink.
+func (s *settler) collect(ctx context.Context) {
+	buffers := [2][]*sink.Record{make([]*sink.Record, 0, 1024), make([]*sink.Record, 0, 1024)}
+	for i := 0; ; i = 1 - i { // run has done with one buffer when it takes the next
+		records, err := s.r.engine.Results(ctx, buffers[i][:0])
+		if err != nil {
+			return
+		}
+		select {
+		case s.arrived <- records:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sort puts results where they belong.
+func (s *settler) sort(records []*sink.Record) {
+	s.r.metrics.results(records)
+	for _, rec := range records {
+		d := rec.Owner.(*delivery)
+		switch rec.Result {
+		case sink.Published:
+			s.pending.rows = append(s.pending.rows, store.Published{ID: d.event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset})
+			s.pending.deliveries = append(s.pending.deliveries, d)
+			s.pending.records = append(s.pending.records, rec)
+			s.lanes.published(d)
+		case sink.Rejected:
+			d.reason = rec.Reason
+			s.lanes.rejected(d)
+			s.dying = append(s.dying, d)
+		case sink.Held:
+			s.lanes.held(d)
+		default:
+			panic("relay: the sink gave a record back without a result")
+		}
+	}
+	s.lanes.advance()
+}
+
+// writeJournal commits journal jobs, each for as long as it takes: the window bounds what waits behind it.
+func (s *settler) writeJournal(ctx context.Context) {
+	for {
+		var j *journalJob
+		select {
+		case j = <-s.journals:
+		case <-ctx.Done():
+			return
+		}
+		begun := time.Now()
+		if !s.insist(ctx, "journal", func() error { return s.r.store.Settle(ctx, j.rows, nil) }) {
+			return
+		}
+		s.r.metrics.settled(len(j.rows), time.Since(begun))
+		select {
+		case s.written <- j:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// writeDeaths commits dead letters one by one, in order.
+func (s *settler) writeDeaths(ctx context.Context) {
+	for {
+		var d *delivery
+		select {
+		case d = <-s.deaths:
+		case <-ctx.Done():
+			return
+		}
+		dead := []store.Dead{{
+			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Partition: -1,
+			Attempts: 1, Class: d.reason.Class, Code: d.reason.Code, Text: d.reason.Text,
+		}}
+		if !s.insist(ctx, "dead_letter", func() error { return s.r.store.Settle(ctx, nil, dead) }) {
+			return
+		}
+		select {
+		case s.buried <- d:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// insist repeats a write until it is committed; false: the context ended first. Going on without it would lose events,
+// and nothing is gained by giving up: the journal's transactions are short and harmless to repeat.
+func (s *settler) insist(ctx context.Context, what string, write func() error) bool {
+	for attempt := 1; ; attempt++ {
+		err := write()
+		if err == nil {
+			s.r.health.settled(what)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if errors.Is(err, store.ErrFenced) {
+			if session := s.r.session.Load(); session != nil {
+				session.fail(errLeaseLost)
+			}
+		}
+		if s.r.health.settleTrouble(what, err) {
+			s.r.log.Warn().Err(err).Str("write", what).Int("attempt", attempt).Msg("cannot record outcomes; nothing is confirmed meanwhile")
+		}
+		select {
+		case <-time.After(settleBackoff.Delay(attempt, random())):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (s *settler) finishJournal(j *journalJob) {
+	s.r.engine.Settled(j.records)
+	s.r.inflight.finish(j.deliveries) // last: it may free the records
+	clear(j.rows)
+	clear(j.deliveries)
+	clear(j.records)
+	j.rows, j.deliveries, j.records = j.rows[:0], j.deliveries[:0], j.records[:0]
+	s.jobs.Put(j)
+	s.lanes.advance()
+	s.told()
+}
+
+func (s *settler) finishDeath(d *delivery) {
+	s.r.metrics.dead(d.reason.Class)
+	s.r.log.Warn().Str("topic", d.record.Topic).Str("code", d.reason.Code).Str("position", d.event.Position.String()).
+		Str("reason", d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
+	if d.record.Result == sink.Rejected { // else the sink never saw it
+		s.lanes.buried(d)
+		s.r.engine.Settled([]*sink.Record{&d.record})
+	}
+	s.r.inflight.finish([]*delivery{d})
+	s.lanes.advance()
+	s.told()
+}
+
+func (s *settler) told() {
+	select {
+	case s.progress <- struct{}{}:
+	default:
+	}
+}

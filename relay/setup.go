@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
+// phase catch_up, publication, slot. It returns a Halt where going on could lose events.
+func (r *Relay) prepare(ctx context.Context) (table store.Outbox, state *store.State, err error) {
+	if table, err = r.store.Outbox(ctx); err != nil {
+		return table, nil, r.explainStore(err)
+	}
+	if err = r.store.Migrate(ctx); err != nil {
+		return table, nil, r.explainStore(err)
+	}
+	if state, err = r.store.State(ctx); err != nil {
+		return table, nil, r.explainStore(err)
+	}
+	slot, err := r.store.Slot(ctx)
+	if err != nil {
+		return table, nil, r.explainStore(err)
+	}
+	first := state == nil || state.Phase == store.CatchUp
+	if err := r.checkState(state, table, slot, first); err != nil {
+		return table, nil, err
+	}
+	if state == nil {
+		if state, err = r.register(ctx, table); err != nil {
+			return table, nil, err
+		}
+	}
+	if err := r.checkPublication(ctx, first && !slot.Exists); err != nil {
+		return table, nil, err
+	}
+	if slot.Exists {
+		return table, state, nil
+	}
+	if !r.c.Outbox.CatchUp && !state.Baseline {
+		n, err := r.store.SetBaseline(ctx)
+		if err != nil {
+			return table, nil, r.explainStore(err)
+		}
+		r.log.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
+	}
+	return table, state, r.createSlot(ctx)
+}
+
+// checkState compares what the relay remembers with what is there.
+func (r *Relay) checkState(state *store.State, table store.Outbox, slot store.SlotStatus, first bool) error {
+	switch {
+	case state != nil && state.TableOID != table.OID:
+		return &Halt{Code: HaltOtherTable,
+			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)", r.c.Outbox.Table, r.c.Postgres.Slot, table.OID, state.TableOID),
+			Risk:   "rows that were committed into either table around the exchange may not be in the stream",
+			Remedy: "if the table was swapped by mistake, swap it back; if it was made anew, give the relay a new postgres.slot name, so that it starts with a catch-up"}
+	case !slot.Exists && !first:
+		return &Halt{Code: HaltSlotMissing,
+			Reason: fmt.Sprintf("the slot %q is gone from this server, and the relay has used it before (confirmed %s)", r.c.Postgres.Slot, state.Confirmed),
+			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
+			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else give the relay a new postgres.slot name, so that it starts with a catch-up of all unpublished rows"}
+	case slot.Exists && first && !r.c.Outbox.CatchUp && (state == nil || !state.Baseline):
+		return &Halt{Code: HaltBaseline,
+			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows are older than it", r.c.Postgres.Slot),
+			Risk:   "rows that the slot holds could be taken for older ones and never be published",
+			Remedy: "drop the slot (SELECT pg_drop_replication_slot('" + r.c.Postgres.Slot + "')) and let the relay create it, or set outbox.catch_up: true"}
+	}
+	return nil
+}
+
+// checkPublication creates the publication before a slot exists, and refuses one that would hide rows.
+func (r *Relay) checkPublication(ctx context.Context, create bool) error {
+	name := r.c.Postgres.Publication
+	if create {
+		if err := r.store.CreatePublication(ctx, name); err != nil {
+			return r.explainStore(err)
+		}
+	}
+	problems, err := r.store.CheckPublication(ctx, name)
+	if err != nil {
+		return r.explainStore(err)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	var what, repair []string
+	for _, p := range problems {
+		what, repair = append(what, p.What), append(repair, p.Repair+";")
+	}
+	return &Halt{Code: HaltPublication,
+		Reason: fmt.Sprintf("publication %q: %s", name, strings.Join(what, "; ")),
+		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
+		Remedy: "run " + strings.Join(repair, " ")}
+}
+
+// explainStore turns what a new attempt cannot cure into a halt.
+func (r *Relay) explainStore(err error) error {
+	switch {
+	case errors.Is(err, store.ErrNoOutbox):
+		return &Halt{Code: HaltNotInitialised, Reason: err.Error(), Risk: riskWAL, cause: err,
+			Remedy: "run cdc-relay init, or correct outbox.table or postgres.url"}
+	case store.Classify(err) == store.Setup, store.Classify(err) == store.Unclassified && !errors.Is(err, context.Canceled):
+		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, cause: err,
+			Remedy: "run cdc-relay check: it names what is missing and the statement that mends it"}
+	}
+	return err
+}
+
+// register commits phase catch_up, before a slot exists: a crash between the two must not look like a finished start.
+func (r *Relay) register(ctx context.Context, table store.Outbox) (*store.State, error) {
+	if limit := int64(r.c.Outbox.CatchUpMax); limit > 0 && r.c.Outbox.CatchUp {
+		n, err := r.store.CountUnrecorded(ctx, limit+1)
+		if err != nil {
+			return nil, fmt.Errorf("count older rows: %w", err)
+		}
+		if n > limit {
+			return nil, &Halt{Code: HaltCatchUpTooLarge,
+				Reason: fmt.Sprintf("the outbox %s holds more than outbox.catch_up_max = %d rows that are not published, and this is the first start", r.c.Outbox.Table, limit),
+				Risk:   "publishing them may be unwanted (they may have been published by another worker); nothing was created yet",
+				Remedy: "to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false"}
+		}
+	}
+	system, err := replication.Identify(ctx, r.replicationConfig())
+	if err != nil {
+		return nil, err
+	}
+	state, err := r.store.Register(ctx, system.ID, system.Timeline, table.OID, store.CatchUp)
+	if err != nil {
+		return nil, fmt.Errorf("register the slot in the relay's state: %w", err)
+	}
+	return state, nil
+}
+
+// slotPatience is how long the creation of a slot may wait for running transactions before the relay says whose.
+const slotPatience = 30 * time.Second
+
+func (r *Relay) createSlot(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, slotPatience)
+	defer cancel()
+	at, err := replication.CreateSlot(bounded, r.replicationConfig())
+	if err == nil {
+		r.log.Info().Str("slot", r.c.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
+		return nil
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		blockers, _ := r.store.Barrier(ctx, 0)
+		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %v: %w", slotPatience, blockers, err)
+	}
+	return err
+}

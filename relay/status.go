@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Status is what the API's /api/v1/status shows. Names are stable.
+type Status struct {
+	Service string    `json:"service"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started_at"`
+	Role    Role      `json:"role"`
+	Since   time.Time `json:"role_since"`
+	Ready   bool      `json:"ready"`
+	Reasons []string  `json:"reasons"` // why not ready, or what is amiss though ready
+
+	Slot         string `json:"slot"`
+	Epoch        int64  `json:"epoch"`
+	ReceivedLSN  string `json:"received_lsn"`
+	ConfirmedLSN string `json:"confirmed_lsn"`
+
+	LagBytes      int64       `json:"replication_lag_bytes"`
+	LagSeconds    float64     `json:"replication_lag_seconds"`
+	RetainedWAL   int64       `json:"retained_wal_bytes"`
+	Backlog       int64       `json:"backlog"`
+	InFlight      int         `json:"in_flight_events"`
+	InFlightBytes int         `json:"in_flight_bytes"`
+	Unrecorded    int         `json:"unrecorded_events"`
+	HeldLanes     int         `json:"held_keys"`
+	Received      uint64      `json:"events_received_total"`
+	Settled       uint64      `json:"events_settled_total"`
+	LookingUp     bool        `json:"looking_up"` // a restart's redelivery is not over
+	Broker        string      `json:"broker"`     // ok, or what the sink waits for
+	LastError     string      `json:"last_error,omitempty"`
+	LastErrorAt   *time.Time  `json:"last_error_at,omitempty"`
+	Halt          *HaltStatus `json:"halt,omitempty"`
+}
+
+// HaltStatus is a halt in the API.
+type HaltStatus struct {
+	Code   string `json:"code"`
+	Reason string `json:"reason"`
+	Risk   string `json:"risk"`
+	Remedy string `json:"remedy"`
+}
+
+// Registry is where the relay's metrics are.
+func (r *Relay) Registry() *prometheus.Registry { return r.metrics.registry }
+
+// Status may be called at any time from any goroutine.
+func (r *Relay) Status() Status {
+	st := Status{
+		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
+		ReceivedLSN: r.receivedLSN().String(), ConfirmedLSN: r.confirmedLSN().String(),
+		LagBytes: r.lagBytes(), LagSeconds: r.oldestAge().Seconds(), Backlog: r.backlog(),
+		InFlight: r.inflight.len(), Settled: r.metrics.settledEvents.Load(), Received: r.eventsReceived.Load(),
+	}
+	if s := r.session.Load(); s != nil {
+		st.Epoch, st.LookingUp = s.epochSeen.Load(), s.lookingUp.Load()
+		if slot := r.metrics.slot.Load(); slot != nil {
+			st.RetainedWAL = slot.RetainedBytes
+		}
+	}
+	r.describeSink(&st)
+	r.health.describe(&st)
+	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby || st.Role == RoleCatchUp)
+	if st.Reasons == nil {
+		st.Reasons = []string{}
+	}
+	return st
+}
+
+// stalledAfter is how long the sink may be in trouble before the relay calls itself not ready.
+const stalledAfter = 5 * time.Second
+
+func (r *Relay) describeSink(st *Status) {
+	st.Broker = "ok"
+	engine := r.running.Load()
+	if engine == nil {
+		return
+	}
+	q := engine.Status()
+	st.InFlightBytes, st.Unrecorded, st.HeldLanes = q.Bytes, q.Unrecorded, q.HeldLanes
+	if q.State != sink.OK {
+		st.Broker = q.State.String() + ": " + q.Reason
+		if time.Since(q.Since) > stalledAfter {
+			st.Reasons = append(st.Reasons, "broker "+st.Broker)
+		}
+	}
+}
+
+func (h *health) describe(st *Status) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st.Role, st.Since = h.now, h.since
+	if h.last.text != "" {
+		at := h.last.at
+		st.LastError, st.LastErrorAt = h.last.text, &at
+	}
+	if h.halted != nil {
+		st.Halt = &HaltStatus{Code: h.halted.Code, Reason: h.halted.Reason, Risk: h.halted.Risk, Remedy: h.halted.Remedy}
+		st.Reasons = append(st.Reasons, "halted ("+h.halted.Code+"): "+h.halted.Reason)
+	} else if h.now == RoleStarting {
+		st.Reasons = append(st.Reasons, "starting a session; last error: "+h.last.text)
+	}
+	for what, t := range h.writes {
+		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+t.text)
+	}
+}
+
+// Live says whether the goroutine that supervises still turns.
+func (r *Relay) Live() bool { return r.health.role() != "" }
+
+func (r *Relay) confirmedLSN() outbox.LSN {
+	if s := r.session.Load(); s != nil {
+		return s.ledger.Confirmed()
+	}
+	return 0
+}
+
+func (r *Relay) receivedLSN() outbox.LSN {
+	if s := r.session.Load(); s != nil {
+		return s.stream.Received()
+	}
+	return 0
+}
+
+// lagBytes is the server's end of WAL, as read last, minus what is confirmed now.
+func (r *Relay) lagBytes() int64 {
+	slot := r.metrics.slot.Load()
+	confirmed := r.confirmedLSN()
+	if slot == nil || confirmed == 0 {
+		return 0
+	}
+	end := max(slot.WALEnd, r.receivedLSN())
+	return max(int64(end)-int64(confirmed), 0)
+}
+
+// oldestAge is how long ago the oldest transaction was committed that holds the confirmed position back.
+func (r *Relay) oldestAge() time.Duration {
+	s := r.session.Load()
+	if s == nil {
+		return 0
+	}
+	at, some := s.ledger.Oldest()
+	if !some {
+		return 0
+	}
+	return max(time.Since(time.UnixMicro(at)), 0)
+}
+
+// leastEventBytes is the least WAL that an event is taken to need in the estimate of the backlog.
+const leastEventBytes = 256
+
+// backlog is what was received and is not terminal, plus an estimate of what is still in the WAL by the WAL that events
+// have needed so far.
+func (r *Relay) backlog() int64 {
+	n := int64(r.inflight.len())
+	slot, s := r.metrics.slot.Load(), r.session.Load()
+	if slot == nil || s == nil {
+		return n
+	}
+	received := r.receivedLSN()
+	if slot.WALEnd <= received {
+		return n
+	}
+	perEvent := int64(leastEventBytes)
+	if events := int64(s.events.Load()); events > 0 && received > s.stream.Confirmed {
+		perEvent = max(perEvent, int64(received-s.stream.Confirmed)/events)
+	}
+	return n + int64(slot.WALEnd-received)/perEvent
+}

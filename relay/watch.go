@@ -1,0 +1,61 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+const (
+	progressEvery = time.Second     // the state row is written at most this often, and only after events were settled
+	slotEvery     = 2 * time.Second // pg_replication_slots is read this often
+)
+
+// watch keeps the state row and the gauges that come from the database up to date. It is the state row's one writer
+// between take-over and clean stop.
+func (r *Relay) watch(ctx context.Context) {
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	var saved outbox.LSN
+	var settled uint64
+	var looked time.Time
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		s := r.session.Load()
+		if s == nil || r.health.role() != RoleActive {
+			continue
+		}
+		if n := r.metrics.settledEvents.Load(); n != settled {
+			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
+			// with the WAL of its own notes.
+			if at := s.ledger.Confirmed(); at > saved {
+				if err := r.store.SaveProgress(ctx, at); err == nil {
+					saved, settled = at, n
+				} else if ctx.Err() == nil {
+					r.log.Debug().Err(err).Msg("cannot save progress")
+				}
+			}
+		}
+		if time.Since(looked) >= slotEvery {
+			looked = time.Now()
+			r.lookAtDatabase(ctx)
+		}
+	}
+}
+
+// lookAtDatabase refreshes what the metrics show of the slot and the mirror.
+func (r *Relay) lookAtDatabase(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, slotEvery)
+	defer cancel()
+	if slot, err := r.store.Slot(bounded); err == nil {
+		r.metrics.slot.Store(&slot)
+	}
+	if n, err := r.store.MirrorLag(bounded); err == nil {
+		r.metrics.mirrorLag.Set(float64(n))
+	}
+}
