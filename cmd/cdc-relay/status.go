@@ -104,4 +104,5 @@ func tree(facts map[string]any, indent string) []string {
 	return lines
 }
 
-func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
+// sortedNames are the keys of a map, for output that is the same each time.
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
