@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -160,11 +161,11 @@ func compare(wire []byte, m Message, ev *outbox.Event, shape *Relation) (differe
 	var got, want any
 	switch p := parsed.(type) {
 	case *pglogrepl.BeginMessage:
-		got = []any{m.Kind, m.LSN, m.Time, m.XID}
-		want = []any{Begin, outbox.LSN(p.FinalLSN), p.CommitTime.UnixMicro(), p.Xid}
+		got = []any{m.Kind, m.LSN, microseconds(m.Time), m.XID}
+		want = []any{Begin, outbox.LSN(p.FinalLSN), p.CommitTime, p.Xid}
 	case *pglogrepl.CommitMessage:
-		got = []any{m.Kind, m.LSN, m.End, m.Time}
-		want = []any{Commit, outbox.LSN(p.CommitLSN), outbox.LSN(p.TransactionEndLSN), p.CommitTime.UnixMicro()}
+		got = []any{m.Kind, m.LSN, m.End, microseconds(m.Time)}
+		want = []any{Commit, outbox.LSN(p.CommitLSN), outbox.LSN(p.TransactionEndLSN), p.CommitTime}
 	case *pglogrepl.LogicalDecodingMessage:
 		got = []any{m.Kind, m.LSN, m.Transactional, string(m.Prefix), string(m.Content)}
 		want = []any{LogicalMessage, outbox.LSN(p.LSN), p.Transactional, p.Prefix, string(p.Content)}
@@ -188,6 +189,11 @@ func compare(wire []byte, m Message, ev *outbox.Event, shape *Relation) (differe
 		return fmt.Sprintf("got %s, pglogrepl says %s", g, w)
 	}
 	return ""
+}
+
+// microseconds does what pglogrepl does, which overflows some 292 years from 2000.
+func microseconds(sinceUnixEpoch int64) time.Time {
+	return time.Unix(postgresEpoch/1_000_000, 0).Add(time.Duration((sinceUnixEpoch - postgresEpoch) * 1000))
 }
 
 func values(ev *outbox.Event) [][]byte {
