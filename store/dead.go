@@ -43,7 +43,7 @@ func (s *Store) insertDead(ctx context.Context, tx pgx.Tx, o *Outbox, source int
 	p.add(columnType, textFormat, extra)
 	p.text(d.Topic).add(pgtype.ByteaOID, binaryFormat, d.Key).int4(d.Partition)
 	position := e.Position
-	p.text(position.String()).int8(position.Epoch).add(pgtype.BoolOID, binaryFormat, []byte{boolByte(!position.Table)})
+	p.text(position.String()).int8(position.Epoch).boolean(!position.Table)
 	p.int8(int64(position.Order)).int8(int64(position.Index)).int4(int32(d.Attempts))
 	p.text(string(d.Class)).text(clean(d.Code)).text(clean(d.Text))
 	// created_at of a column without time zone has no offset: it means UTC, as in the message's header.
@@ -54,13 +54,6 @@ func (s *Store) insertDead(ctx context.Context, tx pgx.Tx, o *Outbox, source int
 		return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
 	}
 	return nil
-}
-
-func boolByte(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // extra keeps the further columns under their names, as text.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -49,6 +50,9 @@ func appendID(b []byte, idType string, text []byte) ([]byte, error) {
 			return b, fmt.Errorf("event id %.64q is not a bigint", text)
 		}
 		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(v)), nil
+	}
+	if bytes.IndexByte(text, 0) >= 0 {
+		return b, fmt.Errorf("event id %.64q has a zero byte", text)
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
 	return append(b, text...), nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"time"
 
@@ -73,17 +74,15 @@ func (s *Store) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 		return nil, err
 	}
 	var statements []string
-	for _, name := range []string{s.config.Schema, s.names.outboxSchema, s.names.dlqSchema} {
-		create := "CREATE SCHEMA " + quote(name)
-		if len(statements) > 0 && statements[len(statements)-1] == create {
-			continue
-		}
+	schemas := []string{s.config.Schema, s.names.outboxSchema, s.names.dlqSchema}
+	slices.Sort(schemas)
+	for _, name := range slices.Compact(schemas) {
 		var found bool
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`, name).Scan(&found); err != nil {
 			return nil, err
 		}
 		if !found {
-			statements = append(statements, create)
+			statements = append(statements, "CREATE SCHEMA "+quote(name))
 		}
 	}
 	if o.OID == 0 {

@@ -56,7 +56,7 @@ func (s *Store) MirrorStep(ctx context.Context, limit int) (rows int, more bool,
 	if o.MarkSet == "" {
 		return 0, false, nil
 	}
-	b, err := s.nextBatches(ctx, o, source, nextBatchesSQL, limit)
+	b, err := s.nextBatches(ctx, s.sql(o, nextBatchesSQL), new(params).int4(source).int8(int64(limit)).int8(batchesPerStep))
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for the mirror: %w", err)
 	}
@@ -75,9 +75,8 @@ type batches struct {
 	ids     idArray
 }
 
-func (s *Store) nextBatches(ctx context.Context, o *Outbox, source int32, text string, limit int) (b batches, err error) {
-	p := new(params).int4(source).int8(int64(limit)).int8(batchesPerStep)
-	err = s.send(ctx, reading, s.sql(o, text), p, []int16{binaryFormat}, func(row [][]byte) error {
+func (s *Store) nextBatches(ctx context.Context, text string, p *params) (b batches, err error) {
+	err = s.send(ctx, reading, text, p, []int16{binaryFormat}, func(row [][]byte) error {
 		b.numbers = append(b.numbers, int64(binary.BigEndian.Uint64(row[0])))
 		return b.ids.add(row[2])
 	})

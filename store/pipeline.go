@@ -115,6 +115,14 @@ func (p *params) int8(v int64) *params {
 	return p.add(pgtype.Int8OID, binaryFormat, binary.BigEndian.AppendUint64(nil, uint64(v)))
 }
 
+func (p *params) boolean(v bool) *params {
+	b := []byte{0}
+	if v {
+		b[0] = 1
+	}
+	return p.add(pgtype.BoolOID, binaryFormat, b)
+}
+
 func (p *params) text(v string) *params { return p.add(pgtype.TextOID, textFormat, []byte(v)) }
 
 // arrayHeader begins a one-dimensional array without nulls in binary form (array_recv in Postgres's arrayfuncs.c).

@@ -2,14 +2,18 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
+
+// uniqueViolation is SQLSTATE unique_violation.
+const uniqueViolation = "23505"
 
 // Published is one event that the broker acknowledged.
 type Published struct {
@@ -31,7 +35,8 @@ type Dead struct {
 	Text      string // for people
 }
 
-// journalSQL: the ids are sent once and written twice, as rows and as one array.
+// journalSQL writes a batch that may hold ids that are journaled already. The ids are sent once and written twice, as rows
+// and as one array.
 const journalSQL = `WITH rows AS (
  INSERT INTO {journal} (source, event_id, topic, partition, "offset")
  SELECT $1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
@@ -58,6 +63,13 @@ func (s *Store) Settle(ctx context.Context, published []Published, dead []Dead) 
 }
 
 func (s *Store) settle(ctx context.Context, o *Outbox, source int32, published []Published, dead []Dead) error {
+	if len(dead) == 0 {
+		err := s.copyJournal(ctx, o, source, published)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != uniqueViolation {
+			return err
+		}
+	}
 	var p *params
 	if len(published) > 0 {
 		var err error
@@ -104,12 +116,9 @@ func journalParams(idType string, source int32, published []Published) (*params,
 	offsets := arrayHeader(make([]byte, 0, arrayHeaderSize+n*(4+8)), pgtype.Int8OID, n)
 	for i := range published {
 		e := &published[i]
-		topics = binary.BigEndian.AppendUint32(topics, uint32(len(e.Topic)))
-		topics = append(topics, e.Topic...)
-		partitions = binary.BigEndian.AppendUint32(partitions, 4)
-		partitions = binary.BigEndian.AppendUint32(partitions, uint32(e.Partition))
-		offsets = binary.BigEndian.AppendUint32(offsets, 8)
-		offsets = binary.BigEndian.AppendUint64(offsets, uint64(e.Offset))
+		topics = appendText(topics, e.Topic)
+		partitions = appendInt4(partitions, e.Partition)
+		offsets = appendInt8(offsets, e.Offset)
 	}
 	p.add(pgtype.TextArrayOID, binaryFormat, topics)
 	p.add(pgtype.Int4ArrayOID, binaryFormat, partitions)

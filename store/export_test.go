@@ -1,0 +1,37 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Pool lets a test look at the very connections that the calls use.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// SettleAs settles with another statement than the chosen one, for the measurement of the journal's shape.
+func (s *Store) SettleAs(ctx context.Context, statement string, published []Published) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := journalParams(o.IDType, source, published)
+	if err != nil {
+		return err
+	}
+	return s.send(ctx, writing, s.sql(o, statement), p, nil, nil)
+}
+
+// LookupAs looks up with another statement.
+func (s *Store) LookupAs(ctx context.Context, statement string, ids [][]byte) (found int, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p := new(params).int4(source)
+	if err := p.ids(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err != nil {
+		return 0, err
+	}
+	err = s.send(ctx, reading, s.sql(o, statement), p, nil, func([][]byte) error { found++; return nil })
+	return found, err
+}

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+var pruning = limits{lock: mirroring.lock, statement: 10 * time.Second, commit: relaxed}
+
+// oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot cannot
+// deliver their events again, so nobody will look them up for that. What is to be marked is marked first.
+const oldBatchesSQL = `SELECT batch, size, ids FROM (
+ SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
+  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND ` + finished + `
+   AND published_at < now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $5)
+  ORDER BY batch LIMIT $3) b) b
+WHERE total - size < $2`
+
+// pruneSQL keeps the journal row of every outbox row that does not say by itself that it is published: its id goes into
+// a new batch and is looked at again after another retention.
+const pruneSQL = `WITH needed AS MATERIALIZED (
+ SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
+gone AS (
+ DELETE FROM {journal} WHERE source = $1 AND event_id = ANY ($2) AND NOT EXISTS (SELECT 1 FROM needed n WHERE n.id{collate} = event_id)
+ RETURNING 1),
+again AS (
+ INSERT INTO {batch} (source, size, ids, mirrored) SELECT $1, count(*), array_agg(id), true FROM needed HAVING count(*) > 0),
+done AS (
+ DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
+SELECT count(*) FROM gone`
+
+// Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows are
+// gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it removed
+// and whether more are due. It never waits for a lock.
+func (s *Store) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	p := new(params).int4(source).int8(int64(limit)).int8(batchesPerStep).int8(retention.Microseconds()).text(s.config.Slot)
+	p.boolean(o.MarkSet != "")
+	b, err := s.nextBatches(ctx, s.sql(o, oldBatchesSQL), p)
+	if err != nil {
+		return 0, false, fmt.Errorf("read the journal for pruning: %w", err)
+	}
+	if len(b.numbers) == 0 {
+		return 0, false, nil
+	}
+	if rows, err = s.applyBatches(ctx, o, source, pruning, pruneSQL, b); err != nil {
+		return 0, false, fmt.Errorf("prune %d journal rows: %w", b.ids.n, err)
+	}
+	return rows, rows > 0 && (b.ids.n >= limit || len(b.numbers) >= batchesPerStep), nil
+}

@@ -1,0 +1,222 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+func journal(t testing.TB, pg *harness.PG) string {
+	t.Helper()
+	return pg.Query(t, `SELECT string_agg(concat_ws(' ', right(event_id::text, 4), topic, partition, "offset"), ', ' ORDER BY event_id) FROM cdc_relay_journal`)
+}
+
+// Breaks caught: a replay that fails as a whole on the unique violation, that changes the first outcome, or that loses
+// the ids of the batch that are new.
+func TestSettlingAgainChangesNothingAndTakesWhatIsNew(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := registered(t, usual(t, pg))
+	must(t, "settle", s.Settle(t.Context(), published(2, uuid), nil))
+	again := published(3, uuid)
+	again[0].Offset, again[1].Topic = 99, "other"
+	must(t, "settle again", s.Settle(t.Context(), again, nil))
+	want := "0000 outbox.event.Order 0 0, 0001 outbox.event.Order 1 1, 0002 outbox.event.Order 2 2"
+	if got := journal(t, pg); got != want {
+		t.Errorf("journal: got %s, want %s", got, want)
+	}
+	twice := append(published(4, uuid)[3:], published(4, uuid)[3:]...)
+	must(t, "settle one id twice in a batch", s.Settle(t.Context(), twice, nil))
+	if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_journal`); got != "4" {
+		t.Errorf("journal rows: got %s, want 4", got)
+	}
+}
+
+// Break caught: a look-up that forgets one of the three tables, or that answers for another source.
+func TestLookupKnowsJournalParkedAndDeadLettersOfThisSourceOnly(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	dead := store.Dead{Event: &outbox.Event{ID: []byte(uuid(1))}, Topic: "t", Partition: -1, Class: outbox.Permanent}
+	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead}))
+	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
+SELECT source, '%s', 't', 1, true, 1, 0, 'transient' FROM cdc_relay_state`, uuid(2)))
+	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") VALUES (999, '%s', 't', 0, 0)`, uuid(4)))
+	ids := [][]byte{[]byte(uuid(4)), []byte(uuid(2)), []byte(uuid(3)), []byte(uuid(1)), []byte(uuid(0)), []byte(uuid(0))}
+	got, err := s.Lookup(t.Context(), ids)
+	want := []bool{false, true, false, true, true, true}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("other source, parked, unknown, dead, journaled, the same: got %v, %v, want %v", got, err, want)
+	}
+	if _, err := s.Lookup(t.Context(), [][]byte{[]byte("x")}); err == nil || !strings.Contains(err.Error(), "not a uuid") {
+		t.Errorf("look-up of a malformed id: got %v, want an error that says so", err)
+	}
+}
+
+// Break caught: an error of the commit itself, which arrives after the statements' success, taken for success: the WAL
+// would be confirmed past events that are not journaled.
+func TestSettleReportsAFailedCommit(t *testing.T) {
+	for _, path := range []string{"copy", "conflict", "dead letter"} {
+		t.Run(path, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			s := owner(t, pg, usual(t, pg))
+			var dead []store.Dead
+			switch path {
+			case "conflict":
+				must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
+			case "dead letter":
+				dead = []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+			}
+			pg.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused at commit'; END $$;
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
+			before := pg.Query(t, `SELECT count(*) FROM cdc_relay_journal`)
+			err := s.Settle(t.Context(), published(2, uuid), dead)
+			if err == nil || !strings.Contains(err.Error(), "refused at commit") {
+				t.Errorf("settle: got %v, want the commit's error", err)
+			}
+			if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_journal`); got != before {
+				t.Errorf("journal rows: got %s, want %s", got, before)
+			}
+		})
+	}
+}
+
+// Break caught: a transaction that is lost by a crash of the server although Settle returned (synchronous_commit left at
+// a default of off), or lowered from remote_apply.
+func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
+	for _, row := range []struct{ byDefault, want string }{{"off", "on"}, {"local", "on"}, {"remote_write", "on"}, {"on", "on"}, {"remote_apply", "remote_apply"}} {
+		pg := harness.Postgres(t)
+		pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET synchronous_commit = %s`, pg.Database, row.byDefault))
+		s := owner(t, pg, usual(t, pg))
+		pg.Exec(t, `CREATE TABLE seen (what text, setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
+CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note();
+CREATE TRIGGER note AFTER INSERT ON outbox_events_dlq FOR EACH STATEMENT EXECUTE FUNCTION note()`)
+		dead := []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+		must(t, "settle by COPY", s.Settle(t.Context(), published(1, uuid), nil))
+		must(t, "settle a replay", s.Settle(t.Context(), published(2, uuid), nil))
+		must(t, "settle a dead letter", s.Settle(t.Context(), nil, dead))
+		if got := pg.Query(t, `SELECT string_agg(DISTINCT setting, ',') FROM seen`); got != row.want {
+			t.Errorf("synchronous_commit in Settle with the default %s: got %s, want %s", row.byDefault, got, row.want)
+		}
+	}
+}
+
+// Break caught: a Settle that touches the outbox, and stands in the queue of a migration's lock.
+func TestSettleDoesNotWaitForALockOnTheOutbox(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	must(t, "settle for the mirror", s.Settle(t.Context(), published(1, uuid), nil))
+	harness.Eventually(t, waitLong, "older transactions of other tests end", func(context.Context) string {
+		return pg.Query(t, `SELECT min('not yet') FROM cdc_relay_journal_batch WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())`)
+	})
+	holdLock(t, pg, "LOCK TABLE outbox_events IN ACCESS EXCLUSIVE MODE")
+	ctx, cancel := context.WithTimeout(t.Context(), waitLong)
+	defer cancel()
+	dead := []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+	start := time.Now()
+	must(t, "settle", s.Settle(ctx, published(10, uuid), nil))
+	must(t, "settle with a dead letter", s.Settle(ctx, published(11, uuid), dead))
+	_, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))})
+	must(t, "look up", err)
+	_, err = s.Outbox(ctx)
+	must(t, "read the outbox's shape", err)
+	if took := time.Since(start); took > time.Second { // the shortest lock_timeout that any of them has is 2 s
+		t.Errorf("under a lock of the outbox: took %v, want less than 1 s", took)
+	}
+	if _, _, err := s.MirrorStep(ctx, 10); !store.IsTransient(err) || time.Since(start) > time.Second {
+		t.Errorf("mirror under a lock of the outbox: got %v after %v, want a transient error at once", err, time.Since(start))
+	}
+}
+
+// Break caught: a settle that waits for a lock on the journal for ever.
+func TestSettleGivesUpOnALockOfTheJournalAsTransient(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := registered(t, usual(t, pg))
+	holdLock(t, pg, "LOCK TABLE cdc_relay_journal IN ACCESS EXCLUSIVE MODE")
+	ctx, cancel := context.WithTimeout(t.Context(), waitLong)
+	defer cancel()
+	if err := s.Settle(ctx, published(1, uuid), nil); !store.IsTransient(err) || ctx.Err() != nil {
+		t.Errorf("settle while the journal is locked: got %v, want a lock time-out", err)
+	}
+}
+
+// holdLock opens a transaction that lives to the test's end.
+func holdLock(t testing.TB, pg *harness.PG, lock string) {
+	t.Helper()
+	conn := pg.Connect(t)
+	exec(t, conn, "BEGIN; "+lock)
+}
+
+// Breaks caught: a dead letter whose values are not those of the event, or one that a strange value keeps out.
+func TestDeadLetterKeepsTheEventAsItWas(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload bytea,
+ headers json, created_at timestamp, extra1 text, extra2 int, published_at timestamptz)`)
+	c := usual(t, pg)
+	c.Columns.Headers, c.Columns.Extra = "headers", []string{"extra1", "extra2"}
+	s := owner(t, pg, c)
+	full := outbox.Event{ID: []byte(uuid(1)), AggregateType: []byte("Order"), AggregateID: []byte("o-1"), EventType: []byte("Made"),
+		Payload: []byte{0, 0xff, '\\'}, Headers: []byte(`{"b": "1",  "a": "2"}`), CreatedAt: []byte("2026-01-02 03:04:05.678"),
+		Extra: [][]byte{[]byte(`q"'`), nil}, Position: outbox.Position{Epoch: 3, Order: 0x1_0000_00AB, Index: 7}}
+	empty := outbox.Event{ID: []byte(uuid(2)), Position: outbox.Position{Epoch: 4, Table: true, Order: 12}}
+	must(t, "settle", s.Settle(t.Context(), nil, []store.Dead{
+		{Event: &full, Topic: "orders", Key: []byte{1, 0}, Partition: 3, Attempts: 5, Class: outbox.Transient, Code: "CODE", Text: "why\x00 \xff" + strings.Repeat("x", 10_000)},
+		{Event: &empty, Topic: "orders", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C", Text: "t"}}))
+	row := `SELECT concat_ws('|', aggregate_type, aggregate_id, event_type, payload::text, headers, created_at AT TIME ZONE 'UTC', extra, topic, key,
+ coalesce(partition, -9), position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, left(last_error, 7), length(last_error) < 5000)
+FROM outbox_events_dlq WHERE original_id = '%s'`
+	want := `Order|o-1|Made|\x00ff5c|{"b": "1",  "a": "2"}|2026-01-02 03:04:05.678|{"extra1": "q\"'", "extra2": null}|orders|\x0100|3|1/AB/7|3|t|4294967467|7|5|transient|CODE|why? ?x|t`
+	if got := pg.Query(t, fmt.Sprintf(row, uuid(1))); got != want {
+		t.Errorf("dead letter:\n got %s\nwant %s", got, want)
+	}
+	want = `{"extra1": null, "extra2": null}|orders|-9|table/4/12|4|f|12|0|1|permanent|C|t|t`
+	if got := pg.Query(t, fmt.Sprintf(strings.ReplaceAll(row, "extra,", "'{\"extra1\": null, \"extra2\": null}',"), uuid(2))); got != want {
+		t.Errorf("dead letter of NULLs:\n got %s\nwant %s", got, want)
+	}
+}
+
+// Breaks caught: a write without the fence, or one whose other half commits.
+func TestWritersOfAnOlderEpochAreRefused(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	old := registered(t, c)
+	conn := takeOver(t, pg, c, old)
+	_, err := old.SnapshotCatchUp(t.Context())
+	must(t, "list the rows to catch up", err)
+	must(t, "leave the slot", conn.Close(t.Context()))
+	next := open(t, c)
+	takeOver(t, pg, c, next)
+
+	dead := []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+	for what, write := range map[string]func() error{
+		"dead letter":   func() error { return old.Settle(t.Context(), published(1, uuid), dead) },
+		"progress":      func() error { return old.SaveProgress(t.Context(), 77) },
+		"clean stop":    func() error { return old.CleanStop(t.Context(), 77) },
+		"finish":        func() error { return old.FinishCatchUp(t.Context()) },
+		"catch-up list": func() error { _, err := old.SnapshotCatchUp(t.Context()); return err },
+	} {
+		err := write()
+		if store.IsTransient(err) { // the takeover ended the session that the pool had
+			err = write()
+		}
+		if !errors.Is(err, store.ErrFenced) {
+			t.Errorf("%s after a takeover by another: got %v, want ErrFenced", what, err)
+		}
+	}
+	st, err := next.State(t.Context())
+	must(t, "read the state", err)
+	if st.Confirmed != 0 || !st.Dirty || st.Phase != store.CatchUp || st.Epoch != 2 {
+		t.Errorf("state: got %+v, want nothing confirmed, dirty, catch_up, epoch 2", *st)
+	}
+	if got := journal(t, pg); got != "" {
+		t.Errorf("journal row beside a fenced dead letter: got %s, want none", got)
+	}
+	must(t, "journal rows alone need no fence", old.Settle(t.Context(), published(1, uuid), nil))
+	must(t, "the owner saves progress", next.SaveProgress(t.Context(), 78))
+}
