@@ -191,10 +191,8 @@ func compare(wire []byte, m Message, ev *outbox.Event, shape *Relation) (differe
 	return ""
 }
 
-// microseconds does what pglogrepl does, which overflows some 292 years from 2000.
-func microseconds(sinceUnixEpoch int64) time.Time {
-	return time.Unix(postgresEpoch/1_000_000, 0).Add(time.Duration((sinceUnixEpoch - postgresEpoch) * 1000))
-}
+// microseconds goes the way of pglogrepl, whose nanoseconds overflow some 292 years from 1970.
+func microseconds(sinceUnixEpoch int64) time.Time { return time.Unix(0, sinceUnixEpoch*1000) }
 
 func values(ev *outbox.Event) [][]byte {
 	return [][]byte{ev.ID, ev.AggregateType, ev.AggregateID, ev.EventType, ev.Payload, ev.Headers, ev.CreatedAt}
