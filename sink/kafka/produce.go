@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -62,15 +63,16 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	var g gate
 	request := d.request(ready, &g)
 	timeout := d.config.RequestTimeout + d.config.RequestTimeout/2
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer in %v", timeout))
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d.stats.requests.Add(1)
-	answer, err := e.roundTrip(ctx, request)
+	answer, err := e.roundTrip(limited, request)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
-			err = cause
+		unsent := g.shut()
+		if !unsent && ctx.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
+			err = fmt.Errorf("no answer in %v: %w", timeout, err)
 		}
-		d.unanswered(ready, &g, fmt.Errorf("produce to broker %d at %s: %w", node, e.address, err))
+		d.unanswered(ready, unsent, fmt.Errorf("produce to broker %d at %s: %w", node, e.address, err))
 		return
 	}
 	r := answer.(*produce.Response)
@@ -122,9 +124,9 @@ func (d *Driver) request(flights []flight, g *gate) *produceRequest {
 }
 
 // unanswered settles batches whose request got no answer: written perhaps, unless no connection ever read them.
-func (d *Driver) unanswered(flights []flight, g *gate, err error) {
+func (d *Driver) unanswered(flights []flight, unsent bool, err error) {
 	d.refreshSoon()
-	if g.shut() {
+	if unsent {
 		d.notSent(flights, err)
 		return
 	}

@@ -1,0 +1,133 @@
+package kafka
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// wantedMeanings says of each code what the engine must be told, written down apart from the table under test. The
+// sequence codes appear as they are without an uncertain attempt.
+var wantedMeanings = map[int16]struct {
+	verdict sink.Verdict
+	trouble sink.Trouble
+	pause   bool
+}{
+	-1:  {sink.Unknown, sink.PartitionTrouble, true},
+	2:   {sink.NotWritten, sink.PartitionTrouble, true},
+	3:   {sink.Unknown, sink.TopicTrouble, true},
+	5:   {sink.NotWritten, sink.PartitionTrouble, true},
+	6:   {sink.Unknown, sink.PartitionTrouble, false},
+	7:   {sink.Unknown, sink.PartitionTrouble, true},
+	8:   {sink.NotWritten, sink.ClusterTrouble, true},
+	9:   {sink.NotWritten, sink.PartitionTrouble, true},
+	10:  {sink.Refused, sink.NoTrouble, false},
+	13:  {sink.Unknown, sink.ClusterTrouble, true},
+	14:  {sink.NotWritten, sink.ClusterTrouble, true},
+	15:  {sink.NotWritten, sink.ClusterTrouble, true},
+	16:  {sink.NotWritten, sink.ClusterTrouble, true},
+	17:  {sink.NotWritten, sink.TopicTrouble, true},
+	18:  {sink.Refused, sink.NoTrouble, false},
+	19:  {sink.NotWritten, sink.PartitionTrouble, true},
+	20:  {sink.Unknown, sink.PartitionTrouble, true},
+	21:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	29:  {sink.NotWritten, sink.TopicTrouble, true},
+	31:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	32:  {sink.Refused, sink.NoTrouble, false},
+	33:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	34:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	35:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	36:  {sink.NotWritten, sink.TopicTrouble, true},
+	37:  {sink.NotWritten, sink.TopicTrouble, true},
+	38:  {sink.NotWritten, sink.TopicTrouble, true},
+	40:  {sink.NotWritten, sink.TopicTrouble, true},
+	41:  {sink.NotWritten, sink.ClusterTrouble, true},
+	42:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	43:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	44:  {sink.Refused, sink.NoTrouble, false},
+	45:  {sink.NotWritten, sink.PartitionTrouble, false},
+	46:  {sink.Accepted, sink.NoTrouble, false},
+	47:  {sink.NotWritten, sink.PartitionTrouble, false},
+	49:  {sink.NotWritten, sink.PartitionTrouble, false},
+	51:  {sink.NotWritten, sink.ClusterTrouble, true},
+	53:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	54:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	56:  {sink.Unknown, sink.PartitionTrouble, true},
+	58:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	59:  {sink.NotWritten, sink.PartitionTrouble, false},
+	72:  {sink.NotWritten, sink.PartitionTrouble, true},
+	74:  {sink.NotWritten, sink.PartitionTrouble, false},
+	75:  {sink.NotWritten, sink.PartitionTrouble, true},
+	76:  {sink.NotWritten, sink.ConfigurationTrouble, true},
+	77:  {sink.Unknown, sink.ClusterTrouble, true},
+	87:  {sink.Refused, sink.NoTrouble, false},
+	89:  {sink.NotWritten, sink.ClusterTrouble, true},
+	90:  {sink.NotWritten, sink.PartitionTrouble, false},
+	100: {sink.Unknown, sink.TopicTrouble, true},
+	103: {sink.Unknown, sink.TopicTrouble, true},
+	129: {sink.NotWritten, sink.ClusterTrouble, true},
+	999: {sink.Unknown, sink.PartitionTrouble, true}, // no code of today
+}
+
+// Breaks when a code changes its meaning or loses its row, when the driver does something else than the table says, and
+// when a batch that got the code is not written exactly once in the end.
+func TestEachCodeOfABroker(t *testing.T) {
+	for code := range meanings {
+		if _, wanted := wantedMeanings[code]; !wanted && code != 0 {
+			t.Errorf("code %d has no row in this test", code)
+		}
+	}
+	c := newFake(t)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	offset := int64(0)
+	for code, want := range wantedMeanings {
+		t.Run(fmt.Sprintf("%d_%s", code, meaningOf(code).name), func(t *testing.T) {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: &kerr.Error{Code: code}})
+			partition := int32(1)
+			if want.verdict == sink.Accepted {
+				partition = 2 // kfake did not append: there the next sequence is a gap
+			}
+			b := newBatch(d, "t", partition, "a", "b")
+			o := send(t, d, b)
+			if o.Verdict != want.verdict || o.Trouble != want.trouble || o.Pause != want.pause {
+				t.Errorf("outcome: got verdict %d, trouble %d, pause %v (%v); want %d, %d, %v", o.Verdict, o.Trouble, o.Pause, o.Err, want.verdict, want.trouble, want.pause)
+			}
+			switch o.Verdict {
+			case sink.Refused:
+				if len(o.Reasons) != 1 || o.Reasons[0].Class != outbox.Permanent || o.Reasons[0].Code != meaningOf(code).name || o.Reasons[0].Text == "" || len(o.Guilty) != 0 {
+					t.Errorf("refusal: got %+v, want one permanent reason with code and text, and nobody named", o)
+				}
+				return
+			case sink.Accepted:
+				return
+			}
+			if o.Err == nil {
+				t.Error("no cause was given")
+			}
+			wantAccepted(t, send(t, d, b), offset)
+			offset += 2
+		})
+	}
+	if got := d.Stats().PossibleDuplicates; got != 0 {
+		t.Errorf("possible duplicates: got %d, want 0", got)
+	}
+}
+
+// Breaks when the class of an event's failure does not follow from the verdict.
+func TestOnlyRefusalsArePermanent(t *testing.T) {
+	for code, m := range meanings {
+		want := outbox.Transient
+		if m.verdict == sink.Refused {
+			want = outbox.Permanent
+		}
+		if got := m.class(); got != want {
+			t.Errorf("class of %s (%d): got %s, want %s", m.name, code, got, want)
+		}
+	}
+}
