@@ -1,0 +1,265 @@
+package kafka
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// observed collects what the hooks were told.
+type observed struct {
+	mu     sync.Mutex
+	resets []Reset
+	losses []Loss
+	moves  []move
+	sizes  []resize
+	errors []error
+}
+
+func (o *observed) hooks() Hooks {
+	lock := func(f func()) { o.mu.Lock(); f(); o.mu.Unlock() }
+	return Hooks{
+		ProducerReset: func(r Reset) { lock(func() { o.resets = append(o.resets, r) }) },
+		LostData:      func(l Loss) { lock(func() { o.losses = append(o.losses, l) }) },
+		LeaderMoved: func(topic string, partition, from, to int32) {
+			lock(func() { o.moves = append(o.moves, move{topicPartition{topic, partition}, from, to}) })
+		},
+		PartitionsChanged: func(topic string, from, to int) {
+			lock(func() { o.sizes = append(o.sizes, resize{topic, from, to}) })
+		},
+		MetadataFailed: func(err error) { lock(func() { o.errors = append(o.errors, err) }) },
+	}
+}
+
+// sequenceBench is a driver under hooks and spied upon, which has written two records to t/0.
+func sequenceBench(t *testing.T) (*kfake.Cluster, *Driver, *spy, *observed) {
+	t.Helper()
+	c := newFake(t)
+	s := newSpy(c)
+	o := new(observed)
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.Hooks = o.hooks() })
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a", "b")), 0)
+	return c, d, s, o
+}
+
+func fault(c *kfake.Cluster, err *kerr.Error) {
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err})
+}
+
+// wantStamps checks producer changes and sequences of what brokers got for t/0: a letter for the producer, a digit for
+// the sequence.
+func (s *spy) wantStamps(t *testing.T, want string) {
+	t.Helper()
+	names := make(map[int64]byte)
+	var got []byte
+	for _, b := range s.produced() {
+		if b.topic != "t" || b.partition != 0 {
+			continue
+		}
+		if names[b.stamp.producer] == 0 {
+			names[b.stamp.producer] = byte('A' + len(names))
+		}
+		got = append(got, names[b.stamp.producer], byte('0'+b.stamp.sequence), ' ')
+	}
+	if string(got) != want+" " {
+		t.Errorf("producers and sequences: got %q, want %q", got, want)
+	}
+}
+
+// Breaks when a sequence moves on without an acknowledgement, or a re-cut batch begins elsewhere than the refused one.
+func TestSequenceMovesOnlyWithAcknowledgements(t *testing.T) {
+	c, d, s, o := sequenceBench(t)
+	fault(c, kerr.NotEnoughReplicas)
+	b := newBatch(d, "t", 0, "c", "d")
+	wantVerdict(t, send(t, d, b), sink.NotWritten)
+	wantAccepted(t, send(t, d, b), 2)
+	fault(c, kerr.InvalidRecord)
+	wantVerdict(t, send(t, d, newBatch(d, "t", 0, "e", "bad", "f")), sink.Refused)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "e")), 4)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "f")), 5)
+	s.wantStamps(t, "A0 A2 A2 A4 A4 A5")
+	if len(o.resets) != 0 {
+		t.Errorf("resets: got %+v, want none", o.resets)
+	}
+	wantLog(t, c.ListenAddrs(), "t", 0, "a", "b", "c", "d", "e", "f")
+}
+
+// Breaks when a batch that was not written and was dropped by the engine leaves a gap in the sequence, or when it comes
+// back after another batch under a stale sequence, which a broker would take for a duplicate of that one.
+func TestDroppedBatchLeavesNoGapAndComesBackFresh(t *testing.T) {
+	c, d, s, _ := sequenceBench(t)
+	fault(c, kerr.NotEnoughReplicas)
+	dropped := newBatch(d, "t", 0, "c", "d")
+	wantVerdict(t, send(t, d, dropped), sink.NotWritten)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "e", "f")), 2)
+	wantAccepted(t, send(t, d, dropped), 4)
+	s.wantStamps(t, "A0 A2 A2 A4")
+	wantLog(t, c.ListenAddrs(), "t", 0, "a", "b", "e", "f", "c", "d")
+}
+
+// Breaks when a range that may have been written is used for other records: the broker would say "written" and drop
+// them (K2).
+func TestUncertainRangeIsNeverReused(t *testing.T) {
+	c, d, s, o := sequenceBench(t)
+	fault(c, kerr.RequestTimedOut) // appended
+	lost := newBatch(d, "t", 0, "c", "d")
+	wantVerdict(t, send(t, d, lost), sink.Unknown)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "e", "f")), 4)
+	s.wantStamps(t, "A0 A2 B0")
+	wantLog(t, c.ListenAddrs(), "t", 0, "a", "b", "c", "d", "e", "f")
+	if len(o.resets) != 1 || o.resets[0] != (Reset{"t", 0, "NOT_RESENT", 2}) {
+		t.Errorf("resets: got %+v, want one with 2 uncertain records", o.resets)
+	}
+}
+
+// Breaks when a batch that may have been written and was refused later is cut anew under the same range.
+func TestRefusedAfterUncertainTakesANewProducer(t *testing.T) {
+	c, d, s, o := sequenceBench(t)
+	fault(c, kerr.RequestTimedOut) // appended
+	b := newBatch(d, "t", 0, "c", "d")
+	wantVerdict(t, send(t, d, b), sink.Unknown)
+	fault(c, kerr.InvalidRecord)
+	wantVerdict(t, send(t, d, b), sink.Refused)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "c")), 4)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "d")), 5)
+	s.wantStamps(t, "A0 A2 A2 B0 B1")
+	if got := d.Stats(); got.PossibleDuplicates != 2 || got.ProducerResets != 1 {
+		t.Errorf("stats: got %+v, want 2 possible duplicates and 1 reset", got)
+	}
+	if len(o.resets) != 1 || o.resets[0] != (Reset{"t", 0, "INVALID_RECORD", 2}) {
+		t.Errorf("resets: got %+v", o.resets)
+	}
+}
+
+// Breaks when lost acknowledged data raises no alarm, raises one for another code, or is not told where.
+func TestSequenceLostWithNothingOutstandingIsAnAlarm(t *testing.T) {
+	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID, kerr.ProducerFenced} {
+		t.Run(code.Message, func(t *testing.T) {
+			c, d, s, o := sequenceBench(t)
+			fault(c, code)
+			b := newBatch(d, "t", 0, "c")
+			wantVerdict(t, send(t, d, b), sink.NotWritten)
+			wantAccepted(t, send(t, d, b), 2)
+			wantAccepted(t, send(t, d, newBatch(d, "t", 0, "d")), 3)
+			s.wantStamps(t, "A0 A2 B0 B1")
+			if len(o.resets) != 1 || o.resets[0] != (Reset{"t", 0, code.Message, 0}) {
+				t.Errorf("resets: got %+v, want one without uncertain records", o.resets)
+			}
+			var want []Loss
+			if code == kerr.OutOfOrderSequenceNumber {
+				want = []Loss{{"t", 0, 1}}
+			}
+			if len(o.losses) != len(want) || len(want) == 1 && o.losses[0] != want[0] {
+				t.Errorf("losses: got %+v, want %+v", o.losses, want)
+			}
+			if got := d.Stats(); got.LostDataAlarms != uint64(len(want)) || got.PossibleDuplicates != 0 {
+				t.Errorf("stats: got %+v, want %d alarms and no possible duplicates", got, len(want))
+			}
+		})
+	}
+}
+
+// Breaks when a sequence that is lost while a batch is uncertain counts as lost data, or its records not as possible
+// duplicates.
+func TestSequenceLostWithUncertainBatchCountsPossibleDuplicates(t *testing.T) {
+	c, d, s, o := sequenceBench(t)
+	dropNext(c, 1)
+	b := newBatch(d, "t", 0, "c", "d", "e")
+	wantVerdict(t, send(t, d, b), sink.Unknown)
+	fault(c, kerr.OutOfOrderSequenceNumber)
+	wantVerdict(t, send(t, d, b), sink.Unknown)
+	wantAccepted(t, send(t, d, b), 2)
+	s.wantStamps(t, "A0 A2 B0")
+	if got := d.Stats(); got.PossibleDuplicates != 3 || got.LostDataAlarms != 0 || len(o.losses) != 0 {
+		t.Errorf("stats: got %+v with %d alarms, want 3 possible duplicates and no alarm", got, len(o.losses))
+	}
+}
+
+// Breaks when a reset of one partition disturbs the others' sequences.
+func TestResetIsOfOnePartition(t *testing.T) {
+	c, d, s, _ := sequenceBench(t)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 1, "x")), 0)
+	fault(c, kerr.InvalidProducerEpoch)
+	b := newBatch(d, "t", 0, "c")
+	send(t, d, b)
+	wantAccepted(t, send(t, d, b), 2)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 1, "y")), 1)
+	for _, b := range s.produced() {
+		if b.partition == 1 && b.stamp.producer != s.produced()[0].stamp.producer {
+			t.Errorf("producer of t/1: got %d, want %d still", b.stamp.producer, s.produced()[0].stamp.producer)
+		}
+	}
+	if got := s.count(kmsg.InitProducerID); got != 2 {
+		t.Errorf("producer ids asked for: got %d, want 2", got)
+	}
+}
+
+// Breaks when brokers that still load make anything but a short wait, or when the request needs a coordinator (a broker
+// would create its transaction topic).
+func TestLoadingBrokersAreAskedAgainForAProducer(t *testing.T) {
+	c := newFake(t)
+	s := newSpy(c)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.CoordinatorLoadInProgress, Count: 3})
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a")), 0)
+	if got := s.count(kmsg.InitProducerID); got != 4 {
+		t.Errorf("requests for a producer id: got %d, want 4", got)
+	}
+	if got := s.count(kmsg.FindCoordinator); got != 0 {
+		t.Errorf("requests for a coordinator: got %d, want 0", got)
+	}
+}
+
+// Breaks when a principal without the right to produce is a cluster's trouble, or is found out once per partition.
+func TestForbiddenProducerIsConfigurationTrouble(t *testing.T) {
+	c := newFake(t, kfake.NumBrokers(1))
+	s := newSpy(c)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	batches := []*sink.Batch{newBatch(d, "t", 0, "a"), newBatch(d, "t", 1, "b"), newBatch(d, "t", 2, "c")}
+	send(t, d, batches...)
+	for _, b := range batches {
+		var e *BrokerError
+		if b.Outcome.Verdict != sink.NotWritten || b.Outcome.Trouble != sink.ConfigurationTrouble || !errors.As(b.Outcome.Err, &e) || e.Name != "CLUSTER_AUTHORIZATION_FAILED" {
+			t.Errorf("outcome: got %+v, want configuration trouble", b.Outcome)
+		}
+	}
+	if got := s.count(kmsg.InitProducerID); got != 1 {
+		t.Errorf("requests for a producer id: got %d, want 1", got)
+	}
+	if err := d.CheckProducer(testContext(t)); !isCode(err, 31) {
+		t.Errorf("check: got %v, want code 31", err)
+	}
+	h.Remove()
+	wantAccepted(t, send(t, d, batches...), 0)
+}
+
+// Breaks when a buffer that a connection may still be reading is used for the next batch (K4).
+func TestLentBufferIsNeverUsedAgain(t *testing.T) {
+	lent := &attempt{bytes: make([]byte, 10), lent: true}
+	lent.discard()
+	if cap(lent.bytes) != 0 || lent.lent {
+		t.Errorf("discarded: got %+v, want no buffer", lent)
+	}
+	lent = &attempt{bytes: make([]byte, 10), lent: true}
+	lent.recycle()
+	if cap(lent.bytes) != 0 {
+		t.Errorf("recycled: got %+v, want no buffer", lent)
+	}
+	own := &attempt{bytes: make([]byte, 10), uncertain: true, records: 3}
+	own.recycle()
+	if cap(own.bytes) != 10 || len(own.bytes) != 0 || own.uncertain || own.records != 0 {
+		t.Errorf("recycled: got %+v, want an empty attempt with its buffer", own)
+	}
+	huge := &attempt{bytes: make([]byte, largestPooled+1)}
+	huge.recycle()
+	if cap(huge.bytes) != 0 {
+		t.Errorf("recycled: got a buffer of %d bytes, want none", cap(huge.bytes))
+	}
+}
