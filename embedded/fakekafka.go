@@ -1,11 +1,15 @@
 package embedded
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // FakeKafkaConfig says what to start.
@@ -52,6 +56,59 @@ func (k *FakeKafka) Port() int {
 	_, text, _ := net.SplitHostPort(k.cluster.ListenAddrs()[0])
 	port, _ := strconv.Atoi(text)
 	return port
+}
+
+// Message is a record that [FakeKafka.Consume] read.
+type Message struct {
+	Topic      string
+	Partition  int32
+	Offset     int64
+	Key, Value []byte
+	Headers    []Header
+}
+
+// Header is a header of a message.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Header is the value of the last header with the key, nil if there is none.
+func (m Message) Header(key string) []byte {
+	var value []byte
+	for _, h := range m.Headers {
+		if h.Key == key {
+			value = h.Value
+		}
+	}
+	return value
+}
+
+// Consume hands over each message of the topics as it arrives, from their starts, per partition in order, until ctx
+// ends; that is no error.
+func (k *FakeKafka) Consume(ctx context.Context, topics []string, each func(Message)) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.Addresses()...), kgo.ConsumeTopics(topics...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return fmt.Errorf("consume from fake Kafka: %w", err)
+	}
+	defer client.Close()
+	for {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := fetches.Err(); err != nil && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("consume from fake Kafka: %w", err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			m := Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value}
+			for _, h := range r.Headers {
+				m.Headers = append(m.Headers, Header{h.Key, h.Value})
+			}
+			each(m)
+		})
+	}
 }
 
 // Cluster is kfake's own handle, for faults.

@@ -1,8 +1,11 @@
 package embedded_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -38,5 +41,40 @@ func TestFakeKafkaHasItsTopicsAndKeepsThem(t *testing.T) {
 	}
 	if _, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"t": 0}}); err == nil {
 		t.Error("topic without partitions: got no error")
+	}
+}
+
+// Breaks it catches: messages before the call left out, a header or the order lost, an end of ctx taken for a failure.
+func TestFakeKafkaConsumesFromTheStart(t *testing.T) {
+	k, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"orders": 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.Addresses()...), kgo.DefaultProduceTopic("orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	headers := []kgo.RecordHeader{{Key: "id", Value: []byte("not this")}, {Key: "id", Value: []byte("7")}}
+	for _, value := range []string{"first", "second"} {
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Key: []byte("k"), Value: []byte(value), Headers: headers}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []string
+	err = k.Consume(ctx, []string{"orders"}, func(m embedded.Message) {
+		got = append(got, string(m.Key)+" "+string(m.Value)+" "+string(m.Header("id")))
+		if len(got) == 2 {
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Errorf("Consume: got %v, want nil after its context ended", err)
+	}
+	if diff := cmp.Diff([]string{"k first 7", "k second 7"}, got); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 }

@@ -21,6 +21,9 @@ import (
 // to reach its directory, whatever TMPDIR says.
 func start(t *testing.T, c embedded.PostgresConfig) *embedded.Postgres {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: it starts a server")
+	}
 	p, err := embedded.StartPostgres(t.Context(), c)
 	if err != nil {
 		if os.Getenv("CI") == "true" {

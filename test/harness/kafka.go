@@ -69,6 +69,7 @@ var sharedKafka = sync.OnceValues(func() (*Cluster, error) {
 // do not stop it.
 func Kafka(t testing.TB) *Cluster {
 	t.Helper()
+	needsServers(t)
 	c, err := sharedKafka()
 	if err != nil {
 		missing(t, "Kafka", err)
@@ -79,6 +80,7 @@ func Kafka(t testing.TB) *Cluster {
 // NewOwnKafka starts a cluster for this test alone, whose brokers it may stop, kill and freeze.
 func NewOwnKafka(t testing.TB, config KafkaConfig) *Cluster {
 	t.Helper()
+	needsServers(t)
 	c, err := startKafka(t.Context(), config)
 	if err != nil {
 		missing(t, "Kafka", err)

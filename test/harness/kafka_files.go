@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -37,7 +38,8 @@ func kafkaPrograms(ctx context.Context) (java, classpath string, err error) {
 	return java, filepath.Join(jars, "*"), nil
 }
 
-// fetchJars copies the jars aside and moves them into place whole, because several test processes may do this at once.
+// fetchJars copies the jars aside and moves them into place whole, one test process at a time: Maven's own cache does not
+// stand two at once.
 func fetchJars(ctx context.Context, cache, jars string) (err error) {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
@@ -45,6 +47,14 @@ func fetchJars(ctx context.Context, cache, jars string) (err error) {
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return fmt.Errorf("make the cache directory: %w", err)
+	}
+	unlock, err := lockFile(filepath.Join(cache, "fetch.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(jars); err == nil {
+		return nil // another process was faster
 	}
 	aside, err := os.MkdirTemp(cache, "fetch-")
 	if err != nil {
@@ -62,6 +72,18 @@ func fetchJars(ctx context.Context, cache, jars string) (err error) {
 		return fmt.Errorf("move the jars into place: %w", err)
 	}
 	return nil
+}
+
+// lockFile waits until no other process holds the lock; the function gives it back.
+func lockFile(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+	return func() { _ = file.Close() }, nil // closing unlocks
 }
 
 // moduleDir is the root of the repository.

@@ -54,6 +54,14 @@ func missing(t testing.TB, what string, err error) {
 	t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is missing: %v", what, err)
 }
 
+// needsServers skips the test under -short.
+func needsServers(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: it needs servers")
+	}
+}
+
 var uniqueCount atomic.Uint64
 
 // uniqueRun differs between the test processes that use the same broker.

@@ -46,6 +46,7 @@ func postgresConfig(c embedded.PostgresConfig) embedded.PostgresConfig {
 // whatever slots, sessions and prepared transactions it still has.
 func Postgres(t testing.TB) *PG {
 	t.Helper()
+	needsServers(t)
 	server, err := sharedPostgres()
 	if err != nil {
 		missing(t, "Postgres", err)
@@ -56,6 +57,7 @@ func Postgres(t testing.TB) *PG {
 // NewOwnPostgres starts a server for this test alone, which it may stop, kill and freeze.
 func NewOwnPostgres(t testing.TB, c embedded.PostgresConfig) *PG {
 	t.Helper()
+	needsServers(t)
 	server, err := embedded.StartPostgres(t.Context(), postgresConfig(c))
 	if err != nil {
 		missing(t, "Postgres", err)

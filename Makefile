@@ -1,0 +1,71 @@
+# Each target with its description: make help.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+ARGS ?=
+FUZZTIME ?= 1m
+COUNT ?= 5
+BENCH ?= .
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
+TESTFLAGS ?= -p 2 -timeout 15m
+
+.PHONY: help
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/cdc-relay, a static binary
+	CGO_ENABLED=0 go build -trimpath -o bin/cdc-relay ./cmd/cdc-relay
+
+.PHONY: demo
+demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for scripts
+	go run ./cmd/cdc-relay demo $(ARGS)
+
+.PHONY: test
+test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven)
+	go test -race $(TESTFLAGS) ./...
+
+.PHONY: test-short
+test-short: ## the tests that need no server
+	go test -short ./...
+
+.PHONY: race
+race: ## the scenarios once more, with the race detector in the relay's own process too
+	CDC_RELAY_TEST_RACE=1 go test -race -count=1 $(TESTFLAGS) ./test/...
+
+.PHONY: test-nightly
+test-nightly: ## the scenarios with the nightly counts; takes hours
+	CDC_RELAY_NIGHTLY=1 go test -count=1 -p 1 -timeout 10h -v ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz each fuzz target for FUZZTIME, 1m
+	@for package in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
+	    echo "fuzz $$package $$target"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package"; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## benchmarks; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./...
+
+.PHONY: lint
+lint: fmt-check ## go vet, staticcheck, and golangci-lint where it is installed
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo "golangci-lint is not installed: left out"; fi
+
+.PHONY: fmt-check
+fmt-check: ## fail if a file is not as gofmt has it
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not as gofmt has them:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: fmt
+fmt: ## format the Go files
+	gofmt -w .
+
+.PHONY: clean
+clean: ## remove what the other targets made here
+	rm -rf bin .cache

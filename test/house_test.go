@@ -1,0 +1,183 @@
+package test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/cdc-relay/cdc-relay"
+
+// room is one folder of the house: what its code may import.
+type room struct {
+	own      []string // of this module
+	external []string // modules, by the beginning of their path; the standard library is free
+	tests    []string // of this module, by its tests in addition
+}
+
+// house is every folder with Go code, from the words at the bottom to the command at the top. Siblings do not know each
+// other: they meet in relay. A new folder, or a new arrow, is a decision about the design and belongs into
+// docs/design.md.
+var house = map[string]room{
+	"outbox":  {},
+	"offsets": {own: []string{"outbox"}},
+	"decoder": {own: []string{"outbox"}},
+	"retry":   {own: []string{"outbox"}},
+	"sql":     {},
+	"verify":  {},
+
+	"replication": {own: []string{"outbox"}, external: []string{"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5"}},
+	"store":       {own: []string{"outbox", "sql"}, external: []string{"github.com/jackc/pgx/v5"}},
+
+	"sink":          {own: []string{"outbox"}, tests: []string{"sink/sinktest"}},
+	"sink/sinktest": {own: []string{"outbox", "sink"}},
+	"sink/kafka":    {own: []string{"outbox", "sink"}, external: []string{"github.com/segmentio/kafka-go"}, tests: []string{"sink/sinktest"}},
+
+	"config": {external: []string{"github.com/goccy/go-yaml"}},
+	"relay": {
+		own:      []string{"config", "decoder", "offsets", "outbox", "replication", "retry", "sink", "store"},
+		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog", "golang.org/x/sync"},
+		tests:    []string{"sink/kafka"},
+	},
+	"admin": {
+		own:      []string{"outbox", "relay", "store"},
+		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
+	},
+
+	"embedded":       {own: []string{"embedded/child"}, external: []string{"github.com/fergusstrange/embedded-postgres", "github.com/twmb/franz-go"}},
+	"embedded/child": {},
+
+	// check looks at databases and brokers in ways that no run needs, so it asks their drivers itself.
+	"cmd/cdc-relay": {
+		own: []string{"admin", "config", "embedded", "outbox", "relay", "replication", "sink", "sink/kafka", "store", "verify"},
+		external: []string{
+			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty",
+			"github.com/prometheus/client_golang", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync",
+		},
+	},
+
+	"test": {},
+	"test/harness": {
+		own: []string{"embedded", "embedded/child", "verify"},
+		external: []string{
+			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go", "go.uber.org/goleak",
+		},
+	},
+	"test/cutproxy": {},
+}
+
+// Any test may use these besides what its folder may.
+var (
+	testRooms    = []string{"embedded", "embedded/child", "test/harness", "test/cutproxy", "verify", "outbox"}
+	testExternal = []string{
+		"github.com/google/go-cmp", "github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
+		"github.com/rs/zerolog", "github.com/segmentio/kafka-go", "github.com/twmb/franz-go", "go.uber.org/goleak", "pgregory.net/rapid",
+	}
+)
+
+// TestArrowsPointDown reads the imports of every Go file, for all systems and build tags. Breaks it catches: an import
+// against the design (seen to fail with store importing sink, and with a folder that is not in the table).
+func TestArrowsPointDown(t *testing.T) {
+	root := ".."
+	found := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		path, err = filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		folder := filepath.ToSlash(filepath.Dir(path))
+		if path == "deps.go" {
+			return nil // only pins versions until their users have landed
+		}
+		rules, known := house[folder]
+		if !known {
+			t.Errorf("%s: the folder is not in the house", path)
+			return nil
+		}
+		found[folder] = true
+		checkImports(t, filepath.Join(root, path), folder, rules)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range slices.Sorted(maps.Keys(house)) {
+		if !found[folder] {
+			t.Errorf("%s is in the table of the house, but has no Go file", folder)
+		}
+	}
+}
+
+func checkImports(t *testing.T, path, folder string, rules room) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Errorf("read %s: %v", path, err)
+		return
+	}
+	own, external := rules.own, rules.external
+	if strings.HasSuffix(path, "_test.go") {
+		own = slices.Concat(own, rules.tests, testRooms, []string{folder})
+		external = slices.Concat(external, testExternal)
+	}
+	for _, spec := range file.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Errorf("read %s: %v", path, err)
+			continue
+		}
+		if inside, ours := strings.CutPrefix(imported, module+"/"); ours {
+			if !slices.Contains(own, inside) {
+				t.Errorf("%s imports %s, and %s may import of this module only %v", path, inside, folder, own)
+			}
+			continue
+		}
+		first, _, _ := strings.Cut(imported, "/")
+		if !strings.Contains(first, ".") {
+			continue // the standard library
+		}
+		if !slices.ContainsFunc(external, func(allowed string) bool {
+			return imported == allowed || strings.HasPrefix(imported, allowed+"/")
+		}) {
+			t.Errorf("%s imports %s, and %s may import of other modules only %v", path, imported, folder, external)
+		}
+	}
+}
+
+// Files stay short enough to read in one go. Break it catches: a file that grows past what the house allows.
+func TestFilesAreShort(t *testing.T) {
+	const most = 400
+	root := ".."
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if lines := strings.Count(string(text), "\n"); lines > most {
+			t.Errorf("%s has %d lines, want at most %d", path, lines, most)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
