@@ -17,7 +17,7 @@ const (
 	// limitsInterval is how often the topics' limits are asked for.
 	limitsInterval = time.Minute
 
-	// limitFresh is how old a limit may be when a record is blamed by it.
+	// limitFresh is how old a limit may be when a record is blamed by it without asking the broker to take it.
 	limitFresh = time.Second
 
 	// defaultMaxMessageBytes is a broker's default for max.message.bytes, presumed until the topic's own is known.
@@ -106,13 +106,13 @@ func (d *Driver) learnLimits(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// freshLimit is the topic's limit as the cluster has it now, 0 when it cannot be learned.
-func (d *Driver) freshLimit(ctx context.Context, topic string) int {
+// limitSince is the topic's limit as the cluster has had it at some time since, 0 when it cannot be learned.
+func (d *Driver) limitSince(ctx context.Context, topic string, since time.Time) int {
 	for try := range 2 {
 		d.mu.Lock()
 		l := d.limits[topic]
 		d.mu.Unlock()
-		if l != nil && time.Since(l.at) < limitFresh {
+		if l != nil && l.at.After(since) {
 			return l.bytes
 		}
 		if try == 0 && d.learnLimits(ctx, []string{topic}) != nil {
@@ -136,7 +136,7 @@ func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
 	if size <= presumed {
 		return nil
 	}
-	if known := d.freshLimit(ctx, b.Topic); known > 0 && size > known {
+	if known := d.limitSince(ctx, b.Topic, time.Now().Add(-limitFresh)); known > 0 && size > known {
 		return sizeReason(size, known)
 	}
 	return nil

@@ -1,0 +1,164 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Breaks when Ping leaves out what `check` shows, or hangs with brokers that are away.
+func TestPingTellsTheCluster(t *testing.T) {
+	c := newFake(t, kfake.ClusterID("the-cluster"))
+	d := newDriver(t, c.ListenAddrs(), nil)
+	got, err := d.Ping(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addresses []string
+	for _, b := range got.Brokers {
+		addresses = append(addresses, b.Address)
+	}
+	slices.Sort(addresses)
+	want := slices.Sorted(slices.Values(c.ListenAddrs()))
+	if got.ID != "the-cluster" || got.Controller < 0 || !slices.Equal(addresses, want) {
+		t.Errorf("cluster: got %+v, want id the-cluster, a controller, brokers %v", got, want)
+	}
+	c.Close()
+	if _, err := d.Ping(testContext(t)); err == nil || !strings.Contains(err.Error(), want[0]) {
+		t.Errorf("ping of a closed cluster: got %v, want an error that names %s", err, want[0])
+	}
+}
+
+// Breaks when what a topic is and how it is configured gets lost or mixed up between topics.
+func TestTopicsTellShapeAndConfiguration(t *testing.T) {
+	c := newFake(t)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	ctx := testContext(t)
+	setLimit(t, c.ListenAddrs(), "u", 5000)
+	got, err := d.Topics(ctx, []string{"u", "missing", "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 3 || got[0].Name != "u" || got[1].Name != "missing" || got[2].Name != "t" {
+		t.Fatalf("topics: got %+v, want u, missing, t", got)
+	}
+	u, missing, other := got[0], got[1], got[2]
+	if len(u.Partitions) != 2 || u.Partitions[1].ID != 1 || u.Partitions[1].Leader != c.LeaderFor("u", 1) || u.ReplicationFactor() != 3 {
+		t.Errorf("u: got %+v, want 2 partitions of 3 replicas with their leaders", u)
+	}
+	if u.MaxMessageBytes != 5000 || u.MinInSyncReplicas != 1 || u.CleanupPolicy != "delete" || u.TimestampType != "CreateTime" || u.ConfigErr != nil || u.Compacted() {
+		t.Errorf("u: got %+v, want its configuration", u)
+	}
+	if !isCode(missing.Err, 3) || len(missing.Partitions) != 0 {
+		t.Errorf("missing: got %+v, want code 3", missing)
+	}
+	if other.MaxMessageBytes != defaultMaxMessageBytes {
+		t.Errorf("t: got limit %d, want the default %d", other.MaxMessageBytes, defaultMaxMessageBytes)
+	}
+	if !(Topic{CleanupPolicy: "compact,delete"}).Compacted() {
+		t.Error("compact,delete: got not compacted")
+	}
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if got, err := d.Topics(ctx, []string{"u"}); err != nil || !isCode(got[0].ConfigErr, 29) || got[0].Err != nil {
+		t.Errorf("configuration that may not be read: got %+v, %v, want code 29 for it alone", got, err)
+	}
+}
+
+// Breaks when CreateTopic returns before the topic can be used, fails for one that exists, or hides a refusal.
+func TestCreateTopicIsUsableAtOnceAndIdempotent(t *testing.T) {
+	c := newFake(t)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	ctx := testContext(t)
+	for range 2 {
+		if err := d.CreateTopic(ctx, "new", 5, 3); err != nil {
+			t.Fatalf("create: %v", err)
+		}
+	}
+	got, err := d.Topics(ctx, []string{"new"})
+	if err != nil || got[0].Err != nil || len(got[0].Partitions) != 5 || got[0].ReplicationFactor() != 3 {
+		t.Errorf("topic: got %+v, %v, want 5 partitions of 3 replicas", got, err)
+	}
+	if err := d.CreateTopic(ctx, "bad", 1, 9); !isCode(err, 38) {
+		t.Errorf("create with 9 replicas on 3 brokers: got %v, want code 38", err)
+	}
+}
+
+// Breaks when a configuration mistake is found one at a time, or only when connecting.
+func TestConfigReportsEveryProblem(t *testing.T) {
+	_, err := New(Config{Brokers: []string{"nohost"}, Compression: Zstd, MaxBatchBytes: 5, RequestTimeout: -time.Second})
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	for _, want := range []string{`"nohost"`, "compression 4", "5 bytes", "negative"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not mention %s", err, want)
+		}
+	}
+	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "no brokers") {
+		t.Errorf("without brokers: got %v", err)
+	}
+}
+
+// Breaks when Close waits for silent brokers, or leaves connections and goroutines (see TestMain).
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	c := newFake(t)
+	d, err := New(Config{Brokers: c.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a")), 0)
+	ctx, cancel := context.WithCancel(testContext(t))
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { cancel(); return nil, nil, true })
+	b := newBatch(d, "t", 0, "b")
+	d.Produce(ctx, d.Node("t", 0), []*sink.Batch{b})
+	began := time.Now()
+	if err := d.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("close took %v", took)
+	}
+	d.dialer.mu.Lock()
+	defer d.dialer.mu.Unlock()
+	if len(d.dialer.open) != 0 {
+		t.Errorf("open connections: got %d, want 0", len(d.dialer.open))
+	}
+}
+
+// Breaks when a request that was given up can still be sent, or one that was read counts as never sent (K5).
+func TestGateDecidesWhetherBytesWereRead(t *testing.T) {
+	var shut gate
+	if !shut.shut() {
+		t.Error("shut of an open gate: got false")
+	}
+	r := &guarded{gate: &shut, rest: []byte("abc")}
+	if n, err := r.Read(make([]byte, 3)); n != 0 || !errors.Is(err, errGivenUp) {
+		t.Errorf("read behind a shut gate: got %d, %v", n, err)
+	}
+	var text strings.Builder
+	if n, err := r.WriteTo(&text); n != 0 || !errors.Is(err, errGivenUp) {
+		t.Errorf("write behind a shut gate: got %d, %v", n, err)
+	}
+	var passed gate
+	r = &guarded{gate: &passed, rest: []byte("abc")}
+	if got, err := io.ReadAll(struct{ io.Reader }{r}); string(got) != "abc" || err != nil {
+		t.Errorf("read through an open gate: got %q, %v", got, err)
+	}
+	if passed.shut() {
+		t.Error("shut of a gate that was passed: got true")
+	}
+	other := &guarded{gate: &passed, rest: []byte("def")}
+	if n, err := other.WriteTo(&text); n != 3 || err != nil || text.String() != "def" {
+		t.Errorf("second batch of the request: got %q, %v", text.String(), err)
+	}
+}
