@@ -13,12 +13,16 @@ type lane struct {
 	retrying   int    // records of the retry that is out, without a result
 }
 
-// lane is the record's lane if it is held, else nil. It looks nothing up while no lane of the topic is held.
-func (t *topic) lane(r *Record) *lane {
+// blocks is the held lane that keeps the record from being sent, or nil. It looks nothing up while no lane of the topic
+// is held.
+func (t *topic) blocks(r *Record) *lane {
 	if len(t.held) == 0 || r.Key == nil {
 		return nil
 	}
-	return t.held[string(r.Key)]
+	if l := t.held[string(r.Key)]; l != nil && l.generation != r.engine.generation {
+		return l
+	}
+	return nil
 }
 
 func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
@@ -29,23 +33,33 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 	return t, t.held[string(key)]
 }
 
-// reject gives the record back as Rejected for r.Reason and holds its lane. Nothing of its lane that was submitted
-// earlier may be without a result.
-func (e *Engine) reject(t *topic, r *Record, at time.Time) {
+// reject gives a record of the partition back as Rejected for r.Reason and holds its lane. Nothing of its lane that was
+// submitted earlier may be without a result.
+func (e *Engine) reject(p *partition, r *Record, now time.Time) {
+	r.Partition, r.Offset = p.number, -1
 	if r.Key != nil {
-		l := t.held[string(r.Key)]
+		l := p.topic.held[string(r.Key)]
 		if l == nil {
-			if t.held == nil {
-				t.held = make(map[string]*lane)
+			if p.topic.held == nil {
+				p.topic.held = make(map[string]*lane)
 			}
 			l = &lane{}
-			t.held[string(r.Key)] = l
+			p.topic.held[string(r.Key)] = l
 		}
 		e.generations++
 		l.generation = e.generations
 		l.keep(r)
 	}
-	e.finish(r, Rejected, at)
+	e.finish(r, Rejected, now)
+	signal(e.arrived)
+}
+
+// hold gives the record back as Held.
+func (e *Engine) hold(r *Record, l *lane) {
+	r.Partition, r.Offset = -1, -1
+	l.keep(r)
+	e.finish(r, Held, time.Now())
+	signal(e.arrived)
 }
 
 // keep notes that the record goes back to the submitter as rejected or held.
@@ -65,6 +79,9 @@ func (l *lane) keep(r *Record) {
 //
 // The order of results holds within the retry: what is submitted for the lane meanwhile comes back Held, maybe before
 // the retry has its results.
+//
+// The engine does not know what the submitter keeps to itself: before it retries an event that it did not submit because
+// the lane was held, every earlier one that it did submit must have come back.
 //
 // It panics on a record of another lane, and on one that the engine still has or that was published.
 func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*Record) error {
@@ -107,8 +124,8 @@ func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*R
 }
 
 // Release lifts the hold of a lane and says true, if the generation is the current one, no retry is out, and none of
-// the records that were rejected or held is without being settled or retried. Otherwise it changes nothing. Records of
-// the lane that are still queued were submitted after all these; they are then sent.
+// the records that were rejected or held is without being settled or retried, results that wait for Results included.
+// Otherwise it changes nothing.
 func (e *Engine) Release(topic string, key []byte, generation uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

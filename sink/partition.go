@@ -82,9 +82,8 @@ func (l *ready) append(other *ready) {
 	}
 }
 
-// cut makes the partition's next batch from the head of its queue, and gives back on the way what is not to be sent:
-// records of held lanes, and rejected records whose turn it is. The batch is nil if nothing can be sent: the queue is
-// empty then, or there is no unrecorded credit.
+// cut makes the partition's next batch from the head of its queue, and gives rejected records back when it is their
+// turn. The batch is nil if nothing can be sent: the queue is empty then, or there is no unrecorded credit.
 func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	batchLimit, recordLimit := e.driver.Limits(p.topic.name)
 	most := min((e.config.MaxUnrecorded-e.troubled)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
@@ -92,28 +91,24 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 		most = min(most, max(1, p.narrow/2))
 	}
 	b := e.newBatch(p)
-	given := 0
+	holds := false
 	for r := p.queue.head; r != nil; r = p.queue.head {
-		size := int(r.engine.size)
-		if l := p.topic.lane(r); l != nil && l.generation != r.engine.generation {
-			p.next()
-			l.keep(r)
-			r.Partition, r.Offset = p.number, -1
-			e.finish(r, Held, now)
-			given++
+		if l := p.topic.blocks(r); l != nil { // held just now: else sweep would have taken it
+			e.hold(p.next(), l)
+			p.topic.queued--
 			continue
 		}
+		size := int(r.engine.size)
 		if r.Reason == nil && recordLimit > 0 && size > recordLimit {
 			r.Reason = tooLarge(p.topic.name, size, recordLimit)
 		}
 		if r.Reason != nil {
-			if r.Key != nil && b.hasKey(r.Key) {
+			if b.hasKey(r.Key) {
 				break // its lane's earlier records come first
 			}
-			p.next()
-			r.Partition, r.Offset = p.number, -1
-			e.reject(p.topic, r, now)
-			given++
+			e.reject(p, p.next(), now)
+			p.topic.queued--
+			holds = holds || r.Key != nil
 			continue
 		}
 		if len(b.Records) >= most || len(b.Records) > 0 && batchLimit > 0 && b.Bytes+size > batchLimit {
@@ -124,33 +119,63 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 		b.Records = append(b.Records, r)
 		b.Bytes += size
 	}
-	if given > 0 {
-		signal(e.arrived)
-		e.leave(p.topic, given)
-	}
-	if len(b.Records) == 0 {
-		e.recycle(b)
-		return nil
+	if holds {
+		e.sweep(p)
 	}
 	e.unrecorded += len(b.Records)
 	if e.unrecorded > e.config.MaxUnrecorded {
 		panic(fmt.Sprintf("sink: %d unrecorded records, more than %d", e.unrecorded, e.config.MaxUnrecorded))
 	}
+	if len(b.Records) == 0 {
+		e.recycle(b)
+		b = nil
+	}
+	e.switchIfDrained(p.topic)
 	return b
 }
 
-// next takes the head of the queue out of it.
-func (p *partition) next() {
+// sweep gives back what waits behind the rejections of lanes of the partition, so that a held lane's records are with
+// the submitter at once, whatever delays the partition.
+func (e *Engine) sweep(p *partition) {
+	suspects := p.narrow
+	for i := range p.queue.length { // once around
+		r := p.queue.pop()
+		l := p.topic.blocks(r)
+		if l == nil {
+			p.queue.push(r)
+			continue
+		}
+		if i < suspects {
+			p.narrow--
+		}
+		p.queueBytes -= int(r.engine.size)
+		p.topic.queued--
+		e.hold(r, l)
+	}
+	for range p.topic.waiting.length {
+		r := p.topic.waiting.pop()
+		if l := p.topic.blocks(r); l != nil {
+			e.hold(r, l)
+		} else {
+			p.topic.waiting.push(r)
+		}
+	}
+}
+
+// next takes the head of the queue out of it, into a batch or to the results.
+func (p *partition) next() *Record {
 	r := p.queue.pop()
 	p.queueBytes -= int(r.engine.size)
 	if p.narrow > 0 {
 		p.narrow--
 	}
+	return r
 }
 
+// hasKey says whether a record of the key's lane is in the batch; no key is no lane.
 func (b *Batch) hasKey(key []byte) bool {
 	for _, r := range b.Records {
-		if r.Key != nil && bytes.Equal(r.Key, key) {
+		if key != nil && r.Key != nil && bytes.Equal(r.Key, key) {
 			return true
 		}
 	}
@@ -198,7 +223,8 @@ func (e *Engine) accept(p *partition, now time.Time) {
 		}
 		e.finish(r, Published, now)
 	}
-	e.leave(p.topic, len(b.Records))
+	p.topic.queued -= len(b.Records)
+	e.switchIfDrained(p.topic)
 	e.recycle(b)
 }
 

@@ -27,8 +27,13 @@ func (e *Engine) topicOf(name string) *topic {
 	return t
 }
 
-// route puts the record into the queue of its partition; while that cannot be chosen it waits in the topic, in order.
+// route puts the record into the queue of its partition; while that cannot be chosen it waits in the topic, in order. A
+// record of a held lane comes back at once.
 func (e *Engine) route(t *topic, r *Record) {
+	if l := t.blocks(r); l != nil {
+		e.hold(r, l)
+		return
+	}
 	r.engine.place = queued
 	if len(t.partitions) == 0 || t.next != 0 || t.waiting.length > 0 {
 		if t.waiting.length == 0 {
@@ -48,9 +53,8 @@ func (e *Engine) route(t *topic, r *Record) {
 	}
 }
 
-// leave notes that n records of the topic left its partitions with a result.
-func (e *Engine) leave(t *topic, n int) {
-	t.queued -= n
+// switchIfDrained changes the topic's routing if it must and nothing of the topic is queued or in flight.
+func (e *Engine) switchIfDrained(t *topic) {
 	if t.queued == 0 && t.next != 0 {
 		e.reroute(t)
 	}
@@ -69,9 +73,10 @@ func (e *Engine) ask(t *topic) {
 	default:
 		t.next = n
 	}
-	if t.queued == 0 || t.next == 0 {
-		e.reroute(t)
+	if t.next == 0 {
+		e.reroute(t) // nothing to wait for any more
 	}
+	e.switchIfDrained(t)
 }
 
 // reroute makes the next number of partitions the current one and routes what waited.
@@ -138,6 +143,10 @@ func (e *Engine) refresh() (waits bool) {
 	for w := range e.solos {
 		signal(w.wake)
 		waits = waits || w.node < 0
+	}
+	select {
+	case <-e.news: // all that waits was just asked for, under the lock
+	default:
 	}
 	return waits || e.homeless.head != nil
 }

@@ -191,12 +191,12 @@ func (e *Engine) follow(w *worker, now time.Time) bool {
 	p := w.solo
 	if node := e.driver.Node(p.topic.name, p.number); node != w.node {
 		w.node, w.pause = node, time.Time{}
-	}
-	if w.node < 0 {
-		if p.since.IsZero() {
-			p.since = now
+		if node < 0 {
+			signal(e.news)
 		}
-		signal(e.news)
+	}
+	if w.node < 0 && p.since.IsZero() {
+		p.since = now
 	}
 	return w.node >= 0
 }

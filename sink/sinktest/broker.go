@@ -21,6 +21,7 @@ type Message struct {
 	Key, Value []byte
 	Headers    outbox.Headers
 	Timestamp  int64 // milliseconds since the Unix epoch
+	Arrival    int   // from a Broker: the order in which it appended, from 1, over all topics
 }
 
 // Attempt is one batch of one request to a [Broker].
@@ -57,6 +58,7 @@ type Broker struct {
 	changed    chan struct{}
 	violations []string
 	keyless    int
+	arrivals   int
 	closed     bool
 }
 
@@ -295,9 +297,10 @@ func (b *Broker) apply(p *brokerPartition, history *batchHistory, plan Plan) sin
 		if !history.written || b.Forgetful {
 			history.offset = int64(len(p.log))
 			for _, r := range history.records {
+				b.arrivals++
 				p.log = append(p.log, Message{
 					Topic: r.Topic, Partition: history.batch.Partition, Offset: int64(len(p.log)),
-					Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp,
+					Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp, Arrival: b.arrivals,
 				})
 			}
 		}
