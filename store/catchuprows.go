@@ -23,11 +23,6 @@ const (
 	mostFetch    = 512
 )
 
-// pinned are the settings of the replication session that decide how values are printed: the bytes of an event must be
-// the same whether the stream or the table gave them.
-const pinned = `SELECT set_config('datestyle', 'ISO, YMD', true), set_config('intervalstyle', 'postgres', true),
- set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)`
-
 // CatchUpRows gives the next rows of the list that [Store.SnapshotCatchUp] made, after the row given, as long as they
 // still exist and are not recorded meanwhile: at most limit, and not many more bytes than 4 MiB. None means that the
 // list is done. The fields have the text form that the stream gives; Position is left to the caller.
@@ -38,9 +33,6 @@ func (s *Store) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]
 	}
 	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.config.Columns.Extra)}
 	err = s.tx(ctx, reading, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, pinned); err != nil {
-			return err
-		}
 		p := new(params).int4(source).int8(int64(afterRow)).int8(int64(limit))
 		// A cursor, which ends with the transaction: the client decides by their size how many rows it wants.
 		if err := execWire(ctx, tx, `DECLARE catch_up NO SCROLL CURSOR FOR `+s.sql(o, s.catchUpSQL()), p); err != nil {

@@ -46,10 +46,6 @@ func (s *Store) insertDead(ctx context.Context, tx pgx.Tx, o *Outbox, source int
 	p.text(position.String()).int8(position.Epoch).boolean(!position.Table)
 	p.int8(int64(position.Order)).int8(int64(position.Index)).int4(int32(d.Attempts))
 	p.text(string(d.Class)).text(clean(d.Code)).text(clean(d.Text))
-	// created_at of a column without time zone has no offset: it means UTC, as in the message's header.
-	if _, err := tx.Exec(ctx, `SET LOCAL timezone = 'UTC'`); err != nil {
-		return err
-	}
 	if err := execWire(ctx, tx, s.sql(o, deadSQL), p); err != nil {
 		return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// JournalSQL is the statement for batches that may hold ids that are journaled already.
+const JournalSQL = journalSQL
+
 // Pool lets a test look at the very connections that the calls use.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 

@@ -38,8 +38,13 @@ var (
 	scanning = limits{lock: 2 * time.Second} // over the whole outbox: takes as long as it takes
 )
 
+// pinned are the settings that decide how values are printed and read, whatever the database's or the role's defaults:
+// the same as in the replication session, so that an event has the same bytes whether the stream or the table gave it.
+const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervalstyle', 'postgres', true),
+ set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)`
+
 func (l limits) sql() string {
-	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
+	text := fmt.Sprintf("SELECT "+pinned+", set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
 		l.lock.Milliseconds(), l.statement.Milliseconds())
 	if l.commit != "" {
 		text += ", set_config('synchronous_commit', " + string(l.commit) + ", true)"
@@ -66,7 +71,8 @@ func (s *Store) one(ctx context.Context, l limits, scan func(pgx.Row) error, tex
 
 // tx runs several statements in one transaction.
 func (s *Store) tx(ctx context.Context, l limits, do func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	// Whatever the default: a fence must see the epoch as it is when the lock is granted.
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, l.sql()); err != nil {
 			return err
 		}

@@ -42,8 +42,7 @@ func TestSettlingAgainChangesNothingAndTakesWhatIsNew(t *testing.T) {
 func TestLookupKnowsJournalParkedAndDeadLettersOfThisSourceOnly(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	dead := store.Dead{Event: &outbox.Event{ID: []byte(uuid(1))}, Topic: "t", Partition: -1, Class: outbox.Permanent}
-	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead}))
+	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead(1)}))
 	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
 SELECT source, '%s', 't', 1, true, 1, 0, 'transient' FROM cdc_relay_state`, uuid(2)))
 	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") VALUES (999, '%s', 't', 0, 0)`, uuid(4)))
@@ -65,17 +64,17 @@ func TestSettleReportsAFailedCommit(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			pg := harness.Postgres(t)
 			s := owner(t, pg, usual(t, pg))
-			var dead []store.Dead
+			var letters []store.Dead
 			switch path {
 			case "conflict":
 				must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
 			case "dead letter":
-				dead = []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+				letters = []store.Dead{dead(9)}
 			}
 			pg.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused at commit'; END $$;
 CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
 			before := pg.Query(t, `SELECT count(*) FROM cdc_relay_journal`)
-			err := s.Settle(t.Context(), published(2, uuid), dead)
+			err := s.Settle(t.Context(), published(2, uuid), letters)
 			if err == nil || !strings.Contains(err.Error(), "refused at commit") {
 				t.Errorf("settle: got %v, want the commit's error", err)
 			}
@@ -97,10 +96,10 @@ func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
 INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note();
 CREATE TRIGGER note AFTER INSERT ON outbox_events_dlq FOR EACH STATEMENT EXECUTE FUNCTION note()`)
-		dead := []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+		letters := []store.Dead{dead(9)}
 		must(t, "settle by COPY", s.Settle(t.Context(), published(1, uuid), nil))
 		must(t, "settle a replay", s.Settle(t.Context(), published(2, uuid), nil))
-		must(t, "settle a dead letter", s.Settle(t.Context(), nil, dead))
+		must(t, "settle a dead letter", s.Settle(t.Context(), nil, letters))
 		if got := pg.Query(t, `SELECT string_agg(DISTINCT setting, ',') FROM seen`); got != row.want {
 			t.Errorf("synchronous_commit in Settle with the default %s: got %s, want %s", row.byDefault, got, row.want)
 		}
@@ -118,10 +117,10 @@ func TestSettleDoesNotWaitForALockOnTheOutbox(t *testing.T) {
 	holdLock(t, pg, "LOCK TABLE outbox_events IN ACCESS EXCLUSIVE MODE")
 	ctx, cancel := context.WithTimeout(t.Context(), waitLong)
 	defer cancel()
-	dead := []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+	letters := []store.Dead{dead(9)}
 	start := time.Now()
 	must(t, "settle", s.Settle(ctx, published(10, uuid), nil))
-	must(t, "settle with a dead letter", s.Settle(ctx, published(11, uuid), dead))
+	must(t, "settle with a dead letter", s.Settle(ctx, published(11, uuid), letters))
 	_, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))})
 	must(t, "look up", err)
 	_, err = s.Outbox(ctx)
@@ -193,9 +192,9 @@ func TestWritersOfAnOlderEpochAreRefused(t *testing.T) {
 	next := open(t, c)
 	takeOver(t, pg, c, next)
 
-	dead := []store.Dead{{Event: &outbox.Event{ID: []byte(uuid(9))}, Topic: "t", Partition: -1, Class: outbox.Permanent}}
+	letters := []store.Dead{dead(9)}
 	for what, write := range map[string]func() error{
-		"dead letter":   func() error { return old.Settle(t.Context(), published(1, uuid), dead) },
+		"dead letter":   func() error { return old.Settle(t.Context(), published(1, uuid), letters) },
 		"progress":      func() error { return old.SaveProgress(t.Context(), 77) },
 		"clean stop":    func() error { return old.CleanStop(t.Context(), 77) },
 		"finish":        func() error { return old.FinishCatchUp(t.Context()) },

@@ -28,37 +28,30 @@ var (
 
 // shape is one way to lay out the journal.
 type shape struct {
-	name, ddl, insert, lookup, prune string
-	copies                           bool
+	name, table, ddl string
+	statement        string // settles by this statement; "" = by COPY into table
+	chosen           bool   // settles by Settle
+	prune            string // one eighth of the rows, or rows by the array that is its parameter
 }
 
-const insertRows = `SELECT $1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")`
-
-const lookupRows = `SELECT u.n FROM unnest($2) WITH ORDINALITY AS u(id, n) WHERE EXISTS (SELECT 1 FROM j WHERE j.source = $1 AND j.event_id = u.id)`
-
 const rowColumns = `published_at timestamptz NOT NULL DEFAULT now(), "offset" bigint NOT NULL, source integer NOT NULL,
- partition integer NOT NULL, event_id uuid NOT NULL, topic text NOT NULL`
+ partition integer NOT NULL, event_id uuid NOT NULL, topic text NOT NULL, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint`
+
+const (
+	emptyOwn    = `TRUNCATE cdc_relay_journal, cdc_relay_journal_batch`
+	deleteArray = `DELETE FROM %s WHERE source = 1 AND event_id = ANY ($1)`
+)
 
 var shapes = []shape{
-	{name: "one table + id arrays (chosen)", ddl: `CREATE TABLE j (` + rowColumns + `, PRIMARY KEY (source, event_id));
-CREATE TABLE b (batch bigint GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
- wal_lsn pg_lsn NOT NULL DEFAULT pg_current_wal_insert_lsn(), published_at timestamptz NOT NULL DEFAULT now(), source integer NOT NULL,
- size integer NOT NULL, mirrored boolean NOT NULL DEFAULT false, ids uuid[] NOT NULL, PRIMARY KEY (source, batch));
-ALTER TABLE b ALTER COLUMN ids SET STORAGE EXTERNAL; CREATE INDEX ON b (source, batch) INCLUDE (size) WHERE NOT mirrored`,
-		insert: `WITH r AS (INSERT INTO j (source, event_id, topic, partition, "offset") ` + insertRows + ` ON CONFLICT DO NOTHING)
-INSERT INTO b (source, size, ids) VALUES ($1, cardinality($2), $2)`,
-		prune: `WITH d AS (SELECT ids FROM b ORDER BY batch LIMIT 50) DELETE FROM j WHERE source = 1 AND event_id IN (SELECT unnest(ids) FROM d)`},
-	{name: "one table + BRIN on xid", ddl: `CREATE TABLE j (` + rowColumns + `, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint, PRIMARY KEY (source, event_id));
-CREATE INDEX ON j USING brin (xid); CREATE INDEX ON j USING brin (published_at)`,
-		insert: `INSERT INTO j (source, event_id, topic, partition, "offset") ` + insertRows + ` ON CONFLICT DO NOTHING`},
-	{name: "one table, COPY", ddl: `CREATE TABLE j (` + rowColumns + `, PRIMARY KEY (source, event_id))`, copies: true},
-	{name: "8 daily partitions + BRIN on xid", ddl: `CREATE TABLE j (` + rowColumns + `, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+	{name: "chosen", table: "cdc_relay_journal", ddl: emptyOwn, chosen: true, prune: deleteArray},
+	{name: "chosen, INSERT ON CONFLICT", table: "cdc_relay_journal", ddl: emptyOwn, statement: store.JournalSQL},
+	{name: "BRIN on xid, no arrays", table: "j", ddl: `CREATE TABLE j (` + rowColumns + `, PRIMARY KEY (source, event_id));
+CREATE INDEX ON j USING brin (xid); CREATE INDEX ON j USING brin (published_at)`},
+	{name: "8 daily partitions, BRIN on xid", table: "j", ddl: `CREATE TABLE j (` + rowColumns + `,
  PRIMARY KEY (source, event_id, published_at)) PARTITION BY RANGE (published_at); CREATE INDEX ON j USING brin (xid);
 DO $$ BEGIN FOR i IN 0..7 LOOP EXECUTE format('CREATE TABLE j%s PARTITION OF j FOR VALUES FROM (%L) TO (%L)', i,
  date_trunc('day', now()) - i * interval '1 day', date_trunc('day', now()) - (i - 1) * interval '1 day'); END LOOP; END $$;
-CREATE TABLE jd PARTITION OF j DEFAULT`,
-		insert: `INSERT INTO j (source, event_id, topic, partition, "offset") ` + insertRows + ` ON CONFLICT DO NOTHING`,
-		prune:  `DROP TABLE j7`},
+CREATE TABLE jd PARTITION OF j DEFAULT`, prune: `DROP TABLE j5`},
 }
 
 // v7 is a time-ordered id, of a moment so many milliseconds after 2026; v4 a random one.
@@ -102,7 +95,7 @@ func TestMeasureJournalShapes(t *testing.T) {
 	conn := pg.Connect(t)
 	for _, ids := range []string{"v7", "v4"} {
 		for _, sh := range shapes {
-			exec(t, conn, "DROP TABLE IF EXISTS j, b CASCADE")
+			exec(t, conn, "DROP TABLE IF EXISTS j CASCADE")
 			exec(t, conn, sh.ddl)
 			measureShape(t, s, conn, ids, sh)
 		}
@@ -126,57 +119,71 @@ func measureShape(t *testing.T, s *store.Store, conn *pgx.Conn, ids string, sh s
 		}
 		return v4(r)
 	}
-	preload(t, conn, next)
-	if sh.insert != "" && sh.name[:3] == "one" && sh.prune != "" {
-		exec(t, conn, `INSERT INTO b (source, size, ids) SELECT 1, count(*), array_agg(event_id) FROM (SELECT event_id, (row_number() OVER (ORDER BY published_at) - 1) / 1000 g FROM j) x GROUP BY g`)
-	}
-	exec(t, conn, "ANALYZE j; CHECKPOINT")
-	var known [][]byte
-	rows, err := conn.Query(t.Context(), `SELECT event_id::text FROM j TABLESAMPLE SYSTEM (1) ORDER BY random() LIMIT 20000`)
+	preload(t, conn, sh.table, next)
+	exec(t, conn, "ANALYZE "+sh.table+"; CHECKPOINT")
+	rows, err := conn.Query(t.Context(), `SELECT event_id::text FROM `+sh.table+` TABLESAMPLE SYSTEM (1) ORDER BY random() LIMIT 10000`)
 	must(t, "sample", err)
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, "sample", err)
-	for _, id := range list {
-		known = append(known, []byte(id))
-	}
+	name := fmt.Sprintf("%s | %-31s |", ids, sh.name)
 	for _, size := range []int{1000, 5000} {
-		settle := func(batch []store.Published) error { return s.SettleAs(t.Context(), sh.insert, batch) }
-		if sh.copies {
-			settle = func(batch []store.Published) error { return copyBatch(t.Context(), conn, batch) }
+		measureSettle(t, s, conn, name, sh, size, next)
+	}
+	measureLookup(t, s, name, sh, known, next)
+	measurePrune(t, conn, name, sh, known)
+	t.Logf("%s size %s", name, tableSize(t, conn, sh.table))
+}
+
+func measureSettle(t *testing.T, s *store.Store, conn *pgx.Conn, name string, sh shape, size int, next func(int) string) {
+	const rows = 50_000
+	took := make([]time.Duration, rows/size)
+	from, cpu := walPosition(t, conn), cpuTime(t, conn)+cpuTime(t, s.Pool())
+	for i := range took {
+		batch := published(size, next)
+		start := time.Now()
+		switch {
+		case sh.chosen:
+			must(t, "settle", s.Settle(t.Context(), batch, nil))
+		case sh.statement != "":
+			must(t, "settle", s.SettleAs(t.Context(), sh.statement, batch))
+		default:
+			must(t, "settle", copyBatch(t.Context(), conn, sh.table, batch))
 		}
-		rounds := 100_000 / size
-		from, cpu := walPosition(t, conn), cpuTime(t, conn)+cpuTime(t, s.Pool())
-		took := make([]time.Duration, rounds)
+		took[i] = time.Since(start)
+	}
+	cpu = cpuTime(t, conn) + cpuTime(t, s.Pool()) - cpu
+	t.Logf("%s settle %d: median %.2f ms, worst %.1f ms; per 1,000 rows: server CPU %.2f ms, WAL %d kB", name, size,
+		ms(median(took)), ms(slices.Max(took)), ms(cpu)*1000/rows, (walPosition(t, conn)-from)/(rows/1000)/1000)
+}
+
+// measurePrune removes rows as the shape does; by arrays of 1,000 ids, or by dropping what holds a day.
+func measurePrune(t *testing.T, conn *pgx.Conn, name string, sh shape, known []string) {
+	if sh.prune == "" {
+		return
+	}
+	from, cpu, start := walPosition(t, conn), cpuTime(t, conn), time.Now()
+	rounds := 1
+	if strings.Contains(sh.prune, "$1") {
+		rounds = len(known) / 1000
 		for i := range rounds {
-			batch := published(size, next)
-			start := time.Now()
-			must(t, "settle", settle(batch))
-			took[i] = time.Since(start)
+			_, err := conn.Exec(t.Context(), fmt.Sprintf(sh.prune, sh.table), known[i*1000:(i+1)*1000])
+			must(t, "prune", err)
 		}
-		slices.Sort(took)
-		t.Logf("%s | %-33s | batch %d: median %.2f ms, worst %.1f ms, server CPU %.2f ms, %.0f bytes of WAL per row", ids, sh.name, size,
-			ms(took[rounds/2]), ms(took[rounds-1]), ms(cpuTime(t, conn)+cpuTime(t, s.Pool())-cpu)/float64(rounds),
-			float64(walPosition(t, conn)-from)/100_000)
+	} else {
+		exec(t, conn, sh.prune)
 	}
-	measureLookup(t, s, ids, sh, known, next)
-	if sh.prune != "" {
-		from, start := walPosition(t, conn), time.Now()
-		tag, err := conn.Exec(t.Context(), sh.prune)
-		must(t, "prune", err)
-		t.Logf("%s | %-33s | prune %s: %.1f ms, %d bytes of WAL", ids, sh.name, tag, ms(time.Since(start)), walPosition(t, conn)-from)
-		start = time.Now()
-		exec(t, conn, "VACUUM j")
-		t.Logf("%s | %-33s | vacuum %.0f ms, size %s", ids, sh.name, ms(time.Since(start)), tableSize(t, conn))
-	}
+	took := ms(time.Since(start)) / float64(rounds)
+	t.Logf("%s prune (1,000 ids or one day): %.1f ms, server CPU %.1f ms, WAL %d kB", name, took,
+		ms(cpuTime(t, conn)-cpu)/float64(rounds), (walPosition(t, conn)-from)/int64(rounds)/1000)
 }
 
 // preload spreads the rows over the eight days before now, as a week's retention does.
-func preload(t testing.TB, conn *pgx.Conn, next func(int) string) {
+func preload(t testing.TB, conn *pgx.Conn, table string, next func(int) string) {
 	total := *measureRows
 	at := time.Now().Add(-7 * 24 * time.Hour)
 	step := 7 * 24 * time.Hour / time.Duration(total)
 	i := 0
-	_, err := conn.CopyFrom(t.Context(), pgx.Identifier{"j"}, []string{"published_at", "offset", "source", "partition", "event_id", "topic"},
+	_, err := conn.CopyFrom(t.Context(), pgx.Identifier{table}, []string{"published_at", "offset", "source", "partition", "event_id", "topic"},
 		pgx.CopyFromFunc(func() ([]any, error) {
 			if i == total {
 				return nil, nil
@@ -187,8 +194,8 @@ func preload(t testing.TB, conn *pgx.Conn, next func(int) string) {
 	must(t, "preload", err)
 }
 
-func copyBatch(ctx context.Context, conn *pgx.Conn, batch []store.Published) error {
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{"j"}, []string{"source", "event_id", "topic", "partition", "offset"},
+func copyBatch(ctx context.Context, conn *pgx.Conn, table string, batch []store.Published) error {
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{table}, []string{"source", "event_id", "topic", "partition", "offset"},
 		pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 			e := batch[i]
 			return []any{int32(1), string(e.ID), e.Topic, e.Partition, e.Offset}, nil
@@ -196,27 +203,28 @@ func copyBatch(ctx context.Context, conn *pgx.Conn, batch []store.Published) err
 	return err
 }
 
-func measureLookup(t *testing.T, s *store.Store, ids string, sh shape, known [][]byte, next func(int) string) {
+func measureLookup(t *testing.T, s *store.Store, name string, sh shape, known []string, next func(int) string) {
+	statement := fmt.Sprintf(`SELECT u.n FROM unnest($2) WITH ORDINALITY AS u(id, n)
+WHERE EXISTS (SELECT 1 FROM %s j WHERE j.source = $1 AND j.event_id = u.id)`, sh.table)
 	var hit, miss []time.Duration
 	for i := range len(known) / 1000 {
+		present, absent := make([][]byte, 1000), make([][]byte, 1000)
+		for k := range present {
+			present[k], absent[k] = []byte(known[i*1000+k]), []byte(next(k))
+		}
 		start := time.Now()
-		found, err := s.LookupAs(t.Context(), lookupRows, known[i*1000:(i+1)*1000])
+		found, err := s.LookupAs(t.Context(), statement, present)
 		hit = append(hit, time.Since(start))
 		must(t, "look up", err)
-		if found != 1000 {
-			t.Fatalf("%s, %s: got %d of 1000 known ids", ids, sh.name, found)
-		}
-		absent := make([][]byte, 1000)
-		for k := range absent {
-			absent[k] = []byte(next(k))
-		}
 		start = time.Now()
-		_, err = s.LookupAs(t.Context(), lookupRows, absent)
+		none, err := s.LookupAs(t.Context(), statement, absent)
 		miss = append(miss, time.Since(start))
 		must(t, "look up", err)
+		if found != 1000 || none != 0 {
+			t.Fatalf("%s got %d of 1000 known ids and %d absent ones", name, found, none)
+		}
 	}
-	t.Logf("%s | %-33s | look-up of 1000: median known %.2f ms, absent %.2f ms", ids, sh.name,
-		ms(median(hit)), ms(median(miss)))
+	t.Logf("%s look-up of 1,000: median known %.2f ms, absent %.2f ms", name, ms(median(hit)), ms(median(miss)))
 }
 
 func median(d []time.Duration) time.Duration {
@@ -251,9 +259,9 @@ func walPosition(t testing.TB, conn *pgx.Conn) (bytes int64) {
 	return bytes
 }
 
-func tableSize(t testing.TB, conn *pgx.Conn) string {
+func tableSize(t testing.TB, conn *pgx.Conn, table string) (size string) {
 	t.Helper()
-	var size string
-	must(t, "read the size", conn.QueryRow(t.Context(), `SELECT pg_size_pretty(sum(pg_total_relation_size(relid))) FROM (SELECT relid FROM pg_partition_tree('j') UNION SELECT 'j'::regclass) t`).Scan(&size))
-	return fmt.Sprint(size)
+	must(t, "read the size", conn.QueryRow(t.Context(), `SELECT pg_size_pretty(sum(pg_total_relation_size(relid)))
+FROM (SELECT relid FROM pg_partition_tree($1) UNION SELECT $1::regclass) t`, table).Scan(&size))
+	return size
 }

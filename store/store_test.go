@@ -110,3 +110,8 @@ func uuid(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", i)
 
 // waitLong bounds waits that normally take milliseconds.
 const waitLong = 20 * time.Second
+
+// dead is a minimal dead letter with the id uuid(i).
+func dead(i int) store.Dead {
+	return store.Dead{Event: &outbox.Event{ID: []byte(uuid(i))}, Topic: "t", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C", Text: "why"}
+}

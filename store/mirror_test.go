@@ -1,0 +1,167 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// step runs one step and wants so many rows marked.
+func step(t *testing.T, s *store.Store, what string, want int) {
+	t.Helper()
+	rows, _, err := s.MirrorStep(t.Context(), 1000)
+	if err != nil || rows != want {
+		t.Fatalf("%s: got %d marked rows, %v, want %d", what, rows, err, want)
+	}
+}
+
+// noOlderTransaction waits until nothing that began before now is open, in any database of the shared server.
+func noOlderTransaction(t *testing.T, s *store.Store) {
+	t.Helper()
+	blockers, err := s.Barrier(t.Context(), waitLong)
+	must(t, "barrier", err)
+	must(t, "barrier", store.ErrBarrier(blockers))
+}
+
+// Breaks caught: waiting for a locked row (the step would hang), or forgetting it (it would never be marked).
+func TestMirrorPassesOverLockedRowsAndFindsThemAgain(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := registered(t, usual(t, pg))
+	insertEvents(t, pg, 0, 10)
+	must(t, "settle", s.Settle(t.Context(), published(10, uuid), nil))
+	noOlderTransaction(t, s)
+	application := pg.Connect(t)
+	exec(t, application, "BEGIN; SELECT * FROM outbox_events WHERE seq IN (2, 3) FOR UPDATE")
+	step(t, s, "two of ten locked", 8)
+	lag, err := s.MirrorLag(t.Context())
+	if err != nil || lag != 2 {
+		t.Errorf("lag: got %d, %v, want the 2 locked rows", lag, err)
+	}
+	exec(t, application, "COMMIT")
+	mirrorAll(t, s, 2)
+	if got := pg.Query(t, `SELECT count(*) FROM outbox_events WHERE published_at IS NULL`); got != "0" {
+		t.Errorf("unmarked rows: got %s, want 0", got)
+	}
+	if lag, err = s.MirrorLag(t.Context()); err != nil || lag != 0 {
+		t.Errorf("lag in the end: got %d, %v, want 0", lag, err)
+	}
+}
+
+// Break caught: without the check of the writers' transactions the step finds no row to mark, takes the batch for done, and
+// the row stays unpublished for ever: under synchronous replication the stream is ahead of what is visible.
+func TestMirrorWaitsForRowsThatAreNotVisibleYet(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := registered(t, usual(t, pg))
+	application := pg.Connect(t)
+	exec(t, application, fmt.Sprintf(`BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type) VALUES ('%s', 'a', 'e')`, uuid(0)))
+	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
+	step(t, s, "row not visible", 0)
+	exec(t, application, "COMMIT")
+	mirrorAll(t, s, 1)
+}
+
+// Breaks caught: a journal row of a slower settle that is passed unseen, and batches that are marked twice.
+func TestMirrorMarksEveryRowOnceUnderConcurrentSettles(t *testing.T) {
+	const writers, rounds, size = 3, 20, 10
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.MarkSet, c.PublishedWhen = "published_at = now(), marks = marks + 1", ""
+	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
+	pg.Exec(t, `ALTER TABLE outbox_events ADD marks int NOT NULL DEFAULT 0`)
+	insertEvents(t, pg, 0, writers*rounds*size)
+	s := registered(t, c)
+	done := make(chan error, writers)
+	for w := range writers {
+		go func() {
+			for r := range rounds {
+				batch := published(size, func(i int) string { return uuid((w*rounds+r)*size + i) })
+				if err := s.Settle(t.Context(), batch, nil); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for left := writers; left > 0; {
+		select {
+		case err := <-done:
+			must(t, "settle", err)
+			left--
+		default:
+		}
+		_, _, err := s.MirrorStep(t.Context(), 50)
+		must(t, "mirror", err)
+	}
+	harness.Eventually(t, waitLong, "mirror", func(ctx context.Context) string {
+		if _, _, err := s.MirrorStep(ctx, 50); err != nil {
+			return err.Error()
+		}
+		return pg.Query(t, `SELECT nullif(count(*), 0) || ' rows have no mark' FROM outbox_events WHERE marks = 0`)
+	})
+	if got := pg.Query(t, `SELECT count(*) FROM outbox_events WHERE marks <> 1`); got != "0" {
+		t.Errorf("rows not marked exactly once: got %s, want 0", got)
+	}
+}
+
+// Break caught: keep that marks, or mark_set that is ignored where there is no published_at.
+func TestMirrorDoesWhatAfterPublishSays(t *testing.T) {
+	for _, row := range []struct{ afterPublish, set, when, want string }{
+		{store.Keep, "", "", "false"}, {store.Delete, "", "", "false"}, {store.Mark, "", "", "false"}, {store.Mark, "done = true", "", "true"}, {store.Mark, "done = true", "done", "true"},
+	} {
+		t.Run(row.afterPublish+" "+row.set+" "+row.when, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
+ created_at timestamptz, done boolean NOT NULL DEFAULT false)`)
+			insertEvents(t, pg, 0, 1)
+			c := usual(t, pg)
+			c.AfterPublish, c.MarkSet, c.PublishedWhen = row.afterPublish, row.set, row.when
+			s := registered(t, c)
+			must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
+			if row.want == "true" {
+				mirrorAll(t, s, 1)
+			} else {
+				noOlderTransaction(t, s)
+				step(t, s, "nothing to mark", 0)
+			}
+			if got := pg.Query(t, `SELECT done FROM outbox_events`); got != row.want {
+				t.Errorf("done: got %s, want %s", got, row.want)
+			}
+		})
+	}
+}
+
+// Breaks caught: pruning what an outbox row still needs, what the slot can deliver again, or what is young.
+func TestPruneKeepsWhatIsNeeded(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	insertEvents(t, pg, 0, 3)
+	must(t, "settle", s.Settle(t.Context(), published(4, uuid), nil)) // 3 has no row
+	prune := func(what string, retention time.Duration, want int) {
+		t.Helper()
+		noOlderTransaction(t, s)
+		rows, _, err := s.Prune(t.Context(), retention, 1000)
+		if err != nil || rows != want {
+			t.Fatalf("%s: got %d pruned, %v, want %d", what, rows, err, want)
+		}
+	}
+	prune("not yet marked, not confirmed", 0, 0)
+	mirrorAll(t, s, 3)
+	prune("marked, not confirmed", 0, 0)
+	must(t, "save progress", s.SaveProgress(t.Context(), 1<<62))
+	prune("young", time.Hour, 0)
+	pg.Exec(t, `UPDATE outbox_events SET published_at = NULL WHERE seq = 2`)
+	prune("one row no longer says that it is published", 0, 3)
+	if got := journal(t, pg); got != "0001 outbox.event.Order 1 1" {
+		t.Errorf("journal: got %s, want the row of id 1", got)
+	}
+	pg.Exec(t, `DELETE FROM outbox_events`)
+	prune("no row left", 0, 1)
+	if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_journal_batch`); got != "0" {
+		t.Errorf("batches in the end: got %s, want 0", got)
+	}
+}

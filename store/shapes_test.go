@@ -1,0 +1,162 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Breaks caught: an id type whose encoding, comparison or collation differs between the outbox and the relay's tables.
+func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
+	for _, row := range []struct {
+		name, ddl, journal string
+		id                 func(i int) string
+	}{
+		{"uuid", "id uuid PRIMARY KEY", "uuid", uuid},
+		{"domain over uuid", "id event_id PRIMARY KEY", "uuid", uuid},
+		{"text", "id text PRIMARY KEY", "text", func(i int) string { return fmt.Sprintf(`Ä "q\\' {%d},`, i) }},
+		{"varchar with a collation", `id varchar(40) COLLATE "POSIX" PRIMARY KEY`, "text", func(i int) string { return fmt.Sprintf("ev-%d", i) }},
+		{"smallint", "id smallint PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(-i) }},
+		{"integer", "id integer PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(2147483640 + i) }},
+		{"bigint", "id bigint PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(-9223372036854775807 + i) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			pg.Exec(t, `CREATE DOMAIN event_id AS uuid; CREATE TABLE outbox_events (n serial, `+row.ddl+`, aggregate_type text, aggregate_id text, event_type text,
+ payload jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz)`)
+			c := usual(t, pg)
+			c.OrderBy = "n"
+			s := owner(t, pg, c)
+			for i := 1; i <= 3; i++ {
+				pg.Exec(t, `INSERT INTO outbox_events (id, aggregate_type) VALUES ('`+strings.ReplaceAll(row.id(i), "'", "''")+`', 'a')`)
+			}
+			o, err := s.Outbox(t.Context())
+			if err != nil || o.IDType != row.journal {
+				t.Fatalf("journal's type: got %q, %v, want %q", o.IDType, err, row.journal)
+			}
+			everyCall(t, s, row.id)
+			// 1 is pruned, because its row says that it is published; 2 is dead; 3 is in the baseline.
+			if got := pg.Query(t, `SELECT string_agg(status, ' ' ORDER BY n) FROM outbox_events_status v JOIN outbox_events o USING (id)`); got != "published failed published" {
+				t.Errorf("status: got %s, want published failed published", got)
+			}
+		})
+	}
+}
+
+// Break caught: a partitioned outbox whose leaves, publication or marks are forgotten.
+func TestPartitionedOutboxGoesThroughEveryCall(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
+ created_at timestamptz DEFAULT '2026-01-15', published_at timestamptz, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
+CREATE TABLE jan PARTITION OF outbox_events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+CREATE TABLE feb PARTITION OF outbox_events FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')`)
+	s := owner(t, pg, usual(t, pg))
+	o, err := s.Outbox(t.Context())
+	if err != nil || len(o.OIDs) != 3 || !o.Partitioned {
+		t.Errorf("got %+v, %v, want 3 OIDs, partitioned", o, err)
+	}
+	insertEvents(t, pg, 1, 3)
+	everyCall(t, s, uuid)
+	if problems, err := s.CheckPublication(t.Context(), "test"); err != nil || len(problems) != 0 {
+		t.Errorf("publication: got %v, %v, want no problem", problems, err)
+	}
+	pg.Exec(t, `ALTER PUBLICATION test SET (publish_via_partition_root = false)`)
+	problems, err := s.CheckPublication(t.Context(), "test")
+	if err != nil || len(problems) == 0 || !strings.Contains(problems[0].Repair, "publish_via_partition_root") {
+		t.Errorf("publication of the leaves: got %v, %v, want the option that repairs it", problems, err)
+	}
+}
+
+// Breaks caught: drift that goes unseen, and a repair that does not repair.
+func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
+	for _, row := range []struct{ name, drift, want string }{
+		{"dropped", `DROP PUBLICATION test`, "there is no publication"},
+		{"no inserts", `ALTER PUBLICATION test SET (publish = 'update')`, "does not publish inserts"},
+		{"table left out", `CREATE TABLE x (i int); ALTER PUBLICATION test SET TABLE x`, "is not in it"},
+		{"row filter", `ALTER PUBLICATION test SET TABLE outbox_events WHERE (aggregate_type = 'a')`, "row filter"},
+		{"column list", `ALTER PUBLICATION test SET TABLE outbox_events (id, aggregate_type, aggregate_id, event_type, created_at)`, `lacks column "payload"`},
+		{"table swapped", `ALTER TABLE outbox_events RENAME TO o; CREATE TABLE outbox_events (LIKE o INCLUDING ALL)`, "is not in it"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			s := open(t, usual(t, pg))
+			must(t, "migrate", s.Migrate(t.Context()))
+			must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
+			must(t, "create it again", s.CreatePublication(t.Context(), "test"))
+			if problems, err := s.CheckPublication(t.Context(), "test"); err != nil || problems != nil {
+				t.Fatalf("fresh publication: got %v, %v, want no problem", problems, err)
+			}
+			pg.Exec(t, row.drift)
+			problems, err := s.CheckPublication(t.Context(), "test")
+			if err != nil || len(problems) != 1 || !strings.Contains(problems[0].What, row.want) {
+				t.Fatalf("got %v, %v, want one problem: %s", problems, err, row.want)
+			}
+			pg.Exec(t, problems[0].Repair)
+			if problems, err = s.CheckPublication(t.Context(), "test"); err != nil || problems != nil {
+				t.Errorf("after the repair: got %v, %v, want no problem", problems, err)
+			}
+		})
+	}
+}
+
+// Breaks caught: a status without the slot, an LSN that is mixed up, a token that is not in the WAL when it is returned.
+func TestSlotStatusAndTokensAgreeWithTheServer(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	st, err := s.Slot(t.Context())
+	if err != nil || st.Exists || st.WALEnd == 0 {
+		t.Fatalf("no slot: got %+v, %v, want it not to exist, and the end of the WAL", st, err)
+	}
+	conn := takeOver(t, pg, c, s)
+	token, err := s.EmitToken(t.Context(), "cdc-relay", "content")
+	must(t, "emit a token", err)
+	st, err = s.Slot(t.Context())
+	must(t, "read the status", err)
+	if !st.Exists || !st.Active || st.ActivePID != conn.PID() || st.Plugin != "pgoutput" || st.Database != pg.Database ||
+		st.WALStatus != "reserved" || st.SafeWALSize != nil || st.Temporary || st.TwoPhase || st.InvalidationReason != "" {
+		t.Errorf("got %+v, want an active, intact pgoutput slot of pid %d", st, conn.PID())
+	}
+	if !(st.Restart <= st.Confirmed && st.Confirmed < token && token < st.WALEnd && st.RetainedBytes == int64(st.WALEnd-st.Restart)) {
+		t.Errorf("got restart %v, confirmed %v, token %v, end %v, retained %d, want them in this order and their distance",
+			st.Restart, st.Confirmed, token, st.WALEnd, st.RetainedBytes)
+	}
+}
+
+// Break caught: a status that takes the row's word before the journal's, or does not know one of the places.
+func TestStatusViewShowsWhereEachEventIs(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	insertEvents(t, pg, 0, 6)
+	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead(1)}))
+	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class, retry_count, last_error)
+SELECT source, id, 't', 1, true, 1, 0, class, 2, 'later' FROM cdc_relay_state, (VALUES ('%s'::uuid, 'transient'), ('%s', 'blocked')) v(id, class)`, uuid(2), uuid(3)))
+	pg.Exec(t, `UPDATE outbox_events SET published_at = now() WHERE id = '`+uuid(4)+`'`)
+	got := pg.Query(t, `SELECT string_agg(concat_ws(' ', right(id::text, 1), status, topic, partition, "offset", retry_count, last_error, error_class, published_at IS NOT NULL), ', ' ORDER BY id) FROM outbox_events_status`)
+	want := "0 published outbox.event.Order 0 0 0 t, 1 failed t 0 why permanent f, 2 retrying t 2 later transient f, 3 blocked t 2 later blocked f, 4 published 0 t, 5 pending 0 f"
+	if got != want {
+		t.Errorf("status:\n got %s\nwant %s", got, want)
+	}
+}
+
+// Break caught: a view that depends on columns that the application wants to change.
+func TestApplicationCanChangeItsColumnsDespiteTheView(t *testing.T) {
+	pg := harness.Postgres(t)
+	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
+	pg.Exec(t, `ALTER TABLE outbox_events ALTER aggregate_id TYPE varchar(80), DROP headers, ALTER created_at TYPE timestamp`)
+}
+
+// Break caught: a configuration that is silently taken for another one.
+func TestOpenRefusesATableThatIsNotAName(t *testing.T) {
+	for _, table := range []string{"", ".", "a.", ".b", "a.b.c", `"a`, `"a"b.c`, strings.Repeat("x", 64), "a\x00"} {
+		c := store.Config{URL: "postgres://localhost", Slot: "s", Table: table, Columns: outbox.Columns{ID: "id"}}
+		if s, err := store.Open(t.Context(), c); err == nil {
+			s.Close()
+			t.Errorf("table %q: got no error", table)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Break caught: a takeover by a relay that does not hold the slot.
+func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	if _, err := s.TakeOver(t.Context(), 1); !errors.Is(err, store.ErrLeaseLost) {
+		t.Errorf("without a slot: got %v, want ErrLeaseLost", err)
+	}
+	conn := takeOver(t, pg, c, s)
+	if _, err := s.TakeOver(t.Context(), conn.PID()+1); !errors.Is(err, store.ErrLeaseLost) {
+		t.Errorf("with another's pid: got %v, want ErrLeaseLost", err)
+	}
+	st, err := s.State(t.Context())
+	if err != nil || st.Epoch != 1 {
+		t.Errorf("epoch: got %+v, %v, want 1", st, err)
+	}
+}
+
+// Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections that
+// keep the old name, dirty not set.
+func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	old := registered(t, c)
+	conn := takeOver(t, pg, c, old)
+	must(t, "clean stop of the old", old.CleanStop(t.Context(), 5))
+	oldPID := backend(t, old)
+	other := usual(t, pg)
+	otherStore := registered(t, other)
+	takeOver(t, pg, other, otherStore)
+	standby := open(t, c)
+	otherPID, standbyPID := backend(t, otherStore), backend(t, standby)
+
+	must(t, "leave the slot", conn.Close(t.Context()))
+	next := open(t, c)
+	backend(t, next) // a connection from before the takeover
+	takeOver(t, pg, c, next)
+	if got := pg.Query(t, fmt.Sprintf(`SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE pid = %d`, oldPID)); got != "" {
+		t.Errorf("the old epoch's session %s is alive", got)
+	}
+	for what, pid := range map[string]int{"another slot's": otherPID, "a standby's": standbyPID} {
+		if got := pg.Query(t, fmt.Sprintf(`SELECT count(*) FROM pg_stat_activity WHERE pid = %d`, pid)); got != "1" {
+			t.Errorf("%s session %d was ended", what, pid)
+		}
+	}
+	var name string
+	must(t, "ask for the name", next.Pool().QueryRow(t.Context(), `SELECT current_setting('application_name')`).Scan(&name))
+	if !strings.HasPrefix(name, "cdc-relay/2/") || len(name) != len("cdc-relay/2/")+8 {
+		t.Errorf("application_name after the takeover: got %s, want cdc-relay/2/ and 8 hex digits", name)
+	}
+	if st, err := next.State(t.Context()); err != nil || !st.Dirty || st.Confirmed != 5 {
+		t.Errorf("state: got %+v, %v, want dirty, confirmed 0/5", st, err)
+	}
+}
+
+func backend(t testing.TB, s *store.Store) (pid int) {
+	t.Helper()
+	must(t, "ask for the backend", s.Pool().QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid))
+	return pid
+}
+
+// Breaks caught: a second instance's Register that resets a relay that runs; a new table that inherits "published".
+func TestRegisterLeavesAStateThatExistsAndBeginsAgainForANewTable(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := open(t, c)
+	must(t, "migrate", s.Migrate(t.Context()))
+	if st, err := s.State(t.Context()); err != nil || st != nil {
+		t.Fatalf("before Register: got %+v, %v, want nil", st, err)
+	}
+	s = owner(t, pg, c)
+	must(t, "finish", s.FinishCatchUp(t.Context()))
+	must(t, "save progress", s.SaveProgress(t.Context(), 42))
+	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
+	o, err := s.Outbox(t.Context())
+	must(t, "read the outbox", err)
+	again, err := open(t, c).Register(t.Context(), "7", 9, o.OID, store.CatchUp)
+	must(t, "register again", err)
+	if again.Phase != store.Stream || again.Confirmed != 42 || again.SystemID == "7" {
+		t.Errorf("second Register: got %+v, want the state as it was", *again)
+	}
+	pg.Exec(t, `ALTER TABLE outbox_events RENAME TO old; CREATE TABLE outbox_events (LIKE old INCLUDING ALL)`)
+	o, err = s.Outbox(t.Context())
+	must(t, "read the new outbox", err)
+	fresh, err := s.Register(t.Context(), "7", 9, o.OID, store.CatchUp)
+	must(t, "register the new table", err)
+	if fresh.Source == again.Source || fresh.TableOID != o.OID || fresh.Phase != store.CatchUp || fresh.Confirmed != 0 || !fresh.Dirty {
+		t.Errorf("for the new table: got %+v, want another source, catch_up, dirty, nothing confirmed", *fresh)
+	}
+	found, err := s.Lookup(t.Context(), [][]byte{[]byte(uuid(0))})
+	if err != nil || found[0] {
+		t.Errorf("an id of the old table: got %v, %v, want not found", found, err)
+	}
+}
+
+// Break caught: any setting, prepared statement, cursor, lock or temporary table that stays in the session, which a
+// transaction pooler would hand to another client, and any call that needs what an earlier one left there.
+func TestNoCallLeavesAnythingInItsSession(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.PoolSize = 1
+	s := owner(t, pg, c)
+	insertEvents(t, pg, 0, 5)
+	call := func(what string, do func(ctx context.Context) error) {
+		t.Helper()
+		s.Pool().Reset() // so that the call runs on a connection that has seen nothing
+		must(t, what, do(t.Context()))
+		var left string
+		must(t, "look at the session", s.Pool().QueryRow(t.Context(), `SELECT concat_ws(', ', (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'),
+ (SELECT string_agg('prepared ' || name, ', ') FROM pg_prepared_statements), (SELECT string_agg('cursor ' || name, ', ') FROM pg_cursors WHERE name <> ''),
+ (SELECT string_agg('lock ' || locktype, ', ') FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
+ (SELECT string_agg('temporary ' || relname, ', ') FROM pg_class WHERE relnamespace = pg_my_temp_schema()))`).Scan(&left))
+		if left != "" {
+			t.Errorf("%s leaves %s in its session", what, left)
+		}
+	}
+	for _, row := range everyMethod(s) {
+		call(row.what, row.do)
+	}
+}
+
+type method struct {
+	what string
+	do   func(ctx context.Context) error
+}
+
+// everyMethod calls each method that talks to Postgres, in an order in which each has something to do.
+func everyMethod(s *store.Store) []method {
+	barrier := func(ctx context.Context) error { _, err := s.Barrier(ctx, waitLong); return err }
+	return []method{
+		{"Plan", func(ctx context.Context) error { _, err := s.Plan(ctx); return err }},
+		{"Migrate", s.Migrate},
+		{"Outbox", func(ctx context.Context) error { _, err := s.Outbox(ctx); return err }},
+		{"Register", func(ctx context.Context) error {
+			o, err := s.Outbox(ctx)
+			if err == nil {
+				_, err = s.Register(ctx, "7", 1, o.OID, store.CatchUp)
+			}
+			return err
+		}},
+		{"State", func(ctx context.Context) error { _, err := s.State(ctx); return err }},
+		{"Slot", func(ctx context.Context) error { _, err := s.Slot(ctx); return err }},
+		{"CheckPublication", func(ctx context.Context) error { _, err := s.CheckPublication(ctx, "test"); return err }},
+		{"CreatePublication", func(ctx context.Context) error { return s.CreatePublication(ctx, "test") }},
+		{"Barrier", barrier},
+		{"EmitToken", func(ctx context.Context) error { _, err := s.EmitToken(ctx, "p", "c"); return err }},
+		{"CountUnrecorded", func(ctx context.Context) error { _, err := s.CountUnrecorded(ctx, 1); return err }},
+		{"SnapshotCatchUp", func(ctx context.Context) error { _, err := s.SnapshotCatchUp(ctx); return err }},
+		{"CatchUpRows", func(ctx context.Context) error { _, err := s.CatchUpRows(ctx, 0, 10); return err }},
+		{"Settle", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
+		{"Settle of a replay", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
+		{"Settle of a dead letter", func(ctx context.Context) error { return s.Settle(ctx, nil, []store.Dead{dead(4)}) }},
+		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
+		{"FinishCatchUp", s.FinishCatchUp},
+		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
+		{"SaveProgress", func(ctx context.Context) error { return s.SaveProgress(ctx, 1<<62) }},
+		{"MirrorLag", func(ctx context.Context) error { _, err := s.MirrorLag(ctx); return err }},
+		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
+		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
+		{"CleanStop", func(ctx context.Context) error { return s.CleanStop(ctx, 7) }},
+	}
+}
+
+// grants are all that the SQL side's role needs once an owner has run Migrate and created the publication.
+const grants = `GRANT USAGE ON SCHEMA relay, app TO %[1]s;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA relay TO %[1]s;
+GRANT SELECT, UPDATE (published_at) ON app.outbox_events TO %[1]s`
+
+// Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock.
+func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.Schema, c.Table = "relay", "app.outbox_events"
+	admin := open(t, c)
+	must(t, "migrate", admin.Migrate(t.Context()))
+	must(t, "create the publication", admin.CreatePublication(t.Context(), "test"))
+	role := harness.Unique(t, "relay_rw")
+	pg.Exec(t, fmt.Sprintf("CREATE ROLE %[1]s LOGIN; REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC; "+grants, role))
+	t.Cleanup(func() {
+		admin.Close()
+		conn, err := pgx.Connect(context.Background(), pg.URL) // the test's own context is over
+		must(t, "connect to drop the role", err)
+		defer func() { _ = conn.Close(context.Background()) }()
+		_, err = conn.PgConn().Exec(context.Background(), fmt.Sprintf("DROP OWNED BY %[1]s; DROP ROLE %[1]s", role)).ReadAll()
+		must(t, "drop the role", err)
+	})
+	u, err := url.Parse(pg.URL)
+	must(t, "read the URL", err)
+	u.User = url.User(role)
+	c.URL = u.String()
+	s := owner(t, pg, c)
+	pg.Exec(t, `INSERT INTO app.outbox_events (id, aggregate_type, event_type) VALUES ('`+uuid(0)+`', 'a', 'e')`)
+	for _, row := range everyMethod(s) {
+		if err := row.do(t.Context()); err != nil {
+			t.Errorf("%s as a role with the documented grants: %v", row.what, err)
+		}
+	}
+}
