@@ -207,7 +207,7 @@ func (e *postgresExam) slot() error {
 		if slot.Active {
 			state = fmt.Sprintf("in use by backend %d", slot.ActivePID)
 		}
-		e.add(ok, name, fmt.Sprintf("%s, confirmed %s, keeps %.1f MiB of WAL", state, slot.Confirmed, float64(slot.RetainedBytes)/(1<<20)), "")
+		e.add(ok, name, fmt.Sprintf("%s, confirmed %s, keeps %s of WAL", state, slot.Confirmed, bytesOf(slot.RetainedBytes)), "")
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (runCommand) Run(a *app) error {
 	}
 	log.Info().Str("http", server.Address()).Str("version", readBuild().Version).Msg("cdc-relay starts")
 	ctx, stop := stoppable(context.Background(), func() {
-		log.Info().Dur("grace", cfg.ShutdownGrace.Std()).Msg("stopping; a second signal exits at once")
+		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
 	})
 	defer stop()
 	err = r.Run(ctx)

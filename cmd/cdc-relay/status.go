@@ -9,8 +9,9 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/relay"
 )
 
 type statusCommand struct {
@@ -39,13 +40,11 @@ func (c statusCommand) Run(a *app) error {
 	if a.cli.JSON {
 		return a.printJSON(json.RawMessage(body))
 	}
-	var facts map[string]any
-	if err := json.Unmarshal(body, &facts); err != nil {
+	var st relay.Status
+	if err := json.Unmarshal(body, &st); err != nil {
 		return fmt.Errorf("read the status from %s: %w", address, err)
 	}
-	for _, line := range tree(facts, "") {
-		fmt.Fprintln(a.out, line)
-	}
+	a.printStatus(st, time.Now())
 	return nil
 }
 
@@ -81,27 +80,55 @@ func fetchStatus(ctx context.Context, address string) ([]byte, error) {
 	return body, nil
 }
 
-// tree lays a JSON object out as indented lines, sorted by name.
-func tree(facts map[string]any, indent string) []string {
-	var lines []string
-	width := 0
-	for name := range facts {
-		width = max(width, len(name))
+func (a *app) printStatus(st relay.Status, now time.Time) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(a.out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	for _, name := range sortedNames(facts) {
-		label := indent + name + strings.Repeat(" ", width-len(name)) + "  "
-		switch v := facts[name].(type) {
-		case map[string]any:
-			lines = append(lines, indent+name)
-			lines = append(lines, tree(v, indent+"  ")...)
-		case string:
-			lines = append(lines, label+v)
-		default:
-			text, _ := json.Marshal(v)
-			lines = append(lines, label+string(text))
+	ready := a.paint(green, "ready")
+	if !st.Ready {
+		ready = a.paint(red, "not ready")
+	}
+	line("relay", "%s %s, up %s", st.Service, st.Version, now.Sub(st.Started).Round(time.Second))
+	line("role", "%s for %s, %s", st.Role, now.Sub(st.Since).Round(time.Second), ready)
+	for _, reason := range st.Reasons {
+		line("", "%s", a.paint(red, reason))
+	}
+	line("slot", "%s, epoch %d, received %s, confirmed %s", st.Slot, st.Epoch, st.ReceivedLSN, st.ConfirmedLSN)
+	line("lag", "%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s", bytesOf(st.LagBytes), seconds(st.LagSeconds), bytesOf(st.RetainedWAL))
+	line("backlog", "%d events, %d in flight (%s), %d sent and not yet journaled", st.Backlog, st.InFlight, bytesOf(int64(st.InFlightBytes)), st.Unrecorded)
+	line("events", "%d received, %d settled", st.Received, st.Settled)
+	line("held keys", "%d", st.HeldLanes)
+	line("broker", "%s", st.Broker)
+	if st.LookingUp {
+		line("restart", "looking up what was published before")
+	}
+	if st.LastErrorAt != nil {
+		line("last error", "%s ago: %s", now.Sub(*st.LastErrorAt).Round(time.Second), st.LastError)
+	}
+	if st.Halt != nil {
+		line("halted", "%s: %s", a.paint(red, st.Halt.Code), st.Halt.Reason)
+		line("at risk", "%s", st.Halt.Risk)
+		line("to do", "%s", st.Halt.Remedy)
+	}
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// bytesOf is a size for people, in powers of 1024.
+func bytesOf(n int64) string {
+	size, unit := float64(n), "B"
+	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if size < 1024 {
+			break
 		}
+		size, unit = size/1024, larger
 	}
-	return lines
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
 // sortedNames are the keys of a map, for output that is the same each time.

@@ -155,6 +155,7 @@ func (t *truth) finish() *verdict {
 	v.Duplicated, v.OutOfOrder = r.Counts[verify.Duplicated], r.Counts[verify.Reordered]
 	v.Different = r.Counts[verify.BytesDiffer] + r.Counts[verify.KeyDiffers] + r.Counts[verify.WrongTopic]
 	v.Others = r.Counts[verify.Unexpected]
+	v.Notes = t.offsets.said()
 	v.Examples = map[string][]string{}
 	for kind, examples := range r.Examples {
 		if kind != verify.Unexpected {

@@ -29,16 +29,31 @@ type topicReader struct {
 	idHeader string
 	source   string                     // of our records: system id and source; empty when the relay has never run
 	topics   map[string][]*partitionEnd // by topic; nil for one that does not exist
+	notes    []string
 }
 
 // partitionEnd is how far one partition was read.
 type partitionEnd struct {
 	topic     string
 	partition int
-	first     int64 // the log's first offset when the audit began
-	next      int64 // to be read next
-	end       int64 // the log's end when this portion began
-	note      string
+	first     int64  // the log's first offset when the audit began
+	next      int64  // to be read next
+	end       int64  // the log's end when this portion began
+	note      string // what a person should know about the reading
+}
+
+// said are the notes of the whole reading.
+func (r *topicReader) said() []string {
+	notes := slices.Clone(r.notes)
+	for _, ends := range r.topics {
+		for _, p := range ends {
+			if p.note != "" {
+				notes = append(notes, p.note)
+			}
+		}
+	}
+	slices.Sort(notes)
+	return notes
 }
 
 func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*topicReader, error) {
@@ -74,6 +89,7 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 	}
 	r.topics[topic] = nil
 	if len(answer.Topics) == 0 || errors.Is(answer.Topics[0].Error, kafkago.UnknownTopicOrPartition) {
+		r.notes = append(r.notes, fmt.Sprintf("there is no topic %s", topic))
 		return nil
 	}
 	if answer.Topics[0].Error != nil {
@@ -167,11 +183,6 @@ func (r *topicReader) readOn(ctx context.Context, t *truth) error {
 	if err := <-failed; err != nil {
 		return err
 	}
-	for _, p := range work {
-		if p.note != "" && !slices.Contains(t.verdict.Notes, p.note) {
-			t.verdict.Notes = append(t.verdict.Notes, p.note)
-		}
-	}
 	return nil
 }
 
@@ -193,7 +204,7 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, record
 		switch {
 		case err == nil:
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			p.note = fmt.Sprintf("topic %s, partition %d: nothing could be read from offset %d to its end %d", p.topic, p.partition, p.next, p.end)
+			p.note = fmt.Sprintf("topic %s, partition %d: no record came from offset %d to its end at %d", p.topic, p.partition, p.next, p.end)
 			p.next = p.end
 			return nil
 		default:

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+)
+
+func TestStatusShowsTheRunningRelay(t *testing.T) {
+	at := time.Now().Add(-time.Minute)
+	st := relay.Status{
+		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at, Reasons: []string{"halted (column): gone"},
+		Slot: "s1", LagBytes: 3 << 20, Broker: "ok", LastError: "it broke", LastErrorAt: &at,
+		Halt: &relay.HaltStatus{Code: "column", Reason: "column payload is gone", Risk: "nothing", Remedy: "ALTER TABLE"},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/status" || r.Method != http.MethodGet {
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(st)
+	}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone,
+		[]string{"orders v1, up 1m0s", "halted for 1m0s, not ready", "3.0 MiB of WAL", "1m0s ago: it broke", "column: column payload is gone", "ALTER TABLE"}, nil)
+	o := cdcRelay(t, nil, "status", "--json", "--http-listen", address)
+	var got relay.Status
+	if err := json.Unmarshal([]byte(o.out), &got); err != nil || got.Slot != "s1" || got.Halt == nil {
+		t.Errorf("got %+v, %v; want the status as it was answered", got, err)
+	}
+}
+
+func TestStatusWithoutARelay(t *testing.T) {
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	address := strings.TrimPrefix(other.URL, "http://")
+	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitFailed, []string{"!{"}, []string{"404", "--http-listen"})
+	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"}, []string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
+}
+
+func TestReachableTurnsAllAddressesIntoThisMachine(t *testing.T) {
+	for listen, want := range map[string]string{":9464": "localhost:9464", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1", "127.0.0.1:9464": "127.0.0.1:9464", "host:1": "host:1"} {
+		if got := reachable(listen); got != want {
+			t.Errorf("%s: got %s, want %s", listen, got, want)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each row is a promise to scripts. Breaks it catches: kong's own exit codes, help on the wrong stream, a mistake that
+// runs anyway.
+func TestExitCodesAndStreams(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(file, []byte("postgres: {url: 'postgres://a:hunter2@h/d', slott: x}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		environ []string
+		args    []string
+		code    int
+		out     []string
+		errors  []string
+	}{
+		"help":                {args: []string{"--help"}, out: []string{"Usage: cdc-relay", "demo", "--postgres-url"}, errors: []string{"!Usage"}},
+		"no command":          {code: 2, out: []string{"!Usage"}, errors: []string{"Usage: cdc-relay"}},
+		"unknown command":     {args: []string{"fly"}, code: 2, errors: []string{"fly", "--help"}},
+		"unknown flag":        {args: []string{"run", "--postgres-slott=x"}, code: 2, errors: []string{"--postgres-slott", `did you mean "--postgres-slot"`}},
+		"flag without value":  {args: []string{"run", "--postgres-url"}, code: 2, errors: []string{"--postgres-url"}},
+		"nothing configured":  {args: []string{"run"}, code: 2, errors: []string{"2 problems", "postgres.url: not set", "kafka.brokers: not set", "allowed: "}},
+		"init needs postgres": {args: []string{"init"}, code: 2, errors: []string{"postgres.url", "!kafka.brokers"}},
+		"no such file":        {args: []string{"run", "--config", "/no/such/file"}, code: 2, errors: []string{"--config", "/no/such/file", "!kafka.brokers"}},
+		"problems of all sources": {
+			environ: []string{"CDC_RELAY_HTTP_LISTEN=nowhere", "CDC_RELAY_LOG_LEVLE=debug", "CDC_RELAY_CONFIG=" + file},
+			args:    []string{"check", "--kafka-linger=-1s", "--set", "log.format=xml", "--set", "on_halt"}, code: 2, out: []string{"!ok"},
+			errors: []string{
+				"7 problems", "postgres.slott (" + file + ":1): unknown key; the nearest known key is postgres.slot",
+				"CDC_RELAY_LOG_LEVLE: unknown key; the nearest known variable is CDC_RELAY_LOG_LEVEL",
+				"kafka.brokers: not set", `kafka.linger (--kafka-linger): found "-1s"; allowed: `, `http.listen (CDC_RELAY_HTTP_LISTEN): found "nowhere"; allowed: host:port`,
+				`log.format (--set): found "xml"; allowed: json, console`, "on_halt (--set): found no value", "!hunter2",
+			},
+		},
+		"masked password":      {args: []string{"check", "--postgres-url", "mysql://a:hunter2@h/d"}, code: 2, errors: []string{"mysql://a:xxxxx@h/d", "!hunter2"}},
+		"key of later version": {args: []string{"run", "--set", "retry.max_attempts=3"}, code: 2, errors: []string{"retry.max_attempts (--set): unknown key: not available in this version"}},
+		"demo without a rate":  {args: []string{"demo", "--rate", "0"}, code: 2, errors: []string{"--rate"}},
+		"verify bad time":      {args: []string{"verify", "--postgres-url=host=h", "--kafka-brokers=h:1", "--since", "yesterday"}, code: 2, errors: []string{"--since", "yesterday", "24h"}},
+		"completion of what":   {args: []string{"completion", "tcsh"}, code: 2, errors: []string{"tcsh"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cdcRelay(t, c.environ, c.args...).want(t, c.code, c.out, c.errors)
+		})
+	}
+}
+
+// Breaks it catches: a command that connects before the whole configuration is known to be right.
+func TestWrongConfigurationConnectsToNothing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan string, 16)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connected <- conn.RemoteAddr().String()
+			conn.Close()
+		}
+	}()
+	address := listener.Addr().String()
+	environ := []string{"CDC_RELAY_POSTGRES_URL=postgres://u@" + address + "/d", "CDC_RELAY_KAFKA_BROKERS=" + address, "CDC_RELAY_HTTP_LISTEN=" + address}
+	for _, name := range []string{"run", "init", "check", "status", "verify", "demo"} {
+		cdcRelay(t, environ, name, "--log-level=loud").want(t, exitUsage, nil, []string{`found "loud"`})
+	}
+	listener.Close()
+	<-done
+	if len(connected) > 0 {
+		t.Errorf("got %d connections, want none", len(connected))
+	}
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	for _, name := range []string{"run", "init", "check", "status", "verify", "demo", "version", "completion"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cdcRelay(t, nil, name, "--help").want(t, exitDone, []string{"Usage: cdc-relay " + name, "Example", "cdc-relay " + name}, []string{"!cdc-relay"})
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	o := cdcRelay(t, nil, "version")
+	o.want(t, exitDone, []string{"cdc-relay ", "commit ", "go1."}, nil)
+	var facts buildFacts
+	o = cdcRelay(t, []string{"CDC_RELAY_JSON=true"}, "version")
+	if err := json.Unmarshal([]byte(o.out), &facts); err != nil {
+		t.Fatalf("%v in %s", err, o.out)
+	}
+	if facts.Version == "" || facts.Commit == "" || !strings.HasPrefix(facts.Go, "go1.") || facts.Platform == "" || facts.Libraries["github.com/jackc/pgx/v5"] == "" {
+		t.Errorf("got %+v, want all of it filled", facts)
+	}
+}
+
+// Breaks it catches: a script that its shell cannot read, or that does not know the commands.
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		cdcRelay(t, nil, "completion", shell).want(t, exitDone, []string{"verify", "kafka-brokers"}, nil)
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: no bash")
+	}
+	script := cdcRelay(t, nil, "completion", "bash").out + `
+COMP_WORDS=(cdc-relay ver); COMP_CWORD=1; _cdc_relay; echo "${COMPREPLY[*]}"
+COMP_WORDS=(cdc-relay demo --ra); COMP_CWORD=2; _cdc_relay; echo "${COMPREPLY[*]}"
+COMP_WORDS=(cdc-relay run --kafka-b); COMP_CWORD=2; _cdc_relay; echo "${COMPREPLY[*]}"
+`
+	got, err := exec.Command(bash, "-c", script).CombinedOutput()
+	if want := "verify version\n--rate\n--kafka-brokers\n"; err != nil || string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+// Breaks it catches: escape sequences in files and pipes.
+func TestOutputThatIsNoTerminalHasNoColour(t *testing.T) {
+	o := cdcRelay(t, []string{"TERM=xterm-256color"}, "check", "--postgres-url=postgres://127.0.0.1:1/d", "--kafka-brokers=127.0.0.1:1")
+	o.want(t, exitFailed, []string{"FAIL  postgres: ", "FAIL  broker 127.0.0.1:1: ", "; fix: ", "!\x1b"}, []string{"!\x1b"})
+}
