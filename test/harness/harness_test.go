@@ -123,3 +123,29 @@ func TestOwnKafkaSurvivesEveryKindOfEnd(t *testing.T) {
 		}
 	}
 }
+
+// Breaks it catches: a cluster handed out before all of its brokers know each other, topics that are not replicated, a
+// fail-over that takes the default of nine seconds.
+func TestClusterOutlivesItsLeader(t *testing.T) {
+	began := time.Now()
+	c := harness.KafkaCluster(t, 3)
+	t.Logf("ready %v after the call", time.Since(began).Round(time.Millisecond))
+	topic := c.Topic(t, "orders", 1, nil)
+	produce(t, c, topic, "before")
+	listed, err := c.Admin(t).ListTopics(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition := listed[topic].Partitions[0]
+	if len(partition.Replicas) != 3 {
+		t.Fatalf("replicas: got %v, want 3", partition.Replicas)
+	}
+	began = time.Now()
+	c.Nodes[partition.Leader-1].Kill9()
+	produce(t, c, topic, "after")
+	t.Logf("produced %v after the leader was killed", time.Since(began).Round(time.Millisecond))
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("fail-over: took %v, want about 2 s", took)
+	}
+	c.Nodes[partition.Leader-1].Start(t)
+}

@@ -1,0 +1,52 @@
+package harness
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Breaks it catches: a metric whose name begins with another's taken for it, a label matched inside another's name or
+// value.
+func TestMetricSumsTheSamplesThatItsLabelsSelect(t *testing.T) {
+	const text = "# HELP events Events.\n# TYPE events counter\n" +
+		"events{service=\"a b}\",topic=\"x\"} 2\nevents{service=\"a\",topic=\"y\"} 3\nevents_total 100\nplain 7\nsmall 1e-3\nevents{subtopic=\"x\"} 50\n"
+	for _, row := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"events", nil, 55},
+		{"events", []string{`topic="x"`}, 2},
+		{"events", []string{`service="a"`, `topic="y"`}, 3},
+		{"events_total", nil, 100},
+		{"plain", nil, 7},
+		{"small", nil, 0.001},
+		{"none", nil, 0},
+	} {
+		got, err := sumMetric(text, row.name, row.labels)
+		if err != nil {
+			t.Errorf("%s %q: %v", row.name, row.labels, err)
+		}
+		if got != row.want {
+			t.Errorf("%s %q: got %v, want %v", row.name, row.labels, got, row.want)
+		}
+	}
+}
+
+// Breaks it catches: keys that are not nested, With changing the settings it copies.
+func TestSettingsBecomeNestedYAML(t *testing.T) {
+	s := Settings{"kafka.brokers": []string{"a:1"}, "kafka.tls.enabled": true, "service": "x"}
+	changed := s.With("service", "z", "postgres.slot", "s")
+	got, err := changed.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "kafka:\n  brokers:\n  - a:1\n  tls:\n    enabled: true\npostgres:\n  slot: s\nservice: z\n"
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("YAML (-want +got):\n%s", diff)
+	}
+	if s["service"] != "x" || s["postgres.slot"] != nil {
+		t.Errorf("settings after With: got %v, want them unchanged", s)
+	}
+}
