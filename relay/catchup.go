@@ -81,6 +81,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		d.reason = s.router.route(d)
 		out = append(out, d)
 	}
+	defer s.sealFull()
 	return s.send(ctx, out)
 }
 

@@ -68,6 +68,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
+		s.sealFull()
 		clear(steps)
 		clear(out)
 	}
@@ -110,7 +111,9 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 // next is a free delivery; it stays free until slab.used counts it.
 func (s *session) next() *delivery {
 	if s.slab == nil || s.slab.used == slabSize {
-		s.closeSlab()
+		if s.slab != nil {
+			s.full = append(s.full, s.slab)
+		}
 		s.slab = s.r.inflight.open()
 	}
 	d := &s.slab.items[s.slab.used]
@@ -118,11 +121,22 @@ func (s *session) next() *delivery {
 	return d
 }
 
-func (s *session) closeSlab() {
+// sealFull gives up the slabs that are full, once what is in them is in flight or will not be.
+func (s *session) sealFull() {
+	for _, full := range s.full {
+		s.r.inflight.seal(full)
+	}
+	clear(s.full)
+	s.full = s.full[:0]
+}
+
+// sealAll gives up the last slab too.
+func (s *session) sealAll() {
 	if s.slab != nil {
-		s.r.inflight.seal(s.slab)
+		s.full = append(s.full, s.slab)
 		s.slab = nil
 	}
+	s.sealFull()
 }
 
 // recorded says, while redelivery is to be expected, which of the inserts are in the journal or among the dead letters.

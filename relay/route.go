@@ -133,32 +133,36 @@ func namedField(name string, cols outbox.Columns) (field, bool) {
 	return 0, false
 }
 
+// templateNames are the columns that a template names; config has checked its form.
 func templateNames(template string) (names []string) {
-	for rest := template; ; {
-		_, after, found := strings.Cut(rest, "{")
-		if !found {
-			return names
+	parts, _ := config.ParseTemplate(template)
+	for _, p := range parts {
+		if p.Column != "" {
+			names = append(names, p.Column)
 		}
-		name, tail, _ := strings.Cut(after, "}")
-		names, rest = append(names, name), tail
 	}
+	return names
 }
 
 func compile(template string, cols outbox.Columns) (t templateParts, err error) {
-	rest := template
-	for {
-		literal, after, found := strings.Cut(rest, "{")
-		t.literals = append(t.literals, literal)
-		if !found {
-			return t, nil
-		}
-		name, tail, closed := strings.Cut(after, "}")
-		f, known := namedField(name, cols)
-		if !closed || !known {
-			return t, fmt.Errorf("template %q: no column for {%s}", template, name)
-		}
-		t.fields, rest = append(t.fields, f), tail
+	parts, err := config.ParseTemplate(template)
+	if err != nil {
+		return t, err
 	}
+	literal := ""
+	for _, p := range parts {
+		if p.Column == "" {
+			literal += p.Literal
+			continue
+		}
+		f, known := namedField(p.Column, cols)
+		if !known {
+			return t, fmt.Errorf("template %q: no column for {%s}", template, p.Column)
+		}
+		t.fields, t.literals, literal = append(t.fields, f), append(t.literals, literal), ""
+	}
+	t.literals = append(t.literals, literal)
+	return t, nil
 }
 
 // newRouter compiles the configuration's templates.

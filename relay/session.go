@@ -33,7 +33,8 @@ type session struct {
 
 	decoder *decoder.Decoder
 	router  *router
-	slab    *slab
+	slab    *slab   // being filled
+	full    []*slab // filled, their last deliveries not yet sent
 
 	// Redelivery: until token is delivered every id is looked up before it is sent.
 	lookup bool
@@ -92,7 +93,7 @@ func (r *Relay) runSession(ctx context.Context) error {
 		err = s.drain(working)
 	}
 	r.session.Store(nil)
-	s.closeSlab()
+	s.sealAll()
 	cause := context.Cause(working) // what ended the work, if it did not end by itself
 	endStream()
 	ended := <-streamErr

@@ -42,14 +42,41 @@ func (r *Relay) prepare(ctx context.Context) (table store.Outbox, state *store.S
 	if slot.Exists {
 		return table, state, nil
 	}
-	if !r.c.Outbox.CatchUp && !state.Baseline {
-		n, err := r.store.SetBaseline(ctx)
-		if err != nil {
-			return table, nil, r.explainStore(err)
-		}
-		r.log.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
+	if err := r.checkOlderRows(ctx, state); err != nil {
+		return table, nil, err
 	}
 	return table, state, r.createSlot(ctx)
+}
+
+// checkOlderRows sees to the rows that are older than the slot that is about to be made: either they count as published
+// from now on, or the catch-up will publish them, unless they are more than was allowed.
+func (r *Relay) checkOlderRows(ctx context.Context, state *store.State) error {
+	if !r.c.Outbox.CatchUp {
+		if state.Baseline {
+			return nil
+		}
+		n, err := r.store.SetBaseline(ctx)
+		if err != nil {
+			return r.explainStore(err)
+		}
+		r.log.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
+		return nil
+	}
+	limit := int64(r.c.Outbox.CatchUpMax)
+	if limit == 0 {
+		return nil
+	}
+	n, err := r.store.CountUnrecorded(ctx, limit+1)
+	if err != nil {
+		return r.explainStore(err)
+	}
+	if n <= limit {
+		return nil
+	}
+	return &Halt{Code: HaltCatchUpTooLarge,
+		Reason: fmt.Sprintf("the outbox %s holds more than outbox.catch_up_max = %d rows that are not published, and this is the first start", r.c.Outbox.Table, limit),
+		Risk:   "publishing them may be unwanted (another worker may have published them already); no slot was created yet",
+		Remedy: "to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false"}
 }
 
 // checkState compares what the relay remembers with what is there.
@@ -114,18 +141,6 @@ func (r *Relay) explainStore(err error) error {
 
 // register commits phase catch_up, before a slot exists: a crash between the two must not look like a finished start.
 func (r *Relay) register(ctx context.Context, table store.Outbox) (*store.State, error) {
-	if limit := int64(r.c.Outbox.CatchUpMax); limit > 0 && r.c.Outbox.CatchUp {
-		n, err := r.store.CountUnrecorded(ctx, limit+1)
-		if err != nil {
-			return nil, fmt.Errorf("count older rows: %w", err)
-		}
-		if n > limit {
-			return nil, &Halt{Code: HaltCatchUpTooLarge,
-				Reason: fmt.Sprintf("the outbox %s holds more than outbox.catch_up_max = %d rows that are not published, and this is the first start", r.c.Outbox.Table, limit),
-				Risk:   "publishing them may be unwanted (they may have been published by another worker); nothing was created yet",
-				Remedy: "to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false"}
-		}
-	}
 	system, err := replication.Identify(ctx, r.replicationConfig())
 	if err != nil {
 		return nil, err
