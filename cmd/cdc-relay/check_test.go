@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
+)
+
+var orderTopic = map[string]int32{"outbox.event.order": 3}
+
+func TestCheckBeforeAndAfterInit(t *testing.T) {
+	s := newServices(t, orderTopic)
+	before := s.pg.Query(t, inventory)
+	cdcRelay(t, s.environ, "check").want(t, exitFailed, []string{
+		"ok    server version: ", "ok    wal_level: logical", "ok    replication connection: ",
+		"FAIL  outbox public.outbox_events: does not exist", "fix: cdc-relay init", "FAIL  relay's tables: ", "warn  slot ",
+		"ok    producer: ", "topic outbox.event.order: 3 partitions",
+	}, nil)
+	if after := s.pg.Query(t, inventory); after != before {
+		t.Errorf("after check: got %s, want %s: it changes nothing", after, before)
+	}
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	o := cdcRelay(t, s.environ, "check")
+	o.want(t, exitDone, []string{"ok    outbox public.outbox_events: ", "ok    HOT: ", "ok    privileges on ", "ok    relay's tables: ", "ok    publication ", "ok    slot ", "!FAIL"}, nil)
+	for _, line := range strings.Split(strings.TrimSpace(o.out), "\n") {
+		if !strings.HasPrefix(line, "ok    ") && !strings.HasPrefix(line, "warn  ") {
+			t.Errorf("got the line %q, want one line for each check", line)
+		}
+	}
+	var r report
+	if err := json.Unmarshal([]byte(cdcRelay(t, s.environ, "check", "--json").out), &r); err != nil || !r.OK || len(r.Checks) < 10 {
+		t.Errorf("got %+v, %v; want ok and every check", r, err)
+	}
+}
+
+// Each row breaks one thing in a database that is otherwise right, and wants the line that says so and the repair.
+func TestCheckFindsAndRepairs(t *testing.T) {
+	s := newServices(t, orderTopic)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	for _, c := range []struct {
+		name, breakIt, repair string
+		args                  []string
+		code                  int
+		want                  []string
+	}{
+		{
+			name: "column renamed", breakIt: `ALTER TABLE outbox_events RENAME COLUMN payload TO body`, repair: `ALTER TABLE outbox_events RENAME COLUMN body TO payload`,
+			code: exitFailed, want: []string{`FAIL  outbox public.outbox_events: there is no column "payload"`, "outbox.columns.payload", `ALTER TABLE "public"."outbox_events" ADD COLUMN "payload" jsonb`},
+		},
+		{
+			name: "row filter", breakIt: `ALTER PUBLICATION cdc_relay SET TABLE outbox_events WHERE (aggregate_type = 'x')`, repair: `ALTER PUBLICATION cdc_relay SET TABLE outbox_events`,
+			code: exitFailed, want: []string{"FAIL  publication cdc_relay: it has a row filter", `ALTER PUBLICATION "cdc_relay" SET TABLE`},
+		},
+		{
+			name: "table not published", breakIt: `ALTER PUBLICATION cdc_relay DROP TABLE outbox_events`, repair: `ALTER PUBLICATION cdc_relay ADD TABLE outbox_events`,
+			code: exitFailed, want: []string{"FAIL  publication cdc_relay: ", "ADD TABLE"},
+		},
+		{
+			name: "inserts not published", breakIt: `ALTER PUBLICATION cdc_relay SET (publish = 'update')`, repair: `ALTER PUBLICATION cdc_relay SET (publish = 'insert')`,
+			code: exitFailed, want: []string{"FAIL  publication cdc_relay: it does not publish inserts", "SET (publish = 'insert')"},
+		},
+		{
+			name: "more than inserts", breakIt: `ALTER PUBLICATION cdc_relay SET (publish = 'insert, delete')`, repair: `ALTER PUBLICATION cdc_relay SET (publish = 'insert')`,
+			want: []string{"warn  publication cdc_relay: ", "SET (publish = 'insert')"},
+		},
+		{
+			name: "index that spoils HOT", breakIt: `CREATE INDEX spoils ON outbox_events (id) WHERE published_at IS NULL`, repair: `DROP INDEX spoils`,
+			want: []string{"warn  HOT: ", "spoils", "DROP INDEX CONCURRENTLY spoils"},
+		},
+		{
+			name: "slot of another plugin", breakIt: `SELECT pg_create_logical_replication_slot('check_other_plugin', 'test_decoding')`, repair: `SELECT pg_drop_replication_slot('check_other_plugin')`,
+			args: []string{"--postgres-slot=check_other_plugin"}, code: exitFailed, want: []string{`was made for "test_decoding"`},
+		},
+		{
+			name: "role without privileges", breakIt: `CREATE ROLE check_weak LOGIN`, repair: `DROP ROLE check_weak`,
+			args: []string{"--postgres-url=" + strings.Replace(s.pg.URL, "postgres@", "check_weak@", 1), "--postgres-replication-url=" + s.pg.URL}, code: exitFailed,
+			want: []string{"FAIL  privileges on public.outbox_events: role check_weak lacks SELECT, UPDATE (published_at)", "GRANT SELECT, UPDATE (published_at) ON", `TO "check_weak"`, "FAIL  relay's tables: "},
+		},
+		{
+			name: "role that may not stream", breakIt: `CREATE ROLE check_still LOGIN`, repair: `DROP ROLE check_still`,
+			args: []string{"--postgres-replication-url=" + strings.Replace(s.pg.URL, "postgres@", "check_still@", 1)}, code: exitFailed,
+			want: []string{"FAIL  replication connection: ", "WITH REPLICATION"},
+		},
+		{name: "topic away", args: []string{"--message-topic=nowhere"}, code: exitFailed, want: []string{"FAIL  topic nowhere: ", "kafka-topics.sh --create --topic nowhere"}},
+		{name: "no topic of the template", args: []string{"--message-topic=a.{aggregate_type}"}, want: []string{`warn  topics: none begins with "a."`}},
+		{name: "one broker away", args: []string{"--kafka-brokers=127.0.0.1:1," + s.broker.Addresses()[0]}, want: []string{"warn  broker 127.0.0.1:1: ", "ok    broker " + s.broker.Addresses()[0]}},
+		{name: "all brokers away", args: []string{"--kafka-brokers=127.0.0.1:1"}, code: exitFailed, want: []string{"FAIL  broker 127.0.0.1:1: ", "!topic"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.breakIt != "" {
+				s.pg.Exec(t, c.breakIt)
+				defer s.pg.Exec(t, c.repair)
+			}
+			cdcRelay(t, s.environ, append([]string{"check"}, c.args...)...).want(t, c.code, c.want, nil)
+		})
+	}
+	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"!FAIL"}, nil)
+}
+
+// A stand-in has no replicas, so what is said of topics is tested on descriptions.
+func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
+	partition := func(leader int32, inSync int) kafka.Partition {
+		return kafka.Partition{Leader: leader, Replicas: make([]int32, 3), InSync: make([]int32, inSync)}
+	}
+	good := kafka.Topic{Name: "t", Partitions: []kafka.Partition{partition(1, 3), partition(2, 3)}, MaxMessageBytes: 1 << 20, MinInSyncReplicas: 2, CleanupPolicy: "delete"}
+	for name, c := range map[string]struct {
+		change func(*kafka.Topic)
+		limit  config.ByteSize
+		want   level
+		text   string
+	}{
+		"good":                    {want: ok, text: "2 partitions, 3 replicas, min.insync.replicas 2, max.message.bytes 1048576, cleanup.policy delete"},
+		"not there":               {change: func(x *kafka.Topic) { x.Err = errors.New("it is away") }, want: fail, text: "away"},
+		"no leader":               {change: func(x *kafka.Topic) { x.Partitions[1].Leader = -1 }, want: fail, text: "no leader for partition 0"},
+		"too few in sync":         {change: func(x *kafka.Topic) { x.Partitions[1].InSync = nil }, want: fail, text: "fewer replicas in sync"},
+		"asks for the impossible": {change: func(x *kafka.Topic) { x.MinInSyncReplicas = 4 }, want: fail, text: "no write can ever be acknowledged"},
+		"compacted":               {change: func(x *kafka.Topic) { x.CleanupPolicy = "compact,delete" }, want: warn, text: "only the last message of a key"},
+		"one in sync is enough":   {change: func(x *kafka.Topic) { x.MinInSyncReplicas = 1 }, want: warn, text: "acknowledged when one broker has it"},
+		"small messages":          {limit: 2 << 20, want: warn, text: "smaller than limits.max_event_bytes 2MiB"},
+		"limit that fits":         {limit: 1 << 20, want: ok},
+	} {
+		topic := good
+		topic.Partitions = slices.Clone(good.Partitions)
+		if c.change != nil {
+			c.change(&topic)
+		}
+		cfg := config.Default()
+		cfg.Limits.MaxEventBytes = c.limit
+		l, text, fix := judgeTopic(topic, cfg)
+		if l != c.want || !strings.Contains(text, c.text) || (l == ok) != (fix == "") {
+			t.Errorf("%s: got %s %q, fix %q; want %s with %q, and a fix unless it is ok", name, l, text, fix, c.want, c.text)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const inventory = `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) AND relkind IN ('r', 'p', 'v', 'i'))
+	|| ' relations, ' || (SELECT count(*) FROM pg_publication) || ' publications, ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots'`
+
+// Breaks it catches: a dry run that creates something, SQL that is not what init does, a second init that changes or
+// fails, a publication that is younger than the slot.
+func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
+	s := newServices(t, nil)
+	before := s.pg.Query(t, inventory)
+	dry := cdcRelay(t, s.environ, "init", "--dry-run")
+	dry.want(t, exitDone, []string{"CREATE TABLE", "cdc_relay_journal", "CREATE VIEW", "CREATE PUBLICATION", "pg_create_logical_replication_slot"}, nil)
+	if after := s.pg.Query(t, inventory); after != before {
+		t.Fatalf("after --dry-run: got %s, want %s", after, before)
+	}
+
+	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"tables       created", "created\n"}, nil)
+	first := s.pg.Query(t, inventory)
+	if !strings.HasSuffix(first, " 1 publications, 1 slots") {
+		t.Errorf("after init: got %s, want a publication and a slot", first)
+	}
+	if phase := s.pg.Query(t, "SELECT phase || ' ' || dirty FROM cdc_relay_state"); phase != "catch_up true" {
+		t.Errorf("state after init: got %q, want the phase of a first start, so that older rows are published", phase)
+	}
+
+	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"tables       exists"}, nil)
+	cdcRelay(t, s.environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing"}, nil)
+	var result initResult
+	if err := json.Unmarshal([]byte(cdcRelay(t, s.environ, "init", "--json").out), &result); err != nil {
+		t.Fatal(err)
+	}
+	if result.Tables != exists || result.Publication != exists || result.Slot != exists || len(result.SQL) != 0 {
+		t.Errorf("second init: got %+v, want everything to exist", result)
+	}
+	if again := s.pg.Query(t, inventory); again != first {
+		t.Errorf("after more inits: got %s, want %s", again, first)
+	}
+}
+
+// The SQL of the dry run is for a person with more rights than the relay: it must work as it is printed. Breaks it
+// catches: a missing semicolon, a comment that swallows the next statement, another order.
+func TestDryRunSQLWorksAsPrinted(t *testing.T) {
+	s := newServices(t, nil)
+	printed := cdcRelay(t, s.environ, "init", "--dry-run").out
+	tables, slot, found := strings.Cut(printed, "SELECT pg_create_logical_replication_slot")
+	if !found {
+		t.Fatalf("got no slot in:\n%s", printed)
+	}
+	s.pg.Exec(t, tables)
+	s.pg.Exec(t, "SELECT pg_create_logical_replication_slot"+slot)
+	cdcRelay(t, s.environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing"}, nil)
+}
+
+// Breaks it catches: a slot, which would make the next start skip the question, although nobody has answered it.
+func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
+	s := newServices(t, nil)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database();
+		TRUNCATE cdc_relay_state;
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 6)`)
+	limited := append(s.environ, "CDC_RELAY_OUTBOX_CATCH_UP_MAX=5")
+	cdcRelay(t, limited, "init").want(t, exitFailed, nil, []string{"outbox.catch_up_max = 5", "outbox.catch_up: false"})
+	if got := s.pg.Query(t, "SELECT (SELECT count(*) FROM cdc_relay_state) || ' ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())"); got != "0 0" {
+		t.Errorf("states and slots after the refusal: got %s, want none", got)
+	}
+	cdcRelay(t, limited, "init", "--outbox-catch-up-max", "6").want(t, exitDone, []string{"created\n"}, nil)
+}
+
+// Breaks it catches: a slot that is made anew in silence, when events after the old one's position would be skipped.
+func TestInitDoesNotReplaceALostSlot(t *testing.T) {
+	s := newServices(t, nil)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database(); UPDATE cdc_relay_state SET phase = 'stream'`)
+	cdcRelay(t, s.environ, "init").want(t, exitFailed, nil, []string{"is gone", "used it before"})
+}
+
+func TestInitWithoutADatabase(t *testing.T) {
+	cdcRelay(t, nil, "init", "--postgres-url", "postgres://u:hunter2@127.0.0.1:1/d").want(t, exitFailed, nil, []string{"127.0.0.1", "!hunter2"})
+}
