@@ -69,7 +69,7 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
-// Close stops the driver's goroutines and closes its connections.
+// Close stops the driver's goroutines and closes its connections. Another Close does nothing.
 func (d *Driver) Close() error {
 	d.cancel()
 	d.running.Wait()

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -288,28 +287,4 @@ func TestTwoBatchesOfAPartitionPanic(t *testing.T) {
 		}
 	}()
 	d.Produce(testContext(t), d.Node("t", 0), []*sink.Batch{newBatch(d, "t", 0, "a"), newBatch(d, "t", 0, "b")})
-}
-
-// Breaks when the sequence does not go on at 0 behind the largest, as brokers expect.
-func TestSequenceWrapsAtABroker(t *testing.T) {
-	c := newFake(t)
-	d := newDriver(t, c.ListenAddrs(), nil)
-	if err := d.CheckProducer(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	p := d.partitionOf("t", 0)
-	p.next, p.producing = *d.producer, true
-	p.next.sequence = math.MaxInt32 - 1
-	p.busy.Store(false)
-	for i := range int64(3) {
-		b := newBatch(d, "t", 0, "a", "b", "c")
-		o := send(t, d, b)
-		if i == 0 && o.Verdict == sink.NotWritten {
-			t.Skip("this broker wants new producers to begin at 0")
-		}
-		wantAccepted(t, o, 3*i)
-	}
-	if got := p.next.sequence; got != 7 {
-		t.Errorf("next sequence: got %d, want 7", got)
-	}
 }

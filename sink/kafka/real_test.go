@@ -1,0 +1,145 @@
+package kafka
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// values are the values in a topic of one partition, read by another client.
+func values(t testing.TB, brokers []string, topic string) string {
+	t.Helper()
+	var all []string
+	harness.Consume(t, brokers, []string{topic}, func(r *kgo.Record) { all = append(all, string(r.Value)) })
+	return strings.Join(all, " ")
+}
+
+// Breaks when a real broker cannot read a batch as we encode it, or names other records than we think.
+func TestKafkaNamesTheGuiltyRecords(t *testing.T) {
+	c := harness.Kafka(t)
+	for _, refusal := range []struct {
+		name, code, text string
+		config           map[string]string
+		spoil            func(*sink.Record)
+	}{
+		{
+			"NoKeyInACompactedTopic", "INVALID_RECORD", "key",
+			map[string]string{"cleanup.policy": "compact"}, func(r *sink.Record) { r.Key = nil },
+		},
+		{
+			"FromTheFuture", "INVALID_TIMESTAMP", "imestamp",
+			nil, func(r *sink.Record) { r.Timestamp += int64(48 * time.Hour / time.Millisecond) },
+		},
+	} {
+		t.Run(refusal.name, func(t *testing.T) {
+			topic := c.Topic(t, "guilty", 1, refusal.config)
+			d := newDriver(t, c.Addrs, nil)
+			wantAccepted(t, send(t, d, newBatch(d, topic, 0, "a")), 0)
+			b := newBatch(d, topic, 0, "b", "BAD", "c", "BAD", "d")
+			refusal.spoil(b.Records[1])
+			refusal.spoil(b.Records[3])
+			o := send(t, d, b)
+			wantVerdict(t, o, sink.Refused)
+			if len(o.Guilty) != 2 || o.Guilty[0] != 1 || o.Guilty[1] != 3 {
+				t.Fatalf("guilty: got %v, want records 1 and 3", o.Guilty)
+			}
+			if r := o.Reasons[1]; r.Code != refusal.code || !strings.Contains(r.Text, refusal.text) {
+				t.Errorf("reason: got %v, want %s with a text about %q", r, refusal.code, refusal.text)
+			}
+			wantAccepted(t, send(t, d, newBatch(d, topic, 0, "b", "c", "d")), 1)
+			if got := values(t, c.Addrs, topic); got != "a b c d" {
+				t.Errorf("topic: got %s, want a b c d", got)
+			}
+			if got := d.Stats(); got.ProducerResets != 0 {
+				t.Errorf("stats: got %+v, want no resets", got)
+			}
+		})
+	}
+}
+
+// Breaks when our count of bytes is not the broker's: one too many would be refused by it, one too few sent in vain.
+func TestKafkaCountsBytesAsWeDo(t *testing.T) {
+	c := harness.Kafka(t)
+	topic := c.Topic(t, "limit", 1, map[string]string{configLimit: "2000"})
+	d := newDriver(t, c.Addrs, nil)
+	awaitTopic(t, d, topic)
+	wantAccepted(t, send(t, d, sized(t, d, topic, 2000)), 0)
+	d.stale(topic, 4000) // so that the broker is asked to take it
+	before := d.Stats().Requests
+	o := send(t, d, sized(t, d, topic, 2001))
+	wantVerdict(t, o, sink.Refused)
+	if got := d.Stats().Requests - before; got != 1 {
+		t.Errorf("requests: got %d, want 1", got)
+	}
+	if text := o.Reasons[0].Text; !strings.Contains(text, "2001") || !strings.Contains(text, "2000") {
+		t.Errorf("reason: got %q, want size and limit", text)
+	}
+}
+
+// Breaks when the sequence does not go on at 0 behind the largest, as brokers expect.
+func TestKafkaTakesTheSequenceWrap(t *testing.T) {
+	c := harness.Kafka(t)
+	topic := c.Topic(t, "wrap", 1, nil)
+	d := newDriver(t, c.Addrs, nil)
+	if err := d.CheckProducer(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	p := d.partitionOf(topic, 0)
+	p.next, p.producing = *d.producer, true
+	p.next.sequence = math.MaxInt32 - 1
+	p.busy.Store(false)
+	for i := range int64(3) {
+		wantAccepted(t, send(t, d, newBatch(d, topic, 0, "a", "b", "c")), 3*i)
+	}
+	if got := p.next.sequence; got != 7 {
+		t.Errorf("next sequence: got %d, want 7", got)
+	}
+}
+
+// Breaks when a batch whose answer got lost is written again after its broker was killed and came back, or when the
+// sequence does not go on there.
+func TestKafkaKnowsTheBatchAgainAfterAKill(t *testing.T) {
+	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
+	topic := c.Topic(t, "restart", 1, nil)
+	kind := cutproxy.Pass
+	proxy := cutproxy.New(func(r cutproxy.Request) cutproxy.Action {
+		if r.APIKey == 0 {
+			return cutproxy.Action{Kind: kind}
+		}
+		return cutproxy.Action{}
+	})
+	t.Cleanup(func() { _ = proxy.Close() })
+	d := newDriver(t, c.Addrs, func(c *Config) { c.Dial = proxy.Dial })
+	wantAccepted(t, send(t, d, newBatch(d, topic, 0, "a")), 0)
+	node := d.Node(topic, 0)
+	kind = cutproxy.AfterDelivery // no request is under way
+	b := newBatch(d, topic, 0, "b", "c")
+	wantVerdict(t, send(t, d, b), sink.Unknown)
+	kind = cutproxy.Pass
+	c.Nodes[0].Kill9()
+	d.Produce(testContext(t), node, []*sink.Batch{b})
+	wantVerdict(t, b.Outcome, sink.Unknown)
+	c.Nodes[0].Start(t)
+	await(t, d, "the broker", func() bool { return d.Node(topic, 0) == node })
+	for d.Produce(testContext(t), node, []*sink.Batch{b}); b.Outcome.Verdict == sink.Unknown; {
+		if err := pause(testContext(t), 50*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		d.Produce(testContext(t), node, []*sink.Batch{b})
+	}
+	wantAccepted(t, b.Outcome, 1)
+	wantAccepted(t, send(t, d, newBatch(d, topic, 0, "d")), 3)
+	if got := values(t, c.Addrs, topic); got != "a b c d" {
+		t.Errorf("topic: got %s, want a b c d", got)
+	}
+	if got := d.Stats(); got.ProducerResets != 0 || got.PossibleDuplicates != 0 {
+		t.Errorf("stats: got %+v, want no resets and no possible duplicates", got)
+	}
+}
