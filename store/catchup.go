@@ -20,7 +20,7 @@ func (s *Store) CountUnrecorded(ctx context.Context, limit int64) (int64, error)
 	}
 	var count int64
 	err = s.one(ctx, scanning, func(row pgx.Row) error { return row.Scan(&count) },
-		s.sql(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND NOT {recorded} LIMIT NULLIF($2::bigint, 0)) u`),
+		s.sql(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND {unrecorded} LIMIT NULLIF($2::bigint, 0)) u`),
 		source, limit)
 	if err != nil {
 		return 0, fmt.Errorf("count unrecorded rows: %w", err)
@@ -43,7 +43,7 @@ func (s *Store) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 		}
 		tag, err := tx.Exec(ctx, s.sql(o, `INSERT INTO {catch_up} (source, row_number, event_id)
 SELECT $1, row_number() OVER (ORDER BY {order}
-), o.{id} FROM {outbox} o WHERE NOT {published} AND NOT {recorded}`), source)
+), o.{id} FROM {outbox} o WHERE NOT {published} AND {unrecorded}`), source)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (s *Store) SetBaseline(ctx context.Context) (rows int64, err error) {
 			return err
 		}
 		return tx.QueryRow(ctx, s.sql(o, `WITH rows AS MATERIALIZED (
- SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE NOT {published} AND NOT {recorded}),
+ SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE NOT {published} AND {unrecorded}),
 journaled AS (
  INSERT INTO {journal} (source, event_id, topic, partition, "offset") SELECT $1, id, '', -1, -1 FROM rows ON CONFLICT DO NOTHING),
 batches AS (

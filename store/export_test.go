@@ -38,3 +38,9 @@ func (s *Store) LookupAs(ctx context.Context, statement string, ids [][]byte) (f
 	err = s.send(ctx, reading, s.sql(o, statement), p, nil, func([][]byte) error { found++; return nil })
 	return found, err
 }
+
+// EncodeBatch is what Settle does for each batch before it is sent.
+func EncodeBatch(idType string, published []Published) (int, error) {
+	rows, err := copyRows(idType, 1, published)
+	return len(rows) + len(idsLiteral(idType, published)), err
+}

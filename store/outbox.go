@@ -252,17 +252,27 @@ func (o *Outbox) collate() string {
 	return ""
 }
 
-// sql fills in tables, columns and conditions: {id}, {published} (a condition), {recorded}: the row o's id, whose source
-// is the parameter $1, is in the journal, parked, or a dead letter.
+// sql fills in tables, columns and conditions. {published} is the row's own word. {recorded} and {unrecorded} ask whether
+// the id of the row o is in the journal, parked, or a dead letter of the source $1; the first for a handful of rows, the
+// second for a whole table.
 func (s *Store) sql(o *Outbox, text string) string {
 	id := quote(s.config.Columns.ID)
-	recorded := strings.NewReplacer("{oid}", "o."+id+o.collate()).Replace(recordedWhen)
-	text = strings.NewReplacer("{recorded}", recorded, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet,
-		"{collate}", o.collate(), "{idtype}", o.IDType,
-		"{published}", "("+o.PublishedWhen+"\n) IS TRUE").Replace(text)
-	return s.names.sql(text)
+	oid := "o." + id + o.collate()
+	text = strings.NewReplacer("{recorded}", recordedWhen, "{unrecorded}", unrecordedWhen).Replace(text)
+	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet, "{collate}", o.collate(),
+		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
+		"{journal}", s.names.journal, "{parked}", s.names.parked, "{dlq}", s.names.dlq, "{batch}", s.names.batch,
+		"{outbox}", s.names.outbox, "{state}", s.names.state, "{catch_up}", s.names.catchUp).Replace(text)
+	return text
 }
 
-const recordedWhen = `(EXISTS (SELECT 1 FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid})
- OR EXISTS (SELECT 1 FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid})
- OR EXISTS (SELECT 1 FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid}))`
+// recordedWhen is one index probe per table and row. EXISTS would leave Postgres the choice to read the whole journal
+// into a hash instead, by an estimate that does not know a LIMIT; a scalar subquery does not.
+const recordedWhen = `((SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) IS NOT NULL
+ OR (SELECT true FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) IS NOT NULL
+ OR (SELECT true FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) IS NOT NULL)`
+
+// unrecordedWhen has the form of which Postgres makes anti joins.
+const unrecordedWhen = `NOT EXISTS (SELECT 1 FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid})
+ AND NOT EXISTS (SELECT 1 FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid})
+ AND NOT EXISTS (SELECT 1 FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid})`

@@ -219,3 +219,33 @@ func TestWritersOfAnOlderEpochAreRefused(t *testing.T) {
 	must(t, "journal rows alone need no fence", old.Settle(t.Context(), published(1, uuid), nil))
 	must(t, "the owner saves progress", next.SaveProgress(t.Context(), 78))
 }
+
+// Break caught: an allocation per row on the hot path.
+func TestEncodingABatchDoesNotAllocatePerRow(t *testing.T) {
+	for idType, id := range map[string]func(i int) string{"uuid": uuid, "text": uuid, "bigint": func(i int) string { return fmt.Sprint(i) }} {
+		batch := published(1000, id)
+		got := testing.AllocsPerRun(10, func() {
+			if _, err := store.EncodeBatch(idType, batch); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got > 4 {
+			t.Errorf("allocations for 1,000 ids of type %s: got %v, want at most 4", idType, got)
+		}
+	}
+}
+
+// Break caught: an id that is not of its type, which would end the statement or the array that it stands in.
+func TestMalformedIDsAreRefusedBeforeTheyReachSQL(t *testing.T) {
+	for idType, ids := range map[string][]string{
+		"uuid":   {"", "x", uuid(1)[:35], uuid(1) + "0", strings.Replace(uuid(1), "-", "0", 1), strings.Replace(uuid(1), "7", "g", 1), "{00000000-0000-7000-8000-0000000000}"},
+		"bigint": {"", "1'", "1}", "9223372036854775808", "1.0"},
+		"text":   {"a\x00b"},
+	} {
+		for _, id := range ids {
+			if _, err := store.EncodeBatch(idType, published(1, func(int) string { return id })); err == nil {
+				t.Errorf("%s id %q: got no error", idType, id)
+			}
+		}
+	}
+}

@@ -126,7 +126,7 @@ func measureShape(t *testing.T, s *store.Store, conn *pgx.Conn, ids string, sh s
 	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, "sample", err)
 	name := fmt.Sprintf("%s | %-31s |", ids, sh.name)
-	for _, size := range []int{1000, 5000} {
+	for _, size := range []int{10, 1000, 5000} {
 		measureSettle(t, s, conn, name, sh, size, next)
 	}
 	measureLookup(t, s, name, sh, known, next)
@@ -135,7 +135,7 @@ func measureShape(t *testing.T, s *store.Store, conn *pgx.Conn, ids string, sh s
 }
 
 func measureSettle(t *testing.T, s *store.Store, conn *pgx.Conn, name string, sh shape, size int, next func(int) string) {
-	const rows = 50_000
+	rows := min(50_000, size*500)
 	took := make([]time.Duration, rows/size)
 	from, cpu := walPosition(t, conn), cpuTime(t, conn)+cpuTime(t, s.Pool())
 	for i := range took {
@@ -153,7 +153,7 @@ func measureSettle(t *testing.T, s *store.Store, conn *pgx.Conn, name string, sh
 	}
 	cpu = cpuTime(t, conn) + cpuTime(t, s.Pool()) - cpu
 	t.Logf("%s settle %d: median %.2f ms, worst %.1f ms; per 1,000 rows: server CPU %.2f ms, WAL %d kB", name, size,
-		ms(median(took)), ms(slices.Max(took)), ms(cpu)*1000/rows, (walPosition(t, conn)-from)/(rows/1000)/1000)
+		ms(median(took)), ms(slices.Max(took)), ms(cpu)*1000/float64(rows), (walPosition(t, conn)-from)/int64(rows))
 }
 
 // measurePrune removes rows as the shape does; by arrays of 1,000 ids, or by dropping what holds a day.

@@ -160,3 +160,20 @@ func TestOpenRefusesATableThatIsNotAName(t *testing.T) {
 		}
 	}
 }
+
+// Break caught: an expression of the configuration that is wrong and is found only when the mirror runs.
+func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	must(t, "migrate", open(t, c).Migrate(t.Context()))
+	must(t, "check the defaults", open(t, c).CheckExpressions(t.Context()))
+	c.PublishedWhen, c.OrderBy, c.MarkSet = "processed -- no such column", "seq DESC, nope", "published_at = now(); DROP TABLE outbox_events"
+	err := open(t, c).CheckExpressions(t.Context())
+	for _, key := range []string{"outbox.published_when", "outbox.order_by", "outbox.mark_set"} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("got %v, want an error that names %s", err, key)
+		}
+	}
+	c.PublishedWhen, c.OrderBy, c.MarkSet = "published_at IS NOT NULL -- really", "seq DESC -- newest", "published_at = clock_timestamp() -- so"
+	must(t, "check expressions with comments", open(t, c).CheckExpressions(t.Context()))
+}

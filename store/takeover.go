@@ -10,7 +10,7 @@ import (
 )
 
 // terminateWait bounds the wait for one session of an older epoch to end.
-const terminateWait = 2 * time.Second
+const terminateWait = time.Second
 
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
 // older epochs of this slot, raises the epoch, names the pool's connections after it, and sets dirty. walsenderPID is
