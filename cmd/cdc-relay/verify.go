@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -66,6 +68,9 @@ func (c verifyCommand) Run(a *app) error {
 	ctx, stop := stoppable(context.Background(), func() {})
 	defer stop()
 	v, err := c.audit(ctx, cfg, wanted, a.progress())
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
+		return fmt.Errorf("%w: cdc-relay init creates it", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -79,6 +84,8 @@ func (c verifyCommand) Run(a *app) error {
 	}
 	return err
 }
+
+const undefinedTable = "42P01" // SQLSTATE
 
 // wantedRows are the bounds of an audit; nil and empty mean no bound.
 type wantedRows struct {

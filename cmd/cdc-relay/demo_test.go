@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Breaks it catches: a demo that loses or leaves something, that calls its broker Kafka, or that needs a terminal.
+func TestDemoShowsTheWholePathAndLeavesNothing(t *testing.T) {
+	home := t.TempDir()
+	if err := os.Chmod(home, 0o755); err != nil { // the account that Postgres runs as must get in
+		t.Fatal(err)
+	}
+	for dir := home; dir != "/" && dir != os.TempDir(); dir = dir[:strings.LastIndexByte(dir, '/')] {
+		_ = os.Chmod(dir, 0o755)
+	}
+	o := cdcRelay(t, []string{"TMPDIR=" + home}, "demo", "--duration=2500ms", "--rate=400", "--aggregates=7", "--http-listen=127.0.0.1:0")
+	o.want(t, exitDone, []string{
+		"is not Kafka", "API listens on http://127.0.0.1:", "    1s  ", "    2s  ", "latency p50 ", "lag ", "missing 0, duplicated 0, out of order 0", "!\x1b",
+	}, nil)
+	if strings.Contains(o.out, "written 0,") {
+		t.Errorf("nothing was written:\n%s", o.out)
+	}
+	left, err := os.ReadDir(home)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v; want nothing", left, err)
+	}
+}
+
+func TestDemoStopsOnCtrlC(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	cmd, _, errs := command(ctx, t, nil, "demo", "--http-listen=127.0.0.1:0")
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	buffer := make([]byte, 4096)
+	interrupted := false
+	for {
+		n, err := out.Read(buffer)
+		text.Write(buffer[:n])
+		if !interrupted && strings.Contains(text.String(), "    1s  ") {
+			interrupted = true
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(text.String(), "missing 0") {
+		t.Errorf("got %v, output:\n%s\nerrors:\n%s", err, text.String(), errs)
+	}
+}
+
+// The demo's own judge must be able to say no. Breaks it catches: a count that stays 0 whatever arrives.
+func TestDemoCountsWhatGoesWrong(t *testing.T) {
+	l := newDemoLoad(1, 1)
+	l.outstanding = map[string]struct{}{"a": {}, "b": {}, "c": {}}
+	l.total.written = 3
+	record := func(id, payload string) *kgo.Record {
+		return &kgo.Record{Key: []byte("k"), Value: []byte(payload), Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}, {Key: "created_at", Value: []byte("2026-01-01T00:00:00Z")}}}
+	}
+	now := time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
+	l.take(record("a", `{"sequence": 2}`), now) // 1 was due
+	l.take(record("a", `{"sequence": 2}`), now)
+	l.take(record("b", `{"sequence": 3}`), now)
+	got := l.totals()
+	want := demoTotals{written: 3, received: 2, missing: 1, duplicated: 1, reordered: 1, half: time.Second, most: time.Second}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	a := &app{streams: streams{out: &strings.Builder{}}}
+	if a.sumUp(got) == nil || a.sumUp(demoTotals{written: 1, received: 1}) != nil {
+		t.Error("got the wrong verdict, want an error for what is missing and none for a good run")
+	}
+}

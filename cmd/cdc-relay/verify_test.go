@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+func verdictOf(t *testing.T, o outcome) (v verdict) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(o.out), &v); err != nil {
+		t.Fatalf("%v in the output %q; errors: %s", err, o.out, o.errors)
+	}
+	return v
+}
+
+// One history with everything that an audit can find, each thing added to what is right. Breaks it catches: any count
+// that is not made, an exit code that does not follow.
+func TestVerifyFindsEachKindOfDifference(t *testing.T) {
+	s := newServices(t, orderTopic)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	r := startRelay(t, s.environ)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', CASE WHEN i % 10 > 0 THEN (i % 10)::text END, 'x', CASE WHEN i % 7 > 0 THEN jsonb_build_object('größe', i, 'a', 1.50) END FROM generate_series(1, 200) i`)
+	settled(t, s.pg, "200")
+	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+		t.Fatalf("got exit code %d, want 0; log:\n%s", code, r.log)
+	}
+	audit := func(args ...string) outcome {
+		return cdcRelay(t, s.environ, append([]string{"verify", "--json", "--wait=0s"}, args...)...)
+	}
+	o := audit()
+	if v := verdictOf(t, o); o.code != exitDone || v.Rows != 200 || v.Expected != 200 || v.Records != 200 || v.Missing+v.Different+v.Duplicated+v.OutOfOrder+v.Others+v.Unjudged != 0 {
+		t.Fatalf("nothing wrong: got exit code %d and %+v", o.code, v)
+	}
+	cdcRelay(t, s.environ, "verify").want(t, exitDone, []string{"rows           200", "missing        0"}, nil)
+
+	if v := verdictOf(t, audit("--outbox-order-by=seq desc")); v.OutOfOrder == 0 {
+		t.Errorf("the table read backwards: got %+v, want events out of order", v)
+	}
+	repeatFirstRecord(t, s)
+	if o, v := audit(), verdictOf(t, audit()); o.code != exitDone || v.Duplicated != 1 {
+		t.Errorf("a record twice: got exit code %d and %+v, want 0 and 1 duplicated", o.code, v)
+	}
+	s.pg.Exec(t, `UPDATE outbox_events SET payload = '{"changed": true}' WHERE seq = 1`)
+	if o, v := audit(), verdictOf(t, audit()); o.code != exitFailed || v.Different == 0 || v.Missing != 0 {
+		t.Errorf("a row changed: got exit code %d and %+v, want 1 and it different", o.code, v)
+	}
+	s.pg.Exec(t, `DELETE FROM outbox_events WHERE seq = 1; INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'late')`)
+	o = audit()
+	if v := verdictOf(t, o); o.code != exitFailed || v.Missing != 1 || v.Pending != 1 || len(v.MissingRows) != 1 || v.Others == 0 {
+		t.Errorf("a row that was not relayed, and one deleted: got exit code %d and %+v, want 1, 1 missing, 1 pending, others", o.code, v)
+	}
+	newest := s.pg.Query(t, "SELECT max(created_at) FROM outbox_events")
+	at, err := time.Parse("2006-01-02 15:04:05.999999-07", newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o = audit("--until", at.Format(time.RFC3339Nano))
+	if v := verdictOf(t, o); o.code != exitDone || v.Rows != 199 {
+		t.Errorf("rows before the last: got exit code %d and %+v, want 0 and 199 rows", o.code, v)
+	}
+	id := s.pg.Query(t, "SELECT id FROM outbox_events ORDER BY seq LIMIT 1")
+	if v := verdictOf(t, audit("--from-id", id, "--to-id", id)); v.Rows != 1 || v.Missing != 0 {
+		t.Errorf("one id: got %+v, want 1 row", v)
+	}
+	lose(t, s)
+	if v := verdictOf(t, audit("--until", at.Format(time.RFC3339Nano))); v.Missing != 1 || v.Pending != 0 {
+		t.Errorf("a journaled row that is in no topic: got %+v, want 1 missing that is not pending", v)
+	}
+}
+
+// repeatFirstRecord appends a copy of a record to its partition, as a producer without idempotence would.
+func repeatFirstRecord(t *testing.T, s services) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.broker.Addresses()...), kgo.ConsumeTopics("outbox.event.order"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatal("no record came")
+		}
+		var keyed *kgo.Record
+		fetches.EachRecord(func(r *kgo.Record) {
+			if r.Key != nil && keyed == nil {
+				keyed = r
+			}
+		})
+		if keyed == nil {
+			continue
+		}
+		again := &kgo.Record{Topic: keyed.Topic, Partition: keyed.Partition, Key: keyed.Key, Value: keyed.Value, Headers: keyed.Headers}
+		if err := client.ProduceSync(ctx, again).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+}
+
+// lose makes the journal say that a row was published which is in no topic.
+func lose(t *testing.T, s services) {
+	t.Helper()
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, created_at) VALUES ('order', '1', 'lost', now() - interval '1 day');
+		INSERT INTO cdc_relay_journal (published_at, "offset", source, partition, event_id, topic)
+		SELECT now(), 3, (SELECT source FROM cdc_relay_source), 0, id, 'outbox.event.order' FROM outbox_events WHERE event_type = 'lost'`)
+}
+
+// Breaks it catches: an audit beside a running relay that calls what is on its way missing.
+func TestVerifyWaitsForWhatIsOnItsWay(t *testing.T) {
+	s := newServices(t, orderTopic)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 50)`)
+	auditing, out, errs := command(t.Context(), t, s.environ, "verify", "--json", "--wait=30s")
+	if err := auditing.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := startRelay(t, s.environ)
+	err := auditing.Wait()
+	if v := verdictOf(t, outcome{out: out.String(), errors: errs.String()}); err != nil || v.Missing != 0 || v.Expected != 50 {
+		t.Errorf("got %v and %+v, want nothing missing", err, v)
+	}
+	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+		t.Errorf("got exit code %d, want 0; log:\n%s", code, r.log)
+	}
+}
+
+func TestVerifyBeforeInitSaysWhatToDo(t *testing.T) {
+	s := newServices(t, nil)
+	cdcRelay(t, s.environ, "verify").want(t, exitFailed, nil, []string{"cdc-relay init"})
+}
+
+func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	w, err := verifyCommand{Since: "24h", Until: "2026-01-02T11:00:00Z"}.wantedRows(now)
+	if err != nil || !w.since.Equal(now.Add(-24*time.Hour)) || !w.until.Equal(now.Add(-time.Hour)) {
+		t.Errorf("got %+v, %v", w, err)
+	}
+	if _, err := (verifyCommand{Since: "x", Until: "y"}).wantedRows(now); err == nil || !strings.Contains(err.Error(), "--since") || !strings.Contains(err.Error(), "--until") {
+		t.Errorf("got %v, want both bounds refused", err)
+	}
+}
+
+func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
+	cfg := config.Default()
+	cfg.Outbox.Columns.AggregateType = "kind"
+	cfg.Message.Topic, cfg.Message.Key = "t.{aggregate_type}-{tenant}", "{aggregate_id}"
+	templates, err := newTemplates(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(templates.columns, " "); got != "kind tenant aggregate_id" {
+		t.Errorf("columns: got %q", got)
+	}
+	kind := "order"
+	row := []*string{&kind, nil, nil}
+	if topic, key := templates.topic.render(row), templates.key.render(row); topic != "t.order-" || key != "" {
+		t.Errorf("got topic %q and key %q, want NULL as empty text", topic, key)
+	}
+}
+
+func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
+	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "strange": true} {
+		if got := sameSource(header, "7/3"); got != want {
+			t.Errorf("%s: got %t, want %t", header, got, want)
+		}
+	}
+}
