@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +50,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
-// Plan is the SQL that Migrate would run, in order; empty when nothing is missing. It changes nothing.
+// Plan is the SQL that Migrate would run, in order, each entry one or more whole statements that end with a semicolon;
+// empty when nothing is missing. It changes nothing.
 func (s *Store) Plan(ctx context.Context) ([]string, error) {
 	var statements []string
 	err := s.tx(ctx, reading, func(tx pgx.Tx) (err error) {
@@ -58,6 +60,9 @@ func (s *Store) Plan(ctx context.Context) ([]string, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for what is missing: %w", err)
+	}
+	for i, statement := range statements {
+		statements[i] = strings.TrimRight(statement, "; \n") + ";"
 	}
 	return statements, nil
 }

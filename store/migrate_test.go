@@ -23,7 +23,7 @@ func TestPlanIsWhatMigrateRunsAndThenEmpty(t *testing.T) {
 	if got := pg.Query(t, `SELECT to_regclass('app.outbox_events')`); got != "" {
 		t.Fatalf("Plan created %s, want nothing created", got)
 	}
-	pg.Exec(t, strings.Join(plan, ";\n"))
+	pg.Exec(t, strings.Join(plan, "\n"))
 	if plan, err = s.Plan(t.Context()); err != nil || len(plan) != 0 {
 		t.Fatalf("plan after its statements ran by hand: got %d statements %q, %v, want none", len(plan), plan, err)
 	}

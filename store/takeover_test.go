@@ -177,11 +177,6 @@ func everyMethod(s *store.Store) []method {
 	}
 }
 
-// grants are all that the SQL side's role needs once an owner has run Migrate and created the publication.
-const grants = `GRANT USAGE ON SCHEMA relay, app TO %[1]s;
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA relay TO %[1]s;
-GRANT SELECT, UPDATE (published_at) ON app.outbox_events TO %[1]s`
-
 // Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock.
 func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
 	pg := harness.Postgres(t)
@@ -191,7 +186,9 @@ func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
 	must(t, "migrate", admin.Migrate(t.Context()))
 	must(t, "create the publication", admin.CreatePublication(t.Context(), "test"))
 	role := harness.Unique(t, "relay_rw")
-	pg.Exec(t, fmt.Sprintf("CREATE ROLE %[1]s LOGIN; REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC; "+grants, role))
+	o, err := admin.Outbox(t.Context())
+	must(t, "read the outbox", err)
+	pg.Exec(t, "CREATE ROLE "+role+" LOGIN; REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC; "+strings.Join(admin.GrantsSQL(o, role), "; "))
 	t.Cleanup(func() {
 		admin.Close()
 		conn, err := pgx.Connect(context.Background(), pg.URL) // the test's own context is over
