@@ -1,0 +1,218 @@
+package sink_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+)
+
+// Catches: a partition in trouble whose attempts or pauses delay the others of its node.
+func TestEnginePartitionInTroubleGoesAlone(t *testing.T) {
+	sick := true
+	inRig(t, 4, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		if sick && a.Batch.Partition == 2 {
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true), Delay: time.Duration(a.Number-1) * 10 * time.Second}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.submit(in(4)...)
+		r.await(3, time.Nanosecond)
+		time.Sleep(time.Second) // into its second attempt, which takes 10 s
+		for range 20 {
+			r.submit(in(4)...)
+			r.await(3, time.Nanosecond)
+		}
+		if s := r.Status(); s.Pending != 21 || s.Troubles != 1 {
+			t.Errorf("status: got %+v, want 21 pending and one trouble", s)
+		}
+		sick = false
+		r.await(21, time.Minute)
+	})
+}
+
+// Catches: a node that does not answer and holds another node's partitions; back-off missing, or growing without bound.
+func TestEngineDeadNodeHoldsNobodyElse(t *testing.T) {
+	dead, attempts := true, 0
+	inRig(t, 2, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		if a.Node == 0 && dead {
+			attempts++
+			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.ClusterTrouble, false)}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.broker.SetLeader(topic, 1, 1)
+		for range 100 {
+			r.submit(in(2)...)
+			r.await(1, time.Nanosecond)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if attempts < 10 || attempts > 25 { // in 10 s, pauses of up to 1 s
+			t.Errorf("attempts at the dead node in 10 s: got %d, want 10 to 25", attempts)
+		}
+		dead = false
+		r.await(100, 2*time.Second)
+	})
+}
+
+// Catches: one partition whose requests are never answered and that so keeps the answers of all others of its node away.
+func TestEngineFindsThePartitionThatBlocksItsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := sinktest.NewBroker()
+		b.SetTopic(topic, 8)
+		r := &rig{Engine: sink.New(frozenDriver{Broker: b, partition: 3}, sink.Config{}), t: t, broker: b}
+		r.submit(in(8)...)
+		r.await(7, 40*time.Second) // two requests of all, at most one of the frozen one
+		r.submit(in(8)...)
+		r.await(7, 20*time.Second)
+		for range 10 {
+			r.submit(in(8)...)
+			r.await(7, time.Nanosecond)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+// Catches: batches with an unknown outcome that are changed (the broker checks), wait for a back-off, or are given up
+// when the leader moves.
+func TestEngineLeaderMoveCarriesTheUnknownBatch(t *testing.T) {
+	var nodes []int32
+	inRig(t, 1, sink.Config{Backoff: func(int) time.Duration { return time.Hour }}, func(a sinktest.Attempt) sinktest.Plan {
+		nodes = append(nodes, a.Node)
+		if a.Node == 0 {
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.ClusterTrouble, true), Written: true}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.submit(in(5)...)
+		synctest.Wait()
+		r.submit(in(5)...)
+		r.broker.SetLeader(topic, 0, 1)
+		r.await(10, time.Nanosecond)
+		if want := []int32{0, 1, 1}; !slices.Equal(nodes, want) {
+			t.Errorf("nodes of the attempts: got %v, want %v", nodes, want)
+		}
+		if n := len(r.broker.Log(topic)); n != 10 {
+			t.Errorf("topic: got %d messages, want 10", n)
+		}
+	})
+}
+
+// Catches: a first retry that waits although the driver knows better, later ones that do not, pauses out of step.
+func TestEngineBacksOff(t *testing.T) {
+	for _, kind := range []sink.Trouble{sink.PartitionTrouble, sink.ClusterTrouble} {
+		for _, pause := range []bool{false, true} {
+			var at []time.Duration
+			var start time.Time
+			config := sink.Config{Backoff: func(failures int) time.Duration { return time.Duration(failures) * time.Second }}
+			inRig(t, 1, config, func(a sinktest.Attempt) sinktest.Plan {
+				at = append(at, time.Since(start))
+				if a.Number < 5 {
+					return sinktest.Plan{Outcome: trouble(sink.Unknown, kind, pause)}
+				}
+				return sinktest.Plan{}
+			}, func(t *testing.T, r *rig) {
+				start = time.Now()
+				r.submit(in(1)...)
+				r.await(1, time.Minute)
+				want := []time.Duration{0, 0, 2 * time.Second, 5 * time.Second, 9 * time.Second}
+				if pause {
+					want = []time.Duration{0, time.Second, 3 * time.Second, 6 * time.Second, 10 * time.Second}
+				}
+				if !slices.Equal(at, want) {
+					t.Errorf("trouble %d, pause %v: got attempts at %v, want %v", kind, pause, at, want)
+				}
+			})
+		}
+	}
+}
+
+// Catches: partitions in trouble that take all unrecorded credit, so that healthy ones stand still.
+func TestEngineKeepsCreditForHealthyPartitions(t *testing.T) {
+	const partitions = 20
+	inRig(t, partitions, sink.Config{MaxUnrecorded: 1000}, func(a sinktest.Attempt) sinktest.Plan {
+		if a.Batch.Partition != 0 {
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true)}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.submit(in(partitions * 500)...)
+		r.await(500, time.Second)
+	})
+}
+
+// Catches: a partition whose answers are slow and that stays in the requests of the others.
+func TestEngineSlowPartitionGoesAlone(t *testing.T) {
+	inRig(t, 4, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		if a.Batch.Partition == 2 {
+			return sinktest.Plan{Delay: 5 * time.Second}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.submit(in(4)...)
+		r.await(4, 6*time.Second)
+		for range 10 {
+			r.submit(in(4)...)
+			r.await(3, time.Nanosecond)
+		}
+		r.await(10, 20*time.Second)
+	})
+}
+
+// Catches: a linger that delays the first record, or lets requests follow each other sooner.
+func TestEngineLingerSpacesRequests(t *testing.T) {
+	var at []time.Duration
+	var start time.Time
+	config := sink.Config{Linger: 5 * time.Millisecond, Hooks: sink.Hooks{Request: func(sink.Request) { at = append(at, time.Since(start)) }}}
+	inRig(t, 1, config, nil, func(t *testing.T, r *rig) {
+		start = time.Now()
+		for range 12 {
+			r.submit(in(1)...)
+			time.Sleep(time.Millisecond)
+		}
+		r.await(12, time.Second)
+		if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at, want) {
+			t.Errorf("requests: got %v, want %v", at, want)
+		}
+	})
+}
+
+// Catches: hooks that are not told of a new number of partitions, or count resent records as new.
+func TestEngineTellsItsHooks(t *testing.T) {
+	var requests []sink.Request
+	var from, to int
+	config := sink.Config{Hooks: sink.Hooks{
+		Request:  func(q sink.Request) { q.Batches = nil; requests = append(requests, q) },
+		Rerouted: func(_ string, f, t int) { from, to = f, t },
+	}}
+	inRig(t, 2, config, func(a sinktest.Attempt) sinktest.Plan {
+		if a.Number == 1 {
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.ClusterTrouble, false), Delay: time.Millisecond}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.submit(in(4)...)
+		synctest.Wait()
+		r.broker.SetTopic(topic, 3)
+		r.submit(in(2)...)
+		r.await(6, time.Second)
+		if from != 2 || to != 3 || r.Status().Rerouted != 1 {
+			t.Errorf("rerouted: got %d to %d, %d times; want 2 to 3, once", from, to, r.Status().Rerouted)
+		}
+		if len(requests) < 2 {
+			t.Fatalf("requests: got %d, want at least 2", len(requests))
+		}
+		first, second := requests[0], requests[1]
+		if first.Records != 4 || first.Resent != 0 || first.Trouble != sink.ClusterTrouble || first.Err == nil || first.Took != time.Millisecond {
+			t.Errorf("first request: got %+v, want 4 new records in 1ms, cluster trouble", first)
+		}
+		if second.Records != 4 || second.Resent != 4 || second.Trouble != sink.NoTrouble || second.Bytes != first.Bytes {
+			t.Errorf("second request: got %+v, want 4 resent records, no trouble", second)
+		}
+	})
+}
