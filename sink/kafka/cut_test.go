@@ -18,6 +18,26 @@ import (
 // cutKinds are the ways in which a connection breaks under load.
 var cutKinds = []cutproxy.Kind{cutproxy.InRequest, cutproxy.AfterDelivery, cutproxy.InAnswer, cutproxy.Withhold, cutproxy.Late}
 
+// newCutter makes a proxy that breaks every third Produce request's connection, in all ways in turn.
+func newCutter(t *testing.T) *cutproxy.Proxy {
+	random := rand.New(rand.NewPCG(1, 2))
+	seen := 0
+	proxy := cutproxy.New(func(r cutproxy.Request) cutproxy.Action {
+		if r.APIKey != 0 {
+			return cutproxy.Action{}
+		}
+		if seen++; seen%3 != 0 {
+			return cutproxy.Action{}
+		}
+		return cutproxy.Action{
+			Kind:  cutKinds[seen/3%len(cutKinds)],
+			Delay: time.Duration(random.Int64N(int64(60 * time.Millisecond))),
+		}
+	})
+	t.Cleanup(func() { _ = proxy.Close() })
+	return proxy
+}
+
 // TestCutConnectionsUnderLoad sends numbered records of many keys while every third Produce request's connection breaks:
 // inside the request, after delivery, inside the answer, by silence, and with the request delivered late. Another client
 // must find each record once and each key in order.
@@ -30,22 +50,7 @@ func TestCutConnectionsUnderLoad(t *testing.T) {
 	cuts := harness.Count(t, "connection cuts")
 	records := 350 * cuts
 	topic := c.Topic(t, "cuts", partitions, nil)
-
-	random := rand.New(rand.NewPCG(1, 2))
-	seen := 0
-	proxy := cutproxy.New(func(r cutproxy.Request) cutproxy.Action {
-		if r.APIKey != 0 {
-			return cutproxy.Action{}
-		}
-		if seen++; seen%3 != 0 {
-			return cutproxy.Action{}
-		}
-		return cutproxy.Action{
-			Kind:  cutKinds[seen/3%len(cutKinds)],
-			Delay: rand.N(60 * time.Millisecond),
-		}
-	})
-	t.Cleanup(func() { _ = proxy.Close() })
+	proxy := newCutter(t)
 	d, err := New(Config{Brokers: c.Addrs, Dial: proxy.Dial, RequestTimeout: 400 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -59,21 +64,9 @@ func TestCutConnectionsUnderLoad(t *testing.T) {
 	go func() { published <- settleAll(t, ctx, e) }()
 	submitted := 0
 	for submitted < records || proxy.Cuts() < cuts {
-		n := 1 + random.IntN(window/2)
-		batch := make([]*sink.Record, n)
-		for i := range batch {
-			batch[i] = numbered(topic, submitted+i, (submitted+i)%keys)
-		}
-		if _, err := e.Submit(ctx, batch); err != nil {
-			t.Fatalf("submit after %d records and %d cuts: %v; status %+v", submitted, proxy.Cuts(), err, e.Status())
-		}
-		submitted += n
+		submitted = submitNumbered(t, ctx, e, topic, submitted, 1+rand.IntN(window/2), keys)
 	}
-	for deadline := time.Now().Add(patience); e.Status().Events > 0; {
-		if time.Now().After(deadline) || pause(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("not all came back: %+v", e.Status())
-		}
-	}
+	awaitSettled(t, e)
 	took := time.Since(began)
 	if err := e.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
@@ -90,6 +83,30 @@ func TestCutConnectionsUnderLoad(t *testing.T) {
 		text += fmt.Sprintf(" %d %s;", proxy.Count(k), k)
 	}
 	t.Log(text)
+}
+
+// submitNumbered submits n records from number first on, and returns the next number.
+func submitNumbered(t testing.TB, ctx context.Context, e *sink.Engine, topic string, first, n, keys int) int {
+	t.Helper()
+	batch := make([]*sink.Record, n)
+	for i := range batch {
+		batch[i] = numbered(topic, first+i, (first+i)%keys)
+	}
+	if _, err := e.Submit(ctx, batch); err != nil {
+		t.Fatalf("submit after %d records: %v; status %+v", first, err, e.Status())
+	}
+	return first + n
+}
+
+// awaitSettled waits until everything that was submitted is settled.
+func awaitSettled(t testing.TB, e *sink.Engine) {
+	t.Helper()
+	ctx := testContext(t)
+	for e.Status().Events > 0 {
+		if pause(ctx, 10*time.Millisecond) != nil {
+			t.Fatalf("not all came back: %+v", e.Status())
+		}
+	}
 }
 
 // numbered is record number n of a key; the number is in the value.

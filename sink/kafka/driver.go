@@ -25,9 +25,10 @@ type Driver struct {
 	keyless atomic.Uint64        // records without a key so far
 	stats   counters
 
-	trouble atomic.Pointer[error] // why the last metadata request failed; nil when it did not
-	wake    chan struct{}         // to refreshLoop: do not wait
-	learn   chan struct{}         // to limitsLoop: a topic has no limit yet
+	trouble     atomic.Pointer[error] // why the last metadata request failed; nil when it did not
+	lastFailure atomic.Int64          // when a Produce request last got no answer, in nanoseconds since 1970
+	wake        chan struct{}         // to refreshLoop: do not wait
+	learn       chan struct{}         // to limitsLoop: a topic has no limit yet
 
 	asking   chan struct{} // held while producer is used
 	producer *stamp        // the producer id that partitions take, nil before the first

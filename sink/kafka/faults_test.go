@@ -206,9 +206,7 @@ func TestNamedRecordsAreGuilty(t *testing.T) {
 		partition := kmsg.NewProduceResponseTopicPartition()
 		partition.ErrorCode, partition.BaseOffset = 87, -1
 		partition.ErrorMessage = kmsg.StringPtr("One or more records have been rejected")
-		for _, e := range []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 1, ErrorMessage: &text}, {RelativeOffset: 3}, {RelativeOffset: 4}} {
-			partition.ErrorRecords = append(partition.ErrorRecords, e)
-		}
+		partition.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 1, ErrorMessage: &text}, {RelativeOffset: 3}, {RelativeOffset: 4}}
 		topic.Partitions = append(topic.Partitions, partition)
 		answer.Topics = append(answer.Topics, topic)
 		return answer, nil, true

@@ -125,6 +125,7 @@ func (d *Driver) request(flights []flight, g *gate) *produceRequest {
 
 // unanswered settles batches whose request got no answer: written perhaps, unless no connection ever read them.
 func (d *Driver) unanswered(flights []flight, unsent bool, err error) {
+	d.lastFailure.Store(time.Now().UnixNano())
 	d.refreshSoon()
 	if unsent {
 		d.notSent(flights, err)
@@ -134,14 +135,14 @@ func (d *Driver) unanswered(flights []flight, unsent bool, err error) {
 		a := f.batch.State.(*attempt)
 		a.uncertain, a.lent = true, true
 		f.partition.uncertain = a
-		f.batch.Outcome = sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: troubleOf(err)}
+		f.batch.Outcome = sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: TroubleOf(err)}
 	}
 }
 
 // notSent settles batches that did not leave the process in this attempt.
 func (d *Driver) notSent(flights []flight, err error) {
 	for _, f := range flights {
-		o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: troubleOf(err), Pause: true}
+		o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: TroubleOf(err), Pause: true}
 		if a, _ := f.batch.State.(*attempt); a != nil && a.uncertain {
 			o.Verdict = sink.Unknown // an earlier attempt may have been written
 		}
@@ -149,8 +150,9 @@ func (d *Driver) notSent(flights []flight, err error) {
 	}
 }
 
-// troubleOf says whose trouble an error is that is not the answer to a batch.
-func troubleOf(err error) sink.Trouble {
+// TroubleOf says whose trouble an error of this package is: also one of Partitions, Ping or CheckProducer, where a wrong
+// password shows before any batch is sent.
+func TroubleOf(err error) sink.Trouble {
 	var broker *BrokerError
 	var library kafkago.Error
 	var certificate *tls.CertificateVerificationError

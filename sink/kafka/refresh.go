@@ -16,7 +16,11 @@ const (
 
 	// While something is wrong they are asked for at once, then with pauses that double from the first to the second.
 	refreshFirstPause   = 10 * time.Millisecond
-	refreshLongestPause = time.Second
+	refreshLongestPause = 500 * time.Millisecond
+
+	// suspicion is how long after a request without an answer something counts as wrong: a cluster needs that long to
+	// notice that a broker is gone (broker.session.timeout.ms, 9 s) and names it as the leader until then.
+	suspicion = 12 * time.Second
 
 	// answerPatience is how long a control request may take besides the dialling. Brokers answer it from memory; one that
 	// does not is frozen, and another is asked.
@@ -53,10 +57,12 @@ func (d *Driver) refreshLoop() {
 		}
 		changed, settled := d.refresh(d.ctx)
 		last = time.Now()
+		settled = settled && last.Sub(time.Unix(0, d.lastFailure.Load())) > suspicion
 		if changed || settled && !forced {
 			gap = refreshFirstPause
 		} else {
 			gap = min(2*gap, refreshLongestPause)
+			d.askAnother()
 		}
 		if settled {
 			timer.Reset(refreshInterval)
@@ -158,11 +164,7 @@ func (d *Driver) ask(ctx context.Context, request protocol.Message) (protocol.Me
 			d.mu.Unlock()
 			return answer, nil
 		}
-		d.mu.Lock()
-		if d.good == address {
-			d.good = ""
-		}
-		d.mu.Unlock()
+		d.askAnother()
 		if d.ctx.Err() != nil {
 			return nil, errClosed
 		}
@@ -172,6 +174,14 @@ func (d *Driver) ask(ctx context.Context, request protocol.Message) (protocol.Me
 		problems = append(problems, fmt.Errorf("%s: %w", address, err))
 	}
 	return nil, errors.Join(problems...)
+}
+
+// askAnother makes the next control request begin with any broker: the one that answered last may be cut off from the
+// others and tell what was true long ago.
+func (d *Driver) askAnother() {
+	d.mu.Lock()
+	d.good = ""
+	d.mu.Unlock()
 }
 
 func (d *Driver) candidates() []string {
