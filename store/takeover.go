@@ -12,6 +12,9 @@ import (
 // terminateWait bounds the wait for one session of an older epoch to end.
 const terminateWait = time.Second
 
+// takingOver waits for the fenced writes of the former owner as long as they may last.
+var takingOver = limits{lock: writing.statement, statement: writing.statement + terminateWait, commit: durable}
+
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
 // older epochs of this slot, raises the epoch, names the pool's connections after it, and sets dirty. walsenderPID is
 // the backend of our replication connection; [ErrLeaseLost] when the slot is not held by it.
@@ -22,7 +25,11 @@ func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32) (epoch int64,
 	if err := s.terminateOlder(ctx, walsenderPID); err != nil {
 		return 0, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
 	}
-	err = s.tx(ctx, writing, func(tx pgx.Tx) error {
+	err = s.tx(ctx, takingOver, func(tx pgx.Tx) error {
+		// Fenced writes that are under way hold the row. Only after them is the lease looked at once more.
+		if _, err := tx.Exec(ctx, s.names.sql(`SELECT FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.config.Slot); err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, s.names.sql(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now()
 WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2) RETURNING epoch`),
 			s.config.Slot, int64(walsenderPID)).Scan(&epoch)
@@ -49,7 +56,7 @@ WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name =
 // terminateOlder ends the sessions whose application_name is that of an earlier epoch of this slot. Epoch 0 is a relay
 // that stands by, or a command: it owns nothing.
 func (s *Store) terminateOlder(ctx context.Context, walsenderPID uint32) error {
-	return s.tx(ctx, writing, func(tx pgx.Tx) error {
+	return s.tx(ctx, takingOver, func(tx pgx.Tx) error {
 		var held bool
 		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2)`,
 			s.config.Slot, int64(walsenderPID)).Scan(&held)

@@ -26,9 +26,43 @@ func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 	if _, err := s.TakeOver(t.Context(), conn.PID()+1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("with another's pid: got %v, want ErrLeaseLost", err)
 	}
+	alive := backend(t, s)
+	if _, err := open(t, c).TakeOver(t.Context(), conn.PID()+1); !errors.Is(err, store.ErrLeaseLost) {
+		t.Errorf("by another relay with another pid: got %v, want ErrLeaseLost", err)
+	}
+	if got := backend(t, s); got != alive {
+		t.Errorf("the owner's session was ended by a relay that does not hold the slot")
+	}
 	st, err := s.State(t.Context())
 	if err != nil || st.Epoch != 1 {
 		t.Errorf("epoch: got %+v, %v, want 1", st, err)
+	}
+}
+
+// Break caught: a lease that is lost while the takeover waits for a fenced write, and that nobody looks at again.
+func TestTakeOverFailsWhenTheSlotIsLostOnTheWay(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	conn := takeOver(t, pg, c, s)
+	writer := pg.Connect(t)
+	exec(t, writer, `BEGIN; SELECT FROM cdc_relay_epoch FOR SHARE`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.TakeOver(t.Context(), conn.PID())
+		done <- err
+	}()
+	harness.Eventually(t, waitLong, "takeover waits", func(context.Context) string {
+		return pg.Query(t, `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name LIKE 'cdc-relay/%'`)
+	})
+	must(t, "leave the slot", conn.Close(t.Context()))
+	harness.Eventually(t, waitLong, "slot is free", func(context.Context) string {
+		return pg.Query(t, `SELECT min('not yet') FROM pg_replication_slots WHERE active AND slot_name = '`+c.Slot+`'`)
+	})
+	exec(t, writer, `ROLLBACK`)
+	if err := <-done; !errors.Is(err, store.ErrLeaseLost) {
+		t.Errorf("takeover: got %v, want ErrLeaseLost", err)
 	}
 }
 
