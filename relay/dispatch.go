@@ -37,28 +37,26 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	var steps []step
 	var out []*delivery
 	for {
+		asked := stop
+		if s.inTx {
+			asked = nil // a stop waits for the commit: a half-sent transaction could not be confirmed
+		}
 		var batch *replication.Batch
 		var ok bool
-		if s.inTx { // a stop waits for the commit: a half-sent transaction could not be confirmed
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case batch, ok = <-s.stream.Batches():
-			}
-		} else {
-			select {
-			case <-stop:
-				return nil
-			case batch, ok = <-s.stream.Batches():
-			}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-asked:
+			return nil
+		case batch, ok = <-s.stream.Batches():
 		}
 		if !ok {
 			return nil
 		}
-		var err error
-		if steps, err = s.decode(batch, steps[:0]); err != nil {
-			return err
-		}
+		// What came before a message that cannot be decoded is relayed all the same: else the same batch would be refused
+		// as a whole at each probe, and nothing of it would ever be confirmed.
+		var refused error
+		steps, refused = s.decode(batch, steps[:0])
 		batch.Recycle()
 		found, err := s.recorded(ctx, steps)
 		if err != nil {
@@ -68,13 +66,17 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
+		if refused != nil {
+			return refused
+		}
 		s.sealFull()
 		clear(steps)
 		clear(out)
 	}
 }
 
-// decode turns a batch into steps. Events are decoded into deliveries in place.
+// decode turns a batch into steps, up to the first message that cannot be decoded. Events are decoded into deliveries in
+// place.
 func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error) {
 	for i := range batch.Messages {
 		m := &batch.Messages[i]
@@ -85,7 +87,7 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		d := s.next()
 		message, err := s.decoder.Decode(m.Data, &d.event)
 		if err != nil {
-			return nil, s.explainDecode(err, m.Data)
+			return steps, s.explainDecode(err)
 		}
 		switch message.Kind {
 		case decoder.Begin:
@@ -231,8 +233,16 @@ func (s *session) send(ctx context.Context, out []*delivery) error {
 	if len(out) == 0 {
 		return nil
 	}
+	if err := s.announceTopics(ctx); err != nil {
+		return err
+	}
 	s.r.inflight.admit(out)
-	good := s.r.settler.divert(out)
+	good, rest := s.r.settler.divert(ctx, out)
+	if rest != nil {
+		s.r.inflight.forget(rest)
+		s.r.inflight.forget(good)
+		return context.Cause(ctx)
+	}
 	records := s.records[:0]
 	for _, d := range good {
 		records = append(records, &d.record)
@@ -249,15 +259,31 @@ func (s *session) send(ctx context.Context, out []*delivery) error {
 	return fmt.Errorf("submit to the sink: %w", err)
 }
 
+// announceTopics commits the names of topics that are used for the first time, before a record goes there: a start after
+// a crash looks into the topics that it knows of.
+func (s *session) announceTopics(ctx context.Context) error {
+	if len(s.router.fresh) == 0 {
+		return nil
+	}
+	if err := s.r.store.AddTopics(ctx, s.router.fresh); err != nil {
+		return err
+	}
+	for _, topic := range s.router.fresh {
+		s.router.announced[topic] = struct{}{}
+	}
+	s.router.fresh = s.router.fresh[:0]
+	return nil
+}
+
 // explainDecode turns what the decoder refuses into a halt: nothing is skipped, nothing is guessed.
-func (s *session) explainDecode(err error, data []byte) error {
+func (s *session) explainDecode(err error) error {
 	if _, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return err
 	}
 	return &Halt{Code: HaltMalformedWAL,
-		Reason: fmt.Sprintf("a WAL message of the transaction that commits at %s cannot be used: %v (%d bytes)", s.commitLSN, err, len(data)),
+		Reason: fmt.Sprintf("a WAL message that was received before %s cannot be used: %v", s.stream.Received(), err),
 		Risk:   riskWAL,
-		Remedy: "report it with this message; do not advance the slot past it unless the events of that transaction are known to be published",
+		Remedy: "report it with this message; do not advance the slot past it unless the events of its transaction are known to be published",
 		cause:  err}
 }
 

@@ -63,10 +63,16 @@ func asHalt(err error) *Halt {
 			Remedy: "create the publication again (cdc-relay init --dry-run prints the statement); if the slot is older than it, see the runbook on publications"}
 	}
 	if e, ok := errors.AsType[*decoder.ColumnError](err); ok {
-		return &Halt{Code: HaltColumn, Reason: e.Error(), Risk: riskWAL, cause: err,
-			Remedy: "repair the column as said, or set outbox.columns to the new name"}
+		return columnHalt(e)
 	}
 	return nil
+}
+
+// columnHalt is the halt for an outbox that lacks a column. Rows carry in the WAL the names that the columns had when they
+// were inserted, so a column that was renamed back does not help those that were inserted in between.
+func columnHalt(err error) *Halt {
+	return &Halt{Code: HaltColumn, Reason: err.Error(), Risk: riskWAL, cause: err,
+		Remedy: "repair the column as said; for rows that were inserted while it had another name set outbox.columns to that name until they are relayed"}
 }
 
 // restartReason is the label of a session's end; few values, none from data.

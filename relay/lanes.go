@@ -117,7 +117,8 @@ func (l *lanes) step(la *lane) {
 	for _, d := range la.queue[:n] {
 		d.retried = false
 	}
-	if !errors.Is(err, sink.ErrRetryOut) && !errors.Is(err, sink.ErrStaleGeneration) {
+	// Stale: a newer rejection is on its way. Closed: the process ends, and the next start looks up what was recorded.
+	if !errors.Is(err, sink.ErrStaleGeneration) && !errors.Is(err, sink.ErrClosed) {
 		panic("relay: retry of a held lane: " + err.Error())
 	}
 }

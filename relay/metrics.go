@@ -22,19 +22,19 @@ var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25
 type metrics struct {
 	registry *prometheus.Registry
 
-	attempts, retries                         prometheus.Counter
-	published                                 *prometheus.CounterVec
-	deaths                                    *prometheus.CounterVec
-	transactions, received                    prometheus.Counter
-	skippedMemory, skippedJournal             prometheus.Counter
-	uncleanStarts, headersShadowed            prometheus.Counter
-	restarts                                  *prometheus.CounterVec
-	publishLatency, relayLatency              prometheus.Histogram
-	settleSeconds, settleBatch                prometheus.Histogram
-	mirrorLag                                 prometheus.Gauge
-	produceRequests                           *prometheus.CounterVec
-	produceBatch, produceSeconds              prometheus.Histogram
-	produceOK, producePartial, produceTrouble prometheus.Counter
+	attempts, retries                                  prometheus.Counter
+	published                                          *prometheus.CounterVec
+	deaths                                             *prometheus.CounterVec
+	transactions, received                             prometheus.Counter
+	skippedMemory, skippedJournal, skippedTopic        prometheus.Counter
+	uncleanStarts, headersShadowed, possibleDuplicates prometheus.Counter
+	restarts                                           *prometheus.CounterVec
+	publishLatency, relayLatency                       prometheus.Histogram
+	settleSeconds, settleBatch                         prometheus.Histogram
+	mirrorLag                                          prometheus.Gauge
+	produceRequests                                    *prometheus.CounterVec
+	produceBatch, produceSeconds                       prometheus.Histogram
+	produceOK, producePartial, produceTrouble          prometheus.Counter
 
 	settledEvents atomic.Uint64
 	slot          atomic.Pointer[store.SlotStatus]
@@ -56,9 +56,9 @@ func newMetrics(r *Relay) *metrics {
 	m.transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
 	m.received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")
 	skipped := f.counters("outbox_duplicates_skipped_total", "Redelivered events that were not sent again, by what knew them.", "by")
-	m.skippedMemory, m.skippedJournal = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal")
-	skipped.WithLabelValues("topic")
+	m.skippedMemory, m.skippedJournal, m.skippedTopic = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal"), skipped.WithLabelValues("topic")
 	m.uncleanStarts = f.counter("outbox_unclean_starts_total", "Starts after a crash: redelivered events were looked up.")
+	m.possibleDuplicates = f.counter("outbox_possible_duplicates_total", "Events that may be in a topic twice: written by a process that died, and not found when its topics were read back.")
 	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
 	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason")
 	m.publishLatency = f.histogram("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.", latencyBuckets)

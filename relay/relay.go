@@ -57,6 +57,9 @@ type Relay struct {
 	inflight *registry
 	settler  *settler
 	health   health
+	epoch    int64 // of this process's last session; owned by the supervisor's goroutine
+
+	begun bool // a session of this process took over before; owned by the supervisor's goroutine
 
 	running        atomic.Pointer[sink.Engine] // engine, once there is one: for status
 	eventsReceived atomic.Uint64
@@ -81,7 +84,7 @@ func New(o Options) *Relay {
 // is exit, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
 	if r.store, err = store.Open(ctx, StoreConfig(r.c)); err != nil {
-		return fmt.Errorf("open the store: %w", err)
+		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}
 	defer r.store.Close()
 	r.engine = sink.New(r.driver, r.sinkConfig())
@@ -95,7 +98,19 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.mirror(background) })
 	workers.Go(func() { r.watch(background) })
 
+	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
+	defer endGrace()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace) })()
 	err = r.supervise(ctx)
+	if ctx.Err() == nil {
+		time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace)
+	}
+	// A session that a stop ended has drained already. After a halt, or between two sessions, what was sent must still be
+	// recorded, or the next start would send it again.
+	select {
+	case <-r.inflight.drained():
+	case <-graceOver.Done():
+	}
 
 	r.health.enter(RoleStopping)
 	stopBackground()

@@ -1,9 +1,6 @@
 package relay
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,9 +10,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
-
-// reservedPrefix marks the headers that only the relay may set.
-const reservedPrefix = "x-outbox-"
 
 // topicsCached bounds the cache of rendered topics: event data chooses them.
 const topicsCached = 10_000
@@ -32,9 +26,11 @@ type router struct {
 
 	source, epoch []byte // header values, constant in a session
 
-	topics map[string]topicEntry
-	arena  []byte // headers and composed keys are placed here, in chunks
-	now    time.Time
+	topics    map[string]topicEntry
+	announced map[string]struct{} // topics that the state knows records of ours to be in
+	fresh     []string            // topics to be announced before the next record is sent
+	arena     []byte              // headers and composed keys are placed here, in chunks
+	now       time.Time
 }
 
 type addedHeader struct {
@@ -169,7 +165,7 @@ func compile(template string, cols outbox.Columns) (t templateParts, err error) 
 func newRouter(c config.Config, cols outbox.Columns, shadowed func()) (*router, error) {
 	r := &router{
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
-		shadowed: shadowed, topics: map[string]topicEntry{},
+		shadowed: shadowed, topics: map[string]topicEntry{}, announced: map[string]struct{}{},
 	}
 	var err error
 	if r.topic, err = compile(c.Message.Topic, cols); err != nil {
@@ -242,12 +238,12 @@ func permanent(code, text string) *sink.Reason {
 	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
 }
 
+// renderTopic gives the event's topic. The same name is always the same string, so that comparing two is cheap.
 func (r *router) renderTopic(e *outbox.Event) (string, *sink.Reason) {
-	if len(r.topic.fields) == 0 {
-		return r.topic.literals[0], nil
-	}
 	var cacheKey []byte
-	if len(r.topic.fields) == 1 {
+	if len(r.topic.fields) == 0 {
+		cacheKey = nil
+	} else if len(r.topic.fields) == 1 {
 		cacheKey = r.topic.fields[0].of(e)
 	} else {
 		cacheKey = r.render(nil, r.topic, e)
@@ -261,6 +257,9 @@ func (r *router) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 	}
 	if len(r.topics) >= topicsCached {
 		clear(r.topics)
+	}
+	if _, known := r.announced[t.name]; !known && t.reason == nil && !slices.Contains(r.fresh, t.name) {
+		r.fresh = append(r.fresh, t.name)
 	}
 	r.topics[string(cacheKey)] = t
 	return t.name, t.reason
@@ -334,86 +333,4 @@ func (r *router) claim(b []byte) {
 	if len(b) <= cap(r.arena)-len(r.arena) {
 		r.arena = r.arena[:len(r.arena)+len(b)]
 	}
-}
-
-// headers builds the record's header block: the relay's names, the row's own headers, the x-outbox- ones.
-func (r *router) headers(d *delivery) *sink.Reason {
-	e := &d.event
-	r.reserve()
-	h := outbox.HeadersIn(r.arena[len(r.arena):])
-	var scratch [64]byte
-	h.Add(r.names[0], e.ID)
-	if e.EventType != nil {
-		h.Add(r.names[1], e.EventType)
-	}
-	if e.AggregateType != nil {
-		h.Add(r.names[2], e.AggregateType)
-	}
-	if e.CreatedAt != nil {
-		h.Add(r.names[3], rfc3339(scratch[:0], e.CreatedAt))
-	}
-	for _, a := range r.added {
-		if v := a.column.of(e); v != nil {
-			h.Add(a.name, v)
-		}
-	}
-	if e.Headers != nil {
-		if err := r.rowHeaders(&h, e.Headers); err != nil {
-			return permanent("INVALID_HEADERS", err.Error())
-		}
-	}
-	h.Add("x-outbox-position", e.Position.AppendText(scratch[:0]))
-	h.Add("x-outbox-source", r.source)
-	h.Add("x-outbox-epoch", r.epoch)
-	r.claim(h.Block())
-	d.record.Headers = h
-	return nil
-}
-
-// rfc3339 turns Postgres's "2026-11-21 16:36:32.123456+00" into "2026-11-21T16:36:32.123456Z". What has another form
-// ("infinity", a text column) is passed on as it is.
-func rfc3339(b, stamp []byte) []byte {
-	if _, err := outbox.ParseTimestamp(stamp); err != nil {
-		return append(b, stamp...)
-	}
-	for _, zone := range []string{"+00:00", "+00", "Z"} {
-		if bytes.HasSuffix(stamp, []byte(zone)) {
-			stamp = stamp[:len(stamp)-len(zone)]
-			break
-		}
-	}
-	b = append(b, stamp...)
-	b[bytes.IndexByte(b, ' ')] = 'T'
-	return append(b, 'Z')
-}
-
-var errHeadersForm = errors.New("the headers column must hold a JSON object whose values are strings, such as {\"traceparent\": \"00-…\"}")
-
-// rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
-func (r *router) rowHeaders(h *outbox.Headers, text []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return errHeadersForm
-	}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return errHeadersForm
-		}
-		value, err := dec.Token()
-		if err != nil {
-			return errHeadersForm
-		}
-		key := name.(string) // the decoder allows nothing else as a name
-		v, ok := value.(string)
-		if !ok {
-			return fmt.Errorf("%w; the value of %.64q is none", errHeadersForm, key)
-		}
-		if strings.HasPrefix(strings.ToLower(key), reservedPrefix) || slices.Contains(r.reserved, key) {
-			r.shadowed()
-			continue
-		}
-		h.Add(key, []byte(v))
-	}
-	return nil
 }

@@ -158,9 +158,10 @@ func (s *session) compatible() error {
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
 func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	r := s.r
-	if s.state.Phase == store.Stream && s.state.Dirty {
+	if s.state.Phase == store.Stream && s.state.Dirty && !r.begun { // else it was this process that left it so
 		r.metrics.uncleanStarts.Inc()
 	}
+	r.begun = true
 	var err error
 	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.stream.PID)); err != nil {
 		return fmt.Errorf("take over: %w", err)
@@ -180,10 +181,23 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 // slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
 // other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
+	tails, err := s.r.store.Tails(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tails {
+		s.router.announced[t.Topic] = struct{}{}
+	}
 	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.stream.Confirmed
 	if clean && len(s.known) == 0 {
 		return nil
 	}
+	if s.state.Dirty && s.state.Epoch != s.r.epoch { // else it was this process, which knows what it sent
+		if err := s.readTails(ctx, tails); err != nil {
+			return err
+		}
+	}
+	s.r.epoch = s.epoch
 	s.lookup = true
 	s.lookingUp.Store(true)
 	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
@@ -203,6 +217,10 @@ func (s *session) drain(working context.Context) error {
 	}
 	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; the next start looks up again")
+	}
+	offsets := s.r.settler.frontier.take()
+	if err := s.r.store.SaveOffsets(working, offsets); err != nil {
+		return fmt.Errorf("record the clean stop: %w", err)
 	}
 	if err := s.r.store.CleanStop(working, s.ledger.Confirmed()); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)

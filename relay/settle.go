@@ -19,6 +19,9 @@ const (
 	settleEarly = 1000
 	// settleMost bounds one journal transaction.
 	settleMost = 5000
+	// dyingMost is how many events that cannot be messages may wait for their dead letters: they take no place in the
+	// sink's window, and the table may refuse them for as long as nobody repairs it.
+	dyingMost = 1000
 	// journalWriters is how many journal transactions run at once.
 	journalWriters = 2
 )
@@ -45,6 +48,7 @@ type settler struct {
 	dying    []*delivery // waiting for the dead-letter writer
 	lanes    lanes
 	jobs     sync.Pool
+	frontier frontier
 	progress chan struct{} // told, without waiting, after each commit
 }
 
@@ -53,6 +57,8 @@ type journalJob struct {
 	rows       []store.Published
 	deliveries []*delivery
 	records    []*sink.Record
+	ends       []offsetRun // see frontier
+	committed  bool
 }
 
 func newSettler(r *Relay) *settler {
@@ -68,8 +74,9 @@ func newSettler(r *Relay) *settler {
 	return s
 }
 
-// divert takes out of ds, in place, the events that cannot be messages, and hands them to the settler.
-func (s *settler) divert(ds []*delivery) []*delivery {
+// divert takes out of ds, in place, the events that cannot be messages, and hands them to the settler. It waits while too
+// many of them wait already; rest are those that it could not hand over before the context ended.
+func (s *settler) divert(ctx context.Context, ds []*delivery) (good, rest []*delivery) {
 	bad := 0
 	for _, d := range ds {
 		if d.reason != nil {
@@ -77,9 +84,9 @@ func (s *settler) divert(ds []*delivery) []*delivery {
 		}
 	}
 	if bad == 0 {
-		return ds
+		return ds, nil
 	}
-	good, rest := ds[:0], make([]*delivery, 0, bad)
+	good, rest = ds[:0], make([]*delivery, 0, bad)
 	for _, d := range ds {
 		if d.reason != nil {
 			rest = append(rest, d)
@@ -87,8 +94,12 @@ func (s *settler) divert(ds []*delivery) []*delivery {
 			good = append(good, d)
 		}
 	}
-	s.local <- rest
-	return good
+	select {
+	case s.local <- rest:
+		return good, nil
+	case <-ctx.Done():
+		return good, rest
+	}
 }
 
 // run settles until the context ends. What is unsettled then is found by the next start's look-ups.
@@ -104,7 +115,7 @@ func (s *settler) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		arrived, journals, deaths := s.arrived, s.journals, s.deaths
+		arrived, local, journals, deaths := s.arrived, s.local, s.journals, s.deaths
 		if len(s.pending.rows) >= settleMost {
 			arrived = nil
 		}
@@ -113,6 +124,9 @@ func (s *settler) run(ctx context.Context) {
 			if wait < settleGap*2 {
 				timer.Reset(wait)
 			}
+		}
+		if len(s.dying) >= dyingMost {
+			local = nil
 		}
 		var dying *delivery
 		if len(s.dying) > 0 {
@@ -123,9 +137,10 @@ func (s *settler) run(ctx context.Context) {
 		select {
 		case records := <-arrived:
 			s.sort(records)
-		case ds := <-s.local:
+		case ds := <-local:
 			s.dying = append(s.dying, ds...)
 		case journals <- s.pending:
+			s.frontier.issue(s.pending)
 			s.pending, s.lastJob = s.jobs.Get().(*journalJob), time.Now()
 		case deaths <- dying:
 			s.dying = s.dying[1:]
@@ -177,6 +192,7 @@ func (s *settler) sort(records []*sink.Record) {
 			s.pending.rows = append(s.pending.rows, store.Published{ID: d.event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset})
 			s.pending.deliveries = append(s.pending.deliveries, d)
 			s.pending.records = append(s.pending.records, rec)
+			s.frontier.note(s.pending, rec)
 			s.lanes.published(d)
 		case sink.Rejected:
 			d.reason = rec.Reason
@@ -222,8 +238,12 @@ func (s *settler) writeDeaths(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		partition := int32(-1)
+		if d.record.Result == sink.Rejected { // else the sink never saw it
+			partition = d.record.Partition
+		}
 		dead := []store.Dead{{
-			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Partition: -1,
+			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Partition: partition,
 			Attempts: 1, Class: d.reason.Class, Code: d.reason.Code, Text: d.reason.Text,
 		}}
 		if !s.insist(ctx, "dead_letter", func() error { return s.r.store.Settle(ctx, nil, dead) }) {
@@ -272,7 +292,10 @@ func (s *settler) finishJournal(j *journalJob) {
 	clear(j.deliveries)
 	clear(j.records)
 	j.rows, j.deliveries, j.records = j.rows[:0], j.deliveries[:0], j.records[:0]
-	s.jobs.Put(j)
+	for _, passed := range s.frontier.written(j) {
+		passed.ends, passed.committed = passed.ends[:0], false
+		s.jobs.Put(passed)
+	}
 	s.lanes.advance()
 	s.told()
 }
@@ -281,7 +304,7 @@ func (s *settler) finishDeath(d *delivery) {
 	s.r.metrics.dead(d.reason.Class)
 	s.r.log.Warn().Str("topic", d.record.Topic).Str("code", d.reason.Code).Str("position", d.event.Position.String()).
 		Str("reason", d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
-	if d.record.Result == sink.Rejected { // else the sink never saw it
+	if d.record.Result == sink.Rejected {
 		s.lanes.buried(d)
 		s.r.engine.Settled([]*sink.Record{&d.record})
 	}

@@ -15,7 +15,7 @@ import (
 // phase catch_up, publication, slot. It returns a Halt where going on could lose events.
 func (r *Relay) prepare(ctx context.Context) (table store.Outbox, state *store.State, err error) {
 	if table, err = r.store.Outbox(ctx); err != nil {
-		return table, nil, r.explainStore(err)
+		return table, nil, r.explainTable(err)
 	}
 	if err = r.store.Migrate(ctx); err != nil {
 		return table, nil, r.explainStore(err)
@@ -26,6 +26,9 @@ func (r *Relay) prepare(ctx context.Context) (table store.Outbox, state *store.S
 	slot, err := r.store.Slot(ctx)
 	if err != nil {
 		return table, nil, r.explainStore(err)
+	}
+	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
+		return table, nil, &replication.SlotBusyError{Slot: r.c.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
 	first := state == nil || state.Phase == store.CatchUp
 	if err := r.checkState(state, table, slot, first); err != nil {
@@ -124,6 +127,15 @@ func (r *Relay) checkPublication(ctx context.Context, create bool) error {
 		Reason: fmt.Sprintf("publication %q: %s", name, strings.Join(what, "; ")),
 		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
 		Remedy: "run " + strings.Join(repair, " ")}
+}
+
+// explainTable is explainStore for the look at the outbox itself: when the catalog could be read and the table is there,
+// what is wrong is one of its columns, and the error says which and how to repair it.
+func (r *Relay) explainTable(err error) error {
+	if errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified {
+		return r.explainStore(err)
+	}
+	return columnHalt(err)
 }
 
 // explainStore turns what a new attempt cannot cure into a halt.

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,11 +107,13 @@ func (h *health) describe(st *Status) {
 	if h.halted != nil {
 		st.Halt = &HaltStatus{Code: h.halted.Code, Reason: h.halted.Reason, Risk: h.halted.Risk, Remedy: h.halted.Remedy}
 		st.Reasons = append(st.Reasons, "halted ("+h.halted.Code+"): "+h.halted.Reason)
-	} else if h.now == RoleStarting {
+	} else if h.now == RoleStarting && h.last.text != "" {
 		st.Reasons = append(st.Reasons, "starting a session; last error: "+h.last.text)
+	} else if h.now == RoleStarting || h.now == RoleStopping {
+		st.Reasons = append(st.Reasons, string(h.now))
 	}
-	for what, t := range h.writes {
-		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+t.text)
+	for _, what := range slices.Sorted(maps.Keys(h.writes)) {
+		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)
 	}
 }
 

@@ -34,7 +34,7 @@ func (r *Relay) watch(ctx context.Context) {
 			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
 			// with the WAL of its own notes.
 			if at := s.ledger.Confirmed(); at > saved {
-				if err := r.store.SaveProgress(ctx, at); err == nil {
+				if err := r.saveProgress(ctx, at); err == nil {
 					saved, settled = at, n
 				} else if ctx.Err() == nil {
 					r.log.Debug().Err(err).Msg("cannot save progress")
@@ -46,6 +46,17 @@ func (r *Relay) watch(ctx context.Context) {
 			r.lookAtDatabase(ctx)
 		}
 	}
+}
+
+// saveProgress notes how far the topics and the stream are recorded. Both may be behind the truth at any time: a start
+// after a crash then only looks at more.
+func (r *Relay) saveProgress(ctx context.Context, confirmed outbox.LSN) error {
+	offsets := r.settler.frontier.take()
+	if err := r.store.SaveOffsets(ctx, offsets); err != nil {
+		r.settler.frontier.giveBack(offsets)
+		return err
+	}
+	return r.store.SaveProgress(ctx, confirmed)
 }
 
 // lookAtDatabase refreshes what the metrics show of the slot and the mirror.

@@ -93,3 +93,15 @@ CREATE TABLE {{.Schema}}.cdc_relay_catch_up (
     event_id   {{.IDType}}{{.CollateC}} NOT NULL,
     PRIMARY KEY (source, row_number)
 );
+
+-- How far each partition's records of ours are known to be journaled, for a start after a crash: what lies behind that
+-- in the topic is read back. A topic's row with partition -1 is committed before the first record goes there; it says
+-- since when records of ours can be in partitions that have no row yet.
+CREATE TABLE {{.Schema}}.cdc_relay_offset (
+    slot        text NOT NULL,
+    topic       text NOT NULL,
+    partition   integer NOT NULL,
+    next_offset bigint NOT NULL,
+    since       timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (slot, topic, partition)
+) WITH (fillfactor = 50);

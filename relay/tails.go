@@ -1,0 +1,124 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	// tailPatience bounds the reading back of one topic. What is not read can only come twice, never be lost.
+	tailPatience = 15 * time.Second
+	// tailMargin is by how much the clocks of relay, database and broker may differ where records are found by time.
+	tailMargin = 10 * time.Minute
+	// tailBatch is how many records are compared with the journal at once.
+	tailBatch = 1000
+)
+
+// readTails reads the topics back from where the journal is complete, after a process that died: what it had sent and not
+// recorded is journaled now, so that the look-ups find it. Only an id that was read is skipped, so whatever a topic has
+// lost since can cause a duplicate, and nothing else. What the broker appends of the dead process's last requests after
+// this was read is the rest that no look can find.
+func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error {
+	tailer, can := s.r.driver.(sink.Tailer)
+	if !can {
+		return nil
+	}
+	begun := time.Now()
+	t := tailJournal{session: s, source: string(s.router.source)}
+	for _, tail := range tails {
+		t.topic = tail.Topic
+		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: [2]string{s.router.names[fieldID], sourceHeader}}
+		if !s.router.createdAt {
+			query.Since = tail.Since.Add(-tailMargin)
+		}
+		bounded, cancel := context.WithTimeout(ctx, tailPatience)
+		err := tailer.Tail(bounded, query, func(rec sink.TailRecord) error { return t.take(ctx, rec) })
+		cancel()
+		if err == nil || t.err != nil {
+			err = t.flush(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case t.err != nil:
+			return t.err
+		case err != nil:
+			if err := t.flush(ctx); err != nil {
+				return err
+			}
+			s.r.metrics.possibleDuplicates.Add(float64(s.r.c.Limits.MaxUnrecorded))
+			s.r.log.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: events that were sent and not recorded may come twice")
+		}
+	}
+	s.r.log.Info().Int("read", t.read).Int("found", t.found).Dur("took", time.Since(begun)).
+		Msg("unclean stop: read the topics back and journaled what had been sent and not recorded")
+	return nil
+}
+
+// tailJournal journals records that the journal does not have.
+type tailJournal struct {
+	session     *session
+	source      string
+	topic       string
+	batch       []store.Published
+	read, found int
+	err         error // of Postgres: the session must end
+}
+
+func (t *tailJournal) take(ctx context.Context, rec sink.TailRecord) error {
+	id, source := rec.Headers[0], rec.Headers[1]
+	if id == nil || !sameSource(string(source), t.source) {
+		return nil
+	}
+	t.read++
+	t.batch = append(t.batch, store.Published{ID: append([]byte(nil), id...), Topic: t.topic, Partition: rec.Partition, Offset: rec.Offset})
+	if len(t.batch) < tailBatch {
+		return nil
+	}
+	return t.flush(ctx)
+}
+
+func (t *tailJournal) flush(ctx context.Context) error {
+	if len(t.batch) == 0 || t.err != nil {
+		return t.err
+	}
+	st := t.session.r.store
+	ids := make([][]byte, len(t.batch))
+	for i := range t.batch {
+		ids[i] = t.batch[i].ID
+	}
+	recorded, err := st.Lookup(ctx, ids)
+	if err == nil {
+		missing := t.batch[:0]
+		for i, p := range t.batch {
+			if !recorded[i] {
+				missing = append(missing, p)
+			}
+		}
+		t.found += len(missing)
+		t.session.r.metrics.skippedTopic.Add(float64(len(missing)))
+		if len(missing) > 0 {
+			err = st.Settle(ctx, missing, nil)
+		}
+	}
+	if err != nil {
+		t.err = fmt.Errorf("journal what the topics hold: %w", err)
+	}
+	t.batch = t.batch[:0]
+	return t.err
+}
+
+// sameSource compares two x-outbox-source values, <system id>/<timeline>/<source>, without the timeline: a promotion
+// changes it, and the records before it are ours all the same.
+func sameSource(a, b string) bool {
+	systemA, restA, _ := strings.Cut(a, "/")
+	systemB, restB, _ := strings.Cut(b, "/")
+	_, sourceA, okA := strings.Cut(restA, "/")
+	_, sourceB, okB := strings.Cut(restB, "/")
+	return okA && okB && systemA == systemB && sourceA == sourceB
+}

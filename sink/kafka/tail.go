@@ -1,0 +1,159 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	tailFetchBytes = 4 << 20
+	tailWait       = 100 * time.Millisecond
+	// tailEmpty is how many fetches may bring nothing before the rest is taken for records that no consumer gets, such as
+	// the markers of other producers' transactions.
+	tailEmpty = 5
+)
+
+var _ sink.Tailer = (*Driver)(nil)
+
+// Tail is [sink.Tailer].
+func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+	transport := d.dialer.transport()
+	transport.MetadataTopics = []string{q.Topic} // this one routes by the library's own cache
+	transport.MetadataTTL = time.Second
+	defer transport.CloseIdleConnections()
+	client := &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport, Timeout: d.config.RequestTimeout}
+
+	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{q.Topic}})
+	if err != nil {
+		return fmt.Errorf("ask for topic %q: %w", q.Topic, err)
+	}
+	var problems []error
+	for _, t := range answer.Topics {
+		switch {
+		case t.Name != q.Topic:
+		case errors.Is(t.Error, kafkago.UnknownTopicOrPartition):
+		case t.Error != nil:
+			problems = append(problems, fmt.Errorf("topic %q: %w", q.Topic, t.Error))
+		default:
+			for _, p := range t.Partitions {
+				if err := tailPartition(ctx, client, q, p.ID, each); err != nil {
+					problems = append(problems, fmt.Errorf("topic %q, partition %d: %w", q.Topic, p.ID, err))
+				}
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// tailPartition reads one partition from its start to its present end.
+func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int, each func(sink.TailRecord) error) error {
+	next, end, err := tailBounds(ctx, client, q, id)
+	if err != nil {
+		return err
+	}
+	for empty := 0; next < end && empty < tailEmpty; {
+		r, err := client.Fetch(ctx, &kafkago.FetchRequest{Topic: q.Topic, Partition: id, Offset: next, MinBytes: 1, MaxBytes: tailFetchBytes, MaxWait: tailWait})
+		if err == nil {
+			err = r.Error
+		}
+		if err != nil {
+			return fmt.Errorf("fetch from offset %d: %w", next, err)
+		}
+		got, err := tailRecords(r.Records, q, id, next, end, each)
+		if err != nil {
+			return err
+		}
+		if got == next {
+			empty++
+		} else {
+			empty = 0
+		}
+		next = got
+	}
+	return nil
+}
+
+// tailRecords hands out the records of one answer and says which offset comes next.
+func tailRecords(records kafkago.RecordReader, q sink.TailQuery, id int, next, end int64, each func(sink.TailRecord) error) (int64, error) {
+	for {
+		rec, err := records.ReadRecord()
+		if errors.Is(err, io.EOF) {
+			return next, nil
+		}
+		if err != nil {
+			return next, fmt.Errorf("read behind offset %d: %w", next, err)
+		}
+		closeBytes(rec.Key)
+		closeBytes(rec.Value)
+		if rec.Offset < next || rec.Offset >= end { // a batch may begin before the offset asked for
+			continue
+		}
+		next = rec.Offset + 1
+		out := sink.TailRecord{Partition: int32(id), Offset: rec.Offset}
+		for _, h := range rec.Headers {
+			for i, name := range q.Headers {
+				if h.Key == name {
+					out.Headers[i] = h.Value
+				}
+			}
+		}
+		if err := each(out); err != nil {
+			return next, err
+		}
+	}
+}
+
+func closeBytes(b protocol.Bytes) {
+	if b != nil {
+		b.Close()
+	}
+}
+
+// tailBounds are the partition's start and end. An offset that the log no longer has starts at what it has.
+func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int) (next, end int64, err error) {
+	requests := []kafkago.OffsetRequest{kafkago.FirstOffsetOf(id), kafkago.LastOffsetOf(id)}
+	from, known := q.From[int32(id)]
+	if !known && !q.Since.IsZero() {
+		requests = append(requests, kafkago.TimeOffsetOf(id, q.Since))
+	}
+	first, at := int64(0), int64(-1)
+	// One request each: an answer cannot hold two offsets of one partition.
+	for i, request := range requests {
+		answer, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{q.Topic: {request}}})
+		if err != nil {
+			return 0, 0, fmt.Errorf("ask for offsets: %w", err)
+		}
+		for _, o := range answer.Topics[q.Topic] {
+			if o.Error != nil {
+				return 0, 0, fmt.Errorf("ask for offsets: %w", o.Error)
+			}
+			switch i {
+			case 0:
+				first = o.FirstOffset
+			case 1:
+				end = o.LastOffset
+			default:
+				for offset := range o.Offsets {
+					at = offset
+				}
+			}
+		}
+	}
+	switch {
+	case known:
+		return max(from, first), end, nil
+	case q.Since.IsZero():
+		return first, end, nil
+	case at < 0: // nothing as young as that
+		return end, end, nil
+	}
+	return max(at, first), end, nil
+}

@@ -1,0 +1,30 @@
+package sink
+
+import (
+	"context"
+	"time"
+)
+
+// Tailer is a [Driver] that can read back the end of a topic: what a process that died had sent and not recorded.
+type Tailer interface {
+	// Tail hands out the records of the topic's partitions, each partition from its start to the end that it has when it
+	// is asked, in order within a partition. An error names what could not be read; what could be was handed out.
+	// A topic that does not exist is empty.
+	Tail(ctx context.Context, q TailQuery, each func(TailRecord) error) error
+}
+
+// TailQuery says what to read.
+type TailQuery struct {
+	Topic string
+	From  map[int32]int64 // first offset, by partition
+	Since time.Time       // for partitions without one: records of this time and later; zero: all
+	// Headers are the names of the headers to hand out.
+	Headers [2]string
+}
+
+// TailRecord is one record of a topic. The bytes are valid during the call only.
+type TailRecord struct {
+	Partition int32
+	Offset    int64
+	Headers   [2][]byte // the values asked for; nil where there is no such header
+}
