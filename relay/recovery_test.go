@@ -82,9 +82,9 @@ func TestRestartsUnderLoadDuplicateNothing(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
-	load := harness.StartWorkload(t, b.pg, harness.Workload{Events: 12_000, Rate: 2500})
+	load := harness.StartWorkload(t, b.pg, harness.Workload{Events: 20_000, Rate: 2500})
 	for n := range 5 {
-		load.WaitCommitted(t, 1500, 60*time.Second)
+		load.WaitCommitted(t, 1000, 60*time.Second)
 		if err := stop(); err != nil {
 			t.Fatalf("Run: %v", err)
 		}
