@@ -116,7 +116,7 @@ type Engine struct {
 	events      int         // in the window
 	bytes       int         // in the window, by Record.Cost
 	unrecorded  int         // handed to the driver, not settled
-	troubled    int         // those of unrecorded that are in batches that failed
+	outstanding int         // those of unrecorded whose batches have no definite answer
 	starving    bool        // a worker found no unrecorded credit; feed wakes all
 	generations uint64      // the last generation given to a lane
 	rerouted    uint64      // changes of a topic's number of partitions

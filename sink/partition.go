@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// batchShare is the part of the unrecorded credit, without what failed batches hold, that one batch may take: so
-// however many partitions are in trouble, there is credit left for the others.
+// batchShare is the part of the unrecorded credit, without what other batches without an answer hold, that one batch
+// may take (an eighth): so however many partitions are in trouble, there is credit left for the others.
 const batchShare = 8
 
 // spareBatches is how many batches are kept for reuse.
@@ -86,7 +86,7 @@ func (l *ready) append(other *ready) {
 // turn. The batch is nil if nothing can be sent: the queue is empty then, or there is no unrecorded credit.
 func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	batchLimit, recordLimit := e.driver.Limits(p.topic.name)
-	most := min((e.config.MaxUnrecorded-e.troubled)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
+	most := min((e.config.MaxUnrecorded-e.outstanding)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
 	if p.narrow > 0 {
 		most = min(most, max(1, p.narrow/2))
 	}
@@ -123,6 +123,7 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 		e.sweep(p)
 	}
 	e.unrecorded += len(b.Records)
+	e.outstanding += len(b.Records)
 	if e.unrecorded > e.config.MaxUnrecorded {
 		panic(fmt.Sprintf("sink: %d unrecorded records, more than %d", e.unrecorded, e.config.MaxUnrecorded))
 	}
@@ -259,9 +260,7 @@ func (e *Engine) refuse(p *partition) {
 
 // resolve ends the attempts of the partition's batch.
 func (e *Engine) resolve(p *partition) {
-	if p.failures > 0 {
-		e.troubled -= len(p.batch.Records)
-	}
+	e.outstanding -= len(p.batch.Records)
 	p.batch, p.failures, p.kind, p.err, p.since = nil, 0, NoTrouble, nil, time.Time{}
 }
 
@@ -269,7 +268,6 @@ func (e *Engine) resolve(p *partition) {
 func (e *Engine) fail(p *partition, now time.Time) {
 	o := &p.batch.Outcome
 	if p.failures == 0 {
-		e.troubled += len(p.batch.Records)
 		p.since = now
 	}
 	p.failures++
