@@ -12,12 +12,16 @@ var snapshotting = limits{lock: scanning.lock, commit: durable}
 
 // CountUnrecorded counts the rows that no journal row, parked event or dead letter knows and that do not say themselves
 // that they are published, up to the limit (0 = no limit). It reads the outbox from the start: a large one takes as long
-// as a full scan.
+// as a full scan. A slot that is not registered yet has recorded nothing.
 func (s *Store) CountUnrecorded(ctx context.Context, limit int64) (int64, error) {
-	o, source, err := s.outboxAndSource(ctx)
+	o, err := s.knownOutbox(ctx)
 	if err != nil {
 		return 0, err
 	}
+	if _, err := s.State(ctx); err != nil {
+		return 0, err
+	}
+	source := s.source.Load() // 0 is nobody's number
 	var count int64
 	err = s.one(ctx, scanning, func(row pgx.Row) error { return row.Scan(&count) },
 		s.sql(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND {unrecorded} LIMIT NULLIF($2::bigint, 0)) u`),

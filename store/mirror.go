@@ -39,15 +39,18 @@ marked AS (
  WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
 again AS (
  INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id) FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
- HAVING count(*) > 0),
+ HAVING count(*) > 0 RETURNING 1),
 done AS (
  UPDATE {batch} SET mirrored = true WHERE source = $1 AND batch = ANY ($3))
-SELECT count(*) FROM marked`
+SELECT count(*), EXISTS (SELECT 1 FROM again) OR ` + leftSQL + ` FROM marked`
 
-// MirrorStep marks the outbox rows of about limit journaled events and says how many rows it marked, and whether more
-// are due. Rows that others have locked are passed over and found again by a later step. It never waits for a lock: a
-// table that is locked is an error for which [IsTransient] is true. Nothing is done where nothing is to be marked
-// (after_publish keep or delete, or no column to mark).
+// leftSQL: there are batches that are not mirrored, the ones in $3 apart.
+const leftSQL = `EXISTS (SELECT 1 FROM {batch} WHERE source = $1 AND NOT mirrored AND batch <> ALL ($3))`
+
+// MirrorStep marks the outbox rows of about limit journaled events and says how many rows it marked, and whether there
+// are more to mark. No row marked but more: they are locked by others, or an older transaction is still open; a later
+// step finds them. It never waits for a lock: a table that is locked is an error for which [IsTransient] is true.
+// Nothing is done where nothing is to be marked (after_publish keep or delete, or no column to mark).
 func (s *Store) MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil {
@@ -60,13 +63,14 @@ func (s *Store) MirrorStep(ctx context.Context, limit int) (rows int, more bool,
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for the mirror: %w", err)
 	}
+	text := markSQL
 	if len(b.numbers) == 0 {
-		return 0, false, nil
+		text = `SELECT 0::bigint, ` + leftSQL + ` WHERE $2 IS NOT NULL`
 	}
-	if rows, err = s.applyBatches(ctx, o, source, mirroring, markSQL, b); err != nil {
+	if rows, more, err = s.applyBatches(ctx, o, source, mirroring, text, b); err != nil {
 		return 0, false, fmt.Errorf("mark %d outbox rows: %w", b.ids.n, err)
 	}
-	return rows, b.ids.n >= limit || len(b.numbers) >= batchesPerStep, nil
+	return rows, more, nil
 }
 
 // batches are consecutive batches of the journal, their ids joined.
@@ -83,8 +87,9 @@ func (s *Store) nextBatches(ctx context.Context, text string, p *params) (b batc
 	return b, err
 }
 
-// applyBatches runs a statement on the source, the ids and the numbers of the batches; its result is one count.
-func (s *Store) applyBatches(ctx context.Context, o *Outbox, source int32, l limits, text string, b batches) (count int, err error) {
+// applyBatches runs a statement on the source, the ids and the numbers of the batches; its result is how many rows it
+// changed, and whether there are more.
+func (s *Store) applyBatches(ctx context.Context, o *Outbox, source int32, l limits, text string, b batches) (rows int, more bool, err error) {
 	p := new(params).int4(source)
 	b.ids.param(p, o.IDType)
 	numbers := arrayHeader(nil, pgtype.Int8OID, len(b.numbers))
@@ -94,10 +99,10 @@ func (s *Store) applyBatches(ctx context.Context, o *Outbox, source int32, l lim
 	}
 	p.add(pgtype.Int8ArrayOID, binaryFormat, numbers)
 	err = s.send(ctx, l, s.sql(o, text), p, []int16{binaryFormat}, func(row [][]byte) error {
-		count = int(binary.BigEndian.Uint64(row[0]))
+		rows, more = int(binary.BigEndian.Uint64(row[0])), row[1][0] == 1
 		return nil
 	})
-	return count, err
+	return rows, more, err
 }
 
 // MirrorLag is the number of journaled events whose rows are not yet marked, as far as the batches say; 0 when nothing

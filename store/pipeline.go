@@ -44,7 +44,7 @@ const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervals
  set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)`
 
 func (l limits) sql() string {
-	text := fmt.Sprintf("SELECT "+pinned+", set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
+	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
 		l.lock.Milliseconds(), l.statement.Milliseconds())
 	if l.commit != "" {
 		text += ", set_config('synchronous_commit', " + string(l.commit) + ", true)"
@@ -52,10 +52,13 @@ func (l limits) sql() string {
 	return text
 }
 
+// printing is sql for a transaction whose values go through text.
+func (l limits) printing() string { return l.sql() + ", " + pinned }
+
 // one runs one statement in one transaction and one round trip, and hands its row to scan.
 func (s *Store) one(ctx context.Context, l limits, scan func(pgx.Row) error, text string, args ...any) error {
 	var b pgx.Batch
-	b.Queue(l.sql())
+	b.Queue(l.printing())
 	b.Queue(text, args...)
 	results := s.pool.SendBatch(ctx, &b)
 	_, err := results.Exec()
@@ -73,7 +76,7 @@ func (s *Store) one(ctx context.Context, l limits, scan func(pgx.Row) error, tex
 func (s *Store) tx(ctx context.Context, l limits, do func(pgx.Tx) error) error {
 	// Whatever the default: a fence must see the epoch as it is when the lock is granted.
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, l.sql()); err != nil {
+		if _, err := tx.Exec(ctx, l.printing()); err != nil {
 			return err
 		}
 		return do(tx)
@@ -147,7 +150,7 @@ func arrayHeader(b []byte, element uint32, n int) []byte {
 
 const arrayHeaderSize = 20
 
-// send runs one statement with wire parameters in one transaction and one round trip. Each row of the result, in the
+// send runs one statement with wire parameters, which must not hold or give times or other text that depends on settings, in one transaction and one round trip. Each row of the result, in the
 // formats asked for, is handed to each; its bytes are valid only during the call.
 func (s *Store) send(ctx context.Context, l limits, text string, p *params, formats []int16, each func(row [][]byte) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {

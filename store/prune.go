@@ -28,7 +28,7 @@ again AS (
  INSERT INTO {batch} (source, size, ids, mirrored) SELECT $1, count(*), array_agg(id), true FROM needed HAVING count(*) > 0),
 done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
-SELECT count(*) FROM gone`
+SELECT count(*), count(*) > 0 FROM gone`
 
 // Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows are
 // gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it removed
@@ -47,8 +47,8 @@ func (s *Store) Prune(ctx context.Context, retention time.Duration, limit int) (
 	if len(b.numbers) == 0 {
 		return 0, false, nil
 	}
-	if rows, err = s.applyBatches(ctx, o, source, pruning, pruneSQL, b); err != nil {
+	if rows, more, err = s.applyBatches(ctx, o, source, pruning, pruneSQL, b); err != nil {
 		return 0, false, fmt.Errorf("prune %d journal rows: %w", b.ids.n, err)
 	}
-	return rows, rows > 0 && (b.ids.n >= limit || len(b.numbers) >= batchesPerStep), nil
+	return rows, more && (b.ids.n >= limit || len(b.numbers) >= batchesPerStep), nil
 }

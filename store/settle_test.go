@@ -194,6 +194,8 @@ func TestWritersOfAnOlderEpochAreRefused(t *testing.T) {
 		"dead letter":   func() error { return old.Settle(t.Context(), published(1, uuid), letters) },
 		"progress":      func() error { return old.SaveProgress(t.Context(), 77) },
 		"clean stop":    func() error { return old.CleanStop(t.Context(), 77) },
+		"topics":        func() error { return old.AddTopics(t.Context(), []string{"t"}) },
+		"offsets":       func() error { return old.SaveOffsets(t.Context(), []store.Offset{{Topic: "t"}}) },
 		"finish":        func() error { return old.FinishCatchUp(t.Context()) },
 		"catch-up list": func() error { _, err := old.SnapshotCatchUp(t.Context()); return err },
 	} {

@@ -203,6 +203,11 @@ func everyMethod(s *store.Store) []method {
 		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
 		{"FinishCatchUp", s.FinishCatchUp},
 		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
+		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},
+		{"SaveOffsets", func(ctx context.Context) error {
+			return s.SaveOffsets(ctx, []store.Offset{{Topic: "t", Partition: 1, Next: 2}})
+		}},
+		{"Tails", func(ctx context.Context) error { _, err := s.Tails(ctx); return err }},
 		{"SaveProgress", func(ctx context.Context) error { return s.SaveProgress(ctx, 1<<62) }},
 		{"MirrorLag", func(ctx context.Context) error { _, err := s.MirrorLag(ctx); return err }},
 		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
