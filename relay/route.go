@@ -27,6 +27,7 @@ type router struct {
 	source, epoch []byte // header values, constant in a session
 
 	topics    map[string]topicEntry
+	scratch   []byte              // of renderTopic
 	announced map[string]struct{} // topics that the state knows records of ours to be in
 	fresh     []string            // topics to be announced before the next record is sent
 	arena     []byte              // headers and composed keys are placed here, in chunks
@@ -246,7 +247,8 @@ func (r *router) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 	} else if len(r.topic.fields) == 1 {
 		cacheKey = r.topic.fields[0].of(e)
 	} else {
-		cacheKey = r.render(nil, r.topic, e)
+		r.scratch = r.render(r.scratch[:0], r.topic, e)
+		cacheKey = r.scratch
 	}
 	if t, ok := r.topics[string(cacheKey)]; ok {
 		return t.name, t.reason
