@@ -58,7 +58,7 @@ type session struct {
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (r *Relay) runSession(ctx context.Context) error {
-	table, state, err := r.prepare(ctx)
+	table, state, err := Setup{Config: r.c, Store: r.store, Logger: r.log}.Prepare(ctx)
 	if err != nil {
 		return err
 	}

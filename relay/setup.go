@@ -7,114 +7,132 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
-// phase catch_up, publication, slot. It returns a Halt where going on could lose events.
-func (r *Relay) prepare(ctx context.Context) (table store.Outbox, state *store.State, err error) {
-	if table, err = r.store.Outbox(ctx); err != nil {
-		return table, nil, r.explainTable(err)
+// Setup makes what a relay needs in Postgres. Both `init` and every start of a session use it.
+type Setup struct {
+	Config config.Config
+	Store  *store.Store
+	Logger zerolog.Logger
+}
+
+// Prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
+// phase catch_up, publication, slot. It does not make the outbox itself. It returns a *Halt where going on could lose
+// events, and a *replication.SlotBusyError while another relay streams.
+func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.State, err error) {
+	if table, err = s.Store.Outbox(ctx); err != nil {
+		return table, nil, explainTable(err)
 	}
-	if err = r.store.Migrate(ctx); err != nil {
-		return table, nil, r.explainStore(err)
+	if err = s.Store.Migrate(ctx); err != nil {
+		return table, nil, explainStore(err)
 	}
-	if state, err = r.store.State(ctx); err != nil {
-		return table, nil, r.explainStore(err)
+	if state, err = s.Store.State(ctx); err != nil {
+		return table, nil, explainStore(err)
 	}
-	slot, err := r.store.Slot(ctx)
+	slot, err := s.Store.Slot(ctx)
 	if err != nil {
-		return table, nil, r.explainStore(err)
+		return table, nil, explainStore(err)
 	}
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
-		return table, nil, &replication.SlotBusyError{Slot: r.c.Postgres.Slot, PID: int64(slot.ActivePID)}
+		return table, nil, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
 	first := state == nil || state.Phase == store.CatchUp
-	if err := r.checkState(state, table, slot, first); err != nil {
+	if err := s.checkState(state, table, slot, first); err != nil {
 		return table, nil, err
 	}
+	if state == nil || !slot.Exists {
+		if err := s.countOlderRows(ctx); err != nil {
+			return table, nil, err // before anything is created
+		}
+	}
 	if state == nil {
-		if state, err = r.register(ctx, table); err != nil {
+		if state, err = s.register(ctx, table); err != nil {
 			return table, nil, err
 		}
 	}
-	if err := r.checkPublication(ctx, first && !slot.Exists); err != nil {
+	if err := s.checkPublication(ctx, first && !slot.Exists); err != nil {
 		return table, nil, err
 	}
 	if slot.Exists {
 		return table, state, nil
 	}
-	if err := r.checkOlderRows(ctx, state); err != nil {
+	if err := s.setBaseline(ctx, state); err != nil {
 		return table, nil, err
 	}
-	return table, state, r.createSlot(ctx)
+	return table, state, s.createSlot(ctx)
 }
 
-// checkOlderRows sees to the rows that are older than the slot that is about to be made: either they count as published
-// from now on, or the catch-up will publish them, unless they are more than was allowed.
-func (r *Relay) checkOlderRows(ctx context.Context, state *store.State) error {
-	if !r.c.Outbox.CatchUp {
-		if state.Baseline {
-			return nil
-		}
-		n, err := r.store.SetBaseline(ctx)
-		if err != nil {
-			return r.explainStore(err)
-		}
-		r.log.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
+// setBaseline makes the rows that are older than the slot that is about to be made count as published, if they shall not
+// be caught up with.
+func (s Setup) setBaseline(ctx context.Context, state *store.State) error {
+	if s.Config.Outbox.CatchUp || state.Baseline {
 		return nil
 	}
-	limit := int64(r.c.Outbox.CatchUpMax)
-	if limit == 0 {
-		return nil
-	}
-	n, err := r.store.CountUnrecorded(ctx, limit+1)
+	n, err := s.Store.SetBaseline(ctx)
 	if err != nil {
-		return r.explainStore(err)
+		return explainStore(err)
+	}
+	s.Logger.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
+	return nil
+}
+
+// countOlderRows refuses to publish more rows that are older than the slot than was allowed.
+func (s Setup) countOlderRows(ctx context.Context) error {
+	limit := int64(s.Config.Outbox.CatchUpMax)
+	if limit == 0 || !s.Config.Outbox.CatchUp {
+		return nil
+	}
+	n, err := s.Store.CountUnrecorded(ctx, limit+1)
+	if err != nil {
+		return explainStore(err)
 	}
 	if n <= limit {
 		return nil
 	}
 	return &Halt{Code: HaltCatchUpTooLarge,
-		Reason: fmt.Sprintf("the outbox %s holds more than outbox.catch_up_max = %d rows that are not published, and this is the first start", r.c.Outbox.Table, limit),
+		Reason: fmt.Sprintf("the outbox %s holds more than outbox.catch_up_max = %d rows that are not published, and this is the first start", s.Config.Outbox.Table, limit),
 		Risk:   "publishing them may be unwanted (another worker may have published them already); no slot was created yet",
 		Remedy: "to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false"}
 }
 
 // checkState compares what the relay remembers with what is there.
-func (r *Relay) checkState(state *store.State, table store.Outbox, slot store.SlotStatus, first bool) error {
+func (s Setup) checkState(state *store.State, table store.Outbox, slot store.SlotStatus, first bool) error {
 	switch {
 	case state != nil && state.TableOID != table.OID:
 		return &Halt{Code: HaltOtherTable,
-			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)", r.c.Outbox.Table, r.c.Postgres.Slot, table.OID, state.TableOID),
+			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)", s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
 			Risk:   "rows that were committed into either table around the exchange may not be in the stream",
 			Remedy: "if the table was swapped by mistake, swap it back; if it was made anew, give the relay a new postgres.slot name, so that it starts with a catch-up"}
 	case !slot.Exists && !first:
 		return &Halt{Code: HaltSlotMissing,
-			Reason: fmt.Sprintf("the slot %q is gone from this server, and the relay has used it before (confirmed %s)", r.c.Postgres.Slot, state.Confirmed),
+			Reason: fmt.Sprintf("the slot %q is gone from this server, and the relay has used it before (confirmed %s)", s.Config.Postgres.Slot, state.Confirmed),
 			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
 			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else give the relay a new postgres.slot name, so that it starts with a catch-up of all unpublished rows"}
-	case slot.Exists && first && !r.c.Outbox.CatchUp && (state == nil || !state.Baseline):
+	case slot.Exists && first && !s.Config.Outbox.CatchUp && (state == nil || !state.Baseline):
 		return &Halt{Code: HaltBaseline,
-			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows are older than it", r.c.Postgres.Slot),
+			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows are older than it", s.Config.Postgres.Slot),
 			Risk:   "rows that the slot holds could be taken for older ones and never be published",
-			Remedy: "drop the slot (SELECT pg_drop_replication_slot('" + r.c.Postgres.Slot + "')) and let the relay create it, or set outbox.catch_up: true"}
+			Remedy: "drop the slot (SELECT pg_drop_replication_slot('" + s.Config.Postgres.Slot + "')) and let the relay create it, or set outbox.catch_up: true"}
 	}
 	return nil
 }
 
 // checkPublication creates the publication before a slot exists, and refuses one that would hide rows.
-func (r *Relay) checkPublication(ctx context.Context, create bool) error {
-	name := r.c.Postgres.Publication
+func (s Setup) checkPublication(ctx context.Context, create bool) error {
+	name := s.Config.Postgres.Publication
 	if create {
-		if err := r.store.CreatePublication(ctx, name); err != nil {
-			return r.explainStore(err)
+		if err := s.Store.CreatePublication(ctx, name); err != nil {
+			return explainStore(err)
 		}
 	}
-	problems, err := r.store.CheckPublication(ctx, name)
+	problems, err := s.Store.CheckPublication(ctx, name)
 	if err != nil {
-		return r.explainStore(err)
+		return explainStore(err)
 	}
 	if len(problems) == 0 {
 		return nil
@@ -131,15 +149,15 @@ func (r *Relay) checkPublication(ctx context.Context, create bool) error {
 
 // explainTable is explainStore for the look at the outbox itself: when the catalog could be read and the table is there,
 // what is wrong is one of its columns, and the error says which and how to repair it.
-func (r *Relay) explainTable(err error) error {
+func explainTable(err error) error {
 	if errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified {
-		return r.explainStore(err)
+		return explainStore(err)
 	}
 	return columnHalt(err)
 }
 
 // explainStore turns what a new attempt cannot cure into a halt.
-func (r *Relay) explainStore(err error) error {
+func explainStore(err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoOutbox):
 		return &Halt{Code: HaltNotInitialised, Reason: err.Error(), Risk: riskWAL, cause: err,
@@ -152,12 +170,12 @@ func (r *Relay) explainStore(err error) error {
 }
 
 // register commits phase catch_up, before a slot exists: a crash between the two must not look like a finished start.
-func (r *Relay) register(ctx context.Context, table store.Outbox) (*store.State, error) {
-	system, err := replication.Identify(ctx, r.replicationConfig())
+func (s Setup) register(ctx context.Context, table store.Outbox) (*store.State, error) {
+	system, err := replication.Identify(ctx, ReplicationConfig(s.Config))
 	if err != nil {
 		return nil, err
 	}
-	state, err := r.store.Register(ctx, system.ID, system.Timeline, table.OID, store.CatchUp)
+	state, err := s.Store.Register(ctx, system.ID, system.Timeline, table.OID, store.CatchUp)
 	if err != nil {
 		return nil, fmt.Errorf("register the slot in the relay's state: %w", err)
 	}
@@ -167,16 +185,16 @@ func (r *Relay) register(ctx context.Context, table store.Outbox) (*store.State,
 // slotPatience is how long the creation of a slot may wait for running transactions before the relay says whose.
 const slotPatience = 30 * time.Second
 
-func (r *Relay) createSlot(ctx context.Context) error {
+func (s Setup) createSlot(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
-	at, err := replication.CreateSlot(bounded, r.replicationConfig())
+	at, err := replication.CreateSlot(bounded, ReplicationConfig(s.Config))
 	if err == nil {
-		r.log.Info().Str("slot", r.c.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
+		s.Logger.Info().Str("slot", s.Config.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
 		return nil
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
-		blockers, _ := r.store.Barrier(ctx, 0)
+		blockers, _ := s.Store.Barrier(ctx, 0)
 		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %v: %w", slotPatience, blockers, err)
 	}
 	return err

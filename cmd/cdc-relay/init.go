@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -109,58 +112,15 @@ func publicationExists(ctx context.Context, cfg config.Config) (found bool, err 
 	return found, nil
 }
 
-// createAll creates what is missing. The publication must be older than the slot: WAL that the slot delivers from before
-// it cannot be decoded. And phase catch_up must be committed before the slot exists: a crash between the two must not
-// look like a start that is finished.
+// createAll creates what is missing, the way that a first start would, and before that the outbox itself.
 func createAll(ctx context.Context, cfg config.Config, st *store.Store) error {
 	if err := st.Migrate(ctx); err != nil {
 		return err
 	}
-	if err := st.CreatePublication(ctx, cfg.Postgres.Publication); err != nil {
-		return err
+	_, _, err := relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}.Prepare(ctx)
+	if _, streaming := errors.AsType[*replication.SlotBusyError](err); streaming {
+		return nil // a relay runs: all that it needs is there
 	}
-	slot, err := st.Slot(ctx)
-	if err != nil || slot.Exists {
-		return err
-	}
-	state, err := st.State(ctx)
-	if err != nil {
-		return err
-	}
-	if state != nil && state.Phase != store.CatchUp {
-		return fmt.Errorf("the slot %q is gone, and the relay has used it before (confirmed %s): creating it again here would skip what was committed since; if the database failed over, point postgres.url at the server that has the slot, else see the runbook on lost slots", cfg.Postgres.Slot, state.Confirmed)
-	}
-	if state == nil {
-		if err := register(ctx, cfg, st); err != nil {
-			return err
-		}
-	}
-	if _, err := replication.CreateSlot(ctx, relay.ReplicationConfig(cfg)); err != nil {
-		return fmt.Errorf("%w; it waits for every running transaction to end, cdc-relay check names old ones", err)
-	}
-	return nil
-}
-
-// register records a first start, unless the table holds more unpublished rows than a first start may publish unasked.
-func register(ctx context.Context, cfg config.Config, st *store.Store) error {
-	table, err := st.Outbox(ctx)
-	if err != nil {
-		return err
-	}
-	if limit := int64(cfg.Outbox.CatchUpMax); limit > 0 && cfg.Outbox.CatchUp {
-		n, err := st.CountUnrecorded(ctx, limit+1)
-		if err != nil {
-			return err
-		}
-		if n > limit {
-			return fmt.Errorf("%s holds more than outbox.catch_up_max = %d rows that are not published, and no slot was created yet: to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false", cfg.Outbox.Table, limit)
-		}
-	}
-	system, err := replication.Identify(ctx, relay.ReplicationConfig(cfg))
-	if err != nil {
-		return err
-	}
-	_, err = st.Register(ctx, system.ID, system.Timeline, table.OID, store.CatchUp)
 	return err
 }
 
