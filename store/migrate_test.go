@@ -87,6 +87,7 @@ func TestOwnOutboxHasTimeOrderedIDsAndHotMarks(t *testing.T) {
 
 // Break caught: an error that leaves the person to guess; a message without the repair.
 func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
+	pg := harness.Postgres(t)
 	for _, row := range []struct{ name, ddl, column, repair string }{
 		{"missing", `id uuid PRIMARY KEY, aggregate_type text, agg_id text, event_type text, payload jsonb, created_at timestamptz`,
 			`"aggregate_id"`, `set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload, created_at), or ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
@@ -98,8 +99,7 @@ func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
 			`"aggregate_type" is generated`, "set outbox.columns.aggregate_type"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pg := harness.Postgres(t)
-			pg.Exec(t, `CREATE TABLE outbox_events (`+row.ddl+`)`)
+			pg.Exec(t, `DROP TABLE IF EXISTS outbox_events; CREATE TABLE outbox_events (`+row.ddl+`)`)
 			_, err := open(t, usual(t, pg)).Outbox(t.Context())
 			if err == nil || !strings.Contains(err.Error(), row.column) || !strings.Contains(err.Error(), row.repair) {
 				t.Errorf("got %v, want the column %s and the repair %q", err, row.column, row.repair)

@@ -88,19 +88,20 @@ CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE IN
 // Break caught: a transaction that is lost by a crash of the server although Settle returned (synchronous_commit left at
 // a default of off), or lowered from remote_apply.
 func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
-	for _, row := range []struct{ byDefault, want string }{{"off", "on"}, {"local", "on"}, {"remote_write", "on"}, {"on", "on"}, {"remote_apply", "remote_apply"}} {
-		pg := harness.Postgres(t)
-		pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET synchronous_commit = %s`, pg.Database, row.byDefault))
-		s := owner(t, pg, usual(t, pg))
-		pg.Exec(t, `CREATE TABLE seen (what text, setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	pg.Exec(t, `CREATE TABLE seen (what text, setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note();
 CREATE TRIGGER note AFTER INSERT ON outbox_events_dlq FOR EACH STATEMENT EXECUTE FUNCTION note()`)
+	for _, row := range []struct{ byDefault, want string }{{"off", "on"}, {"local", "on"}, {"remote_write", "on"}, {"on", "on"}, {"remote_apply", "remote_apply"}} {
+		pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET synchronous_commit = %s; TRUNCATE seen, cdc_relay_journal, outbox_events_dlq`, pg.Database, row.byDefault))
+		s.Pool().Reset()
 		letters := []store.Dead{dead(9)}
 		must(t, "settle by COPY", s.Settle(t.Context(), published(1, uuid), nil))
 		must(t, "settle a replay", s.Settle(t.Context(), published(2, uuid), nil))
 		must(t, "settle a dead letter", s.Settle(t.Context(), nil, letters))
-		if got := pg.Query(t, `SELECT string_agg(DISTINCT setting, ',') FROM seen`); got != row.want {
+		if got := pg.Query(t, `SELECT string_agg(DISTINCT setting, ',') || ' ' || count(*) FROM seen`); got != row.want+" 3" {
 			t.Errorf("synchronous_commit in Settle with the default %s: got %s, want %s", row.byDefault, got, row.want)
 		}
 	}

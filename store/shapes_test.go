@@ -12,6 +12,8 @@ import (
 
 // Breaks caught: an id type whose encoding, comparison or collation differs between the outbox and the relay's tables.
 func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE DOMAIN event_id AS uuid`)
 	for _, row := range []struct {
 		name, ddl, journal string
 		id                 func(i int) string
@@ -25,11 +27,10 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 		{"bigint", "id bigint PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(-9223372036854775807 + i) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pg := harness.Postgres(t)
-			pg.Exec(t, `CREATE DOMAIN event_id AS uuid; CREATE TABLE outbox_events (n serial, `+row.ddl+`, aggregate_type text, aggregate_id text, event_type text,
+			pg.Exec(t, `DROP SCHEMA IF EXISTS relay CASCADE; DROP TABLE IF EXISTS outbox_events CASCADE; DROP PUBLICATION IF EXISTS test; CREATE TABLE outbox_events (n serial, `+row.ddl+`, aggregate_type text, aggregate_id text, event_type text,
  payload jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz)`)
 			c := usual(t, pg)
-			c.OrderBy = "n"
+			c.OrderBy, c.Schema = "n", "relay"
 			s := owner(t, pg, c)
 			for i := 1; i <= 3; i++ {
 				pg.Exec(t, `INSERT INTO outbox_events (id, aggregate_type) VALUES ('`+strings.ReplaceAll(row.id(i), "'", "''")+`', 'a')`)
@@ -40,7 +41,7 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 			}
 			everyCall(t, s, row.id)
 			// 1 is pruned, because its row says that it is published; 2 is dead; 3 is in the baseline.
-			if got := pg.Query(t, `SELECT string_agg(status, ' ' ORDER BY n) FROM outbox_events_status v JOIN outbox_events o USING (id)`); got != "published failed published" {
+			if got := pg.Query(t, `SELECT string_agg(status, ' ' ORDER BY n) FROM relay.outbox_events_status v JOIN outbox_events o USING (id)`); got != "published failed published" {
 				t.Errorf("status: got %s, want published failed published", got)
 			}
 		})
@@ -73,6 +74,9 @@ CREATE TABLE feb PARTITION OF outbox_events FOR VALUES FROM ('2026-02-01') TO ('
 
 // Breaks caught: drift that goes unseen, and a repair that does not repair.
 func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := open(t, usual(t, pg))
+	must(t, "migrate", s.Migrate(t.Context()))
 	for _, row := range []struct{ name, drift, want string }{
 		{"dropped", `DROP PUBLICATION test`, "there is no publication"},
 		{"no inserts", `ALTER PUBLICATION test SET (publish = 'update')`, "does not publish inserts"},
@@ -82,9 +86,7 @@ func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 		{"table swapped", `ALTER TABLE outbox_events RENAME TO o; CREATE TABLE outbox_events (LIKE o INCLUDING ALL)`, "is not in it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pg := harness.Postgres(t)
-			s := open(t, usual(t, pg))
-			must(t, "migrate", s.Migrate(t.Context()))
+			pg.Exec(t, `DROP PUBLICATION IF EXISTS test`)
 			must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
 			must(t, "create it again", s.CreatePublication(t.Context(), "test"))
 			if problems, err := s.CheckPublication(t.Context(), "test"); err != nil || problems != nil {
