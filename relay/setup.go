@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,6 +104,10 @@ func (s Setup) countOlderRows(ctx context.Context) error {
 // checkState compares what the relay remembers with what is there.
 func (s Setup) checkState(state *store.State, table store.Outbox, slot store.SlotStatus, first bool) error {
 	switch {
+	case slot.Exists && slot.Plugin != "pgoutput":
+		// Seen here, before a publication is asked for that such a slot has no use for.
+		return asHalt(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot,
+			Why: fmt.Sprintf("its plugin is %q; a logical slot with pgoutput is needed", slot.Plugin)})
 	case state != nil && state.TableOID != table.OID:
 		return &Halt{Code: HaltOtherTable,
 			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)", s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
@@ -139,7 +144,10 @@ func (s Setup) checkPublication(ctx context.Context, create bool) error {
 	}
 	var what, repair []string
 	for _, p := range problems {
-		what, repair = append(what, p.What), append(repair, p.Repair+";")
+		what = append(what, p.What)
+		if !slices.Contains(repair, p.Repair+";") { // one statement may repair several things
+			repair = append(repair, p.Repair+";")
+		}
 	}
 	return &Halt{Code: HaltPublication,
 		Reason: fmt.Sprintf("publication %q: %s", name, strings.Join(what, "; ")),

@@ -1,0 +1,182 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Break it catches: a missing publication taken for nothing to do: everything committed meanwhile would be confirmed.
+func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 5, 3))
+	b.waitRecorded(5)
+	b.pg.Exec(t, "DROP PUBLICATION "+b.c.Postgres.Publication)
+	position := b.here()
+	b.pg.Exec(t, many(6, 5, 3))
+	b.waitHalt(r, relay.HaltPublication, b.c.Postgres.Publication)
+	b.wantUnconfirmed(position)
+	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "5" {
+		t.Errorf("journal: got %s rows, want 5", n)
+	}
+}
+
+// dropSlot drops the slot under whoever streams from it.
+func (b *bed) dropSlot() {
+	b.t.Helper()
+	harness.Eventually(b.t, 30*time.Second, "slot dropped", func(context.Context) string {
+		b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN
+			PERFORM pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active;
+			PERFORM pg_drop_replication_slot('%[1]s');
+			EXCEPTION WHEN object_in_use THEN NULL; END $$`, b.c.Postgres.Slot))
+		return b.confirmed()
+	})
+}
+
+// Break it catches: a new slot made in place of the lost one: what was committed between the two would be lost.
+func TestDroppedSlotHaltsAndIsNeverMadeAnew(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 5, 3))
+	b.waitRecorded(5)
+	b.dropSlot()
+	b.waitHalt(r, relay.HaltSlotMissing, b.c.Postgres.Slot, "postgres.slot")
+	mustStop(t, stop)
+	b.pg.Exec(t, many(6, 5, 3))
+	r, _ = b.start() // while it was down makes no difference
+	b.waitHalt(r, relay.HaltSlotMissing, b.c.Postgres.Slot)
+	if b.confirmed() != "" {
+		t.Error("the slot was made anew")
+	}
+}
+
+// Breaks it catches: a slot of another plugin, or a physical one, that is taken, dropped, or reported as something else.
+func TestSlotForSomethingElseHalts(t *testing.T) {
+	t.Parallel()
+	for _, create := range []string{"pg_create_logical_replication_slot('%s', 'test_decoding')", "pg_create_physical_replication_slot('%s', true)"} {
+		b := newBed(t)
+		b.pg.Exec(t, fmt.Sprintf("SELECT "+create, b.c.Postgres.Slot))
+		b.c.OnHalt = "exit"
+		r, stop := b.start()
+		b.waitRole(r, relay.RoleStopping)
+		if err := stop(); !isHalt(err, relay.HaltSlotMismatch) {
+			t.Errorf("%s: Run: got %v, want halt %s", create, err, relay.HaltSlotMismatch)
+		}
+		b.pg.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", b.c.Postgres.Slot)) // it is still there
+	}
+}
+
+// Breaks it catches: more older rows published than was allowed, or a slot and publication left behind by a start that
+// was refused; a limit that is off by one.
+func TestMoreOlderRowsThanAllowedHaltBeforeAnythingIsMade(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.pg.Exec(t, many(1, 5, 3))
+	b.c.Outbox.CatchUpMax, b.c.OnHalt = 4, "exit"
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleStopping)
+	if err := stop(); !isHalt(err, relay.HaltCatchUpTooLarge) {
+		t.Fatalf("Run: got %v, want halt %s", err, relay.HaltCatchUpTooLarge)
+	}
+	if n := b.pg.Query(t, "SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) + (SELECT count(*) FROM pg_publication)"); n != "0" {
+		t.Errorf("slots and publications: got %s, want none", n)
+	}
+	b.c.Outbox.CatchUpMax = 5
+	r, _ = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitRecorded(5)
+	b.wantNumbers("outbox.event.order", 5)
+}
+
+// Breaks it catches: with catch_up: false, older rows that are published all the same, or rows from after the baseline
+// that are not.
+func TestBaselineCountsOlderRowsAsPublished(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', 'old', 'made', '{"n": 0}' FROM generate_series(1, 7)`)
+	b.c.Outbox.CatchUp = false
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 5, 3))
+	b.waitQuery("every row counts as published", "SELECT count(*) FROM outbox_events_status WHERE status = 'published'", "12")
+	mustStop(t, stop)
+	r, _ = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(6, 5, 3))
+	b.waitQuery("every row counts as published", "SELECT count(*) FROM outbox_events_status WHERE status = 'published'", "17")
+	b.wantNumbers("outbox.event.order", 10)
+}
+
+// takeoverLimit is three times what a takeover may take, for machines under load.
+const takeoverLimit = 3 * 2 * time.Second
+
+// Breaks it catches: a second relay that streams beside the first, that is not ready while it stands by, that takes over
+// late, or that sends again what the first has sent.
+func TestStandbyTakesOverWhenTheFirstStops(t *testing.T) {
+	b := newBed(t)
+	first, stopFirst := b.start()
+	b.waitRole(first, relay.RoleActive)
+	second, stopSecond := b.start()
+	b.waitRole(second, relay.RoleStandby)
+	if st := second.Status(); !st.Ready {
+		t.Errorf("standby: got not ready, %q", st.Reasons)
+	}
+	load := harness.StartWorkload(t, b.pg, harness.Workload{Events: 4000, Rate: 1500})
+	load.WaitCommitted(t, 1500, 60*time.Second)
+	mustStop(t, stopFirst)
+	stopped := time.Now()
+	b.waitRole(second, relay.RoleActive)
+	took := time.Since(stopped)
+	t.Logf("took over after %v", took)
+	if took > takeoverLimit {
+		t.Errorf("takeover: got %v, want at most %v", took, takeoverLimit)
+	}
+	load.Wait(t)
+	b.waitJournaled(0)
+	if n := metric(t, second, "outbox_unclean_starts_total"); n != 0 {
+		t.Errorf("outbox_unclean_starts_total after a clean stop: got %v, want 0", n)
+	}
+	mustStop(t, stopSecond)
+	b.judge()
+}
+
+// The first relay's connection is cut and both want the slot. Whoever gets it, the other's outcomes must not hurt. Breaks
+// it catches: two relays that stream, a relay that cannot go on beside the other, loss, disorder, a reconnect that counts
+// as an unclean start.
+func TestTwoRelaysFightForTheSlot(t *testing.T) {
+	b := newBed(t)
+	first, stopFirst := b.start()
+	b.waitRole(first, relay.RoleActive)
+	second, stopSecond := b.start()
+	b.waitRole(second, relay.RoleStandby)
+	load := harness.StartWorkload(t, b.pg, harness.Workload{Events: 4000, Rate: 1500})
+	for range 3 {
+		load.WaitCommitted(t, 800, 60*time.Second)
+		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND slot_name = '"+b.c.Postgres.Slot+"'")
+		harness.Eventually(t, takeoverLimit, "one active and one standing by", func(context.Context) string {
+			x, y := first.Status(), second.Status()
+			if x.Role == relay.RoleActive && y.Role == relay.RoleStandby || x.Role == relay.RoleStandby && y.Role == relay.RoleActive {
+				return ""
+			}
+			return fmt.Sprintf("%s (%s) and %s (%s)", x.Role, x.LastError, y.Role, y.LastError)
+		})
+	}
+	load.Wait(t)
+	b.waitJournaled(0)
+	mustStop(t, stopSecond)
+	mustStop(t, stopFirst)
+	report := b.audit().Judge(t)
+	t.Log(report)
+	if err := report.Err(b.c.Limits.MaxUnrecorded); err != nil {
+		t.Error(err)
+	}
+}
