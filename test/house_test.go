@@ -71,6 +71,7 @@ var house = map[string]room{
 		},
 	},
 	"test/cutproxy": {},
+	"test/bench":    {},
 }
 
 // Any test may use these besides what its folder may.

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clockTick is the unit of CPU times in /proc: USER_HZ, 100 per second on every Linux that Go supports.
+const clockTick = 10 * time.Millisecond
+
+// processCPU is the CPU time, user and system, that a process has used, and that of its children that it has waited for
+// (proc(5), /proc/pid/stat). Both 0 when it is gone.
+func processCPU(pid int) (own, reaped time.Duration) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const utime = 11 // the 14th field; the first after the name is the third
+	var ticks [4]int64
+	for n := range ticks {
+		ticks[n], _ = strconv.ParseInt(fields[utime+n], 10, 64)
+	}
+	return time.Duration(ticks[0]+ticks[1]) * clockTick, time.Duration(ticks[2]+ticks[3]) * clockTick
+}
+
+// postgresCPU is the CPU time that a Postgres server has used since its start, by what its processes are for. Those
+// that have ended count as others.
+type postgresCPU struct{ walsenders, sessions, others time.Duration }
+
+func (c postgresCPU) total() time.Duration { return c.walsenders + c.sessions + c.others }
+
+func (c postgresCPU) minus(d postgresCPU) postgresCPU {
+	return postgresCPU{c.walsenders - d.walsenders, c.sessions - d.sessions, c.others - d.others}
+}
+
+func readPostgresCPU(t testing.TB, postmaster int) postgresCPU {
+	t.Helper()
+	own, reaped := processCPU(postmaster)
+	c := postgresCPU{others: own + reaped}
+	for _, pid := range children(t, postmaster) {
+		used, _ := processCPU(pid)
+		switch title := processTitle(pid); {
+		case strings.HasPrefix(title, "postgres: walsender"):
+			c.walsenders += used
+		case strings.Contains(title, "127.0.0.1("):
+			c.sessions += used
+		default:
+			c.others += used
+		}
+	}
+	return c
+}
+
+func children(t testing.TB, pid int) []int {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil || len(lists) == 0 {
+		t.Fatalf("list the processes of Postgres: no /proc/%d/task/*/children (%v)", pid, err)
+	}
+	var pids []int
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread that ended has none
+		for _, field := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatalf("list the processes of Postgres: %v", err)
+			}
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// processTitle is what a process calls itself in ps.
+func processTitle(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.TrimRight(strings.ReplaceAll(string(text), "\x00", " "), " ")
+}
+
+// cost is what everything has used up to one moment.
+type cost struct {
+	at       time.Time
+	relay    time.Duration
+	postgres postgresCPU
+	kafka    time.Duration
+	wal      uint64 // insert position
+}
+
+func (c cost) since(d cost) cost {
+	return cost{at: c.at, relay: c.relay - d.relay, postgres: c.postgres.minus(d.postgres), kafka: c.kafka - d.kafka, wal: c.wal - d.wal}
+}
+
+// perMillion is CPU seconds per million events.
+func perMillion(d time.Duration, events int) float64 {
+	return d.Seconds() / float64(events) * 1e6
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// drain is a slot full of events that are read as fast as can be.
+type drain struct {
+	name                   string
+	events, perTransaction int
+}
+
+// The first marks.
+var (
+	drainMark  = mark{atLeast: 0.5}
+	memoryMark = mark{atMost: 96} // MiB
+)
+
+func (st *stage) drains(t *testing.T, r *result, d drain) {
+	turn := 0
+	what := fmt.Sprintf("%d events, %d rows in a transaction, about %d bytes of jsonb, %d keys, %d partitions, after_publish %s",
+		d.events, d.perTransaction, st.payload, st.keys, st.partitions, st.afterPublish)
+	st.repeat(t, r, d.name, what, func(t *testing.T) []sample {
+		turn++
+		return st.drainOnce(t, d, turn)
+	})
+}
+
+// drainOnce fills a slot once and empties three copies of it: by pg_recvlogical, by a bare loop and by the relay. Who
+// begins changes from turn to turn.
+func (st *stage) drainOnce(t *testing.T, d drain, turn int) []sample {
+	r := st.newRun(t)
+	r.relay.Stop(t) // its first start is over: what follows is a start after a clean stop, which looks nothing up
+	r.load(d)
+	r.exec("SELECT pg_copy_logical_replication_slot($1, 'floor_c', false)", r.slot())
+	r.exec("SELECT pg_copy_logical_replication_slot($1, 'floor_go', false)", r.slot())
+	r.exec("SELECT pg_logical_emit_message(false, 'bench', 'the end of the events')")
+	end := r.walEnd()
+	r.exec("SELECT pg_logical_emit_message(false, 'bench', 'WAL beyond the end')")
+
+	var c, loop floor
+	floors := func() {
+		r.exec("CHECKPOINT")
+		c = r.recvlogicalFloor("floor_c", end)
+		r.exec("CHECKPOINT")
+		loop = r.goFloor("floor_go", end, d.events)
+	}
+	if turn%2 == 1 {
+		floors()
+	}
+	relayed := r.drainByRelay(d, end)
+	if turn%2 == 0 {
+		floors()
+	}
+	return drainSamples(d, c, loop, relayed)
+}
+
+// relayed is what the relay did.
+type relayed struct {
+	start, first, last  time.Time // of the process; of the records, by the broker's clock
+	confirmed, mirrored time.Time // the slot is past the last event; every row is marked
+	atStart, atJournal  cost      // at the start of the process and when everything was journaled
+	atEnd               cost      // when everything was mirrored, too
+	rss                 int64     // peak, bytes
+}
+
+// drainByRelay lets the relay empty its slot, and fails if anything is not as it should be then.
+func (r *run) drainByRelay(d drain, end uint64) relayed {
+	r.t.Helper()
+	r.exec("CHECKPOINT")
+	var x relayed
+	x.atStart = r.cost()
+	r.relay.Start(r.t)
+	x.start = time.Now()
+	stopProfiles := r.profile(d.name)
+	r.poll(20*time.Millisecond, "everything is journaled", func() bool { return r.settled() >= d.events })
+	x.atJournal = r.cost()
+	stopProfiles()
+	x.confirmed = r.poll(20*time.Millisecond, "the slot is past the events", func() bool {
+		var past bool
+		r.one("SELECT confirmed_flush_lsn >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", &past, r.slot(), outbox.LSN(end).String())
+		return past
+	})
+	x.mirrored = x.atJournal.at
+	if r.afterPublish != "keep" {
+		x.mirrored = r.poll(100*time.Millisecond, "every row is marked", func() bool {
+			var left int
+			r.one("SELECT count(*) FROM cdc_relay_journal_batch WHERE NOT mirrored", &left)
+			return left == 0
+		})
+	}
+	x.atEnd = r.cost()
+	x.rss = r.relay.PeakRSS(r.t)
+	r.relay.Stop(r.t)
+	x.first, x.last = r.judge()
+	if r.afterPublish == "mark" {
+		var unmarked int
+		r.one("SELECT count(*) FROM outbox_events WHERE published_at IS NULL", &unmarked)
+		if unmarked != 0 {
+			r.t.Fatalf("the run was wrong: %d rows are not marked", unmarked)
+		}
+	}
+	return x
+}
+
+func drainSamples(d drain, c, loop floor, x relayed) []sample {
+	rate := func(took time.Duration) float64 { return float64(d.events) / took.Seconds() }
+	used := x.atJournal.since(x.atStart)
+	whole := x.atEnd.since(x.atStart)
+	none := mark{}
+	memory := none
+	if d.name == drainOneTx {
+		memory = memoryMark
+	}
+	return []sample{
+		{"relay, events/s, first to last record", rate(x.last.Sub(x.first)), none},
+		{"relay, events/s, start of the process to everything journaled", rate(x.atJournal.at.Sub(x.start)), none},
+		{"floor pg_recvlogical, events/s", rate(c.took), none},
+		{"floor bare Go loop, events/s", rate(loop.took), none},
+		{"relay / pg_recvlogical", c.took.Seconds() / x.last.Sub(x.first).Seconds(), drainMark},
+		{"relay, start of the process to first record, ms", milliseconds(x.first.Sub(x.start)), none},
+		{"relay, last record to everything journaled, ms", milliseconds(x.atJournal.at.Sub(x.last)), none},
+		{"relay, last record to the slot past it, ms", milliseconds(x.confirmed.Sub(x.last)), none},
+		{"relay, last record to every row marked, ms", milliseconds(x.mirrored.Sub(x.last)), none},
+		{"relay, CPU s per million, until journaled", perMillion(used.relay, d.events), none},
+		{"relay, CPU s per million, until marked", perMillion(whole.relay, d.events), none},
+		{"Postgres, CPU s per million, until journaled", perMillion(used.postgres.total(), d.events), none},
+		{"  of these walsender", perMillion(used.postgres.walsenders, d.events), none},
+		{"  of these sessions (journal, mirror)", perMillion(used.postgres.sessions, d.events), none},
+		{"Postgres, CPU s per million, until marked", perMillion(whole.postgres.total(), d.events), none},
+		{"Postgres, CPU s per million, pg_recvlogical", perMillion(c.postgres, d.events), none},
+		{"Kafka, CPU s per million", perMillion(used.kafka, d.events), none},
+		{"pg_recvlogical, CPU s per million", perMillion(c.client, d.events), none},
+		{"bare Go loop, CPU s per million", perMillion(loop.client, d.events), none},
+		{"relay, peak RSS, MiB", float64(x.rss) / (1 << 20), memory},
+		{"WAL written until journaled, bytes per event", float64(used.wal) / float64(d.events), none},
+		{"WAL written until marked, bytes per event", float64(whole.wal) / float64(d.events), none},
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,346 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// pace is a load of single-row commits that come at even intervals.
+type pace struct {
+	rate    int // per second
+	total   int // events, those of the warm-up included
+	skipped int // of these, the first ones, which are not measured
+	writers int // sessions: each waits for its own commits, so a slow disk needs more of them
+}
+
+func (st *stage) pace(rate int) pace {
+	count := func(d time.Duration) int { return int(math.Ceil(float64(rate) * d.Seconds())) }
+	return pace{rate: rate, total: count(st.pacedWarm + st.pacedFor), skipped: count(st.pacedWarm), writers: min(max(rate/100, 4), 64)}
+}
+
+// wait waits until an event is to begin.
+func (p pace) wait(start time.Time, n int) {
+	due := start.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
+	if left := time.Until(due); left > 0 {
+		time.Sleep(left) // the pace is what is wanted here
+	}
+}
+
+// trace holds when each event was done on one side, and came out on the other, since base. Each element is written by one
+// goroutine and read after all have ended.
+type trace struct {
+	base      time.Time
+	done, out []time.Duration
+}
+
+func newTrace(p pace) *trace {
+	return &trace{base: time.Now(), done: make([]time.Duration, p.total), out: make([]time.Duration, p.total)}
+}
+
+// latency is the distribution of out - done over the measured events, in milliseconds. An event that is out before its
+// writer has seen COMMIT return counts as 0.
+type latency struct {
+	p50, p95, p99, most float64
+	early               float64 // share of these, percent
+	rate                float64 // events per second that were really done
+}
+
+func (x *trace) latency(p pace) latency {
+	var l latency
+	all := make([]float64, 0, p.total-p.skipped)
+	from, to := x.done[p.skipped], time.Duration(0)
+	for n := p.skipped; n < p.total; n++ {
+		from, to = min(from, x.done[n]), max(to, x.done[n])
+		d := milliseconds(x.out[n] - x.done[n])
+		if d <= 0 {
+			l.early++
+		}
+		all = append(all, max(d, 0))
+	}
+	slices.Sort(all)
+	at := func(q float64) float64 { return all[min(int(q*float64(len(all))), len(all)-1)] }
+	l.p50, l.p95, l.p99, l.most = at(0.50), at(0.95), at(0.99), all[len(all)-1]
+	l.early *= 100 / float64(len(all))
+	l.rate = float64(len(all)-1) / (to - from).Seconds()
+	return l
+}
+
+// latencyMark is the first mark, at 1,000 commits per second, in milliseconds.
+var latencyMark = mark{atMost: 3}
+
+func (st *stage) paces(t *testing.T, r *result, rate int) {
+	p := st.pace(rate)
+	what := fmt.Sprintf("%d single-row commits per second by %d sessions for %v after %v of warm-up, about %d bytes of jsonb, %d keys, %d partitions, after_publish %s",
+		rate, p.writers, st.pacedFor, st.pacedWarm, st.payload, st.keys, st.partitions, st.afterPublish)
+	st.repeat(t, r, fmt.Sprintf("paced-%d", rate), what, func(t *testing.T) []sample { return st.paceOnce(t, p) })
+}
+
+// paceOnce measures the two floors and the relay one after another, so that none takes the other's CPU.
+func (st *stage) paceOnce(t *testing.T, p pace) []sample {
+	r := st.newRun(t)
+	wal := r.paceBareStream(p)
+	broker := r.paceBareKafka(p)
+	whole, busy := r.paceRelay(p)
+	rss := r.relay.PeakRSS(t)
+	r.relay.Stop(t)
+
+	none, p50 := mark{}, mark{}
+	if p.rate == 1000 {
+		p50 = latencyMark
+	}
+	return []sample{
+		{"COMMIT returned to received, p50 ms", whole.p50, p50},
+		{"COMMIT returned to received, p95 ms", whole.p95, none},
+		{"COMMIT returned to received, p99 ms", whole.p99, none},
+		{"COMMIT returned to received, max ms", whole.most, none},
+		{"  received before COMMIT returned, %", whole.early, none},
+		{"  commits per second", whole.rate, mark{atLeast: 0.95 * float64(p.rate)}},
+		{"floor COMMIT returned to pgoutput Commit, p50 ms", wal.p50, none},
+		{"floor COMMIT returned to pgoutput Commit, p95 ms", wal.p95, none},
+		{"floor COMMIT returned to pgoutput Commit, p99 ms", wal.p99, none},
+		{"  received before COMMIT returned, %", wal.early, none},
+		{"  commits per second", wal.rate, mark{atLeast: 0.95 * float64(p.rate)}},
+		{"floor produce to received, p50 ms", broker.p50, none},
+		{"floor produce to received, p95 ms", broker.p95, none},
+		{"floor produce to received, p99 ms", broker.p99, none},
+		{"relay p50 / sum of the floors' p50", whole.p50 / (wal.p50 + broker.p50), none},
+		{"relay p99 / sum of the floors' p99", whole.p99 / (wal.p99 + broker.p99), none},
+		{"relay, CPU % of a core", 100 * busy, none},
+		{"relay, peak RSS, MiB", float64(rss) / (1 << 20), none},
+	}
+}
+
+// write commits the events of the pace into a table like the outbox, and notes when each COMMIT has returned.
+func (r *run) write(p pace, table string, x *trace) {
+	r.t.Helper()
+	var writers sync.WaitGroup
+	failures := make(chan error, p.writers)
+	conns := make([]*pgx.Conn, p.writers)
+	for w := range conns {
+		conns[w] = r.pg.Connect(r.t)
+	}
+	start := time.Now()
+	for w, conn := range conns {
+		writers.Go(func() { failures <- r.writeShare(r.t.Context(), conn, p, w, start, table, x) })
+	}
+	writers.Wait()
+	close(failures)
+	for err := range failures {
+		if err != nil {
+			r.t.Fatalf("write at a steady pace: %v", err)
+		}
+	}
+}
+
+// writeShare commits every event whose number is w modulo the number of writers. Each writer has its own aggregates, so that
+// the order of an aggregate's commits is the order of seq.
+func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, start time.Time, table string, x *trace) error {
+	filler := strings.Repeat("abcdefghij klmnop", r.payload/17+1)[:max(r.payload-payloadFrame, 0)]
+	insert := `INSERT INTO ` + table + ` (id, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, '` + aggregateType + `', $2, 'OrderPlaced',
+		jsonb_build_object('order', $3::int, 'customer', 'customer-4711', 'amount_cents', 12345, 'currency', 'EUR', 'note', $4::text))`
+	for n := w; n < p.total; n += p.writers {
+		p.wait(start, n)
+		key := fmt.Sprintf("order-%d-%d", w, n/p.writers%max(r.keys/p.writers, 1))
+		if _, err := conn.Exec(ctx, insert, idOf(n), key, n, filler); err != nil {
+			return fmt.Errorf("insert: %w", err)
+		}
+		x.done[n] = time.Since(x.base)
+	}
+	return nil
+}
+
+// idOf is the uuid of an event of a pace: a version 7 whose last 48 bits are its number.
+func idOf(n int) [16]byte {
+	id := [16]byte{0x01, 0x93, 0, 0, 0, 0, 0x70, 0, 0x80}
+	var number [8]byte
+	binary.BigEndian.PutUint64(number[:], uint64(n))
+	copy(id[10:], number[2:])
+	return id
+}
+
+// numberOf is the reverse for the text form.
+func numberOf(id []byte, p pace) (int, error) {
+	const last = 12 // hexadecimal digits after the last hyphen
+	var number [8]byte
+	if len(id) != 36 {
+		return 0, fmt.Errorf("the id %q is no uuid", id)
+	}
+	if _, err := hex.Decode(number[2:], id[len(id)-last:]); err != nil {
+		return 0, fmt.Errorf("the id %q is no uuid: %w", id, err)
+	}
+	n := binary.BigEndian.Uint64(number[:])
+	if n >= uint64(p.total) {
+		return 0, fmt.Errorf("the id %q is of no event", id)
+	}
+	return int(n), nil
+}
+
+// awaited runs a reader beside the function that makes its input, and fails if it has not read everything a while after.
+func (r *run) awaited(what string, read func() error, stop func(), feed func()) {
+	r.t.Helper()
+	const patience = 30 * time.Second
+	done := make(chan error, 1)
+	go func() { done <- read() }()
+	ended := false
+	defer func() {
+		stop()
+		if !ended {
+			<-done
+		}
+	}()
+	feed()
+	select {
+	case err := <-done:
+		ended = true
+		if err != nil {
+			r.t.Fatalf("%s: %v", what, err)
+		}
+	case <-time.After(patience):
+		r.t.Fatalf("%s: not everything came within %v of the last event", what, patience)
+	}
+}
+
+// paceBareStream measures COMMIT returned -> Commit message received by the bare loop, on a table of its own that the relay
+// does not know.
+func (r *run) paceBareStream(p pace) latency {
+	r.t.Helper()
+	r.exec("CREATE TABLE bare (LIKE outbox_events INCLUDING ALL)")
+	r.exec("CREATE PUBLICATION bare FOR TABLE bare WITH (publish = 'insert')")
+	r.exec("SELECT pg_create_logical_replication_slot('bare', 'pgoutput')")
+	stream, err := openBareStream(r.t.Context(), r.pg.URL, "bare", "bare")
+	if err != nil {
+		r.t.Fatalf("open the bare stream: %v", err)
+	}
+	x := newTrace(p)
+	read := func() error {
+		var open int
+		for left := p.total; left > 0; {
+			message, err := stream.next()
+			if err != nil {
+				return err
+			}
+			if len(message) == 0 {
+				continue
+			}
+			switch message[0] {
+			case 'I':
+				if open, err = numberOf(insertedID(message), p); err != nil {
+					return err
+				}
+			case 'C':
+				x.out[open] = time.Since(x.base)
+				left--
+			}
+		}
+		return nil
+	}
+	r.awaited("the bare stream", read, stream.close, func() { r.write(p, "bare", x) })
+	return x.latency(p)
+}
+
+// follower is a consumer of the whole of a new topic, ready to receive.
+func (r *run) follower(topic string) *kgo.Client {
+	r.t.Helper()
+	from := map[int32]kgo.Offset{}
+	for n := range r.partitions {
+		from[int32(n)] = kgo.NewOffset().At(0)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Addrs...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
+	if err != nil {
+		r.t.Fatalf("make a consumer: %v", err)
+	}
+	return client
+}
+
+// receive notes when each event comes for the first time.
+func (x *trace) receive(p pace, client *kgo.Client) error {
+	left := p.total
+	for left > 0 {
+		fetches := client.PollFetches(context.Background())
+		now := time.Since(x.base)
+		if err := fetches.Err(); err != nil {
+			return fmt.Errorf("fetch: %w", err)
+		}
+		var wrong error
+		fetches.EachRecord(func(record *kgo.Record) {
+			n, err := numberOf(harness.Header(record, "id"), p)
+			if err != nil {
+				wrong = err
+			} else if x.out[n] == 0 {
+				x.out[n] = now
+				left--
+			}
+		})
+		if wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}
+
+// paceBareKafka measures produce -> received by franz-go, without a linger on either side.
+func (r *run) paceBareKafka(p pace) latency {
+	r.t.Helper()
+	topic := r.kafka.Topic(r.t, "bare", r.partitions, nil)
+	producer, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Addrs...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0))
+	if err != nil {
+		r.t.Fatalf("make a producer: %v", err)
+	}
+	defer producer.Close()
+	consumer := r.follower(topic)
+	x := newTrace(p)
+	value := make([]byte, r.payload)
+	r.awaited("the bare consumer", func() error { return x.receive(p, consumer) }, consumer.Close, func() {
+		failures := make(chan error, p.total)
+		start := time.Now()
+		for n := range p.total {
+			p.wait(start, n)
+			id := idOf(n)
+			text := fmt.Appendf(nil, "%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+			record := &kgo.Record{Key: fmt.Appendf(nil, "order-%d", n%r.keys), Value: value, Headers: []kgo.RecordHeader{{Key: "id", Value: text}}}
+			x.done[n] = time.Since(x.base)
+			producer.Produce(r.t.Context(), record, func(_ *kgo.Record, err error) { failures <- err })
+		}
+		var failed error
+		for range p.total {
+			failed = errors.Join(failed, <-failures)
+		}
+		if failed != nil {
+			r.t.Fatalf("produce at a steady pace: %v", failed)
+		}
+	})
+	return x.latency(p)
+}
+
+// paceRelay measures COMMIT returned -> received by a consumer, and the share of a core that the relay needs for it. It
+// judges what was received.
+func (r *run) paceRelay(p pace) (l latency, busy float64) {
+	r.t.Helper()
+	consumer := r.follower(r.topic)
+	x := newTrace(p)
+	read := func() error { return x.receive(p, consumer) }
+	r.awaited("the consumer behind the relay", read, consumer.Close, func() {
+		begun := time.Now()
+		before, _ := processCPU(r.relay.PID())
+		r.write(p, "outbox_events", x)
+		after, _ := processCPU(r.relay.PID())
+		busy = (after - before).Seconds() / time.Since(begun).Seconds()
+	})
+	r.poll(20*time.Millisecond, "everything is journaled", func() bool { return r.settled() >= p.total })
+	r.judge()
+	return x.latency(p), busy
+}

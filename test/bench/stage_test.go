@@ -1,0 +1,245 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// stage is the servers that all runs share.
+type stage struct {
+	options
+	server *harness.PG // its database is used for nothing but making others
+	kafka  *harness.Cluster
+}
+
+// measure runs what the options say, and always returns what it has.
+func measure(t *testing.T, o options) *result {
+	st := &stage{
+		options: o,
+		server:  harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: o.postgres}),
+		kafka:   harness.NewOwnKafka(t, harness.KafkaConfig{Fast: true, HeapMiB: 1024}),
+	}
+	st.warmUp(t)
+	r := &result{When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Postgres: map[string]string{}}
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size", "checkpoint_timeout", "wal_level"} {
+		r.Postgres[name] = st.server.Query(t, "SELECT current_setting('"+name+"')")
+	}
+	r.Load = append(r.Load, loadAverage())
+	for _, name := range o.scenarios {
+		switch name {
+		case drainBatches:
+			st.drains(t, r, drain{name, o.events, 100})
+		case drainSingles:
+			st.drains(t, r, drain{name, o.singles, 1})
+		case drainOneTx:
+			st.drains(t, r, drain{name, o.events, o.events})
+		case paced:
+			for _, rate := range o.rates {
+				st.paces(t, r, rate)
+			}
+		}
+	}
+	r.Load = append(r.Load, loadAverage())
+	return r
+}
+
+// repeat runs one scenario as often as wanted, each run as a subtest, and collects the runs that did not fail.
+func (st *stage) repeat(t *testing.T, r *result, name, what string, once func(*testing.T) []sample) {
+	var good [][]sample
+	failed := 0
+	for n := range st.runs {
+		var samples []sample
+		if t.Run(fmt.Sprintf("%s/%d", name, n+1), func(t *testing.T) { samples = once(t) }) {
+			good = append(good, samples)
+		} else {
+			failed++
+		}
+	}
+	r.add(name, what, good, failed)
+}
+
+const aggregateType = "order"
+
+// run is what one run has of its own: a database, a topic, a relay.
+type run struct {
+	*stage
+	t     *testing.T
+	pg    *harness.PG
+	relay *harness.Relay
+	topic string
+	conn  *pgx.Conn
+	api   *http.Client
+}
+
+// newRun makes the outbox, the topic and the slot, and lets the relay finish its first start.
+func (st *stage) newRun(t *testing.T) *run {
+	name := harness.Unique(t, "bench")
+	st.server.Exec(t, "CREATE DATABASE "+name)
+	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
+	t.Cleanup(func() { st.drop(t, name) })
+	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish)
+	r := &run{stage: st, t: t, pg: pg, topic: settings.Topic(aggregateType), api: &http.Client{Timeout: 5 * time.Second}}
+	t.Cleanup(r.api.CloseIdleConnections)
+	// The broker's clock on each record: no consumer has to run beside the relay to time it.
+	st.kafka.CreateTopic(t, r.topic, st.partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})
+	r.relay = harness.StartRelay(t, settings)
+	r.conn = pg.Connect(t)
+	return r
+}
+
+// drop removes a run's database with its slots.
+func (st *stage) drop(t *testing.T, name string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, st.server.URL)
+	if err != nil {
+		t.Errorf("drop %s: %v", name, err)
+		return
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for _, sql := range []string{
+		"SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE database = '" + name + "' AND active",
+		"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '" + name + "'",
+		"DROP DATABASE " + name + " WITH (FORCE)",
+		"CHECKPOINT", // the WAL goes, too
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Errorf("drop %s: %v", name, err)
+		}
+	}
+}
+
+func (r *run) slot() string        { return r.relay.Settings.Slot() }
+func (r *run) publication() string { return r.relay.Settings["postgres.publication"].(string) }
+
+func (r *run) exec(sql string, args ...any) {
+	r.t.Helper()
+	if _, err := r.conn.Exec(r.t.Context(), sql, args...); err != nil {
+		r.t.Fatalf("%.200s: %v", sql, err)
+	}
+}
+
+func (r *run) one(sql string, into any, args ...any) {
+	r.t.Helper()
+	if err := r.conn.QueryRow(r.t.Context(), sql, args...).Scan(into); err != nil {
+		r.t.Fatalf("%.200s: %v", sql, err)
+	}
+}
+
+func (r *run) walEnd() uint64 {
+	r.t.Helper()
+	var text string
+	r.one("SELECT pg_current_wal_insert_lsn()::text", &text)
+	lsn, err := outbox.ParseLSN(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return uint64(lsn)
+}
+
+// cost is what everything has used up to now.
+func (r *run) cost() cost {
+	r.t.Helper()
+	c := cost{at: time.Now(), wal: r.walEnd()}
+	c.relay, _ = processCPU(r.relay.PID())
+	c.postgres = readPostgresCPU(r.t, r.pg.Server.PID())
+	c.kafka, _ = processCPU(r.kafka.Nodes[0].PID())
+	return c
+}
+
+// settled is how many events the relay has journaled since it was started.
+func (r *run) settled() int {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.relay.URL+"/api/v1/status", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	response, err := r.api.Do(request)
+	if err != nil {
+		return 0 // it does not listen yet
+	}
+	defer func() { _ = response.Body.Close() }()
+	var status struct {
+		Settled int `json:"events_settled_total"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
+		r.t.Fatalf("read the relay's status: %v", err)
+	}
+	return status.Settled
+}
+
+// poll asks until done says so, and fails after the time that nothing here should take.
+func (r *run) poll(every time.Duration, what string, done func() bool) time.Time {
+	r.t.Helper()
+	const patience = 3 * time.Minute
+	limit := time.After(patience)
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for !done() {
+		if r.relay.PID() == 0 {
+			r.t.Fatalf("%s: the relay has ended", what)
+		}
+		select {
+		case <-ticker.C:
+		case <-limit:
+			r.t.Fatalf("%s: not within %v", what, patience)
+		case <-r.t.Context().Done():
+			r.t.Fatal(r.t.Context().Err())
+		}
+	}
+	return time.Now()
+}
+
+// warmUp produces and consumes records until the broker's JVM has compiled its hot paths.
+func (st *stage) warmUp(t *testing.T) {
+	topic := st.kafka.Topic(t, "warm", st.partitions, nil)
+	if err := produceAll(t.Context(), st.kafka.Addrs, topic, st.kafkaWarmUp, st.payload); err != nil {
+		t.Fatalf("warm up Kafka: %v", err)
+	}
+	seen := 0
+	harness.Consume(t, st.kafka.Addrs, []string{topic}, func(*kgo.Record) { seen++ })
+	if seen != st.kafkaWarmUp {
+		t.Fatalf("warm up Kafka: got %d records, want %d", seen, st.kafkaWarmUp)
+	}
+}
+
+func produceAll(ctx context.Context, addrs []string, topic string, records, size int) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	defer client.Close()
+	value := make([]byte, size)
+	failures := make(chan error, 1)
+	for n := range records {
+		client.Produce(ctx, &kgo.Record{Key: strconv.AppendInt(nil, int64(n), 10), Value: value}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				select {
+				case failures <- err:
+				default:
+				}
+			}
+		})
+	}
+	if err := client.Flush(ctx); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	select {
+	case err := <-failures:
+		return fmt.Errorf("produce: %w", err)
+	default:
+		return nil
+	}
+}
