@@ -249,3 +249,25 @@ func TestMalformedIDsAreRefusedBeforeTheyReachSQL(t *testing.T) {
 		}
 	}
 }
+
+// Break caught: an id that is not escaped in the batch's array, or differently under another standard_conforming_strings.
+func TestStrangeTextIDsAreTheSameInRowsAndBatch(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE TABLE outbox_events (id text PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`)
+	s := registered(t, usual(t, pg))
+	ids := []string{`a"b`, `c\d`, `e'f`, `''`, `\'`, `{}`, `,`, ` `, `NULL`, "Ä\n\t\r", ``, `$1`, `\\"`, `"`}
+	for _, conforming := range []string{"on", "off"} {
+		pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET standard_conforming_strings = %s; TRUNCATE cdc_relay_journal, cdc_relay_journal_batch`, pg.Database, conforming))
+		s.Pool().Reset()
+		must(t, "settle", s.Settle(t.Context(), published(len(ids), func(i int) string { return ids[i] }), nil))
+		got := pg.Query(t, `SELECT ((SELECT array_agg(event_id ORDER BY event_id) FROM cdc_relay_journal) = array_agg(id ORDER BY id COLLATE "C"))::text || ' ' || count(*)
+FROM cdc_relay_journal_batch, unnest(ids) id`)
+		if want := fmt.Sprintf("true %d", len(ids)); got != want {
+			t.Errorf("standard_conforming_strings %s: rows and batch agree: got %s, want %s", conforming, got, want)
+		}
+		found, err := s.Lookup(t.Context(), [][]byte{[]byte(ids[0]), []byte(ids[1]), []byte(`a\"b`)})
+		if err != nil || fmt.Sprint(found) != "[true true false]" {
+			t.Errorf("look-up: got %v, %v, want the two ids that are journaled", found, err)
+		}
+	}
+}
