@@ -69,6 +69,17 @@ func (r *running) stop(t *testing.T, signal os.Signal) int {
 	return r.cmd.ProcessState.ExitCode()
 }
 
+// awaitStatus waits until the relay's status, as JSON, contains the text.
+func (r *running) awaitStatus(t *testing.T, text string) {
+	t.Helper()
+	harness.Eventually(t, 30*time.Second, "status with "+text, func(context.Context) string {
+		if o := cdcRelay(t, nil, "status", "--json", "--http-listen", r.address); !strings.Contains(o.out, text) {
+			return o.out + o.errors
+		}
+		return ""
+	})
+}
+
 // settled waits until the database knows n published events.
 func settled(t *testing.T, pg *harness.PG, n string) {
 	t.Helper()
@@ -88,6 +99,7 @@ func TestRunRelaysAndStopsOnSIGTERM(t *testing.T) {
 	r := startRelay(t, s.environ)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', (i % 5)::text, 'x', '{"a": 1}' FROM generate_series(1, 100) i`)
 	settled(t, s.pg, "100")
+	r.awaitStatus(t, `"role": "active"`)
 	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"active", "ready", "100 settled"}, nil)
 	response, err := http.Get("http://" + r.address + "/metrics")
 	if err != nil {
@@ -117,17 +129,9 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	r := startRelay(t, append(s.environ, "CDC_RELAY_SHUTDOWN_GRACE=1h"))
-	says := func(what string) func(context.Context) string {
-		return func(context.Context) string {
-			if o := cdcRelay(t, s.environ, "status", "--json", "--http-listen", r.address); !strings.Contains(o.out, what) {
-				return o.out + o.errors
-			}
-			return ""
-		}
-	}
-	harness.Eventually(t, 20*time.Second, "the stream", says(`"role": "active"`))
+	r.awaitStatus(t, `"role": "active"`)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('nowhere', '1', 'x')`)
-	harness.Eventually(t, 20*time.Second, "the event in flight", says(`"in_flight_events": 1`))
+	r.awaitStatus(t, `"in_flight_events": 1`)
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
