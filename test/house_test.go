@@ -72,6 +72,7 @@ var house = map[string]room{
 	},
 	"test/cutproxy": {},
 	"test/bench":    {},
+	"test/bench":    {},
 }
 
 // Any test may use these besides what its folder may.

@@ -31,13 +31,17 @@ type KafkaConfig struct {
 	Nodes    int               // 0 = 1; from 3 on topics are replicated three times with min.insync.replicas=2
 	Settings map[string]string // added to server.properties of every node
 	HeapMiB  int               // 0 = 512
-	Fast     bool              // for throughput figures, after a warm-up; otherwise Java compiles half as much, and starts in half the time
+	// Proxy, when set, gives every node a second listener, calls Proxy with its address, and advertises to clients of that
+	// listener what Proxy returns: a proxy before each broker. See Cluster.Proxied.
+	Proxy func(target string) (address string, err error)
+	Fast  bool // for throughput figures, after a warm-up; otherwise Java compiles half as much, and starts in half the time
 }
 
 // Cluster is a Kafka cluster.
 type Cluster struct {
-	Addrs []string // of all brokers, host:port
-	Nodes []*Node  // empty when the broker was given by CDC_RELAY_TEST_KAFKA
+	Addrs   []string // of all brokers, host:port
+	Proxied []string // the brokers by way of KafkaConfig.Proxy
+	Nodes   []*Node  // empty when the broker was given by CDC_RELAY_TEST_KAFKA
 
 	dir string
 }
@@ -48,6 +52,8 @@ type Node struct {
 	Addr string // host:port
 
 	config  KafkaConfig
+	hidden  string // address behind the proxy; "" = none
+	proxied string // address of the proxy
 	dir     string
 	java    string
 	libs    string

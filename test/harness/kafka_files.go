@@ -113,11 +113,31 @@ func (c *Cluster) configure(config KafkaConfig, java, classpath string) error {
 			ID: n + 1, Addr: c.Addrs[n], config: config, java: java, libs: classpath,
 			dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", n+1)),
 		}
+		if config.Proxy != nil {
+			if err := c.addProxy(node); err != nil {
+				return err
+			}
+		}
 		if err := node.writeFiles(count, controllers[n], strings.Join(voters, ",")); err != nil {
 			return fmt.Errorf("configure Kafka: %w", err)
 		}
 		c.Nodes = append(c.Nodes, node)
 	}
+	return nil
+}
+
+// addProxy makes a second listener that is reached by way of the proxy only.
+func (c *Cluster) addProxy(node *Node) error {
+	hidden, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	address, err := node.config.Proxy(hidden)
+	if err != nil {
+		return fmt.Errorf("put a proxy before Kafka node %d: %w", node.ID, err)
+	}
+	node.hidden, node.proxied = hidden, address
+	c.Proxied = append(c.Proxied, address)
 	return nil
 }
 
@@ -151,6 +171,12 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 		"num.io.threads":                                   "4",
 		"background.threads":                               "2",
 		"log.cleaner.dedupe.buffer.size":                   "8388608", // 128 MB by default, and nothing here is compacted for long
+	}
+	if n.hidden != "" {
+		settings["listeners"] += ",PROXIED://" + n.hidden
+		settings["advertised.listeners"] += ",PROXIED://" + n.proxied
+		settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"
+		settings["inter.broker.listener.name"] = "PLAINTEXT"
 	}
 	for key, value := range n.config.Settings {
 		settings[key] = value

@@ -38,12 +38,13 @@ func NewSettings(t testing.TB, pg *PG, brokers []string) Settings {
 	}
 	name := Unique(t, "relay")
 	return Settings{
-		"postgres.url":         pg.URL,
-		"postgres.slot":        name,
-		"postgres.publication": name,
-		"message.topic":        name + ".{aggregate_type}",
-		"kafka.brokers":        brokers,
-		"http.listen":          addr,
+		"postgres.url":           pg.URL,
+		"postgres.slot":          name,
+		"postgres.publication":   name,
+		"message.topic":          name + ".{aggregate_type}",
+		"kafka.brokers":          brokers,
+		"http.listen":            addr,
+		"outbox.columns.headers": "headers",
 	}
 }
 

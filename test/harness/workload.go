@@ -26,6 +26,7 @@ type Workload struct {
 	Seed         uint64   // 1
 	Keyless      int      // one event of so many has no aggregate_id; 0 = none
 	Tombstones   int      // one event of so many has no payload; 0 = none
+	OnlyKept     bool     // no row is deleted by its own transaction: a row that a slot does not keep cannot be caught up
 }
 
 // Load is a running workload.

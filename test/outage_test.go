@@ -1,0 +1,126 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Breaks it catches: a relay that stops sending status while Kafka is away, so that Postgres ends its stream; memory
+// that grows with the outage; events lost or doubled; a recovery that waits for a long backoff.
+func TestStoppedBrokerIsWaitedFor(t *testing.T) {
+	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}), "postgres.wal_sender_timeout", "4s")
+	load := s.load(t, harness.Workload{Rate: 1000})
+	load.WaitCommitted(t, 1000, time.Minute)
+	restarts, memory := s.relay.Metric(t, "cdc_stream_restarts_total"), s.relay.PeakRSS(t)
+	node := s.kafka.Nodes[0]
+	node.Stop(t)
+	outage := time.NewTimer(time.Duration(harness.Count(t, "broker stop seconds")) * time.Second)
+	<-outage.C
+	node.Start(t)
+	back := time.Now()
+	published := s.relay.Metric(t, "outbox_published_total")
+	harness.Eventually(t, 5*time.Second, "the relay publishes again", func(context.Context) string {
+		if s.relay.Metric(t, "outbox_published_total") == published {
+			return "nothing published since the broker is back"
+		}
+		return ""
+	})
+	t.Logf("published again %v after the broker was back", time.Since(back).Round(time.Millisecond))
+	load.Stop(t)
+	s.settled(t)
+	s.judge(t, 0)
+	if got := s.relay.Metric(t, "cdc_stream_restarts_total"); got != restarts {
+		t.Errorf("stream restarts during the outage: got %v, want none", got-restarts)
+	}
+	const allowance = 96 << 20 // the window's 32 MiB and what Go keeps beside them
+	if got := s.relay.PeakRSS(t); got > memory+allowance {
+		t.Errorf("memory: grew from %d to %d MiB, want at most %d MiB more", memory>>20, got>>20, allowance>>20)
+	}
+}
+
+// Connections break inside requests, after them, and inside answers. Breaks it catches: a request sent again under
+// other sequence numbers, or given up, when nobody knows whether it was written.
+func TestConnectionCutsDoubleNothing(t *testing.T) {
+	const produce = 0 // the api key of Produce requests
+	wanted := harness.Count(t, "connection cuts")
+	cuts := 0 // the proxy calls the policy one at a time
+	kinds := []cutproxy.Kind{cutproxy.InRequest, cutproxy.AfterDelivery, cutproxy.InAnswer}
+	proxy := cutproxy.New(func(r cutproxy.Request) cutproxy.Action {
+		if r.APIKey != produce || cuts == wanted || rand.IntN(4) != 0 {
+			return cutproxy.Action{}
+		}
+		cuts++
+		return cutproxy.Action{Kind: kinds[cuts%len(kinds)]}
+	})
+	t.Cleanup(func() { _ = proxy.Close() })
+	kafka := harness.NewOwnKafka(t, harness.KafkaConfig{Proxy: proxy.Listen})
+	s := startScenario(t, harness.Postgres(t), kafka, "kafka.brokers", kafka.Proxied)
+	load := s.load(t, harness.Workload{})
+	harness.Eventually(t, 10*time.Minute, "connections are cut", func(context.Context) string {
+		if got := proxy.Cuts(); got < wanted {
+			return fmt.Sprintf("%d cuts of %d", got, wanted)
+		}
+		return ""
+	})
+	load.Stop(t)
+	s.settled(t)
+	s.judge(t, 0)
+	for _, kind := range kinds {
+		t.Logf("cut %v: %d times", kind, proxy.Count(kind))
+	}
+}
+
+// Breaks it catches: events that Postgres sends again after a crash published again, or skipped because of where they
+// stand in the WAL.
+func TestPostgresCrashesDoubleNothing(t *testing.T) {
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	s := startScenario(t, pg, harness.Kafka(t))
+	load := s.load(t, harness.Workload{})
+	for n := range harness.Count(t, "postgres crashes") {
+		load.WaitCommitted(t, 500, time.Minute)
+		end := pg.Server.Immediate
+		if n%2 == 1 {
+			end = pg.Server.Kill9
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if err := pg.Server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.relay.WaitReady(t, time.Minute)
+	}
+	load.Stop(t)
+	s.settled(t)
+	s.judge(t, 0)
+}
+
+// A fast shutdown waits until the walsender's client has confirmed everything. Break it catches: a relay that keeps
+// Postgres from stopping.
+func TestPostgresShutsDownFast(t *testing.T) {
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	s := startScenario(t, pg, harness.Kafka(t))
+	s.load(t, harness.Workload{Events: 500}).Wait(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := pg.Server.Fast(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("fast shutdown: took %v, want at most 2 s", took)
+	}
+	if err := pg.Server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.relay.WaitReady(t, time.Minute)
+	s.settled(t)
+	s.judge(t, 0)
+}
