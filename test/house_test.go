@@ -44,7 +44,7 @@ var house = map[string]room{
 	"relay": {
 		own:      []string{"config", "decoder", "offsets", "outbox", "replication", "retry", "sink", "store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog", "golang.org/x/sync"},
-		tests:    []string{"sink/kafka"},
+		tests:    []string{"sink/kafka", "sink/sinktest"},
 	},
 	"admin": {
 		own:      []string{"outbox", "relay", "store"},
@@ -71,7 +71,6 @@ var house = map[string]room{
 		},
 	},
 	"test/cutproxy": {},
-	"test/bench":    {},
 	"test/bench":    {},
 }
 
