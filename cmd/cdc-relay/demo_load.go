@@ -3,21 +3,22 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kgo"
+	kafkago "github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
 const (
-	demoTransactions = 50   // per second at most; a higher rate makes larger ones
-	latenciesKept    = 4096 // the newest, for the quantiles of the summary
+	demoTransactions = 50                     // per second at most; a higher rate makes larger ones
+	demoPoll         = 100 * time.Millisecond // a fetch without a record ends after this, so that stopping is quick
+	latenciesKept    = 4096                   // the newest, for the quantiles of the summary
 )
 
 // demoLoad is the demo's writer and its consumer, which know of each other only what was written.
@@ -108,34 +109,34 @@ func (l *demoLoad) insert(ctx context.Context, conn *pgx.Conn, first, count int)
 	})
 }
 
-// consume reads all topics until the context ends.
+// consume reads all partitions, side by side, until the context ends.
 func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
-	var topics []string
-	for _, t := range demoTypes {
-		topics = append(topics, "outbox.event."+t)
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...), kgo.ConsumeTopics(topics...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
-	if err != nil {
-		return fmt.Errorf("start the consumer: %w", err)
-	}
-	defer client.Close()
-	for {
-		fetches := client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
+	group, ctx := errgroup.WithContext(ctx)
+	for _, kind := range demoTypes {
+		for partition := range demoPartitions {
+			group.Go(func() error {
+				reader := kafkago.NewReader(kafkago.ReaderConfig{
+					Brokers: cfg.Kafka.Brokers, Topic: "outbox.event." + kind, Partition: partition, MinBytes: 1, MaxBytes: fetchBytes,
+					MaxWait: demoPoll,
+				})
+				defer reader.Close()
+				for {
+					m, err := reader.ReadMessage(ctx)
+					if ctx.Err() != nil {
+						return nil
+					}
+					if err != nil {
+						return fmt.Errorf("consume topic %s: %w", reader.Config().Topic, err)
+					}
+					l.take(m, time.Now())
+				}
+			})
 		}
-		for _, e := range fetches.Errors() {
-			if !errors.Is(e.Err, context.Canceled) {
-				return fmt.Errorf("consume topic %s: %w", e.Topic, e.Err)
-			}
-		}
-		now := time.Now()
-		fetches.EachRecord(func(r *kgo.Record) { l.take(r, now) })
 	}
+	return group.Wait()
 }
 
-func (l *demoLoad) take(r *kgo.Record, now time.Time) {
+func (l *demoLoad) take(r kafkago.Message, now time.Time) {
 	var id string
 	var created time.Time
 	for _, h := range r.Headers {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
+	kafkago "github.com/segmentio/kafka-go"
 )
 
 // Breaks it catches: a demo that loses or leaves something, that calls its broker Kafka, or that needs a terminal.
@@ -71,8 +71,8 @@ func TestDemoCountsWhatGoesWrong(t *testing.T) {
 	l := newDemoLoad(1, 1)
 	l.outstanding = map[string]struct{}{"a": {}, "b": {}, "c": {}}
 	l.total.written = 3
-	record := func(id, payload string) *kgo.Record {
-		return &kgo.Record{Key: []byte("k"), Value: []byte(payload), Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}, {Key: "created_at", Value: []byte("2026-01-01T00:00:00Z")}}}
+	record := func(id, payload string) kafkago.Message {
+		return kafkago.Message{Key: []byte("k"), Value: []byte(payload), Headers: []kafkago.Header{{Key: "id", Value: []byte(id)}, {Key: "created_at", Value: []byte("2026-01-01T00:00:00Z")}}}
 	}
 	now := time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
 	l.take(record("a", `{"sequence": 2}`), now) // 1 was due
