@@ -114,7 +114,7 @@ func TestMirrorDoesWhatAfterPublishSays(t *testing.T) {
 	pg := harness.Postgres(t)
 	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
 	for _, row := range []struct{ afterPublish, set, when, want string }{
-		{store.Keep, "", "", "false"}, {store.Delete, "", "", "false"}, {store.Mark, "", "", "false"}, {store.Mark, "done = true", "", "true"}, {store.Mark, "done = true", "done", "true"},
+		{store.Keep, "done = true", "", "false"}, {store.Delete, "done = true", "", "false"}, {store.Mark, "", "", "false"}, {store.Mark, "done = true", "", "true"}, {store.Mark, "done = true", "done", "true"},
 	} {
 		t.Run(row.afterPublish+" "+row.set+" "+row.when, func(t *testing.T) {
 			pg.Exec(t, `DROP TABLE IF EXISTS outbox_events CASCADE; DELETE FROM cdc_relay_schema WHERE part <> 'relay'; DROP TABLE IF EXISTS outbox_events_dlq;

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -138,7 +140,9 @@ func TestSettleGivesUpOnALockOfTheJournalAsTransient(t *testing.T) {
 	holdLock(t, pg, "LOCK TABLE cdc_relay_journal IN ACCESS EXCLUSIVE MODE")
 	ctx, cancel := context.WithTimeout(t.Context(), waitLong)
 	defer cancel()
-	if err := s.Settle(ctx, published(1, uuid), nil); !store.IsTransient(err) || ctx.Err() != nil {
+	err := s.Settle(ctx, published(1, uuid), nil)
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != "55P03" || !store.IsTransient(err) {
 		t.Errorf("settle while the journal is locked: got %v, want a lock time-out", err)
 	}
 }

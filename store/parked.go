@@ -1,0 +1,343 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// When a parked event is due. Other values of RetryIn are pauses from now, by the database's clock.
+const (
+	// NotDue is for an event behind another one of its lane: it moves when that one has moved.
+	NotDue time.Duration = -1
+	// WhenWell is for an event that waits for its topic or partition: it is due when MakeDue says so.
+	WhenWell time.Duration = -2
+)
+
+// Parked is an event stored aside for a later attempt, with all that the attempt needs: it does not depend on the
+// outbox row.
+type Parked struct {
+	Event    *outbox.Event
+	Topic    string // as it was routed
+	Key      []byte // as it was routed; nil = none: a lane of its own
+	Class    outbox.ErrorClass
+	Attempts int           // spent so far
+	RetryIn  time.Duration // or NotDue, WhenWell
+	Text     string        // the last error, for people
+}
+
+// Lane names the events that keep an order among them.
+type Lane struct {
+	Topic string
+	Key   []byte // nil: one event alone
+}
+
+const parkSQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
+ aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+ CASE WHEN $17::bigint >= 0 THEN now() + $17 * interval '1 microsecond' WHEN $17 = -2 THEN 'infinity'::timestamptz END,
+ $18, $19, now())
+ON CONFLICT (source, event_id) DO NOTHING`
+
+// Park commits events aside, all or none, durably. An id that is parked already keeps its first place. Fenced.
+func (s *Store) Park(ctx context.Context, events []Parked) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+			var b pgconn.Batch
+			for i := range events {
+				p, err := s.parkParams(o, source, &events[i])
+				if err != nil {
+					return err
+				}
+				b.ExecParams(s.sql(o, parkSQL), p.values, p.oids, p.formats, nil)
+			}
+			return tx.Conn().PgConn().ExecBatch(ctx, &b).Close()
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("park %d events: %w", len(events), err)
+	}
+	return nil
+}
+
+func (s *Store) parkParams(o *Outbox, source int32, e *Parked) (*params, error) {
+	const columnType = 0 // lets the server take the column's type
+	ev := e.Event
+	p := new(params).int4(source)
+	if err := p.id(o.IDType, ev.ID); err != nil {
+		return nil, err
+	}
+	extra, err := s.extra(ev.Extra)
+	if err != nil {
+		return nil, err
+	}
+	p.text(e.Topic).add(pgtype.ByteaOID, binaryFormat, e.Key)
+	p.int8(ev.Position.Epoch).boolean(!ev.Position.Table).int8(int64(ev.Position.Order)).int8(int64(ev.Position.Index))
+	p.add(columnType, textFormat, ev.AggregateType).add(columnType, textFormat, ev.AggregateID).add(columnType, textFormat, ev.EventType)
+	p.add(pgtype.ByteaOID, binaryFormat, ev.Payload).add(columnType, textFormat, ev.Headers).add(columnType, textFormat, ev.CreatedAt)
+	p.add(columnType, textFormat, extra).int4(int32(e.Attempts)).int8(dueParam(e.RetryIn))
+	return p.text(clean(e.Text)).text(string(e.Class)), nil
+}
+
+func dueParam(d time.Duration) int64 {
+	if d < 0 {
+		return int64(d)
+	}
+	return d.Microseconds()
+}
+
+// id adds one id.
+func (p *params) id(idType string, text []byte) error {
+	id, err := appendID(nil, idType, text)
+	if err != nil {
+		return err
+	}
+	element, _ := idElement(idType)
+	p.add(element, binaryFormat, id[4:])
+	return nil
+}
+
+// ParkedLanes lists every lane that has a parked event, those with a key only, and the number of parked events.
+func (s *Store) ParkedLanes(ctx context.Context) (lanes []Lane, events int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.sql(o, `SELECT topic, key, count(*) FROM {parked} WHERE source = $1 GROUP BY topic, key`), source)
+			if err != nil {
+				return err
+			}
+			var l Lane
+			var n int64
+			_, err = pgx.ForEachRow(rows, []any{&l.Topic, &l.Key, &n}, func() error {
+				events += n
+				if l.Key != nil {
+					lanes = append(lanes, Lane{l.Topic, append([]byte{}, l.Key...)})
+				}
+				l.Key = nil
+				return nil
+			})
+			return err
+		})
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("list parked lanes: %w", err)
+	}
+	return lanes, events, nil
+}
+
+// WakeHeads makes due the head of each lane that has no time of its own. A head without one is left behind by a crash in
+// the middle of a lane's drain.
+func (s *Store) WakeHeads(ctx context.Context) error {
+	return s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
+FROM (SELECT DISTINCT ON (topic, key) event_id, next_retry_at FROM {parked} WHERE source = $1 AND key IS NOT NULL
+ ORDER BY topic, key, epoch, from_stream, position_order, position_index) h
+WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`)
+}
+
+// MakeDue makes due, now, what waits for the topic to be well.
+func (s *Store) MakeDue(ctx context.Context, topic string) error {
+	return s.changeParked(ctx, "make parked events of a topic due",
+		`UPDATE {parked} SET next_retry_at = now() WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity'`, topic)
+}
+
+func (s *Store) changeParked(ctx context.Context, what, text string, args ...any) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, s.sql(o, text), append([]any{source}, args...)...)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// DueLanes lists lanes with an event whose time has come, the longest due first, and how long it is until the next one is
+// due; negative when none is.
+func (s *Store) DueLanes(ctx context.Context, limit int) (lanes []Lane, next time.Duration, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.sql(o, `SELECT topic, key FROM {parked}
+WHERE source = $1 AND next_retry_at <= now() ORDER BY next_retry_at LIMIT $2`), source, limit)
+			if err != nil {
+				return err
+			}
+			seen := map[string]bool{}
+			var l Lane
+			_, err = pgx.ForEachRow(rows, []any{&l.Topic, &l.Key}, func() error {
+				name := l.Topic + "\x00" + string(l.Key)
+				if l.Key == nil {
+					name = l.Topic
+				}
+				if !seen[name] {
+					seen[name] = true
+					lanes = append(lanes, Lane{l.Topic, append([]byte(nil), l.Key...)})
+				}
+				l.Key = nil
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			var micros int64
+			err = tx.QueryRow(ctx, s.sql(o, `SELECT coalesce((SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
+FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'infinity' ORDER BY next_retry_at LIMIT 1), -1)`), source).Scan(&micros)
+			next = time.Duration(micros) * time.Microsecond
+			return err
+		})
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for due events: %w", err)
+	}
+	return lanes, next, nil
+}
+
+// ParkedRow is a parked event as it was stored.
+type ParkedRow struct {
+	Event    outbox.Event
+	Attempts int
+	Due      bool // its own time has come, or it has none
+}
+
+// LaneRows are the first parked events of a lane in queue order; of a lane without a key, the due ones of the topic.
+func (s *Store) LaneRows(ctx context.Context, lane Lane, limit int) ([]ParkedRow, error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err != nil {
+		return nil, err
+	}
+	where := `md5(key) = md5($3) AND key = $3`
+	if lane.Key == nil {
+		where = `key IS NULL AND $3::bytea IS NULL AND next_retry_at <= now()`
+	}
+	text := `SELECT event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
+ payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true)
+FROM {parked} WHERE source = $1 AND topic = $2 AND ` + where + `
+ORDER BY epoch, from_stream, position_order, position_index LIMIT ` + strconv.Itoa(limit)
+	p := new(params).int4(source).text(lane.Topic).add(pgtype.ByteaOID, binaryFormat, lane.Key)
+	formats := make([]int16, 14)
+	formats[8] = binaryFormat
+	var rows []ParkedRow
+	err = s.send(ctx, reading, s.sql(o, text), p, formats, func(v [][]byte) error {
+		row, err := s.parkedRow(v)
+		rows = append(rows, row)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read a parked lane: %w", err)
+	}
+	return rows, nil
+}
+
+func (s *Store) parkedRow(v [][]byte) (r ParkedRow, err error) {
+	keep := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		return append([]byte{}, b...)
+	}
+	e := &r.Event
+	e.ID, e.AggregateType, e.AggregateID, e.EventType = keep(v[0]), keep(v[5]), keep(v[6]), keep(v[7])
+	e.Payload, e.Headers, e.CreatedAt = keep(v[8]), keep(v[9]), keep(v[10])
+	var numbers [4]int64
+	for i, text := range [][]byte{v[1], v[3], v[4], v[12]} {
+		if numbers[i], err = strconv.ParseInt(string(text), 10, 64); err != nil {
+			return r, err
+		}
+	}
+	e.Position = outbox.Position{Epoch: numbers[0], Table: string(v[2]) != "t", Order: uint64(numbers[1]), Index: uint32(numbers[2])}
+	r.Attempts, r.Due = int(numbers[3]), string(v[13]) == "t"
+	if v[11] == nil {
+		return r, nil
+	}
+	var extra map[string]*string
+	if err := json.Unmarshal(v[11], &extra); err != nil {
+		return r, err
+	}
+	for _, name := range s.config.Columns.Extra {
+		var value []byte
+		if text := extra[name]; text != nil {
+			value = []byte(*text)
+		}
+		e.Extra = append(e.Extra, value)
+	}
+	return r, nil
+}
+
+// SettleRetried journals parked events that were published, and takes them out of the parked ones, in one transaction.
+// Fenced.
+func (s *Store) SettleRetried(ctx context.Context, published []Published) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		var journal *params
+		if journal, err = journalParams(o.IDType, source, published); err == nil {
+			err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+				if err := execWire(ctx, tx, s.sql(o, journalSQL), journal); err != nil {
+					return err
+				}
+				p := new(params).int4(source)
+				if err := p.ids(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
+					return err
+				}
+				return execWire(ctx, tx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p)
+			})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("settle %d retried events: %w", len(published), err)
+	}
+	return nil
+}
+
+// RetryLater notes a failed attempt of a parked event. Fenced.
+func (s *Store) RetryLater(ctx context.Context, id []byte, attempts int, in time.Duration, class outbox.ErrorClass, text string) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+			p := new(params).int4(source)
+			if err := p.id(o.IDType, id); err != nil {
+				return err
+			}
+			p.int4(int32(attempts)).int8(dueParam(in)).text(clean(text)).text(string(class))
+			return execWire(ctx, tx, s.sql(o, `UPDATE {parked} SET retry_count = $3, last_error = $5, error_class = $6, last_error_at = now(),
+ next_retry_at = CASE WHEN $4::bigint >= 0 THEN now() + $4 * interval '1 microsecond' WHEN $4 = -2 THEN 'infinity'::timestamptz END
+WHERE source = $1 AND event_id = $2`), p)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("note a failed attempt: %w", err)
+	}
+	return nil
+}
+
+// GiveUp turns a parked event into a dead letter, in one transaction. Fenced.
+func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+			p := new(params).int4(source)
+			if err := p.id(o.IDType, dead.Event.ID); err != nil {
+				return err
+			}
+			if err := execWire(ctx, tx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2`), p); err != nil {
+				return err
+			}
+			return s.insertDead(ctx, tx, o, source, &dead)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("give a parked event up: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// parkedAt is event n of a lane, at WAL position n.
+func parkedAt(n int, key string, retryIn time.Duration) store.Parked {
+	e := dead(n).Event
+	e.Position = outbox.Position{Epoch: 1, Order: uint64(n), Index: uint32(n)}
+	p := store.Parked{Event: e, Topic: "t", Class: outbox.Transient, Attempts: 1, RetryIn: retryIn, Text: "why"}
+	if key != "" {
+		p.Key = []byte(key)
+	}
+	return p
+}
+
+func rowIDs(rows []store.ParkedRow) string {
+	var ids []string
+	for _, r := range rows {
+		ids = append(ids, strings.TrimLeft(string(r.Event.ID[len(r.Event.ID)-4:]), "0"))
+	}
+	return strings.Join(ids, " ")
+}
+
+// Breaks caught: a queue in the order of arrival; a second park that takes another place; a payload, a header or a NULL
+// that does not come back as it was.
+func TestParkedLaneIsReadInOrderOfPositionAsItWas(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	second, first, third := parkedAt(2, "k", store.NotDue), parkedAt(1, "k", 0), parkedAt(3, "k", store.NotDue)
+	second.Event.Payload, third.Event.Payload = nil, []byte{}
+	must(t, "park", s.Park(t.Context(), []store.Parked{second, first}))
+	must(t, "park", s.Park(t.Context(), []store.Parked{third, parkedAt(9, "other", 0)}))
+	moved := parkedAt(2, "k", 0)
+	moved.Event.Position.Order = 77
+	must(t, "park again", s.Park(t.Context(), []store.Parked{moved}))
+
+	rows, err := s.LaneRows(t.Context(), store.Lane{Topic: "t", Key: []byte("k")}, 10)
+	must(t, "read the lane", err)
+	if got, want := rowIDs(rows), "1 2 3"; got != want {
+		t.Fatalf("queue: got %q, want %q", got, want)
+	}
+	for i, want := range []*outbox.Event{first.Event, second.Event, third.Event} {
+		if diff := cmp.Diff(*want, rows[i].Event); diff != "" {
+			t.Errorf("event %d (-want +got):\n%s", i+1, diff)
+		}
+	}
+	if !rows[0].Due || rows[0].Attempts != 1 {
+		t.Errorf("head: got due %t with %d attempts, want due with 1", rows[0].Due, rows[0].Attempts)
+	}
+	if rows, _ = s.LaneRows(t.Context(), store.Lane{Topic: "t", Key: []byte("k")}, 2); len(rows) != 2 {
+		t.Errorf("limit 2: got %d rows", len(rows))
+	}
+}
+
+// Breaks caught: a lane that is due before its time, that waits for its topic and is called due, or that is never found.
+func TestDueLanesAreThoseWhoseTimeHasCome(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	must(t, "park", s.Park(t.Context(), []store.Parked{
+		parkedAt(1, "now", 0), parkedAt(2, "now", store.NotDue), parkedAt(3, "later", time.Hour), parkedAt(4, "well", store.WhenWell),
+		parkedAt(5, "", 0), parkedAt(6, "left", store.NotDue),
+	}))
+	due := func() string {
+		lanes, next, err := s.DueLanes(t.Context(), 10)
+		must(t, "look for due lanes", err)
+		var keys []string
+		for _, l := range lanes {
+			keys = append(keys, fmt.Sprintf("%q", l.Key))
+		}
+		if next < 59*time.Minute || next > time.Hour {
+			t.Errorf("the next is due in %v, want just under an hour", next)
+		}
+		return strings.Join(keys, " ")
+	}
+	if got, want := due(), `"now" ""`; got != want {
+		t.Errorf("due: got %s, want %s", got, want)
+	}
+	must(t, "make due", s.MakeDue(t.Context(), "t"))
+	must(t, "wake heads", s.WakeHeads(t.Context()))
+	if got := due(); !strings.Contains(got, `"well"`) || !strings.Contains(got, `"left"`) {
+		t.Errorf("due once the topic is well and heads are awake: got %s, want also well and left", got)
+	}
+	lanes, events, err := s.ParkedLanes(t.Context())
+	if err != nil || len(lanes) != 4 || events != 6 {
+		t.Errorf("parked: got %d lanes and %d events, %v; want 4 and 6", len(lanes), events, err)
+	}
+}
+
+// Breaks caught: a retried event that is journaled and stays parked, or is neither; an attempt that is not counted; a
+// dead letter without its event, or an event that is dead and still parked.
+func TestRetriedEventsEndInExactlyOnePlace(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	must(t, "park", s.Park(t.Context(), []store.Parked{parkedAt(0, "k", 0), parkedAt(1, "k", 0), parkedAt(2, "k", 0)}))
+	must(t, "settle", s.SettleRetried(t.Context(), published(1, uuid)))
+	must(t, "retry later", s.RetryLater(t.Context(), []byte(uuid(1)), 4, time.Hour, outbox.Transient, "again"))
+	must(t, "give up", s.GiveUp(t.Context(), dead(2)))
+	got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ') FROM cdc_relay_parked)
+		|| ' ' || (SELECT count(*) FROM outbox_events_dlq)`)
+	if want := "1 4again 1"; got != want {
+		t.Errorf("journal, parked, dead: got %q, want %q", got, want)
+	}
+}
+
+// Break caught: a write to parked events that is not fenced.
+func TestParkedEventsAreFenced(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	must(t, "park", s.Park(t.Context(), []store.Parked{parkedAt(1, "k", 0)}))
+	pg.Exec(t, "UPDATE cdc_relay_epoch SET epoch = epoch + 1")
+	for what, err := range map[string]error{
+		"park":        s.Park(t.Context(), []store.Parked{parkedAt(2, "k", 0)}),
+		"settle":      s.SettleRetried(t.Context(), published(2, uuid)),
+		"retry later": s.RetryLater(t.Context(), []byte(uuid(1)), 2, 0, outbox.Transient, ""),
+		"give up":     s.GiveUp(t.Context(), dead(1)),
+		"make due":    s.MakeDue(t.Context(), "t"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), store.ErrFenced.Error()) {
+			t.Errorf("%s after a takeover: got %v, want it fenced", what, err)
+		}
+	}
+}
