@@ -86,6 +86,10 @@ CREATE TABLE {{.Schema}}.cdc_relay_parked (
     PRIMARY KEY (source, event_id)
 );
 
+-- A lane in queue order. The key itself may be longer than an index entry can be.
+CREATE INDEX cdc_relay_parked_lane ON {{.Schema}}.cdc_relay_parked (source, topic, md5(key), epoch, from_stream, position_order, position_index);
+CREATE INDEX cdc_relay_parked_due ON {{.Schema}}.cdc_relay_parked (source, next_retry_at) WHERE next_retry_at IS NOT NULL;
+
 -- Ids of a catch-up in the order in which they are published; emptied when the catch-up is finished.
 CREATE TABLE {{.Schema}}.cdc_relay_catch_up (
     source     integer NOT NULL,
