@@ -116,6 +116,14 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 		t.Fatalf("snapshot: got %d events, want 150", len(known))
 	}
 	renewed.Begin(0)
+	s := g.open() // not sealed: what is terminal in it stays as it is
+	done := &s.items[0]
+	done.slab, done.event.ID = s, []byte("done")
+	g.admit([]*delivery{done})
+	g.finish([]*delivery{done})
+	if g.attach(done, []byte("done"), renewed) {
+		t.Error("attach of an event that has become terminal: got true, want false")
+	}
 	for i, d := range ds[50:] {
 		id := fmt.Sprintf("e-%d", i+50)
 		if known[id] != d {
@@ -136,9 +144,16 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 // would wait for an outcome that never comes, or count another event's.
 func TestReusedSlabsNeverConfuseTwoEvents(t *testing.T) {
 	g, l := newRegistry(), offsets.New(100)
-	first := deliver(g, "first", 10, nil)
+	earlier := offsets.New(100)
+	earlier.Begin(0)
+	first := deliver(g, "first", 10, earlier)
 	known := g.snapshot()
 	g.finish(first)
+	for i, d := range first {
+		if d.event.ID != nil || d.txn != nil || d.slab != nil {
+			t.Fatalf("delivery %d of a retired slab still holds its event: %q", i, d.event.ID)
+		}
+	}
 	l.Begin(0)
 	// The pool may or may not give the same memory again; place other events there by hand if it does not.
 	second := deliver(g, "second", 10, nil)

@@ -19,8 +19,8 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	b.pg.Exec(t, many(1, 5, 3))
 	b.waitRecorded(5)
 	b.pg.Exec(t, "DROP PUBLICATION "+b.c.Postgres.Publication)
-	position := b.here()
 	b.pg.Exec(t, many(6, 5, 3))
+	position := b.here()
 	b.waitHalt(r, relay.HaltPublication, b.c.Postgres.Publication)
 	b.wantUnconfirmed(position)
 	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "5" {
