@@ -20,6 +20,7 @@ type view struct {
 type topicView struct {
 	partitions []leader // by partition id
 	err        error    // why the topic is not usable at present
+	errSince   time.Time
 }
 
 type leader struct {
@@ -82,7 +83,10 @@ func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
 
 // advance makes the next state of a topic; t is nil before the first answer.
 func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, now time.Time) *topicView {
-	next := &topicView{err: errorOf(r.ErrorCode, "")}
+	next := &topicView{err: errorOf(r.ErrorCode, ""), errSince: now}
+	if t != nil && t.err != nil {
+		next.errSince = t.errSince
+	}
 	if r.ErrorCode != 0 && len(r.Partitions) == 0 {
 		// Keep the number of partitions, so that keys keep their place while the topic is away; nobody leads them, and
 		// their epochs begin anew should it be another topic when it returns.
@@ -161,18 +165,22 @@ func (v *view) without(topic string, id, node int32) *view {
 		return v
 	}
 	next := &view{topics: maps.Clone(v.topics), nodes: v.nodes, changed: make(chan struct{})}
-	changed := &topicView{partitions: slices.Clone(t.partitions), err: t.err}
+	changed := &topicView{partitions: slices.Clone(t.partitions), err: t.err, errSince: t.errSince}
 	changed.partitions[id].node = -1
 	next.topics[topic] = changed
 	return next
 }
 
-// settled says whether every topic asked for is usable and every partition of theirs has a leader.
-func (v *view) settled(wanted []string) bool {
+// settled says whether nothing is about to change: each topic asked for is usable, or has been unusable for so long that
+// it need not be asked for often, and the partitions of the usable ones have leaders.
+func (v *view) settled(wanted []string, now time.Time) bool {
 	for _, name := range wanted {
 		t := v.topics[name]
-		if t == nil || t.err != nil {
+		if t == nil || t.err != nil && now.Sub(t.errSince) < suspicion {
 			return false
+		}
+		if t.err != nil {
+			continue
 		}
 		for _, l := range t.partitions {
 			if l.node < 0 || !l.doubt.IsZero() {

@@ -54,7 +54,7 @@ func TestOlderLeaderEpochIsIgnoredForAWhile(t *testing.T) {
 	if stale.changed != v.changed || len(n.moves) != 0 {
 		t.Error("a stale answer woke somebody")
 	}
-	if stale.settled([]string{"t"}) {
+	if stale.settled([]string{"t"}, now) {
 		t.Error("settled although a broker doubts the leader")
 	}
 	stale, _ = stale.advance(told(1, 5), now.Add(doubtPatience-time.Millisecond))
@@ -62,7 +62,7 @@ func TestOlderLeaderEpochIsIgnoredForAWhile(t *testing.T) {
 	again, _ := stale.advance(told(1, 0), now.Add(doubtPatience))
 	want(again, 1, "told for so long that it must be another topic")
 	renewed, _ := stale.advance(told(2, 6), now)
-	if !renewed.settled([]string{"t"}) {
+	if !renewed.settled([]string{"t"}, now) {
 		t.Error("doubt stays although the broker caught up")
 	}
 	unversioned, _ := v.advance(told(1, -1), now)
@@ -96,6 +96,14 @@ func TestTopicThatIsAwayKeepsItsPartitions(t *testing.T) {
 	topic := v.topics["t"]
 	if len(topic.partitions) != 1 || topic.partitions[0].node != -1 || !isCode(topic.err, 3) {
 		t.Errorf("topic that is away: got %+v, want 1 partition without leader and the reason", topic)
+	}
+	wanted := []string{"t"}
+	v, _ = v.advance(away, time.Now().Add(suspicion/2))
+	if v.settled(wanted, time.Now().Add(suspicion-time.Second)) {
+		t.Error("a topic that is away is not asked for often at first")
+	}
+	if !v.settled(wanted, time.Now().Add(suspicion)) {
+		t.Error("a topic that is away is asked for often for ever")
 	}
 	v, n := v.advance(told(2, 0), time.Now())
 	if topic := v.topics["t"]; topic.partitions[0].node != 2 || topic.err != nil || len(n.resizes) != 0 {

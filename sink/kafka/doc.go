@@ -22,7 +22,8 @@
 //
 // # Files
 //
-// produce.go is the path of a request; partition.go the producer ids and sequences; batch.go the encoder; codes.go
-// what each answer means; cluster.go who leads what, refresh.go how that is kept true; limits.go the size limits;
-// endpoint.go the connections; wire.go the shapes of requests; admin.go what `check` and the start ask.
+// produce.go is the path of a request; partition.go the producer ids and sequences; batch.go the encoder;
+// partitioner.go where a key goes; codes.go what each answer means; cluster.go who leads what, refresh.go how that is
+// kept true; limits.go the size limits; endpoint.go the connections; wire.go the shapes of requests; admin.go what
+// `check` and the start ask; tail.go reads topics back.
 package kafka

@@ -84,6 +84,9 @@ func TestSilentBrokerIsUnknownAfterTheTimeout(t *testing.T) {
 	if took := time.Since(began); took < 300*time.Millisecond || took > 5*time.Second {
 		t.Errorf("gave up after %v, want 300ms", took)
 	}
+	if !b.State.(*attempt).lent {
+		t.Error("the connection may still read the bytes, and they are not lent")
+	}
 	if !strings.Contains(o.Err.Error(), "no answer in 300ms") {
 		t.Errorf("cause: got %q, want it to say how long was waited", o.Err)
 	}
@@ -120,11 +123,17 @@ func TestUnreachableBrokerIsNotWritten(t *testing.T) {
 		}
 	})
 	awaitTopic(t, d, "t")
+	if err := d.CheckProducer(testContext(t)); err != nil {
+		t.Fatal(err) // so that the Produce request is the first to need a connection
+	}
 	away.Store(true)
 	d.endpoint(d.view.Load().nodes[d.Node("t", 0)]).close()
 	b := newBatch(d, "t", 0, "a")
 	o := send(t, d, b)
 	wantVerdict(t, o, sink.NotWritten)
+	if a := b.State.(*attempt); a.lent || a.uncertain {
+		t.Errorf("attempt: got %+v, want it neither lent nor uncertain, as no connection read it", a)
+	}
 	if !o.Pause || o.Trouble != sink.ClusterTrouble || !errors.Is(o.Err, syscall.ECONNREFUSED) {
 		t.Errorf("outcome: got %+v, want cluster trouble with its cause, and a pause", o)
 	}

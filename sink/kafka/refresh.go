@@ -18,8 +18,9 @@ const (
 	refreshFirstPause   = 10 * time.Millisecond
 	refreshLongestPause = 500 * time.Millisecond
 
-	// suspicion is how long after a request without an answer something counts as wrong: a cluster needs that long to
-	// notice that a broker is gone (broker.session.timeout.ms, 9 s) and names it as the leader until then.
+	// suspicion is how long something counts as wrong after a request without an answer, or after a topic went away: a
+	// cluster needs that long to notice that a broker is gone (broker.session.timeout.ms, 9 s) and names it as the leader
+	// until then.
 	suspicion = 12 * time.Second
 
 	// answerPatience is how long a control request may take besides the dialling. Brokers answer it from memory; one that
@@ -101,7 +102,7 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 	d.announce(n)
 	d.dropEndpoints(is)
 	d.learnSoon(wanted)
-	return was.changed != is.changed, is.settled(wanted)
+	return was.changed != is.changed, is.settled(wanted, time.Now())
 }
 
 func (d *Driver) announce(n news) {
