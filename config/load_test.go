@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
@@ -34,6 +35,27 @@ func TestFlagsBeatEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	want := []string{"from-file", "from_env", "from_flag", "cdc_relay"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("service, slot, schema, publication (-want +got):\n%s", diff)
+	}
+}
+
+// The file with every key at its default is what users copy. Break it catches: a default that changed, or is written in
+// a form that cannot be read.
+func TestDefaultsWrittenAsAFileAreTheDefaults(t *testing.T) {
+	text, err := os.ReadFile("testdata/defaults.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := Load(Input{File: "defaults.yaml", Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), cfg, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	for _, k := range availableKeys() {
+		if !strings.Contains(string(text), lastWord(k.Name)+":") {
+			t.Errorf("the file lacks %s", k.Name)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func examineKafka(ctx context.Context, cfg config.Config, r *report) {
 		r.add(fail, "kafka", err.Error(), "correct the kafka section of the configuration")
 		return
 	}
-	defer driver.Close()
+	defer func() { _ = driver.Close() }()
 	bounded, cancel := context.WithTimeout(ctx, brokerPatience)
 	defer cancel()
 	if err := driver.CheckProducer(bounded); err != nil {
@@ -73,7 +73,7 @@ func pingBroker(ctx context.Context, cfg config.Config, broker string) (kafka.Cl
 	if err != nil {
 		return kafka.Cluster{}, err
 	}
-	defer driver.Close()
+	defer func() { _ = driver.Close() }()
 	bounded, cancel := context.WithTimeout(ctx, brokerPatience)
 	defer cancel()
 	return driver.Ping(bounded)

@@ -28,7 +28,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *report) {
 		r.add(fail, "postgres", err.Error(), "check postgres.url, the password, pg_hba.conf and that the server runs")
 		return
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
 	if err != nil {
 		r.add(fail, "postgres", err.Error(), "correct the postgres and outbox sections of the configuration")

@@ -54,7 +54,7 @@ func (l *demoLoad) write(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	pause := time.Second / time.Duration(min(l.rate, demoTransactions))
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -119,7 +119,7 @@ func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
 					Brokers: cfg.Kafka.Brokers, Topic: "outbox.event." + kind, Partition: partition, MinBytes: 1, MaxBytes: fetchBytes,
 					MaxWait: demoPoll,
 				})
-				defer reader.Close()
+				defer func() { _ = reader.Close() }()
 				for {
 					m, err := reader.ReadMessage(ctx)
 					if ctx.Err() != nil {

@@ -104,7 +104,7 @@ func publicationExists(ctx context.Context, cfg config.Config) (found bool, err 
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", cfg.Postgres.Publication).Scan(&found)
 	if err != nil {
 		return false, fmt.Errorf("look for the publication: %w", err)

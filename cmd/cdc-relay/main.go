@@ -34,7 +34,7 @@ type streams struct {
 // cli is the whole command line. The fields above the commands are flags that every command takes.
 type cli struct {
 	Config string   `help:"YAML file with the configuration." placeholder:"FILE" env:"CDC_RELAY_CONFIG"`
-	Set    []string `help:"Set any configuration key, again for more. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none"`
+	Set    []string `help:"Set any configuration key, again for more. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none" env:"CDC_RELAY_SET"`
 	JSON   bool     `name:"json" help:"Output for machines." env:"CDC_RELAY_JSON"`
 	kong.Plugins
 

@@ -15,12 +15,15 @@ import (
 )
 
 type statusCommand struct {
+	Watch   bool          `help:"Show it again every second, until Ctrl-C." env:"CDC_RELAY_STATUS_WATCH"`
 	Timeout time.Duration `help:"How long the relay may take to answer." default:"5s" env:"CDC_RELAY_STATUS_TIMEOUT"`
 }
 
 func (statusCommand) Help() string {
-	return "Asks the relay that listens on http.listen of this configuration. Exit code 1 when none answers.\n\nExample:\n\n  cdc-relay status --http-listen 127.0.0.1:9464 --json"
+	return "Asks the relay that listens on http.listen of this configuration. Exit code 1 when none answers.\n\nExample:\n\n  cdc-relay status --http-listen 127.0.0.1:9464 --watch"
 }
+
+const watchEvery = time.Second
 
 const largestStatus = 16 << 20 // bytes; a status is a few kilobytes
 
@@ -30,9 +33,30 @@ func (c statusCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	ctx, stop := stoppable(context.Background(), func() {})
+	defer stop()
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		err := c.show(ctx, a, reachable(cfg.HTTP.Listen))
+		if c.Watch && ctx.Err() != nil {
+			return nil // a question that Ctrl-C cut short is no failure
+		}
+		if err != nil || !c.Watch {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// show asks once and prints the answer; on a terminal, watching, in the place of the one before.
+func (c statusCommand) show(ctx context.Context, a *app, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	address := reachable(cfg.HTTP.Listen)
 	body, err := fetchStatus(ctx, address)
 	if err != nil {
 		return err
@@ -43,6 +67,9 @@ func (c statusCommand) Run(a *app) error {
 	var st relay.Status
 	if err := json.Unmarshal(body, &st); err != nil {
 		return fmt.Errorf("read the status from %s: %w", address, err)
+	}
+	if c.Watch && isTerminal(a.out) {
+		fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 	}
 	a.printStatus(st, time.Now())
 	return nil
@@ -69,7 +96,7 @@ func fetchStatus(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with --http-listen", address, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, largestStatus))
 	if err != nil {
 		return nil, fmt.Errorf("read the status from %s: %w", address, err)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +34,29 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	var got relay.Status
 	if err := json.Unmarshal([]byte(o.out), &got); err != nil || got.Slot != "s1" || got.Halt == nil {
 		t.Errorf("got %+v, %v; want the status as it was answered", got, err)
+	}
+}
+
+// Breaks it catches: a watch that shows one picture only, or that does not end.
+func TestStatusWatches(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(relay.Status{Service: "orders"})
+		asked <- struct{}{}
+	}))
+	defer server.Close()
+	cmd, out, errs := command(t.Context(), t, nil, "status", "--watch", "--http-listen", strings.TrimPrefix(server.URL, "http://"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		<-asked
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || strings.Count(out.String(), "orders") == 0 {
+		t.Errorf("got %v, output %q, errors %q; want a status and exit code 0", err, out, errs)
 	}
 }
 

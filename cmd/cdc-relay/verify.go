@@ -62,6 +62,9 @@ func (c verifyCommand) Run(a *app) error {
 		return err
 	}
 	wanted, err := c.wantedRows(time.Now())
+	if err == nil && (wanted.since != nil || wanted.until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
+		err = errors.New("--since and --until need outbox.columns.created_at, which is empty")
+	}
 	if err != nil {
 		return usageError{err}
 	}

@@ -52,7 +52,7 @@ func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wa
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	query, args := auditQuery(cfg, table, templates, wanted)
 	rows, err := conn.Query(ctx, query, args...)
 	if err != nil {

@@ -193,7 +193,7 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, record
 		Brokers: r.cfg.Kafka.Brokers, Topic: p.topic, Partition: p.partition, MinBytes: 1, MaxBytes: fetchBytes,
 		MaxWait: 250 * time.Millisecond, Dialer: &kafkago.Dialer{ClientID: r.cfg.Kafka.ClientID, Timeout: r.cfg.Kafka.DialTimeout.Std(), DualStack: true},
 	})
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	if err := reader.SetOffset(p.next); err != nil {
 		return fmt.Errorf("read topic %s, partition %d: %w", p.topic, p.partition, err)
 	}
