@@ -120,6 +120,7 @@ type Engine struct {
 	starving    bool        // a worker found no unrecorded credit; feed wakes all
 	generations uint64      // the last generation given to a lane
 	rerouted    uint64      // changes of a topic's number of partitions
+	accepted    time.Time   // when a batch was accepted last
 }
 
 // engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that

@@ -38,14 +38,7 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 func (e *Engine) reject(p *partition, r *Record, now time.Time) {
 	r.Partition, r.Offset = p.number, -1
 	if r.Key != nil {
-		l := p.topic.held[string(r.Key)]
-		if l == nil {
-			if p.topic.held == nil {
-				p.topic.held = make(map[string]*lane)
-			}
-			l = &lane{}
-			p.topic.held[string(r.Key)] = l
-		}
+		l := e.makeHeld(p.topic, r.Key)
 		e.generations++
 		l.generation = e.generations
 		l.keep(r)

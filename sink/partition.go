@@ -29,6 +29,7 @@ type partition struct {
 	solo       *worker     // its own worker while it is in trouble, else nil
 	busy       bool        // its batch is with the driver
 	listed     bool        // in a ready list
+	diverted   bool        // see Engine.Divert
 	nextReady  *partition  // in a ready list
 
 	failures int       // of the batch, in a row
@@ -213,6 +214,7 @@ func (e *Engine) recycle(b *Batch) {
 func (e *Engine) accept(p *partition, now time.Time) {
 	b := p.batch
 	e.resolve(p)
+	e.accepted = now
 	for i, r := range b.Records {
 		if l := r.engine.lane; l != nil {
 			l.retrying--

@@ -14,6 +14,7 @@ type topic struct {
 	held       map[string]*lane // held lanes by key
 	since      time.Time        // when records began to wait for the number of partitions
 	err        error            // why the driver does not know it
+	diverted   bool             // see Engine.Divert
 }
 
 // topicOf is the topic of the name, made at first sight.
@@ -34,6 +35,9 @@ func (e *Engine) route(t *topic, r *Record) {
 		e.hold(r, l)
 		return
 	}
+	if t.diverted && e.divert(t, r) {
+		return
+	}
 	r.engine.place = queued
 	if len(t.partitions) == 0 || t.next != 0 || t.waiting.length > 0 {
 		if t.waiting.length == 0 {
@@ -45,6 +49,9 @@ func (e *Engine) route(t *topic, r *Record) {
 	}
 	r.engine.size = int32(e.driver.Size(r))
 	p := t.partitions[e.driver.Partition(r, len(t.partitions))]
+	if p.diverted && e.divert(t, r) {
+		return
+	}
 	p.queue.push(r)
 	p.queueBytes += int(r.engine.size)
 	t.queued++

@@ -1,0 +1,151 @@
+package sink
+
+import (
+	"fmt"
+	"time"
+)
+
+// Hold makes the lane a held one, if it is not, as if one of its records had been rejected, and returns its current
+// generation: for lanes of which the submitter keeps records from an earlier life. A key is needed.
+func (e *Engine) Hold(topic string, key []byte) (generation uint64) {
+	if key == nil {
+		panic("sink: Hold without a key")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.makeHeld(e.topicOf(topic), key).generation
+}
+
+// makeHeld is the lane of the key, held from now on if it was not.
+func (e *Engine) makeHeld(t *topic, key []byte) *lane {
+	l := t.held[string(key)]
+	if l == nil {
+		if t.held == nil {
+			t.held = make(map[string]*lane)
+		}
+		e.generations++
+		l = &lane{generation: e.generations}
+		t.held[string(key)] = l
+	}
+	return l
+}
+
+// WholeTopic stands for all partitions of a topic in [Engine.Divert].
+const WholeTopic = -1
+
+// Divert gives back, as Held, what is not sent of a topic or of one of its partitions, now and, while it is on, whatever
+// is submitted for it, so that it does not fill the window. The lanes of these records are held from then on, one by
+// one, until they are released; a record without a key comes back with generation 0 and no lane. Retries are not
+// diverted, nor is a batch that the driver has seen: it goes on being tried, and so shows when the trouble is over.
+func (e *Engine) Divert(topicName string, partition int32, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.topicOf(topicName)
+	if partition == WholeTopic {
+		t.diverted = on
+	} else if partition >= 0 && int(partition) < len(t.partitions) {
+		t.partitions[partition].diverted = on
+	}
+	if !on {
+		return
+	}
+	if t.diverted {
+		for range t.waiting.length {
+			if r := t.waiting.pop(); !e.divert(t, r) {
+				t.waiting.push(r)
+			}
+		}
+	}
+	for _, p := range t.partitions {
+		if t.diverted || p.diverted {
+			e.divertQueue(p)
+		}
+	}
+	e.switchIfDrained(t)
+	signal(e.arrived)
+}
+
+// divertQueue gives the partition's unsent records back.
+func (e *Engine) divertQueue(p *partition) {
+	suspects := p.narrow
+	for i := range p.queue.length { // once around
+		r := p.queue.pop()
+		size := int(r.engine.size)
+		if !e.divert(p.topic, r) {
+			p.queue.push(r)
+			continue
+		}
+		if i < suspects {
+			p.narrow--
+		}
+		p.queueBytes -= size
+		p.topic.queued--
+	}
+}
+
+// divert gives a record back as Held unless it was retried or is about to be rejected.
+func (e *Engine) divert(t *topic, r *Record) bool {
+	if r.engine.generation != 0 || r.Reason != nil {
+		return false
+	}
+	if r.Key != nil {
+		e.hold(r, e.makeHeld(t, r.Key))
+		return true
+	}
+	r.Partition, r.Offset = -1, -1
+	e.finish(r, Held, time.Now())
+	signal(e.arrived)
+	return true
+}
+
+// TroubleReport is a topic or a partition that keeps records waiting, or that is diverted.
+type TroubleReport struct {
+	Topic     string
+	Partition int32 // WholeTopic: the topic itself
+	Kind      Trouble
+	Since     time.Time // zero when it is well
+	Reason    string
+	Diverted  bool
+	Well      bool // nothing is known against sending there now
+}
+
+// Troubles lists what is in trouble and what is diverted.
+func (e *Engine) Troubles() []TroubleReport {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var reports []TroubleReport
+	for _, t := range e.topics {
+		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: TopicTrouble, Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
+		if !whole.Well && (t.waiting.length > 0 || t.diverted) {
+			whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
+		}
+		for _, p := range t.partitions {
+			r := TroubleReport{Topic: t.name, Partition: p.number, Kind: p.kind, Diverted: p.diverted}
+			r.Well = p.failures == 0 && e.driver.Node(t.name, p.number) >= 0
+			if !r.Well && (p.hasWork() || p.diverted) {
+				r.Since, r.Reason = p.since, p.reason()
+			}
+			if !r.Well && r.Kind == TopicTrouble { // one partition's answer speaks for the topic
+				whole.Well = false
+				if whole.Since.IsZero() || r.Since.Before(whole.Since) {
+					whole.Since, whole.Reason = r.Since, r.Reason
+				}
+				continue
+			}
+			if r.Diverted || !r.Since.IsZero() {
+				reports = append(reports, r)
+			}
+		}
+		if whole.Diverted || !whole.Since.IsZero() {
+			reports = append(reports, whole)
+		}
+	}
+	return reports
+}
+
+// LastAccepted is when a batch was last accepted, by any partition; zero when none was.
+func (e *Engine) LastAccepted() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.accepted
+}

@@ -1,0 +1,130 @@
+package sink_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+)
+
+// allHeld fails unless every record came back Held, and returns the generation of each key.
+func allHeld(t *testing.T, records []*sink.Record) map[string]uint64 {
+	t.Helper()
+	generations := map[string]uint64{}
+	for _, r := range records {
+		if r.Result != sink.Held {
+			t.Errorf("record of key %q: got result %d, want Held", r.Key, r.Result)
+		}
+		if (r.Key == nil) != (r.Generation == 0) {
+			t.Errorf("record of key %q: got generation %d", r.Key, r.Generation)
+		}
+		generations[string(r.Key)] = r.Generation
+	}
+	return generations
+}
+
+// Catches: records of a topic that does not exist which keep their place in the window; later ones that are not given
+// back; a lane that is not held, so that a later record overtakes; a retry that is diverted too.
+func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {
+	inRig(t, 2, sink.Config{MaxEvents: 10}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{} }, func(t *testing.T, r *rig) {
+		lost := keyed("k", 8)
+		keyless := &sink.Record{Value: []byte("v")}
+		for _, rec := range append(lost, keyless) {
+			rec.Topic = "absent"
+		}
+		r.submit(append(lost, keyless)...)
+		synctest.Wait()
+		if reports := r.Troubles(); len(reports) != 1 || reports[0].Topic != "absent" || reports[0].Partition != sink.WholeTopic || reports[0].Well {
+			t.Errorf("troubles: got %+v, want the absent topic", reports)
+		}
+		r.Divert("absent", sink.WholeTopic, true)
+		generation := allHeld(t, r.await(9, time.Nanosecond))["k"]
+		r.Settled([]*sink.Record{keyless})
+		late := keyed("k", 1)
+		late[0].Topic = "absent"
+		r.submit(late...)
+		allHeld(t, r.await(1, time.Nanosecond))
+
+		r.submit(in(1)...) // the window has room for others
+		r.await(1, time.Nanosecond)
+
+		r.broker.SetTopic("absent", 1)
+		synctest.Wait()
+		if reports := r.Troubles(); len(reports) != 1 || !reports[0].Well || !reports[0].Diverted {
+			t.Errorf("troubles once the topic is there: got %+v, want it diverted and well", reports)
+		}
+		if err := r.Retry("absent", []byte("k"), generation, append(lost, late...)); err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range r.await(9, time.Second) {
+			if rec.Result != sink.Published {
+				t.Errorf("retried: got result %d, want Published", rec.Result)
+			}
+		}
+		r.Divert("absent", sink.WholeTopic, false)
+		if !r.Release("absent", []byte("k"), generation) {
+			t.Error("release of a lane of which everything was retried: got false")
+		}
+		if reports := r.Troubles(); len(reports) != 0 {
+			t.Errorf("troubles at the end: got %+v, want none", reports)
+		}
+	})
+}
+
+// Catches: the batch whose outcome is unknown given back with the rest, or changed (the broker checks); the partition's
+// lanes not held, so that what comes later overtakes what was given back.
+func TestEngineDivertsAPartitionButNotItsUnknownBatch(t *testing.T) {
+	sick := true
+	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		if sick {
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true), Written: a.Number == 1}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		first, second := keyed("k", 3), keyed("k", 3)
+		r.submit(first...)
+		synctest.Wait()
+		r.submit(second...)
+		r.Divert(topic, 0, true)
+		generation := allHeld(t, r.await(3, time.Nanosecond))["k"]
+		sick = false
+		for _, rec := range r.await(3, time.Minute) {
+			if rec.Result != sink.Published {
+				t.Errorf("the unknown batch: got result %d, want Published", rec.Result)
+			}
+		}
+		r.Divert(topic, 0, false)
+		third := keyed("k", 1)
+		r.submit(third...)
+		allHeld(t, r.await(1, time.Nanosecond))
+		if err := r.Retry(topic, []byte("k"), generation, append(second, third...)); err != nil {
+			t.Fatal(err)
+		}
+		r.await(4, time.Second)
+		if n := len(r.broker.Log(topic)); n != 7 {
+			t.Errorf("messages in the topic: got %d, want 7", n)
+		}
+	})
+}
+
+// Catches: Hold of a lane that is held already which makes its generation stale, and a lane that is not held by it.
+func TestEngineHoldsALaneByName(t *testing.T) {
+	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{} }, func(t *testing.T, r *rig) {
+		generation := r.Hold(topic, []byte("k"))
+		if again := r.Hold(topic, []byte("k")); again != generation {
+			t.Errorf("Hold again: got generation %d, want %d", again, generation)
+		}
+		held := keyed("k", 2)
+		r.submit(held...)
+		allHeld(t, r.await(2, time.Nanosecond))
+		if r.Release(topic, []byte("k"), generation) {
+			t.Error("release with two records outside: got true")
+		}
+		r.Settled(held)
+		if !r.Release(topic, []byte("k"), generation) {
+			t.Error("release of an empty lane: got false")
+		}
+	})
+}
