@@ -147,6 +147,19 @@ func TestFollowersGoOutInOrderAfterTheDeadLetterIsCommitted(t *testing.T) {
 	b.wantDone("1", "3", "4", "5", "6")
 }
 
+// Break it catches: a release that needs a follower's result to know the lane's generation: the lane would be held for ever.
+func TestDeadEventWithoutFollowersLeavesNoHeldLane(t *testing.T) {
+	b := newLaneBench(t)
+	b.submit("a:bad1")
+	b.results(1)
+	b.wantHeld(1)
+	b.bury("bad1")
+	b.wantHeld(0)
+	b.submit("a:2")
+	b.results(1)
+	b.wantDone("2")
+}
+
 // Breaks it catches: a second rejection that lets its followers overtake, is taken for the first, or is forgotten; what
 // comes back held from a retry queued behind what was submitted later.
 func TestSecondRejectionAmongFollowersKeepsTheOrder(t *testing.T) {

@@ -1,0 +1,125 @@
+package relay
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Break it catches: a trouble that is logged at every attempt, or only once though it goes on for hours; a new error hidden
+// by the one before it.
+func TestRepeatedTroubleIsNewsOnceInAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		first, second := errors.New("first"), errors.New("second")
+		said := 0
+		for range 200 { // 100 s of attempts
+			if h.settleTrouble("journal", first) {
+				said++
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if said < 3 || said > 4 {
+			t.Errorf("the same trouble for 100 s: said %d times, want once and every 30 s", said)
+		}
+		if !h.settleTrouble("journal", second) || h.settleTrouble("journal", second) {
+			t.Error("another trouble: want it said once")
+		}
+		if !h.settleTrouble("dead_letter", second) {
+			t.Error("the same trouble of another write: want it said")
+		}
+		h.settled("journal")
+		if !h.settleTrouble("journal", second) {
+			t.Error("a trouble that comes back: want it said")
+		}
+	})
+}
+
+// Breaks it catches: a halt that stays in the status after it ended, a probe's connection trouble shown as the halt, a
+// role whose beginning moves though it did not change.
+func TestRolesAndHaltsFollowEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		seen := func() (st Status) {
+			h.describe(&st)
+			return st
+		}
+		if !h.enter(RoleActive) || h.enter(RoleActive) {
+			t.Error("enter: want a change the first time only")
+		}
+		since := seen().Since
+		time.Sleep(time.Second)
+		halt := &Halt{Code: HaltColumn, Reason: "why", Risk: "what", Remedy: "how"}
+		if !h.halt(halt) {
+			t.Error("a halt: want it said")
+		}
+		st := seen()
+		if st.Role != RoleHalted || st.Halt == nil || *st.Halt != (HaltStatus{HaltColumn, "why", "what", "how"}) || !slices.Contains(st.Reasons, "halted (column): why") {
+			t.Errorf("halted: got %s, %+v, reasons %q", st.Role, st.Halt, st.Reasons)
+		}
+		if got := st.Since.Sub(since); got != time.Second {
+			t.Errorf("role_since: got %v after the role before, want 1s", got)
+		}
+		time.Sleep(time.Second)
+		if h.halt(halt) || !seen().Since.Equal(st.Since) {
+			t.Error("the same halt again: want neither news nor a new beginning")
+		}
+		h.trouble(errors.New("connection refused"))
+		if st := seen(); st.Halt != nil || st.Role != RoleStarting || len(st.Reasons) != 1 || !strings.Contains(st.Reasons[0], "connection refused") {
+			t.Errorf("a session that failed after a halt: got %s, halt %+v, reasons %q", st.Role, st.Halt, st.Reasons)
+		}
+		h.halt(halt)
+		h.enter(RoleActive)
+		if st := seen(); st.Halt != nil || len(st.Reasons) != 0 || st.LastError == "" || st.LastErrorAt == nil {
+			t.Errorf("active after a halt: got halt %+v, reasons %q, last error %q at %v; want only the last error", st.Halt, st.Reasons, st.LastError, st.LastErrorAt)
+		}
+		h.settleTrouble("journal", errors.New("b"))
+		h.settleTrouble("dead_letter", errors.New("a"))
+		if st := seen(); len(st.Reasons) != 2 || !strings.HasPrefix(st.Reasons[0], "cannot record outcomes (dead_letter): a") {
+			t.Errorf("writes in trouble: got %q, want both, in a stable order", st.Reasons)
+		}
+		for _, role := range []Role{RoleStarting, RoleStopping} {
+			h = health{}
+			h.enter(role)
+			if st := seen(); len(st.Reasons) != 1 || st.Reasons[0] != string(role) {
+				t.Errorf("%s: got reasons %q, want its name", role, st.Reasons)
+			}
+		}
+	})
+}
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// Scripts read /api/v1/status. Break it catches: a name that changes or goes.
+func TestStatusNamesAreStable(t *testing.T) {
+	at := time.Date(2026, 11, 21, 16, 36, 32, 0, time.UTC)
+	got, err := json.MarshalIndent(Status{
+		Service: "service", Version: "version", Started: at, Role: RoleHalted, Since: at, Ready: true, Reasons: []string{"reason"},
+		Slot: "slot", Epoch: 1, ReceivedLSN: "0/2", ConfirmedLSN: "0/1", LagBytes: 3, LagSeconds: 4.5, RetainedWAL: 6, Backlog: 7,
+		InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, Received: 12, Settled: 13, LookingUp: true, Broker: "ok",
+		LastError: "error", LastErrorAt: &at, Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy"},
+	}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "status.json")
+	if *rewrite {
+		if err := os.WriteFile(path, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got)+"\n" != string(want) {
+		t.Errorf("status: got\n%s\nwant\n%s", got, want)
+	}
+}
