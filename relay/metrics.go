@@ -108,6 +108,14 @@ func (m *metrics) gauges(f factory, r *Relay) {
 		}
 		return float64(*s.SafeWALSize)
 	}))
+	for _, status := range []string{"reserved", "extended", "unreserved", "lost"} { // wal_status of pg_replication_slots
+		f.computedWith("cdc_slot_status", "1 for what pg_replication_slots says of the slot's WAL.", prometheus.Labels{"status": status}, slot(func(s *store.SlotStatus) float64 {
+			if s.WALStatus == status {
+				return 1
+			}
+			return 0
+		}))
+	}
 	for _, role := range []Role{RoleStarting, RoleStandby, RoleCatchUp, RoleActive, RoleHalted, RoleStopping} {
 		f.computedWith("cdc_relay_role", "1 for the role that the process has.", prometheus.Labels{"role": string(role)}, func() float64 {
 			if r.health.role() == role {

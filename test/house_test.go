@@ -49,6 +49,7 @@ var house = map[string]room{
 	"admin": {
 		own:      []string{"outbox", "relay", "store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
+		tests:    []string{"config", "sink/kafka"},
 	},
 
 	"embedded":       {own: []string{"embedded/child"}, external: []string{"github.com/fergusstrange/embedded-postgres", "github.com/twmb/franz-go"}},
