@@ -18,7 +18,7 @@ import (
 
 const (
 	readersAtOnce = 4                // partitions read side by side
-	readPatience  = 10 * time.Second // without a record although more are promised: what is left is control records
+	readPatience  = 10 * time.Second // without a record although the log goes on: it is said, and the rest left
 	fetchBytes    = 4 << 20
 )
 
@@ -186,8 +186,8 @@ func (r *topicReader) readOn(ctx context.Context, t *truth) error {
 	return nil
 }
 
-// readPartition reads up to the end that was found. A log can end in records that no consumer gets (the markers of
-// transactions of other producers); after a while without a record the rest is taken to be that, and said.
+// readPartition reads up to the end that was found. A log can end in offsets that have no record any more; after a while
+// without one the rest is taken to be that, and said.
 func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, records chan<- verify.Record) error {
 	reader := kafkago.NewReader(kafkago.ReaderConfig{
 		Brokers: r.cfg.Kafka.Brokers, Topic: p.topic, Partition: p.partition, MinBytes: 1, MaxBytes: fetchBytes,
