@@ -50,7 +50,7 @@ fuzz: ## fuzz each fuzz target for FUZZTIME, 1m
 
 .PHONY: bench
 bench: ## throughput, latency, CPU and memory beside their floors; ARGS="-scenarios drain-100 -runs 3", see docs/benchmarks.md
-	cd test/bench && go test -count=1 -timeout 6h -run '^TestBench$$' . -args -scenarios all $(ARGS)
+	cd test/bench && go test -count=1 -timeout 6h -run '^TestBench$$' -args -scenarios all $(ARGS)
 
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat

@@ -34,7 +34,12 @@ func (st *stage) drains(t *testing.T, r *result, d drain) {
 // begins changes from turn to turn.
 func (st *stage) drainOnce(t *testing.T, d drain, turn int) []sample {
 	r := st.newRun(t)
-	r.relay.Stop(t) // its first start is over: what follows is a start after a clean stop, which looks nothing up
+	r.relay.Stop(t)
+	var clean bool
+	r.one("SELECT phase = 'stream' AND NOT dirty FROM cdc_relay_state", &clean)
+	if !clean {
+		t.Fatal("the relay did not stop clean: its next start would look every event up")
+	}
 	r.load(d)
 	r.exec("SELECT pg_copy_logical_replication_slot($1, 'floor_c', false)", r.slot())
 	r.exec("SELECT pg_copy_logical_replication_slot($1, 'floor_go', false)", r.slot())

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -61,8 +62,12 @@ func (r *run) judge() (first, last time.Time) {
 	if err := rows.Err(); err != nil {
 		r.t.Fatalf("read the outbox: %v", err)
 	}
+	fromTable := 0
 	harness.Consume(r.t, r.kafka.Addrs, []string{r.topic}, func(record *kgo.Record) {
 		judge.Saw(harness.Seen(record))
+		if bytes.HasPrefix(harness.Header(record, "x-outbox-position"), []byte("table/")) {
+			fromTable++
+		}
 		if first.IsZero() || record.Timestamp.Before(first) {
 			first = record.Timestamp
 		}
@@ -73,6 +78,9 @@ func (r *run) judge() (first, last time.Time) {
 	r.judgeJournal(judge)
 	if err := judge.Report().Err(0); err != nil {
 		r.t.Fatalf("the run was wrong: %v", err)
+	}
+	if fromTable > 0 {
+		r.t.Fatalf("the run was wrong: %d events came from the table, not from the stream", fromTable)
 	}
 	return first, last
 }

@@ -96,6 +96,7 @@ func (st *stage) newRun(t *testing.T) *run {
 	st.kafka.CreateTopic(t, r.topic, st.partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})
 	r.relay = harness.StartRelay(t, settings)
 	r.conn = pg.Connect(t)
+	r.steady()
 	return r
 }
 
@@ -159,8 +160,15 @@ func (r *run) cost() cost {
 	return c
 }
 
-// settled is how many events the relay has journaled since it was started.
-func (r *run) settled() int {
+// status is what the relay's API tells of it.
+type status struct {
+	Role      string `json:"role"`
+	LookingUp bool   `json:"looking_up"`
+	Settled   int    `json:"events_settled_total"` // since it was started
+}
+
+// status asks the relay; the zero value when it does not listen yet.
+func (r *run) status() (s status) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.relay.URL+"/api/v1/status", nil)
 	if err != nil {
@@ -168,16 +176,24 @@ func (r *run) settled() int {
 	}
 	response, err := r.api.Do(request)
 	if err != nil {
-		return 0 // it does not listen yet
+		return s
 	}
 	defer func() { _ = response.Body.Close() }()
-	var status struct {
-		Settled int `json:"events_settled_total"`
-	}
-	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
+	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
 		r.t.Fatalf("read the relay's status: %v", err)
 	}
-	return status.Settled
+	return s
+}
+
+func (r *run) settled() int { return r.status().Settled }
+
+// steady waits until the relay streams and looks nothing up any more.
+func (r *run) steady() {
+	r.t.Helper()
+	r.poll(20*time.Millisecond, "the relay streams", func() bool {
+		s := r.status()
+		return s.Role == "active" && !s.LookingUp
+	})
 }
 
 // poll asks until done says so, and fails after the time that nothing here should take.
