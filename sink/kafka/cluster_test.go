@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 )
 
 // told is a metadata answer of brokers 1 and 2 about one partition of "t".
@@ -276,22 +277,36 @@ func TestBrokersMayComeLater(t *testing.T) {
 	}
 }
 
-// Breaks when a broker that accepts connections and never answers keeps the driver from asking another.
+// Breaks when a broker that accepts connections and never answers, or falls silent after the handshake, keeps the driver
+// from asking another.
 func TestFrozenBrokerIsPassedOver(t *testing.T) {
 	c := newFake(t)
-	frozen, err := net.Listen("tcp", "127.0.0.1:0")
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer frozen.Close()
-	d := newDriver(t, append([]string{frozen.Addr().String()}, c.ListenAddrs()...), func(c *Config) { c.DialTimeout = 200 * time.Millisecond })
-	ctx := testContext(t)
-	began := time.Now()
-	if _, err := d.Ping(ctx); err != nil {
+	defer deaf.Close()
+	proxy := cutproxy.New(func(r cutproxy.Request) cutproxy.Action {
+		if r.APIKey == int16(kmsg.Metadata) {
+			return cutproxy.Action{Kind: cutproxy.Withhold}
+		}
+		return cutproxy.Action{}
+	})
+	defer proxy.Close()
+	silent, err := proxy.Listen(c.ListenAddrs()[0])
+	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("ping took %v, want little more than %v", took, d.controlTimeout())
+	for _, frozen := range []string{deaf.Addr().String(), silent} {
+		brokers := append([]string{frozen}, c.ListenAddrs()...)
+		d := newDriver(t, brokers, func(c *Config) { c.DialTimeout = 200 * time.Millisecond })
+		began := time.Now()
+		if _, err := d.Ping(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("ping took %v, want little more than %v", took, d.controlTimeout())
+		}
 	}
 }
 
