@@ -125,7 +125,7 @@ func (e *Engine) Troubles() []TroubleReport {
 			if !r.Well && (p.hasWork() || p.diverted) {
 				r.Since, r.Reason = p.since, p.reason()
 			}
-			if !r.Well && r.Kind == TopicTrouble { // one partition's answer speaks for the topic
+			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
 				whole.Well = false
 				if whole.Since.IsZero() || r.Since.Before(whole.Since) {
 					whole.Since, whole.Reason = r.Since, r.Reason
@@ -148,4 +148,20 @@ func (e *Engine) LastAccepted() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.accepted
+}
+
+// Diverted says whether the topic or any of its partitions is diverted.
+func (e *Engine) Diverted(topic string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.topics[topic]
+	if t == nil {
+		return false
+	}
+	for _, p := range t.partitions {
+		if p.diverted {
+			return true
+		}
+	}
+	return t.diverted
 }

@@ -13,7 +13,8 @@
 //     It blocks while the window (events, bytes) is full and returns early only when its context ends or the engine is
 //     closed; it says how many records it took, always a prefix. A record larger than the whole window is admitted alone.
 //   - Each record taken comes back from Results exactly once per Submit or Retry: [Published], [Rejected] or [Held].
-//     The results of one lane come back in the order in which its records were submitted; lanes are independent.
+//     The results of one lane come back in the order in which its records were submitted; lanes are independent. A retry
+//     has its own order: what is submitted for the lane while it is out comes back Held at once, not after it.
 //     Results never blocks a worker: what waits there is bounded by the window.
 //   - Transient trouble (broker away, partition without leader, unknown outcome, configuration trouble such as a wrong
 //     password) is never a result: the engine keeps the record and tries again; Status says what it waits for.

@@ -280,6 +280,7 @@ func (s *scenario) drain() {
 
 // compare checks the engine's numbers against the model's.
 func (s *scenario) compare() {
+	status := s.engine.Status() // not under the lock, which the broker takes while the engine waits for the broker's
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	events, bytes := 0, 0
@@ -289,7 +290,6 @@ func (s *scenario) compare() {
 			bytes += ev.record.Cost
 		}
 	}
-	status := s.engine.Status()
 	if status.Events != events || status.Bytes != bytes {
 		s.failf("status: got %d events of %d bytes, want %d and %d", status.Events, status.Bytes, events, bytes)
 	}
