@@ -3,9 +3,11 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -26,6 +28,29 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "5" {
 		t.Errorf("journal: got %s rows, want 5", n)
 	}
+}
+
+// Nothing tells the stream that its table left the publication, or that another table has its name now. Breaks it catches:
+// a relay that goes on confirming while the rows of the outbox are not in the stream, and one that stays halted after the
+// repair.
+func TestDriftWhileRunningHalts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Drift.Interval = config.Duration(200 * time.Millisecond)
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 5, 3))
+	b.waitRecorded(5)
+	b.pg.Exec(t, "ALTER PUBLICATION "+b.c.Postgres.Publication+" DROP TABLE outbox_events")
+	b.waitHalt(r, relay.HaltPublication, "not in it")
+	b.pg.Exec(t, strings.TrimPrefix(r.Status().Halt.Remedy, "run "))
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(6, 5, 3))
+	b.waitRecorded(10)
+	b.wantNumbers("outbox.event.order", 10)
+
+	b.pg.Exec(t, "BEGIN; ALTER TABLE outbox_events RENAME TO old; CREATE TABLE outbox_events (LIKE old INCLUDING ALL); COMMIT")
+	b.waitHalt(r, relay.HaltOtherTable, "outbox_events")
 }
 
 // dropSlot drops the slot under whoever streams from it.

@@ -19,7 +19,7 @@ func (r *Relay) watch(ctx context.Context) {
 	defer ticker.Stop()
 	var saved outbox.LSN
 	var settled uint64
-	var looked time.Time
+	var looked, compared time.Time
 	for {
 		select {
 		case <-ticker.C:
@@ -44,6 +44,10 @@ func (r *Relay) watch(ctx context.Context) {
 		if time.Since(looked) >= slotEvery {
 			looked = time.Now()
 			r.lookAtDatabase(ctx)
+		}
+		if time.Since(compared) >= time.Duration(r.c.Drift.Interval) {
+			compared = time.Now()
+			r.lookForDrift(ctx, s)
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// driftPatience bounds one look at publication and table.
+const driftPatience = 5 * time.Second
+
+// lookForDrift ends the session with a halt when the publication or the table is no longer what events come through. The
+// server goes on to send keepalives then, and confirming them would lose, without a sign, every row that it leaves out.
+func (r *Relay) lookForDrift(ctx context.Context, s *session) {
+	bounded, cancel := context.WithTimeout(ctx, driftPatience)
+	defer cancel()
+	if halt := asHalt(r.drift(bounded, s)); halt != nil && r.session.Load() == s {
+		s.fail(halt)
+	}
+}
+
+func (r *Relay) drift(ctx context.Context, s *session) error {
+	table, err := r.store.Outbox(ctx)
+	if err != nil {
+		return explainTable(err)
+	}
+	setup := Setup{Config: r.c, Store: r.store, Logger: r.log}
+	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
+	if err := setup.checkState(s.state, table, slot, false); err != nil {
+		return err
+	}
+	return setup.checkPublication(ctx, false)
+}
