@@ -179,7 +179,11 @@ func TestPostgresKeepsAGivenDirectory(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	second := start(t, embedded.PostgresConfig{Dir: dir, Settings: map[string]string{"wal_level": "replica"}})
+	second, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Dir: dir, Settings: map[string]string{"wal_level": "replica"}})
+	if err != nil {
+		t.Fatalf("start on the directory of the first server: %v", err)
+	}
+	t.Cleanup(func() { _ = second.Stop() })
 	conn := connect(t, second)
 	if got := query(t, conn, "SELECT word FROM kept"); got != "here" {
 		t.Errorf("row of the first server: got %q, want %q", got, "here")

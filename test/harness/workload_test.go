@@ -92,10 +92,15 @@ func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 	p, c := harness.Postgres(t), harness.Kafka(t)
 	p.Exec(t, outboxSchema)
 	p.Exec(t, "SELECT pg_create_logical_replication_slot('"+p.Database+"', 'test_decoding')")
-	harness.Write(t, p, harness.Workload{Types: []string{"order", "user"}, Aggregates: 5, Writers: 6, Events: 2000, Keyless: 50, Tombstones: 20, PayloadBytes: 30})
+	// The payloads make the topics larger than what one fetch brings.
+	load := harness.StartWorkload(t, p, harness.Workload{Types: []string{"order", "user"}, Aggregates: 5, Writers: 6, Events: 2000, Keyless: 50, Tombstones: 20, PayloadBytes: 3000})
+	load.Wait(t)
 	ids := decoded(t, p, p.Database)
 	if got, want := strconv.Itoa(len(ids)), p.Truth(t); got != want {
 		t.Errorf("events decoded: got %s, want the truth's %s", got, want)
+	}
+	if got, want := strconv.Itoa(load.Committed()), p.Truth(t); got != want {
+		t.Errorf("events that the writers counted: got %s, want the truth's %s", got, want)
 	}
 	if deleted := p.Query(t, "SELECT count(*) FROM truth WHERE id NOT IN (SELECT id FROM outbox_events)"); deleted == "0" {
 		t.Error("no event of a row that its own transaction deleted: the load is not what it should be")
