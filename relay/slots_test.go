@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Break it catches: a missing publication taken for nothing to do: everything committed meanwhile would be confirmed.
+// Breaks it catches: a missing publication taken for nothing to do: everything committed meanwhile would be confirmed; the
+// server's refusal afterwards taken for a broken connection, which the relay would open again for ever.
 func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -28,6 +29,15 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "5" {
 		t.Errorf("journal: got %s rows, want 5", n)
 	}
+	// Made anew it is younger than the WAL that is left: the server refuses for ever, and only the stream can tell.
+	b.pg.Exec(t, "CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
+	harness.Eventually(t, 30*time.Second, "halted by the stream", func(context.Context) string {
+		if st := r.Status(); st.Halt == nil || st.Halt.Code != relay.HaltPublication || !strings.Contains(st.Halt.Reason, "at the slot's position") {
+			return fmt.Sprintf("%s, halt %+v, last error %s", st.Role, st.Halt, st.LastError)
+		}
+		return ""
+	})
+	b.wantUnconfirmed(position)
 }
 
 // Nothing tells the stream that its table left the publication, or that another table has its name now. Breaks it catches:
