@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,10 +108,10 @@ var poison = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{{Class:
 
 // Catches: a second retry beside the first, which could overtake it; a release while a retry is out.
 func TestEngineAllowsOneRetryOfALane(t *testing.T) {
-	refuse := true
+	var accept atomic.Bool
 	var never chan struct{}
 	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
-		if refuse {
+		if !accept.Load() {
 			return sinktest.Plan{Outcome: poison}
 		}
 		return sinktest.Plan{Until: never}
@@ -122,7 +123,7 @@ func TestEngineAllowsOneRetryOfALane(t *testing.T) {
 		if len(got) != 1 || got[0].Result != sink.Rejected {
 			t.Fatalf("results: got %d, want 1 rejected", len(got))
 		}
-		refuse = false
+		accept.Store(true)
 		g := records[0].Generation
 		if err := r.Retry(topic, records[0].Key, g, records[:1]); err != nil {
 			t.Fatalf("retry: %v", err)
@@ -178,6 +179,7 @@ func TestEngineFindsTheGuiltyInFewRequests(t *testing.T) {
 		}
 		r.submit(records...)
 		r.await(1000, time.Second)
+		synctest.Wait()
 		for i, record := range records {
 			if want := map[bool]sink.Result{true: sink.Rejected, false: sink.Published}[i == 777]; record.Result != want {
 				t.Fatalf("record %d: got result %d, want %d", i, record.Result, want)
@@ -197,6 +199,7 @@ func TestEngineSendsOneRequestPerNode(t *testing.T) {
 		inRig(t, 20, config, nil, func(t *testing.T, r *rig) {
 			r.submit(in(20)...) // each 17 or 18 bytes
 			r.await(20, time.Second)
+			synctest.Wait()
 			if requests != c.want {
 				t.Errorf("requests with at most %d bytes: got %d, want %d", c.bytes, requests, c.want)
 			}

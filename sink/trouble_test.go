@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,10 @@ import (
 
 // Catches: a partition in trouble whose attempts or pauses delay the others of its node.
 func TestEnginePartitionInTroubleGoesAlone(t *testing.T) {
-	sick := true
+	var sick atomic.Bool
+	sick.Store(true)
 	inRig(t, 4, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
-		if sick && a.Batch.Partition == 2 {
+		if sick.Load() && a.Batch.Partition == 2 {
 			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true), Delay: time.Duration(a.Number-1) * 10 * time.Second}
 		}
 		return sinktest.Plan{}
@@ -29,17 +31,19 @@ func TestEnginePartitionInTroubleGoesAlone(t *testing.T) {
 		if s := r.Status(); s.Pending != 21 || s.Troubles != 1 {
 			t.Errorf("status: got %+v, want 21 pending and one trouble", s)
 		}
-		sick = false
+		sick.Store(false)
 		r.await(21, time.Minute)
 	})
 }
 
 // Catches: a node that does not answer and holds another node's partitions; back-off missing, or growing without bound.
 func TestEngineDeadNodeHoldsNobodyElse(t *testing.T) {
-	dead, attempts := true, 0
+	var dead atomic.Bool
+	var attempts atomic.Int64
+	dead.Store(true)
 	inRig(t, 2, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
-		if a.Node == 0 && dead {
-			attempts++
+		if a.Node == 0 && dead.Load() {
+			attempts.Add(1)
 			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.ClusterTrouble, false)}
 		}
 		return sinktest.Plan{}
@@ -50,10 +54,10 @@ func TestEngineDeadNodeHoldsNobodyElse(t *testing.T) {
 			r.await(1, time.Nanosecond)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if attempts < 10 || attempts > 25 { // in 10 s, pauses of up to 1 s
-			t.Errorf("attempts at the dead node in 10 s: got %d, want 10 to 25", attempts)
+		if n := attempts.Load(); n < 10 || n > 25 { // in 10 s, pauses of up to 1 s
+			t.Errorf("attempts at the dead node in 10 s: got %d, want 10 to 25", n)
 		}
-		dead = false
+		dead.Store(false)
 		r.await(100, 2*time.Second)
 	})
 }
@@ -95,6 +99,7 @@ func TestEngineLeaderMoveCarriesTheUnknownBatch(t *testing.T) {
 			r.submit(in(5)...)
 			r.broker.SetLeader(topic, 0, 1)
 			r.await(10, time.Nanosecond)
+			synctest.Wait()
 			if want := []int32{0, 1, 1}; !slices.Equal(nodes, want) {
 				t.Errorf("trouble %d: got attempts at nodes %v, want %v", kind, nodes, want)
 			}
@@ -122,6 +127,7 @@ func TestEngineBacksOff(t *testing.T) {
 				start = time.Now()
 				r.submit(in(1)...)
 				r.await(1, time.Minute)
+				synctest.Wait()
 				want := []time.Duration{0, 0, 2 * time.Second, 5 * time.Second, 9 * time.Second}
 				if pause {
 					want = []time.Duration{0, time.Second, 3 * time.Second, 6 * time.Second, 10 * time.Second}
@@ -180,6 +186,7 @@ func TestEngineLingerSpacesRequests(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		r.await(12, time.Second)
+		synctest.Wait()
 		if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at, want) {
 			t.Errorf("requests: got %v, want %v", at, want)
 		}
@@ -205,6 +212,7 @@ func TestEngineTellsItsHooks(t *testing.T) {
 		r.broker.SetTopic(topic, 3)
 		r.submit(in(2)...)
 		r.await(6, time.Second)
+		synctest.Wait()
 		if from != 2 || to != 3 || r.Status().Rerouted != 1 {
 			t.Errorf("rerouted: got %d to %d, %d times; want 2 to 3, once", from, to, r.Status().Rerouted)
 		}
