@@ -16,15 +16,13 @@ const EnvPrefix = "CDC_RELAY_"
 var notYet = []string{
 	"outbox.retention",
 	"journal.retention",
-	"kafka.partition_patience",
 	"kafka.create_topics",
 	"kafka.tls",
 	"kafka.sasl",
-	"retry",
+	"retry.on_dead",
 	"dlq.topic",
 	"dlq.breaker",
 	"dlq.retention",
-	"limits.parked_events",
 	"reconcile",
 	"drift",
 }

@@ -103,6 +103,10 @@ func another(t *testing.T, k Key) string {
 		return "false"
 	case int:
 		return "7"
+	case float64:
+		return "0.5"
+	case []Duration:
+		return "1m,5m"
 	case Duration:
 		return "2s"
 	case ByteSize:

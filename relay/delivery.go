@@ -18,6 +18,8 @@ type delivery struct {
 	received time.Time    // from the WAL, or read from the table
 	reason   *sink.Reason // why it is or will be a dead letter
 	retried  bool         // handed in again for a held lane, no result yet
+	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
+	attempts int          // spent so far by a parked event
 	slab     *slab
 
 	// Guarded by registry.mu.

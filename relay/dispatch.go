@@ -243,6 +243,7 @@ func (s *session) send(ctx context.Context, out []*delivery) error {
 		s.r.inflight.forget(good)
 		return context.Cause(ctx)
 	}
+	s.r.intake.wait(ctx)
 	records := s.records[:0]
 	for _, d := range good {
 		records = append(records, &d.record)

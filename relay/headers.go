@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -48,6 +49,9 @@ func (r *router) headers(d *delivery) *sink.Reason {
 	h.Add("x-outbox-position", e.Position.AppendText(scratch[:0]))
 	h.Add(sourceHeader, r.source)
 	h.Add("x-outbox-epoch", r.epoch)
+	if d.attempts > 0 {
+		h.Add("x-outbox-retry", strconv.AppendInt(scratch[:0], int64(d.attempts)+1, 10))
+	}
 	r.claim(h.Block())
 	d.record.Headers = h
 	return nil

@@ -41,6 +41,30 @@ func (l *lanes) of(d *delivery) *lane {
 	return found
 }
 
+// has says whether the lane waits here for a dead letter or for its followers.
+func (l *lanes) has(d *delivery) bool {
+	if len(l.byName) == 0 {
+		return false
+	}
+	_, known := l.byName[laneName(&d.record)]
+	return known
+}
+
+// abandon gives the lane's followers up, in order: the event in front of them was rejected for a reason that may pass, and
+// all of them are parked.
+func (l *lanes) abandon(d *delivery) []*delivery {
+	if !l.has(d) {
+		return nil
+	}
+	la := l.of(d)
+	l.result(d, la)
+	if la.dying > 0 {
+		panic("relay: an event was tried while a dead letter in front of it was not committed")
+	}
+	delete(l.byName, la.name)
+	return la.queue
+}
+
 // result takes the delivery out of its retry batch, if it was in one.
 func (l *lanes) result(d *delivery, la *lane) {
 	if d.retried {

@@ -93,6 +93,8 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.computed("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", func() float64 { return float64(r.lagBytes()) })
 	f.computed("cdc_confirmed_lsn", "Confirmed position, as a number.", func() float64 { return float64(r.confirmedLSN()) })
 	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.", func() float64 { return float64(r.receivedLSN()) })
+	f.computed("outbox_parked_events", "Events stored aside for a later attempt.", func() float64 { return float64(r.parked.Load()) })
+	f.computed("outbox_parked_keys", "Keys that are held: of parked events, and of events whose dead letter is being written.", engine(func(s sink.Status) float64 { return float64(s.HeldLanes) }))
 	slot := func(pick func(*store.SlotStatus) float64) func() float64 {
 		return func() float64 {
 			if s := m.slot.Load(); s != nil && r.session.Load() != nil {

@@ -57,7 +57,12 @@ type Relay struct {
 	inflight *registry
 	settler  *settler
 	health   health
-	epoch    int64 // of this process's last session; owned by the supervisor's goroutine
+	retrier  *retrier
+	intake   intake
+	diverted sync.Map     // topics of which something is diverted
+	parked   atomic.Int64 // parked events
+	stopping atomic.Bool  // no retries any more
+	epoch    int64        // of this process's last session; owned by the supervisor's goroutine
 
 	begun bool // a session of this process took over before; owned by the supervisor's goroutine
 
@@ -89,6 +94,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.store.Close()
 	r.engine = sink.New(r.driver, r.sinkConfig())
 	r.running.Store(r.engine)
+	r.retrier = newRetrier(r)
 	r.settler = newSettler(r)
 
 	// What runs beside the sessions outlives the context by the grace: stopping needs it.
@@ -97,6 +103,8 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.settler.run(background) })
 	workers.Go(func() { r.mirror(background) })
 	workers.Go(func() { r.watch(background) })
+	workers.Go(func() { r.retrier.run(background) })
+	workers.Go(func() { r.diverter(background) })
 
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()

@@ -32,7 +32,8 @@ type session struct {
 	epoch  int64
 
 	decoder *decoder.Decoder
-	router  *router
+	router  *router // of the stream
+	again   *router // of parked events; the settler's
 	slab    *slab   // being filled
 	full    []*slab // filled, their last deliveries not yet sent
 
@@ -136,6 +137,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.takeOver(ctx, table); err != nil {
 		return err
 	}
+	if err := s.loadParked(ctx); err != nil {
+		return err
+	}
 	if s.state.Phase == store.CatchUp {
 		if err := s.catchUp(ctx); err != nil {
 			return err
@@ -172,6 +176,10 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if s.router, err = newRouter(r.c, cols, r.metrics.headersShadowed.Inc); err != nil {
 		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, Remedy: "correct the template", cause: err}
 	}
+	if s.again, err = newRouter(r.c, cols, r.metrics.headersShadowed.Inc); err != nil {
+		return err
+	}
+	s.again.begin(fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source), s.epoch)
 	s.router.begin(fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source), s.epoch)
 	s.known = r.inflight.snapshot()
 	return nil
@@ -210,6 +218,7 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 // drain is the second half of a stop: reading has ended at a transaction's end, what is in flight is sent and recorded
 // within the grace, then the state says clean and the stream, which still runs, confirms the same position.
 func (s *session) drain(working context.Context) error {
+	s.r.stopping.Store(true)
 	select {
 	case <-s.r.inflight.drained():
 	case <-working.Done():

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -55,6 +56,17 @@ func (r *Relay) sinkConfig() sink.Config {
 			},
 		},
 	}
+}
+
+func retryPolicy(c config.Retry) retry.Policy {
+	p := retry.Policy{
+		MaxAttempts: c.MaxAttempts,
+		Backoff:     retry.Backoff{Initial: time.Duration(c.InitialBackoff), Max: time.Duration(c.MaxBackoff), Jitter: c.Jitter},
+	}
+	for _, d := range c.Schedule {
+		p.Schedule = append(p.Schedule, time.Duration(d))
+	}
+	return p
 }
 
 // passwordFrom reads the secret again at each connect, so that a rotated one is used without a restart.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -41,12 +42,17 @@ type settler struct {
 	deaths   chan *delivery      // to the dead-letter writer
 	written  chan *journalJob    // committed
 	buried   chan *delivery      // committed
+	asides   chan []*aside       // to the writer of parked events
+	asided   chan []*aside       // committed
 
 	// Owned by run.
 	pending  *journalJob
 	lastJob  time.Time
 	dying    []*delivery // waiting for the dead-letter writer
 	lanes    lanes
+	wanted   []*aside // changes to parked events that are to be committed, in order
+	aside    bool     // a portion of wanted is with the writer
+	parking  parking
 	jobs     sync.Pool
 	frontier frontier
 	progress chan struct{} // told, without waiting, after each commit
@@ -57,6 +63,7 @@ type journalJob struct {
 	rows       []store.Published
 	deliveries []*delivery
 	records    []*sink.Record
+	retried    bool        // some of them were parked
 	ends       []offsetRun // see frontier
 	committed  bool
 }
@@ -66,10 +73,12 @@ func newSettler(r *Relay) *settler {
 		r: r, arrived: make(chan []*sink.Record), local: make(chan []*delivery),
 		journals: make(chan *journalJob), deaths: make(chan *delivery),
 		written: make(chan *journalJob), buried: make(chan *delivery),
+		asides: make(chan []*aside), asided: make(chan []*aside),
 		progress: make(chan struct{}, 1),
 		jobs:     sync.Pool{New: func() any { return new(journalJob) }},
 	}
 	s.lanes = lanes{engine: r.engine, byName: map[string]*lane{}}
+	s.parking = parking{s: s, policy: retryPolicy(r.c.Retry), lanes: map[string]*parkedLane{}}
 	s.pending = s.jobs.Get().(*journalJob)
 	return s
 }
@@ -111,6 +120,7 @@ func (s *settler) run(ctx context.Context) {
 		workers.Go(func() { s.writeJournal(ctx) })
 	}
 	workers.Go(func() { s.writeDeaths(ctx) })
+	workers.Go(func() { s.writeAsides(ctx) })
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -134,6 +144,10 @@ func (s *settler) run(ctx context.Context) {
 		} else {
 			deaths = nil
 		}
+		asides, portion := s.asides, s.nextAsides()
+		if s.aside || portion == nil {
+			asides = nil
+		}
 		select {
 		case records := <-arrived:
 			s.sort(records)
@@ -148,6 +162,14 @@ func (s *settler) run(ctx context.Context) {
 			s.finishJournal(j)
 		case d := <-s.buried:
 			s.finishDeath(d)
+		case asides <- portion:
+			s.aside = true
+		case done := <-s.asided:
+			s.aside, s.wanted = false, s.wanted[len(done):]
+			s.finishAsides(done)
+		case read := <-s.r.retrier.read:
+			s.parking.take(read)
+			s.parking.advance()
 		case <-timer.C:
 		case <-ctx.Done():
 			return
@@ -193,18 +215,50 @@ func (s *settler) sort(records []*sink.Record) {
 			s.pending.deliveries = append(s.pending.deliveries, d)
 			s.pending.records = append(s.pending.records, rec)
 			s.frontier.note(s.pending, rec)
-			s.lanes.published(d)
+			if d.parked {
+				s.pending.retried = true
+				s.parking.published(d)
+			} else {
+				s.lanes.published(d)
+			}
 		case sink.Rejected:
 			d.reason = rec.Reason
-			s.lanes.rejected(d)
-			s.dying = append(s.dying, d)
+			s.rejected(d)
 		case sink.Held:
-			s.lanes.held(d)
+			if !d.parked && s.lanes.has(d) {
+				s.lanes.held(d)
+			} else {
+				s.parking.held(d)
+			}
 		default:
 			panic("relay: the sink gave a record back without a result")
 		}
 	}
 	s.lanes.advance()
+	s.parking.advance()
+}
+
+// rejected decides what becomes of an event that was definitely refused: dead, or parked for another attempt with what is
+// behind it.
+func (s *settler) rejected(d *delivery) {
+	switch {
+	case d.parked:
+		s.parking.rejected(d)
+	case d.reason.Class == outbox.Permanent:
+		s.die(d)
+	default:
+		followers := s.lanes.abandon(d)
+		s.parking.guilty(d)
+		for _, f := range followers {
+			s.parking.held(f)
+		}
+	}
+}
+
+// die makes the event a dead letter; its followers wait, in memory, for the moment that this takes.
+func (s *settler) die(d *delivery) {
+	s.lanes.rejected(d)
+	s.dying = append(s.dying, d)
 }
 
 // writeJournal commits journal jobs, each for as long as it takes: the window bounds what waits behind it.
@@ -217,7 +271,7 @@ func (s *settler) writeJournal(ctx context.Context) {
 			return
 		}
 		begun := time.Now()
-		if !s.insist(ctx, "journal", func() error { return s.r.store.Settle(ctx, j.rows, nil) }) {
+		if !s.insist(ctx, "journal", func() error { return s.commitJournal(ctx, j) }) {
 			return
 		}
 		s.r.metrics.settled(len(j.rows), time.Since(begun))
@@ -227,6 +281,13 @@ func (s *settler) writeJournal(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (s *settler) commitJournal(ctx context.Context, j *journalJob) error {
+	if j.retried {
+		return s.r.store.SettleRetried(ctx, j.rows)
+	}
+	return s.r.store.Settle(ctx, j.rows, nil)
 }
 
 // writeDeaths commits dead letters one by one, in order.
@@ -287,16 +348,24 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 
 func (s *settler) finishJournal(j *journalJob) {
 	s.r.engine.Settled(j.records)
+	if j.retried {
+		for _, d := range j.deliveries {
+			if d.parked {
+				s.parking.journaled(d)
+			}
+		}
+	}
 	s.r.inflight.finish(j.deliveries) // last: it may free the records
 	clear(j.rows)
 	clear(j.deliveries)
 	clear(j.records)
 	j.rows, j.deliveries, j.records = j.rows[:0], j.deliveries[:0], j.records[:0]
 	for _, passed := range s.frontier.written(j) {
-		passed.ends, passed.committed = passed.ends[:0], false
+		passed.ends, passed.committed, passed.retried = passed.ends[:0], false, false
 		s.jobs.Put(passed)
 	}
 	s.lanes.advance()
+	s.parking.advance()
 	s.told()
 }
 

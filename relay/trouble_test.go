@@ -229,3 +229,56 @@ func TestRefusedDeadLettersKeepTheirEventsUnconfirmed(t *testing.T) {
 	mustStop(t, stop)
 	b.wantUnconfirmed(position)
 }
+
+// Break it catches: with on_halt: exit, a process that ends with events sent and not recorded: the next start would send
+// them again.
+func TestHaltThatExitsRecordsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.OnHalt = "exit"
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	conn := b.pg.Connect(t)
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE cdc_relay_journal IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	b.pg.Exec(t, many(1, 50, 7))
+	harness.Eventually(t, 30*time.Second, "all published", func(context.Context) string {
+		if n := b.count("outbox.event.order"); n != 50 {
+			return fmt.Sprintf("%d messages", n)
+		}
+		return ""
+	})
+	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME payload TO body")
+	b.pg.Exec(t, strings.ReplaceAll(many(51, 1, 7), "payload", "body"))
+	b.waitHalt(r, relay.HaltColumn)
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	b.waitRole(r, relay.RoleStopping)
+	if err := stop(); !isHalt(err, relay.HaltColumn) {
+		t.Errorf("Run: got %v, want halt %s", err, relay.HaltColumn)
+	}
+	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "50" {
+		t.Errorf("journal after the exit: got %s rows, want 50", n)
+	}
+}
+
+// Another relay has raised the epoch while this one's stream goes on. Breaks it catches: a dead letter that is written
+// though the fence forbids it or that is given up, and a session without traffic that does not notice its end.
+func TestFencedSessionEndsThoughNothingComes(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, "UPDATE cdc_relay_epoch SET epoch = epoch + 1")
+	b.pg.Exec(t, insert("order", "a", `{}`, `[]`))
+	b.waitDead(1)
+	b.waitRole(r, relay.RoleActive)
+	if n := metric(t, r, "cdc_stream_restarts_total", "reason=lease_lost"); n != 1 {
+		t.Errorf("restarts because the lease was lost: got %v, want 1", n)
+	}
+	if epoch := b.pg.Query(t, "SELECT epoch FROM cdc_relay_epoch"); epoch != "3" {
+		t.Errorf("epoch: got %s, want 3: this relay's first, the other's, this relay's second", epoch)
+	}
+}

@@ -341,3 +341,21 @@ func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
 	}
 	return nil
 }
+
+// WaitingTopics are the topics that parked events wait for; see WhenWell.
+func (s *Store) WaitingTopics(ctx context.Context) (topics []string, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.sql(o, `SELECT DISTINCT topic FROM {parked} WHERE source = $1 AND next_retry_at = 'infinity'`), source)
+			if err == nil {
+				topics, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list topics that are waited for: %w", err)
+	}
+	return topics, nil
+}

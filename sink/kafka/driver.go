@@ -123,6 +123,9 @@ func (d *Driver) Node(topic string, id int32) int32 {
 	return t.partitions[id].node
 }
 
+// Reachable says that the brokers answer, as far as is known: what they say of a topic is then about the topic alone.
+func (d *Driver) Reachable() bool { return d.trouble.Load() == nil }
+
 // Changed is closed at the next change of what Partitions or Node would answer.
 func (d *Driver) Changed() <-chan struct{} { return d.view.Load().changed }
 

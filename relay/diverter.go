@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	diverterTick = 250 * time.Millisecond
+	// topicPatience is how long a topic may be in trouble before its events are parked: longer than a leader election or a
+	// topic that is being created takes, shorter than it takes to fill the window at a usual rate.
+	topicPatience = 2 * time.Second
+
+	wholeTopic = sink.WholeTopic
+)
+
+// diverter parks the events of topics and partitions that are in trouble, so that everything else flows, and brings them
+// back when the trouble is over. It never diverts because the cluster is away: then all wait in the sink.
+func (r *Relay) diverter(ctx context.Context) {
+	for sleep(ctx, diverterTick) {
+		if !r.mayRetry() {
+			continue
+		}
+		for _, t := range r.engine.Troubles() {
+			switch {
+			case t.Diverted && t.Well:
+				r.undivert(ctx, t.Topic, t.Partition)
+			case !t.Diverted && !t.Well && r.shouldDivert(t):
+				r.divert(t.Topic, t.Partition, t.Reason)
+			}
+		}
+	}
+}
+
+func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
+	if t.Since.IsZero() || r.parked.Load() >= int64(r.c.Limits.ParkedEvents) {
+		return false
+	}
+	switch t.Kind {
+	case sink.TopicTrouble:
+		return t.Partition == wholeTopic && time.Since(t.Since) > topicPatience && r.clusterAnswers()
+	case sink.PartitionTrouble:
+		return time.Since(t.Since) > time.Duration(r.c.Kafka.PartitionPatience) && r.engine.LastAccepted().After(t.Since)
+	}
+	return false
+}
+
+// clusterAnswers says that the brokers speak with us: what they say of a topic is then about the topic.
+func (r *Relay) clusterAnswers() bool {
+	driver, tells := r.driver.(interface{ Reachable() bool })
+	return !tells || driver.Reachable()
+}
+
+func (r *Relay) divert(topic string, partition int32, why string) {
+	r.diverted.Store(topic, true)
+	r.engine.Divert(topic, partition, true)
+	r.log.Warn().Str("topic", topic).Int32("partition", partition).Str("reason", why).
+		Msg("in trouble: its events are parked, in order, until it is well; no attempt is spent, and everything else flows")
+}
+
+func (r *Relay) undivert(ctx context.Context, topic string, partition int32) {
+	r.engine.Divert(topic, partition, false)
+	if !r.engine.Diverted(topic) {
+		r.diverted.Delete(topic)
+	}
+	r.log.Info().Str("topic", topic).Int32("partition", partition).Msg("well again: its parked events are published")
+	if err := r.store.MakeDue(ctx, topic); err != nil && ctx.Err() == nil {
+		r.noteRetryTrouble(err) // the next tidying makes them due
+	}
+	r.retrier.nudge()
+}
+
+// troubled says that the topic, or a partition of it, is diverted.
+func (r *Relay) troubled(topic string) bool {
+	_, yes := r.diverted.Load(topic)
+	return yes
+}

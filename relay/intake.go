@@ -1,0 +1,57 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// intake is where the dispatcher waits while a lane is handed back to it: see parking.
+type intake struct {
+	mu     sync.Mutex
+	names  map[string]struct{} // lanes for which it is paused; guarded by mu
+	opened chan struct{}       // closed when it is open again; guarded by mu, nil when nothing is paused
+	until  time.Time           // guarded by mu
+}
+
+// pause stops the intake for the lane, at most so long. A lane that pauses it again does not extend it.
+func (g *intake) pause(name string, most time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, paused := g.names[name]; paused {
+		return
+	}
+	if g.names == nil {
+		g.names = map[string]struct{}{}
+	}
+	g.names[name] = struct{}{}
+	if g.opened == nil {
+		g.opened, g.until = make(chan struct{}), time.Now().Add(most)
+	}
+}
+
+// resume ends the lane's pause.
+func (g *intake) resume(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.names, name)
+	if len(g.names) == 0 && g.opened != nil {
+		close(g.opened)
+		g.opened = nil
+	}
+}
+
+// wait returns when the intake is open, or has been paused for long enough.
+func (g *intake) wait(ctx context.Context) {
+	g.mu.Lock()
+	opened, left := g.opened, time.Until(g.until)
+	g.mu.Unlock()
+	if opened == nil || left <= 0 {
+		return
+	}
+	select {
+	case <-opened:
+	case <-time.After(left):
+	case <-ctx.Done():
+	}
+}

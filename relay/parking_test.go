@@ -1,0 +1,127 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// wantAll waits until nothing is parked and everything is journaled, and fails unless the topics hold each number
+// once, and per key in order.
+func (b *bed) wantAll(n int, topics ...string) {
+	b.t.Helper()
+	harness.Eventually(b.t, 60*time.Second, "nothing parked, everything journaled", func(context.Context) string {
+		said := b.pg.Query(b.t, "SELECT (SELECT count(*) FROM cdc_relay_journal) || ' journaled, ' || (SELECT count(*) FROM cdc_relay_parked) || ' parked'")
+		if want := fmt.Sprintf("%d journaled, 0 parked", n); said != want {
+			return said + ", want " + want
+		}
+		return ""
+	})
+	seen, last := map[int]int{}, map[string]int{}
+	harness.Consume(b.t, b.c.Kafka.Brokers, topics, func(rec *kgo.Record) {
+		var number int
+		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d}`, &number); err != nil {
+			b.t.Fatalf("value %q: %v", rec.Value, err)
+		}
+		seen[number]++
+		lane := rec.Topic + "/" + string(rec.Key)
+		if number < last[lane] {
+			b.t.Errorf("lane %s: %d came after %d", lane, number, last[lane])
+		}
+		last[lane] = number
+	})
+	for i := 1; i <= n; i++ {
+		if seen[i] != 1 {
+			b.t.Fatalf("event %d is in the topics %d times, want once", i, seen[i])
+		}
+	}
+}
+
+func (b *bed) createTopic(topic string, partitions int32) {
+	b.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.c.Kafka.Brokers...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := kadm.NewClient(client).CreateTopic(b.t.Context(), partitions, 1, nil, topic); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// commit commits the numbers from..to, each in a transaction of its own, over so many keys, for an aggregate type.
+func (b *bed) commit(aggregateType string, from, to, keys int) {
+	b.t.Helper()
+	b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN FOR i IN %d..%d LOOP
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('%s', 'k' || i %% %d, 'made', jsonb_build_object('n', i));
+		COMMIT; END LOOP; END $$`, from, to, aggregateType, keys))
+}
+
+// Breaks it catches: events of a topic that does not exist which keep others waiting, spend attempts, die, or arrive out
+// of order once it is there; a lane that is never given back to the live path.
+func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
+	b := newBed(t)
+	b.c.Limits.InFlightEvents = 300 // fewer than the events of the missing topic
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.commit("absent", 1, 500, 7)
+	b.commit("order", 501, 600, 7)
+	harness.Eventually(t, 30*time.Second, "the others are journaled", func(context.Context) string {
+		if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "100" {
+			return n + " journal rows, want 100"
+		}
+		return ""
+	})
+	if said := b.pg.Query(t, "SELECT max(retry_count) || ' ' || (SELECT count(*) FROM outbox_events_dlq) FROM cdc_relay_parked"); said != "0 0" {
+		t.Errorf("attempts spent and dead letters: got %q, want none", said)
+	}
+	b.commit("absent", 601, 650, 7)
+	b.createTopic("outbox.event.absent", 4)
+	b.commit("absent", 651, 700, 7)
+	b.wantAll(700, "outbox.event.absent", "outbox.event.order")
+	b.commit("absent", 701, 720, 7)
+	b.wantAll(720, "outbox.event.absent", "outbox.event.order")
+	harness.Eventually(t, 10*time.Second, "no lane held", func(context.Context) string {
+		if n := r.Status().HeldLanes; n != 0 {
+			return fmt.Sprintf("%d lanes are held", n)
+		}
+		return ""
+	})
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// Breaks it catches: parked lanes that a restart forgets, so that later events overtake them; rows that nothing makes due
+// after the restart.
+func TestParkedEventsSurviveARestartInOrder(t *testing.T) {
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.commit("absent", 1, 200, 5)
+	harness.Eventually(t, 30*time.Second, "all are parked", func(context.Context) string {
+		if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked"); n != "200" {
+			return n + " parked, want 200"
+		}
+		return ""
+	})
+	if err := stop(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	b.commit("absent", 201, 300, 5)
+	b.createTopic("outbox.event.absent", 4)
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.commit("absent", 301, 400, 5)
+	b.wantAll(400, "outbox.event.absent")
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
