@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Halt is a state in which going on could lose or reorder events: the relay stops confirming and says why, what is at
@@ -83,7 +84,7 @@ func restartReason(err error) string {
 	if errors.Is(err, replication.ErrServerEnded) {
 		return "server_shutdown"
 	}
-	if errors.Is(err, errLeaseLost) {
+	if errors.Is(err, errLeaseLost) || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrLeaseLost) {
 		return "lease_lost"
 	}
 	return "connection"

@@ -271,6 +271,8 @@ func TestFencedSessionEndsThoughNothingComes(t *testing.T) {
 	b := newBed(t)
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 1, 1)) // the topic is known: nothing but the dead letter needs the epoch
+	b.waitRecorded(1)
 	b.pg.Exec(t, "UPDATE cdc_relay_epoch SET epoch = epoch + 1")
 	b.pg.Exec(t, insert("order", "a", `{}`, `[]`))
 	b.waitDead(1)
