@@ -217,8 +217,13 @@ func TestRefusedDeadLettersKeepTheirEventsUnconfirmed(t *testing.T) {
 		SELECT 'small', 'k' || i, 'made', '{}', '[]' FROM generate_series(1, %d) i`, flood))
 	position = b.here()
 	b.waitReason(r, "cannot record outcomes (dead_letter)")
+	last, still := 0, 0
 	harness.Eventually(t, 30*time.Second, "the stream waits", func(context.Context) string {
-		if n := r.Status().InFlight; n < 1000 {
+		n := r.Status().InFlight
+		if still++; n != last {
+			last, still = n, 0
+		}
+		if n < 1000 || still < 20 {
 			return fmt.Sprintf("%d in flight", n)
 		}
 		return ""
