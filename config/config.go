@@ -82,7 +82,7 @@ type Kafka struct {
 	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required"`
 	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
 	Partitioner       string       `key:"partitioner" help:"murmur2, as the Java clients"`
-	Compression       string       `key:"compression" help:"compression of record batches: none"`
+	Compression       string       `key:"compression" help:"compression of record batches; one that does not get smaller is sent as it is"`
 	Linger            Duration     `key:"linger" help:"wait for more records before a request; batching by itself needs none"`
 	MaxBatchBytes     ByteSize     `key:"max_batch_bytes" help:"largest record batch; a topic's own limit is learned"`
 	RequestTimeout    Duration     `key:"request_timeout" help:"how long the broker may take for one request"`
@@ -189,7 +189,12 @@ const (
 	TimestampCreatedAt = "created_at"
 
 	PartitionerMurmur2 = "murmur2"
-	CompressionNone    = "none"
+
+	CompressionNone   = "none"
+	CompressionSnappy = "snappy"
+	CompressionLZ4    = "lz4"
+	CompressionZstd   = "zstd"
+	CompressionGzip   = "gzip"
 
 	OnDeadContinue = "continue"
 	OnDeadHold     = "hold"

@@ -75,7 +75,7 @@ var rules = map[string]rule{
 	"kafka.brokers":                          brokers(),
 	"kafka.client_id":                        label(),
 	"kafka.partitioner":                      oneOf(PartitionerMurmur2),
-	"kafka.compression":                      oneOf(CompressionNone).later("snappy", "lz4", "zstd", "gzip"),
+	"kafka.compression":                      oneOf(CompressionNone, CompressionSnappy, CompressionLZ4, CompressionZstd, CompressionGzip),
 	"kafka.linger":                           durations(0, Duration(10*time.Second)),
 	"kafka.max_batch_bytes":                  sizes(1<<10, 1<<30),
 	"kafka.request_timeout":                  durations(Duration(100*time.Millisecond), Duration(10*time.Minute)),

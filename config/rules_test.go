@@ -45,7 +45,7 @@ func TestRules(t *testing.T) {
 		{key: "kafka.brokers", allowed: []string{"a:1", "[::1]:9092,b:65535"}, refused: []string{"a", "a:0", "a:65536", ":9092", "a:b", "kafka://a:1"}, because: "host:port"},
 		{key: "kafka.client_id", refused: []string{""}},
 		{key: "kafka.partitioner", refused: []string{"random"}, because: "murmur2"},
-		{key: "kafka.compression", refused: []string{"lz4"}, because: "none (not available in this version: snappy, lz4, zstd, gzip)"},
+		{key: "kafka.compression", allowed: []string{"none", "snappy", "lz4", "zstd", "gzip"}, refused: []string{"", "LZ4", "brotli"}, because: "none, snappy, lz4, zstd, gzip"},
 		{key: "kafka.linger", allowed: []string{"0", "5ms", "10s"}, refused: []string{"-1ms", "11s", "5"}},
 		{key: "kafka.max_batch_bytes", allowed: []string{"1024", "1KiB", "1 MiB", "1GB"}, refused: []string{"1023", "0", "2GiB", "1.5MiB", "MiB", "-1MiB"}},
 		{key: "kafka.request_timeout", allowed: []string{"100ms"}, refused: []string{"99ms", "0s"}},

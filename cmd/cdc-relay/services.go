@@ -11,8 +11,12 @@ import (
 // kafkaConfig is the driver's part of the configuration.
 func kafkaConfig(cfg config.Config) kafka.Config {
 	k := cfg.Kafka
+	compression, err := kafka.ParseCompression(k.Compression)
+	if err != nil {
+		panic(err) // the configuration allows what the driver has; a test holds them together
+	}
 	return kafka.Config{
-		Brokers: k.Brokers, ClientID: k.ClientID, MaxBatchBytes: int(k.MaxBatchBytes),
+		Brokers: k.Brokers, ClientID: k.ClientID, Compression: compression, MaxBatchBytes: int(k.MaxBatchBytes),
 		RequestTimeout: k.RequestTimeout.Std(), DialTimeout: k.DialTimeout.Std(),
 	}
 }

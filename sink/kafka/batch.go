@@ -43,9 +43,10 @@ func after(base int32, n int) int32 {
 	return int32((int64(base) + int64(n)) & 0x7fffffff)
 }
 
-// appendRecordSet appends a record set of one batch. The records' bytes are copied; nothing is allocated when dst has
-// room for the set. There must be at least one record.
-func appendRecordSet(dst []byte, records []*sink.Record, s stamp) []byte {
+// appendRecordSet appends a record set of one batch, whose records it compresses if c is not nil. The records' bytes are
+// copied; nothing is allocated when dst has room for the set as it is without compression. There must be at least one
+// record.
+func appendRecordSet(dst []byte, records []*sink.Record, s stamp, c *compressor) []byte {
 	start := len(dst)
 	base, latest := records[0].Timestamp, records[0].Timestamp
 	for _, r := range records {
@@ -57,7 +58,7 @@ func appendRecordSet(dst []byte, records []*sink.Record, s stamp) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, ^uint32(0))
 	dst = append(dst, 2)                        // magic
 	dst = binary.BigEndian.AppendUint32(dst, 0) // CRC, set below
-	dst = binary.BigEndian.AppendUint16(dst, uint16(None))
+	dst = binary.BigEndian.AppendUint16(dst, 0) // attributes, set below
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(records)-1))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(base))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(latest))
@@ -69,10 +70,19 @@ func appendRecordSet(dst []byte, records []*sink.Record, s stamp) []byte {
 		dst = appendRecord(dst, r, r.Timestamp-base, int64(i))
 	}
 
+	codec := None
+	if c != nil {
+		from := start + setPrefix + batchOverhead
+		if section, smaller := c.compress(dst[from:]); smaller {
+			dst, codec = dst[:from+len(section)], c.codec
+		}
+	}
+
 	set := dst[start:]
 	binary.BigEndian.PutUint32(set, uint32(len(set)-setPrefix))
 	batch := set[setPrefix:]
 	binary.BigEndian.PutUint32(batch[atBatchLength:], uint32(len(batch)-atBatchLength-4))
+	binary.BigEndian.PutUint16(batch[atAttributes:], uint16(codec))
 	binary.BigEndian.PutUint32(batch[atCRC:], crc32.Checksum(batch[atAttributes:], castagnoli))
 	return dst
 }

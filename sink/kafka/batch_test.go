@@ -57,7 +57,7 @@ var golden = strings.Join([]string{
 // Breaks when any field of the format is written at another place, in another order, or with another encoding; also when
 // a change of the encoder and of the test's decoder cancel out, as this one was made by hand.
 func TestRecordSetIsByteForByteKafkasFormat(t *testing.T) {
-	got := hex.EncodeToString(appendRecordSet(nil, goldenRecords(), stamp{producer: 0x0102, epoch: 3, sequence: 9}))
+	got := hex.EncodeToString(appendRecordSet(nil, goldenRecords(), stamp{producer: 0x0102, epoch: 3, sequence: 9}, nil))
 	if got != golden {
 		t.Errorf("record set:\n got %s\nwant %s", got, golden)
 	}
@@ -155,7 +155,7 @@ func TestSizeBoundsWhatARecordTakes(t *testing.T) {
 				r.Key = nil
 			}
 			r.Headers.Add("id", []byte("1"))
-			alone := len(appendRecordSet(nil, []*sink.Record{r}, stamp{})) - setPrefix - batchOverhead
+			alone := len(appendRecordSet(nil, []*sink.Record{r}, stamp{}, nil)) - setPrefix - batchOverhead
 			if got := recordAlone(r); got != alone {
 				t.Errorf("value of %d bytes alone: got %d, want %d", n, got, alone)
 			}
@@ -187,7 +187,7 @@ func TestSequenceWrapsToZeroAfterTheLargest(t *testing.T) {
 func TestEncodingDoesNotAllocate(t *testing.T) {
 	records := benchmarkRecords(500)
 	buffer := make([]byte, 0, 1<<20)
-	if got := testing.AllocsPerRun(100, func() { appendRecordSet(buffer, records, stamp{}) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { appendRecordSet(buffer, records, stamp{}, nil) }); got != 0 {
 		t.Errorf("allocations for 500 records: got %v, want 0", got)
 	}
 }
@@ -212,7 +212,7 @@ func BenchmarkEncode(b *testing.B) {
 	buffer := make([]byte, 0, 1<<20)
 	b.ReportAllocs()
 	for b.Loop() {
-		appendRecordSet(buffer, records, stamp{})
+		appendRecordSet(buffer, records, stamp{}, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/500, "ns/record")
 }
@@ -250,7 +250,7 @@ func FuzzRecordSetDecodes(f *testing.F) {
 		}
 		s := stamp{producer: producer, epoch: int16(sequence), sequence: sequence}
 		prefix := []byte("already there")
-		set := appendRecordSet(bytes.Clone(prefix), records, s)
+		set := appendRecordSet(bytes.Clone(prefix), records, s, nil)
 		if !bytes.HasPrefix(set, prefix) {
 			t.Fatal("the bytes before the set were changed")
 		}

@@ -19,25 +19,12 @@ const (
 	DefaultDialTimeout    = 3 * time.Second
 )
 
-// Compression is a codec of record batches, numbered as in the attributes of a batch (Kafka message format,
-// "Record Batch").
-type Compression int8
-
-// The codecs.
-const (
-	None Compression = iota
-	Gzip
-	Snappy
-	LZ4
-	Zstd
-)
-
 // Config says which cluster, and how to talk to it. The zero value of each field but Brokers stands for its default.
 type Config struct {
 	Brokers  []string // host:port of brokers to begin with; the cluster names the others. Required
 	ClientID string   // what the brokers log about us
 
-	Compression   Compression // only None yet
+	Compression   Compression // of the records of a batch; a batch that it does not make smaller goes as it is
 	MaxBatchBytes int         // largest batch, header included, in bytes before compression; the topic's own limit holds as well
 
 	// RequestTimeout is how long a leader may wait for its followers; the answer itself is waited for half as long
@@ -89,8 +76,8 @@ func (c Config) withDefaults() (Config, error) {
 			problems = append(problems, fmt.Errorf("broker %q is not host:port: %w", b, err))
 		}
 	}
-	if c.Compression != None {
-		problems = append(problems, fmt.Errorf("compression %d is not supported", c.Compression))
+	if !c.Compression.valid() {
+		problems = append(problems, fmt.Errorf("there is no compression %d", int8(c.Compression)))
 	}
 	c.ClientID = or(c.ClientID, DefaultClientID)
 	c.MaxBatchBytes = or(c.MaxBatchBytes, DefaultMaxBatchBytes)

@@ -123,9 +123,8 @@ func (d *Driver) limitSince(ctx context.Context, topic string, since time.Time) 
 }
 
 // tooLarge is the refusal of a single record that is larger than its topic allows, nil when it is not, or when the limit
-// is not known: then the broker decides.
+// is not known: then the broker decides. It counts the bytes that would be sent, compressed, as the broker does.
 func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
-	size := recordAlone(b.Records[0]) + batchOverhead
 	d.mu.Lock()
 	l := d.limits[b.Topic]
 	d.mu.Unlock()
@@ -133,20 +132,53 @@ func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
 	if l != nil && l.bytes > 0 {
 		presumed = l.bytes
 	}
-	if size <= presumed {
+	size := sizeOf(b)
+	if size.plain <= presumed {
 		return nil
 	}
-	if known := d.limitSince(ctx, b.Topic, time.Now().Add(-limitFresh)); known > 0 && size > known {
-		return sizeReason(size, known)
+	if d.config.Compression != None {
+		var try attempt // a giant is encoded twice: it is rare, and so is the giant that compression does not make small
+		d.encode(&try, b)
+		size.sent = len(try.bytes) - setPrefix
+	}
+	if size.sent <= presumed {
+		return nil
+	}
+	if known := d.limitSince(ctx, b.Topic, time.Now().Add(-limitFresh)); known > 0 && size.sent > known {
+		return size.reason(known)
 	}
 	return nil
 }
 
-// sizeReason tells size and limit; 0 is a limit that is not known.
-func sizeReason(size, limit int) *sink.Reason {
-	text := fmt.Sprintf("the record takes %d bytes as a batch of its own; the topic's %s is %d", size, configLimit, limit)
-	if limit == 0 {
-		text = fmt.Sprintf("the record takes %d bytes as a batch of its own, more than the broker allows; the topic's %s could not be read", size, configLimit)
+// size is what a record takes as a batch of its own, in bytes.
+type size struct {
+	plain int
+	sent  int // after compression, as the broker counts
+}
+
+// sizeOf is the size of a batch of one record, which its attempt knows better if it was encoded.
+func sizeOf(b *sink.Batch) size {
+	plain := recordAlone(b.Records[0]) + batchOverhead
+	if a, _ := b.State.(*attempt); a != nil && len(a.bytes) > 0 {
+		return size{plain, len(a.bytes) - setPrefix}
+	}
+	return size{plain, plain}
+}
+
+// reason tells size and limit; a limit of 0 is not known.
+func (s size) reason(limit int) *sink.Reason {
+	text := fmt.Sprintf("the record takes %d bytes as a batch of its own", s.sent)
+	if s.sent < s.plain {
+		text += fmt.Sprintf(" (%d before compression)", s.plain)
+	}
+	switch {
+	case limit == 0:
+		text += fmt.Sprintf(", more than the broker allows; the topic's %s could not be read", configLimit)
+	case s.sent <= limit:
+		// A topic with a compression.type of its own has the broker compress anew, and count then.
+		text += fmt.Sprintf("; the broker counts more after it compressed it by the topic's compression.type, and the topic's %s is %d", configLimit, limit)
+	default:
+		text += fmt.Sprintf("; the topic's %s is %d", configLimit, limit)
 	}
 	return &sink.Reason{Class: outbox.Permanent, Code: meaningOf(codeTooLarge).name, Text: text}
 }

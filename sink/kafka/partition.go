@@ -77,12 +77,21 @@ func (d *Driver) prepare(ctx context.Context, e *endpoint, p *partition, b *sink
 		a.stamp, a.uncertain = p.next, false
 	}
 	if len(a.bytes) == 0 {
-		if need := b.Bytes + setPrefix + batchOverhead; cap(a.bytes) < need {
-			a.bytes = make([]byte, 0, need)
-		}
-		a.bytes = appendRecordSet(a.bytes, b.Records, a.stamp)
+		d.encode(a, b)
 	}
 	return nil
+}
+
+// encode writes the batch's record set into the attempt, compressed once for all resends.
+func (d *Driver) encode(a *attempt, b *sink.Batch) {
+	if need := b.Bytes + setPrefix + batchOverhead; cap(a.bytes) < need {
+		a.bytes = make([]byte, 0, need)
+	}
+	c := compressorFor(d.config.Compression)
+	a.bytes = appendRecordSet(a.bytes, b.Records, a.stamp, c)
+	if c != nil {
+		c.release()
+	}
 }
 
 // discard forgets the encoded bytes.

@@ -283,8 +283,7 @@ func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m meaning, r *produ
 	}
 	reason := &sink.Reason{Class: outbox.Permanent, Code: m.name, Text: or(r.ErrorMessage, "the broker gave no reason")}
 	if m.react&learnLimit != 0 && len(b.Records) == 1 {
-		size := recordAlone(b.Records[0]) + batchOverhead
-		reason = sizeReason(size, d.limitSince(ctx, b.Topic, time.Now()))
+		reason = sizeOf(b).reason(d.limitSince(ctx, b.Topic, time.Now()))
 		reason.Code = m.name
 	}
 	o.Reasons = []*sink.Reason{reason}

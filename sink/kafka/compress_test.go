@@ -1,0 +1,300 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy/xerial"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+var codecs = []Compression{Gzip, Snappy, LZ4, Zstd}
+
+// decompressed is the records section of a batch as another decoder reads it: the libraries' stream readers, of which
+// the encoder uses none.
+func decompressed(t testing.TB, codec Compression, section []byte) []byte {
+	t.Helper()
+	var plain []byte
+	var err error
+	switch codec {
+	case None:
+		return section
+	case Gzip:
+		var r *gzip.Reader
+		if r, err = gzip.NewReader(bytes.NewReader(section)); err == nil {
+			plain, err = io.ReadAll(r)
+		}
+	case Snappy:
+		plain, err = xerial.Decode(section)
+	case LZ4:
+		plain, err = io.ReadAll(lz4.NewReader(bytes.NewReader(section)))
+	case Zstd:
+		var r *zstd.Decoder
+		if r, err = zstd.NewReader(bytes.NewReader(section), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
+			defer r.Close()
+			plain, err = io.ReadAll(r)
+		}
+	}
+	if err != nil {
+		t.Fatalf("decompress %s: %v", codec, err)
+	}
+	return plain
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+// plainSet checks what compression must not touch, and gives the set as it would be without compression.
+func plainSet(t testing.TB, set []byte) (codec Compression, plain []byte) {
+	t.Helper()
+	batch := set[setPrefix:]
+	codec = Compression(binary.BigEndian.Uint16(batch[atAttributes:]))
+	if got, want := int(binary.BigEndian.Uint32(set)), len(batch); got != want {
+		t.Fatalf("length of the set: got %d, want %d", got, want)
+	}
+	if got, want := int(binary.BigEndian.Uint32(batch[atBatchLength:])), len(batch)-atBatchLength-4; got != want {
+		t.Fatalf("length of the batch: got %d, want %d", got, want)
+	}
+	if got, want := binary.BigEndian.Uint32(batch[atCRC:]), checksum(batch[atAttributes:]); got != want {
+		t.Fatalf("CRC: got %x, want that of the bytes as they are sent, %x", got, want)
+	}
+	plain = append(bytes.Clone(set[:setPrefix+batchOverhead]), decompressed(t, codec, batch[batchOverhead:])...)
+	inner := plain[setPrefix:]
+	binary.BigEndian.PutUint32(plain, uint32(len(inner)))
+	binary.BigEndian.PutUint32(inner[atBatchLength:], uint32(len(inner)-atBatchLength-4))
+	binary.BigEndian.PutUint16(inner[atAttributes:], 0)
+	binary.BigEndian.PutUint32(inner[atCRC:], checksum(inner[atAttributes:]))
+	return codec, plain
+}
+
+// Breaks when a codec's bytes are no frame of that codec, when the CRC is taken before compression, when the attributes
+// name another codec, or when a compressor's state leaks from one batch into the next.
+func TestCompressedBatchesHoldTheSameRecords(t *testing.T) {
+	for _, codec := range codecs {
+		t.Run(codec.String(), func(t *testing.T) {
+			c := newCompressor(codec)
+			for _, n := range []int{3, 500, 1, 3000, 40} { // 3000 are more than a block and a window of each codec
+				records := benchmarkRecords(n)
+				s := stamp{producer: 7, epoch: 1, sequence: 9}
+				want := appendRecordSet(nil, records, s, nil)
+				set := appendRecordSet(nil, records, s, c)
+				used, plain := plainSet(t, set)
+				if used != codec {
+					t.Errorf("%d records: got codec %s in the attributes, want %s", n, used, codec)
+				}
+				if !bytes.Equal(plain, want) {
+					t.Errorf("%d records: the decompressed batch differs from the plain one", n)
+				}
+				if len(set) > len(want)*2/3 && n > 1 {
+					t.Errorf("%d records: got %d bytes of %d, want it smaller", n, len(set), len(want))
+				}
+			}
+		})
+	}
+}
+
+// Breaks when a batch that does not compress grows over the limit that it kept, or says that it is compressed.
+func TestBatchesNeverGrowByCompression(t *testing.T) {
+	noise := make([]byte, 200<<10)
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(noise)
+	for _, codec := range codecs {
+		for _, size := range []int{0, 1, 20, 1000, snappyBlock, lz4Block + 1, len(noise)} {
+			records := []*sink.Record{{Key: []byte{1}, Value: noise[:size], Timestamp: 1}}
+			want := appendRecordSet(nil, records, stamp{}, nil)
+			got := appendRecordSet(nil, records, stamp{}, newCompressor(codec))
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s, %d random bytes: got another batch of %d bytes, want the plain one of %d", codec, size, len(got), len(want))
+			}
+		}
+	}
+}
+
+// Breaks when a codec allocates per record, or at all once its buffers have their size.
+func TestCompressionDoesNotAllocate(t *testing.T) {
+	records := benchmarkRecords(500)
+	buffer := make([]byte, 0, 1<<20)
+	for _, codec := range codecs {
+		c := newCompressor(codec)
+		encode := func() { appendRecordSet(buffer, records, stamp{}, c) }
+		encode()
+		if got := testing.AllocsPerRun(50, encode); got != 0 {
+			t.Errorf("%s: got %v allocations for 500 records, want 0", codec, got)
+		}
+	}
+}
+
+// Breaks when a compressor holds more than its share: each broker that is written to at the same time has one.
+func TestCompressorsAreSmall(t *testing.T) {
+	const many, most = 8, 3 << 20
+	records := benchmarkRecords(1500)
+	buffer := make([]byte, 0, 1<<20)
+	for _, codec := range codecs {
+		heap := func() uint64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before := heap()
+		var all []*compressor
+		for range many {
+			c := newCompressor(codec)
+			appendRecordSet(buffer, records, stamp{}, c)
+			all = append(all, c)
+		}
+		each := (int64(heap()) - int64(before)) / many
+		runtime.KeepAlive(all)
+		t.Logf("%s: %d KiB each", codec, each>>10)
+		if each > most {
+			t.Errorf("%s: got %d bytes each, want at most %d", codec, each, most)
+		}
+	}
+}
+
+// Breaks when a name is not Kafka's, or stands for another codec.
+func TestCompressionNames(t *testing.T) {
+	for number, name := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		c, err := ParseCompression(name)
+		if err != nil || int(c) != number || c.String() != name {
+			t.Errorf("%s: got %s, number %d, error %v, want number %d", name, c, c, err, number)
+		}
+	}
+	if _, err := ParseCompression("brotli"); err == nil || !strings.Contains(err.Error(), "zstd") {
+		t.Errorf("brotli: got error %v, want one that names the choices", err)
+	}
+}
+
+// Breaks when a compressed batch is compressed again for a resend, or a resend is not the same bytes.
+func TestCompressedBatchIsResentUnchanged(t *testing.T) {
+	for _, codec := range codecs {
+		t.Run(codec.String(), func(t *testing.T) {
+			fake := newFake(t)
+			s := newSpy(fake)
+			d := newDriver(t, fake.ListenAddrs(), func(c *Config) { c.Compression = codec })
+			awaitTopic(t, d, "t")
+			b := newBatch(d, "t", 0, strings.Repeat("a", 500), strings.Repeat("b", 500))
+			fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 1})
+			wantVerdict(t, send(t, d, b), sink.Unknown)
+			first := b.State.(*attempt).bytes
+			wantAccepted(t, send(t, d, b), 0)
+			s.wantResentUnchanged(t)
+			if got, _ := plainSet(t, first); got != codec {
+				t.Errorf("batch: got codec %s, want %s", got, codec)
+			}
+			wantLog(t, fake.ListenAddrs(), "t", 0, strings.Repeat("a", 500), strings.Repeat("b", 500))
+		})
+	}
+}
+
+// Breaks when Kafka's own code cannot read what we compress, in one step or record by record: the first topic keeps the
+// batch as it is, after looking through it; the second makes the broker take all records out. Also when franz-go cannot.
+func TestKafkaReadsEveryCodec(t *testing.T) {
+	cluster := harness.Kafka(t)
+	for _, store := range []string{"producer", "uncompressed"} {
+		topic := cluster.Topic(t, "codec-"+store, 1, map[string]string{"compression.type": store})
+		var want []string
+		for i, codec := range codecs {
+			d := newDriver(t, cluster.Addrs, func(c *Config) { c.Compression = codec })
+			var batch []string
+			for j := range 2000 {
+				batch = append(batch, fmt.Sprintf("%s %d %d %s", codec, i, j, strings.Repeat("x", 100)))
+			}
+			wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, batch...)), int64(len(want)))
+			want = append(want, batch...)
+		}
+		at := 0
+		harness.Consume(t, cluster.Addrs, []string{topic}, func(r *kgo.Record) {
+			if at < len(want) && string(r.Value) != want[at] {
+				t.Errorf("%s, offset %d: got %.30q, want %.30q", store, r.Offset, r.Value, want[at])
+			}
+			kept := uint8(0)
+			if store == "producer" {
+				kept = uint8(codecs[at/2000])
+			}
+			if got := r.Attrs.CompressionType(); got != kept {
+				t.Errorf("%s, offset %d: got codec %d in the log, want %d", store, r.Offset, got, kept)
+			}
+			at++
+		})
+		if at != len(want) {
+			t.Errorf("%s: got %d records, want %d", store, at, len(want))
+		}
+	}
+}
+
+// Breaks when a record is blamed for a size that it has only before compression, or when a record that compression does
+// not help is not blamed, or blamed without its sizes.
+func TestLimitCountsCompressedBytes(t *testing.T) {
+	cluster := harness.Kafka(t)
+	topic := cluster.Topic(t, "compressed-limit", 1, map[string]string{configLimit: "2000"})
+	strict := cluster.Topic(t, "plain-limit", 1, map[string]string{configLimit: "2000", "compression.type": "uncompressed"})
+	d := newDriver(t, cluster.Addrs, func(c *Config) { c.Compression = Zstd })
+	awaitTopic(t, d, topic)
+	wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, strings.Repeat("x", 100_000))), 0)
+
+	noise := make([]byte, 3000)
+	_, _ = rand.NewChaCha8([32]byte{2}).Read(noise)
+	o := deliver(t, d, newBatch(d, topic, 0, string(noise)))
+	wantVerdict(t, o, sink.Refused)
+	if text := o.Reasons[0].Text; !strings.Contains(text, "is 2000") {
+		t.Errorf("reason: got %q, want the limit", text)
+	}
+
+	awaitTopic(t, d, strict)
+	o = deliver(t, d, newBatch(d, strict, 0, strings.Repeat("x", 100_000)))
+	wantVerdict(t, o, sink.Refused)
+	if text := o.Reasons[0].Text; !strings.Contains(text, "compression.type") || !strings.Contains(text, "before compression") {
+		t.Errorf("reason: got %q, want what the broker compresses by", text)
+	}
+}
+
+// FuzzCompressionRoundTrip compresses arbitrary bytes, and twice with the same state.
+func FuzzCompressionRoundTrip(f *testing.F) {
+	f.Add([]byte("abc"), uint16(1), uint8(0))
+	f.Add(bytes.Repeat([]byte("ab"), 100), uint16(900), uint8(3))
+	f.Add([]byte{0, 255, 0, 255}, uint16(40000), uint8(2))
+	f.Fuzz(func(t *testing.T, seed []byte, times uint16, which uint8) {
+		src := bytes.Repeat(seed, 1+int(times)%max(1, 300<<10/max(1, len(seed))))
+		if len(src) == 0 {
+			return // a batch has records
+		}
+		codec := codecs[int(which)%len(codecs)]
+		c := newCompressor(codec)
+		for range 2 {
+			if got := decompressed(t, codec, c.encode([]byte("head"), src)[4:]); !bytes.Equal(got, src) {
+				t.Fatalf("%s: got %d other bytes, want the %d", codec, len(got), len(src))
+			}
+		}
+	})
+}
+
+func BenchmarkCompress(b *testing.B) {
+	records := benchmarkRecords(500)
+	buffer := make([]byte, 0, 1<<20)
+	for _, codec := range codecs {
+		b.Run(codec.String(), func(b *testing.B) {
+			c := newCompressor(codec)
+			b.ReportAllocs()
+			for b.Loop() {
+				appendRecordSet(buffer, records, stamp{}, c)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/500, "ns/record")
+		})
+	}
+}
