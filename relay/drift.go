@@ -27,7 +27,7 @@ func (r *Relay) drift(ctx context.Context, s *session) error {
 	}
 	setup := Setup{Config: r.c, Store: r.store, Logger: r.log}
 	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
-	if err := setup.checkState(s.state, table, slot, false); err != nil {
+	if err := setup.checkState(s.state, table, slot); err != nil {
 		return err
 	}
 	return setup.checkPublication(ctx, false)

@@ -109,6 +109,14 @@ func (r *Relay) runSession(ctx context.Context) error {
 	return ended
 }
 
+// leaveShutdown ends the session when an error says that the server is shutting down. The server waits, without an end,
+// until the stream has confirmed everything that was sent, and what is not settled by now cannot be any more.
+func (r *Relay) leaveShutdown(err error) {
+	if s := r.session.Load(); s != nil && store.IsShutdown(err) {
+		s.fail(replication.ErrServerEnded)
+	}
+}
+
 // errGraceOver says that a stop took longer than it may.
 var errGraceOver = errors.New("shutdown_grace is over")
 
@@ -153,8 +161,12 @@ func (s *session) compatible() error {
 	if s.stream.System.ID == s.state.SystemID {
 		return nil
 	}
+	return otherServer(s.stream.System.ID, s.state.SystemID)
+}
+
+func otherServer(here, there string) *Halt {
 	return &Halt{Code: HaltOtherServer,
-		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", s.stream.System.ID, s.state.SystemID),
+		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", here, there),
 		Risk:   "the slot's position may mean nothing here; events could be skipped",
 		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this is a restored copy, see the runbook on restored databases"}
 }

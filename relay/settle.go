@@ -330,11 +330,10 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 		if ctx.Err() != nil {
 			return false
 		}
-		if errors.Is(err, store.ErrFenced) {
-			if session := s.r.session.Load(); session != nil {
-				session.fail(errLeaseLost)
-			}
+		if session := s.r.session.Load(); session != nil && errors.Is(err, store.ErrFenced) {
+			session.fail(errLeaseLost)
 		}
+		s.r.leaveShutdown(err)
 		if s.r.health.settleTrouble(what, err) {
 			s.r.log.Warn().Err(err).Str("write", what).Int("attempt", attempt).Msg("cannot record outcomes; nothing is confirmed meanwhile")
 		}

@@ -42,11 +42,17 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.St
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
 		return table, nil, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
-	first := state == nil || state.Phase == store.CatchUp
-	if err := s.checkState(state, table, slot, first); err != nil {
+	if err := s.checkState(state, table, slot); err != nil {
 		return table, nil, err
 	}
-	if state == nil || !slot.Exists {
+	recovered := false
+	if lost := lostSlot(state, slot); lost != "" {
+		if err := s.recoverSlot(ctx, state, lost, slot.Exists); err != nil {
+			return table, nil, err
+		}
+		recovered, slot.Exists = true, false
+	}
+	if !recovered && (state == nil || !slot.Exists) {
 		if err := s.countOlderRows(ctx); err != nil {
 			return table, nil, err // before anything is created
 		}
@@ -56,16 +62,59 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.St
 			return table, nil, err
 		}
 	}
-	if err := s.checkPublication(ctx, first && !slot.Exists); err != nil {
+	if err := s.checkPublication(ctx, !recovered && !slot.Exists); err != nil {
 		return table, nil, err
 	}
 	if slot.Exists {
 		return table, state, nil
 	}
-	if err := s.setBaseline(ctx, state); err != nil {
-		return table, nil, err
+	if !recovered {
+		if err := s.setBaseline(ctx, state); err != nil {
+			return table, nil, err
+		}
 	}
 	return table, state, s.createSlot(ctx)
+}
+
+// lostSlot says how the slot that the relay has used was lost; empty when it was not.
+func lostSlot(state *store.State, slot store.SlotStatus) string {
+	switch {
+	case slot.Exists && slot.WALStatus == "lost":
+		return "was invalidated: the server removed WAL that it needed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"
+	case !slot.Exists && state != nil && state.Phase == store.Stream:
+		return "is gone from this server"
+	}
+	return ""
+}
+
+// recoverSlot begins again from the table, which knows what is not published: phase catch_up is committed, then a new slot
+// is made, the unrecorded rows are published in table order, and the stream goes on. Nothing that is still in the table is
+// lost; rows that the application deleted in between are.
+func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, exists bool) error {
+	name := s.Config.Postgres.Slot
+	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
+		return &Halt{Code: HaltSlotMissing,
+			Reason: fmt.Sprintf("the slot %q %s, and the relay has used it before (confirmed %s)", name, how, state.Confirmed),
+			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
+			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else set postgres.on_slot_lost: recover, which makes a new slot and publishes all rows of the table that are not published"}
+	}
+	system, err := replication.Identify(ctx, ReplicationConfig(s.Config))
+	if err != nil {
+		return err
+	}
+	if system.ID != state.SystemID {
+		return otherServer(system.ID, state.SystemID)
+	}
+	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
+		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")
+	if err := s.Store.BeginCatchUp(ctx); err != nil {
+		return explainStore(err)
+	}
+	state.Phase, state.Dirty, state.CatchUpReady = store.CatchUp, true, false
+	if !exists {
+		return nil
+	}
+	return replication.DropSlot(ctx, ReplicationConfig(s.Config))
 }
 
 // setBaseline makes the rows that are older than the slot that is about to be made count as published, if they shall not
@@ -102,7 +151,7 @@ func (s Setup) countOlderRows(ctx context.Context) error {
 }
 
 // checkState compares what the relay remembers with what is there.
-func (s Setup) checkState(state *store.State, table store.Outbox, slot store.SlotStatus, first bool) error {
+func (s Setup) checkState(state *store.State, table store.Outbox, slot store.SlotStatus) error {
 	switch {
 	case slot.Exists && slot.Plugin != "pgoutput":
 		// Seen here, before a publication is asked for that such a slot has no use for.
@@ -113,12 +162,7 @@ func (s Setup) checkState(state *store.State, table store.Outbox, slot store.Slo
 			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)", s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
 			Risk:   "rows that were committed into either table around the exchange may not be in the stream",
 			Remedy: "if the table was swapped by mistake, swap it back; if it was made anew, give the relay a new postgres.slot name, so that it starts with a catch-up"}
-	case !slot.Exists && !first:
-		return &Halt{Code: HaltSlotMissing,
-			Reason: fmt.Sprintf("the slot %q is gone from this server, and the relay has used it before (confirmed %s)", s.Config.Postgres.Slot, state.Confirmed),
-			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
-			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else give the relay a new postgres.slot name, so that it starts with a catch-up of all unpublished rows"}
-	case slot.Exists && first && !s.Config.Outbox.CatchUp && (state == nil || !state.Baseline):
+	case slot.Exists && (state == nil || state.Phase == store.CatchUp) && !s.Config.Outbox.CatchUp && (state == nil || !state.Baseline):
 		return &Halt{Code: HaltBaseline,
 			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows are older than it", s.Config.Postgres.Slot),
 			Risk:   "rows that the slot holds could be taken for older ones and never be published",

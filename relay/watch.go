@@ -67,9 +67,12 @@ func (r *Relay) saveProgress(ctx context.Context, confirmed outbox.LSN) error {
 func (r *Relay) lookAtDatabase(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
-	if slot, err := r.store.Slot(bounded); err == nil {
-		r.metrics.slot.Store(&slot)
+	slot, err := r.store.Slot(bounded)
+	if err != nil {
+		r.leaveShutdown(err)
+		return
 	}
+	r.metrics.slot.Store(&slot)
 	if n, err := r.store.MirrorLag(bounded); err == nil {
 		r.metrics.mirrorLag.Set(float64(n))
 	}

@@ -241,6 +241,19 @@ func CreateSlot(ctx context.Context, c Config) (outbox.LSN, error) {
 	return outbox.ParseLSN(r.ConsistentPoint)
 }
 
+// DropSlot drops the slot, which nobody may be using.
+func DropSlot(ctx context.Context, c Config) error {
+	l, err := dial(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := pglogrepl.DropReplicationSlot(ctx, l.conn, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
+		return fmt.Errorf("drop replication slot %q: %w", c.Slot, err)
+	}
+	return nil
+}
+
 // Identify connects, asks the server who it is, and disconnects.
 func Identify(ctx context.Context, c Config) (System, error) {
 	l, err := dial(ctx, c)

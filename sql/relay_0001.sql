@@ -1,9 +1,10 @@
 -- The relay's own tables, shared by every outbox that is relayed through this schema.
 
 -- What each slot and table is called in the keys below. A table that was dropped and made anew has a new oid and so a
--- new number: ids that it uses again do not count as published.
+-- new number: ids that it uses again do not count as published. Numbers are drawn by lot, because records carry them: two
+-- outboxes of one server that share a topic must not take each other's records for their own.
 CREATE TABLE {{.Schema}}.cdc_relay_source (
-    source     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    source     integer PRIMARY KEY DEFAULT (floor(random() * 2147483646) + 1)::integer,
     slot       text NOT NULL,
     table_oid  oid NOT NULL,
     table_name text NOT NULL,

@@ -81,6 +81,19 @@ func (s *Store) FinishCatchUp(ctx context.Context) error {
 	return nil
 }
 
+// BeginCatchUp puts a slot that was lost back into phase catch_up: a new slot will be made, and the unrecorded rows come
+// from the table first. It must be committed before that slot exists.
+func (s *Store) BeginCatchUp(ctx context.Context) error {
+	err := s.tx(ctx, writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now() WHERE slot = $1`), s.config.Slot)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("begin a catch-up: %w", err)
+	}
+	return nil
+}
+
 // baselineBatch is the number of ids in one batch row of a baseline.
 const baselineBatch = 1000
 

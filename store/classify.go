@@ -89,3 +89,13 @@ func IsTransient(err error) bool {
 	}
 	return false
 }
+
+// IsShutdown says that the server ends this session or lets nobody in, as it does when it shuts down (admin_shutdown,
+// crash_shutdown, cannot_connect_now).
+func IsShutdown(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return pg.Code == "57P01" || pg.Code == "57P02" || pg.Code == "57P03"
+}
