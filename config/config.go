@@ -72,7 +72,7 @@ type Journal struct {
 type Message struct {
 	Topic     string            `key:"topic" help:"topic; any column of the row in braces"`
 	Key       string            `key:"key" help:"message key, order is kept per key; any column of the row in braces"`
-	Format    string            `key:"format" help:"plain: value = payload, metadata in headers"`
+	Format    string            `key:"format" help:"plain: value = payload, metadata in headers; envelope: JSON object with both; cloudevents: CloudEvents 1.0, binary mode"`
 	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
 	Headers   map[string]string `key:"headers" help:"rename a header or add a column as one: {id: x-event-id}"`
 }
@@ -181,9 +181,12 @@ const (
 	AfterPublishKeep   = "keep"
 	AfterPublishDelete = "delete"
 
-	SinkKafka = "kafka"
+	SinkKafka  = "kafka"
+	SinkStdout = "stdout"
 
-	FormatPlain = "plain"
+	FormatPlain       = "plain"
+	FormatEnvelope    = "envelope"
+	FormatCloudEvents = "cloudevents"
 
 	TimestampPublish   = "publish"
 	TimestampCreatedAt = "created_at"
@@ -206,8 +209,8 @@ const (
 	LogConsole = "console"
 )
 
-// Default is the configuration when nothing is set. Two keys have no default and are required: postgres.url and
-// kafka.brokers.
+// Default is the configuration when nothing is set. Two keys have no default and are required: postgres.url and,
+// unless the sink is another, kafka.brokers.
 func Default() Config {
 	return Config{
 		Service: "cdc-relay",

@@ -16,7 +16,7 @@ type Input struct {
 	// OwnEnv are the CDC_RELAY_ variables that are not keys but belong to the command line, such as CDC_RELAY_CONFIG.
 	OwnEnv []string
 	Flags  []Setting
-	// Required are the keys that the command cannot do without. Default has no value for postgres.url and kafka.brokers.
+	// Required are the keys that the command cannot do without; those of a sink only when it is the configured one.
 	Required []string
 }
 
@@ -122,7 +122,7 @@ func (l *loader) assign(required []string) Config {
 		}
 		value := reflect.ValueOf(cfg).FieldByIndex(key.index)
 		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
-			if slices.Contains(required, key.Name) && (isSet || l.complete && !l.blames(key)) {
+			if isRequired(&cfg, key, required) && (isSet || l.complete && !l.blames(key)) {
 				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "not set, and required", Allowed: key.Allowed})
 				continue
 			}
@@ -145,6 +145,11 @@ func (l *loader) assign(required []string) Config {
 		}
 	}
 	return cfg
+}
+
+// isRequired leaves out what another sink than the configured one needs. The key sink comes before those of the sinks.
+func isRequired(cfg *Config, key Key, required []string) bool {
+	return slices.Contains(required, key.Name) && (cfg.Sink == SinkKafka || !within(key.Name, "kafka"))
 }
 
 // blames says whether a problem is known already: a key that was set, but not readably, is not missing too.

@@ -112,9 +112,6 @@ func keyTemplate() rule {
 	})
 }
 
-// The headers that every message has, unless message.headers gives them another name.
-var standardHeaders = []string{"id", "event_type", "aggregate_type", "created_at"}
-
 // reservedHeaders is the prefix of the names that carry the relay's own facts (position, source, epoch, retry).
 const reservedHeaders = "x-outbox-"
 
@@ -122,7 +119,7 @@ func headerNames() rule {
 	const allowed = "column: header name, such as {id: x-event-id}; id, event_type, aggregate_type, created_at rename that header, another column adds one; names differ from each other and do not begin with x-outbox-"
 	return typed(allowed, func(v map[string]string) string {
 		taken := map[string]string{}
-		for _, column := range standardHeaders {
+		for _, column := range StandardHeaders {
 			if _, renamed := v[column]; !renamed {
 				taken[column] = column
 			}

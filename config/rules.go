@@ -68,7 +68,7 @@ var rules = map[string]rule{
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
-	"message.format":    oneOf(FormatPlain).later("envelope", "cloudevents"),
+	"message.format":    oneOf(FormatPlain, FormatEnvelope, FormatCloudEvents),
 	"message.timestamp": oneOf(TimestampPublish, TimestampCreatedAt),
 	"message.headers":   headerNames(),
 
@@ -154,6 +154,7 @@ var relations = []relation{
 			return ""
 		},
 	},
+	cloudEventHeaders,
 }
 
 // typed makes a rule from a check of the key's own type.

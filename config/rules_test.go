@@ -38,7 +38,7 @@ func TestRules(t *testing.T) {
 			refused: []string{"", ".", "..", "__consumer_offsets", "a b", "a/{b}", strings.Repeat("a", 250)}, because: "topic name"},
 		{key: "message.topic", refused: []string{"a.{b", "a}b", "a{}", "a{b c}", "{{a}}"}, because: "columns of the row in braces"},
 		{key: "message.key", allowed: []string{"", "{tenant}/{aggregate_id}"}, refused: []string{"{", "}", "{a b}"}},
-		{key: "message.format", refused: []string{"envelope", "cloudevents", "x"}, because: "plain (not available in this version: envelope, cloudevents)"},
+		{key: "message.format", allowed: []string{"plain", "envelope", "cloudevents"}, refused: []string{"avro", ""}, because: "plain, envelope, cloudevents"},
 		{key: "message.timestamp", refused: []string{"now"}, because: "publish, created_at"},
 		{key: "message.headers", allowed: []string{"", "id=x-event-id,tenant=tenant", "id=event_type,event_type=id"},
 			refused: []string{"id", "id=", "a b=c", "id=x-outbox-id", "tenant=X-Outbox-Tenant", "id=event_type", "a=x,b=x"}},

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -22,8 +23,8 @@ const sourceHeader = reservedPrefix + "source"
 
 // headers builds the record's header block: the relay's names, the row's own headers, the x-outbox- ones.
 func (r *router) headers(d *delivery) *sink.Reason {
-	e := &d.event
-	r.reserve()
+	e, cloudEvent := &d.event, r.format.name == config.FormatCloudEvents
+	r.reserve(arenaSpare)
 	h := outbox.HeadersIn(r.arena[len(r.arena):])
 	var scratch [64]byte
 	h.Add(r.names[0], e.ID)
@@ -33,8 +34,15 @@ func (r *router) headers(d *delivery) *sink.Reason {
 	if e.AggregateType != nil {
 		h.Add(r.names[2], e.AggregateType)
 	}
+	if cloudEvent {
+		r.format.cloudEvent(&h, e)
+	}
 	if e.CreatedAt != nil {
-		h.Add(r.names[3], rfc3339(scratch[:0], e.CreatedAt))
+		if t, ok := rfc3339(scratch[:0], e.CreatedAt); ok {
+			h.Add(r.names[3], t)
+		} else if !cloudEvent { // whose time must be one
+			h.Add(r.names[3], e.CreatedAt)
+		}
 	}
 	for _, a := range r.added {
 		if v := a.column.of(e); v != nil {
@@ -57,11 +65,12 @@ func (r *router) headers(d *delivery) *sink.Reason {
 	return nil
 }
 
-// rfc3339 turns Postgres's "2026-11-21 16:36:32.123456+00" into "2026-11-21T16:36:32.123456Z". What has another form
-// ("infinity", a text column) is passed on as it is.
-func rfc3339(b, stamp []byte) []byte {
-	if _, err := outbox.ParseTimestamp(stamp); err != nil {
-		return append(b, stamp...)
+// rfc3339 turns Postgres's "2026-11-21 16:36:32.123456+00" into "2026-11-21T16:36:32.123456Z". False: it has another
+// form ("infinity", a text column), or a year that RFC 3339 cannot say.
+func rfc3339(b, stamp []byte) ([]byte, bool) {
+	const year = 4 // digits
+	if _, err := outbox.ParseTimestamp(stamp); err != nil || stamp[year] != '-' {
+		return nil, false
 	}
 	for _, zone := range []string{"+00:00", "+00", "Z"} {
 		if bytes.HasSuffix(stamp, []byte(zone)) {
@@ -71,10 +80,18 @@ func rfc3339(b, stamp []byte) []byte {
 	}
 	b = append(b, stamp...)
 	b[bytes.IndexByte(b, ' ')] = 'T'
-	return append(b, 'Z')
+	return append(b, 'Z'), true
 }
 
 var errHeadersForm = errors.New("the headers column must hold a JSON object whose values are strings, such as {\"traceparent\": \"00-…\"}")
+
+// owns says whether a row may not set the header. Readers of CloudEvents compare names without case.
+func (r *router) owns(key string) bool {
+	if r.format.name == config.FormatCloudEvents && slices.ContainsFunc(r.reserved, func(own string) bool { return strings.EqualFold(own, key) }) {
+		return true
+	}
+	return slices.Contains(r.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
+}
 
 // rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
 func (r *router) rowHeaders(h *outbox.Headers, text []byte) error {
@@ -96,7 +113,7 @@ func (r *router) rowHeaders(h *outbox.Headers, text []byte) error {
 		if !ok {
 			return fmt.Errorf("%w; the value of %.64q is none", errHeadersForm, key)
 		}
-		if strings.HasPrefix(strings.ToLower(key), reservedPrefix) || slices.Contains(r.reserved, key) {
+		if r.owns(key) {
 			r.shadowed()
 			continue
 		}

@@ -19,7 +19,8 @@ type router struct {
 	topic, key templateParts
 	createdAt  bool // the record's timestamp is created_at, not the time of publishing
 	maxBytes   int  // limits.max_event_bytes; 0: the topic's limit
-	names      [4]string
+	format     format
+	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
 	reserved   []string      // the relay's own header names, as configured
 	shadowed   func()        // counts row headers that the relay's own replaced
@@ -162,29 +163,28 @@ func compile(template string, cols outbox.Columns) (t templateParts, err error) 
 	return t, nil
 }
 
-// newRouter compiles the configuration's templates.
-func newRouter(c config.Config, cols outbox.Columns, shadowed func()) (*router, error) {
+// newRouter compiles the configuration's templates. The type of the payload column is one that store.Outbox names.
+func newRouter(c config.Config, cols outbox.Columns, payloadType string, shadowed func()) (*router, error) {
 	r := &router{
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
-		shadowed: shadowed, topics: map[string]topicEntry{}, announced: map[string]struct{}{},
+		names: c.Message.HeaderNames(), shadowed: shadowed, topics: map[string]topicEntry{}, announced: map[string]struct{}{},
 	}
 	var err error
+	if r.format, err = newFormat(c, payloadType); err != nil {
+		return nil, err
+	}
 	if r.topic, err = compile(c.Message.Topic, cols); err != nil {
 		return nil, fmt.Errorf("message.topic: %w", err)
 	}
 	if r.key, err = compile(c.Message.Key, cols); err != nil {
 		return nil, fmt.Errorf("message.key: %w", err)
 	}
-	own := []string{"id", "event_type", "aggregate_type", "created_at"}
-	for i, name := range own {
-		r.names[i] = name
-		if renamed, ok := c.Message.Headers[name]; ok {
-			r.names[i] = renamed
-		}
-	}
 	r.reserved = append(r.reserved, r.names[:]...)
+	if r.format.name == config.FormatCloudEvents {
+		r.reserved = config.CloudEventHeaders()
+	}
 	for column, name := range c.Message.Headers {
-		if slices.Contains(own, column) {
+		if slices.Contains(config.StandardHeaders[:], column) {
 			continue
 		}
 		f, known := namedField(column, cols)
@@ -207,7 +207,6 @@ func (r *router) begin(source string, epoch int64) {
 func (r *router) route(d *delivery) *sink.Reason {
 	e, rec := &d.event, &d.record
 	rec.Owner = d
-	rec.Value = e.Payload
 	rec.Key = r.renderKey(e)
 	var reason *sink.Reason
 	if rec.Topic, reason = r.renderTopic(e); reason != nil {
@@ -221,6 +220,9 @@ func (r *router) route(d *delivery) *sink.Reason {
 		}
 		rec.Timestamp = t.UnixMilli()
 	}
+	if rec.Value, reason = r.value(e); reason != nil {
+		return reason
+	}
 	if reason = r.headers(d); reason != nil {
 		return reason
 	}
@@ -229,6 +231,9 @@ func (r *router) route(d *delivery) *sink.Reason {
 		return permanent("MESSAGE_TOO_LARGE", fmt.Sprintf("the event has %d bytes of key, value and headers; limits.max_event_bytes is %d", size, r.maxBytes))
 	}
 	rec.Cost = deliveryCost + size + len(e.ID) + len(e.AggregateType) + len(e.EventType)
+	if r.format.name == config.FormatEnvelope {
+		rec.Cost += len(e.Payload) // the value holds a copy
+	}
 	return nil
 }
 
@@ -312,8 +317,16 @@ func (r *router) render(b []byte, t templateParts, e *outbox.Event) []byte {
 }
 
 // place lets build append into the arena and cuts off what it made.
-func (r *router) place(build func([]byte) []byte) []byte {
-	r.reserve()
+func (r *router) place(build func([]byte) []byte) []byte { return r.placeUpTo(arenaSpare, build) }
+
+// placeUpTo is place for about size bytes. What is large gets memory of its own: it would leave much of a chunk unused,
+// and one event that stays long would hold all of it.
+func (r *router) placeUpTo(size int, build func([]byte) []byte) []byte {
+	if size > arenaLarge {
+		b := build(make([]byte, 0, size))
+		return b[:len(b):len(b)]
+	}
+	r.reserve(size)
 	b := build(r.arena[len(r.arena):])
 	r.claim(b)
 	return b[:len(b):len(b)]
@@ -322,10 +335,11 @@ func (r *router) place(build func([]byte) []byte) []byte {
 const (
 	arenaSize  = 32 << 10
 	arenaSpare = 512 // less than this left: begin a new chunk rather than let appends move
+	arenaLarge = 4 << 10
 )
 
-func (r *router) reserve() {
-	if cap(r.arena)-len(r.arena) < arenaSpare {
+func (r *router) reserve(size int) {
+	if cap(r.arena)-len(r.arena) < max(size, arenaSpare) {
 		r.arena = make([]byte, 0, arenaSize)
 	}
 }

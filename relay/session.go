@@ -185,10 +185,10 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	s.epochSeen.Store(s.epoch)
 	cols := columnsOf(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	if s.router, err = newRouter(r.c, cols, r.metrics.headersShadowed.Inc); err != nil {
+	if s.router, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, Remedy: "correct the template", cause: err}
 	}
-	if s.again, err = newRouter(r.c, cols, r.metrics.headersShadowed.Inc); err != nil {
+	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
 	}
 	s.again.begin(fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source), s.epoch)

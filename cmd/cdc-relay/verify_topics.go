@@ -27,6 +27,7 @@ type topicReader struct {
 	cfg      config.Config
 	client   *kafkago.Client
 	idHeader string
+	payload  string                     // type of the payload column
 	source   string                     // of our records: system id and source; empty when the relay has never run
 	topics   map[string][]*partitionEnd // by topic; nil for one that does not exist
 	notes    []string
@@ -61,12 +62,13 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
-	r := &topicReader{
-		cfg: cfg, idHeader: "id", topics: map[string][]*partitionEnd{},
-		client: &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID}},
+	table, err := st.Outbox(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if renamed := cfg.Message.Headers["id"]; renamed != "" {
-		r.idHeader = renamed
+	r := &topicReader{
+		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{},
+		client: &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID}},
 	}
 	if state != nil {
 		r.source = fmt.Sprintf("%s/%d", state.SystemID, state.Source)
@@ -224,7 +226,7 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, record
 
 // record takes from a message what the judge needs; false for one of another relay.
 func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
-	record := verify.Record{Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Key: m.Key, Value: verify.DigestOf(m.Value)}
+	record := verify.Record{Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Key: m.Key, Value: verify.DigestOf(payloadOf(r.cfg.Message.Format, r.payload, m.Value))}
 	for _, h := range m.Headers {
 		switch h.Key {
 		case r.idHeader:
