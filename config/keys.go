@@ -24,7 +24,6 @@ var notYet = []string{
 	"dlq.breaker",
 	"dlq.retention",
 	"reconcile",
-	"drift",
 }
 
 // Key describes one key of the configuration.

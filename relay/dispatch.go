@@ -53,6 +53,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		if !ok {
 			return nil
 		}
+		s.r.prove(batch.Received)
 		// What came before a message that cannot be decoded is relayed all the same: else the same batch would be refused
 		// as a whole at each probe, and nothing of it would ever be confirmed.
 		var refused error

@@ -57,6 +57,7 @@ type Relay struct {
 	inflight *registry
 	settler  *settler
 	health   health
+	lease    lease
 	retrier  *retrier
 	intake   intake
 	diverted sync.Map     // topics of which something is diverted

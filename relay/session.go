@@ -179,10 +179,12 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	}
 	r.begun = true
 	var err error
+	asked := time.Now()
 	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.stream.PID)); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}
 	s.epochSeen.Store(s.epoch)
+	r.prove(asked)
 	cols := columnsOf(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
 	if s.router, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {

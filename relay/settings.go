@@ -47,7 +47,7 @@ func (r *Relay) replicationConfig() replication.Config {
 func (r *Relay) sinkConfig() sink.Config {
 	return sink.Config{
 		MaxEvents: r.c.Limits.InFlightEvents, MaxBytes: int(r.c.Limits.InFlightBytes), MaxUnrecorded: r.c.Limits.MaxUnrecorded,
-		Linger: time.Duration(r.c.Kafka.Linger),
+		Linger: time.Duration(r.c.Kafka.Linger), Permit: r.mayProduce,
 		Hooks: sink.Hooks{
 			Request: r.metrics.request,
 			Rerouted: func(topic string, from, to int) {

@@ -9,17 +9,18 @@ import (
 
 const (
 	progressEvery = time.Second     // the state row is written at most this often, and only after events were settled
-	slotEvery     = 2 * time.Second // pg_replication_slots is read this often
+	slotEvery     = 2 * time.Second // pg_replication_slots is read this often, and more often where the lease needs it
 )
 
 // watch keeps the state row and the gauges that come from the database up to date. It is the state row's one writer
 // between take-over and clean stop.
 func (r *Relay) watch(ctx context.Context) {
-	ticker := time.NewTicker(progressEvery)
+	look := min(slotEvery, r.proofValid()/3)
+	ticker := time.NewTicker(min(progressEvery, look))
 	defer ticker.Stop()
 	var saved outbox.LSN
 	var settled uint64
-	var looked, compared time.Time
+	var wrote, looked, compared time.Time
 	for {
 		select {
 		case <-ticker.C:
@@ -27,10 +28,18 @@ func (r *Relay) watch(ctx context.Context) {
 			return
 		}
 		s := r.session.Load()
-		if s == nil || r.health.role() != RoleActive {
+		if s == nil {
 			continue
 		}
-		if n := r.metrics.settledEvents.Load(); n != settled {
+		if time.Since(looked) >= look {
+			looked = time.Now()
+			r.lookAtDatabase(ctx, s)
+		}
+		if r.health.role() != RoleActive {
+			continue
+		}
+		if n := r.metrics.settledEvents.Load(); n != settled && time.Since(wrote) >= progressEvery {
+			wrote = time.Now()
 			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
 			// with the WAL of its own notes.
 			if at := s.ledger.Confirmed(); at > saved {
@@ -40,10 +49,6 @@ func (r *Relay) watch(ctx context.Context) {
 					r.log.Debug().Err(err).Msg("cannot save progress")
 				}
 			}
-		}
-		if time.Since(looked) >= slotEvery {
-			looked = time.Now()
-			r.lookAtDatabase(ctx)
 		}
 		if time.Since(compared) >= time.Duration(r.c.Drift.Interval) {
 			compared = time.Now()
@@ -63,15 +68,17 @@ func (r *Relay) saveProgress(ctx context.Context, confirmed outbox.LSN) error {
 	return r.store.SaveProgress(ctx, confirmed)
 }
 
-// lookAtDatabase refreshes what the metrics show of the slot and the mirror.
-func (r *Relay) lookAtDatabase(ctx context.Context) {
+// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror.
+func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
+	asked := time.Now()
 	slot, err := r.store.Slot(bounded)
 	if err != nil {
 		r.leaveShutdown(err)
 		return
 	}
+	r.checkLease(s, slot, asked)
 	r.metrics.slot.Store(&slot)
 	if n, err := r.store.MirrorLag(bounded); err == nil {
 		r.metrics.mirrorLag.Set(float64(n))

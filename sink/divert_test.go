@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,5 +127,28 @@ func TestEngineHoldsALaneByName(t *testing.T) {
 		if !r.Release(topic, []byte("k"), generation) {
 			t.Error("release of an empty lane: got false")
 		}
+	})
+}
+
+// Catches: a request that is started without the permit; one that is never started after it is given again.
+func TestEngineSendsOnlyWithPermit(t *testing.T) {
+	allowed := false
+	var mu sync.Mutex
+	permit := func() bool { mu.Lock(); defer mu.Unlock(); return allowed }
+	inRig(t, 2, sink.Config{Permit: permit}, func(sinktest.Attempt) sinktest.Plan {
+		if !permit() {
+			t.Error("a request was started without the permit")
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		r.submit(in(4)...)
+		time.Sleep(time.Minute)
+		if n := len(r.results()); n != 0 {
+			t.Errorf("results without the permit: got %d, want none", n)
+		}
+		mu.Lock()
+		allowed = true
+		mu.Unlock()
+		r.await(4, time.Second)
 	})
 }

@@ -24,6 +24,9 @@ const (
 // again, because one partition (a frozen follower under acks=all) delays the answer for all that share the request.
 const slowRequest = time.Second
 
+// permitPause is how long a worker that may not send waits before it asks again.
+const permitPause = 20 * time.Millisecond
+
 // askAgain is the pause after which the driver is asked again for partitions and leaders that records wait for, in
 // case that nothing changed by itself.
 const askAgain = time.Second
@@ -51,6 +54,9 @@ type Config struct {
 	// Backoff is the pause after the given number of failures in a row (from 1). Default: 20 ms, doubling, at most 1 s,
 	// up to a quarter less by chance.
 	Backoff func(failures int) time.Duration
+	// Permit is asked before each request is started; while it says no, nothing is sent. Nil: always yes. It must be quick
+	// and must not call the engine.
+	Permit func() bool
 	// Hooks observe.
 	Hooks Hooks
 }

@@ -122,6 +122,9 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 	if w.solo != nil && !e.follow(w, now) {
 		return 0, true
 	}
+	if e.config.Permit != nil && !e.config.Permit() {
+		return permitPause, true
+	}
 	if wait = w.pause.Sub(now); wait > 0 {
 		return wait, true
 	}

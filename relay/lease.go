@@ -1,0 +1,35 @@
+package relay
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// lease is the proof that this process holds the slot: the server lets one connection stream from it. A process that was
+// frozen and wakes up, or that is cut off, must not go on to produce what another one has taken over; its connection does
+// not tell in time, the age of the last proof does. The server gives a silent stream up after wal_sender_timeout, and only
+// then grants it to another, so half of that is safe.
+type lease struct {
+	proved atomic.Int64 // nanoseconds from Relay.started to the last proof; 0: none
+}
+
+// prove notes a proof: a message of the stream, or the server's word that our connection is the active one.
+func (r *Relay) prove(at time.Time) { r.lease.proved.Store(max(at.Sub(r.started).Nanoseconds(), 1)) }
+
+// mayProduce says whether the last proof is young enough to start a request.
+func (r *Relay) mayProduce() bool {
+	proved := r.lease.proved.Load()
+	return proved != 0 && time.Since(r.started)-time.Duration(proved) < r.proofValid()
+}
+
+func (r *Relay) proofValid() time.Duration { return time.Duration(r.c.Postgres.WALSenderTimeout) / 2 }
+
+// checkLease takes the server's word on who streams from the slot, asked at the given time. While events wait for the
+// broker the stream is not read, and this is the only proof.
+func (r *Relay) checkLease(s *session, slot store.SlotStatus, asked time.Time) {
+	if slot.Active && int64(slot.ActivePID) == s.stream.PID {
+		r.prove(asked)
+	}
+}
