@@ -71,6 +71,10 @@ type relayed struct {
 	atStart, atJournal  cost      // at the start of the process and when everything was journaled
 	atEnd               cost      // when everything was mirrored, too
 	rss                 int64     // peak, bytes
+
+	// Means over the drain, by the relay's own metrics.
+	batch, journal float64       // events in a Kafka batch, in a journal transaction
+	commit         time.Duration // a journal transaction's
 }
 
 // drainByRelay lets the relay empty its slot, and fails if anything is not as it should be then.
@@ -100,6 +104,8 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 	}
 	x.atEnd = r.cost()
 	x.rss = r.relay.PeakRSS(r.t)
+	x.batch, x.journal = r.mean("kafka_produce_batch_records"), r.mean("outbox_settle_batch_size")
+	x.commit = time.Duration(r.mean("outbox_settle_seconds") * float64(time.Second))
 	r.relay.Stop(r.t)
 	x.first, x.last = r.judge()
 	if r.afterPublish == "mark" {
@@ -110,6 +116,16 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 		}
 	}
 	return x
+}
+
+// mean is the mean of a histogram of the relay, 0 when it is empty.
+func (r *run) mean(metric string) float64 {
+	r.t.Helper()
+	count := r.relay.Metric(r.t, metric+"_count")
+	if count == 0 {
+		return 0
+	}
+	return r.relay.Metric(r.t, metric+"_sum") / count
 }
 
 func drainSamples(d drain, c, loop floor, x relayed) []sample {
@@ -142,6 +158,9 @@ func drainSamples(d drain, c, loop floor, x relayed) []sample {
 		{"pg_recvlogical, CPU s per million", perMillion(c.client, d.events), none},
 		{"bare Go loop, CPU s per million", perMillion(loop.client, d.events), none},
 		{"relay, peak RSS, MiB", float64(x.rss) / (1 << 20), memory},
+		{"relay, mean events in a Kafka batch", x.batch, none},
+		{"relay, mean events in a journal transaction", x.journal, none},
+		{"relay, mean duration of a journal transaction, ms", milliseconds(x.commit), none},
 		{"WAL written until journaled, bytes per event", float64(used.wal) / float64(d.events), none},
 		{"WAL written until marked, bytes per event", float64(whole.wal) / float64(d.events), none},
 	}
