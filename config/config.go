@@ -11,7 +11,7 @@ type Config struct {
 	Postgres      Postgres  `key:"postgres"`
 	Outbox        Outbox    `key:"outbox"`
 	Journal       Journal   `key:"journal"`
-	Sink          string    `key:"sink" help:"kind of broker: kafka"`
+	Sink          string    `key:"sink" help:"kafka; stdout: print each message as a line of JSON, for a look without a broker"`
 	Message       Message   `key:"message"`
 	Kafka         Kafka     `key:"kafka"`
 	Retry         Retry     `key:"retry"`
@@ -79,7 +79,7 @@ type Message struct {
 
 // Kafka is the broker and how to talk to it.
 type Kafka struct {
-	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required"`
+	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required, unless sink is stdout"`
 	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
 	Partitioner       string       `key:"partitioner" help:"murmur2, as the Java clients"`
 	Compression       string       `key:"compression" help:"compression of record batches; one that does not get smaller is sent as it is"`

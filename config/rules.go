@@ -64,7 +64,7 @@ var rules = map[string]rule{
 	"outbox.retention":              durations(0, longest),
 	"journal.retention":             durations(0, longest),
 
-	"sink": oneOf(SinkKafka),
+	"sink": oneOf(SinkKafka, SinkStdout),
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
@@ -131,7 +131,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = []relation{
+var relations = slices.Concat(dryRuns, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.
@@ -155,7 +155,7 @@ var relations = []relation{
 		},
 	},
 	cloudEventHeaders,
-}
+})
 
 // typed makes a rule from a check of the key's own type.
 func typed[T any](allowed string, check func(T) string) rule {

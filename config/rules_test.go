@@ -33,7 +33,7 @@ func TestRules(t *testing.T) {
 		{key: "outbox.order_by", allowed: []string{"", "seq", "created_at DESC, id asc"}, refused: []string{"a b", "a,,b", "a; drop", "lower(a)"}},
 		{key: "outbox.catch_up", allowed: []string{"true", "false"}, refused: []string{"yes", "1", "True", ""}, because: "true, false"},
 		{key: "outbox.catch_up_max", allowed: []string{"0", "5000000"}, refused: []string{"-1"}},
-		{key: "sink", refused: []string{"nats", ""}, because: "kafka"},
+		{key: "sink", refused: []string{"nats", ""}, because: "kafka, stdout"},
 		{key: "message.topic", allowed: []string{"t", "{aggregate_type}", "a.{b}_{c}-d", "_x", strings.Repeat("a", 249)},
 			refused: []string{"", ".", "..", "__consumer_offsets", "a b", "a/{b}", strings.Repeat("a", 250)}, because: "topic name"},
 		{key: "message.topic", refused: []string{"a.{b", "a}b", "a{}", "a{b c}", "{{a}}"}, because: "columns of the row in braces"},

@@ -38,7 +38,12 @@ var house = map[string]room{
 
 	"sink":          {own: []string{"outbox"}, tests: []string{"sink/sinktest"}},
 	"sink/sinktest": {own: []string{"outbox", "sink"}},
-	"sink/kafka":    {own: []string{"outbox", "sink"}, external: []string{"github.com/segmentio/kafka-go"}, tests: []string{"sink/sinktest"}},
+	"sink/kafka": {
+		own:      []string{"outbox", "sink"},
+		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "github.com/segmentio/kafka-go"},
+		tests:    []string{"sink/sinktest"},
+	},
+	"sink/stdout": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
 	"config": {external: []string{"github.com/goccy/go-yaml"}},
 	"relay": {
@@ -57,7 +62,7 @@ var house = map[string]room{
 
 	// check looks at databases and brokers in ways that no run needs, so it asks their drivers itself.
 	"cmd/cdc-relay": {
-		own: []string{"admin", "config", "embedded", "outbox", "relay", "replication", "sink", "sink/kafka", "store", "verify"},
+		own: []string{"admin", "config", "embedded", "outbox", "relay", "replication", "sink", "sink/kafka", "sink/stdout", "store", "verify"},
 		external: []string{
 			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty",
 			"github.com/prometheus/client_golang", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync",

@@ -57,7 +57,11 @@ func (c checkCommand) Run(a *app) error {
 	defer cancel()
 	r := &report{}
 	examinePostgres(ctx, cfg, r)
-	examineKafka(ctx, cfg, r)
+	if cfg.Sink == config.SinkStdout {
+		r.add(ok, "sink", "messages are printed to standard output and go to no broker", "")
+	} else {
+		examineKafka(ctx, cfg, r)
+	}
 	r.OK = true
 	for _, f := range r.Checks {
 		r.OK = r.OK && f.Level != fail

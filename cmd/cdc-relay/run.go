@@ -14,13 +14,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
 type runCommand struct{}
 
 func (runCommand) Help() string {
-	return "Streams until SIGTERM or SIGINT: the first stops in order and waits for requests in flight (shutdown_grace), a second exits at once. Logs go to standard error. Run cdc-relay init once before.\n\nExample:\n\n  cdc-relay run --config relay.yaml"
+	return "Streams until SIGTERM or SIGINT: the first stops in order and waits for requests in flight (shutdown_grace), a second exits at once. Logs go to standard error. Run cdc-relay init once before.\n\nExamples:\n\n  cdc-relay run --config relay.yaml\n\nA look at the messages without a broker, with a slot and tables of its own (run init with the same flags before):\n\n  cdc-relay run --config relay.yaml --sink stdout --outbox-after-publish keep --postgres-slot look_stdout --postgres-schema look_stdout"
 }
 
 // Run relays until stopped.
@@ -30,7 +29,7 @@ func (runCommand) Run(a *app) error {
 		return err
 	}
 	log := a.logger(cfg)
-	driver, err := kafka.New(kafkaConfig(cfg))
+	driver, err := a.newDriver(cfg)
 	if err != nil {
 		return err
 	}
@@ -40,6 +39,10 @@ func (runCommand) Run(a *app) error {
 		return errors.Join(err, driver.Close())
 	}
 	log.Info().Str("http", server.Address()).Str("version", readBuild().Version).Msg("cdc-relay starts")
+	if cfg.Sink == config.SinkStdout {
+		log.Warn().Str("slot", cfg.Postgres.Slot).Str("schema", cfg.Postgres.Schema).
+			Msg("sink is stdout: messages are printed and go to no broker. The slot keeps WAL on the server until it is dropped: drop slot and schema when you have seen enough")
+	}
 	ctx, stop := stoppable(context.Background(), func() {
 		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
 	})

@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/sink/stdout"
 )
 
 // kafkaConfig is the driver's part of the configuration.
@@ -19,6 +21,14 @@ func kafkaConfig(cfg config.Config) kafka.Config {
 		Brokers: k.Brokers, ClientID: k.ClientID, Compression: compression, MaxBatchBytes: int(k.MaxBatchBytes),
 		RequestTimeout: k.RequestTimeout.Std(), DialTimeout: k.DialTimeout.Std(),
 	}
+}
+
+// newDriver makes the sink's driver; what is printed goes to standard output, beside the log on standard error.
+func (a *app) newDriver(cfg config.Config) (sink.Driver, error) {
+	if cfg.Sink == config.SinkStdout {
+		return stdout.New(stdout.Config{Writer: a.out}), nil
+	}
+	return kafka.New(kafkaConfig(cfg))
 }
 
 // topicNames is what a topic template can become, as far as it is known without a row.

@@ -61,6 +61,9 @@ func (c verifyCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Sink != config.SinkKafka {
+		return usageError{fmt.Errorf("verify compares the table with topics, and sink is %s, which has none: set sink to %s", cfg.Sink, config.SinkKafka)}
+	}
 	wanted, err := c.wantedRows(time.Now())
 	if err == nil && (wanted.since != nil || wanted.until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
 		err = errors.New("--since and --until need outbox.columns.created_at, which is empty")
