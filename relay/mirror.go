@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 const (
 	mirrorStep  = 1000                   // rows marked in one transaction
 	mirrorPause = 200 * time.Millisecond // between two looks while there is something left
-	mirrorRetry = 5 * time.Second        // after an error
+	mirrorAgain = time.Second            // after an error that passes, such as a lock
+	mirrorRetry = 5 * time.Second        // after another error
 	// mirrorYield is how full the window may be before the mirror lets the events go first.
 	mirrorYield = 0.25
 	// mirrorStarve is how long it may be put off by that.
@@ -59,6 +61,9 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 	switch {
 	case ctx.Err() != nil:
 		return false, 0
+	case store.IsTransient(err):
+		r.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
+		return true, mirrorAgain
 	case err != nil:
 		if r.health.mirrorTrouble(err) {
 			r.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")

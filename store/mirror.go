@@ -10,9 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// mirroring waits for nothing: a lock that is not free at once is tried again at the next step. The mark may be forgotten
-// by a crash of the server together with the note that it was made.
-var mirroring = limits{lock: 10 * time.Millisecond, statement: 10 * time.Second, commit: relaxed}
+// mirroring waits for no row, and for a table that is locked only as long as it takes others to extend it: what is not free
+// then is tried again at the next step. The mark may be forgotten by a crash of the server together with the note that
+// it was made.
+var mirroring = limits{lock: 250 * time.Millisecond, statement: 10 * time.Second, commit: relaxed}
 
 // batchesPerStep bounds how many batches of the journal one step reads, whatever their size.
 const batchesPerStep = 500
