@@ -198,15 +198,12 @@ var contract = map[string]string{
 	"cdc_replication_lag_bytes": "gauge", "cdc_replication_lag_seconds": "gauge", "cdc_slot_retained_wal_bytes": "gauge",
 	"cdc_slot_safe_wal_bytes": "gauge", "cdc_slot_status": "gauge", "cdc_received_lsn": "gauge", "cdc_confirmed_lsn": "gauge",
 	"cdc_transactions_total": "counter", "cdc_events_received_total": "counter", "cdc_stream_restarts_total": "counter",
-	"cdc_relay_role": "gauge", "cdc_relay_build_info": "gauge",
+	"outbox_parked_keys": "gauge", "outbox_parked_events": "gauge", "cdc_relay_role": "gauge", "cdc_relay_build_info": "gauge",
 	"kafka_produce_requests_total": "counter", "kafka_produce_batch_records": "histogram", "kafka_produce_seconds": "histogram",
 }
 
-// later are names that are fixed already, for what the relay does not do yet: parking, reconciling, recovery.
-var later = []string{
-	"outbox_parked_keys", "outbox_parked_events", "outbox_dlq_events", "outbox_reconciled_total", "outbox_audited_until_seconds",
-	"cdc_slot_recreations_total",
-}
+// later are names that are fixed already, for what the relay does not do yet.
+var later = []string{"outbox_dlq_events", "outbox_reconciled_total", "outbox_audited_until_seconds", "cdc_slot_recreations_total"}
 
 // beside are further ones of ours. cdc_relay_halted is there during a halt only.
 var beside = []string{"outbox_headers_shadowed_total"}
