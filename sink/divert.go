@@ -115,7 +115,7 @@ func (e *Engine) Troubles() []TroubleReport {
 	defer e.mu.Unlock()
 	var reports []TroubleReport
 	for _, t := range e.topics {
-		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: TopicTrouble, Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
+		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: troubleOf(t.err), Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
 		if !whole.Well && (t.waiting.length > 0 || t.diverted) {
 			whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
 		}

@@ -1,13 +1,17 @@
 package sink
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Driver is one kind of broker under the [Engine]. The engine calls Produce from one goroutine per node (and one extra
 // per partition in trouble); everything else may be called from any goroutine and must not block.
 type Driver interface {
 	// Partitions is the number of partitions of a topic, or 0 while it is not known. Asking for an unknown topic makes
 	// the driver learn it in the background; it closes the channel of Changed when there is news. The error says why a
-	// topic is not usable at present (unknown to the broker, not authorized); it is informative, and asking goes on.
+	// topic is not usable at present (unknown to the broker, not authorized); it is informative, and asking goes on. It is
+	// the topic's trouble unless the error, or one that it wraps, is a [Troubled].
 	Partitions(topic string) (int, error)
 
 	// Partition chooses the partition of a record, given the topic's number of partitions. The same key must always go
@@ -75,6 +79,21 @@ const (
 	ClusterTrouble               // broker or network
 	ConfigurationTrouble         // authentication, TLS, unsupported version: a person must act
 )
+
+// Troubled is an error that knows whose trouble it is.
+type Troubled interface {
+	error
+	Trouble() Trouble
+}
+
+// troubleOf is whose trouble an error of Partitions is.
+func troubleOf(err error) Trouble {
+	var t Troubled
+	if errors.As(err, &t) {
+		return t.Trouble()
+	}
+	return TopicTrouble
+}
 
 // Outcome is the verdict on a batch with its particulars.
 type Outcome struct {

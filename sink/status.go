@@ -51,7 +51,7 @@ func (e *Engine) Status() Status {
 		s.Pending += t.queued + t.waiting.length
 		oldest(t.waiting.head)
 		if t.waiting.length > 0 && len(t.partitions) == 0 {
-			s.blame(Stalled, t.since, func() string {
+			s.blame(stateOf(troubleOf(t.err)), t.since, func() string {
 				return because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
 			})
 		}
@@ -61,7 +61,7 @@ func (e *Engine) Status() Status {
 				oldest(p.batch.Records[0])
 			}
 			if p.hasWork() && !p.since.IsZero() {
-				s.blame(p.state(), p.since, p.reason)
+				s.blame(stateOf(p.kind), p.since, p.reason)
 			}
 		}
 	}
@@ -76,8 +76,8 @@ func (s *Status) blame(state State, since time.Time, reason func() string) {
 	}
 }
 
-func (p *partition) state() State {
-	if p.kind == ConfigurationTrouble {
+func stateOf(kind Trouble) State {
+	if kind == ConfigurationTrouble {
 		return Blocked
 	}
 	return Stalled

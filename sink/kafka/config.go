@@ -2,13 +2,11 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
-
-	"github.com/segmentio/kafka-go/sasl"
 )
 
 // Defaults of [Config].
@@ -33,8 +31,8 @@ type Config struct {
 
 	// Dial opens connections instead of a net.Dialer: for proxies and tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	TLS  *tls.Config
-	SASL sasl.Mechanism
+	TLS  *TLS  // nil: none
+	SASL *SASL // nil: none
 
 	Hooks Hooks
 }
@@ -88,6 +86,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.RequestTimeout < 0 || c.DialTimeout < 0 {
 		problems = append(problems, errors.New("a timeout is negative"))
+	}
+	if c.SASL != nil && !slices.Contains([]string{mechanismPlain, mechanismScram256, mechanismScram512}, c.SASL.Mechanism) {
+		problems = append(problems, fmt.Errorf("SASL mechanism %q: want %s, %s or %s", c.SASL.Mechanism, mechanismPlain, mechanismScram256, mechanismScram512))
 	}
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext

@@ -96,10 +96,19 @@ func (d *Driver) Partitions(topic string) (int, error) {
 	}
 	d.want(topic)
 	if err := d.trouble.Load(); err != nil {
-		return 0, *err
+		return 0, troubled{*err}
 	}
 	return 0, nil
 }
+
+// troubled is an error of asking the brokers, for the engine.
+type troubled struct{ error }
+
+// Trouble is [sink.Troubled].
+func (t troubled) Trouble() sink.Trouble { return TroubleOf(t.error) }
+
+// Unwrap is the error itself.
+func (t troubled) Unwrap() error { return t.error }
 
 // want adds a topic to those that are asked for.
 func (d *Driver) want(topic string) {

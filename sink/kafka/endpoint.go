@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -98,9 +99,10 @@ type dialer struct {
 	ctx    context.Context // of the driver
 	config Config
 
-	mu    sync.Mutex
-	open  map[*conn]struct{}
-	ended bool
+	mu       sync.Mutex
+	open     map[*conn]struct{}
+	ended    bool
+	refusals map[string]*refusal // by address
 }
 
 func (d *dialer) transport() *kafkago.Transport {
@@ -111,26 +113,41 @@ func (d *dialer) transport() *kafkago.Transport {
 		MetadataTTL:    transportTTL,
 		MetadataTopics: []string{}, // none; nil would be all topics of the cluster
 		ClientID:       d.config.ClientID,
-		TLS:            d.config.TLS,
-		SASL:           d.config.SASL,
 		Context:        d.ctx,
 	}
 }
 
+// dial opens a connection, secured and logged in.
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := d.refusedLately(address); err != nil {
+		return nil, err
+	}
 	inner, err := d.config.Dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, dialer: d}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ended {
+	c := &conn{Conn: inner, raw: inner, address: address, dialer: d}
+	if !d.register(c) {
 		inner.Close()
 		return nil, net.ErrClosed
 	}
-	d.open[c] = struct{}{}
+	if err := d.logIn(ctx, c); err != nil {
+		c.Close()
+		d.noteRefusal(address, err)
+		return nil, err
+	}
 	return c, nil
+}
+
+// register makes the connection one that close closes. After close it says false.
+func (d *dialer) register(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return false
+	}
+	d.open[c] = struct{}{}
+	return true
 }
 
 func (d *dialer) close() {
@@ -140,15 +157,41 @@ func (d *dialer) close() {
 	d.open = nil
 	d.mu.Unlock()
 	for c := range open {
-		c.Conn.Close()
+		c.raw.Close()
 	}
 }
 
 // conn is a connection that the dialer knows as long as it is open.
 type conn struct {
-	net.Conn
-	dialer *dialer
+	net.Conn // with TLS, if there is any; changes before the connection is given out
+	raw      net.Conn
+	address  string
+	dialer   *dialer
+	answered bool // something was read
 }
+
+// Read is net.Conn. A broker that does not like our certificate says so only here, in answer to the first request
+// (TLS 1.3).
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.answered && n > 1 {
+		c.answered = true
+		if c.dialer.config.TLS == nil && p[0] == tlsAlert && p[1] == tlsMajor {
+			err = &LoginError{"the broker speaks TLS on this port", keyTLS, nil}
+			c.dialer.noteRefusal(c.address, err)
+			return 0, err
+		}
+	}
+	var remote *net.OpError
+	if err != nil && c.dialer.config.TLS != nil && errors.As(err, &remote) && remote.Op == "remote error" {
+		err = c.dialer.config.TLS.explain(err)
+		c.dialer.noteRefusal(c.address, err)
+	}
+	return n, err
+}
+
+// What a TLS record of the kind alert begins with. As the first bytes of a Kafka answer it would be a length of 352 MB.
+const tlsAlert, tlsMajor = 21, 3
 
 // Close is net.Conn.
 func (c *conn) Close() error {

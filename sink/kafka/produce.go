@@ -2,8 +2,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -155,20 +153,13 @@ func (d *Driver) notSent(flights []flight, err error) {
 func TroubleOf(err error) sink.Trouble {
 	var broker *BrokerError
 	var library kafkago.Error
-	var certificate *tls.CertificateVerificationError
-	var alert tls.AlertError
-	var record tls.RecordHeaderError
-	var hostname x509.HostnameError
-	var authority x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
 	switch {
+	case isLoginError(err):
+		return sink.ConfigurationTrouble
 	case errors.As(err, &broker):
 		return meaningOf(broker.Code).trouble
 	case errors.As(err, &library):
 		return meaningOf(int16(library)).trouble
-	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record),
-		errors.As(err, &hostname), errors.As(err, &authority), errors.As(err, &invalid):
-		return sink.ConfigurationTrouble
 	}
 	return sink.ClusterTrouble
 }

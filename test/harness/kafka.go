@@ -34,7 +34,18 @@ type KafkaConfig struct {
 	// Proxy, when set, gives every node a second listener, calls Proxy with its address, and advertises to clients of that
 	// listener what Proxy returns: a proxy before each broker. See Cluster.Proxied.
 	Proxy func(target string) (address string, err error)
+	// Listeners are further listeners of every node. See Cluster.Listeners.
+	Listeners []Listener
+	// Scram are users from the beginning, as kafka-storage takes them: SCRAM-SHA-512=[name=alice,password=secret].
+	Scram []string
 	Fast  bool // for throughput figures, after a warm-up; otherwise Java compiles half as much, and starts in half the time
+}
+
+// Listener is another way into each broker, with its own rules.
+type Listener struct {
+	Name     string            // capitals
+	Protocol string            // SSL, SASL_SSL, SASL_PLAINTEXT
+	Settings map[string]string // for this listener only, such as ssl.keystore.location
 }
 
 // Cluster is a Kafka cluster.
@@ -42,6 +53,8 @@ type Cluster struct {
 	Addrs   []string // of all brokers, host:port
 	Proxied []string // the brokers by way of KafkaConfig.Proxy
 	Nodes   []*Node  // empty when the broker was given by CDC_RELAY_TEST_KAFKA
+	// Listeners are the addresses of all brokers by KafkaConfig.Listeners' names.
+	Listeners map[string][]string
 
 	dir string
 }
@@ -52,8 +65,9 @@ type Node struct {
 	Addr string // host:port
 
 	config  KafkaConfig
-	hidden  string // address behind the proxy; "" = none
-	proxied string // address of the proxy
+	hidden  string   // address behind the proxy; "" = none
+	proxied string   // address of the proxy
+	further []string // addresses of config.Listeners
 	dir     string
 	java    string
 	libs    string

@@ -118,6 +118,9 @@ func (c *Cluster) configure(config KafkaConfig, java, classpath string) error {
 				return err
 			}
 		}
+		if err := c.addListeners(node); err != nil {
+			return err
+		}
 		if err := node.writeFiles(count, controllers[n], strings.Join(voters, ",")); err != nil {
 			return fmt.Errorf("configure Kafka: %w", err)
 		}
@@ -139,6 +142,42 @@ func (c *Cluster) addProxy(node *Node) error {
 	node.hidden, node.proxied = hidden, address
 	c.Proxied = append(c.Proxied, address)
 	return nil
+}
+
+// addListeners chooses the addresses of further listeners.
+func (c *Cluster) addListeners(node *Node) error {
+	for _, l := range node.config.Listeners {
+		address, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		node.further = append(node.further, address)
+		if c.Listeners == nil {
+			c.Listeners = make(map[string][]string)
+		}
+		c.Listeners[l.Name] = append(c.Listeners[l.Name], address)
+	}
+	return nil
+}
+
+// list adds the node's second and further listeners to its settings.
+func (n *Node) list(settings map[string]string) {
+	add := func(name, protocol, listens, advertised string) {
+		settings["listeners"] += "," + name + "://" + listens
+		settings["advertised.listeners"] += "," + name + "://" + advertised
+		settings["listener.security.protocol.map"] += "," + name + ":" + protocol
+		settings["inter.broker.listener.name"] = "PLAINTEXT"
+	}
+	settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+	if n.hidden != "" {
+		add("PROXIED", "PLAINTEXT", n.hidden, n.proxied)
+	}
+	for i, l := range n.config.Listeners {
+		add(l.Name, l.Protocol, n.further[i], n.further[i])
+		for key, value := range l.Settings {
+			settings["listener.name."+strings.ToLower(l.Name)+"."+key] = value
+		}
+	}
 }
 
 func (n *Node) writeFiles(nodes int, controller, voters string) error {
@@ -172,12 +211,7 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 		"background.threads":                               "2",
 		"log.cleaner.dedupe.buffer.size":                   "8388608", // 128 MB by default, and nothing here is compacted for long
 	}
-	if n.hidden != "" {
-		settings["listeners"] += ",PROXIED://" + n.hidden
-		settings["advertised.listeners"] += ",PROXIED://" + n.proxied
-		settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"
-		settings["inter.broker.listener.name"] = "PLAINTEXT"
-	}
+	n.list(settings)
 	for key, value := range n.config.Settings {
 		settings[key] = value
 	}
@@ -206,9 +240,15 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 func (c *Cluster) format(ctx context.Context) error {
 	const clusterID = "Y2RjLXJlbGF5LXRlc3RzMQ" // 16 bytes in base64, as random-uuid prints them
 	for _, node := range c.Nodes {
-		command := exec.CommandContext(ctx, node.java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-			"-Dlog4j2.configurationFile="+filepath.Join(node.dir, "log4j2.properties"),
-			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c", filepath.Join(node.dir, "server.properties"))
+		args := []string{
+			"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+			"-Dlog4j2.configurationFile=" + filepath.Join(node.dir, "log4j2.properties"),
+			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c", filepath.Join(node.dir, "server.properties"),
+		}
+		for _, user := range node.config.Scram {
+			args = append(args, "--add-scram", user)
+		}
+		command := exec.CommandContext(ctx, node.java, args...)
 		command.WaitDelay = time.Second
 		if output, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("format Kafka node %d: %w: %.2000s", node.ID, err, output)

@@ -1,0 +1,189 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
+	"github.com/xdg-go/scram"
+)
+
+// The SASL mechanisms.
+const (
+	mechanismPlain    = "PLAIN"
+	mechanismScram256 = "SCRAM-SHA-256"
+	mechanismScram512 = "SCRAM-SHA-512"
+)
+
+// logIn secures and authenticates a new connection before kafka-go sees it: there the login has no deadline, drops the
+// broker's words, and takes a connection that ends for a wrong password.
+func (d *dialer) logIn(ctx context.Context, c *conn) error {
+	if d.config.TLS == nil && d.config.SASL == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.config.DialTimeout)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	if err := c.raw.SetDeadline(deadline); err != nil {
+		return fmt.Errorf("bound the login: %w", err)
+	}
+	err := d.prove(ctx, c)
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("log in: no answer in %v: %w", d.config.DialTimeout, err)
+	}
+	if err != nil {
+		return fmt.Errorf("log in: %w", err)
+	}
+	return c.raw.SetDeadline(time.Time{})
+}
+
+func (d *dialer) prove(ctx context.Context, c *conn) error {
+	if d.config.TLS != nil {
+		host, _, err := net.SplitHostPort(c.address)
+		if err != nil {
+			return err
+		}
+		secured, err := d.config.TLS.handshake(ctx, c.raw, host)
+		if err != nil {
+			return err
+		}
+		c.Conn = secured
+	}
+	if d.config.SASL == nil {
+		return nil
+	}
+	// Versions are not asked for: these are in every broker since Kafka 1.0.
+	pc := protocol.NewConn(c, d.config.ClientID)
+	pc.SetVersions(map[protocol.ApiKey]int16{protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 0})
+	return d.config.SASL.logIn(pc)
+}
+
+// logIn runs the mechanism over a connection.
+func (s *SASL) logIn(pc *protocol.Conn) error {
+	talk, err := s.talk()
+	if err != nil {
+		return err
+	}
+	answer, err := pc.RoundTrip(&saslhandshake.Request{Mechanism: s.Mechanism})
+	if err != nil {
+		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
+	}
+	h := answer.(*saslhandshake.Response)
+	switch err := errorOf(h.ErrorCode, ""); {
+	case h.ErrorCode == codeNoMechanism:
+		return &LoginError{fmt.Sprintf("the broker offers %s on this port and not %s", strings.Join(h.Mechanisms, ", "), s.Mechanism), keySASL, err}
+	case h.ErrorCode == codeNoSASL:
+		return &LoginError{"the broker takes no login on this port", keySASL + " and the port in kafka.brokers", err}
+	case err != nil:
+		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
+	}
+	for challenge := ""; ; {
+		response, done, err := talk(challenge)
+		if err != nil {
+			return &LoginError{"the broker did not prove that it knows the password of " + s.Username, keyPassword, err}
+		}
+		if done {
+			return nil
+		}
+		answer, err := pc.RoundTrip(&saslauthenticate.Request{AuthBytes: []byte(response)})
+		if err != nil {
+			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
+		}
+		r := answer.(*saslauthenticate.Response)
+		if err := errorOf(r.ErrorCode, r.ErrorMessage); err != nil {
+			if r.ErrorCode == codeNotAuthenticated {
+				return &LoginError{fmt.Sprintf("the broker refuses the login of %s by %s", s.Username, s.Mechanism), keyPassword, err}
+			}
+			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
+		}
+		challenge = string(r.AuthBytes)
+	}
+}
+
+// Codes that a login acts upon.
+const (
+	codeNoMechanism      = 33
+	codeNoSASL           = 34
+	codeNotAuthenticated = 58
+)
+
+// talk is our side of the mechanism: given the broker's words, at first none, it says ours, or that all is said.
+func (s *SASL) talk() (func(challenge string) (response string, done bool, err error), error) {
+	password, err := s.password()
+	if err != nil {
+		return nil, err
+	}
+	if s.Mechanism == mechanismPlain {
+		said := false
+		return func(string) (string, bool, error) {
+			if said {
+				return "", true, nil
+			}
+			said = true
+			return "\x00" + s.Username + "\x00" + password, false, nil
+		}, nil
+	}
+	hash := scram.SHA256
+	if s.Mechanism == mechanismScram512 {
+		hash = scram.SHA512
+	}
+	client, err := hash.NewClient(s.Username, password, "")
+	if err != nil {
+		return nil, &LoginError{"user name or password hold characters that SCRAM does not allow", keyPassword, err}
+	}
+	conversation := client.NewConversation()
+	return func(challenge string) (string, bool, error) {
+		response, err := conversation.Step(challenge)
+		return response, err == nil && conversation.Done(), err
+	}, nil
+}
+
+// Pauses between two logins at an address after the broker refused one: passwords that are tried too often get locked.
+// It is also how long a corrected file may go unnoticed.
+const (
+	firstLoginPause = 250 * time.Millisecond
+	lastLoginPause  = 5 * time.Second
+	loginMemory     = time.Minute // after which a refusal counts as the first
+)
+
+// refusal is the last failed login at an address.
+type refusal struct {
+	err   error
+	at    time.Time
+	pause time.Duration
+}
+
+// refusedLately is the refusal that is too young for another try.
+func (d *dialer) refusedLately(address string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.refusals[address]; r != nil && time.Since(r.at) < r.pause {
+		return r.err
+	}
+	return nil
+}
+
+// noteRefusal remembers an error that waiting does not heal.
+func (d *dialer) noteRefusal(address string, err error) {
+	if !isLoginError(err) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.refusals[address]
+	if r == nil || time.Since(r.at) > loginMemory {
+		r = &refusal{pause: firstLoginPause / 2}
+		if d.refusals == nil {
+			d.refusals = make(map[string]*refusal)
+		}
+		d.refusals[address] = r
+	}
+	r.err, r.at, r.pause = err, time.Now(), min(2*r.pause, lastLoginPause)
+}

@@ -1,0 +1,153 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// TLS says how to secure the connections. The files are read again at each connect, so that renewed certificates are
+// used without a restart; connections that are open keep theirs.
+type TLS struct {
+	CAFile            string // PEM, the authorities to trust; empty: the system's
+	CertFile, KeyFile string // PEM, the client certificate and its key; both or none
+	ServerName        string // that the brokers' certificates must have; empty: the host's of each
+}
+
+// SASL says how to log in. The file is read again at each connect.
+type SASL struct {
+	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+	Username     string
+	PasswordFile string // the password, with or without the end of its line
+}
+
+// LoginError says why a broker and we do not come together although it can be reached: certificate, mechanism, name or
+// password. It is nothing that waiting heals: a person must act.
+type LoginError struct {
+	What  string // what happened
+	Check string // what to look at: configuration keys, or something at the broker
+	Err   error  // the cause, nil when What says it all
+}
+
+// Error says what happened, why, and what to look at.
+func (e *LoginError) Error() string {
+	if e.Err == nil {
+		return e.What + "; check " + e.Check
+	}
+	return fmt.Sprintf("%s: %v; check %s", e.What, e.Err, e.Check)
+}
+
+// Unwrap is the cause.
+func (e *LoginError) Unwrap() error { return e.Err }
+
+func isLoginError(err error) bool {
+	var e *LoginError
+	return errors.As(err, &e)
+}
+
+// The configuration keys that errors name.
+const (
+	keyTLS      = "kafka.tls.enabled and the port in kafka.brokers"
+	keyCA       = "kafka.tls.ca_file"
+	keyCert     = "kafka.tls.cert_file and kafka.tls.key_file"
+	keyName     = "kafka.tls.server_name, or the host in kafka.brokers"
+	keyClock    = "the broker's certificate, and this machine's clock"
+	keySASL     = "kafka.sasl.mechanism"
+	keyPassword = "kafka.sasl.username and kafka.sasl.password_file"
+)
+
+// config reads the files for a connection to the host.
+func (t *TLS) config(host string) (*tls.Config, error) {
+	c := &tls.Config{ServerName: or(t.ServerName, host), MinVersion: tls.VersionTLS12}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, &LoginError{"the trusted authorities cannot be read", keyCA, err}
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &LoginError{t.CAFile + " holds no certificate in PEM form", keyCA, nil}
+		}
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, &LoginError{"the client certificate cannot be used", keyCert, err}
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// handshake secures the connection, within the context.
+func (t *TLS) handshake(ctx context.Context, inner net.Conn, host string) (*tls.Conn, error) {
+	c, err := t.config(host)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(inner, c)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, t.explain(err)
+	}
+	return secured, nil
+}
+
+// explain says what an error of TLS means. An error of the network comes back as such.
+func (t *TLS) explain(err error) error {
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var hostname x509.HostnameError
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var remote *net.OpError
+	switch {
+	case errors.As(err, &authority):
+		return &LoginError{"the broker's certificate is signed by an authority that is not trusted", keyCA, err}
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return &LoginError{"the broker's certificate is not valid at this time", keyClock, err}
+	case errors.As(err, &hostname):
+		return &LoginError{"the broker's certificate is for another name", keyName, err}
+	case errors.As(err, &certificate):
+		return &LoginError{"the broker's certificate is not accepted", keyCA, err}
+	case errors.As(err, &record):
+		return &LoginError{"the broker does not speak TLS on this port", keyTLS, err}
+	case errors.As(err, &remote) && remote.Op == "remote error":
+		return &LoginError{"the broker refuses TLS with us, " + t.clientCertificate(), keyCert, err}
+	}
+	return fmt.Errorf("TLS handshake (a broker without TLS on this port ends it, too): %w", err)
+}
+
+// clientCertificate says what there is to say of our certificate, because a broker does not say what is wrong with it.
+func (t *TLS) clientCertificate() string {
+	if t.CertFile == "" {
+		return "who have no client certificate"
+	}
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil || pair.Leaf == nil {
+		return "whose client certificate cannot be read"
+	}
+	state := "valid until"
+	if time.Now().After(pair.Leaf.NotAfter) {
+		state = "expired at"
+	}
+	return fmt.Sprintf("whose client certificate %q of %q is %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+}
+
+// password reads the secret.
+func (s *SASL) password() (string, error) {
+	b, err := os.ReadFile(s.PasswordFile)
+	if err != nil {
+		return "", &LoginError{"the password cannot be read", "kafka.sasl.password_file", err}
+	}
+	password := strings.TrimRight(string(b), "\r\n")
+	if password == "" {
+		return "", &LoginError{s.PasswordFile + " holds no password", "kafka.sasl.password_file", nil}
+	}
+	return password, nil
+}
