@@ -53,7 +53,6 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		if !ok {
 			return nil
 		}
-		s.r.prove(batch.Received)
 		// What came before a message that cannot be decoded is relayed all the same: else the same batch would be refused
 		// as a whole at each probe, and nothing of it would ever be confirmed.
 		var refused error
@@ -67,10 +66,13 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
+		if s.passing {
+			s.passing = false
+			s.redelivered()
+		}
 		if refused != nil {
 			return refused
 		}
-		s.sealFull()
 		clear(steps)
 		clear(out)
 	}
@@ -98,9 +100,9 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
 			d.received = batch.Received
-			d.event.Position = outbox.Position{Epoch: s.epoch, Order: uint64(s.commitLSN), Index: s.index}
+			d.event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(s.commitLSN), Index: s.index}
 			s.index++
-			s.slab.used++
+			s.use()
 			steps = append(steps, step{kind: stepInsert, delivery: d})
 		case decoder.LogicalMessage:
 			if s.lookup && string(message.Prefix) == tokenPrefix && string(message.Content) == s.token {
@@ -111,35 +113,19 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 	return steps, nil
 }
 
-// next is a free delivery; it stays free until slab.used counts it.
+// next is a free delivery; it stays free until use.
 func (s *session) next() *delivery {
-	if s.slab == nil || s.slab.used == slabSize {
-		if s.slab != nil {
-			s.full = append(s.full, s.slab)
-		}
-		s.slab = s.r.inflight.open()
+	if len(s.spare) == 0 {
+		s.spare = s.r.inflight.take(s.spare)
 	}
-	d := &s.slab.items[s.slab.used]
-	d.slab = s.slab
-	return d
+	return s.spare[len(s.spare)-1]
 }
 
-// sealFull gives up the slabs that are full, once what is in them is in flight or will not be.
-func (s *session) sealFull() {
-	for _, full := range s.full {
-		s.r.inflight.seal(full)
-	}
-	clear(s.full)
-	s.full = s.full[:0]
-}
-
-// sealAll gives up the last slab too.
-func (s *session) sealAll() {
-	if s.slab != nil {
-		s.full = append(s.full, s.slab)
-		s.slab = nil
-	}
-	s.sealFull()
+// use takes what next gave.
+func (s *session) use() {
+	last := len(s.spare) - 1
+	s.spare[last] = nil
+	s.spare = s.spare[:last]
 }
 
 // recorded says, while redelivery is to be expected, which of the inserts are in the journal or among the dead letters.
@@ -191,7 +177,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		case stepKeepalive:
 			s.ledger.Keepalive(st.lsn)
 		case stepToken:
-			s.lookup, s.known = false, nil
+			s.lookup, s.known, s.passing = false, nil, true
 			s.lookingUp.Store(false)
 			s.r.log.Info().Str("token", s.token).Msg("redelivery is over; look-ups end")
 		case stepInsert:
@@ -204,6 +190,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			d := st.delivery
 			d.txn, d.ledger = s.ledger.Add(), s.ledger
 			d.reason = s.router.route(d)
+			s.router.keep(d)
 			out = append(out, d)
 		}
 	}

@@ -15,7 +15,8 @@ type lease struct {
 	proved atomic.Int64 // nanoseconds from Relay.started to the last proof; 0: none
 }
 
-// prove notes a proof: a message of the stream, or the server's word that our connection is the active one.
+// prove notes a proof: the server's answer, to a question asked at that time, that our connection is the active one. What
+// the stream brings is none: after a freeze the socket's buffer still holds what the server sent while it was ours.
 func (r *Relay) prove(at time.Time) { r.lease.proved.Store(max(at.Sub(r.started).Nanoseconds(), 1)) }
 
 // mayProduce says whether the last proof is young enough to start a request.
@@ -26,8 +27,7 @@ func (r *Relay) mayProduce() bool {
 
 func (r *Relay) proofValid() time.Duration { return time.Duration(r.c.Postgres.WALSenderTimeout) / 2 }
 
-// checkLease takes the server's word on who streams from the slot, asked at the given time. While events wait for the
-// broker the stream is not read, and this is the only proof.
+// checkLease takes the server's word on who streams from the slot, asked at the given time.
 func (r *Relay) checkLease(s *session, slot store.SlotStatus, asked time.Time) {
 	if slot.Active && int64(slot.ActivePID) == s.stream.PID {
 		r.prove(asked)

@@ -1,0 +1,54 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// A frozen relay loses the slot to the standby and, when it wakes up, writes nothing that matters: its queue was the
+// standby's to send. Breaks it catches: a standby that does not take over within wal_sender_timeout and a second; a
+// zombie that goes on to produce what it had in flight, which shows as duplicates out of order.
+func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
+	const timeout = 3 * time.Second
+	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "postgres.wal_sender_timeout", "3s", "postgres.status_interval", "500ms")
+	port, err := embedded.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	standby := harness.NewRelay(t, s.settings.With("http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
+	standby.Start(t)
+	standby.WaitReady(t, time.Minute)
+	load := s.load(t, harness.Workload{Rate: 1000})
+	load.WaitCommitted(t, 1000, time.Minute)
+	s.relay.Freeze()
+	began := time.Now()
+	harness.Eventually(t, time.Minute, "the standby is active", func(context.Context) string {
+		if standby.Metric(t, "cdc_relay_role", `role="active"`) == 1 {
+			return ""
+		}
+		return "not yet"
+	})
+	took := time.Since(began)
+	t.Logf("the standby was active %v after the freeze", took.Round(time.Millisecond))
+	if most := timeout + time.Second; took > most {
+		t.Errorf("takeover after a freeze: got %v, want at most %v", took, most)
+	}
+	load.WaitCommitted(t, 1000, time.Minute)
+	s.relay.Thaw()
+	harness.Eventually(t, time.Minute, "the frozen one stands by", func(context.Context) string {
+		if s.relay.Metric(t, "cdc_relay_role", `role="standby"`) == 1 {
+			return ""
+		}
+		return "not yet"
+	})
+	load.WaitCommitted(t, 1000, time.Minute)
+	load.Stop(t)
+	s.settled(t)
+	report := s.judge(t, 500)
+	t.Logf("%d duplicates", report.Duplicates())
+}
