@@ -19,7 +19,7 @@ const (
 	mirrorStarve = 2 * time.Second
 )
 
-// mirror copies published_at from the journal to the rows, beside the path of the events: what is published is known
+// mirror copies published_at from the journal to the rows, or deletes them, beside the path of the events: what is published is known
 // from the journal alone. It sleeps while there is nothing to do, and yields while the relay is behind.
 func (r *Relay) mirror(ctx context.Context) {
 	if r.c.Outbox.AfterPublish == config.AfterPublishKeep {
@@ -57,7 +57,11 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 	if r.session.Load() == nil {
 		return true, mirrorPause // only the process that holds the slot mirrors
 	}
-	rows, more, err := r.store.MirrorStep(ctx, mirrorStep)
+	step := r.store.MirrorStep
+	if r.c.Outbox.AfterPublish == config.AfterPublishDelete {
+		step = r.deleteStep
+	}
+	rows, more, err := step(ctx, mirrorStep)
 	switch {
 	case ctx.Err() != nil:
 		return false, 0
@@ -75,6 +79,19 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 		return true, mirrorPause
 	}
 	return more, 0
+}
+
+// deleteStep deletes published rows. What is not below the persisted confirmed position yet is looked at again.
+func (r *Relay) deleteStep(ctx context.Context, limit int) (rows int, more bool, err error) {
+	rows, more, err = r.store.DeleteStep(ctx, 0, limit)
+	if err != nil || more {
+		return rows, more, err
+	}
+	left, err := r.store.MirrorLag(ctx)
+	if left > 0 && rows == 0 && err == nil && !sleep(ctx, progressEvery) {
+		return 0, false, ctx.Err()
+	}
+	return rows, left > 0, err
 }
 
 // behind says that events wait for the sink or for Postgres.

@@ -61,9 +61,13 @@ type Relay struct {
 	retrier  *retrier
 	intake   intake
 	diverted sync.Map     // topics of which something is diverted
-	parked   atomic.Int64 // parked events
-	stopping atomic.Bool  // no retries any more
-	epoch    int64        // of this process's last session; owned by the supervisor's goroutine
+	parked   atomic.Int64 // parked events, about: see retrier.tidy
+	moving   atomic.Int64 // lanes of parked events that move; see parking
+	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
+	asideUpTo atomic.Uint64
+	stopping  atomic.Bool  // no retries any more
+	rowsLeft  atomic.Int64 // outbox rows to be marked or deleted, as read last
+	epoch     int64        // of this process's last session; owned by the supervisor's goroutine
 
 	begun bool // a session of this process took over before; owned by the supervisor's goroutine
 
@@ -106,6 +110,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.watch(background) })
 	workers.Go(func() { r.retrier.run(background) })
 	workers.Go(func() { r.diverter(background) })
+	workers.Go(func() { r.cleaner(background) })
 
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
@@ -38,7 +39,7 @@ func (r *Relay) watch(ctx context.Context) {
 		if r.health.role() != RoleActive {
 			continue
 		}
-		if n := r.metrics.settledEvents.Load(); n != settled && time.Since(wrote) >= progressEvery {
+		if n := r.metrics.settledEvents.Load(); (n != settled || r.deletes()) && time.Since(wrote) >= progressEvery {
 			wrote = time.Now()
 			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
 			// with the WAL of its own notes.
@@ -55,6 +56,11 @@ func (r *Relay) watch(ctx context.Context) {
 			r.lookForDrift(ctx, s)
 		}
 	}
+}
+
+// deletes says that rows wait to be deleted: they do so only below the position that is saved.
+func (r *Relay) deletes() bool {
+	return r.c.Outbox.AfterPublish == config.AfterPublishDelete && r.rowsLeft.Load() > 0
 }
 
 // saveProgress notes how far the topics and the stream are recorded. Both may be behind the truth at any time: a start
@@ -82,5 +88,6 @@ func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 	r.metrics.slot.Store(&slot)
 	if n, err := r.store.MirrorLag(bounded); err == nil {
 		r.metrics.mirrorLag.Set(float64(n))
+		r.rowsLeft.Store(n)
 	}
 }

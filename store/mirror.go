@@ -106,11 +106,11 @@ func (s *Store) applyBatches(ctx context.Context, o *Outbox, source int32, l lim
 	return rows, more, err
 }
 
-// MirrorLag is the number of journaled events whose rows are not yet marked, as far as the batches say; 0 when nothing
-// is to be marked. It reads one index, an entry per batch.
+// MirrorLag is the number of journaled events whose rows are not yet marked or deleted, as far as the batches say; 0 when
+// neither is to be done. It reads one index, an entry per batch.
 func (s *Store) MirrorLag(ctx context.Context) (int64, error) {
 	o, source, err := s.outboxAndSource(ctx)
-	if err != nil || o.MarkSet == "" {
+	if err != nil || o.MarkSet == "" && s.config.AfterPublish != Delete {
 		return 0, err
 	}
 	var lag int64

@@ -1,0 +1,49 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Breaks caught: rows deleted above the persisted confirmed LSN, before their retention is over, without a journal row, or
+// never; a locked row that is waited for or forgotten.
+func TestDeleteTakesOnlyPublishedRowsBelowTheConfirmedPosition(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.AfterPublish = store.Delete
+	s := owner(t, pg, c)
+	insertEvents(t, pg, 0, 10)
+	must(t, "settle", s.Settle(t.Context(), published(8, uuid), nil))
+	wantDeleted := func(when string, want int) {
+		t.Helper()
+		got, _, err := s.DeleteStep(t.Context(), 0, 100)
+		if err != nil || got != want {
+			t.Fatalf("%s: got %d rows deleted, %v; want %d", when, got, err, want)
+		}
+	}
+	wantDeleted("nothing is confirmed", 0)
+	at, err := outbox.ParseLSN(pg.Query(t, "SELECT pg_current_wal_insert_lsn()"))
+	must(t, "parse", err)
+	must(t, "save progress", s.SaveProgress(t.Context(), at))
+	if got, _, err := s.DeleteStep(t.Context(), time.Hour, 100); err != nil || got != 0 {
+		t.Fatalf("within the retention: got %d rows deleted, %v; want none", got, err)
+	}
+	locker := pg.Connect(t)
+	exec(t, locker, "BEGIN; SELECT 1 FROM outbox_events WHERE id = '"+uuid(3)+"' FOR UPDATE")
+	wantDeleted("one row is locked", 7)
+	exec(t, locker, "COMMIT")
+	at, err = outbox.ParseLSN(pg.Query(t, "SELECT pg_current_wal_insert_lsn()"))
+	must(t, "parse", err)
+	must(t, "save progress", s.SaveProgress(t.Context(), at))
+	wantDeleted("it is free", 1)
+	if left := pg.Query(t, "SELECT count(*) FROM outbox_events"); left != "2" {
+		t.Errorf("rows left: got %s, want the 2 that are not published", left)
+	}
+	if kept := pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); kept != "8" {
+		t.Errorf("journal rows: got %s, want 8", kept)
+	}
+}
