@@ -102,7 +102,7 @@ type CreateTopics struct {
 
 // TLS secures the connections to the brokers.
 type TLS struct {
-	Enabled    bool   `key:"enabled" help:"connect with TLS"`
+	Enabled    bool   `key:"enabled" help:"connect with TLS; the files below are read again at each connect"`
 	CAFile     string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
 	CertFile   string `key:"cert_file" help:"PEM file of the client certificate"`
 	KeyFile    string `key:"key_file" help:"PEM file of the client certificate's key"`

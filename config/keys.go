@@ -17,8 +17,6 @@ var notYet = []string{
 	"outbox.retention",
 	"journal.retention",
 	"kafka.create_topics",
-	"kafka.tls",
-	"kafka.sasl",
 	"retry.on_dead",
 	"dlq.topic",
 	"dlq.breaker",

@@ -88,12 +88,14 @@ func another(t *testing.T, k Key) string {
 		"message.timestamp":        TimestampCreatedAt,
 		"message.headers":          "id=x-event-id",
 		"kafka.brokers":            "a:1,b:2",
+		"kafka.compression":        CompressionZstd,
+		"kafka.sasl.mechanism":     "PLAIN",
 		"on_halt":                  OnHaltExit,
 		"http.listen":              ":0",
 		"log.level":                "debug",
 		"log.format":               LogConsole,
 		// One value each in this version.
-		"sink": SinkKafka, "message.format": FormatPlain, "kafka.partitioner": PartitionerMurmur2, "kafka.compression": CompressionNone,
+		"sink": SinkKafka, "message.format": FormatPlain, "kafka.partitioner": PartitionerMurmur2,
 	}
 	if v, found := special[k.Name]; found {
 		return v
@@ -118,6 +120,17 @@ func another(t *testing.T, k Key) string {
 	return ""
 }
 
+// companions are what must be set together with a key.
+var companions = map[string][]Setting{
+	"kafka.tls.ca_file":        {{"--set", "kafka.tls.enabled", "true"}},
+	"kafka.tls.cert_file":      {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
+	"kafka.tls.key_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},
+	"kafka.tls.server_name":    {{"--set", "kafka.tls.enabled", "true"}},
+	"kafka.sasl.mechanism":     {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
+	"kafka.sasl.username":      {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
+	"kafka.sasl.password_file": {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},
+}
+
 // Breaks it catches: a key that one of the sources cannot set, or that lands in another field.
 func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 	for _, k := range availableKeys() {
@@ -132,6 +145,7 @@ func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 			if k.Name == "postgres.status_interval" || k.Name == "postgres.wal_sender_timeout" {
 				in.Flags = append(in.Flags, Setting{"--set", "postgres.status_interval", "100ms"})
 			}
+			in.Flags = append(in.Flags, companions[k.Name]...)
 			cfg, err := Load(in)
 			if err != nil {
 				t.Errorf("%s from %s: %v", k.Name, source, err)
@@ -141,8 +155,11 @@ func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 				continue // its own flag above won
 			}
 			want := Default()
-			if err := k.assign(&want, raw{text: value}); err != nil {
-				t.Fatal(err)
+			for _, s := range append(companions[k.Name], Setting{"", k.Name, value}) {
+				key, _ := findKey(s.Key)
+				if err := key.assign(&want, raw{text: s.Value}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			want.Postgres.StatusInterval = cfg.Postgres.StatusInterval
 			if diff := cmp.Diff(want, cfg); diff != "" {

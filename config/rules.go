@@ -131,7 +131,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, []relation{
+var relations = slices.Concat(dryRuns, logins, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.

@@ -49,6 +49,8 @@ func TestRules(t *testing.T) {
 		{key: "kafka.linger", allowed: []string{"0", "5ms", "10s"}, refused: []string{"-1ms", "11s", "5"}},
 		{key: "kafka.max_batch_bytes", allowed: []string{"1024", "1KiB", "1 MiB", "1GB"}, refused: []string{"1023", "0", "2GiB", "1.5MiB", "MiB", "-1MiB"}},
 		{key: "kafka.request_timeout", allowed: []string{"100ms"}, refused: []string{"99ms", "0s"}},
+		{key: "kafka.tls.enabled", allowed: []string{"true"}, refused: []string{"yes"}},
+		{key: "kafka.sasl.mechanism", refused: []string{"plain", "GSSAPI"}, because: "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"},
 		{key: "kafka.dial_timeout", allowed: []string{"10ms"}, refused: []string{"9ms"}},
 		{key: "dlq.table", allowed: []string{"", "app.dead"}, refused: []string{"a.b.c"}},
 		{key: "limits.in_flight_events", allowed: []string{"1"}, refused: []string{"0"}},
@@ -90,7 +92,6 @@ func TestRulesOfUnavailableKeys(t *testing.T) {
 	}{
 		{"retry.jitter", true, 1.0}, {"retry.jitter", false, 1.1}, {"retry.jitter", false, -0.1},
 		{"retry.schedule", true, []Duration{0, day}}, {"retry.schedule", false, []Duration{-1}},
-		{"kafka.sasl.mechanism", true, ""}, {"kafka.sasl.mechanism", true, "PLAIN"}, {"kafka.sasl.mechanism", false, "plain"},
 		{"dlq.topic", true, ""}, {"dlq.topic", false, "a b"},
 		{"outbox.retention", true, Duration(0)}, {"outbox.retention", false, Duration(-1)},
 	} {

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
-
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
@@ -53,10 +52,15 @@ func examineBrokers(ctx context.Context, cfg config.Config, r *report) bool {
 	}
 	asking.Wait()
 	reachable := slices.Contains(answers, nil)
+	if s := cfg.Kafka.SASL; s.Mechanism == "PLAIN" && !cfg.Kafka.TLS.Enabled {
+		r.add(warn, "password", "PLAIN without TLS sends the password in plain text", "kafka.tls.enabled: true, or a SCRAM mechanism")
+	}
 	for i, broker := range cfg.Kafka.Brokers {
 		switch {
 		case answers[i] == nil:
-			r.add(ok, "broker "+broker, fmt.Sprintf("answers; cluster %s has %d brokers", clusters[i].ID, len(clusters[i].Brokers)), "")
+			r.add(ok, "broker "+broker, fmt.Sprintf("answers%s; cluster %s has %d brokers", loginOf(cfg), clusters[i].ID, len(clusters[i].Brokers)), "")
+		case kafka.TroubleOf(answers[i]) == sink.ConfigurationTrouble:
+			r.add(fail, "broker "+broker, answers[i].Error(), "correct what the error names; run waits until then and publishes nothing there")
 		case reachable:
 			r.add(warn, "broker "+broker, answers[i].Error(), "start it, or take it out of kafka.brokers; others answer")
 		default:
@@ -64,6 +68,18 @@ func examineBrokers(ctx context.Context, cfg config.Config, r *report) bool {
 		}
 	}
 	return reachable
+}
+
+// loginOf says how a broker that answers was spoken with.
+func loginOf(cfg config.Config) string {
+	text := ""
+	if cfg.Kafka.TLS.Enabled {
+		text = " over TLS"
+	}
+	if s := cfg.Kafka.SASL; s.Mechanism != "" {
+		text += fmt.Sprintf(" and takes %s by %s", s.Username, s.Mechanism)
+	}
+	return text
 }
 
 func pingBroker(ctx context.Context, cfg config.Config, broker string) (kafka.Cluster, error) {
@@ -84,10 +100,11 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	if err != nil {
 		return err
 	}
-	found, err := listTopics(ctx, cfg, names)
+	found, err := driver.TopicNames(ctx)
 	if err != nil {
 		return err
 	}
+	found = slices.DeleteFunc(found, func(t string) bool { return !names.matches(t) })
 	if names.exact == "" && len(found) == 0 {
 		r.add(warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.prefix), "create one for each value in message.topic: kafka-topics.sh --create --topic "+cfg.Message.Topic+" --partitions 12 --replication-factor 3")
 		return nil
@@ -113,23 +130,6 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 		r.add(ok, "topics", fmt.Sprintf("%d more without a finding", good-topicsShown), "")
 	}
 	return nil
-}
-
-// listTopics are the cluster's topics that events can go to, sorted.
-func listTopics(ctx context.Context, cfg config.Config, names topicNames) ([]string, error) {
-	client := &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience}
-	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("list the topics: %w", err)
-	}
-	var found []string
-	for _, t := range answer.Topics {
-		if !t.Internal && names.matches(t.Name) {
-			found = append(found, t.Name)
-		}
-	}
-	slices.Sort(found)
-	return found, nil
 }
 
 // judgeTopic is the worst that is to be said of a topic.

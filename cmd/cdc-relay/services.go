@@ -17,10 +17,17 @@ func kafkaConfig(cfg config.Config) kafka.Config {
 	if err != nil {
 		panic(err) // the configuration allows what the driver has; a test holds them together
 	}
-	return kafka.Config{
+	c := kafka.Config{
 		Brokers: k.Brokers, ClientID: k.ClientID, Compression: compression, MaxBatchBytes: int(k.MaxBatchBytes),
 		RequestTimeout: k.RequestTimeout.Std(), DialTimeout: k.DialTimeout.Std(),
 	}
+	if t := k.TLS; t.Enabled {
+		c.TLS = &kafka.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
+	}
+	if s := k.SASL; s.Mechanism != "" {
+		c.SASL = &kafka.SASL{Mechanism: s.Mechanism, Username: s.Username, PasswordFile: s.PasswordFile}
+	}
+	return c
 }
 
 // newDriver makes the sink's driver; what is printed goes to standard output, beside the log on standard error.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify"
 )
@@ -26,6 +27,7 @@ const (
 type topicReader struct {
 	cfg      config.Config
 	client   *kafkago.Client
+	dialer   *kafkago.Dialer // the readers'
 	idHeader string
 	payload  string                     // type of the payload column
 	source   string                     // of our records: system id and source; empty when the relay has never run
@@ -66,9 +68,14 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
+	connect, err := kafka.Connector(kafkaConfig(cfg))
+	if err != nil {
+		return nil, err
+	}
 	r := &topicReader{
 		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{},
-		client: &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID}},
+		dialer: &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connect},
+		client: &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connect}},
 	}
 	if state != nil {
 		r.source = fmt.Sprintf("%s/%d", state.SystemID, state.Source)
@@ -193,7 +200,7 @@ func (r *topicReader) readOn(ctx context.Context, t *truth) error {
 func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, records chan<- verify.Record) error {
 	reader := kafkago.NewReader(kafkago.ReaderConfig{
 		Brokers: r.cfg.Kafka.Brokers, Topic: p.topic, Partition: p.partition, MinBytes: 1, MaxBytes: fetchBytes,
-		MaxWait: 250 * time.Millisecond, Dialer: &kafkago.Dialer{ClientID: r.cfg.Kafka.ClientID, Timeout: r.cfg.Kafka.DialTimeout.Std(), DualStack: true},
+		MaxWait: 250 * time.Millisecond, Dialer: r.dialer,
 	})
 	defer func() { _ = reader.Close() }()
 	if err := reader.SetOffset(p.next); err != nil {

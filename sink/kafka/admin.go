@@ -126,6 +126,22 @@ func (d *Driver) Topics(ctx context.Context, names []string) ([]Topic, error) {
 	return topics, d.describeConfigurations(ctx, topics, usable)
 }
 
+// TopicNames are the names of the cluster's topics that are not internal and that we may see, sorted.
+func (d *Driver) TopicNames(ctx context.Context) ([]string, error) {
+	r, err := d.describeCluster(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, t := range r.Topics {
+		if t.ErrorCode == 0 && !t.IsInternal {
+			names = append(names, t.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 func topicOf(name string, r *metadata.ResponseTopic) Topic {
 	t := Topic{Name: name}
 	if r == nil {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -115,6 +116,17 @@ func (d *dialer) transport() *kafkago.Transport {
 		ClientID:       d.config.ClientID,
 		Context:        d.ctx,
 	}
+}
+
+// Connector opens connections as a driver of this configuration does, secured and logged in: for other clients of the
+// same cluster, which need neither TLS nor SASL of their own then. Whoever gets a connection closes it.
+func Connector(c Config) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configure the connections to Kafka: %w", err)
+	}
+	d := &dialer{ctx: context.Background(), config: c, open: make(map[*conn]struct{})}
+	return d.dial, nil
 }
 
 // dial opens a connection, secured and logged in.
