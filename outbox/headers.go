@@ -20,6 +20,13 @@ type Headers struct {
 // buffer. The list never writes past cap(b) of what it was given: it moves to a new buffer instead.
 func HeadersIn(b []byte) Headers { return Headers{block: b[:0]} }
 
+// In returns the list in memory of the caller: a copy behind what b holds, in b's spare capacity if there is enough.
+func (h Headers) In(b []byte) Headers {
+	from := len(b)
+	b = append(b, h.block...)
+	return Headers{block: b[from:len(b):len(b)], count: h.count}
+}
+
 // Add appends a header. A nil value is a null value, an empty one is an empty value. Keys may repeat.
 func (h *Headers) Add(key string, value []byte) {
 	h.block = binary.AppendVarint(h.block, int64(len(key)))

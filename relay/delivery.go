@@ -12,81 +12,78 @@ import (
 // delivery is one event from the moment it is decoded until its outcome is settled. It is the record's Owner.
 //
 // The dispatcher fills it before Submit; after that the settler owns it, except for the fields under the registry's mu.
+// When it is terminal it is used anew for another event, and so are its bytes: nobody may keep a slice of them.
 type delivery struct {
 	record   sink.Record
 	event    outbox.Event
+	bytes    []byte       // what record and event are made of, when the delivery owns it; see keep
 	received time.Time    // from the WAL, or read from the table
 	reason   *sink.Reason // why it is or will be a dead letter
 	retried  bool         // handed in again for a held lane, no result yet
 	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
+	among    bool         // it dies, and its lane has parked events behind it
 	attempts int          // spent so far by a parked event
-	slab     *slab
 
 	// Guarded by registry.mu.
-	txn    *offsets.Txn    // its ledger entry, nil for a row of a catch-up
-	ledger *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
-	state  deliveryState
+	txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
+	ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
+	prev, next *delivery       // in the registry's list of what is in flight; next also in that of the free ones
+	state      deliveryState
 }
 
 type deliveryState uint8
 
 const (
-	fresh    deliveryState = iota // decoded; not in flight, maybe never to be
+	free     deliveryState = iota // decoded or not even that; not in flight
 	inFlight                      // admitted, not terminal
-	terminal                      // settled; its slab may be used anew
 )
 
-// slabSize is how many deliveries share one allocation: few enough that a single stuck event holds little back.
-const slabSize = 128
+const (
+	// blockSize is how many deliveries are allocated together: what fits Go's size class of 8 KiB.
+	blockSize = 14
+	// takenMost is how many free deliveries are taken under one hold of the lock.
+	takenMost = 128
+	// freeMost is how many free deliveries are kept, with their bytes, while events are in flight: more than a few journal
+	// transactions give back at once, so that a steady flow allocates nothing.
+	freeMost = 16 << 10
+	// freeIdle is how many are kept when nothing is in flight: an idle relay gives the memory of its last burst back.
+	freeIdle = 1 << 10
+)
 
-// slab is a block of deliveries that are freed together.
-type slab struct {
-	items [slabSize]delivery
-	used  int // owned by the dispatcher
-	// Guarded by registry.mu.
-	live   int  // admitted and not terminal
-	sealed bool // the dispatcher will not add to it
-}
-
-// registry knows every delivery in flight, so that a new session can recognise them when they come again. Its cost is
-// per block of events, not per event.
+// registry knows every delivery in flight, so that a new session can recognise them when they come again, and keeps the
+// free ones for reuse, one by one: however long a single event is stuck, it holds back its own memory only.
 type registry struct {
-	free sync.Pool
-
-	mu    sync.Mutex
-	slabs map[*slab]struct{}
-	count int
-	empty chan struct{} // closed when count fell to zero; nil when nobody waits
+	mu     sync.Mutex
+	flying delivery // head of the ring of those in flight; only prev and next are used
+	count  int      // in the ring
+	free   *delivery
+	unused int           // in the list of the free
+	empty  chan struct{} // closed when count fell to zero; nil when nobody waits
 }
 
 func newRegistry() *registry {
-	return &registry{slabs: map[*slab]struct{}{}, free: sync.Pool{New: func() any { return new(slab) }}}
+	g := &registry{}
+	g.flying.prev, g.flying.next = &g.flying, &g.flying
+	return g
 }
 
-// open gives the dispatcher a fresh slab.
-func (g *registry) open() *slab {
-	s := g.free.Get().(*slab)
-	g.mu.Lock()
-	g.slabs[s] = struct{}{}
-	g.mu.Unlock()
-	return s
-}
-
-// seal says that the dispatcher adds nothing more to the slab.
-func (g *registry) seal(s *slab) {
+// take appends free deliveries, at least one, to into. Whoever takes more than it needs may keep them or drop them.
+func (g *registry) take(into []*delivery) []*delivery {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.sealed = true
-	g.retire(s)
-}
-
-func (g *registry) retire(s *slab) {
-	if !s.sealed || s.live > 0 {
-		return
+	for n := 0; n < takenMost && g.free != nil; n++ {
+		d := g.free
+		g.free, d.next = d.next, nil
+		g.unused--
+		into = append(into, d)
 	}
-	delete(g.slabs, s)
-	*s = slab{}
-	g.free.Put(s)
+	if len(into) == 0 {
+		block := new([blockSize]delivery)
+		for i := range block {
+			into = append(into, &block[i])
+		}
+	}
+	return into
 }
 
 // admit counts deliveries as in flight.
@@ -94,8 +91,12 @@ func (g *registry) admit(ds []*delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {
+		if d.state != free {
+			panic("relay: admitted a delivery that is in flight")
+		}
 		d.state = inFlight
-		d.slab.live++
+		d.prev, d.next = g.flying.prev, &g.flying
+		d.prev.next, d.next.prev = d, d
 	}
 	g.count += len(ds)
 }
@@ -119,21 +120,27 @@ func (g *registry) forget(ds []*delivery) {
 	g.drop(ds)
 }
 
+// drop frees deliveries for other events.
 func (g *registry) drop(ds []*delivery) {
 	for _, d := range ds {
 		if d.state != inFlight {
 			panic("relay: settled a delivery that is not in flight")
 		}
-		d.state = terminal
-		d.slab.live--
-	}
-	for _, d := range ds {
-		if d.slab != nil { // nil: an earlier one of ds retired the slab, which zeroed it
-			g.retire(d.slab)
+		d.prev.next, d.next.prev = d.next, d.prev
+		*d = delivery{bytes: d.bytes[:0], event: outbox.Event{Extra: d.event.Extra[:0]}}
+		if g.unused < freeMost {
+			d.next, g.free = g.free, d
+			g.unused++
 		}
 	}
 	g.count -= len(ds)
-	if g.count == 0 && g.empty != nil {
+	if g.count > 0 {
+		return
+	}
+	if g.unused > freeIdle {
+		g.free, g.unused = nil, 0
+	}
+	if g.empty != nil {
 		close(g.empty)
 		g.empty = nil
 	}
@@ -144,12 +151,8 @@ func (g *registry) snapshot() map[string]*delivery {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	found := make(map[string]*delivery, g.count)
-	for s := range g.slabs {
-		for i := range s.items {
-			if d := &s.items[i]; d.state == inFlight {
-				found[string(d.event.ID)] = d
-			}
-		}
+	for d := g.flying.next; d != &g.flying; d = d.next {
+		found[string(d.event.ID)] = d
 	}
 	return found
 }
@@ -158,7 +161,7 @@ func (g *registry) snapshot() map[string]*delivery {
 func (g *registry) attach(d *delivery, id []byte, l *offsets.Ledger) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if d.state != inFlight || string(d.event.ID) != string(id) { // a retired slab is zeroed and maybe used anew
+	if d.state != inFlight || string(d.event.ID) != string(id) { // it is free or another event's by now
 		return false
 	}
 	d.txn, d.ledger = l.Add(), l

@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -10,28 +11,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// deliver takes n deliveries with the ids "<name>-<i>" from fresh slabs, as the dispatcher does, and admits them. Every
-// slab is sealed, so that it goes when its last delivery is terminal.
+// deliver takes n free deliveries, gives them the ids "<name>-<i>", as the dispatcher does, and admits them.
 func deliver(g *registry, name string, n int, l *offsets.Ledger) []*delivery {
-	var out []*delivery
-	var slabs []*slab
+	var spare, out []*delivery
 	for i := range n {
-		if i%slabSize == 0 {
-			slabs = append(slabs, g.open())
+		if len(spare) == 0 {
+			spare = g.take(spare)
 		}
-		s := slabs[len(slabs)-1]
-		d := &s.items[s.used]
-		s.used++
-		d.slab, d.event.ID = s, fmt.Appendf(nil, "%s-%d", name, i)
+		d := spare[len(spare)-1]
+		spare = spare[:len(spare)-1]
+		d.event.ID = fmt.Appendf(nil, "%s-%d", name, i)
 		if l != nil {
 			d.txn, d.ledger = l.Add(), l
 		}
 		out = append(out, d)
 	}
 	g.admit(out)
-	for _, s := range slabs {
-		g.seal(s)
-	}
 	return out
 }
 
@@ -44,8 +39,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Breaks it catches: finish that does not count the ledger down, drained that is closed too early or never, a slab that
-// stays listed when all of it is terminal.
+// Breaks it catches: finish that does not count the ledger down, drained that is closed too early or never, an
+// event that stays listed when it is terminal.
 func TestRegistryIsDrainedWhenEverythingIsTerminal(t *testing.T) {
 	g, l := newRegistry(), offsets.New(100)
 	if !closed(g.drained()) {
@@ -66,8 +61,8 @@ func TestRegistryIsDrainedWhenEverythingIsTerminal(t *testing.T) {
 	if !closed(drained) || !closed(g.drained()) || l.Confirmed() != 200 || g.len() != 0 {
 		t.Errorf("with nothing in flight: got drained %v, confirmed %v, %d in flight; want true, 0/C8, 0", closed(drained), l.Confirmed(), g.len())
 	}
-	if len(g.slabs) != 0 {
-		t.Errorf("slabs: got %d, want none", len(g.slabs))
+	if known := g.snapshot(); len(known) != 0 {
+		t.Errorf("snapshot: got %d events, want none", len(known))
 	}
 }
 
@@ -90,9 +85,7 @@ func TestForgottenEventsAreNeverConfirmed(t *testing.T) {
 // Break it catches: an outcome counted twice, which would confirm an event that is still in flight.
 func TestSettlingTwicePanics(t *testing.T) {
 	g := newRegistry()
-	s := g.open() // not sealed, so that it stays as it is
-	d := &s.items[0]
-	d.slab = s
+	d := g.take(nil)[0]
 	g.admit([]*delivery{d})
 	g.finish([]*delivery{d})
 	defer func() {
@@ -116,9 +109,8 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 		t.Fatalf("snapshot: got %d events, want 150", len(known))
 	}
 	renewed.Begin(0)
-	s := g.open() // not sealed: what is terminal in it stays as it is
-	done := &s.items[0]
-	done.slab, done.event.ID = s, []byte("done")
+	done := g.take(nil)[0]
+	done.event.ID = []byte("done")
 	g.admit([]*delivery{done})
 	g.finish([]*delivery{done})
 	if g.attach(done, []byte("done"), renewed) {
@@ -140,9 +132,9 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 	}
 }
 
-// Break it catches: an event that is terminal, whose slab holds other events by now, taken for one in flight: the ledger
-// would wait for an outcome that never comes, or count another event's.
-func TestReusedSlabsNeverConfuseTwoEvents(t *testing.T) {
+// Break it catches: an event that is terminal, whose delivery is another event's by now, taken for one in flight: the
+// ledger would wait for an outcome that never comes, or count another event's.
+func TestReusedDeliveriesNeverConfuseTwoEvents(t *testing.T) {
 	g, l := newRegistry(), offsets.New(100)
 	earlier := offsets.New(100)
 	earlier.Begin(0)
@@ -150,21 +142,14 @@ func TestReusedSlabsNeverConfuseTwoEvents(t *testing.T) {
 	known := g.snapshot()
 	g.finish(first)
 	for i, d := range first {
-		if d.event.ID != nil || d.txn != nil || d.slab != nil {
-			t.Fatalf("delivery %d of a retired slab still holds its event: %q", i, d.event.ID)
+		if d.event.ID != nil || d.txn != nil {
+			t.Fatalf("delivery %d still holds its event when it is terminal: %q", i, d.event.ID)
 		}
 	}
 	l.Begin(0)
-	// The pool may or may not give the same memory again; place other events there by hand if it does not.
 	second := deliver(g, "second", 10, nil)
-	if first[0] != second[0] {
-		s := first[0].slab
-		if s != nil {
-			t.Fatal("a retired slab still belongs to its deliveries")
-		}
-		for i, d := range first {
-			d.event.ID, d.state = fmt.Appendf(nil, "second-%d", i), inFlight
-		}
+	if !slices.Contains(second, first[0]) {
+		t.Fatal("a free delivery was not used anew")
 	}
 	for id, d := range known {
 		if g.attach(d, []byte(id), l) {
@@ -177,8 +162,8 @@ func TestReusedSlabsNeverConfuseTwoEvents(t *testing.T) {
 }
 
 // Run with -race. Dispatcher, settler and the next session's look-ups meet in the registry; every event must be counted
-// exactly once however they interleave. Breaks it catches: retire without the lock, a slab retired while deliveries of it
-// are in flight or still to be filled, an attach that races with finish.
+// exactly once however they interleave. Breaks it catches: finish without the lock, a delivery given to two events, an
+// attach that races with finish.
 func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 	const rounds, perRound, settlers = 200, 190, 4
 	g, l := newRegistry(), offsets.New(1)
@@ -192,22 +177,18 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 		})
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	var s *slab
+	var spare []*delivery
 	end := 1
 	for round := range rounds {
 		l.Begin(0)
-		var full []*slab
 		var out []*delivery
 		for i := range perRound {
-			if s == nil || s.used == slabSize {
-				if s != nil {
-					full = append(full, s)
-				}
-				s = g.open()
+			if len(spare) == 0 {
+				spare = g.take(spare)
 			}
-			d := &s.items[s.used]
-			s.used++
-			d.slab, d.event.ID = s, fmt.Appendf(nil, "%d-%d", round, i)
+			d := spare[len(spare)-1]
+			spare = spare[:len(spare)-1]
+			d.event.ID = fmt.Appendf(nil, "%d-%d", round, i)
 			d.txn, d.ledger = l.Add(), l
 			out = append(out, d)
 		}
@@ -220,9 +201,6 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 			finishing <- out[:n:n]
 			out = out[n:]
 		}
-		for _, f := range full {
-			g.seal(f)
-		}
 		if round%10 == 0 {
 			for id, d := range g.snapshot() {
 				if len(id) == 0 || d == nil {
@@ -233,10 +211,9 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 	}
 	close(finishing)
 	workers.Wait()
-	g.seal(s)
 	<-g.drained()
-	if g.len() != 0 || l.Pending() != 0 || l.Confirmed() != outbox.LSN(end) || len(g.slabs) != 0 {
-		t.Errorf("at the end: got %d in flight, %d pending, confirmed %v, %d slabs; want 0, 0, %v, 0",
-			g.len(), l.Pending(), l.Confirmed(), len(g.slabs), outbox.LSN(end))
+	if g.len() != 0 || l.Pending() != 0 || l.Confirmed() != outbox.LSN(end) || len(g.snapshot()) != 0 {
+		t.Errorf("at the end: got %d in flight, %d pending, confirmed %v, %d listed; want 0, 0, %v, 0",
+			g.len(), l.Pending(), l.Confirmed(), len(g.snapshot()), outbox.LSN(end))
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -34,7 +35,7 @@ func (l *lanes) of(d *delivery) *lane {
 	name := laneName(&d.record)
 	found := l.byName[name]
 	if found == nil {
-		found = &lane{name: name, topic: d.record.Topic, key: d.record.Key}
+		found = &lane{name: name, topic: d.record.Topic, key: bytes.Clone(d.record.Key)} // the lane outlives this event
 		l.byName[name] = found
 	}
 	l.moved = append(l.moved, found)

@@ -32,6 +32,7 @@ type router struct {
 	announced map[string]struct{} // topics that the state knows records of ours to be in
 	fresh     []string            // topics to be announced before the next record is sent
 	arena     []byte              // headers and composed keys are placed here, in chunks
+	mark      []byte              // arena as it was before the last route
 	now       time.Time
 }
 
@@ -206,7 +207,7 @@ func (r *router) begin(source string, epoch int64) {
 // route fills the delivery's record from its event. A reason says that the event cannot be a message at all.
 func (r *router) route(d *delivery) *sink.Reason {
 	e, rec := &d.event, &d.record
-	rec.Owner = d
+	rec.Owner, r.mark = d, r.arena
 	rec.Key = r.renderKey(e)
 	var reason *sink.Reason
 	if rec.Topic, reason = r.renderTopic(e); reason != nil {
@@ -237,7 +238,7 @@ func (r *router) route(d *delivery) *sink.Reason {
 	return nil
 }
 
-// deliveryCost is the memory of a delivery beside its event's bytes.
+// deliveryCost is the memory of a delivery beside its event's bytes: itself and its places in batches and journal jobs.
 const deliveryCost = 640
 
 func permanent(code, text string) *sink.Reason {

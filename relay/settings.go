@@ -44,10 +44,18 @@ func (r *Relay) replicationConfig() replication.Config {
 	return c
 }
 
+const (
+	// requestShare is the part of the window that one request may take, an eighth: the encoded request and the client's copy
+	// of it come on top of the window, once per broker.
+	requestShare = 8
+	leastRequest = 1 << 20
+)
+
 func (r *Relay) sinkConfig() sink.Config {
 	return sink.Config{
 		MaxEvents: r.c.Limits.InFlightEvents, MaxBytes: int(r.c.Limits.InFlightBytes), MaxUnrecorded: r.c.Limits.MaxUnrecorded,
-		Linger: time.Duration(r.c.Kafka.Linger), Permit: r.mayProduce,
+		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(r.c.Limits.InFlightBytes)/requestShare)),
+		Linger:          time.Duration(r.c.Kafka.Linger), Permit: r.mayProduce,
 		Hooks: sink.Hooks{
 			Request: r.metrics.request,
 			Rerouted: func(topic string, from, to int) {
