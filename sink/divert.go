@@ -89,7 +89,9 @@ func (e *Engine) divert(t *topic, r *Record) bool {
 		return false
 	}
 	if r.Key != nil {
-		e.hold(r, e.makeHeld(t, r.Key))
+		held := t.held[string(r.Key)] != nil
+		e.holdQueued(r, e.makeHeld(t, r.Key))
+		r.WasHeld = held
 		return true
 	}
 	r.Partition, r.Offset = -1, -1
@@ -175,4 +177,11 @@ func (e *Engine) HeldLanes(each func(topic string, key []byte)) {
 			each(t.name, []byte(key))
 		}
 	}
+}
+
+// Given is how many results there have been so far, those that Results has not returned included.
+func (e *Engine) Given() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.given
 }

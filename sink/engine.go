@@ -31,12 +31,13 @@ const permitPause = 20 * time.Millisecond
 // case that nothing changed by itself.
 const askAgain = time.Second
 
-// The errors of [Engine.Submit], [Engine.Results] and [Engine.Retry].
+// The errors of [Engine.Submit], [Engine.Results], [Engine.Retry] and [Engine.Resume].
 var (
 	ErrClosed          = errors.New("the sink is closed")
 	ErrNotHeld         = errors.New("the lane is not held")
 	ErrStaleGeneration = errors.New("the lane was rejected again since this generation")
 	ErrRetryOut        = errors.New("the lane has a retry without result")
+	ErrEarlierOut      = errors.New("the lane has an earlier record that was given back and is not settled")
 )
 
 // Config bounds an [Engine]. Zero values mean the defaults.
@@ -125,6 +126,7 @@ type Engine struct {
 	outstanding int         // those of unrecorded whose batches have no definite answer
 	starving    bool        // a worker found no unrecorded credit; feed wakes all
 	generations uint64      // the last generation given to a lane
+	given       uint64      // results so far
 	rerouted    uint64      // changes of a topic's number of partitions
 	accepted    time.Time   // when a batch was accepted last
 }
@@ -139,6 +141,7 @@ type engineState struct {
 	size       int32   // Driver.Size
 	place      place
 	counted    bool // in Engine.unrecorded
+	earlier    bool // in lane.earlier
 }
 
 // place is where a record is, for E3.

@@ -10,6 +10,7 @@ import (
 type lane struct {
 	generation uint64 // of its last rejection; unique in the engine, growing
 	out        int    // records that were rejected or held and are neither settled nor retried
+	earlier    int    // those of out that were rejected, or held after they had been queued: all but the latest
 	retrying   int    // records of the retry that is out, without a result
 }
 
@@ -38,18 +39,20 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 func (e *Engine) reject(p *partition, r *Record, now time.Time) {
 	r.Partition, r.Offset = p.number, -1
 	if r.Key != nil {
+		r.WasHeld = p.topic.held[string(r.Key)] != nil
 		l := e.makeHeld(p.topic, r.Key)
 		e.generations++
 		l.generation = e.generations
 		l.keep(r)
+		l.mark(r)
 	}
 	e.finish(r, Rejected, now)
 	signal(e.arrived)
 }
 
-// hold gives the record back as Held.
+// hold gives the record back as Held: one that comes when the lane is held already, or is still in the topic's queue.
 func (e *Engine) hold(r *Record, l *lane) {
-	r.Partition, r.Offset = -1, -1
+	r.Partition, r.Offset, r.WasHeld = -1, -1, true
 	l.keep(r)
 	e.finish(r, Held, time.Now())
 	signal(e.arrived)
@@ -63,6 +66,27 @@ func (l *lane) keep(r *Record) {
 	l.out++
 	r.engine.lane, r.engine.generation = l, 0
 	r.Generation = l.generation
+}
+
+// holdQueued gives a record back as Held that has been in a queue.
+func (e *Engine) holdQueued(r *Record, l *lane) {
+	e.hold(r, l)
+	l.mark(r)
+}
+
+// mark counts a record that was given back as an earlier one.
+func (l *lane) mark(r *Record) {
+	r.engine.earlier = true
+	l.earlier++
+}
+
+// leave says that a record that was given back is settled or retried.
+func (l *lane) leave(r *Record) {
+	l.out--
+	if r.engine.earlier {
+		r.engine.earlier = false
+		l.earlier--
+	}
 }
 
 // Retry hands records of a held lane in again, past the hold and without waiting for the window: those that Results
@@ -93,8 +117,38 @@ func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*R
 	case l.retrying > 0:
 		return fmt.Errorf("retry: %w", ErrRetryOut)
 	}
+	e.handIn(t, l, key, records, since)
+	return nil
+}
+
+// Resume hands in, past the hold, records that the submitter keeps from earlier than everything that it submits for the
+// lane from now on, and makes the lane a held one if it is not. It takes nothing while a record of the lane is out that
+// may come before them: one that was rejected, or one that had been queued and was held, until it is settled
+// ([ErrEarlierOut]); nor while a retry is out ([ErrRetryOut]), nor after Close ([ErrClosed]). Those without a result
+// are in front of them in the same queue. Otherwise it is as [Engine.Retry].
+func (e *Engine) Resume(topic string, key []byte, records []*Record) error {
+	since := time.Since(e.origin).Nanoseconds()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return fmt.Errorf("resume: %w", ErrClosed)
+	}
+	t := e.topicOf(topic)
+	l := e.makeHeld(t, key)
+	switch {
+	case l.retrying > 0:
+		return fmt.Errorf("resume: %w", ErrRetryOut)
+	case l.earlier > 0:
+		return fmt.Errorf("resume: %w", ErrEarlierOut)
+	}
+	e.handIn(t, l, key, records, since)
+	return nil
+}
+
+// handIn takes a retry of the lane.
+func (e *Engine) handIn(t *topic, l *lane, key []byte, records []*Record, since int64) {
 	for _, r := range records {
-		if r.Topic != topic || r.Key == nil || !bytes.Equal(r.Key, key) {
+		if r.Topic != t.name || r.Key == nil || !bytes.Equal(r.Key, key) {
 			panic("sink: Retry of a record of another lane")
 		}
 		fromLane := r.engine.place == withSubmitter && r.engine.lane == l
@@ -104,16 +158,15 @@ func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*R
 	}
 	for _, r := range records {
 		if r.engine.place == withSubmitter {
-			l.out--
+			l.leave(r)
 			r.clearResult()
 		} else {
 			e.admit(r, since)
 		}
-		r.engine.lane, r.engine.generation = l, generation
+		r.engine.lane, r.engine.generation = l, l.generation
 		l.retrying++
 		e.route(t, r)
 	}
-	return nil
 }
 
 // Release lifts the hold of a lane and says true, if the generation is the current one, no retry is out, and none of

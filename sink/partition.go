@@ -95,7 +95,7 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	holds := false
 	for r := p.queue.head; r != nil; r = p.queue.head {
 		if l := p.topic.blocks(r); l != nil { // held just now: else sweep would have taken it
-			e.hold(p.next(), l)
+			e.holdQueued(p.next(), l)
 			p.topic.queued--
 			continue
 		}
@@ -152,12 +152,12 @@ func (e *Engine) sweep(p *partition) {
 		}
 		p.queueBytes -= int(r.engine.size)
 		p.topic.queued--
-		e.hold(r, l)
+		e.holdQueued(r, l)
 	}
 	for range p.topic.waiting.length {
 		r := p.topic.waiting.pop()
 		if l := p.topic.blocks(r); l != nil {
-			e.hold(r, l)
+			e.holdQueued(r, l)
 		} else {
 			p.topic.waiting.push(r)
 		}

@@ -76,7 +76,7 @@ func (e *Engine) admit(r *Record, since int64) {
 }
 
 func (r *Record) clearResult() {
-	r.Result, r.Partition, r.Offset, r.At, r.Generation, r.Reason = None, 0, 0, time.Time{}, 0, nil
+	r.Result, r.Partition, r.Offset, r.At, r.Generation, r.Reason, r.WasHeld = None, 0, 0, time.Time{}, 0, nil, false
 }
 
 // Results appends to into the records that have a result, oldest result first, and waits until there is one. With
@@ -129,6 +129,7 @@ func (e *Engine) takeResults(into []*Record) []*Record {
 func (e *Engine) finish(r *Record, result Result, at time.Time) {
 	r.Result, r.At = result, at
 	r.engine.place = finished
+	e.given++
 	e.results.push(r)
 }
 
@@ -147,7 +148,7 @@ func (e *Engine) Settled(records []*Record) {
 			e.unrecorded--
 		}
 		if l := r.engine.lane; l != nil {
-			l.out--
+			l.leave(r)
 		}
 		r.engine = engineState{}
 	}
