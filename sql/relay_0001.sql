@@ -29,6 +29,7 @@ CREATE TABLE {{.Schema}}.cdc_relay_state (
     system_id      text NOT NULL,
     timeline       integer NOT NULL,
     catch_up_ready boolean NOT NULL DEFAULT false,
+    era            bigint NOT NULL DEFAULT 0, -- the epoch of the last catch-up's snapshot: positions are comparable within it
     baseline_at    timestamptz,
     updated_at     timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);

@@ -33,7 +33,7 @@ func (s *Store) CountUnrecorded(ctx context.Context, limit int64) (int64, error)
 }
 
 // SnapshotCatchUp writes the ids of all unrecorded rows, numbered in the order of outbox.order_by, to a table of the
-// relay, and sets CatchUpReady in the same transaction. It is one statement and so one snapshot: a row is in it or comes
+// relay, and sets CatchUpReady and Era in the same transaction. It is one statement and so one snapshot: a row is in it or comes
 // by the stream, given that the slot exists and the [Store.Barrier] was passed. A list of an earlier call is replaced.
 // ErrFenced after a takeover by another.
 func (s *Store) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
@@ -52,7 +52,8 @@ SELECT $1, row_number() OVER (ORDER BY {order}
 			return err
 		}
 		rows = tag.RowsAffected()
-		_, err = tx.Exec(ctx, s.sql(o, `UPDATE {state} SET catch_up_ready = true, updated_at = now() WHERE slot = $1`), s.config.Slot)
+		_, err = tx.Exec(ctx, s.sql(o, `UPDATE {state} SET catch_up_ready = true, era = $2, updated_at = now() WHERE slot = $1`),
+			s.config.Slot, s.epoch.Load())
 		return err
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,13 +43,17 @@ type Lane struct {
 
 const parkSQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
  aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::jsonb, $16,
  CASE WHEN $17::bigint >= 0 THEN now() + $17 * interval '1 microsecond' WHEN $17 = -2 THEN 'infinity'::timestamptz END,
- $18, $19, now())
+ $18, $19, now()
+WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2)
+ AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2)
 ON CONFLICT (source, event_id) DO NOTHING`
 
-// Park commits events aside, all or none, durably. An id that is parked already keeps its first place. Fenced.
-func (s *Store) Park(ctx context.Context, events []Parked) error {
+// Park commits events aside, all or none, durably, and says how many of them were not there yet. An id that is parked
+// already keeps its first place. One that is journaled or dead is left alone: another relay had the slot for a while and
+// settled it. Fenced.
+func (s *Store) Park(ctx context.Context, events []Parked) (parked int64, err error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
 		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
@@ -60,17 +65,21 @@ func (s *Store) Park(ctx context.Context, events []Parked) error {
 				}
 				b.ExecParams(s.sql(o, parkSQL), p.values, p.oids, p.formats, nil)
 			}
-			return tx.Conn().PgConn().ExecBatch(ctx, &b).Close()
+			results, err := tx.Conn().PgConn().ExecBatch(ctx, &b).ReadAll()
+			parked = 0
+			for _, r := range results {
+				parked += r.CommandTag.RowsAffected()
+			}
+			return err
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("park %d events: %w", len(events), err)
+		return 0, fmt.Errorf("park %d events: %w", len(events), err)
 	}
-	return nil
+	return parked, nil
 }
 
 func (s *Store) parkParams(o *Outbox, source int32, e *Parked) (*params, error) {
-	const columnType = 0 // lets the server take the column's type
 	ev := e.Event
 	p := new(params).int4(source)
 	if err := p.id(o.IDType, ev.ID); err != nil {
@@ -82,9 +91,9 @@ func (s *Store) parkParams(o *Outbox, source int32, e *Parked) (*params, error) 
 	}
 	p.text(e.Topic).add(pgtype.ByteaOID, binaryFormat, e.Key)
 	p.int8(ev.Position.Epoch).boolean(!ev.Position.Table).int8(int64(ev.Position.Order)).int8(int64(ev.Position.Index))
-	p.add(columnType, textFormat, ev.AggregateType).add(columnType, textFormat, ev.AggregateID).add(columnType, textFormat, ev.EventType)
-	p.add(pgtype.ByteaOID, binaryFormat, ev.Payload).add(columnType, textFormat, ev.Headers).add(columnType, textFormat, ev.CreatedAt)
-	p.add(columnType, textFormat, extra).int4(int32(e.Attempts)).int8(dueParam(e.RetryIn))
+	p.add(pgtype.TextOID, textFormat, ev.AggregateType).add(pgtype.TextOID, textFormat, ev.AggregateID).add(pgtype.TextOID, textFormat, ev.EventType)
+	p.add(pgtype.ByteaOID, binaryFormat, ev.Payload).add(pgtype.TextOID, textFormat, ev.Headers).add(pgtype.TextOID, textFormat, ev.CreatedAt)
+	p.add(pgtype.JSONBOID, textFormat, extra).int4(int32(e.Attempts)).int8(dueParam(e.RetryIn))
 	return p.text(clean(e.Text)).text(string(e.Class)), nil
 }
 
@@ -163,28 +172,31 @@ func (s *Store) changeParked(ctx context.Context, what, text string, args ...any
 	return nil
 }
 
-// DueLanes lists lanes with an event whose time has come, the longest due first, and how long it is until the next one is
-// due; negative when none is.
-func (s *Store) DueLanes(ctx context.Context, limit int) (lanes []Lane, next time.Duration, err error) {
+// dueSQL finds lanes whose head is due, and topics with due events that have no lane. An event behind a head that is not
+// due, though its own time has come, must not take a place under the limit: it would keep others from being seen.
+const dueSQL = `(SELECT topic, key FROM {parked} p WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NOT NULL
+ AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key) AND q.key = p.key
+  AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index))
+ ORDER BY next_retry_at LIMIT $2)
+UNION ALL
+(SELECT DISTINCT topic, NULL::bytea FROM {parked} WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NULL)`
+
+// DueLanes lists lanes whose head is due, the longest due first, and for the events without a key that are due one entry
+// per topic; not of the topics given. Next is how long it is until the next event is due; negative when none is.
+func (s *Store) DueLanes(ctx context.Context, limit int, without []string) (lanes []Lane, next time.Duration, err error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
+		if without == nil {
+			without = []string{} // not NULL, of which nothing is different
+		}
 		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.sql(o, `SELECT topic, key FROM {parked}
-WHERE source = $1 AND next_retry_at <= now() ORDER BY next_retry_at LIMIT $2`), source, limit)
+			rows, err := tx.Query(ctx, s.sql(o, dueSQL), source, limit, without)
 			if err != nil {
 				return err
 			}
-			seen := map[string]bool{}
 			var l Lane
 			_, err = pgx.ForEachRow(rows, []any{&l.Topic, &l.Key}, func() error {
-				name := l.Topic + "\x00" + string(l.Key)
-				if l.Key == nil {
-					name = l.Topic
-				}
-				if !seen[name] {
-					seen[name] = true
-					lanes = append(lanes, Lane{l.Topic, append([]byte(nil), l.Key...)})
-				}
+				lanes = append(lanes, Lane{l.Topic, bytes.Clone(l.Key)})
 				l.Key = nil
 				return nil
 			})
@@ -211,8 +223,12 @@ type ParkedRow struct {
 	Due      bool // its own time has come, or it has none
 }
 
-// LaneRows are the first parked events of a lane in queue order; of a lane without a key, the due ones of the topic.
-func (s *Store) LaneRows(ctx context.Context, lane Lane, limit int) ([]ParkedRow, error) {
+// rowBytes is about what a parked event takes besides its payload and headers.
+const rowBytes = 200
+
+// LaneRows are the first parked events of a lane in queue order, at most so many and, but for the first, so many bytes
+// together; of a lane without a key, the due ones of the topic.
+func (s *Store) LaneRows(ctx context.Context, lane Lane, limit, maxBytes int) ([]ParkedRow, error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil {
 		return nil, err
@@ -221,11 +237,14 @@ func (s *Store) LaneRows(ctx context.Context, lane Lane, limit int) ([]ParkedRow
 	if lane.Key == nil {
 		where = `key IS NULL AND $3::bytea IS NULL AND next_retry_at <= now()`
 	}
+	const order = ` ORDER BY epoch, from_stream, position_order, position_index`
 	text := `SELECT event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
  payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true)
-FROM {parked} WHERE source = $1 AND topic = $2 AND ` + where + `
-ORDER BY epoch, from_stream, position_order, position_index LIMIT ` + strconv.Itoa(limit)
-	p := new(params).int4(source).text(lane.Topic).add(pgtype.ByteaOID, binaryFormat, lane.Key)
+FROM (SELECT *, sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + ` + strconv.Itoa(rowBytes) + `)
+  OVER (` + order + ` ROWS UNBOUNDED PRECEDING) AS upto, row_number() OVER (` + order + `) AS place
+ FROM (SELECT * FROM {parked} WHERE source = $1 AND topic = $2 AND ` + where + order + ` LIMIT ` + strconv.Itoa(limit) + `) f) b
+WHERE place = 1 OR upto <= $4` + order
+	p := new(params).int4(source).text(lane.Topic).add(pgtype.ByteaOID, binaryFormat, lane.Key).int8(int64(maxBytes))
 	formats := make([]int16, 14)
 	formats[8] = binaryFormat
 	var rows []ParkedRow
@@ -321,7 +340,8 @@ WHERE source = $1 AND event_id = $2`), p)
 	return nil
 }
 
-// GiveUp turns a parked event into a dead letter, in one transaction. Fenced.
+// GiveUp turns a parked event into a dead letter, in one transaction; one that is not parked any more is left as it is.
+// Fenced.
 func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
@@ -330,8 +350,9 @@ func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
 			if err := p.id(o.IDType, dead.Event.ID); err != nil {
 				return err
 			}
-			if err := execWire(ctx, tx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2`), p); err != nil {
-				return err
+			deleted := tx.Conn().PgConn().ExecParams(ctx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2`), p.values, p.oids, p.formats, nil).Read()
+			if deleted.Err != nil || deleted.CommandTag.RowsAffected() == 0 {
+				return deleted.Err // it was settled already, maybe by another relay
 			}
 			return s.insertDead(ctx, tx, o, source, &dead)
 		})
@@ -358,4 +379,36 @@ func (s *Store) WaitingTopics(ctx context.Context) (topics []string, err error) 
 		return nil, fmt.Errorf("list topics that are waited for: %w", err)
 	}
 	return topics, nil
+}
+
+// ParkedAmong finds which of the ids are parked, and in which lane.
+func (s *Store) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]Lane, error) {
+	found := map[string]Lane{}
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		p := new(params).int4(source)
+		if err = p.ids(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
+			err = s.send(ctx, reading, s.sql(o, `SELECT event_id::text, topic, key FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p,
+				[]int16{textFormat, textFormat, binaryFormat}, func(v [][]byte) error {
+					found[string(v[0])] = Lane{string(v[1]), bytes.Clone(v[2])}
+					return nil
+				})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for parked events: %w", err)
+	}
+	return found, nil
+}
+
+// CountParked is the number of parked events.
+func (s *Store) CountParked(ctx context.Context) (n int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&n) }, s.sql(o, `SELECT count(*) FROM {parked} WHERE source = $1`), source)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count parked events: %w", err)
+	}
+	return n, nil
 }

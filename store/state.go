@@ -27,19 +27,20 @@ type State struct {
 	Timeline     int32
 	Epoch        int64     // as last taken over by anybody; 0 = never
 	CatchUpReady bool      // SnapshotCatchUp is done, CatchUpRows says what is left
+	Era          int64     // the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
 	Baseline     bool      // SetBaseline is done
 	UpdatedAt    time.Time // of the last progress
 }
 
 const selectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline, e.epoch,
- t.catch_up_ready, t.baseline_at IS NOT NULL, t.updated_at
+ t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
 
 func scanState(row pgx.Row) (*State, error) {
 	var st State
 	var confirmed string
 	err := row.Scan(&st.Source, &st.TableOID, &st.Phase, &st.Dirty, &confirmed, &st.SystemID, &st.Timeline, &st.Epoch,
-		&st.CatchUpReady, &st.Baseline, &st.UpdatedAt)
+		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt)
 	if err != nil {
 		return nil, err
 	}
