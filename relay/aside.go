@@ -13,8 +13,8 @@ import (
 // asideMost bounds the events that one transaction parks.
 const asideMost = 500
 
-// aside is one change to the parked events that the settler wants committed. The changes of a lane are committed in the
-// order in which they were wanted, because one writer commits all: a follower is never parked before what it follows.
+// aside is one change to the parked events that the settler wants committed. Parks of a lane are committed in the order
+// in which they were wanted, because one writer commits all: a follower is never parked before what it follows.
 type aside struct {
 	kind     asideKind
 	d        *delivery
@@ -23,14 +23,14 @@ type aside struct {
 	in       time.Duration // until the next attempt; store.NotDue, store.WhenWell
 	class    outbox.ErrorClass
 	text     string
+	at       uint64 // so many results of the sink had been taken in before it
 }
 
 type asideKind uint8
 
 const (
-	asidePark   asideKind = iota // store an event aside
-	asideLater                   // note a failed attempt of a parked event
-	asideGiveUp                  // turn a parked event into a dead letter
+	asidePark  asideKind = iota // store an event aside
+	asideLater                  // note a failed attempt of a parked event
 )
 
 // writeAsides commits what the settler hands over, portion by portion.
@@ -55,14 +55,8 @@ func (s *settler) writeAsides(ctx context.Context) {
 
 // commitAsides commits one portion: parks, or a single change of another kind.
 func (s *settler) commitAsides(ctx context.Context, portion []*aside) error {
-	switch a := portion[0]; a.kind {
-	case asideLater:
+	if a := portion[0]; a.kind == asideLater {
 		return s.r.store.RetryLater(ctx, a.d.event.ID, a.attempts, a.in, a.class, a.text)
-	case asideGiveUp:
-		return s.r.store.GiveUp(ctx, store.Dead{
-			Event: &a.d.event, Topic: a.d.record.Topic, Key: a.d.record.Key, Partition: a.d.record.Partition,
-			Attempts: a.attempts, Class: a.d.reason.Class, Code: a.d.reason.Code, Text: a.d.reason.Text,
-		})
 	}
 	parks := make([]store.Parked, len(portion))
 	for i, a := range portion {
@@ -71,7 +65,11 @@ func (s *settler) commitAsides(ctx context.Context, portion []*aside) error {
 			Class: a.class, Attempts: a.attempts, RetryIn: a.in, Text: a.text,
 		}
 	}
-	return s.r.store.Park(ctx, parks)
+	parked, err := s.r.store.Park(ctx, parks)
+	if err == nil {
+		s.r.parked.Add(parked)
+	}
+	return err
 }
 
 // release gives a delivery back whose outcome is committed.
@@ -85,47 +83,54 @@ func (s *settler) release(d *delivery) {
 // forget drops a delivery that the sink did not take; its event stays parked.
 func (s *settler) forget(d *delivery) { s.r.inflight.forget([]*delivery{d}) }
 
-// nextAsides is the next portion for the writer: as many parks as there are at the front, or one other change. While as
-// many events are parked as may be, parks wait, and so, in the end, does the stream.
+// nextAsides is the next portion for the writer: one note of a failed attempt, or as many parks as may be. While as many
+// events are parked as may be, parks wait, and so, in the end, does the stream; nothing else waits for them, and they do
+// not wait where no retry could make room.
 func (s *settler) nextAsides() []*aside {
-	if len(s.wanted) == 0 {
+	if len(s.notes) > 0 {
+		return s.notes[:1]
+	}
+	if s.parkingFull() {
 		return nil
 	}
-	if s.wanted[0].kind != asidePark {
-		return s.wanted[:1]
-	}
-	if s.r.parked.Load() >= int64(s.r.c.Limits.ParkedEvents) {
-		return nil
-	}
-	n := 0
-	for n < len(s.wanted) && n < asideMost && s.wanted[n].kind == asidePark {
-		n++
-	}
-	return s.wanted[:n]
+	return s.parks[:min(len(s.parks), asideMost)]
+}
+
+func (s *settler) parkingFull() bool {
+	return s.r.parked.Load() >= int64(s.r.c.Limits.ParkedEvents) && s.r.mayRetry() != nil
 }
 
 // finishAsides takes in that a portion is committed.
 func (s *settler) finishAsides(portion []*aside) {
+	if portion[0].kind == asidePark {
+		s.parks = s.parks[len(portion):]
+	} else {
+		s.notes = s.notes[len(portion):]
+	}
 	for _, a := range portion {
-		switch a.kind {
-		case asidePark:
-			s.r.parked.Add(1)
-		case asideGiveUp:
-			s.r.parked.Add(-1)
-			s.r.metrics.dead(a.d.reason.Class)
-			s.r.log.Warn().Str("topic", a.d.record.Topic).Str("code", a.d.reason.Code).Str("position", a.d.event.Position.String()).
-				Int("attempts", a.attempts).Str("reason", a.d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
-		}
+		topic := a.d.record.Topic
 		s.parking.committed(a)
 		s.release(a.d)
+		switch {
+		case a.in >= 0:
+			s.r.retrier.dueIn(a.in)
+		case a.in == store.WhenWell && !s.r.troubled(topic): // well since it was wanted
+			s.r.retrier.isWell(topic)
+		}
 	}
+	clear(portion)
+	s.noteAside()
 	s.parking.advance()
 	s.told()
 }
 
-// giveUp turns a parked event into a dead letter.
-func (s *settler) giveUp(d *delivery, la *parkedLane, attempts int) *aside {
-	return &aside{kind: asideGiveUp, d: d, lane: la, attempts: attempts}
+// noteAside says up to which result of the sink everything that it gave back is parked.
+func (s *settler) noteAside() {
+	upTo := s.sorted
+	if len(s.parks) > 0 {
+		upTo = s.parks[0].at
+	}
+	s.r.asideUpTo.Store(upTo)
 }
 
 // describe is the last_error of a parked event.

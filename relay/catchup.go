@@ -62,6 +62,7 @@ func (s *session) snapshot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take the catch-up's snapshot: %w", err)
 	}
+	s.state.Era = s.epoch
 	s.r.log.Info().Int64("rows", n).Msg("catching up: publishing rows that are older than the slot")
 	return nil
 }
@@ -75,13 +76,13 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 			continue // in flight since an earlier session of this process
 		}
 		d := s.next()
-		s.slab.used++
+		s.use()
 		d.event, d.received = rows[i].Event, now
-		d.event.Position = outbox.Position{Epoch: s.epoch, Table: true, Order: rows[i].Row}
+		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
 		d.reason = s.router.route(d)
+		s.router.keep(d)
 		out = append(out, d)
 	}
-	defer s.sealFull()
 	return s.send(ctx, out)
 }
 

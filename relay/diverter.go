@@ -20,16 +20,29 @@ const (
 // back when the trouble is over. It never diverts because the cluster is away: then all wait in the sink.
 func (r *Relay) diverter(ctx context.Context) {
 	for sleep(ctx, diverterTick) {
-		if !r.mayRetry() {
+		if r.mayRetry() == nil {
 			continue
 		}
 		for _, t := range r.engine.Troubles() {
 			switch {
 			case t.Diverted && t.Well:
-				r.undivert(ctx, t.Topic, t.Partition)
+				r.engine.Divert(t.Topic, t.Partition, false)
+				r.log.Info().Str("topic", t.Topic).Int32("partition", t.Partition).Msg("well again: its parked events are published")
 			case !t.Diverted && !t.Well && r.shouldDivert(t):
 				r.divert(t.Topic, t.Partition, t.Reason)
 			}
+		}
+		r.wakeWell()
+	}
+}
+
+// wakeWell brings back what is parked for topics of which nothing is diverted any more: because it is well, or because
+// the partition is gone.
+func (r *Relay) wakeWell() {
+	for _, topic := range r.troubledTopics() {
+		if !r.engine.Diverted(topic) {
+			r.diverted.Delete(topic)
+			r.retrier.isWell(topic)
 		}
 	}
 }
@@ -60,20 +73,17 @@ func (r *Relay) divert(topic string, partition int32, why string) {
 		Msg("in trouble: its events are parked, in order, until it is well; no attempt is spent, and everything else flows")
 }
 
-func (r *Relay) undivert(ctx context.Context, topic string, partition int32) {
-	r.engine.Divert(topic, partition, false)
-	if !r.engine.Diverted(topic) {
-		r.diverted.Delete(topic)
-	}
-	r.log.Info().Str("topic", topic).Int32("partition", partition).Msg("well again: its parked events are published")
-	if err := r.store.MakeDue(ctx, topic); err != nil && ctx.Err() == nil {
-		r.noteRetryTrouble(err) // the next tidying makes them due
-	}
-	r.retrier.nudge()
-}
-
 // troubled says that the topic, or a partition of it, is diverted.
 func (r *Relay) troubled(topic string) bool {
 	_, yes := r.diverted.Load(topic)
 	return yes
+}
+
+// troubledTopics lists the topics of which something is diverted.
+func (r *Relay) troubledTopics() (topics []string) {
+	r.diverted.Range(func(topic, _ any) bool {
+		topics = append(topics, topic.(string))
+		return true
+	})
+	return topics
 }

@@ -14,19 +14,23 @@ type intake struct {
 	until  time.Time           // guarded by mu
 }
 
-// pause stops the intake for the lane, at most so long. A lane that pauses it again does not extend it.
+// restAfter is for how many times its length the intake stays open after a pause that ran out.
+const restAfter = 4
+
+// pause stops the intake for the lane, at most so long. A lane that pauses it again does not extend it; one that could not
+// be handed over in that time gets another pause after a while.
 func (g *intake) pause(name string, most time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, paused := g.names[name]; paused {
-		return
-	}
 	if g.names == nil {
 		g.names = map[string]struct{}{}
 	}
 	g.names[name] = struct{}{}
 	if g.opened == nil {
-		g.opened, g.until = make(chan struct{}), time.Now().Add(most)
+		g.opened = make(chan struct{})
+	}
+	if now := time.Now(); now.After(g.until.Add(restAfter * most)) {
+		g.until = now.Add(most)
 	}
 }
 

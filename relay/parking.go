@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -11,8 +13,6 @@ import (
 )
 
 const (
-	// drainRows is how many parked events of a lane are read and handed in at once.
-	drainRows = 500
 	// fewRows and fewCycles say when a lane is nearly drained and yet does not run empty, because it is hot: then the stream
 	// stands still for a moment, at most handOver, so that the lane can be handed back to it.
 	fewRows   = 100
@@ -38,12 +38,13 @@ type parkedLane struct {
 	lane      store.Lane
 	out       int    // handed in, no result yet
 	recording int    // outcomes of what was handed in that are not committed
-	parking   int    // parks wanted and not committed
-	version   uint64 // counts parks, wanted and committed
-	draining  bool   // its head was due, or has been published: go on until it is empty
+	parking   int    // parks and deaths of others wanted and not committed
+	version   uint64 // counts these, wanted and committed
+	due       bool   // its head's time has come, it is said
+	draining  bool   // its head has been published: go on until it is empty
 	asking    bool   // rows were asked for
 	askedAt   uint64 // version when they were
-	dry       bool   // there were none
+	waiting   bool   // what was read could not be handed in, or there was nothing: go on when version is another
 	few       int    // portions in a row that were small
 }
 
@@ -55,7 +56,7 @@ func (p *parking) of(topic string, key []byte) *parkedLane {
 	}
 	la := p.lanes[name]
 	if la == nil {
-		la = &parkedLane{name: name, lane: store.Lane{Topic: topic, Key: key}}
+		la = &parkedLane{name: name, lane: store.Lane{Topic: topic, Key: bytes.Clone(key)}} // the key outlives the event that it came with
 		p.lanes[name] = la
 	}
 	p.moved = append(p.moved, la)
@@ -68,42 +69,49 @@ func (p *parking) park(d *delivery, class outbox.ErrorClass, attempts int, in ti
 	la.version++
 	la.parking++
 	d.retried = false
-	p.s.wanted = append(p.s.wanted, &aside{kind: asidePark, d: d, lane: la, attempts: attempts, in: in, class: class, text: describe(d)})
+	p.s.parks = append(p.s.parks, &aside{
+		kind: asidePark, d: d, lane: la, attempts: attempts, in: in, class: class, text: describe(d), at: p.s.sorted,
+	})
 }
 
-// want records the outcome of an event that was handed in.
-func (p *parking) want(a *aside) {
-	a.lane.recording++
-	p.s.wanted = append(p.s.wanted, a)
-}
-
-// guilty parks an event that was rejected for a reason that may pass.
-func (p *parking) guilty(d *delivery) {
-	if pause, again := p.policy.Next(1, random()); again {
-		p.park(d, outbox.Transient, 1, pause)
-		return
-	}
-	p.s.die(d)
-}
-
-// held parks an event that the sink held or diverted.
+// held parks an event that the sink held or diverted. What comes when its lane is held already has no time of its own: it
+// moves when what is in front of it has moved.
 func (p *parking) held(d *delivery) {
 	switch {
 	case d.parked: // the rest of a portion: it is still in the table
 		la := p.of(d.record.Topic, d.record.Key)
-		la.out--
+		p.returned(d, la)
+		if d.record.Key == nil {
+			la.draining = false // its topic is diverted
+		}
 		p.s.release(d)
+	case d.record.WasHeld:
+		p.park(d, outbox.BlockedBy, 0, store.NotDue)
 	case p.s.r.troubled(d.record.Topic):
 		p.park(d, outbox.Transient, 0, store.WhenWell)
-	default:
-		p.park(d, outbox.BlockedBy, 0, store.NotDue)
+	default: // it was diverted, and is not any more
+		p.park(d, outbox.Transient, 0, 0)
 	}
+}
+
+// dies says that an event will be a dead letter whose lane has parked events behind it.
+func (p *parking) dies(d *delivery) {
+	la := p.of(d.record.Topic, d.record.Key)
+	la.version++
+	la.parking++
+	d.among = true
+}
+
+// returned takes in that a parked event has a result.
+func (p *parking) returned(d *delivery, la *parkedLane) {
+	la.out--
+	p.s.r.retrier.weigh(la.lane.Topic, -d.record.Cost)
 }
 
 // published is the result of a parked event; its journal row takes it out of the table.
 func (p *parking) published(d *delivery) {
 	la := p.of(d.record.Topic, d.record.Key)
-	la.out--
+	p.returned(d, la)
 	la.recording++
 	la.draining = true
 }
@@ -117,18 +125,41 @@ func (p *parking) journaled(d *delivery) {
 // rejected is the result of a parked event that failed once more.
 func (p *parking) rejected(d *delivery) {
 	la := p.of(d.record.Topic, d.record.Key)
-	la.out--
-	attempts := d.attempts + 1
-	pause, again := p.policy.Next(attempts, random())
+	p.returned(d, la)
+	d.attempts++
+	pause, again := p.policy.Next(d.attempts, random())
 	if d.reason.Class == outbox.Permanent || !again {
-		p.want(p.s.giveUp(d, la, attempts))
-		la.draining = true
+		p.giveUp(d, la)
 		return
 	}
 	la.draining = false
-	p.want(&aside{kind: asideLater, d: d, lane: la, attempts: attempts, in: pause, class: outbox.Transient, text: describe(d)})
+	la.recording++
+	p.s.notes = append(p.s.notes, &aside{
+		kind: asideLater, d: d, lane: la, attempts: d.attempts, in: pause, class: outbox.Transient, text: describe(d),
+	})
 }
 
+// giveUp turns a parked event into a dead letter; then its lane goes on.
+func (p *parking) giveUp(d *delivery, la *parkedLane) {
+	la.recording++
+	la.draining = true
+	p.s.dying = append(p.s.dying, d)
+}
+
+// buried says that a dead letter is committed: of a parked event, or of one whose lane has parked events.
+func (p *parking) buried(d *delivery) {
+	la := p.of(d.record.Topic, d.record.Key)
+	if d.parked {
+		la.recording--
+		p.s.r.parked.Add(-1)
+		return
+	}
+	la.parking--
+	la.version++
+	la.due = true // what is behind it may have no time of its own
+}
+
+// committed says that an event is parked, or that its failed attempt is noted.
 func (p *parking) committed(a *aside) {
 	if a.kind == asidePark {
 		a.lane.parking--
@@ -139,74 +170,93 @@ func (p *parking) committed(a *aside) {
 	p.moved = append(p.moved, a.lane)
 }
 
-// take hands in what the retrier read of a lane: because it was asked to, or because something of the lane is due.
-func (p *parking) take(read laneRows) {
-	la := p.of(read.lane.Topic, read.lane.Key)
-	if !read.asked && (la.asking || la.draining || la.out > 0 || la.recording > 0) {
-		return // it moves already
+// take hands in what the retrier read of a lane, or has it read what is due.
+func (p *parking) take(word retrierWord) {
+	for _, lane := range word.due {
+		la := p.of(lane.Topic, lane.Key)
+		la.due, la.waiting = true, false
 	}
+	if word.due != nil {
+		return
+	}
+	la := p.of(word.lane.Topic, word.lane.Key)
 	la.asking = false
 	switch {
-	case len(read.rows) == 0:
+	case word.session != p.s.r.mayRetry(): // it ended, and what was read may have been published by another relay since
+		la.due = true
+	case la.out > 0 || la.recording > 0: // what was read may be out already
+	case len(word.rows) == 0:
 		p.empty(la)
-	case !read.rows[0].Due:
-		la.draining = false
+	case !word.rows[0].Due:
+		la.due, la.draining = false, false
 	default:
-		p.handIn(la, read.rows)
+		p.handIn(la, word.rows, word.session)
 	}
 }
 
 // empty gives the lane back to the live path, if nothing was parked since its rows were read. If something was, or if the
 // sink still has records of it that are on their way back, the lane moves again when they are parked.
 func (p *parking) empty(la *parkedLane) {
-	la.dry = true
-	if la.lane.Key == nil {
-		la.draining = false
-		return
-	}
 	engine := p.s.r.engine
-	if la.version == la.askedAt && la.parking == 0 && engine.Release(la.lane.Topic, la.lane.Key, engine.Hold(la.lane.Topic, la.lane.Key)) {
-		la.draining, la.few = false, 0
+	_, inMemory := p.s.lanes.byName[la.name]
+	switch {
+	case la.lane.Key == nil || inMemory,
+		la.version == la.askedAt && la.parking == 0 && engine.Release(la.lane.Topic, la.lane.Key, engine.Hold(la.lane.Topic, la.lane.Key)):
+		la.due, la.draining, la.few = false, false, 0
+	default:
+		la.draining, la.waiting = true, true
 	}
 }
 
-// handIn submits the lane's next portion: its head alone when that has failed before, else as much as was read.
-func (p *parking) handIn(la *parkedLane, rows []store.ParkedRow) {
+// handIn submits the lane's next portion: its head alone, and once that is published as much as was read.
+func (p *parking) handIn(la *parkedLane, rows []store.ParkedRow, session *session) {
 	if la.few++; len(rows) >= fewRows {
 		la.few = 0
 	}
-	if la.few > fewCycles {
+	if la.few > fewCycles && la.lane.Key != nil {
 		p.s.r.intake.pause(la.name, handOver)
 	}
-	if rows[0].Attempts > 0 && !la.draining {
+	if la.lane.Key != nil && !la.draining {
 		rows = rows[:1]
 	}
-	la.draining, la.dry = true, false
-	records, ready := p.s.deliver(la, rows)
-	if !ready {
-		la.draining = false
-	}
+	la.due = false
+	records := p.deliver(la, rows, session)
 	if len(records) == 0 {
 		return
 	}
+	taken, err := p.submit(la, records)
+	cost := 0
+	for _, rec := range records[:taken] {
+		cost += rec.Cost
+	}
+	la.out += taken
+	p.s.r.retrier.weigh(la.lane.Topic, cost)
+	for _, rec := range records[taken:] {
+		p.s.forget(rec.Owner.(*delivery))
+	}
+	switch {
+	case err == nil:
+	case la.lane.Key == nil:
+		la.draining = false // the rest is due again at the next look
+	default: // an earlier record of the lane is still on its way to being parked or buried
+		la.due, la.waiting = true, true
+	}
+}
+
+// submit hands the records in and says how many the sink took. Those of a lane go past its hold and past the window. Of
+// those without a key it takes what fits, the others are due again at the next look.
+func (p *parking) submit(la *parkedLane, records []*sink.Record) (taken int, err error) {
 	engine := p.s.r.engine
-	if la.lane.Key == nil {
-		// What does not fit now is tried again when it is due again.
-		taken, _ := engine.Submit(ended, records)
-		la.out += taken
-		for _, rec := range records[taken:] {
-			p.s.forget(rec.Owner.(*delivery))
-		}
-		return
+	switch {
+	case p.s.r.stopping.Load(): // they are admitted: either the drain waits for them, or it is seen here that it began
+		return 0, errors.New("stopping")
+	case la.lane.Key == nil:
+		return engine.Submit(ended, records)
 	}
-	if err := engine.Retry(la.lane.Topic, la.lane.Key, engine.Hold(la.lane.Topic, la.lane.Key), records); err != nil {
-		for _, rec := range records {
-			p.s.forget(rec.Owner.(*delivery))
-		}
-		la.draining = false
-		return
+	if err := engine.Resume(la.lane.Topic, la.lane.Key, records); err != nil {
+		return 0, err
 	}
-	la.out += len(records)
+	return len(records), nil
 }
 
 // ended is a context that has ended: Submit takes what fits without waiting.
@@ -221,9 +271,9 @@ func (p *parking) advance() {
 	for _, la := range p.moved {
 		switch {
 		case p.lanes[la.name] != la || la.out > 0 || la.recording > 0 || la.asking:
-		case la.draining:
-			if !la.dry || la.version != la.askedAt {
-				la.asking, la.askedAt = true, la.version
+		case la.due || la.draining:
+			if !la.waiting || la.version != la.askedAt {
+				la.asking, la.askedAt, la.waiting = true, la.version, false
 				p.s.r.retrier.ask(la.lane)
 			}
 		case la.parking == 0:
@@ -233,40 +283,35 @@ func (p *parking) advance() {
 	}
 	clear(p.moved)
 	p.moved = p.moved[:0]
+	p.s.r.moving.Store(int64(len(p.lanes)))
 }
 
 // deliver turns parked rows into records for the sink. A row that cannot be a message any more is given up when its turn
-// comes. Not ready: there is no session to send in.
-func (s *settler) deliver(la *parkedLane, rows []store.ParkedRow) (records []*sink.Record, ready bool) {
-	session := s.r.session.Load()
-	if session == nil {
-		return nil, false
-	}
-	router := session.again
+// comes.
+func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session *session) (records []*sink.Record) {
+	router, inflight := session.again, p.s.r.inflight
 	router.now = time.Now()
-	var slab *slab
-	var ds []*delivery
+	var free, ds []*delivery
 	for i := range rows {
-		if slab == nil || slab.used == slabSize {
-			slab = s.r.inflight.open()
-			defer s.r.inflight.seal(slab) // after they are admitted
+		if len(free) == 0 {
+			free = inflight.take(free)
 		}
-		d := &slab.items[slab.used]
-		d.slab, d.event, d.attempts, d.parked, d.received = slab, rows[i].Event, rows[i].Attempts, true, router.now
+		d := free[len(free)-1]
+		d.event, d.attempts, d.parked, d.received = rows[i].Event, rows[i].Attempts, true, router.now
 		d.reason = router.route(d)
 		if d.reason != nil && len(records) > 0 {
 			break
 		}
-		slab.used++
+		free = free[:len(free)-1]
 		d.record.Topic, d.record.Key = la.lane.Topic, la.lane.Key
 		ds = append(ds, d)
 		if d.reason != nil {
 			d.record.Partition = -1
-			s.parking.want(s.giveUp(d, la, d.attempts))
+			p.giveUp(d, la)
 			break
 		}
 		records = append(records, &d.record)
 	}
-	s.r.inflight.admit(ds)
-	return records, true
+	inflight.admit(ds)
+	return records
 }

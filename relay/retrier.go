@@ -9,33 +9,52 @@ import (
 )
 
 const (
-	dueLanes     = 64                     // lanes whose time has come that are read at once
-	retrierPause = 100 * time.Millisecond // between two looks for due lanes, at least
+	dueLanes     = 256                    // due lanes that are looked for at once, beside those that move already
+	retrierPause = 100 * time.Millisecond // between two looks while something is due or retries may not begin yet
 	retrierLook  = 5 * time.Second        // between two looks, at most, while anything is parked
 	tidyEvery    = 30 * time.Second       // between two looks for lanes that nobody would wake
+
+	// portionRows and portionBytes bound what is read of a lane at once, topicBytes what is read of a topic's lanes and has
+	// no outcome: retries take no notice of the sink's window. It is per topic, so that one in trouble stops no other.
+	portionRows  = 2000
+	portionBytes = 1 << 20
+	topicBytes   = 4 << 20
 )
 
-// laneRows is what the retrier read of a lane.
-type laneRows struct {
-	lane  store.Lane
-	rows  []store.ParkedRow
-	asked bool // the settler asked for it; else its time has come
+// retrierWord is what the retrier tells the settler: lanes that are due, or a lane's next portion, which was asked for.
+type retrierWord struct {
+	due []store.Lane
+
+	lane    store.Lane
+	rows    []store.ParkedRow
+	session *session // in which they were read
 }
 
-// retrier reads parked events for the settler: those whose time has come, and the next portions of lanes that are being
-// drained. It decides nothing. No transaction is open while an event is published, and no row is locked: the process that
-// holds the slot is the only one that retries.
+// retrier reads parked events for the settler: it looks for lanes whose time has come, and reads the portions that the
+// settler asks for. It decides nothing. No transaction is open while an event is published, and no row is locked: the
+// process that holds the slot is the only one that retries.
 type retrier struct {
-	r    *Relay
-	read chan laneRows
-	wake chan struct{} // something may be due sooner than known
+	r     *Relay
+	words chan retrierWord
+	wake  chan struct{} // there is something to do
 
-	mu    sync.Mutex
-	asked []store.Lane // guarded by mu
+	// Owned by run.
+	tidied   time.Time
+	troubled bool // since the last round
+
+	mu    sync.Mutex // guards what follows
+	asked []store.Lane
+	again []store.Lane        // to be looked at, whether due or not
+	well  map[string]struct{} // topics of which what waits is to be made due
+	next  time.Time           // of the next look for due lanes
+	bytes map[string]int      // by topic: handed in, without an outcome
 }
 
 func newRetrier(r *Relay) *retrier {
-	return &retrier{r: r, read: make(chan laneRows), wake: make(chan struct{}, 1)}
+	return &retrier{
+		r: r, words: make(chan retrierWord), wake: make(chan struct{}, 1), tidied: time.Now(),
+		well: map[string]struct{}{}, bytes: map[string]int{},
+	}
 }
 
 // ask has the lane's next portion read.
@@ -46,6 +65,48 @@ func (t *retrier) ask(lane store.Lane) {
 	t.nudge()
 }
 
+// revisit has the lane looked at, and given back to the live path if nothing of it is parked any more.
+func (t *retrier) revisit(lane store.Lane) {
+	t.mu.Lock()
+	t.again = append(t.again, lane)
+	t.mu.Unlock()
+}
+
+// isWell has what waits for the topic made due.
+func (t *retrier) isWell(topic string) {
+	t.mu.Lock()
+	t.well[topic] = struct{}{}
+	t.mu.Unlock()
+	t.nudge()
+}
+
+// dueIn says that an event will be due then.
+func (t *retrier) dueIn(d time.Duration) {
+	t.mu.Lock()
+	at := time.Now().Add(d)
+	sooner := at.Before(t.next)
+	if sooner {
+		t.next = at
+	}
+	t.mu.Unlock()
+	if sooner {
+		t.nudge()
+	}
+}
+
+// weigh counts what was handed in of a topic, or with a negative number what has an outcome.
+func (t *retrier) weigh(topic string, bytes int) {
+	t.mu.Lock()
+	if t.bytes[topic] += bytes; t.bytes[topic] <= 0 {
+		delete(t.bytes, topic)
+	}
+	waits := bytes < 0 && len(t.asked) > 0
+	t.mu.Unlock()
+	if waits {
+		t.nudge()
+	}
+}
+
 func (t *retrier) nudge() {
 	select {
 	case t.wake <- struct{}{}:
@@ -54,12 +115,11 @@ func (t *retrier) nudge() {
 }
 
 func (t *retrier) run(ctx context.Context) {
-	var next time.Time // when something is due
-	tidied := time.Now()
 	for {
-		wait := retrierLook
-		if !next.IsZero() {
-			wait = min(max(time.Until(next), retrierPause), retrierLook)
+		session := t.r.mayRetry()
+		wait := t.untilNext()
+		if session == nil {
+			wait = retrierPause
 		}
 		select {
 		case <-t.wake:
@@ -67,98 +127,176 @@ func (t *retrier) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !t.r.mayRetry() {
+		if session = t.r.mayRetry(); session == nil {
 			continue
 		}
-		if !t.answer(ctx) {
+		if !t.makeDue(ctx) || !t.lookAgain(ctx) || !t.answer(ctx, session) {
 			return
 		}
-		if t.r.parked.Load() == 0 {
-			next = time.Time{}
-			continue
+		if time.Since(t.tidied) > tidyEvery {
+			t.tidied = time.Now()
+			t.tidy(ctx)
 		}
-		if time.Since(tidied) > tidyEvery {
-			tidied = time.Now()
-			t.r.tidyParked(ctx)
+		if t.untilNext() == 0 && !t.look(ctx) {
+			return
 		}
-		if time.Now().After(next) {
-			pause := t.due(ctx)
-			next = time.Now().Add(pause)
+		if !t.troubled {
+			t.r.health.settled("retry")
 		}
+		t.troubled = false
 	}
 }
 
-// answer reads what the settler asked for.
-func (t *retrier) answer(ctx context.Context) (more bool) {
+func (t *retrier) untilNext() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return min(max(time.Until(t.next), 0), retrierLook)
+}
+
+// makeDue wakes what waits for topics that are well.
+func (t *retrier) makeDue(ctx context.Context) (more bool) {
+	t.mu.Lock()
+	topics := make([]string, 0, len(t.well))
+	for topic := range t.well {
+		topics = append(topics, topic)
+	}
+	clear(t.well)
+	t.mu.Unlock()
+	for _, topic := range topics {
+		if t.r.troubled(topic) {
+			continue // again: the end of that makes them due
+		}
+		if err := t.r.store.MakeDue(ctx, topic); err != nil {
+			t.failed(ctx, err) // the next tidying makes them due
+		}
+		t.dueIn(0)
+	}
+	return ctx.Err() == nil
+}
+
+// lookAgain has lanes looked at that may be empty.
+func (t *retrier) lookAgain(ctx context.Context) (more bool) {
+	t.mu.Lock()
+	lanes := t.again
+	t.again = nil
+	t.mu.Unlock()
+	return len(lanes) == 0 || t.tell(ctx, retrierWord{due: lanes})
+}
+
+// answer reads what the settler asked for. Lanes of a topic that has enough out wait.
+func (t *retrier) answer(ctx context.Context, session *session) (more bool) {
 	t.mu.Lock()
 	asked := t.asked
 	t.asked = nil
 	t.mu.Unlock()
 	for i, lane := range asked {
-		rows, err := t.r.store.LaneRows(ctx, lane, drainRows)
+		t.mu.Lock()
+		full := t.bytes[lane.Topic] >= topicBytes
+		if full {
+			t.asked = append(t.asked, lane)
+		}
+		t.mu.Unlock()
+		if full {
+			continue
+		}
+		rows, err := t.r.store.LaneRows(ctx, lane, portionRows, portionBytes)
 		if err != nil {
-			if ctx.Err() != nil {
-				return false
-			}
-			t.r.noteRetryTrouble(err)
 			t.mu.Lock()
 			t.asked = append(t.asked, asked[i:]...)
 			t.mu.Unlock()
-			return true
+			return t.failed(ctx, err)
 		}
-		if !t.hand(ctx, laneRows{lane: lane, rows: rows, asked: true}) {
+		if !t.tell(ctx, retrierWord{lane: lane, rows: rows, session: session}) {
 			return false
 		}
 	}
 	return true
 }
 
-// due reads the heads of lanes whose time has come and says how long it is until the next.
-func (t *retrier) due(ctx context.Context) time.Duration {
-	lanes, next, err := t.r.store.DueLanes(ctx, dueLanes)
-	if err != nil {
-		t.r.noteRetryTrouble(err)
-		return time.Second
+// look tells the settler which lanes are due.
+func (t *retrier) look(ctx context.Context) (more bool) {
+	t.mu.Lock()
+	t.next = time.Now().Add(retrierLook)
+	t.mu.Unlock()
+	if t.r.parked.Load() <= 0 {
+		return true
 	}
-	for _, lane := range lanes {
-		rows, err := t.r.store.LaneRows(ctx, lane, drainRows)
-		if err != nil {
-			t.r.noteRetryTrouble(err)
-			return time.Second
-		}
-		if len(rows) > 0 && !t.hand(ctx, laneRows{lane: lane, rows: rows}) {
-			return 0
-		}
+	lanes, next, err := t.r.store.DueLanes(ctx, dueLanes+int(t.r.moving.Load()), t.r.troubledTopics())
+	if err != nil {
+		t.dueIn(time.Second)
+		return t.failed(ctx, err)
 	}
 	switch {
-	case len(lanes) > 0:
-		return retrierPause // those that were not read may be due as well
-	case next < 0:
-		return retrierLook
+	case len(lanes) > 0: // there may be more
+		t.dueIn(retrierPause)
+	case next >= 0:
+		t.dueIn(next)
 	}
-	return next
+	return len(lanes) == 0 || t.tell(ctx, retrierWord{due: lanes})
 }
 
-func (t *retrier) hand(ctx context.Context, read laneRows) bool {
+func (t *retrier) tell(ctx context.Context, word retrierWord) bool {
 	select {
-	case t.read <- read:
+	case t.words <- word:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// mayRetry says whether this process is the one that retries, and the redelivery after a start is over: before that an
-// event that is still to be recognised could be overtaken.
-func (r *Relay) mayRetry() bool {
-	s := r.session.Load()
-	return s != nil && !s.lookingUp.Load() && !r.stopping.Load() && r.health.role() == RoleActive
+// tidy wakes lanes that nothing else would wake: their head has no time, or waits for a topic that is well. It also
+// counts the parked events anew: what this process knows is off after a commit whose answer was lost.
+func (t *retrier) tidy(ctx context.Context) {
+	n, err := t.r.store.CountParked(ctx)
+	if err == nil {
+		t.r.parked.Store(n)
+	}
+	if err == nil && n > 0 {
+		var topics []string
+		topics, err = t.r.store.WaitingTopics(ctx)
+		for _, topic := range topics {
+			if !t.r.troubled(topic) {
+				t.isWell(topic)
+			}
+		}
+		if err == nil {
+			err = t.r.store.WakeHeads(ctx)
+		}
+	}
+	if err != nil {
+		t.failed(ctx, err)
+	}
 }
 
-func (r *Relay) noteRetryTrouble(err error) {
-	if r.health.settleTrouble("retry", err) {
-		r.log.Warn().Err(err).Msg("cannot read parked events; they stay parked")
+// failed notes that Postgres did not answer; false: the context has ended.
+func (t *retrier) failed(ctx context.Context, err error) (more bool) {
+	if ctx.Err() != nil {
+		return false
 	}
+	t.troubled = true
+	if t.r.health.settleTrouble("retry", err) {
+		t.r.log.Warn().Err(err).Msg("cannot read parked events; they stay parked")
+	}
+	select {
+	case <-time.After(retrierPause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// mayRetry is the session in which parked events may be retried, nil when they may not: this process must hold the slot,
+// the redelivery after a start must be over, and what came in its course and was given back by the sink must be parked.
+// Before that, an event that is not parked yet could be overtaken by one behind it that is.
+func (r *Relay) mayRetry() *session {
+	s := r.session.Load()
+	if s == nil || r.stopping.Load() || r.health.role() != RoleActive {
+		return nil
+	}
+	if passed := s.passed.Load(); passed == 0 || r.asideUpTo.Load() < passed-1 {
+		return nil
+	}
+	return s
 }
 
 // loadParked makes the sink hold the lanes that have parked events, before anything of the stream is sent.
@@ -170,7 +308,7 @@ func (s *session) loadParked(ctx context.Context) error {
 	}
 	if r.epoch != 0 && s.state.Epoch != r.epoch {
 		// Another relay had the slot meanwhile and may have drained lanes that our sink still holds.
-		r.engine.HeldLanes(func(topic string, key []byte) { r.retrier.ask(store.Lane{Topic: topic, Key: key}) })
+		r.engine.HeldLanes(func(topic string, key []byte) { r.retrier.revisit(store.Lane{Topic: topic, Key: key}) })
 	}
 	r.parked.Store(events)
 	for _, l := range lanes {
@@ -191,22 +329,4 @@ func (s *session) loadParked(ctx context.Context) error {
 	}
 	r.log.Info().Int64("events", events).Int("keys", len(lanes)).Msg("events are parked; their keys are held until they are published")
 	return nil
-}
-
-// tidyParked wakes lanes that nothing else would wake: their head has no time, or waits for a topic that is well.
-func (r *Relay) tidyParked(ctx context.Context) {
-	topics, err := r.store.WaitingTopics(ctx)
-	if err == nil {
-		for _, topic := range topics {
-			if !r.troubled(topic) {
-				err = r.store.MakeDue(ctx, topic)
-			}
-		}
-	}
-	if err == nil {
-		err = r.store.WakeHeads(ctx)
-	}
-	if err != nil && ctx.Err() == nil {
-		r.noteRetryTrouble(err)
-	}
 }

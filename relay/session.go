@@ -32,15 +32,15 @@ type session struct {
 	epoch  int64
 
 	decoder *decoder.Decoder
-	router  *router // of the stream
-	again   *router // of parked events; the settler's
-	slab    *slab   // being filled
-	full    []*slab // filled, their last deliveries not yet sent
+	router  *router     // of the stream
+	again   *router     // of parked events; the settler's
+	spare   []*delivery // free ones, to be filled next
 
 	// Redelivery: until token is delivered every id is looked up before it is sent.
-	lookup bool
-	token  string
-	known  map[string]*delivery // in flight when the session began
+	lookup  bool
+	token   string
+	known   map[string]*delivery // in flight when the session began
+	passing bool                 // the token is in what is being sent
 
 	records []*sink.Record // scratch of send
 
@@ -55,6 +55,7 @@ type session struct {
 	epochSeen atomic.Int64
 	lookingUp atomic.Bool
 	events    atomic.Uint64 // received from the stream in this session
+	passed    atomic.Uint64 // see redelivered; 0 before
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
@@ -94,7 +95,6 @@ func (r *Relay) runSession(ctx context.Context) error {
 		err = s.drain(working)
 	}
 	r.session.Store(nil)
-	s.sealAll()
 	cause := context.Cause(working) // what ended the work, if it did not end by itself
 	endStream()
 	ended := <-streamErr
@@ -212,6 +212,8 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 	}
 	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.stream.Confirmed
 	if clean && len(s.known) == 0 {
+		s.r.epoch = s.epoch
+		s.redelivered()
 		return nil
 	}
 	if s.state.Dirty && s.state.Epoch != s.r.epoch { // else it was this process, which knows what it sent
@@ -227,6 +229,13 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 		return fmt.Errorf("write the redelivery token: %w", err)
 	}
 	return nil
+}
+
+// redelivered says that nothing can come again any more, and all that did is with the sink: from now on, once those of
+// it that the sink gave back are parked, parked events may be retried. See mayRetry.
+func (s *session) redelivered() {
+	s.passed.Store(s.r.engine.Given() + 1)
+	s.r.retrier.nudge()
 }
 
 // drain is the second half of a stop: reading has ended at a transaction's end, what is in flight is sent and recorded

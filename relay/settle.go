@@ -25,6 +25,8 @@ const (
 	dyingMost = 1000
 	// journalWriters is how many journal transactions run at once.
 	journalWriters = 2
+	// fullLook is the pause between two looks whether parks may go on while as many events are parked as may be.
+	fullLook = 100 * time.Millisecond
 )
 
 var settleBackoff = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.2}
@@ -50,8 +52,10 @@ type settler struct {
 	lastJob  time.Time
 	dying    []*delivery // waiting for the dead-letter writer
 	lanes    lanes
-	wanted   []*aside // changes to parked events that are to be committed, in order
-	aside    bool     // a portion of wanted is with the writer
+	parks    []*aside // events that are to be parked, in order
+	notes    []*aside // failed attempts of parked events that are to be noted
+	aside    bool     // a portion of either is with the writer
+	sorted   uint64   // results of the sink taken in
 	parking  parking
 	jobs     sync.Pool
 	frontier frontier
@@ -145,8 +149,11 @@ func (s *settler) run(ctx context.Context) {
 			deaths = nil
 		}
 		asides, portion := s.asides, s.nextAsides()
-		if s.aside || portion == nil {
+		if s.aside || len(portion) == 0 {
 			asides = nil
+		}
+		if len(s.parks) > 0 && len(portion) == 0 {
+			timer.Reset(fullLook)
 		}
 		select {
 		case records := <-arrived:
@@ -165,10 +172,10 @@ func (s *settler) run(ctx context.Context) {
 		case asides <- portion:
 			s.aside = true
 		case done := <-s.asided:
-			s.aside, s.wanted = false, s.wanted[len(done):]
+			s.aside = false
 			s.finishAsides(done)
-		case read := <-s.r.retrier.read:
-			s.parking.take(read)
+		case word := <-s.r.retrier.words:
+			s.parking.take(word)
 			s.parking.advance()
 		case <-timer.C:
 		case <-ctx.Done():
@@ -234,6 +241,8 @@ func (s *settler) sort(records []*sink.Record) {
 			panic("relay: the sink gave a record back without a result")
 		}
 	}
+	s.sorted += uint64(len(records))
+	s.noteAside()
 	s.lanes.advance()
 	s.parking.advance()
 }
@@ -241,23 +250,30 @@ func (s *settler) sort(records []*sink.Record) {
 // rejected decides what becomes of an event that was definitely refused: dead, or parked for another attempt with what is
 // behind it.
 func (s *settler) rejected(d *delivery) {
-	switch {
-	case d.parked:
+	if d.parked {
 		s.parking.rejected(d)
-	case d.reason.Class == outbox.Permanent:
+		return
+	}
+	pause, again := s.parking.policy.Next(1, random())
+	if d.reason.Class == outbox.Permanent || !again {
 		s.die(d)
-	default:
-		followers := s.lanes.abandon(d)
-		s.parking.guilty(d)
-		for _, f := range followers {
-			s.parking.held(f)
-		}
+		return
+	}
+	followers := s.lanes.abandon(d)
+	s.parking.park(d, outbox.Transient, 1, pause)
+	for _, f := range followers {
+		s.parking.held(f)
 	}
 }
 
-// die makes the event a dead letter; its followers wait, in memory, for the moment that this takes.
+// die makes the event a dead letter. Its followers wait, in memory, for the moment that this takes; but where the lane has
+// parked events, they are parked behind those.
 func (s *settler) die(d *delivery) {
-	s.lanes.rejected(d)
+	if d.record.WasHeld && !s.lanes.has(d) {
+		s.parking.dies(d)
+	} else {
+		s.lanes.rejected(d)
+	}
 	s.dying = append(s.dying, d)
 }
 
@@ -299,15 +315,7 @@ func (s *settler) writeDeaths(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		partition := int32(-1)
-		if d.record.Result == sink.Rejected { // else the sink never saw it
-			partition = d.record.Partition
-		}
-		dead := []store.Dead{{
-			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Partition: partition,
-			Attempts: 1, Class: d.reason.Class, Code: d.reason.Code, Text: d.reason.Text,
-		}}
-		if !s.insist(ctx, "dead_letter", func() error { return s.r.store.Settle(ctx, nil, dead) }) {
+		if !s.insist(ctx, "dead_letter", func() error { return s.commitDeath(ctx, d) }) {
 			return
 		}
 		select {
@@ -316,6 +324,20 @@ func (s *settler) writeDeaths(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (s *settler) commitDeath(ctx context.Context, d *delivery) error {
+	dead := store.Dead{
+		Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Partition: -1,
+		Attempts: max(d.attempts, 1), Class: d.reason.Class, Code: d.reason.Code, Text: d.reason.Text,
+	}
+	if d.record.Result == sink.Rejected { // else the sink never saw it
+		dead.Partition = d.record.Partition
+	}
+	if d.parked {
+		return s.r.store.GiveUp(ctx, dead)
+	}
+	return s.r.store.Settle(ctx, nil, []store.Dead{dead})
 }
 
 // insist repeats a write until it is committed; false: the context ended first. Going on without it would lose events,
@@ -371,13 +393,16 @@ func (s *settler) finishJournal(j *journalJob) {
 func (s *settler) finishDeath(d *delivery) {
 	s.r.metrics.dead(d.reason.Class)
 	s.r.log.Warn().Str("topic", d.record.Topic).Str("code", d.reason.Code).Str("position", d.event.Position.String()).
-		Str("reason", d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
-	if d.record.Result == sink.Rejected {
+		Int("attempts", max(d.attempts, 1)).Str("reason", d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
+	switch {
+	case d.parked || d.among:
+		s.parking.buried(d)
+	case d.record.Result == sink.Rejected:
 		s.lanes.buried(d)
-		s.r.engine.Settled([]*sink.Record{&d.record})
 	}
-	s.r.inflight.finish([]*delivery{d})
+	s.release(d)
 	s.lanes.advance()
+	s.parking.advance()
 	s.told()
 }
 

@@ -92,7 +92,11 @@ func (t *tailJournal) flush(ctx context.Context) error {
 	for i := range t.batch {
 		ids[i] = t.batch[i].ID
 	}
-	recorded, err := st.Lookup(ctx, ids)
+	err := t.flushParked(ctx, ids)
+	var recorded []bool
+	if err == nil {
+		recorded, err = st.Lookup(ctx, ids)
+	}
 	if err == nil {
 		missing := t.batch[:0]
 		for i, p := range t.batch {
@@ -111,6 +115,32 @@ func (t *tailJournal) flush(ctx context.Context) error {
 	}
 	t.batch = t.batch[:0]
 	return t.err
+}
+
+// flushParked journals those of the batch that are parked: they were retried, and that was not recorded.
+func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
+	r := t.session.r
+	if r.parked.Load() <= 0 {
+		return nil
+	}
+	lanes, err := r.store.ParkedAmong(ctx, ids)
+	if err != nil || len(lanes) == 0 {
+		return err
+	}
+	var retried []store.Published
+	for _, p := range t.batch {
+		if lane, parked := lanes[string(p.ID)]; parked {
+			retried = append(retried, p)
+			r.retrier.revisit(lane) // it may be empty now
+		}
+	}
+	if err := r.store.SettleRetried(ctx, retried); err != nil {
+		return err
+	}
+	r.parked.Add(-int64(len(lanes)))
+	t.found += len(lanes)
+	r.metrics.skippedTopic.Add(float64(len(lanes)))
+	return nil
 }
 
 // sameSource compares two x-outbox-source values, <system id>/<timeline>/<source>, without the timeline: a promotion
