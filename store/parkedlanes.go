@@ -1,0 +1,161 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ParkedLanes lists every lane that has a parked event, those with a key only, and the number of parked events.
+func (s *Store) ParkedLanes(ctx context.Context) (lanes []Lane, events int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.sql(o, `SELECT topic, key, count(*) FROM {parked} WHERE source = $1 GROUP BY topic, key`), source)
+			if err != nil {
+				return err
+			}
+			var l Lane
+			var n int64
+			_, err = pgx.ForEachRow(rows, []any{&l.Topic, &l.Key, &n}, func() error {
+				events += n
+				if l.Key != nil {
+					lanes = append(lanes, Lane{l.Topic, append([]byte{}, l.Key...)})
+				}
+				l.Key = nil
+				return nil
+			})
+			return err
+		})
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("list parked lanes: %w", err)
+	}
+	return lanes, events, nil
+}
+
+// WakeHeads makes due the head of each lane that has no time of its own. A head without one is left behind by a crash in
+// the middle of a lane's drain.
+func (s *Store) WakeHeads(ctx context.Context) error {
+	return s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
+FROM (SELECT DISTINCT ON (topic, key) event_id, next_retry_at FROM {parked} WHERE source = $1 AND key IS NOT NULL
+ ORDER BY topic, key, epoch, from_stream, position_order, position_index) h
+WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`)
+}
+
+// MakeDue makes due, now, what waits for the topic to be well.
+func (s *Store) MakeDue(ctx context.Context, topic string) error {
+	return s.changeParked(ctx, "make parked events of a topic due",
+		`UPDATE {parked} SET next_retry_at = now() WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity'`, topic)
+}
+
+func (s *Store) changeParked(ctx context.Context, what, text string, args ...any) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, s.sql(o, text), append([]any{source}, args...)...)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// dueSQL finds lanes whose head is due, and topics with due events that have no lane. An event behind a head that is not
+// due, though its own time has come, must not take a place under the limit: it would keep others from being seen.
+const dueSQL = `(SELECT topic, key FROM {parked} p WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NOT NULL
+ AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key) AND q.key = p.key
+  AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index))
+ ORDER BY next_retry_at LIMIT $2)
+UNION ALL
+(SELECT DISTINCT topic, NULL::bytea FROM {parked} WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NULL)`
+
+// DueLanes lists lanes whose head is due, the longest due first, and for the events without a key that are due one entry
+// per topic; not of the topics given. Next is how long it is until the next event is due; negative when none is.
+func (s *Store) DueLanes(ctx context.Context, limit int, without []string) (lanes []Lane, next time.Duration, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		if without == nil {
+			without = []string{} // not NULL, of which nothing is different
+		}
+		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.sql(o, dueSQL), source, limit, without)
+			if err != nil {
+				return err
+			}
+			var l Lane
+			_, err = pgx.ForEachRow(rows, []any{&l.Topic, &l.Key}, func() error {
+				lanes = append(lanes, Lane{l.Topic, bytes.Clone(l.Key)})
+				l.Key = nil
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			var micros int64
+			err = tx.QueryRow(ctx, s.sql(o, `SELECT coalesce((SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
+FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'infinity' ORDER BY next_retry_at LIMIT 1), -1)`), source).Scan(&micros)
+			next = time.Duration(micros) * time.Microsecond
+			return err
+		})
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for due events: %w", err)
+	}
+	return lanes, next, nil
+}
+
+// WaitingTopics are the topics that parked events wait for; see WhenWell.
+func (s *Store) WaitingTopics(ctx context.Context) (topics []string, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.sql(o, `SELECT DISTINCT topic FROM {parked} WHERE source = $1 AND next_retry_at = 'infinity'`), source)
+			if err == nil {
+				topics, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list topics that are waited for: %w", err)
+	}
+	return topics, nil
+}
+
+// ParkedAmong finds which of the ids are parked, and in which lane.
+func (s *Store) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]Lane, error) {
+	found := map[string]Lane{}
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		p := new(params).int4(source)
+		if err = p.ids(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
+			err = s.send(ctx, reading, s.sql(o, `SELECT event_id::text, topic, key FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p,
+				[]int16{textFormat, textFormat, binaryFormat}, func(v [][]byte) error {
+					found[string(v[0])] = Lane{string(v[1]), bytes.Clone(v[2])}
+					return nil
+				})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for parked events: %w", err)
+	}
+	return found, nil
+}
+
+// CountParked is the number of parked events.
+func (s *Store) CountParked(ctx context.Context) (n int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&n) }, s.sql(o, `SELECT count(*) FROM {parked} WHERE source = $1`), source)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count parked events: %w", err)
+	}
+	return n, nil
+}
