@@ -21,7 +21,7 @@ type routed struct {
 	shadowed int
 }
 
-func newRouted(t *testing.T, change func(*config.Config)) *routed {
+func newRouted(t testing.TB, change func(*config.Config)) *routed {
 	t.Helper()
 	c := config.Default()
 	c.Outbox.Columns.Headers = "headers"

@@ -1,0 +1,135 @@
+package relay
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// Break it catches: a delivery that grew beyond what the window counts for it, or beyond the size class that a block of
+// them is made for.
+func TestDeliveryIsNotLargerThanItsCost(t *testing.T) {
+	const class = 8 << 10
+	if got := unsafe.Sizeof(delivery{}); got > deliveryCost {
+		t.Errorf("size of a delivery: got %d, want at most deliveryCost, %d", got, deliveryCost)
+	}
+	if got := unsafe.Sizeof([blockSize]delivery{}); got > class || got < class*9/10 {
+		t.Errorf("size of a block: got %d, want a little less than %d", got, class)
+	}
+}
+
+// arrive lets the router make a record of an event whose columns all stand in one read buffer, as the decoder gives them.
+func arrive(t *testing.T, r *routed, d *delivery, payload string) (buffer []byte) {
+	t.Helper()
+	e := anEvent()
+	e.Payload = []byte(payload)
+	columns := []*[]byte{&e.ID, &e.AggregateType, &e.AggregateID, &e.EventType, &e.Payload, &e.Headers, &e.CreatedAt}
+	for _, column := range columns {
+		buffer = append(buffer, *column...)
+	}
+	from := 0
+	for _, column := range columns {
+		if n := len(*column); *column != nil {
+			*column = buffer[from : from+n : from+n]
+			from += n
+		}
+	}
+	d.event = e
+	if reason := r.route(d); reason != nil {
+		t.Fatal(reason)
+	}
+	r.keep(d)
+	return buffer
+}
+
+// Each delivery owns its bytes. Breaks it catches: a column, the key, the value or the header block left in the read
+// buffer or in the arena, where the next event writes over it; one that the copy mixes up with its neighbour; a cost that
+// is less than what is held.
+func TestKeptEventsOutliveTheBufferTheyCameIn(t *testing.T) {
+	for _, format := range formats {
+		for _, key := range []string{"{aggregate_id}", "{event_type}", "k-{id}"} {
+			r := newRouted(t, func(c *config.Config) { c.Message.Format, c.Message.Key = format, key })
+			whole := func(d *delivery) string {
+				e := &d.event
+				parts := [][]byte{e.ID, e.AggregateType, e.AggregateID, e.EventType, e.Payload, e.Headers, e.CreatedAt, d.record.Key, d.record.Value}
+				return string(bytes.Join(parts, []byte("|"))) + "|" + strings.Join(headerList(d.record.Headers), " ")
+			}
+			kept, plain := make([]*delivery, 300), make([]*delivery, 300)
+			for i := range kept {
+				payload := `"` + strings.Repeat("x", i*3) + `"`
+				plain[i] = &delivery{event: anEvent()}
+				plain[i].event.Payload = []byte(payload)
+				if reason := r.route(plain[i]); reason != nil { // in the arena for good
+					t.Fatal(reason)
+				}
+				kept[i] = &delivery{}
+				clear(arrive(t, r, kept[i], payload))
+				if got, held := kept[i].record.Cost, deliveryCost+cap(kept[i].bytes); got != held {
+					t.Fatalf("cost: got %d, want the %d bytes that are held", got, held)
+				}
+			}
+			for i, d := range kept {
+				if got, want := whole(d), whole(plain[i]); got != want {
+					t.Fatalf("%s, key %s, event %d: got\n%s, want\n%s", format, key, i, got, want)
+				}
+				if (d.event.Headers == nil) != (plain[i].event.Headers == nil) {
+					t.Fatalf("event %d: NULL headers: got %v, want as they came", i, d.event.Headers == nil)
+				}
+			}
+		}
+	}
+}
+
+// Breaks it catches: a large event that is copied; one whose headers the next event writes over; a cost without its bytes.
+func TestLargeEventsStayWhereTheyCame(t *testing.T) {
+	r, d := newRouted(t, nil), &delivery{}
+	payload := `"` + strings.Repeat("y", keepMost) + `"`
+	arrive(t, r, d, payload)
+	headers := strings.Join(headerList(d.record.Headers), " ")
+	arrive(t, r, &delivery{}, `"small"`)
+	arrive(t, r, &delivery{}, payload)
+	if cap(d.bytes) != 0 || string(d.record.Value) != payload {
+		t.Errorf("a large event: got %d bytes copied, value %.20q", cap(d.bytes), d.record.Value)
+	}
+	if got := strings.Join(headerList(d.record.Headers), " "); got != headers {
+		t.Errorf("its headers: were %s, are %s", headers, got)
+	}
+	if got := d.record.Cost; got < deliveryCost+len(payload) {
+		t.Errorf("its cost: got %d, want at least %d", got, deliveryCost+len(payload))
+	}
+}
+
+// Break it catches: memory allocated per event although the delivery has been used before.
+func TestKeepAllocatesNothingForAUsedDelivery(t *testing.T) {
+	r, d := newRouted(t, nil), &delivery{}
+	event := anEvent()
+	if per := testing.AllocsPerRun(1000, func() {
+		d.event = event
+		r.route(d)
+		r.keep(d)
+	}); per != 0 {
+		t.Errorf("got %v allocations per event, want none", per)
+	}
+}
+
+func BenchmarkRouteAndKeep(b *testing.B) {
+	r, d := newRouted(b, nil), &delivery{}
+	event := anEvent()
+	event.Payload = []byte(`"` + strings.Repeat("x", 300) + `"`)
+	for _, keep := range []struct {
+		name string
+		do   func(*delivery)
+	}{{"route", func(*delivery) {}}, {"route and keep", r.keep}} {
+		b.Run(keep.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				d.event = event
+				r.route(d)
+				keep.do(d)
+			}
+		})
+	}
+}
