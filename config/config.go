@@ -95,7 +95,7 @@ type Kafka struct {
 
 // CreateTopics says whether and how missing topics are created.
 type CreateTopics struct {
-	Enabled           bool `key:"enabled" help:"create missing topics"`
+	Enabled           bool `key:"enabled" help:"create a topic that does not exist when the first event goes to it; false: its events wait, and the error names the command"`
 	Partitions        int  `key:"partitions" help:"partitions of a created topic"`
 	ReplicationFactor int  `key:"replication_factor" help:"replicas of a created topic"`
 }

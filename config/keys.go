@@ -16,7 +16,6 @@ const EnvPrefix = "CDC_RELAY_"
 var notYet = []string{
 	"outbox.retention",
 	"journal.retention",
-	"kafka.create_topics",
 	"retry.on_dead",
 	"dlq.topic",
 	"dlq.breaker",

@@ -105,8 +105,12 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 		return err
 	}
 	found = slices.DeleteFunc(found, func(t string) bool { return !names.matches(t) })
+	if names.exact == "" && len(found) == 0 && cfg.Kafka.CreateTopics.Enabled {
+		r.add(ok, "topics", fmt.Sprintf("none begins with %q; each is created when its first event comes, with %s", names.prefix, shapeOf(cfg)), "")
+		return nil
+	}
 	if names.exact == "" && len(found) == 0 {
-		r.add(warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.prefix), "create one for each value in message.topic: kafka-topics.sh --create --topic "+cfg.Message.Topic+" --partitions 12 --replication-factor 3")
+		r.add(warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.prefix), "create one for each value in message.topic: "+kafkaConfig(cfg).Command(cfg.Message.Topic)+"; or set kafka.create_topics.enabled")
 		return nil
 	}
 	if names.exact != "" {
@@ -119,6 +123,9 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	good := 0
 	for _, t := range topics {
 		l, text, fix := judgeTopic(t, cfg)
+		if kafka.IsUnknownTopic(t.Err) && cfg.Kafka.CreateTopics.Enabled {
+			l, text, fix = examineCreation(ctx, cfg, driver, t.Name)
+		}
 		if l == ok {
 			if good++; good > topicsShown {
 				continue
@@ -132,11 +139,23 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	return nil
 }
 
+// examineCreation asks the brokers whether run could create the topic.
+func examineCreation(ctx context.Context, cfg config.Config, driver *kafka.Driver, topic string) (l level, text, fix string) {
+	if err := driver.CheckCreate(ctx, topic); err != nil {
+		return fail, "it does not exist, and could not be created: " + err.Error(), "correct kafka.create_topics, or grant Create on it, or by hand: " + kafkaConfig(cfg).Command(topic)
+	}
+	return ok, "it does not exist; run creates it with " + shapeOf(cfg), ""
+}
+
+func shapeOf(cfg config.Config) string {
+	return fmt.Sprintf("%d partitions and %d replicas", cfg.Kafka.CreateTopics.Partitions, cfg.Kafka.CreateTopics.ReplicationFactor)
+}
+
 // judgeTopic is the worst that is to be said of a topic.
 func judgeTopic(t kafka.Topic, cfg config.Config) (l level, text, fix string) {
 	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
 	if t.Err != nil {
-		return fail, t.Err.Error(), "kafka-topics.sh --create --topic " + t.Name + " --partitions 12 --replication-factor 3, or grant Describe and Write on it"
+		return fail, t.Err.Error(), kafkaConfig(cfg).Command(t.Name) + "; or set kafka.create_topics.enabled, or grant Describe and Write on it"
 	}
 	replicas := t.ReplicationFactor()
 	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s", len(t.Partitions), replicas, t.MinInSyncReplicas, t.MaxMessageBytes, t.CleanupPolicy)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
@@ -20,6 +22,7 @@ func kafkaConfig(cfg config.Config) kafka.Config {
 	c := kafka.Config{
 		Brokers: k.Brokers, ClientID: k.ClientID, Compression: compression, MaxBatchBytes: int(k.MaxBatchBytes),
 		RequestTimeout: k.RequestTimeout.Std(), DialTimeout: k.DialTimeout.Std(),
+		NewTopics: kafka.NewTopics{Create: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions, ReplicationFactor: k.CreateTopics.ReplicationFactor},
 	}
 	if t := k.TLS; t.Enabled {
 		c.TLS = &kafka.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
@@ -35,7 +38,34 @@ func (a *app) newDriver(cfg config.Config) (sink.Driver, error) {
 	if cfg.Sink == config.SinkStdout {
 		return stdout.New(stdout.Config{Writer: a.out}), nil
 	}
-	return kafka.New(kafkaConfig(cfg))
+	c := kafkaConfig(cfg)
+	c.Hooks = hooks(a.logger(cfg))
+	d, err := kafka.New(c)
+	if err != nil {
+		return nil, err
+	}
+	if names, err := topicsOf(cfg.Message.Topic); err == nil && names.exact != "" {
+		_, _ = d.Partitions(names.exact) // learns the topic, or creates it, before the first event
+	}
+	return d, nil
+}
+
+// hooks log what the driver does that a person should know later.
+func hooks(log zerolog.Logger) kafka.Hooks {
+	return kafka.Hooks{
+		TopicCreated: func(topic string) { log.Info().Str("topic", topic).Msg("topic created") },
+		PartitionsChanged: func(topic string, from, to int) {
+			log.Warn().Str("topic", topic).Int("from", from).Int("to", to).Msg("the number of partitions changed: keys may be in another partition from now on")
+		},
+		ProducerReset: func(r kafka.Reset) {
+			log.Warn().Str("topic", r.Topic).Int32("partition", r.Partition).Str("cause", r.Cause).Int("possible_duplicates", r.Uncertain).
+				Msg("the producer id was given up for this partition")
+		},
+		LostData: func(l kafka.Loss) {
+			log.Error().Str("topic", l.Topic).Int32("partition", l.Partition).Int64("last_acknowledged_offset", l.LastAcked).
+				Msg("the broker forgot a batch that it had acknowledged: the partition lost records (an unclean leader election, or a replaced disk); run cdc-relay verify")
+		},
+	}
 }
 
 // topicNames is what a topic template can become, as far as it is known without a row.

@@ -202,34 +202,14 @@ func (d *Driver) CreateTopic(ctx context.Context, name string, partitions, repli
 	}
 }
 
-// createTopic asks the broker that the cluster names as its controller: with KRaft any broker, before that only one.
 func (d *Driver) createTopic(ctx context.Context, name string, partitions, replicationFactor int) error {
-	c, err := d.Ping(ctx)
+	errs, err := d.requestTopics(ctx, &createTopics{Topics: []createtopics.RequestTopic{{
+		Name: name, NumPartitions: int32(partitions), ReplicationFactor: int16(replicationFactor),
+	}}})
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(c.Brokers, func(b Broker) bool { return b.ID == c.Controller })
-	if at < 0 {
-		return errorOf(codeNotController, "the cluster names no controller")
-	}
-	request := &createTopics{
-		TimeoutMs: int32(answerPatience / time.Millisecond),
-		Topics: []createtopics.RequestTopic{{
-			Name: name, NumPartitions: int32(partitions), ReplicationFactor: int16(replicationFactor),
-		}},
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+answerPatience)
-	defer cancel()
-	answer, err := d.endpoint(c.Brokers[at].Address).roundTrip(ctx, direct{request})
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Brokers[at].Address, err)
-	}
-	for _, t := range answer.(*createtopics.Response).Topics {
-		if t.ErrorCode != 0 {
-			return errorOf(t.ErrorCode, t.ErrorMessage)
-		}
-	}
-	return nil
+	return errs[name]
 }
 
 // awaitLeaders waits until a broker knows the topic and a leader for each of its partitions.

@@ -34,6 +34,8 @@ type Config struct {
 	TLS  *TLS  // nil: none
 	SASL *SASL // nil: none
 
+	NewTopics NewTopics
+
 	Hooks Hooks
 }
 
@@ -43,6 +45,7 @@ type Hooks struct {
 	LeaderMoved       func(topic string, partition, from, to int32) // -1: none
 	PartitionsChanged func(topic string, from, to int)              // keys now map to other partitions
 	MetadataFailed    func(err error)                               // no broker could be asked who leads what
+	TopicCreated      func(topic string)
 	ProducerReset     func(Reset)
 	LostData          func(Loss)
 }

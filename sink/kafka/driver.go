@@ -19,7 +19,7 @@ type Driver struct {
 	ctx     context.Context // ends at Close
 	cancel  context.CancelFunc
 	dialer  *dialer
-	running sync.WaitGroup // refreshLoop, limitsLoop
+	running sync.WaitGroup // refreshLoop, limitsLoop, createLoop
 
 	view    atomic.Pointer[view] // replaced under mu
 	keyless atomic.Uint64        // records without a key so far
@@ -29,6 +29,7 @@ type Driver struct {
 	lastFailure atomic.Int64          // when a Produce request last got no answer, in nanoseconds since 1970
 	wake        chan struct{}         // to refreshLoop: do not wait
 	learn       chan struct{}         // to limitsLoop: a topic has no limit yet
+	create      chan struct{}         // to createLoop: a topic does not exist
 
 	asking   chan struct{} // held while producer is used
 	producer *stamp        // the producer id that partitions take, nil before the first
@@ -39,6 +40,7 @@ type Driver struct {
 	good       string                        // address that answered a control request last
 	partitions map[topicPartition]*partition // those produced to
 	limits     map[string]*limit             // by topic
+	creations  map[string]*creation          // of missing topics, by topic
 }
 
 var _ sink.Driver = (*Driver)(nil)
@@ -58,15 +60,20 @@ func New(c Config) (*Driver, error) {
 		dialer:     &dialer{ctx: ctx, config: c, open: make(map[*conn]struct{})},
 		wake:       make(chan struct{}, 1),
 		learn:      make(chan struct{}, 1),
+		create:     make(chan struct{}, 1),
 		asking:     make(chan struct{}, 1),
 		endpoints:  make(map[string]*endpoint),
 		partitions: make(map[topicPartition]*partition),
 		limits:     make(map[string]*limit),
+		creations:  make(map[string]*creation),
 	}
 	d.keyless.Store(rand.Uint64() >> 1) // relays that restart should not all begin with partition 0
 	d.view.Store(&view{topics: make(map[string]*topicView), changed: make(chan struct{})})
 	d.running.Go(d.refreshLoop)
 	d.running.Go(d.limitsLoop)
+	if c.NewTopics.Create {
+		d.running.Go(d.createLoop)
+	}
 	return d, nil
 }
 
@@ -90,7 +97,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Partitions(topic string) (int, error) {
 	if t := d.view.Load().topics[topic]; t != nil {
 		if t.err != nil {
-			return len(t.partitions), fmt.Errorf("topic %q: %w", topic, t.err)
+			return len(t.partitions), d.topicError(topic, t)
 		}
 		return len(t.partitions), nil
 	}

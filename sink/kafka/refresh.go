@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
@@ -102,7 +103,19 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 	d.announce(n)
 	d.dropEndpoints(is)
 	d.learnSoon(wanted)
+	d.createSoon(is, wanted)
 	return was.changed != is.changed, is.settled(wanted, time.Now())
+}
+
+// createSoon makes createLoop look for topics that do not exist.
+func (d *Driver) createSoon(v *view, wanted []string) {
+	if !slices.ContainsFunc(wanted, func(t string) bool { return v.topics[t].neverSeen() }) {
+		return
+	}
+	select {
+	case d.create <- struct{}{}:
+	default:
+	}
 }
 
 func (d *Driver) announce(n news) {

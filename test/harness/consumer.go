@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/verify"
@@ -187,4 +189,19 @@ const createdForm = "2006-01-02T15:04:05.000000Z"
 
 func headersDigest(eventType, aggregateType, created, trace string) verify.Digest {
 	return verify.DigestOf([]byte(strings.Join([]string{eventType, aggregateType, created, trace}, "\n")))
+}
+
+// DeleteTopic deletes a topic and waits until the broker says so; one that is not there is fine.
+func DeleteTopic(t testing.TB, addrs []string, topic string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	if err != nil {
+		t.Fatalf("make a Kafka client: %v", err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := kadm.NewClient(client).DeleteTopic(ctx, topic); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		t.Errorf("delete topic %s: %v", topic, err)
+	}
 }

@@ -1,0 +1,201 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/createtopics"
+)
+
+// NewTopics says what a topic that does not exist should be like, and whether the driver creates it when it is first
+// asked for. One that was there and is gone was deleted by somebody, and is not created again by the same driver.
+type NewTopics struct {
+	Create                        bool
+	Partitions, ReplicationFactor int // 0: the brokers' defaults
+}
+
+// shape is the shape in a request.
+func (n NewTopics) shape() (partitions int32, replicas int16) {
+	return int32(or(n.Partitions, -1)), int16(or(n.ReplicationFactor, -1))
+}
+
+// Command is the command by which a person creates the topic.
+func (c Config) Command(topic string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "kafka-topics.sh --create --topic %s", topic)
+	if n := c.NewTopics.Partitions; n > 0 {
+		fmt.Fprintf(&b, " --partitions %d", n)
+	}
+	if n := c.NewTopics.ReplicationFactor; n > 0 {
+		fmt.Fprintf(&b, " --replication-factor %d", n)
+	}
+	fmt.Fprintf(&b, " --bootstrap-server %s", strings.Join(c.Brokers, ","))
+	if c.TLS != nil || c.SASL != nil {
+		b.WriteString(" --command-config client.properties")
+	}
+	return b.String()
+}
+
+// Pauses after a topic could not be created.
+const (
+	firstCreatePause = time.Second
+	lastCreatePause  = 30 * time.Second
+)
+
+// creation is what is known of a missing topic's creation. Guarded by Driver.mu.
+type creation struct {
+	done  bool  // created, by us or somebody else; what is left is that the brokers tell each other
+	err   error // why it failed last
+	pause time.Duration
+	due   time.Time // not again before
+}
+
+// createLoop creates the topics that are asked for and do not exist.
+func (d *Driver) createLoop() {
+	timer := time.NewTimer(firstCreatePause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-d.create:
+		case <-timer.C:
+		}
+		if missing := d.missing(time.Now()); len(missing) > 0 {
+			d.createAll(missing)
+		}
+		timer.Reset(firstCreatePause)
+	}
+}
+
+// missing are the topics to be created now.
+func (d *Driver) missing(now time.Time) []string {
+	v := d.view.Load()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.wanted), func(topic string) bool {
+		c := d.creations[topic]
+		return !v.topics[topic].neverSeen() || c != nil && (c.done || now.Before(c.due))
+	})
+}
+
+// neverSeen says that the brokers do not know the topic and never did while we asked.
+func (t *topicView) neverSeen() bool {
+	return t != nil && isCode(t.err, codeUnknownTopic) && len(t.partitions) == 0
+}
+
+const codeUnknownTopic = 3
+
+// IsUnknownTopic says that err is the broker's, that there is no such topic.
+func IsUnknownTopic(err error) bool { return isCode(err, codeUnknownTopic) }
+
+// createAll creates topics by one request, so that the last does not wait for all before it.
+func (d *Driver) createAll(topics []string) {
+	partitions, replicas := d.config.NewTopics.shape()
+	request := &createTopics{}
+	for _, t := range topics {
+		request.Topics = append(request.Topics, createtopics.RequestTopic{Name: t, NumPartitions: partitions, ReplicationFactor: replicas})
+	}
+	answers, err := d.requestTopics(d.ctx, request)
+	if d.ctx.Err() != nil {
+		return
+	}
+	var created []string
+	d.mu.Lock()
+	for _, t := range topics {
+		c := d.creations[t]
+		if c == nil {
+			c = &creation{}
+			d.creations[t] = c
+		}
+		c.err = err
+		if err == nil {
+			c.err = answers[t]
+		}
+		switch {
+		case c.err == nil:
+			c.done = true
+			created = append(created, t)
+		case isCode(c.err, codeTopicExists):
+			c.done, c.err = true, nil
+		default:
+			c.pause = min(max(2*c.pause, firstCreatePause), lastCreatePause)
+			c.due = time.Now().Add(c.pause)
+		}
+	}
+	d.mu.Unlock()
+	d.refreshSoon()
+	if d.hooks.TopicCreated != nil {
+		for _, t := range created {
+			d.hooks.TopicCreated(t)
+		}
+	}
+}
+
+// requestTopics sends the request to the broker that the cluster names as its controller: with KRaft any broker, before
+// that only one. It gives the error of each topic, nil for created.
+func (d *Driver) requestTopics(ctx context.Context, request *createTopics) (map[string]error, error) {
+	c, err := d.Ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(c.Brokers, func(b Broker) bool { return b.ID == c.Controller })
+	if at < 0 {
+		return nil, errorOf(codeNotController, "the cluster names no controller")
+	}
+	request.TimeoutMs = int32(answerPatience / time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+answerPatience)
+	defer cancel()
+	answer, err := d.endpoint(c.Brokers[at].Address).roundTrip(ctx, direct{request})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Brokers[at].Address, err)
+	}
+	errs := make(map[string]error)
+	for _, t := range request.Topics {
+		errs[t.Name] = errors.New("the broker's answer leaves the topic out")
+	}
+	for _, t := range answer.(*createtopics.Response).Topics {
+		errs[t.Name] = errorOf(t.ErrorCode, t.ErrorMessage)
+	}
+	return errs, nil
+}
+
+// CheckCreate asks whether the driver could create the topic, and creates nothing.
+func (d *Driver) CheckCreate(ctx context.Context, topic string) error {
+	partitions, replicas := d.config.NewTopics.shape()
+	errs, err := d.requestTopics(ctx, &createTopics{
+		ValidateOnly: true,
+		Topics:       []createtopics.RequestTopic{{Name: topic, NumPartitions: partitions, ReplicationFactor: replicas}},
+	})
+	if err == nil {
+		err = errs[topic]
+	}
+	if err != nil {
+		return fmt.Errorf("create topic %q: %w", topic, err)
+	}
+	return nil
+}
+
+// topicError says why a topic is not usable, and what to do about one that does not exist.
+func (d *Driver) topicError(topic string, t *topicView) error {
+	if !isCode(t.err, codeUnknownTopic) {
+		return fmt.Errorf("topic %q: %w", topic, t.err)
+	}
+	command := d.config.Command(topic)
+	if !t.neverSeen() {
+		return fmt.Errorf("topic %q is gone: %w; create it again: %s", topic, t.err, command)
+	}
+	if !d.config.NewTopics.Create {
+		return fmt.Errorf("topic %q does not exist: %w; create it: %s; or set kafka.create_topics.enabled", topic, t.err, command)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.creations[topic]; c != nil && c.err != nil {
+		return fmt.Errorf("topic %q does not exist, and cannot be created: %w; it is tried again; by hand: %s", topic, c.err, command)
+	}
+	return fmt.Errorf("topic %q does not exist and is being created: %w", topic, t.err)
+}
