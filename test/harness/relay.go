@@ -180,7 +180,7 @@ func (r *Relay) Run(t testing.TB, args ...string) (code int, stdout, stderr stri
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, r.binary, append(args, "--config", r.Config)...)
-	command.Dir = r.dir
+	command.Dir, command.Env = r.dir, relayEnviron()
 	var out, diagnostics bytes.Buffer
 	command.Stdout, command.Stderr = &out, &diagnostics
 	err := command.Run()
@@ -215,7 +215,7 @@ func (r *Relay) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	r.process, err = child.Start(child.Config{
-		Path: r.binary, Args: []string{"run", "--config", r.Config}, Dir: r.dir, Log: log, DeathSignal: syscall.SIGKILL,
+		Path: r.binary, Args: []string{"run", "--config", r.Config}, Dir: r.dir, Env: relayEnviron(), Log: log, DeathSignal: syscall.SIGKILL,
 	})
 	if err != nil {
 		t.Fatalf("start the relay: %v", err)

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,5 +49,15 @@ func TestSettingsBecomeNestedYAML(t *testing.T) {
 	}
 	if s["service"] != "x" || s["postgres.slot"] != nil {
 		t.Errorf("settings after With: got %v, want them unchanged", s)
+	}
+}
+
+// Break it catches: CDC_RELAY_NIGHTLY=1 that the relay takes for a configuration key, so that no nightly test can start one.
+func TestRelayDoesNotSeeTheTestsOwnVariables(t *testing.T) {
+	t.Setenv("CDC_RELAY_NIGHTLY", "1")
+	for _, entry := range relayEnviron() {
+		if strings.HasPrefix(entry, "CDC_RELAY_") {
+			t.Errorf("environment of the relay: got %s, want none of the tests' own", entry)
+		}
 	}
 }
