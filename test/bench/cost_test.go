@@ -29,32 +29,57 @@ func processCPU(pid int) (own, reaped time.Duration) {
 	return time.Duration(ticks[0]+ticks[1]) * clockTick, time.Duration(ticks[2]+ticks[3]) * clockTick
 }
 
-// postgresCPU is the CPU time that a Postgres server has used since its start, by what its processes are for. Those
-// that have ended count as others.
-type postgresCPU struct{ walsenders, sessions, others time.Duration }
+// postgresCPU is the CPU time that a Postgres server has used since its start.
+type postgresCPU struct {
+	total time.Duration         // of every process, those that have ended included
+	alive map[int]serverProcess // by process id
+}
 
-func (c postgresCPU) total() time.Duration { return c.walsenders + c.sessions + c.others }
-
-func (c postgresCPU) minus(d postgresCPU) postgresCPU {
-	return postgresCPU{c.walsenders - d.walsenders, c.sessions - d.sessions, c.others - d.others}
+type serverProcess struct {
+	walsender, session bool
+	used               time.Duration
 }
 
 func readPostgresCPU(t testing.TB, postmaster int) postgresCPU {
 	t.Helper()
 	own, reaped := processCPU(postmaster)
-	c := postgresCPU{others: own + reaped}
+	c := postgresCPU{total: own + reaped, alive: map[int]serverProcess{}}
 	for _, pid := range children(t, postmaster) {
-		used, _ := processCPU(pid)
-		switch title := processTitle(pid); {
-		case strings.HasPrefix(title, "postgres: walsender"):
-			c.walsenders += used
-		case strings.Contains(title, "127.0.0.1("):
-			c.sessions += used
-		default:
-			c.others += used
-		}
+		title := processTitle(pid)
+		p := serverProcess{walsender: strings.HasPrefix(title, "postgres: walsender")}
+		p.session = !p.walsender && strings.Contains(title, "127.0.0.1(")
+		p.used, _ = processCPU(pid)
+		c.total += p.used
+		c.alive[pid] = p
 	}
 	return c
+}
+
+func (c postgresCPU) minus(d postgresCPU) postgresCPU {
+	rest := postgresCPU{total: c.total - d.total, alive: map[int]serverProcess{}}
+	for pid, p := range c.alive {
+		p.used -= d.alive[pid].used
+		rest.alive[pid] = p
+	}
+	return rest
+}
+
+// walsenders and sessions are the parts of processes that were alive at the end.
+func (c postgresCPU) walsenders() time.Duration {
+	return c.sum(func(p serverProcess) bool { return p.walsender })
+}
+
+func (c postgresCPU) sessions() time.Duration {
+	return c.sum(func(p serverProcess) bool { return p.session })
+}
+
+func (c postgresCPU) sum(of func(serverProcess) bool) (sum time.Duration) {
+	for _, p := range c.alive {
+		if of(p) {
+			sum += p.used
+		}
+	}
+	return sum
 }
 
 func children(t testing.TB, pid int) []int {

@@ -82,7 +82,7 @@ func (r *run) recvlogicalFloor(slot string, end uint64) floor {
 	state := command.ProcessState
 	return floor{
 		took: ended.Sub(begun), client: state.UserTime() + state.SystemTime(),
-		postgres: readPostgresCPU(r.t, r.pg.Server.PID()).minus(before).total(),
+		postgres: readPostgresCPU(r.t, r.pg.Server.PID()).minus(before).total,
 	}
 }
 
@@ -172,7 +172,7 @@ func (r *run) goFloor(slot string, end uint64, events int) floor {
 	if rows != events {
 		r.t.Fatalf("the slot holds %d rows, want %d", rows, events)
 	}
-	return floor{took: took, client: ownAfter - ownBefore, postgres: readPostgresCPU(r.t, r.pg.Server.PID()).minus(before).total()}
+	return floor{took: took, client: ownAfter - ownBefore, postgres: readPostgresCPU(r.t, r.pg.Server.PID()).minus(before).total}
 }
 
 // insertedID is the text of a row's first column in an Insert message of protocol 1 (Postgres's documentation,

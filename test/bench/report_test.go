@@ -63,7 +63,8 @@ type result struct {
 	Machine   machine           `json:"machine"`
 	Postgres  map[string]string `json:"postgres"`
 	Kafka     string            `json:"kafka"`
-	Load      []string          `json:"load_average"` // before the first and after the last run: more than 1-2 means that others used the machine too
+	Relay     string            `json:"relay_settings"` // other than the defaults, by -set
+	Load      []string          `json:"load_average"`   // before the first and after the last run: more than 1-2 means that others used the machine too
 	Scenarios []scenario        `json:"scenarios"`
 }
 
@@ -118,6 +119,9 @@ func (r *result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s, commit %s, %d × %s, %s, Linux %s\n", r.When.Format(time.DateTime), r.Commit, r.Machine.CPUs, r.Machine.Model, r.Machine.Go, r.Machine.Kernel)
 	fmt.Fprintf(w, "PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s; Kafka %s\n", r.Postgres["server_version"], r.Postgres["fsync"],
 		r.Postgres["synchronous_commit"], r.Postgres["shared_buffers"], r.Kafka)
+	if r.Relay != "" {
+		fmt.Fprintf(w, "relay settings: %s\n", r.Relay)
+	}
 	fmt.Fprintf(w, "load average before and after: %s\n", strings.Join(r.Load, "; "))
 	for _, s := range r.Scenarios {
 		fmt.Fprintf(w, "\n%s: %s\n", s.Name, s.What)

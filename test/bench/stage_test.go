@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,10 @@ func measure(t *testing.T, o options) *result {
 		kafka:   harness.NewOwnKafka(t, harness.KafkaConfig{Fast: true, HeapMiB: 1024}),
 	}
 	st.warmUp(t)
-	r := &result{When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Postgres: map[string]string{}}
+	r := &result{
+		When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Postgres: map[string]string{},
+		Relay: strings.TrimSpace(fmt.Sprintln(o.relaySettings...)),
+	}
 	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size", "checkpoint_timeout", "wal_level"} {
 		r.Postgres[name] = st.server.Query(t, "SELECT current_setting('"+name+"')")
 	}
@@ -89,7 +93,7 @@ func (st *stage) newRun(t *testing.T) *run {
 	st.server.Exec(t, "CREATE DATABASE "+name)
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
-	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish)
+	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish).With(st.relaySettings...)
 	r := &run{stage: st, t: t, pg: pg, topic: settings.Topic(aggregateType), api: &http.Client{Timeout: 5 * time.Second}}
 	t.Cleanup(r.api.CloseIdleConnections)
 	// The broker's clock on each record: no consumer has to run beside the relay to time it.
@@ -218,21 +222,28 @@ func (r *run) poll(every time.Duration, what string, done func() bool) time.Time
 	return time.Now()
 }
 
-// warmUp produces and consumes records until the broker's JVM has compiled its hot paths.
+// warmUp produces and consumes records until the broker's JVM has compiled its hot paths: a tenth of them in many small
+// requests, as at a low pace, the rest in large ones.
 func (st *stage) warmUp(t *testing.T) {
 	topic := st.kafka.Topic(t, "warm", st.partitions, nil)
-	if err := produceAll(t.Context(), st.kafka.Addrs, topic, st.kafkaWarmUp, st.payload); err != nil {
-		t.Fatalf("warm up Kafka: %v", err)
+	follower := harness.Follow(t, st.kafka.Addrs, []string{topic}, func(*kgo.Record) {})
+	small := st.kafkaWarmUp / 10
+	for _, part := range []struct{ records, buffered int }{{small, 2 * st.partitions}, {st.kafkaWarmUp - small, 10_000}} {
+		if err := produceAll(t.Context(), st.kafka.Addrs, topic, part.records, part.buffered, st.payload); err != nil {
+			t.Fatalf("warm up Kafka: %v", err)
+		}
 	}
-	seen := 0
-	harness.Consume(t, st.kafka.Addrs, []string{topic}, func(*kgo.Record) { seen++ })
-	if seen != st.kafkaWarmUp {
-		t.Fatalf("warm up Kafka: got %d records, want %d", seen, st.kafkaWarmUp)
-	}
+	harness.Eventually(t, time.Minute, "Kafka is warm", func(context.Context) string {
+		if got := follower.Count(); got != st.kafkaWarmUp {
+			return fmt.Sprintf("got %d records, want %d", got, st.kafkaWarmUp)
+		}
+		return ""
+	})
 }
 
-func produceAll(ctx context.Context, addrs []string, topic string, records, size int) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(topic))
+// produceAll produces records with at most so many of them unacknowledged.
+func produceAll(ctx context.Context, addrs []string, topic string, records, buffered, size int) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(buffered))
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
