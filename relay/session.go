@@ -148,12 +148,32 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.loadParked(ctx); err != nil {
 		return err
 	}
+	// Before anything is sent, rows of a catch-up that was cut off included.
+	if err := s.readBack(ctx); err != nil {
+		return err
+	}
 	if s.state.Phase == store.CatchUp {
 		if err := s.catchUp(ctx); err != nil {
 			return err
 		}
 	}
 	return s.expectRedelivery(ctx)
+}
+
+// readBack reads the topics back after a process that died. After a session of this process there is no need: it knows
+// what it sent.
+func (s *session) readBack(ctx context.Context) error {
+	tails, err := s.r.store.Tails(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tails {
+		s.router.announced[t.Topic] = struct{}{}
+	}
+	if s.state.Dirty && s.state.Epoch != s.r.epoch && len(tails) > 0 {
+		return s.readTails(ctx, tails)
+	}
+	return nil
 }
 
 // compatible refuses a server that is not the one that the state was written for.
@@ -203,23 +223,11 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 // slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
 // other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
-	tails, err := s.r.store.Tails(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range tails {
-		s.router.announced[t.Topic] = struct{}{}
-	}
 	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.stream.Confirmed
 	if clean && len(s.known) == 0 {
 		s.r.epoch = s.epoch
 		s.redelivered()
 		return nil
-	}
-	if s.state.Dirty && s.state.Epoch != s.r.epoch { // else it was this process, which knows what it sent
-		if err := s.readTails(ctx, tails); err != nil {
-			return err
-		}
 	}
 	s.r.epoch = s.epoch
 	s.lookup = true
