@@ -46,6 +46,7 @@ const (
 	newProducer                        // the sequence cannot be continued: give the producer id up for this partition
 	learnLimit                         // the topic's size limit may not be what we think
 	encodeAgain                        // the bytes did not arrive as they are in the records
+	unexpected                         // no working broker answers it: count it, and tell whoever reads the error
 )
 
 // meaning is one row of the table: what a code in the answer to a Produce request says about the batch.
@@ -71,9 +72,9 @@ func (m meaning) class() outbox.ErrorClass {
 // when it loses the partition while it waits for its followers, who may have the batch by then and keep it
 // (kafka.server.DelayedProduce.tryComplete, Partition.checkEnoughReplicasReachOffset).
 var meanings = map[int16]meaning{
-	-1: {"UNKNOWN_SERVER_ERROR", sink.Unknown, sink.PartitionTrouble, 0},
+	-1: {"UNKNOWN_SERVER_ERROR", sink.Unknown, sink.PartitionTrouble, unexpected},
 	0:  {"NONE", sink.Accepted, sink.NoTrouble, 0},
-	2:  {"CORRUPT_MESSAGE", sink.NotWritten, sink.PartitionTrouble, encodeAgain},
+	2:  {"CORRUPT_MESSAGE", sink.NotWritten, sink.PartitionTrouble, encodeAgain | unexpected},
 	3:  {"UNKNOWN_TOPIC_OR_PARTITION", sink.Unknown, sink.TopicTrouble, refreshLeader},
 	5:  {"LEADER_NOT_AVAILABLE", sink.NotWritten, sink.PartitionTrouble, refreshLeader},
 	6:  {"NOT_LEADER_OR_FOLLOWER", sink.Unknown, sink.PartitionTrouble, refreshLeader | retryAtOnce},
@@ -133,5 +134,5 @@ func meaningOf(code int16) meaning {
 	if m, known := meanings[code]; known {
 		return m
 	}
-	return meaning{fmt.Sprintf("CODE_%d", code), sink.Unknown, sink.PartitionTrouble, 0}
+	return meaning{fmt.Sprintf("CODE_%d", code), sink.Unknown, sink.PartitionTrouble, unexpected}
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -116,6 +117,28 @@ func TestEachCodeOfABroker(t *testing.T) {
 	}
 	if got := d.Stats().PossibleDuplicates; got != 0 {
 		t.Errorf("possible duplicates: got %d, want 0", got)
+	}
+}
+
+// Breaks when a batch whose bytes were spoiled in memory is sent again as it is, for ever, or when nobody is told.
+func TestCorruptBatchIsEncodedAgain(t *testing.T) {
+	c := newFake(t)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.CorruptMessage, Count: 1})
+	b := newBatch(d, "t", 0, "aaaa", "bbbb")
+	o := send(t, d, b)
+	wantVerdict(t, o, sink.NotWritten)
+	if text := o.Err.Error(); !strings.Contains(text, "CORRUPT_MESSAGE") || !strings.Contains(text, "its log says more") {
+		t.Errorf("error: got %q, want the code and where to look", text)
+	}
+	spoiled := b.State.(*attempt).bytes
+	for i := range spoiled[:cap(spoiled)] {
+		spoiled[:cap(spoiled)][i] ^= 0xff
+	}
+	wantAccepted(t, send(t, d, b), 0)
+	wantLog(t, c.ListenAddrs(), "t", 0, "aaaa", "bbbb")
+	if got := d.Stats().UnexpectedAnswers; got != 1 {
+		t.Errorf("unexpected answers: got %d, want 1", got)
 	}
 }
 

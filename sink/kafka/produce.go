@@ -222,6 +222,10 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 	if m.react&encodeAgain != 0 {
 		a.discard()
 	}
+	if m.react&unexpected != 0 {
+		d.stats.unexpected.Add(1)
+		o.Err = fmt.Errorf("%w (not an answer of a working broker: its log says more; the batch is tried again until it is taken)", o.Err)
+	}
 	if o.Verdict == sink.Unknown {
 		a.uncertain = true
 		p.uncertain = a
