@@ -39,9 +39,11 @@ func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 	if got := s.relay.Metric(t, "cdc_stream_restarts_total"); got != restarts {
 		t.Errorf("stream restarts during the outage: got %v, want none", got-restarts)
 	}
-	const allowance = 96 << 20 // the window's 32 MiB and what Go keeps beside them
-	if got := s.relay.PeakRSS(t); got > memory+allowance {
-		t.Errorf("memory: grew from %d to %d MiB, want at most %d MiB more", memory>>20, got>>20, allowance>>20)
+	const most = 96 << 20 // the window's 32 MiB, and what docs/sizing.md says is beside them
+	got := s.relay.PeakRSS(t)
+	t.Logf("peak memory: %d MiB before the outage, %d MiB after it", memory>>20, got>>20)
+	if got > most {
+		t.Errorf("peak memory: got %d MiB, want at most %d MiB", got>>20, most>>20)
 	}
 }
 

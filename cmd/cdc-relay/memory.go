@@ -9,21 +9,20 @@ import (
 
 const (
 	// gcPercent lets the heap grow by half of what is alive before the garbage is collected. What is alive is the window,
-	// and what is garbage is mostly read buffers without a pointer, so collecting twice as often as by default costs little.
+	// and little beside it is thrown away, so collecting twice as often as by default costs little. See docs/sizing.md.
 	gcPercent = 50
-	// besideWindow is what the process needs beside the window: requests being sent, the copies of the clients, buffers.
-	besideWindow = 48 << 20
+	// baseMemory is what the process needs however small the window is: code and its tables, connections, buffers.
+	baseMemory = 32 << 20
 )
 
-// tuneMemory sets the garbage collector for a process whose memory is the window, unless the environment does, by GOGC and
-// GOMEMLIMIT. The limit is a soft one: near it garbage is collected sooner.
-func (a *app) tuneMemory(cfg config.Config) {
-	if !a.has("GOGC") {
+// tuneMemory sets the garbage collector for a process whose memory is the window and requests made of it, unless the
+// environment does, by GOGC and GOMEMLIMIT. The limit is a soft one: near it garbage is collected sooner.
+func tuneMemory(cfg config.Config) {
+	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if !a.has("GOMEMLIMIT") {
-		debug.SetMemoryLimit(int64(cfg.Limits.InFlightBytes) + besideWindow)
+	if os.Getenv("GOMEMLIMIT") == "" {
+		window := int64(cfg.Limits.InFlightBytes)
+		debug.SetMemoryLimit(window + window/4 + baseMemory)
 	}
 }
-
-func (a *app) has(variable string) bool { return os.Getenv(variable) != "" }

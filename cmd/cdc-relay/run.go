@@ -28,7 +28,7 @@ func (runCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	a.tuneMemory(cfg)
+	tuneMemory(cfg)
 	log := a.logger(cfg)
 	driver, err := a.newDriver(cfg)
 	if err != nil {
