@@ -7,14 +7,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// die makes the event a dead letter. Its followers wait, in memory, for the moment that this takes; but where the lane has
-// parked events, they are parked behind those.
+// die makes the event a dead letter; its followers wait, in memory, for the moment that this takes. It has no parked
+// events in front of it: of a lane with parked events the sink holds all but what was retried.
 func (s *settler) die(d *delivery) {
-	if d.record.WasHeld && !s.lanes.has(d) {
-		s.parking.dies(d)
-	} else {
-		s.lanes.rejected(d)
-	}
+	s.lanes.rejected(d)
 	s.dying = append(s.dying, d)
 }
 
@@ -58,7 +54,7 @@ func (s *settler) finishDeath(d *delivery) {
 	s.r.log.Warn().Str("topic", d.record.Topic).Str("code", d.reason.Code).Str("position", d.event.Position.String()).
 		Int("attempts", max(d.attempts, 1)).Str("reason", d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
 	switch {
-	case d.parked || d.among:
+	case d.parked:
 		s.parking.buried(d)
 	case d.record.Result == sink.Rejected:
 		s.lanes.buried(d)

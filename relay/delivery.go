@@ -21,7 +21,6 @@ type delivery struct {
 	reason   *sink.Reason // why it is or will be a dead letter
 	retried  bool         // handed in again for a held lane, no result yet
 	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
-	among    bool         // it dies, and its lane has parked events behind it
 	attempts int          // spent so far by a parked event
 
 	// Guarded by registry.mu.

@@ -38,7 +38,7 @@ type parkedLane struct {
 	lane      store.Lane
 	out       int    // handed in, no result yet
 	recording int    // outcomes of what was handed in that are not committed
-	parking   int    // parks and deaths of others wanted and not committed
+	parking   int    // parks wanted and not committed
 	version   uint64 // counts these, wanted and committed
 	due       bool   // its head's time has come, it is said
 	draining  bool   // its head has been published: go on until it is empty
@@ -94,14 +94,6 @@ func (p *parking) held(d *delivery) {
 	}
 }
 
-// dies says that an event will be a dead letter whose lane has parked events behind it.
-func (p *parking) dies(d *delivery) {
-	la := p.of(d.record.Topic, d.record.Key)
-	la.version++
-	la.parking++
-	d.among = true
-}
-
 // returned takes in that a parked event has a result.
 func (p *parking) returned(d *delivery, la *parkedLane) {
 	la.out--
@@ -146,17 +138,10 @@ func (p *parking) giveUp(d *delivery, la *parkedLane) {
 	p.s.dying = append(p.s.dying, d)
 }
 
-// buried says that a dead letter is committed: of a parked event, or of one whose lane has parked events.
+// buried says that the dead letter of a parked event is committed.
 func (p *parking) buried(d *delivery) {
-	la := p.of(d.record.Topic, d.record.Key)
-	if d.parked {
-		la.recording--
-		p.s.r.parked.Add(-1)
-		return
-	}
-	la.parking--
-	la.version++
-	la.due = true // what is behind it may have no time of its own
+	p.of(d.record.Topic, d.record.Key).recording--
+	p.s.r.parked.Add(-1)
 }
 
 // committed says that an event is parked, or that its failed attempt is noted.

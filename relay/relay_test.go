@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -60,6 +61,12 @@ func (b *bed) start() (r *relay.Relay, stop func() error) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return b.startWith(driver)
+}
+
+// startWith is start with another driver than Kafka's.
+func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) {
+	b.t.Helper()
 	log := zerolog.New(zerolog.NewTestWriter(b.t)).Level(zerolog.InfoLevel)
 	if os.Getenv("CDC_RELAY_TEST_LOG") == "" {
 		log = zerolog.Nop()

@@ -1,11 +1,13 @@
 package sink_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 )
@@ -150,5 +152,88 @@ func TestEngineSendsOnlyWithPermit(t *testing.T) {
 		allowed = true
 		mu.Unlock()
 		r.await(4, time.Second)
+	})
+}
+
+// The batch that was with the driver when the partition was diverted is refused after all. Breaks it catches: parked
+// records of the lane that are handed in before the refused one is parked or buried, and so overtake it; one that counts
+// as out for good; a result that says that its lane was held before, or was not, when it is the other way round.
+func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
+	sick := true
+	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		switch {
+		case sick:
+			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.PartitionTrouble, true)}
+		case a.Number > 1 && len(a.Batch.Records) == 2: // the first batch, tried again
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{0}, Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		first, behind := keyed("k", 2), keyed("k", 2)
+		r.submit(first...)
+		synctest.Wait()
+		r.submit(behind...)
+		r.Divert(topic, 0, true)
+		allHeld(t, r.await(2, time.Nanosecond))
+		if behind[0].WasHeld || !behind[1].WasHeld {
+			t.Errorf("diverted: got WasHeld %t, %t; want false, true", behind[0].WasHeld, behind[1].WasHeld)
+		}
+		r.Settled(behind) // they are parked
+		sick = false
+		r.await(2, time.Minute)
+		if first[0].Result != sink.Held || first[1].Result != sink.Held || !first[0].WasHeld {
+			t.Errorf("the first batch: got %d and %d, WasHeld %t; want both Held, true: the lane is held", first[0].Result, first[1].Result, first[0].WasHeld)
+		}
+		again := keyed("k", 2)
+		if err := r.Resume(topic, []byte("k"), again); !errors.Is(err, sink.ErrEarlierOut) {
+			t.Errorf("resume before the refused record is settled: got %v, want ErrEarlierOut", err)
+		}
+		r.Settled(first[:1])
+		if err := r.Resume(topic, []byte("k"), again); !errors.Is(err, sink.ErrEarlierOut) {
+			t.Errorf("resume before the record behind it is settled: got %v, want ErrEarlierOut", err)
+		}
+		r.Settled(first[1:])
+		late := keyed("k", 1)
+		r.submit(late...) // held, and no reason to wait: it comes after all that is parked
+		allHeld(t, r.await(1, time.Nanosecond))
+		if err := r.Resume(topic, []byte("k"), again); err != nil {
+			t.Fatalf("resume: %v", err)
+		}
+		if err := r.Resume(topic, []byte("k"), keyed("k", 1)); !errors.Is(err, sink.ErrRetryOut) {
+			t.Errorf("resume while one is out: got %v, want ErrRetryOut", err)
+		}
+		for _, rec := range r.await(2, time.Second) {
+			if rec.Result != sink.Published {
+				t.Errorf("resumed: got result %d, want Published", rec.Result)
+			}
+		}
+		r.Settled(late)
+	})
+}
+
+// A retry is handed in while the batch in front of it has no answer, and that batch is refused. Catches: the retry sent all
+// the same, so that it overtakes what was in the batch.
+func TestEngineGivesARetryBackWithWhatWasInFrontOfIt(t *testing.T) {
+	sick := true
+	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		if sick {
+			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.PartitionTrouble, true)}
+		}
+		if len(a.Batch.Records) == 3 {
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{1}, Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		first := keyed("k", 3)
+		r.submit(first...)
+		synctest.Wait()
+		r.Hold(topic, []byte("k"))
+		retry := keyed("k", 2)
+		if err := r.Resume(topic, []byte("k"), retry); err != nil {
+			t.Fatal(err)
+		}
+		sick = false
+		allHeld(t, r.await(5, time.Minute))
+		r.Settled(append(first, retry...))
 	})
 }

@@ -39,7 +39,6 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 func (e *Engine) reject(p *partition, r *Record, now time.Time) {
 	r.Partition, r.Offset = p.number, -1
 	if r.Key != nil {
-		r.WasHeld = p.topic.held[string(r.Key)] != nil
 		l := e.makeHeld(p.topic, r.Key)
 		e.generations++
 		l.generation = e.generations
@@ -68,8 +67,12 @@ func (l *lane) keep(r *Record) {
 	r.Generation = l.generation
 }
 
-// holdQueued gives a record back as Held that has been in a queue.
+// holdQueued gives a record back as Held that has been in a queue. A retry that is out is behind it and must come back too.
 func (e *Engine) holdQueued(r *Record, l *lane) {
+	if r.engine.lane == nil && l.retrying > 0 {
+		e.generations++
+		l.generation = e.generations
+	}
 	e.hold(r, l)
 	l.mark(r)
 }

@@ -66,16 +66,17 @@ func (s *Store) changeParked(ctx context.Context, what, text string, args ...any
 	return nil
 }
 
-// dueSQL finds lanes whose head is due, and topics with due events that have no lane. An event behind a head that is not
-// due, though its own time has come, must not take a place under the limit: it would keep others from being seen.
+// dueSQL finds lanes that are due, and topics with due events that have no lane. An event behind one whose time has not
+// come, though its own has, must not take a place under the limit: it would keep others from being seen. One without a
+// time may be in front: it came to be the head after the others were parked.
 const dueSQL = `(SELECT topic, key FROM {parked} p WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NOT NULL
  AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key) AND q.key = p.key
-  AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index))
+  AND q.next_retry_at > now() AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index))
  ORDER BY next_retry_at LIMIT $2)
 UNION ALL
 (SELECT DISTINCT topic, NULL::bytea FROM {parked} WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NULL)`
 
-// DueLanes lists lanes whose head is due, the longest due first, and for the events without a key that are due one entry
+// DueLanes lists lanes that are due, the longest due first, and for the events without a key that are due one entry
 // per topic; not of the topics given. Next is how long it is until the next event is due; negative when none is.
 func (s *Store) DueLanes(ctx context.Context, limit int, without []string) (lanes []Lane, next time.Duration, err error) {
 	o, source, err := s.outboxAndSource(ctx)

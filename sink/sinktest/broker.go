@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -298,9 +299,9 @@ func (b *Broker) apply(p *brokerPartition, history *batchHistory, plan Plan) sin
 			history.offset = int64(len(p.log))
 			for _, r := range history.records {
 				b.arrivals++
-				p.log = append(p.log, Message{
+				p.log = append(p.log, Message{ // copies: the submitter uses the record's bytes anew
 					Topic: r.Topic, Partition: history.batch.Partition, Offset: int64(len(p.log)),
-					Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp, Arrival: b.arrivals,
+					Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Headers: r.Headers.In(nil), Timestamp: r.Timestamp, Arrival: b.arrivals,
 				})
 			}
 		}

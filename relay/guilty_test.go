@@ -1,0 +1,272 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// judgeful is a broker in memory that refuses events for a reason that may pass: no code of Kafka's is one today.
+type judgeful struct {
+	*sinktest.Broker
+
+	mu    sync.Mutex
+	tries map[string]int // by value, of refused events; guarded by mu
+}
+
+// newJudgeful makes a broker with the topic outbox.event.order that refuses an event, by its value, at its given try.
+func newJudgeful(refuse func(value []byte, try int) *sink.Reason) *judgeful {
+	j := &judgeful{Broker: sinktest.NewBroker(), tries: map[string]int{}}
+	j.SetTopic("outbox.event.order", 4)
+	j.Answer = func(a sinktest.Attempt) sinktest.Plan {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		o := sink.Outcome{}
+		for i, rec := range a.Batch.Records {
+			if reason := refuse(rec.Value, j.tries[string(rec.Value)]+1); reason != nil {
+				j.tries[string(rec.Value)]++
+				o.Verdict, o.Guilty, o.Reasons = sink.Refused, append(o.Guilty, i), append(o.Reasons, reason)
+			}
+		}
+		return sinktest.Plan{Outcome: o}
+	}
+	return j
+}
+
+func (j *judgeful) triesOf(value string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.tries[value]
+}
+
+// numbers are those of the events {"n": …} in the topic, by key and in the order in which they were appended.
+func (j *judgeful) numbers(t *testing.T) map[string][]int {
+	t.Helper()
+	log := j.Log("outbox.event.order")
+	slices.SortFunc(log, func(a, b sinktest.Message) int { return a.Arrival - b.Arrival })
+	got := map[string][]int{}
+	for _, m := range log {
+		var n int
+		if _, err := fmt.Sscanf(string(m.Value), `{"n": %d`, &n); err != nil {
+			t.Fatalf("value %q: %v", m.Value, err)
+		}
+		got[string(m.Key)] = append(got[string(m.Key)], n)
+	}
+	return got
+}
+
+// wantInOrder fails unless the topic holds the numbers 1 to n but for those given, each once, and per key in order.
+func (j *judgeful) wantInOrder(t *testing.T, n int, without ...int) {
+	t.Helper()
+	seen := map[int]int{}
+	for key, numbers := range j.numbers(t) {
+		if !slices.IsSorted(numbers) {
+			t.Errorf("key %s: got %v, want it in order", key, numbers)
+		}
+		for _, number := range numbers {
+			seen[number]++
+		}
+	}
+	for i := 1; i <= n; i++ {
+		want := 1
+		if slices.Contains(without, i) {
+			want = 0
+		}
+		if seen[i] != want {
+			t.Errorf("event %d: got it %d times, want %d", i, seen[i], want)
+		}
+	}
+	for _, v := range j.Violations() {
+		t.Errorf("the sink broke a rule: %s", v)
+	}
+}
+
+var maybeLater = &sink.Reason{Class: outbox.Transient, Code: "MAYBE_LATER", Text: "not now"}
+
+func is(value []byte, n int) bool { return bytes.HasPrefix(value, fmt.Appendf(nil, `{"n": %d}`, n)) }
+
+// waitNoneHeld waits until every lane is back with the live path.
+func (b *bed) waitNoneHeld(r *relay.Relay) {
+	b.t.Helper()
+	harness.Eventually(b.t, 30*time.Second, "no lane is held", func(context.Context) string {
+		if n := r.Status().HeldLanes; n != 0 {
+			return fmt.Sprintf("%d lanes are held, parked: %s", n, b.pg.Query(b.t, "SELECT count(*) FROM cdc_relay_parked"))
+		}
+		return ""
+	})
+}
+
+// Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead letter
+// does not tell; followers that wait for good, or that go before the event that is tried again; other keys that wait.
+func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Retry.MaxAttempts, b.c.Retry.InitialBackoff = 4, config.Duration(400*time.Millisecond)
+	j := newJudgeful(func(value []byte, _ int) *sink.Reason {
+		if is(value, 10) {
+			return maybeLater
+		}
+		return nil
+	})
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 100, 5)) // 10 is of key k0, as are 15, 20, …
+	begun := time.Now()
+	b.waitRecorded(81) // all but 10 and what is behind it
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("the other keys took %v, want less than a second (3 on a loaded machine)", took)
+	}
+	if n := b.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq"); n != "0" {
+		t.Errorf("dead letters while the event is tried: got %s, want 0", n)
+	}
+	b.waitDead(1)
+	b.waitRecorded(99)
+	// 0.4, 0.8 and 1.6 s, and up to a fifth more.
+	if took := time.Since(begun); took < 2800*time.Millisecond {
+		t.Errorf("the last of 4 attempts came after %v, want at least 2.8s", took)
+	}
+	b.waitNoneHeld(r)
+	if got, want := b.pg.Query(t, "SELECT attempts || ' ' || error_class || ' ' || error_code || ' ' || (payload->>'n') FROM outbox_events_dlq"), "4 transient MAYBE_LATER 10"; got != want {
+		t.Errorf("dead letter: got %q, want %q", got, want)
+	}
+	if n := j.triesOf(`{"n": 10}`); n != 4 {
+		t.Errorf("tries: got %d, want 4", n)
+	}
+	if n := metric(t, r, "outbox_parked_events"); n != 0 {
+		t.Errorf("outbox_parked_events: got %v, want 0", n)
+	}
+	b.pg.Exec(t, many(101, 20, 5))
+	b.waitRecorded(119)
+	mustStop(t, stop)
+	j.wantInOrder(t, 120, 10)
+}
+
+// Breaks it catches: max_attempts 1 that parks followers nobody moves; a lane released over parked events.
+func TestOneAttemptIsNoRetry(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Retry.MaxAttempts = 1
+	j := newJudgeful(func(value []byte, _ int) *sink.Reason {
+		if is(value, 10) || is(value, 15) || is(value, 40) {
+			return maybeLater
+		}
+		return nil
+	})
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 100, 5))
+	b.waitDead(3)
+	b.waitRecorded(97)
+	b.waitNoneHeld(r)
+	mustStop(t, stop)
+	j.wantInOrder(t, 100, 10, 15, 40)
+}
+
+// Some events fail once, some twice, many of them neighbours in a lane, while others of their lanes keep coming. Breaks
+// it catches: a retry that overtakes, or is overtaken by what came meanwhile; a retried event that does not say so; a
+// lane that is never handed back although its events keep coming.
+func TestRetriedEventsKeepTheirPlaceWhileTheLaneIsHot(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Retry.InitialBackoff = config.Duration(20 * time.Millisecond)
+	const n, keys = 4000, 3
+	j := newJudgeful(func(value []byte, try int) *sink.Reason {
+		var number int
+		_, _ = fmt.Sscanf(string(value), `{"n": %d`, &number)
+		if number%100 < 7 && number > 0 && try <= 1+number%2 {
+			return maybeLater
+		}
+		return nil
+	})
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	b.commit("order", 1, n, keys)
+	b.waitRecorded(n)
+	b.waitNoneHeld(r)
+	b.commit("order", n+1, n+9, keys)
+	b.waitRecorded(n + 9)
+	mustStop(t, stop)
+	j.wantInOrder(t, n+9)
+	retried := 0
+	for _, m := range j.Log("outbox.event.order") {
+		for name, value := range m.Headers.All() {
+			if string(name) == "x-outbox-retry" {
+				retried++
+				if s := string(value); s != "2" && s != "3" {
+					t.Errorf("x-outbox-retry of %s: got %s, want 2 or 3", m.Value, s)
+				}
+			}
+		}
+	}
+	if retried == 0 { // fewer than were refused: who is refused behind another one of its lane was held, and spent no attempt
+		t.Error("events with x-outbox-retry: got none")
+	}
+	if got := b.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq"); got != "0" {
+		t.Errorf("dead letters: got %s, want 0", got)
+	}
+}
+
+// Parked events must not be stopped by dead letters that the database refuses. Breaks it catches: parks, and with them
+// every other key that fails, that wait for a dead letter; an event given up that is neither parked nor dead.
+func TestRefusedDeadLettersOfParkedEventsStopOnlyTheirLanes(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Retry.MaxAttempts, b.c.Retry.InitialBackoff = 2, config.Duration(20*time.Millisecond)
+	j := newJudgeful(func(value []byte, try int) *sink.Reason {
+		if is(value, 10) || try == 1 && (is(value, 51) || is(value, 52)) {
+			return maybeLater
+		}
+		return nil
+	})
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, "ALTER TABLE outbox_events_dlq ADD CONSTRAINT refused CHECK (false) NOT VALID")
+	b.pg.Exec(t, many(1, 40, 5))
+	b.waitReason(r, "dead_letter")
+	b.pg.Exec(t, many(41, 60, 5)) // 51 and 52 are parked, retried and published
+	b.waitRecorded(81)
+	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked"); n != "19" {
+		t.Errorf("parked: got %s, want 19: the event that was given up and those behind it", n)
+	}
+	b.pg.Exec(t, "ALTER TABLE outbox_events_dlq DROP CONSTRAINT refused")
+	b.waitDead(1)
+	b.waitRecorded(99)
+	b.waitReady(r)
+	b.waitNoneHeld(r)
+	mustStop(t, stop)
+	j.wantInOrder(t, 100, 10)
+}
+
+// Breaks it catches: failed attempts that are noted only when there is room for another park, while no room can come but
+// by the next attempt of the same event.
+func TestFullParkingDoesNotStopRetries(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Retry.InitialBackoff, b.c.Limits.ParkedEvents = config.Duration(300*time.Millisecond), 20
+	j := newJudgeful(func(value []byte, try int) *sink.Reason {
+		if is(value, 1) && try <= 3 {
+			return maybeLater
+		}
+		return nil
+	})
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 300, 1))
+	b.waitQuery("as many parked as may be", "SELECT count(*) >= 20 FROM cdc_relay_parked", "true")
+	b.pg.Exec(t, many(301, 1000, 1))
+	b.waitRecorded(1300)
+	b.waitNoneHeld(r)
+	mustStop(t, stop)
+	j.wantInOrder(t, 1300)
+}

@@ -1,0 +1,184 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/verify"
+)
+
+// wantNoGuilt fails if an attempt was spent or an event is dead.
+func (b *bed) wantNoGuilt() {
+	b.t.Helper()
+	if said := b.pg.Query(b.t, "SELECT coalesce(max(retry_count), 0) || ' ' || (SELECT count(*) FROM outbox_events_dlq) FROM cdc_relay_parked"); said != "0 0" {
+		b.t.Errorf("attempts spent and dead letters: got %q, want none", said)
+	}
+}
+
+// sickKeys and wellKeys are keys of the partition, and of others, of outbox.event.order.
+func sickKeys(partition int32, n int) (sick, well []string) {
+	for i := 0; len(sick) < n || len(well) < n; i++ {
+		key := fmt.Sprintf("k%d", i)
+		if verify.Murmur2([]byte(key), 12) == partition {
+			sick = append(sick, key)
+		} else {
+			well = append(well, key)
+		}
+	}
+	return sick[:n], well[:n]
+}
+
+// commitTo commits the numbers, one transaction each, to the keys by turns.
+func (b *bed) commitTo(keys []string, from, to int) {
+	b.t.Helper()
+	list := "'" + keys[0] + "'"
+	for _, key := range keys[1:] {
+		list += ", '" + key + "'"
+	}
+	b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN FOR i IN %d..%d LOOP
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		VALUES ('order', (ARRAY[%s])[1 + i %% %d], 'made', jsonb_build_object('n', i));
+		COMMIT; END LOOP; END $$`, from, to, list, len(keys)))
+}
+
+// One partition answers with trouble for good. Breaks it catches: its events that spend attempts, die, fill the window so
+// that nothing else flows, or come back in another order; a batch with an unknown outcome that is given back.
+func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
+	t.Parallel()
+	for _, trouble := range []*kerr.Error{kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.RequestTimedOut} { // codes 5, 6, 7
+		t.Run(trouble.Message, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.c.Kafka.PartitionPatience, b.c.Limits.InFlightEvents = config.Duration(500*time.Millisecond), 300
+			sick, well := sickKeys(3, 4)
+			fault := b.broker.Cluster().Fault(kfake.Fault{
+				Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{3}, Err: trouble, Count: -1,
+			})
+			r, stop := b.start()
+			b.waitRole(r, relay.RoleActive)
+			b.commitTo(sick, 1, 10)
+			b.commitTo(well, 11, 30)
+			b.commitTo(sick, 31, 500)
+			b.commitTo(well, 501, 600)
+			b.waitRecorded(120)
+			b.waitQuery("events are parked", "SELECT count(*) > 300 FROM cdc_relay_parked", "true")
+			b.wantNoGuilt()
+			fault.Remove()
+			b.commitTo(sick, 601, 650)
+			b.waitRecorded(650)
+			b.waitNoneHeld(r)
+			b.wantNoGuilt()
+			mustStop(t, stop)
+			b.wantNumbers("outbox.event.order", 650)
+		})
+	}
+}
+
+// The process dies while the first events of a lane are with the driver, their outcome unknown, and the later ones are
+// parked. Breaks it catches: the first ones, which come again, that queue behind those, or that these overtake before
+// the first are parked too.
+func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Kafka.PartitionPatience, b.c.ShutdownGrace = config.Duration(300*time.Millisecond), config.Duration(50*time.Millisecond)
+	sick, well := sickKeys(3, 4)
+	fault := b.broker.Cluster().Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{3}, Err: kerr.NotLeaderForPartition, Count: -1,
+	})
+	b.createTopic("outbox.event.other", 1)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	next := 1
+	for round := range 4 { // each start leaves some in the driver's hands, and parks some
+		b.commitTo(sick, next, next+9)
+		b.commitTo(well, next+10, next+11)
+		harness.Eventually(t, 30*time.Second, "the partition's events are parked or with the sink", func(context.Context) string {
+			if n := r.Status().HeldLanes; n > 0 {
+				return ""
+			}
+			b.pg.Exec(t, insert("other", "k", `{"n": 0}`, "")) // a partition is in trouble when others are not
+			return "no lane is held"
+		})
+		b.commitTo(sick, next+12, next+19)
+		next += 20
+		mustStop(t, stop)
+		if round == 3 {
+			fault.Remove()
+		}
+		r, stop = b.start()
+		b.waitRole(r, relay.RoleActive)
+	}
+	b.waitQuery("events of the topic in the journal", "SELECT count(*) FROM cdc_relay_journal WHERE topic = 'outbox.event.order'", "80")
+	b.waitNoneHeld(r)
+	b.wantNoGuilt()
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 80)
+}
+
+// Breaks it catches: the write right to one topic taken away that spends attempts, fills the dead letters, or stops
+// another topic; events that do not come back when it is granted again.
+func TestEventsOfAForbiddenTopicWaitParked(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.createTopic("outbox.event.secret", 3)
+	b.c.Limits.InFlightEvents = 300
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.commit("secret", 1, 20, 5)
+	b.waitRecorded(20)
+	fault := b.broker.Cluster().Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.secret", Err: kerr.TopicAuthorizationFailed, Count: -1,
+	})
+	b.commit("secret", 21, 500, 5)
+	b.commit("order", 501, 600, 5)
+	b.waitRecorded(120)
+	b.waitQuery("events are parked", "SELECT count(*) > 400 FROM cdc_relay_parked", "true")
+	b.wantNoGuilt()
+	fault.Remove()
+	b.commit("secret", 601, 650, 5)
+	b.wantAll(650, "outbox.event.secret", "outbox.event.order")
+	b.waitNoneHeld(r)
+	b.wantNoGuilt()
+	mustStop(t, stop)
+}
+
+// Breaks it catches: an event without a key that is parked and that nobody makes due; a loop that takes and gives it back
+// while its topic is away.
+func TestKeylessEventsOfAMissingTopicArrive(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Limits.InFlightEvents = 50
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, event_type, payload) SELECT 'absent', 'made', jsonb_build_object('n', i) FROM generate_series(1, 400) i`)
+	b.waitQuery("all are parked", "SELECT count(*) FROM cdc_relay_parked", "400")
+	b.createTopic("outbox.event.absent", 4)
+	b.waitRecorded(400)
+	if got := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked"); got != "0" {
+		t.Errorf("parked: got %s, want 0", got)
+	}
+	mustStop(t, stop)
+	var numbers []int
+	harness.Consume(t, b.c.Kafka.Brokers, []string{"outbox.event.absent"}, func(rec *kgo.Record) {
+		var n int
+		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d`, &n); err != nil {
+			t.Fatalf("value %q: %v", rec.Value, err)
+		}
+		numbers = append(numbers, n)
+	})
+	slices.Sort(numbers)
+	if len(numbers) != 400 || numbers[0] != 1 || numbers[399] != 400 {
+		t.Errorf("topic: got %d events, want 1 to 400", len(numbers))
+	}
+}
