@@ -70,7 +70,7 @@ func (r *Relay) Status() Status {
 	}
 	r.describeSink(&st)
 	r.health.describe(&st)
-	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby || st.Role == RoleCatchUp)
+	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby)
 	if st.Reasons == nil {
 		st.Reasons = []string{}
 	}
@@ -111,6 +111,8 @@ func (h *health) describe(st *Status) {
 		st.Reasons = append(st.Reasons, "starting a session; last error: "+h.last.text)
 	} else if h.now == RoleStarting || h.now == RoleStopping {
 		st.Reasons = append(st.Reasons, string(h.now))
+	} else if h.now == RoleCatchUp {
+		st.Reasons = append(st.Reasons, "catching up: publishing the rows that are older than the slot; the stream comes after them")
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.writes)) {
 		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)

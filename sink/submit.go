@@ -56,7 +56,7 @@ func (e *Engine) take(records []*Record, since int64) (taken int, err error) {
 		e.route(t, r)
 		taken++
 	}
-	if e.events < e.config.MaxEvents && e.bytes < e.config.MaxBytes {
+	if taken == len(records) && e.events < e.config.MaxEvents && e.bytes < e.config.MaxBytes {
 		signal(e.room) // for another Submit that waits
 	}
 	return taken, nil
