@@ -101,8 +101,15 @@ func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
 	b.waitRole(r, relay.RoleActive)
 	next := 1
 	for round := range 4 { // each start leaves some in the driver's hands, and parks some
-		b.commitTo(sick, next, next+9)
+		b.commitTo(sick, next, next+4)
 		b.commitTo(well, next+10, next+11)
+		harness.Eventually(t, 30*time.Second, "a batch of the partition, or all of its lanes parked", func(context.Context) string {
+			if metric(t, r, "outbox_retry_total") < 5 && r.Status().HeldLanes < len(sick) {
+				return "nothing was tried again"
+			}
+			return ""
+		})
+		b.commitTo(sick, next+5, next+9) // these are not in that batch
 		harness.Eventually(t, 30*time.Second, "the partition's events are parked or with the sink", func(context.Context) string {
 			if n := r.Status().HeldLanes; n > 0 {
 				return ""
