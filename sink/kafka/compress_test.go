@@ -133,6 +133,9 @@ func TestCompressionDoesNotAllocate(t *testing.T) {
 		c := newCompressor(codec)
 		encode := func() { appendRecordSet(buffer, records, stamp{}, c) }
 		encode()
+		if raceDetector && codec == Snappy {
+			continue // the race detector makes the library's pool of tables forget some
+		}
 		if got := testing.AllocsPerRun(50, encode); got != 0 {
 			t.Errorf("%s: got %v allocations for 500 records, want 0", codec, got)
 		}
