@@ -40,7 +40,7 @@ var house = map[string]room{
 	"sink/sinktest": {own: []string{"outbox", "sink"}},
 	"sink/kafka": {
 		own:      []string{"outbox", "sink"},
-		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "github.com/segmentio/kafka-go"},
+		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "github.com/xdg-go/scram", "github.com/segmentio/kafka-go"},
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/stdout": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
