@@ -184,12 +184,6 @@ func oneOf(values ...string) rule {
 	return typed(strings.Join(values, ", "), func(v string) string { return accept(slices.Contains(values, v)) })
 }
 
-// later names values that a coming version allows.
-func (r rule) later(values ...string) rule {
-	r.allowed += " (not available in this version: " + strings.Join(values, ", ") + ")"
-	return r
-}
-
 func boolean() rule { return typed("true, false", func(bool) string { return "" }) }
 
 func count(least, most int) rule {

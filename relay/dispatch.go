@@ -18,7 +18,6 @@ type step struct {
 	lsn      outbox.LSN // begin: commit LSN; commit: end LSN; keepalive: WAL end
 	time     int64      // begin: commit time, microseconds since the Unix epoch
 	delivery *delivery  // insert
-	token    string     // message
 }
 
 type stepKind uint8

@@ -34,7 +34,7 @@ type metrics struct {
 	mirrorLag                                          prometheus.Gauge
 	produceRequests                                    *prometheus.CounterVec
 	produceBatch, produceSeconds                       prometheus.Histogram
-	produceOK, producePartial, produceTrouble          prometheus.Counter
+	produceOK, producePartial                          prometheus.Counter
 
 	settledEvents atomic.Uint64
 	slot          atomic.Pointer[store.SlotStatus]
