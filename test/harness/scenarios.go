@@ -19,6 +19,9 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"idle WAL megabytes":      {ci: 100, nightly: 1_000},
 	"postgres crashes":        {ci: 2, nightly: 20},
 	"leader kills":            {ci: 1, nightly: 20},
+	"poisoned events":         {ci: 20_000, nightly: 200_000},
+	"poisoned kills":          {ci: 3, nightly: 20},
+	"absent topic kills":      {ci: 2, nightly: 20},
 }
 
 // Count is the number that the table gives to a scenario, for CI or, with CDC_RELAY_NIGHTLY=1, for the night.
