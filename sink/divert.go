@@ -105,7 +105,7 @@ type TroubleReport struct {
 	Topic     string
 	Partition int32 // WholeTopic: the topic itself
 	Kind      Trouble
-	Since     time.Time // zero when it is well
+	Since     time.Time // since when it has been of this kind; zero when it is well
 	Reason    string
 	Diverted  bool
 	Well      bool // nothing is known against sending there now
@@ -126,6 +126,9 @@ func (e *Engine) Troubles() []TroubleReport {
 			r.Well = p.failures == 0 && e.driver.Node(t.name, p.number) >= 0
 			if !r.Well && (p.hasWork() || p.diverted) {
 				r.Since, r.Reason = p.since, p.reason()
+				if p.changed.After(r.Since) { // an outage of the cluster before it was not this partition's
+					r.Since = p.changed
+				}
 			}
 			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
 				whole.Well = false

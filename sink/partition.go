@@ -35,6 +35,7 @@ type partition struct {
 	failures int       // of the batch, in a row
 	since    time.Time // of the first of these, or since when it has had no leader
 	kind     Trouble   // of the last of these
+	changed  time.Time // since when they have been of this kind
 	err      error     // of the last of these
 }
 
@@ -263,7 +264,7 @@ func (e *Engine) refuse(p *partition) {
 // resolve ends the attempts of the partition's batch.
 func (e *Engine) resolve(p *partition) {
 	e.outstanding -= len(p.batch.Records)
-	p.batch, p.failures, p.kind, p.err, p.since = nil, 0, NoTrouble, nil, time.Time{}
+	p.batch, p.failures, p.kind, p.err, p.since, p.changed = nil, 0, NoTrouble, nil, time.Time{}, time.Time{}
 }
 
 // fail notes that an attempt of the partition's batch failed.
@@ -271,6 +272,9 @@ func (e *Engine) fail(p *partition, now time.Time) {
 	o := &p.batch.Outcome
 	if p.failures == 0 {
 		p.since = now
+	}
+	if p.failures == 0 || p.kind != o.Trouble {
+		p.changed = now
 	}
 	p.failures++
 	p.kind, p.err = o.Trouble, o.Err
