@@ -68,6 +68,13 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.St
 	if slot.Exists {
 		return table, state, nil
 	}
+	if state.CatchUpReady {
+		// The list of older rows belongs to a slot that is gone: a new one needs a new list.
+		if err := s.Store.BeginCatchUp(ctx); err != nil {
+			return table, nil, explainStore(err)
+		}
+		state.CatchUpReady = false
+	}
 	if !recovered {
 		if err := s.setBaseline(ctx, state); err != nil {
 			return table, nil, err

@@ -123,6 +123,24 @@ func TestLostSlotIsRecoveredFromTheTable(t *testing.T) {
 	mustStop(t, stop)
 }
 
+// Break it catches: a catch-up that goes on with the list of rows of a slot that is gone: what was committed between the
+// list and the new slot would be in neither.
+func TestSlotLostInTheMiddleOfACatchUpBeginsItAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	mustStop(t, stop)
+	b.dropSlot()
+	b.pg.Exec(t, many(1, 20, 3))
+	b.pg.Exec(t, "UPDATE cdc_relay_state SET phase = 'catch_up', catch_up_ready = true") // as after a stop in the middle
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitRecorded(20)
+	b.wantNumbers("outbox.event.order", 20)
+	mustStop(t, stop)
+}
+
 // Breaks it catches: a slot of another plugin, or a physical one, that is taken, dropped, or reported as something else.
 func TestSlotForSomethingElseHalts(t *testing.T) {
 	t.Parallel()

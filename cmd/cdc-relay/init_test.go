@@ -72,12 +72,12 @@ func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 	cdcRelay(t, limited, "init", "--outbox-catch-up-max", "6").want(t, exitDone, []string{"created\n"}, nil)
 }
 
-// Breaks it catches: a slot that is made anew in silence, when events after the old one's position would be skipped.
+// Break it catches: a slot that is made anew although a person shall decide.
 func TestInitDoesNotReplaceALostSlot(t *testing.T) {
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database(); UPDATE cdc_relay_state SET phase = 'stream'`)
-	cdcRelay(t, s.environ, "init").want(t, exitFailed, nil, []string{"is gone", "used it before"})
+	cdcRelay(t, append(s.environ, "CDC_RELAY_POSTGRES_ON_SLOT_LOST=halt"), "init").want(t, exitFailed, nil, []string{"is gone", "used it before"})
 }
 
 func TestInitWithoutADatabase(t *testing.T) {
