@@ -56,7 +56,7 @@ func (s *session) snapshot(ctx context.Context) error {
 		return fmt.Errorf("wait for older transactions: %w", err)
 	}
 	for _, b := range blockers {
-		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; its rows are left to the reconciler")
+		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; what it commits before the slot's position is in the table only: compare with cdc-relay verify")
 	}
 	n, err := s.r.store.SnapshotCatchUp(ctx)
 	if err != nil {

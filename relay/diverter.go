@@ -20,7 +20,9 @@ const (
 // back when the trouble is over. It never diverts because the cluster is away: then all wait in the sink.
 func (r *Relay) diverter(ctx context.Context) {
 	for sleep(ctx, diverterTick) {
-		if r.mayRetry() == nil {
+		// In a catch-up and before the look-ups are over too, or a missing topic could fill the window and end neither:
+		// parking takes no place from anybody, only retries could, and they wait.
+		if s := r.session.Load(); s == nil || s.epochSeen.Load() == 0 || r.stopping.Load() {
 			continue
 		}
 		for _, t := range r.engine.Troubles() {

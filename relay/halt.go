@@ -52,7 +52,7 @@ func asHalt(err error) *Halt {
 	if e, ok := errors.AsType[*replication.SlotLostError](err); ok {
 		return &Halt{Code: HaltSlotLost, Reason: e.Error(), cause: err,
 			Risk:   "events that were committed after the slot's last position and not yet published are only in the outbox table now",
-			Remedy: "drop the slot (cdc-relay slot drop, or SELECT pg_drop_replication_slot) and see the runbook on lost slots before starting again"}
+			Remedy: "with postgres.on_slot_lost: recover nothing: the relay drops the slot, makes a new one and publishes from the table what is not published; else see the runbook on lost slots"}
 	}
 	if e, ok := errors.AsType[*replication.SlotMismatchError](err); ok {
 		return &Halt{Code: HaltSlotMismatch, Reason: e.Error(), Risk: riskWAL, cause: err,

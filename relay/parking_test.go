@@ -125,3 +125,17 @@ func TestParkedEventsSurviveARestartInOrder(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 }
+
+// Break it catches: a missing topic that fills the window in a catch-up, which then never ends.
+func TestMissingTopicDoesNotStopACatchUp(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Limits.InFlightEvents = 100
+	b.commit("absent", 1, 300, 7)
+	b.commit("order", 301, 400, 7)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.createTopic("outbox.event.absent", 4)
+	b.wantAll(400, "outbox.event.absent", "outbox.event.order")
+	mustStop(t, stop)
+}

@@ -28,6 +28,10 @@ func (s *Store) GrantsSQL(o Outbox, role string) []string {
 			marked = append(marked, quote(column))
 		}
 	}
+	if s.config.AfterPublish == Delete {
+		// FOR UPDATE, which skips rows that others hold, asks for UPDATE of a column.
+		list = append(list, "GRANT DELETE, UPDATE ("+quote(s.config.Columns.ID)+") ON "+n.outbox+to)
+	}
 	if len(marked) > 0 {
 		list = append(list, "GRANT UPDATE ("+strings.Join(marked, ", ")+") ON "+n.outbox+to)
 	}
