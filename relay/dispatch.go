@@ -70,10 +70,25 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 			s.redelivered()
 		}
 		if refused != nil {
+			s.settleBefore(ctx)
 			return refused
 		}
 		clear(steps)
 		clear(out)
+	}
+}
+
+// refusedPatience is how long a halt waits for what was sent before it.
+const refusedPatience = 5 * time.Second
+
+// settleBefore waits for the outcome of what came before a message that is refused, so that it is confirmed when the
+// session ends. What is not comes again under the table's shape of that time, and after a column was renamed no
+// configuration fits the rows before and after it.
+func (s *session) settleBefore(ctx context.Context) {
+	select {
+	case <-s.r.inflight.drained():
+	case <-time.After(refusedPatience):
+	case <-ctx.Done():
 	}
 }
 

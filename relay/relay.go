@@ -138,6 +138,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 const (
 	standbyPoll   = 500 * time.Millisecond // how often a standby looks whether the slot is free
 	steadySession = 10 * time.Second       // a session that lasted this long resets the backoff
+	briefAttempts = 3                      // the backoff of one that streamed for a shorter time grows no further than this
 )
 
 var (
@@ -153,8 +154,11 @@ func (r *Relay) supervise(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return r.stopped(err)
 		}
-		if time.Since(begun) > steadySession {
+		switch {
+		case time.Since(begun) > steadySession:
 			attempt = 1
+		case r.health.role() == RoleActive: // it streamed: what ended it is new
+			attempt = min(attempt, briefAttempts)
 		}
 		pause := reconnectBackoff.Delay(attempt, random())
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
