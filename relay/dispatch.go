@@ -142,7 +142,7 @@ func (s *session) use() {
 	s.spare = s.spare[:last]
 }
 
-// recorded says, while redelivery is to be expected, which of the inserts are in the journal or among the dead letters.
+// recorded says, while redelivery is to be expected, which of the inserts are journaled, parked or dead letters.
 func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, error) {
 	if !s.lookup {
 		return nil, nil

@@ -5,17 +5,20 @@
 //	   ▲                                          │ looked up until the token H           │ published / rejected / held, in order per lane
 //	   │ standby status: write=flush=apply=       ▼                                       ▼
 //	   │                 ledger.Confirmed()     found in flight or recorded: not sent   settler
-//	   └──── journal │ dead letters (one transaction per batch) ◄──────────────────────── │ ──► ledger.done → Confirmed moves
-//	                     └── later, beside the path: the mirror sets published_at on the row
+//	   └──── journal │ parked │ dead letters (committed in batches) ◄──────────────────── │ ──► ledger.done → Confirmed moves
+//	           │         └── retrier: what is due, or well again, goes to the sink once more, from the head of its lane
+//	           └── later, beside the path: the mirror sets published_at on the row, or deletes it
 //
-// An event is terminal when it is journaled, or its dead letter is committed, or it was found to be so already. Only
-// then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the stream pulls
+// An event is terminal when it is journaled, or parked, or its dead letter is committed, or it was found to be so already.
+// Only then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the stream pulls
 // it, nobody pushes.
 //
 // The supervisor in this file runs sessions one after another. A session (session.go) is one replication connection:
-// take the lease, take over, catch up if this is the first start, look up what may come again, read. What is in flight
-// belongs to the process and outlives a session (delivery.go): the next session recognises it and attaches it to its
-// own ledger. The settler (settle.go) and the mirror (mirror.go) run as long as the process.
+// prepare (setup.go), take the lease, take over, read the topics back after a crash (tails.go), catch up if this is a
+// start from the table (catchup.go), look up what may come again, read (dispatch.go). What is in flight belongs to the
+// process and outlives a session (delivery.go): the next session recognises it and attaches it to its own ledger. The
+// settler (settle.go, deaths.go, aside.go), what brings parked events back (parking.go, retrier.go, diverter.go), the
+// mirror and the watch run as long as the process.
 package relay
 
 import (
