@@ -13,6 +13,10 @@ const (
 	// topic that is being created takes, shorter than it takes to fill the window at a usual rate.
 	topicPatience = 2 * time.Second
 
+	// othersWell is how long ago another partition may have taken a batch to show that not everything is in trouble. The
+	// window may be full of the troubled one's events by then, so that no other has had its turn since.
+	othersWell = time.Minute
+
 	wholeTopic = sink.WholeTopic
 )
 
@@ -57,7 +61,7 @@ func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
 	case sink.TopicTrouble:
 		return t.Partition == wholeTopic && time.Since(t.Since) > topicPatience && r.clusterAnswers()
 	case sink.PartitionTrouble:
-		return time.Since(t.Since) > time.Duration(r.c.Kafka.PartitionPatience) && r.engine.LastAccepted().After(t.Since)
+		return time.Since(t.Since) > time.Duration(r.c.Kafka.PartitionPatience) && r.engine.WellLately(othersWell)
 	}
 	return false
 }

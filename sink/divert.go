@@ -105,7 +105,7 @@ type TroubleReport struct {
 	Topic     string
 	Partition int32 // WholeTopic: the topic itself
 	Kind      Trouble
-	Since     time.Time // since when it has been of this kind; zero when it is well
+	Since     time.Time // zero when it is well
 	Reason    string
 	Diverted  bool
 	Well      bool // nothing is known against sending there now
@@ -126,9 +126,6 @@ func (e *Engine) Troubles() []TroubleReport {
 			r.Well = p.failures == 0 && e.driver.Node(t.name, p.number) >= 0
 			if !r.Well && (p.hasWork() || p.diverted) {
 				r.Since, r.Reason = p.since, p.reason()
-				if p.changed.After(r.Since) { // an outage of the cluster before it was not this partition's
-					r.Since = p.changed
-				}
 			}
 			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
 				whole.Well = false
@@ -148,11 +145,19 @@ func (e *Engine) Troubles() []TroubleReport {
 	return reports
 }
 
-// LastAccepted is when a batch was last accepted, by any partition; zero when none was.
-func (e *Engine) LastAccepted() time.Time {
+// WellLately says whether some partition had a batch accepted within that time and has not failed since: trouble elsewhere
+// is then not the trouble of everything.
+func (e *Engine) WellLately(within time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.accepted
+	for _, t := range e.topics {
+		for _, p := range t.partitions {
+			if p.failures == 0 && !p.accepted.IsZero() && time.Since(p.accepted) < within && e.driver.Node(t.name, p.number) >= 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Diverted says whether the topic or any of its partitions is diverted.

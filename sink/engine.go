@@ -128,7 +128,6 @@ type Engine struct {
 	generations uint64      // the last generation given to a lane
 	given       uint64      // results so far
 	rerouted    uint64      // changes of a topic's number of partitions
-	accepted    time.Time   // when a batch was accepted last
 }
 
 // engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that

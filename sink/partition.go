@@ -32,10 +32,10 @@ type partition struct {
 	diverted   bool        // see Engine.Divert
 	nextReady  *partition  // in a ready list
 
+	accepted time.Time // when a batch was accepted last
 	failures int       // of the batch, in a row
 	since    time.Time // of the first of these, or since when it has had no leader
 	kind     Trouble   // of the last of these
-	changed  time.Time // since when they have been of this kind
 	err      error     // of the last of these
 }
 
@@ -215,7 +215,7 @@ func (e *Engine) recycle(b *Batch) {
 func (e *Engine) accept(p *partition, now time.Time) {
 	b := p.batch
 	e.resolve(p)
-	e.accepted = now
+	p.accepted = now
 	for i, r := range b.Records {
 		if l := r.engine.lane; l != nil {
 			l.retrying--
@@ -264,7 +264,7 @@ func (e *Engine) refuse(p *partition) {
 // resolve ends the attempts of the partition's batch.
 func (e *Engine) resolve(p *partition) {
 	e.outstanding -= len(p.batch.Records)
-	p.batch, p.failures, p.kind, p.err, p.since, p.changed = nil, 0, NoTrouble, nil, time.Time{}, time.Time{}
+	p.batch, p.failures, p.kind, p.err, p.since = nil, 0, NoTrouble, nil, time.Time{}
 }
 
 // fail notes that an attempt of the partition's batch failed.
@@ -272,9 +272,6 @@ func (e *Engine) fail(p *partition, now time.Time) {
 	o := &p.batch.Outcome
 	if p.failures == 0 {
 		p.since = now
-	}
-	if p.failures == 0 || p.kind != o.Trouble {
-		p.changed = now
 	}
 	p.failures++
 	p.kind, p.err = o.Trouble, o.Err
