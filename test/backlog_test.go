@@ -1,8 +1,10 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -36,6 +38,19 @@ func TestOneLargeTransactionTakesBoundedMemory(t *testing.T) {
 	s.load(t, harness.Workload{Events: 1}).Wait(t)
 	s.settled(t)
 	rows := harness.Count(t, "rows in one transaction")
+	s.largeTransaction(t, rows)
+	s.settled(t)
+	peak := s.relay.PeakRSS(t)
+	t.Logf("%d rows in one transaction: peak memory %d MiB", rows, peak>>20)
+	if most := int64(96 << 20); peak > most {
+		t.Errorf("peak memory: got %d MiB, want at most %d MiB", peak>>20, most>>20)
+	}
+	s.judge(t, 0)
+}
+
+// largeTransaction commits so many rows at once, with their truth.
+func (s *scenario) largeTransaction(t *testing.T, rows int) {
+	t.Helper()
 	s.pg.Exec(t, fmt.Sprintf(`
 		BEGIN;
 		CREATE TEMP TABLE t ON COMMIT DROP AS SELECT gen_random_uuid() AS id, n, jsonb_build_object('n', n, 'pad', repeat('x', 200)) AS payload,
@@ -45,11 +60,31 @@ func TestOneLargeTransactionTakesBoundedMemory(t *testing.T) {
 		INSERT INTO truth (id, aggregate_type, aggregate_id, seq, event_type, payload, trace, created_at)
 			SELECT id, 'order', 'big' || n %% 1000, n, 'changed', payload, '', created_at FROM t;
 		COMMIT`, rows))
+}
+
+// A reconnect in the middle of a large transaction makes the server send all of it again. Breaks it catches: what was in
+// flight or journaled of it sent again; the rest forgotten.
+func TestReconnectsInsideALargeTransactionDoubleNothing(t *testing.T) {
+	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
+	s.load(t, harness.Workload{Events: 1}).Wait(t)
 	s.settled(t)
-	peak := s.relay.PeakRSS(t)
-	t.Logf("%d rows in one transaction: peak memory %d MiB", rows, peak>>20)
-	if most := int64(96 << 20); peak > most {
-		t.Errorf("peak memory: got %d MiB, want at most %d MiB", peak>>20, most>>20)
+	rows := harness.Count(t, "rows in one transaction")
+	before := s.relay.Metric(t, "outbox_published_total")
+	s.largeTransaction(t, rows)
+	const reconnects = 4
+	for n := range reconnects {
+		harness.Eventually(t, settlePatience, "more of the transaction is published", func(context.Context) string {
+			if got, want := s.relay.Metric(t, "outbox_published_total")-before, float64(rows*(n+1)/(reconnects+2)); got < want {
+				return fmt.Sprintf("%v events published, want %v", got, want)
+			}
+			return ""
+		})
+		restarts := s.relay.Metric(t, "cdc_stream_restarts_total")
+		s.pg.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s'", s.settings.Slot()))
+		harness.Eventually(t, time.Minute, "the stream starts anew", s.restarted(t, restarts))
+		s.relay.WaitReady(t, time.Minute)
 	}
+	s.settled(t)
 	s.judge(t, 0)
+	t.Logf("%v stream restarts, %v events skipped", s.relay.Metric(t, "cdc_stream_restarts_total"), s.relay.Metric(t, "outbox_duplicates_skipped_total"))
 }
