@@ -299,6 +299,11 @@ func (s *settler) commitJournal(ctx context.Context, j *journalJob) error {
 // and nothing is gained by giving up: the journal's transactions are short and harmless to repeat.
 func (s *settler) insist(ctx context.Context, what string, write func() error) bool {
 	for attempt := 1; ; attempt++ {
+		// A write that began before the take-over of the session was done under the epoch before: its fence says nothing of it.
+		session := s.r.session.Load()
+		if session != nil && session.epochSeen.Load() == 0 {
+			session = nil
+		}
 		err := write()
 		if err == nil {
 			s.r.health.settled(what)
@@ -307,7 +312,7 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 		if ctx.Err() != nil {
 			return false
 		}
-		if session := s.r.session.Load(); session != nil && errors.Is(err, store.ErrFenced) {
+		if session != nil && errors.Is(err, store.ErrFenced) {
 			session.fail(errLeaseLost)
 		}
 		s.r.leaveShutdown(err)
