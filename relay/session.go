@@ -213,8 +213,9 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
 	}
-	s.again.begin(fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source), s.epoch)
-	s.router.begin(fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source), s.epoch)
+	source := fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source)
+	s.router.begin(source, s.epoch)
+	s.again.begin(source, s.epoch)
 	s.known = r.inflight.snapshot()
 	return nil
 }
@@ -223,13 +224,12 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 // slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
 // other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
+	s.r.epoch = s.epoch
 	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.stream.Confirmed
 	if clean && len(s.known) == 0 {
-		s.r.epoch = s.epoch
 		s.redelivered()
 		return nil
 	}
-	s.r.epoch = s.epoch
 	s.lookup = true
 	s.lookingUp.Store(true)
 	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
