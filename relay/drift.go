@@ -25,7 +25,7 @@ func (r *Relay) drift(ctx context.Context, s *session) error {
 	if err != nil {
 		return explainTable(err)
 	}
-	setup := Setup{Config: r.c, Store: r.store, Logger: r.log}
+	setup := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log}
 	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
 	if err := setup.checkState(s.state, table, slot); err != nil {
 		return err

@@ -29,7 +29,7 @@ func (r *Relay) proofValid() time.Duration { return time.Duration(r.c.Postgres.W
 
 // checkLease takes the server's word on who streams from the slot, asked at the given time.
 func (r *Relay) checkLease(s *session, slot store.SlotStatus, asked time.Time) {
-	if slot.Active && int64(slot.ActivePID) == s.stream.PID {
+	if slot.Active && int64(slot.ActivePID) == s.grant.PID {
 		r.prove(asked)
 	}
 }

@@ -35,7 +35,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Options is what a relay is made of.
@@ -44,6 +43,8 @@ type Options struct {
 	Driver  sink.Driver // the broker; Run closes it
 	Logger  zerolog.Logger
 	Version string
+
+	Postgres Postgres // nil: the servers that Config names
 }
 
 // Relay relays one outbox through one slot. Make it with New, then call Run once.
@@ -56,7 +57,8 @@ type Relay struct {
 	started time.Time
 
 	engine   *sink.Engine
-	store    *store.Store
+	postgres Postgres
+	store    Tables
 	inflight *registry
 	settler  *settler
 	health   health
@@ -85,7 +87,10 @@ type Relay struct {
 func New(o Options) *Relay {
 	r := &Relay{
 		c: o.Config, version: o.Version, log: o.Logger, driver: o.Driver, started: time.Now(),
-		inflight: newRegistry(),
+		inflight: newRegistry(), postgres: o.Postgres,
+	}
+	if r.postgres == nil {
+		r.postgres = server{}
 	}
 	r.metrics = newMetrics(r)
 	r.health.enter(RoleStarting)
@@ -96,7 +101,7 @@ func New(o Options) *Relay {
 // within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
 // is exit, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
-	if r.store, err = store.Open(ctx, StoreConfig(r.c)); err != nil {
+	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}
 	defer r.store.Close()

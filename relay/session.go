@@ -27,7 +27,8 @@ var errLeaseLost = errors.New("another relay took the slot over")
 type session struct {
 	r      *Relay
 	ledger *offsets.Ledger
-	stream *replication.Session
+	stream Stream
+	grant  replication.Grant
 	state  *store.State // as it was before this session took over
 	epoch  int64
 
@@ -60,15 +61,16 @@ type session struct {
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (r *Relay) runSession(ctx context.Context) error {
-	table, state, err := Setup{Config: r.c, Store: r.store, Logger: r.log}.Prepare(ctx)
+	table, state, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log}.Prepare(ctx)
 	if err != nil {
 		return err
 	}
-	stream, err := replication.Open(ctx, r.replicationConfig())
+	stream, err := r.postgres.OpenStream(ctx, r.replicationConfig())
 	if err != nil {
 		return err
 	}
-	s := &session{r: r, stream: stream, state: state, ledger: offsets.New(stream.Confirmed)}
+	grant := stream.Granted()
+	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed)}
 	if err := s.compatible(); err != nil {
 		stream.Close()
 		return err
@@ -133,7 +135,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 		return err
 	}
 	s.r.health.enter(RoleActive)
-	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.stream.Confirmed.String()).
+	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
 	return s.dispatch(working, ctx.Done())
 }
@@ -178,10 +180,10 @@ func (s *session) readBack(ctx context.Context) error {
 
 // compatible refuses a server that is not the one that the state was written for.
 func (s *session) compatible() error {
-	if s.stream.System.ID == s.state.SystemID {
+	if s.grant.System.ID == s.state.SystemID {
 		return nil
 	}
-	return otherServer(s.stream.System.ID, s.state.SystemID)
+	return otherServer(s.grant.System.ID, s.state.SystemID)
 }
 
 func otherServer(here, there string) *Halt {
@@ -200,7 +202,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	r.begun = true
 	var err error
 	asked := time.Now()
-	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.stream.PID)); err != nil {
+	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.grant.PID)); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}
 	s.epochSeen.Store(s.epoch)
@@ -213,7 +215,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
 	}
-	source := fmt.Sprintf("%s/%d/%d", s.stream.System.ID, s.stream.System.Timeline, s.state.Source)
+	source := fmt.Sprintf("%s/%d/%d", s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
 	s.router.begin(source, s.epoch)
 	s.again.begin(source, s.epoch)
 	s.known = r.inflight.snapshot()
@@ -225,7 +227,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 // other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
 	s.r.epoch = s.epoch
-	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.stream.Confirmed
+	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.grant.Confirmed
 	if clean && len(s.known) == 0 {
 		s.redelivered()
 		return nil

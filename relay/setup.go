@@ -17,15 +17,19 @@ import (
 
 // Setup makes what a relay needs in Postgres. Both `init` and every start of a session use it.
 type Setup struct {
-	Config config.Config
-	Store  *store.Store
-	Logger zerolog.Logger
+	Config   config.Config
+	Store    Tables
+	Postgres Postgres // nil: the server that Config names
+	Logger   zerolog.Logger
 }
 
 // Prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
 // phase catch_up, publication, slot. It does not make the outbox itself. It returns a *Halt where going on could lose
 // events, and a *replication.SlotBusyError while another relay streams.
 func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.State, err error) {
+	if s.Postgres == nil {
+		s.Postgres = server{}
+	}
 	if table, err = s.Store.Outbox(ctx); err != nil {
 		return table, nil, explainTable(err)
 	}
@@ -105,7 +109,7 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
 			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else set postgres.on_slot_lost: recover, which makes a new slot and publishes all rows of the table that are not published"}
 	}
-	system, err := replication.Identify(ctx, ReplicationConfig(s.Config))
+	system, err := s.Postgres.Identify(ctx, ReplicationConfig(s.Config))
 	if err != nil {
 		return err
 	}
@@ -121,7 +125,7 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 	if !exists {
 		return nil
 	}
-	return replication.DropSlot(ctx, ReplicationConfig(s.Config))
+	return s.Postgres.DropSlot(ctx, ReplicationConfig(s.Config))
 }
 
 // setBaseline makes the rows that are older than the slot that is about to be made count as published, if they shall not
@@ -230,7 +234,7 @@ func explainStore(err error) error {
 
 // register commits phase catch_up, before a slot exists: a crash between the two must not look like a finished start.
 func (s Setup) register(ctx context.Context, table store.Outbox) (*store.State, error) {
-	system, err := replication.Identify(ctx, ReplicationConfig(s.Config))
+	system, err := s.Postgres.Identify(ctx, ReplicationConfig(s.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +251,7 @@ const slotPatience = 30 * time.Second
 func (s Setup) createSlot(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
-	at, err := replication.CreateSlot(bounded, ReplicationConfig(s.Config))
+	at, err := s.Postgres.CreateSlot(bounded, ReplicationConfig(s.Config))
 	if err == nil {
 		s.Logger.Info().Str("slot", s.Config.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
 		return nil

@@ -176,8 +176,8 @@ func (r *Relay) backlog() int64 {
 		return n
 	}
 	perEvent := int64(leastEventBytes)
-	if events := int64(s.events.Load()); events > 0 && received > s.stream.Confirmed {
-		perEvent = max(perEvent, int64(received-s.stream.Confirmed)/events)
+	if events := int64(s.events.Load()); events > 0 && received > s.grant.Confirmed {
+		perEvent = max(perEvent, int64(received-s.grant.Confirmed)/events)
 	}
 	return n + int64(slot.WALEnd-received)/perEvent
 }

@@ -64,15 +64,20 @@ func (b *Batch) Recycle() {
 	batches.Put(b)
 }
 
+// Grant is what the server granted to a session.
+type Grant struct {
+	System    System     // who the server is
+	Confirmed outbox.LSN // the slot's confirmed_flush_lsn just before the stream began
+	PID       int64      // our backend on the server: the slot's active_pid while the lease is ours
+}
+
 // Session is one replication connection with a stream started. Open made it, Run uses it, and when Run returned it is over.
 //
 // Invariants, asserted in Run:
 //  1. What is confirmed to the server never goes back and is never zero.
 //  2. It never exceeds what this session received, or what the slot had confirmed when it began.
 type Session struct {
-	System    System     // who the server is
-	Confirmed outbox.LSN // the slot's confirmed_flush_lsn just before the stream began
-	PID       int64      // our backend on the server: the slot's active_pid while the lease is ours
+	Grant
 
 	c        Config
 	link     *link
@@ -98,7 +103,8 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{c: c, link: l, batches: make(chan *Batch), PID: int64(l.conn.PID())}
+	s := &Session{c: c, link: l, batches: make(chan *Batch)}
+	s.PID = int64(l.conn.PID())
 	if s.System, err = l.identify(ctx); err == nil {
 		if s.Confirmed, err = l.slot(ctx, c.Slot); err == nil {
 			err = l.start(ctx, c)
@@ -113,6 +119,9 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	s.frames.src = l.raw
 	return s, nil
 }
+
+// Granted is what the server granted to this session.
+func (s *Session) Granted() Grant { return s.Grant }
 
 // Batches is where Run hands over what it reads, in order. While nobody receives, Run stops reading and goes on to
 // send status, so that neither side's time-out trips. It is closed when Run returns.

@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Postgres is how a relay reaches its database. There is one database that counts, and one that the simulator makes.
+type Postgres interface {
+	// OpenTables opens the SQL side; the first call of a method connects.
+	OpenTables(ctx context.Context, c store.Config) (Tables, error)
+	// OpenStream takes the slot and starts its stream; nothing is read before Run. See [replication.Open].
+	OpenStream(ctx context.Context, c replication.Config) (Stream, error)
+
+	// The commands of a replication connection of their own; see package replication.
+	Identify(ctx context.Context, c replication.Config) (replication.System, error)
+	CreateSlot(ctx context.Context, c replication.Config) (outbox.LSN, error)
+	DropSlot(ctx context.Context, c replication.Config) error
+}
+
+// Stream is one replication connection with a stream started: a [replication.Session], which says what its methods promise.
+type Stream interface {
+	Granted() replication.Grant
+	Batches() <-chan *replication.Batch
+	Received() outbox.LSN
+	Run(ctx context.Context, confirmed func() outbox.LSN) error
+	Close()
+}
+
+// Tables is what a relay asks of the SQL side: a [store.Store], which says what its methods promise.
+type Tables interface {
+	Close()
+
+	// What is there, and what a start makes.
+	Outbox(ctx context.Context) (store.Outbox, error)
+	Migrate(ctx context.Context) error
+	CreatePublication(ctx context.Context, name string) error
+	CheckPublication(ctx context.Context, name string) ([]store.Problem, error)
+	Slot(ctx context.Context) (store.SlotStatus, error)
+
+	// The state and the fence.
+	State(ctx context.Context) (*store.State, error)
+	Register(ctx context.Context, systemID string, timeline int32, tableOID uint32, phase string) (*store.State, error)
+	TakeOver(ctx context.Context, walsenderPID uint32) (epoch int64, err error)
+	SaveProgress(ctx context.Context, confirmed outbox.LSN) error
+	CleanStop(ctx context.Context, confirmed outbox.LSN) error
+	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
+
+	// Rows that are older than the slot.
+	CountUnrecorded(ctx context.Context, limit int64) (int64, error)
+	SetBaseline(ctx context.Context) (rows int64, err error)
+	BeginCatchUp(ctx context.Context) error
+	Barrier(ctx context.Context, timeout time.Duration) ([]store.Blocker, error)
+	SnapshotCatchUp(ctx context.Context) (rows int64, err error)
+	CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error)
+	FinishCatchUp(ctx context.Context) error
+
+	// What is recorded of an event.
+	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
+	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
+	SettleRetried(ctx context.Context, published []store.Published) error
+	GiveUp(ctx context.Context, dead store.Dead) error
+
+	// Parked events.
+	Park(ctx context.Context, events []store.Parked) (parked int64, err error)
+	RetryLater(ctx context.Context, id []byte, attempts int, in time.Duration, class outbox.ErrorClass, text string) error
+	ParkedLanes(ctx context.Context) (lanes []store.Lane, events int64, err error)
+	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
+	CountParked(ctx context.Context) (int64, error)
+	DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error)
+	LaneRows(ctx context.Context, lane store.Lane, limit, maxBytes int) ([]store.ParkedRow, error)
+	WakeHeads(ctx context.Context) error
+	WaitingTopics(ctx context.Context) ([]string, error)
+	MakeDue(ctx context.Context, topic string) error
+
+	// How far the topics are journaled.
+	AddTopics(ctx context.Context, topics []string) error
+	SaveOffsets(ctx context.Context, offsets []store.Offset) error
+	Tails(ctx context.Context) ([]store.TopicTail, error)
+
+	// Beside the path of the events.
+	MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error)
+	MirrorLag(ctx context.Context) (int64, error)
+	DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
+	Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
+}
+
+// server is the Postgres that the configuration names.
+type server struct{}
+
+func (server) OpenTables(ctx context.Context, c store.Config) (Tables, error) {
+	s, err := store.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (server) OpenStream(ctx context.Context, c replication.Config) (Stream, error) {
+	s, err := replication.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (server) Identify(ctx context.Context, c replication.Config) (replication.System, error) {
+	return replication.Identify(ctx, c)
+}
+
+func (server) CreateSlot(ctx context.Context, c replication.Config) (outbox.LSN, error) {
+	return replication.CreateSlot(ctx, c)
+}
+
+func (server) DropSlot(ctx context.Context, c replication.Config) error {
+	return replication.DropSlot(ctx, c)
+}
