@@ -76,16 +76,24 @@ func columnHalt(err error) *Halt {
 		Remedy: "repair the column as said; for rows that were inserted while it had another name set outbox.columns to that name until they are relayed"}
 }
 
+// The labels of a session's end.
+const (
+	restartSilent         = "silent"
+	restartServerShutdown = "server_shutdown"
+	restartLeaseLost      = "lease_lost"
+	restartConnection     = "connection"
+)
+
 // restartReason is the label of a session's end; few values, none from data.
 func restartReason(err error) string {
 	if _, ok := errors.AsType[*replication.SilentError](err); ok {
-		return "silent"
+		return restartSilent
 	}
 	if errors.Is(err, replication.ErrServerEnded) {
-		return "server_shutdown"
+		return restartServerShutdown
 	}
 	if errors.Is(err, errLeaseLost) || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrLeaseLost) {
-		return "lease_lost"
+		return restartLeaseLost
 	}
-	return "connection"
+	return restartConnection
 }

@@ -18,6 +18,11 @@ const (
 	RoleStopping Role = "stopping"
 )
 
+// roles are all of them, by name.
+var roles = []string{
+	string(RoleStarting), string(RoleStandby), string(RoleCatchUp), string(RoleActive), string(RoleHalted), string(RoleStopping),
+}
+
 // repeatEvery is how often a trouble that stays is said again in the log.
 const repeatEvery = 30 * time.Second
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // latencyBuckets are the classic buckets, in seconds, of everything that an event waits for; native histograms are
@@ -21,6 +20,7 @@ var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25
 // per topic is looked up once per run of records of the same topic.
 type metrics struct {
 	registry *prometheus.Registry
+	defined  []definition // all of ours, for the page that describes them
 
 	attempts, retries                                  prometheus.Counter
 	published                                          *prometheus.CounterVec
@@ -37,7 +37,7 @@ type metrics struct {
 	produceOK, producePartial                          prometheus.Counter
 
 	settledEvents atomic.Uint64
-	slot          atomic.Pointer[store.SlotStatus]
+	slot          atomic.Pointer[slotLook] // as read last, nil before
 
 	// Owned by the settler, which alone calls results.
 	lastTopic   string
@@ -47,26 +47,28 @@ type metrics struct {
 func newMetrics(r *Relay) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	f := factory{prometheus.WrapRegistererWith(prometheus.Labels{"service": r.c.Service}, m.registry)}
+	f := factory{prometheus.WrapRegistererWith(prometheus.Labels{"service": r.c.Service}, m.registry), &m.defined}
 
 	m.attempts = f.counter("outbox_publish_attempts_total", "Events handed to the broker, tries included.")
 	m.retries = f.counter("outbox_retry_total", "Attempts to publish an event after the first.")
 	m.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic")
-	m.deaths = f.counters("outbox_failed_permanent_total", "Events that became dead letters.", "class")
+	m.deaths = f.counters("outbox_failed_permanent_total", "Events that became dead letters.", "class", string(outbox.Permanent), string(outbox.Transient))
 	m.transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
 	m.received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")
-	skipped := f.counters("outbox_duplicates_skipped_total", "Redelivered events that were not sent again, by what knew them.", "by")
+	skipped := f.counters("outbox_duplicates_skipped_total", "Redelivered events that were not sent again, by what knew them: memory, journal or topic.", "by")
 	m.skippedMemory, m.skippedJournal, m.skippedTopic = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal"), skipped.WithLabelValues("topic")
 	m.uncleanStarts = f.counter("outbox_unclean_starts_total", "Starts after a crash: redelivered events were looked up.")
 	m.possibleDuplicates = f.counter("outbox_possible_duplicates_total", "Events that may be in a topic twice: written by a process that died, and not found when its topics were read back.")
 	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
-	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason")
+	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason",
+		restartSilent, restartServerShutdown, restartLeaseLost, restartConnection)
 	m.publishLatency = f.histogram("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.", latencyBuckets)
 	m.relayLatency = f.histogram("outbox_relay_latency_seconds", "From receipt from the WAL to the broker's acknowledgement.", latencyBuckets)
 	m.settleSeconds = f.histogram("outbox_settle_seconds", "Duration of a journal transaction.", latencyBuckets)
 	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
-	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, refused (a record was rejected), or the kind of trouble.", "code")
+	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, refused (a record was rejected), or the kind of trouble.", "code",
+		troubleCode(sink.PartitionTrouble), troubleCode(sink.TopicTrouble), troubleCode(sink.ConfigurationTrouble), troubleCode(sink.ClusterTrouble))
 	m.produceOK, m.producePartial = m.produceRequests.WithLabelValues("ok"), m.produceRequests.WithLabelValues("refused")
 	m.produceBatch = f.histogram("kafka_produce_batch_records", "Records in a batch.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.produceSeconds = f.histogram("kafka_produce_seconds", "Duration of a produce request.", latencyBuckets)
@@ -95,39 +97,15 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.", func() float64 { return float64(r.receivedLSN()) })
 	f.computed("outbox_parked_events", "Events stored aside for a later attempt.", func() float64 { return float64(r.parked.Load()) })
 	f.computed("outbox_parked_keys", "Keys that are held: of parked events, and of events whose dead letter is being written.", engine(func(s sink.Status) float64 { return float64(s.HeldLanes) }))
-	slot := func(pick func(*store.SlotStatus) float64) func() float64 {
-		return func() float64 {
-			if s := m.slot.Load(); s != nil && r.session.Load() != nil {
-				return pick(s)
-			}
-			return 0
-		}
-	}
-	f.computed("cdc_slot_retained_wal_bytes", "WAL that Postgres keeps for the slot.", slot(func(s *store.SlotStatus) float64 { return float64(s.RetainedBytes) }))
-	f.computed("cdc_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; -1 without a limit.", slot(func(s *store.SlotStatus) float64 {
-		if s.SafeWALSize == nil {
-			return -1
-		}
-		return float64(*s.SafeWALSize)
-	}))
-	for _, status := range []string{"reserved", "extended", "unreserved", "lost"} { // wal_status of pg_replication_slots
-		f.computedWith("cdc_slot_status", "1 for what pg_replication_slots says of the slot's WAL.", prometheus.Labels{"status": status}, slot(func(s *store.SlotStatus) float64 {
-			if s.WALStatus == status {
-				return 1
-			}
-			return 0
-		}))
-	}
-	for _, role := range []Role{RoleStarting, RoleStandby, RoleCatchUp, RoleActive, RoleHalted, RoleStopping} {
-		f.computedWith("cdc_relay_role", "1 for the role that the process has.", prometheus.Labels{"role": string(role)}, func() float64 {
-			if r.health.role() == role {
-				return 1
-			}
-			return 0
-		})
-	}
-	f.computedWith("cdc_relay_build_info", "1, with the version as label.", prometheus.Labels{"version": r.version, "go": runtime.Version()}, func() float64 { return 1 })
-	f.registerer.MustRegister(haltCollector{&r.health})
+	f.states("cdc_relay_role", "1 for the role that the process has.", "role", roles, func(role string) float64 {
+		return indicator(string(r.health.role()) == role)
+	})
+	build := definition{"cdc_relay_build_info", "gauge", "1, with the version as label.", []string{"version", "go"}}
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build.name, Help: build.help}, build.labels)
+	info.WithLabelValues(r.version, runtime.Version()).Set(1)
+	f.collector(info, build)
+	f.collector(slotCollector{r}, slotRetained, slotSafe, slotStatus)
+	f.collector(haltCollector{&r.health}, halted)
 }
 
 // results counts what became of records.
@@ -199,56 +177,4 @@ func troubleCode(t sink.Trouble) string {
 		return "configuration"
 	}
 	return "cluster"
-}
-
-// factory registers metrics in one place.
-type factory struct{ registerer prometheus.Registerer }
-
-func (f factory) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	f.registerer.MustRegister(c)
-	return c
-}
-
-func (f factory) counters(name, help, label string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-	f.registerer.MustRegister(c)
-	return c
-}
-
-func (f factory) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	f.registerer.MustRegister(g)
-	return g
-}
-
-func (f factory) computed(name, help string, value func() float64) {
-	f.computedWith(name, help, nil, value)
-}
-
-func (f factory) computedWith(name, help string, labels prometheus.Labels, value func() float64) {
-	f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value))
-}
-
-func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
-		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour})
-	f.registerer.MustRegister(h)
-	return h
-}
-
-// haltCollector shows the code of the halt, while there is one.
-type haltCollector struct{ health *health }
-
-var haltDesc = prometheus.NewDesc("cdc_relay_halted", "1 while the relay is halted, with the reason's code.", []string{"code"}, nil)
-
-func (haltCollector) Describe(ch chan<- *prometheus.Desc) { ch <- haltDesc }
-
-func (c haltCollector) Collect(ch chan<- prometheus.Metric) {
-	c.health.mu.Lock()
-	halt := c.health.halted
-	c.health.mu.Unlock()
-	if halt != nil {
-		ch <- prometheus.MustNewConstMetric(haltDesc, prometheus.GaugeValue, 1, halt.Code)
-	}
 }

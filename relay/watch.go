@@ -29,14 +29,11 @@ func (r *Relay) watch(ctx context.Context) {
 			return
 		}
 		s := r.session.Load()
-		if s == nil {
-			continue
-		}
-		if time.Since(looked) >= look {
+		if time.Since(looked) >= look && (s != nil || r.health.role() != RoleStandby) {
 			looked = time.Now()
 			r.lookAtDatabase(ctx, s)
 		}
-		if r.health.role() != RoleActive {
+		if s == nil || r.health.role() != RoleActive {
 			continue
 		}
 		if n := r.metrics.settledEvents.Load(); (n != settled || r.deletes()) && time.Since(wrote) >= progressEvery {
@@ -74,7 +71,8 @@ func (r *Relay) saveProgress(ctx context.Context, confirmed outbox.LSN) error {
 	return r.store.SaveProgress(ctx, confirmed)
 }
 
-// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror.
+// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes on to
+// look at the slot: WAL is kept while the relay is halted, too.
 func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
@@ -84,8 +82,11 @@ func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 		r.leaveShutdown(err)
 		return
 	}
+	r.metrics.slot.Store(&slotLook{slot, asked})
+	if s == nil {
+		return
+	}
 	r.checkLease(s, slot, asked)
-	r.metrics.slot.Store(&slot)
 	if n, err := r.store.MirrorLag(bounded); err == nil {
 		r.metrics.mirrorLag.Set(float64(n))
 		r.rowsLeft.Store(n)

@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// definition is one metric as docs/metrics.md describes it. The label service, which all have, is not in labels.
+type definition struct {
+	name, kind, help string
+	labels           []string
+}
+
+func (d definition) desc() *prometheus.Desc { return prometheus.NewDesc(d.name, d.help, d.labels, nil) }
+
+// factory defines and registers metrics in one place.
+type factory struct {
+	registerer prometheus.Registerer
+	defined    *[]definition
+}
+
+func (f factory) define(name, kind, help string, labels ...string) {
+	*f.defined = append(*f.defined, definition{name, kind, help, labels})
+}
+
+func (f factory) counter(name, help string) prometheus.Counter {
+	f.define(name, "counter", help)
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	f.registerer.MustRegister(c)
+	return c
+}
+
+// counters have a label. The values that are known show 0 from the start: an increase from nothing to 1 would be none to
+// Prometheus.
+func (f factory) counters(name, help, label string, known ...string) *prometheus.CounterVec {
+	f.define(name, "counter", help, label)
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, value := range known {
+		c.WithLabelValues(value)
+	}
+	f.registerer.MustRegister(c)
+	return c
+}
+
+func (f factory) gauge(name, help string) prometheus.Gauge {
+	f.define(name, "gauge", help)
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	f.registerer.MustRegister(g)
+	return g
+}
+
+// computed is a gauge whose value is asked for when it is scraped.
+func (f factory) computed(name, help string, value func() float64) {
+	f.define(name, "gauge", help)
+	f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+// states are computed gauges that differ in the value of one label.
+func (f factory) states(name, help, label string, values []string, value func(string) float64) {
+	f.define(name, "gauge", help, label)
+	for _, v := range values {
+		f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help,
+			ConstLabels: prometheus.Labels{label: v}}, func() float64 { return value(v) }))
+	}
+}
+
+func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	f.define(name, "histogram", help)
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour})
+	f.registerer.MustRegister(h)
+	return h
+}
+
+// collector registers gauges that are there at times only.
+func (f factory) collector(c prometheus.Collector, defined ...definition) {
+	*f.defined = append(*f.defined, defined...)
+	f.registerer.MustRegister(c)
+}

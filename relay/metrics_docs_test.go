@@ -1,0 +1,133 @@
+package relay
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// scraped is a relay that has connected to nothing, halted so that every metric is there, and what /metrics would show.
+func scraped(t *testing.T) (*Relay, map[string]*dto.MetricFamily) {
+	t.Helper()
+	r := New(Options{Config: config.Default(), Version: "1.2.3"})
+	r.health.halt(&Halt{Code: "column"})
+	r.metrics.slot.Store(&slotLook{at: r.started})
+	r.metrics.slot.Load().Exists = true
+	r.metrics.published.WithLabelValues("a")
+	families, err := r.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "go_") && !strings.HasPrefix(f.GetName(), "process_") {
+			byName[f.GetName()] = f
+		}
+	}
+	return r, byName
+}
+
+// Breaks it catches: a metric that is added, renamed, typed, labelled or described otherwise while docs/metrics.md is not (seen to
+// fail with another help text, and with a counter defined as a gauge).
+func TestMetricsPageIsWhatIsScraped(t *testing.T) {
+	const path, begin, end = "../docs/metrics.md", "<!-- metrics: written by go test ./relay -run Metrics -rewrite -->\n", "<!-- end of metrics -->"
+	r, families := scraped(t)
+	for _, d := range r.metrics.defined {
+		f := families[d.name]
+		if f == nil {
+			t.Errorf("%s is defined and not scraped", d.name)
+			continue
+		}
+		delete(families, d.name)
+		if kind := strings.ToLower(f.GetType().String()); kind != d.kind || f.GetHelp() != d.help {
+			t.Errorf("%s: scraped as %s %q, defined as %s %q", d.name, kind, f.GetHelp(), d.kind, d.help)
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName())
+			}
+			want := slices.Sorted(slices.Values(append([]string{"service"}, d.labels...)))
+			if !slices.Equal(labels, want) {
+				t.Errorf("%s: labels %v, want %v", d.name, labels, want)
+			}
+		}
+	}
+	for name := range families {
+		t.Errorf("%s is scraped and was not defined through the factory", name)
+	}
+
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	have, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no lines %q and %q", path, begin, end)
+	}
+	want := metricTable(r.metrics.defined)
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		have = want
+	}
+	if diff := gocmp.Diff(want, have); diff != "" {
+		t.Errorf("the metrics in %s (-want +got), go test ./relay -run Metrics -rewrite writes them:\n%s", path, diff)
+	}
+}
+
+func metricTable(defined []definition) string {
+	var b strings.Builder
+	b.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
+	sorted := slices.SortedFunc(slices.Values(defined), func(a, b definition) int { return cmp.Compare(a.name, b.name) })
+	for _, d := range sorted {
+		labels := ""
+		if len(d.labels) > 0 {
+			labels = "`" + strings.Join(d.labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.name, d.kind, labels, strings.ReplaceAll(d.help, "|", `\|`))
+	}
+	return b.String()
+}
+
+// Breaks it catches: buckets that end before a slow outage or begin above a fast broker; a histogram that is classic or
+// native only (seen to fail with 30 s as the last bucket, and without the native factor).
+func TestLatencyHistogramsReachFromHalfAMillisecondToAMinute(t *testing.T) {
+	r, _ := scraped(t)
+	r.metrics.publishLatency.Observe(.003)
+	r.metrics.relayLatency.Observe(.003)
+	r.metrics.settleSeconds.Observe(.003)
+	r.metrics.produceSeconds.Observe(.003)
+	families, err := r.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range families {
+		if f.GetType() != dto.MetricType_HISTOGRAM || !strings.HasSuffix(f.GetName(), "_seconds") || strings.HasPrefix(f.GetName(), "go_") {
+			continue
+		}
+		seen++
+		h := f.GetMetric()[0].GetHistogram()
+		buckets := h.GetBucket()
+		if len(buckets) < 10 || buckets[0].GetUpperBound() != .0005 || buckets[len(buckets)-1].GetUpperBound() != 60 {
+			t.Errorf("%s: classic buckets %v, want 0.5 ms to 60 s", f.GetName(), buckets)
+		}
+		if len(h.GetPositiveSpan()) == 0 || h.GetSchema() < 2 {
+			t.Errorf("%s: no native histogram, or one coarser than 19 %% (schema %d)", f.GetName(), h.GetSchema())
+		}
+	}
+	if seen < 4 {
+		t.Errorf("latency histograms: got %d, want at least 4", seen)
+	}
+}

@@ -1,0 +1,83 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+var (
+	slotRetained = definition{"cdc_slot_retained_wal_bytes", "gauge", "WAL that Postgres keeps for the slot.", nil}
+	slotSafe     = definition{"cdc_slot_safe_wal_bytes", "gauge", "WAL that can still be written before the slot may be lost; -1 without a limit.", nil}
+	slotStatus   = definition{"cdc_slot_status", "gauge", "1 for what pg_replication_slots says of the slot's WAL.", []string{"status"}}
+
+	slotRetainedDesc, slotSafeDesc, slotStatusDesc = slotRetained.desc(), slotSafe.desc(), slotStatus.desc()
+)
+
+// walStatuses are those of pg_replication_slots.
+var walStatuses = []string{"reserved", "extended", "unreserved", "lost"}
+
+// slotFresh is for how long a look at the slot is shown. A zero in its place would be read as "no WAL is kept".
+const slotFresh = 5 * slotEvery
+
+// slotLook is the slot as it was at a time.
+type slotLook struct {
+	store.SlotStatus
+	at time.Time
+}
+
+// slotCollector shows what was last read of the slot, as long as that is news and another relay does not hold the slot.
+type slotCollector struct{ r *Relay }
+
+func (slotCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- slotRetainedDesc
+	ch <- slotSafeDesc
+	ch <- slotStatusDesc
+}
+
+func (c slotCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.r.metrics.slot.Load()
+	if s == nil || !s.Exists || time.Since(s.at) > slotFresh || c.r.health.role() == RoleStandby {
+		return
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(slotRetainedDesc, float64(s.RetainedBytes))
+	safe := -1.0
+	if s.SafeWALSize != nil {
+		safe = float64(*s.SafeWALSize)
+	}
+	gauge(slotSafeDesc, safe)
+	for _, status := range walStatuses {
+		gauge(slotStatusDesc, indicator(s.WALStatus == status), status)
+	}
+}
+
+// indicator is 1 for true.
+func indicator(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+var halted = definition{"cdc_relay_halted", "gauge", "1 while the relay is halted, with the reason's code.", []string{"code"}}
+
+// haltCollector shows the code of the halt, while there is one.
+type haltCollector struct{ health *health }
+
+var haltDesc = halted.desc()
+
+func (haltCollector) Describe(ch chan<- *prometheus.Desc) { ch <- haltDesc }
+
+func (c haltCollector) Collect(ch chan<- prometheus.Metric) {
+	c.health.mu.Lock()
+	halt := c.health.halted
+	c.health.mu.Unlock()
+	if halt != nil {
+		ch <- prometheus.MustNewConstMetric(haltDesc, prometheus.GaugeValue, 1, halt.Code)
+	}
+}
