@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -73,7 +74,7 @@ func (r *Relay) clusterAnswers() bool {
 }
 
 func (r *Relay) divert(topic string, partition int32, why string) {
-	r.diverted.Store(topic, true)
+	r.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: "IN_TROUBLE", Text: why})
 	r.engine.Divert(topic, partition, true)
 	r.log.Warn().Str("topic", topic).Int32("partition", partition).Str("reason", why).
 		Msg("in trouble: its events are parked, in order, until it is well; no attempt is spent, and everything else flows")
@@ -83,6 +84,13 @@ func (r *Relay) divert(topic string, partition int32, why string) {
 func (r *Relay) troubled(topic string) bool {
 	_, yes := r.diverted.Load(topic)
 	return yes
+}
+
+// troubleOf says what the trouble of a diverted topic is; nil when it is not diverted.
+func (r *Relay) troubleOf(topic string) *sink.Reason {
+	reason, _ := r.diverted.Load(topic)
+	why, _ := reason.(*sink.Reason)
+	return why
 }
 
 // troubledTopics lists the topics of which something is diverted.

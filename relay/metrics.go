@@ -31,7 +31,7 @@ type metrics struct {
 	restarts                                           *prometheus.CounterVec
 	publishLatency, relayLatency                       prometheus.Histogram
 	settleSeconds, settleBatch                         prometheus.Histogram
-	mirrorLag                                          prometheus.Gauge
+	mirrorLag, openDead                                prometheus.Gauge
 	produceRequests                                    *prometheus.CounterVec
 	produceBatch, produceSeconds                       prometheus.Histogram
 	produceOK, producePartial                          prometheus.Counter
@@ -67,6 +67,7 @@ func newMetrics(r *Relay) *metrics {
 	m.settleSeconds = f.histogram("outbox_settle_seconds", "Duration of a journal transaction.", latencyBuckets)
 	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
+	m.openDead = f.gauge("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s.")
 	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, refused (a record was rejected), or the kind of trouble.", "code",
 		troubleCode(sink.PartitionTrouble), troubleCode(sink.TopicTrouble), troubleCode(sink.ConfigurationTrouble), troubleCode(sink.ClusterTrouble))
 	m.produceOK, m.producePartial = m.produceRequests.WithLabelValues("ok"), m.produceRequests.WithLabelValues("refused")
@@ -144,6 +145,7 @@ func (m *metrics) settled(n int, took time.Duration) {
 
 func (m *metrics) dead(class outbox.ErrorClass) {
 	m.deaths.WithLabelValues(string(class)).Inc()
+	m.openDead.Inc() // until it is counted
 	m.settledEvents.Add(1)
 }
 

@@ -87,11 +87,18 @@ func (p *parking) held(d *delivery) {
 		p.s.release(d)
 	case d.record.WasHeld:
 		p.park(d, outbox.BlockedBy, 0, store.NotDue)
-	case p.s.r.troubled(d.record.Topic):
-		p.park(d, outbox.Transient, 0, store.WhenWell)
-	default: // it was diverted, and is not any more
-		p.park(d, outbox.Transient, 0, 0)
+	default:
+		p.diverted(d)
 	}
+}
+
+// diverted parks an event because of its topic, and says so: nothing was tried, so it has no reason of its own.
+func (p *parking) diverted(d *delivery) {
+	if d.reason = p.s.r.troubleOf(d.record.Topic); d.reason == nil { // well since
+		p.park(d, outbox.Transient, 0, 0)
+		return
+	}
+	p.park(d, outbox.Transient, 0, store.WhenWell)
 }
 
 // returned takes in that a parked event has a result.
@@ -210,10 +217,14 @@ func (p *parking) handIn(la *parkedLane, rows []store.ParkedRow, session *sessio
 		return
 	}
 	taken, err := p.submit(la, records)
-	cost := 0
+	cost, again := 0, 0
 	for _, rec := range records[:taken] {
 		cost += rec.Cost
+		if rec.Owner.(*delivery).attempts > 0 {
+			again++
+		}
 	}
+	p.s.r.metrics.retries.Add(float64(again))
 	la.out += taken
 	p.s.r.retrier.weigh(la.lane.Topic, cost)
 	for _, rec := range records[taken:] {

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,7 +66,8 @@ func (b *bed) commit(aggregateType string, from, to, keys int) {
 }
 
 // Breaks it catches: events of a topic that does not exist which keep others waiting, spend attempts, die, or arrive out
-// of order once it is there; a lane that is never given back to the live path.
+// of order once it is there; a lane that is never given back to the live path; a parked event that does not say what it
+// waits for (seen to fail without the topic's trouble as its reason).
 func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 	b := newBed(t)
 	b.c.Limits.InFlightEvents = 300 // fewer than the events of the missing topic
@@ -81,6 +83,9 @@ func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 	})
 	if said := b.pg.Query(t, "SELECT max(retry_count) || ' ' || (SELECT count(*) FROM outbox_events_dlq) FROM cdc_relay_parked"); said != "0 0" {
 		t.Errorf("attempts spent and dead letters: got %q, want none", said)
+	}
+	if said := b.pg.Query(t, "SELECT last_error FROM cdc_relay_parked WHERE error_class = 'transient' LIMIT 1"); !strings.Contains(said, "outbox.event.absent") {
+		t.Errorf("last_error of an event that waits for its topic: got %q, want one that names the topic", said)
 	}
 	b.commit("absent", 601, 650, 7)
 	b.createTopic("outbox.event.absent", 4)

@@ -64,6 +64,7 @@ type Tables interface {
 	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
 	SettleRetried(ctx context.Context, published []store.Published) error
 	GiveUp(ctx context.Context, dead store.Dead) error
+	CountDead(ctx context.Context) (int64, error)
 
 	// Parked events.
 	Park(ctx context.Context, events []store.Parked) (parked int64, err error)

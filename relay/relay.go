@@ -65,7 +65,7 @@ type Relay struct {
 	lease    lease
 	retrier  *retrier
 	intake   intake
-	diverted sync.Map     // topics of which something is diverted
+	diverted sync.Map     // topics of which something is diverted, with the reason
 	parked   atomic.Int64 // parked events, about: see retrier.tidy
 	moving   atomic.Int64 // lanes of parked events that move; see parking
 	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	progressEvery = time.Second     // the state row is written at most this often, and only after events were settled
-	slotEvery     = 2 * time.Second // pg_replication_slots is read this often, and more often where the lease needs it
+	progressEvery = time.Second      // the state row is written at most this often, and only after events were settled
+	deadEvery     = 10 * time.Second // open dead letters are counted this often
+	slotEvery     = 2 * time.Second  // pg_replication_slots is read this often, and more often where the lease needs it
 )
 
 // watch keeps the state row and the gauges that come from the database up to date. It is the state row's one writer
@@ -21,7 +22,7 @@ func (r *Relay) watch(ctx context.Context) {
 	defer ticker.Stop()
 	var saved outbox.LSN
 	var settled uint64
-	var wrote, looked, compared time.Time
+	var wrote, looked, compared, counted time.Time
 	for {
 		select {
 		case <-ticker.C:
@@ -32,6 +33,10 @@ func (r *Relay) watch(ctx context.Context) {
 		if time.Since(looked) >= look && (s != nil || r.health.role() != RoleStandby) {
 			looked = time.Now()
 			r.lookAtDatabase(ctx, s)
+		}
+		if s != nil && time.Since(counted) >= deadEvery {
+			counted = time.Now()
+			r.countDead(ctx)
 		}
 		if s == nil || r.health.role() != RoleActive {
 			continue
@@ -52,6 +57,13 @@ func (r *Relay) watch(ctx context.Context) {
 			compared = time.Now()
 			r.lookForDrift(ctx, s)
 		}
+	}
+}
+
+// countDead refreshes the gauge of dead letters; people and other processes change their number, too.
+func (r *Relay) countDead(ctx context.Context) {
+	if n, err := r.store.CountDead(ctx); err == nil {
+		r.metrics.openDead.Set(float64(n))
 	}
 }
 

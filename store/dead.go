@@ -52,6 +52,19 @@ func (s *Store) insertDead(ctx context.Context, tx pgx.Tx, o *Outbox, source int
 	return nil
 }
 
+// CountDead is the number of dead letters that nobody has replayed or discarded.
+func (s *Store) CountDead(ctx context.Context) (n int64, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&n) },
+			s.sql(o, `SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL`), source)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count dead letters: %w", err)
+	}
+	return n, nil
+}
+
 // extra keeps the further columns under their names, as text.
 func (s *Store) extra(values [][]byte) ([]byte, error) {
 	if len(values) == 0 {
