@@ -19,6 +19,8 @@ type delivery struct {
 	bytes    []byte       // what record and event are made of, when the delivery owns it; see keep
 	received time.Time    // from the WAL, or read from the table
 	reason   *sink.Reason // why it is or will be a dead letter
+	created  int64        // created_at, microseconds since the Unix epoch, if it is dated
+	dated    bool         // created_at could be read
 	retried  bool         // handed in again for a held lane, no result yet
 	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
 	attempts int          // spent so far by a parked event

@@ -56,12 +56,13 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		// as a whole at each probe, and nothing of it would ever be confirmed.
 		var refused error
 		steps, refused = s.decode(batch, steps[:0])
-		batch.Recycle()
 		found, err := s.recorded(ctx, steps)
 		if err != nil {
 			return err
 		}
+		s.large = false
 		out = s.apply(steps, found, stop, out[:0])
+		batch.Recycle(s.large)
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
@@ -204,7 +205,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			d := st.delivery
 			d.txn, d.ledger = s.ledger.Add(), s.ledger
 			d.reason = s.router.route(d)
-			s.router.keep(d)
+			s.large = !s.router.keep(d) || s.large
 			out = append(out, d)
 		}
 	}

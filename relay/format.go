@@ -130,7 +130,8 @@ func (r *router) envelope(e *outbox.Event) []byte {
 // appendTime appends a JSON string in RFC 3339, or null where there is no such time: NULL, infinity, the year 10000.
 func appendTime(b, stamp []byte) []byte {
 	var text [64]byte
-	t, ok := rfc3339(text[:0], stamp)
+	_, err := outbox.ParseTimestamp(stamp)
+	t, ok := rfc3339(text[:0], stamp, err == nil)
 	if !ok {
 		return append(b, "null"...)
 	}

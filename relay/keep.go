@@ -7,12 +7,13 @@ const keepMost = 4 << 10
 // keepStep is what a delivery's memory grows by, so that events of nearly the same size do not make it grow each time.
 const keepStep = 64
 
-// keep makes the delivery own its bytes, when they are few, and sets its cost to what it holds.
+// keep makes the delivery own its bytes, when they are few, and sets its cost to what it holds. False: they are many, and
+// stay in the buffer in which the WAL was read.
 //
 // Without it one event that is stuck would hold back the whole read buffer, its neighbours in it long gone: a partition in
 // trouble that gets every hundredth event would keep a hundred times the memory that the window counts. The copy goes
 // into memory that the delivery keeps from event to event, so it allocates nothing and makes no garbage.
-func (r *router) keep(d *delivery) {
+func (r *router) keep(d *delivery) bool {
 	e, rec := &d.event, &d.record
 	ownKey, ownValue := !sameBytes(rec.Key, e.AggregateID), !sameBytes(rec.Value, e.Payload)
 	size := len(e.ID) + len(e.AggregateType) + len(e.AggregateID) + len(e.EventType) + len(e.Payload) + len(e.Headers) +
@@ -28,7 +29,7 @@ func (r *router) keep(d *delivery) {
 	}
 	if size > keepMost {
 		rec.Cost = deliveryCost + size
-		return
+		return false
 	}
 	if cap(d.bytes) < size {
 		d.bytes = make([]byte, 0, (size+keepStep-1)/keepStep*keepStep)
@@ -54,6 +55,7 @@ func (r *router) keep(d *delivery) {
 	d.bytes = b
 	rec.Cost = deliveryCost + cap(d.bytes)
 	r.takeBack()
+	return true
 }
 
 // move appends what the slice refers to and lets it refer to the copy. NULL stays nil, empty stays empty.

@@ -29,7 +29,7 @@ type metrics struct {
 	skippedMemory, skippedJournal, skippedTopic        prometheus.Counter
 	uncleanStarts, headersShadowed, possibleDuplicates prometheus.Counter
 	restarts                                           *prometheus.CounterVec
-	publishLatency, relayLatency                       prometheus.Histogram
+	publishLatency, relayLatency                       *latency
 	settleSeconds, settleBatch                         prometheus.Histogram
 	mirrorLag, openDead                                prometheus.Gauge
 	produceRequests                                    *prometheus.CounterVec
@@ -62,8 +62,8 @@ func newMetrics(r *Relay) *metrics {
 	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
 	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason",
 		restartSilent, restartServerShutdown, restartLeaseLost, restartConnection)
-	m.publishLatency = f.histogram("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.", latencyBuckets)
-	m.relayLatency = f.histogram("outbox_relay_latency_seconds", "From receipt from the WAL to the broker's acknowledgement.", latencyBuckets)
+	m.publishLatency = f.latency("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.")
+	m.relayLatency = f.latency("outbox_relay_latency_seconds", "From receipt from the WAL to the broker's acknowledgement.")
 	m.settleSeconds = f.histogram("outbox_settle_seconds", "Duration of a journal transaction.", latencyBuckets)
 	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
@@ -112,6 +112,12 @@ func (m *metrics) gauges(f factory, r *Relay) {
 // results counts what became of records.
 func (m *metrics) results(records []*sink.Record) {
 	run := 0
+	m.relayLatency.mu.Lock()
+	m.publishLatency.mu.Lock()
+	defer m.relayLatency.mu.Unlock()
+	defer m.publishLatency.mu.Unlock()
+	var at time.Time
+	var atMicros int64
 	for _, rec := range records {
 		if rec.Result != sink.Published {
 			continue
@@ -123,9 +129,12 @@ func (m *metrics) results(records []*sink.Record) {
 		}
 		run++
 		d := rec.Owner.(*delivery)
-		m.relayLatency.Observe(rec.At.Sub(d.received).Seconds())
-		if created, err := outbox.ParseTimestamp(d.event.CreatedAt); err == nil {
-			m.publishLatency.Observe(max(rec.At.Sub(created), 0).Seconds())
+		m.relayLatency.observe(rec.At.Sub(d.received))
+		if d.dated {
+			if rec.At != at { // those of one request have the same
+				at, atMicros = rec.At, rec.At.UnixMicro()
+			}
+			m.publishLatency.observe(time.Duration(atMicros-d.created) * time.Microsecond)
 		}
 	}
 	m.flush(run)

@@ -65,6 +65,14 @@ func (f factory) states(name, help, label string, values []string, value func(st
 	}
 }
 
+// latency is histogram for what is observed once per event.
+func (f factory) latency(name, help string) *latency {
+	f.define(name, "histogram", help)
+	l := newLatency(name, help, latencyBuckets)
+	f.registerer.MustRegister(l)
+	return l
+}
+
 func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
 	f.define(name, "histogram", help)
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
@@ -104,8 +105,8 @@ func metricTable(defined []definition) string {
 // native only (seen to fail with 30 s as the last bucket, and without the native factor).
 func TestLatencyHistogramsReachFromHalfAMillisecondToAMinute(t *testing.T) {
 	r, _ := scraped(t)
-	r.metrics.publishLatency.Observe(.003)
-	r.metrics.relayLatency.Observe(.003)
+	r.metrics.publishLatency.observe(3 * time.Millisecond)
+	r.metrics.relayLatency.observe(3 * time.Millisecond)
 	r.metrics.settleSeconds.Observe(.003)
 	r.metrics.produceSeconds.Observe(.003)
 	families, err := r.Registry().Gather()

@@ -214,12 +214,16 @@ func (r *router) route(d *delivery) *sink.Reason {
 		return reason
 	}
 	rec.Timestamp = r.now.UnixMilli()
-	if r.createdAt && e.CreatedAt != nil {
+	d.dated = false
+	if e.CreatedAt != nil {
 		t, err := outbox.ParseTimestamp(e.CreatedAt)
-		if err != nil {
+		d.dated, d.created = err == nil, t.UnixMicro()
+		if r.createdAt && err != nil {
 			return permanent("INVALID_CREATED_AT", "message.timestamp is created_at and this event's cannot be used: "+err.Error())
 		}
-		rec.Timestamp = t.UnixMilli()
+		if r.createdAt {
+			rec.Timestamp = t.UnixMilli()
+		}
 	}
 	if rec.Value, reason = r.value(e); reason != nil {
 		return reason

@@ -44,6 +44,7 @@ type session struct {
 	passing bool                 // the token is in what is being sent
 
 	records []*sink.Record // scratch of send
+	large   bool           // an event of the batch was left in the buffer in which it was read; see keep
 
 	// The open transaction.
 	inTx      bool

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 )
 
-// chunkSize is how much is read from the connection at once and how much memory one unsettled event can hold back.
+// chunkSize is how much is read from the connection at once, and how much memory one message that is kept can hold back.
 const chunkSize = 64 << 10
 
 // smallestRead is the free space below which a new chunk is begun rather than a tiny read made.
@@ -50,12 +52,43 @@ func (m *messageReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// chunk is a piece of the stream as it was read. The reader that fills it uses it, and so do the batches whose messages
+// lie in it; once nobody does, it is filled again. At full speed the stream would else be most of the garbage there is.
+type chunk struct {
+	data  []byte
+	users atomic.Int32
+}
+
+var chunks = sync.Pool{New: func() any { return &chunk{data: make([]byte, chunkSize)} }}
+
+// newChunk has one user. A message that is larger gets a chunk of just its size, which is not used again.
+func newChunk(size int) *chunk {
+	c := &chunk{}
+	if size <= chunkSize {
+		c = chunks.Get().(*chunk)
+	} else {
+		c.data = make([]byte, size)
+	}
+	c.users.Store(1)
+	return c
+}
+
+func (c *chunk) release() {
+	switch left := c.users.Add(-1); {
+	case left < 0:
+		panic("replication: a piece of the stream was released twice")
+	case left == 0 && len(c.data) == chunkSize:
+		poison(c.data)
+		chunks.Put(c)
+	}
+}
+
 // frameReader cuts a byte stream into protocol messages without copying them: it reads into chunks and hands out
-// slices of them. A chunk is never written twice, so what was handed out stays valid for as long as someone holds it.
+// slices of them. Nothing in a chunk is written twice while it has a user.
 type frameReader struct {
 	src   io.Reader
-	chunk []byte
-	r, w  int // chunk[r:w] was read and not yet handed out
+	chunk *chunk // nil before the first read
+	r, w  int    // chunk.data[r:w] was read and not yet handed out
 }
 
 // next returns the next message if all of it was read.
@@ -64,7 +97,7 @@ func (f *frameReader) next() (kind byte, body []byte, ok bool, err error) {
 	if err != nil || !known || f.w-f.r < size {
 		return 0, nil, false, err
 	}
-	kind, body = f.chunk[f.r], f.chunk[f.r+5:f.r+size:f.r+size]
+	kind, body = f.chunk.data[f.r], f.chunk.data[f.r+5:f.r+size:f.r+size]
 	f.r += size
 	return kind, body, true, nil
 }
@@ -74,9 +107,9 @@ func (f *frameReader) size() (n int, known bool, err error) {
 	if f.w-f.r < 5 {
 		return 0, false, nil
 	}
-	length := binary.BigEndian.Uint32(f.chunk[f.r+1:])
+	length := binary.BigEndian.Uint32(f.chunk.data[f.r+1:])
 	if length < 4 || length > maxMessage {
-		return 0, false, fmt.Errorf("read from server: message %q claims a length of %d bytes", f.chunk[f.r], length)
+		return 0, false, fmt.Errorf("read from server: message %q claims a length of %d bytes", f.chunk.data[f.r], length)
 	}
 	return int(length) + 1, true, nil
 }
@@ -90,14 +123,16 @@ func (f *frameReader) fill() error {
 	if !known {
 		size = 5
 	}
-	if missing := size - (f.w - f.r); len(f.chunk)-f.w < max(missing, smallestRead) {
-		// The rest of an incomplete message moves; a large one gets a chunk of just its size.
-		next := make([]byte, max(chunkSize, size))
-		f.w = copy(next, f.chunk[f.r:f.w])
-		f.r = 0
-		f.chunk = next
+	if missing := size - (f.w - f.r); f.chunk == nil || len(f.chunk.data)-f.w < max(missing, smallestRead) {
+		// The rest of an incomplete message moves.
+		next := newChunk(size)
+		if f.chunk != nil {
+			f.w = copy(next.data, f.chunk.data[f.r:f.w])
+			f.chunk.release()
+		}
+		f.r, f.chunk = 0, next
 	}
-	n, err := f.src.Read(f.chunk[f.w:])
+	n, err := f.src.Read(f.chunk.data[f.w:])
 	f.w += n
 	if n > 0 {
 		return nil // the error, if it stays, comes again

@@ -43,7 +43,7 @@ func (e *SilentError) Error() string {
 
 // Message is one message of the stream: WAL data or a keepalive.
 type Message struct {
-	Data      []byte     // one pgoutput message; nil in a keepalive. Owned by the receiver, never overwritten
+	Data      []byte     // one pgoutput message; nil in a keepalive. Valid until its batch is given back by Recycle
 	WALEnd    outbox.LSN // keepalive: everything committed before it was sent before it
 	Keepalive bool
 }
@@ -53,15 +53,31 @@ type Batch struct {
 	Messages []Message
 	Received time.Time
 	bytes    int
+	chunks   []*chunk // in which the messages lie
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
-// Recycle gives the batch's list back. The messages' data stays with whoever holds it.
-func (b *Batch) Recycle() {
+// Recycle gives the batch and the memory of its messages back. With keep the messages' data stays valid for as long as
+// somebody holds some of it, with all that was read together with it.
+func (b *Batch) Recycle(keep bool) {
+	if !keep {
+		for _, c := range b.chunks {
+			c.release()
+		}
+	}
+	clear(b.chunks)
 	clear(b.Messages)
-	b.Messages, b.bytes = b.Messages[:0], 0
+	b.Messages, b.bytes, b.chunks = b.Messages[:0], 0, b.chunks[:0]
 	batches.Put(b)
+}
+
+// use notes that messages of the batch lie in the chunk.
+func (b *Batch) use(c *chunk) {
+	if n := len(b.chunks); n == 0 || b.chunks[n-1] != c {
+		c.users.Add(1)
+		b.chunks = append(b.chunks, c)
+	}
 }
 
 // Grant is what the server granted to a session.
@@ -270,6 +286,7 @@ func (s *Session) takeCopyData(body []byte) error {
 		// The header's end is the position of the change, 0/0 for some kinds, the end of the transaction for a commit.
 		s.received = max(s.received, outbox.LSN(binary.BigEndian.Uint64(body[9:])))
 		s.pending.Messages = append(s.pending.Messages, Message{Data: body[walHeader:]})
+		s.pending.use(s.frames.chunk)
 	case len(body) == keepaliveSize && body[0] == 'k':
 		end := outbox.LSN(binary.BigEndian.Uint64(body[1:]))
 		s.received = max(s.received, end)

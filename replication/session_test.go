@@ -151,7 +151,7 @@ func (r *running) confirmAll(t *testing.T, inserts int) {
 					inserts--
 				}
 			}
-			b.Recycle()
+			b.Recycle(true)
 		case <-deadline:
 			t.Fatalf("%d inserts did not come", inserts)
 		}
@@ -163,7 +163,7 @@ func (r *running) finish(t *testing.T) {
 	r.stop()
 	go func() {
 		for b := range r.Batches() {
-			b.Recycle()
+			b.Recycle(true)
 		}
 	}()
 	if err := <-r.end; !errors.Is(err, context.Canceled) {
@@ -193,7 +193,7 @@ func TestStreamDeliversEveryInsertInOrder(t *testing.T) {
 			}
 			next++
 		}
-		b.Recycle()
+		b.Recycle(true)
 	}
 	r.finish(t)
 }
@@ -223,7 +223,7 @@ func TestIdleStreamOutlivesTheTimeout(t *testing.T) {
 	go func() {
 		defer close(drained)
 		for b := range r.Batches() {
-			b.Recycle()
+			b.Recycle(true)
 		}
 	}()
 	select {
@@ -265,7 +265,7 @@ func TestProgressIsToldBeforeTheTimer(t *testing.T) {
 	begun := time.Now()
 	go func() {
 		for b := range r.Batches() {
-			b.Recycle()
+			b.Recycle(true)
 		}
 	}()
 	r.confirmed.Store(uint64(at))
@@ -324,7 +324,7 @@ func TestMissingPublicationIsTold(t *testing.T) {
 	r := f.open()
 	f.exec("INSERT INTO box VALUES (1, 'x')")
 	for b := range r.Batches() {
-		b.Recycle()
+		b.Recycle(true)
 	}
 	if err := <-r.end; !isA[*PublicationMissingError](err) {
 		t.Errorf("got %v, want a PublicationMissingError", err)
@@ -339,7 +339,7 @@ func TestSilentServerIsNoticed(t *testing.T) {
 	r := f.open()
 	go func() {
 		for b := range r.Batches() {
-			b.Recycle()
+			b.Recycle(true)
 		}
 	}()
 	hole.swallow.Store(true)

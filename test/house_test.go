@@ -48,7 +48,7 @@ var house = map[string]room{
 	"config": {external: []string{"github.com/goccy/go-yaml"}},
 	"relay": {
 		own:      []string{"config", "decoder", "offsets", "outbox", "replication", "retry", "sink", "store"},
-		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog", "golang.org/x/sync"},
+		external: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "github.com/rs/zerolog", "golang.org/x/sync", "google.golang.org/protobuf"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},
 	},
 	"admin": {
@@ -85,7 +85,7 @@ var (
 	testRooms    = []string{"embedded", "embedded/child", "test/harness", "test/cutproxy", "verify", "outbox"}
 	testExternal = []string{
 		"github.com/cloudevents/sdk-go/v2", "github.com/google/go-cmp", "github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
-		"github.com/prometheus/client_model", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "github.com/twmb/franz-go", "go.uber.org/goleak", "pgregory.net/rapid",
+		"github.com/prometheus/client_model", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "github.com/twmb/franz-go", "go.uber.org/goleak", "google.golang.org/protobuf", "pgregory.net/rapid",
 	}
 )
 
