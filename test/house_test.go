@@ -84,7 +84,7 @@ var house = map[string]room{
 var (
 	testRooms    = []string{"embedded", "embedded/child", "test/harness", "test/cutproxy", "verify", "outbox"}
 	testExternal = []string{
-		"github.com/cloudevents/sdk-go/v2", "github.com/google/go-cmp", "github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
+		"github.com/cloudevents/sdk-go/v2", "github.com/goccy/go-yaml", "github.com/google/go-cmp", "github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
 		"github.com/prometheus/client_model", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "github.com/twmb/franz-go", "go.uber.org/goleak", "google.golang.org/protobuf", "pgregory.net/rapid",
 	}
 )

@@ -1,0 +1,238 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+const rulesFile = "../deploy/prometheus/rules.yml"
+
+type ruleGroups struct {
+	Groups []struct {
+		Rules []struct {
+			Record, Alert, Expr, For string
+			Annotations              map[string]string
+		}
+	}
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, into); err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+}
+
+// promised are the alerts that docs and runbooks speak of.
+var promised = []string{
+	"CdcNoActiveRelay", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit", "OutboxBacklog",
+	"OutboxDeadLettersGrowing", "OutboxKeysParked", "OutboxOldestPending", "OutboxPermanentFailures", "OutboxPublishLatency", "OutboxReconcileOverdue",
+}
+
+// Breaks it catches: a rule that Prometheus refuses, that fires when it should not or stays silent (seen to fail with the
+// backlog's threshold at 700 and with its window at 4m), an alert nobody tests both ways, a metric that does not exist, a
+// runbook that is nowhere.
+func TestAlertRulesFireAndStaySilent(t *testing.T) {
+	t.Parallel()
+	promtool := harness.Program(t, "promtool", "prometheus")
+	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "../deploy/prometheus/rules_test.yml"}} {
+		if said, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, said)
+		}
+	}
+	var rules ruleGroups
+	readYAML(t, rulesFile, &rules)
+	var cases struct {
+		Tests []struct {
+			Checks []struct {
+				Name   string `yaml:"alertname"`
+				Alerts []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	readYAML(t, "../deploy/prometheus/rules_test.yml", &cases)
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, c := range cases.Tests {
+		for _, check := range c.Checks {
+			if len(check.Alerts) > 0 {
+				fires[check.Name] = true
+			} else {
+				silent[check.Name] = true
+			}
+		}
+	}
+	known, recorded, alerts := knownMetrics(t), map[string]bool{}, map[string]bool{}
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			recorded[r.Record] = true
+		}
+	}
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			for _, name := range metricsIn(r.Expr) {
+				if !known[name] {
+					t.Errorf("%s%s names the metric %s, which docs/metrics.md does not have", r.Record, r.Alert, name)
+				}
+			}
+			for _, name := range recordedName.FindAllString(r.Expr, -1) {
+				if !recorded[name] {
+					t.Errorf("%s%s names %s, which is not recorded", r.Record, r.Alert, name)
+				}
+			}
+			if r.Alert == "" {
+				continue
+			}
+			alerts[r.Alert] = true
+			if !fires[r.Alert] || !silent[r.Alert] {
+				t.Errorf("%s: has a test in which it fires: %v, and one in which it does not: %v; want both", r.Alert, fires[r.Alert], silent[r.Alert])
+			}
+			wantAnchor(t, r.Alert, r.Annotations["runbook"])
+		}
+	}
+	if got := slices.Sorted(maps.Keys(alerts)); !slices.Equal(got, promised) {
+		t.Errorf("alerts: got %v, want %v", got, promised)
+	}
+}
+
+var (
+	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka)_[a-z0-9_]+`)
+	recordedName = regexp.MustCompile(`\bservice[a-z_]*:[a-z0-9_:]+`)
+	histogramEnd = regexp.MustCompile(`_(bucket|count|sum)$`)
+	tableRow     = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram) ")
+)
+
+// metricsIn are the metrics of ours that a query reads.
+func metricsIn(query string) []string {
+	var names []string
+	for _, name := range metricName.FindAllString(recordedName.ReplaceAllString(query, ""), -1) {
+		names = append(names, histogramEnd.ReplaceAllString(name, ""))
+	}
+	return names
+}
+
+// knownMetrics are those of docs/metrics.md, which another test compares with what is scraped, and the reserved names.
+func knownMetrics(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, row := range tableRow.FindAllStringSubmatch(string(text), -1) {
+		known[row[1]] = true
+	}
+	if len(known) < 20 {
+		t.Fatalf("docs/metrics.md: got %d metrics, want the whole table", len(known))
+	}
+	_, reserved, _ := strings.Cut(string(text), "Fixed names of what the relay does not do yet")
+	reserved, _, _ = strings.Cut(reserved, "\n\n")
+	for _, name := range metricName.FindAllString(reserved, -1) {
+		if known[name] {
+			t.Errorf("docs/metrics.md: %s is there by now; take it out of the names of what is not", name)
+		}
+		known[name] = true
+	}
+	return known
+}
+
+// wantAnchor fails unless the link leads to a heading.
+func wantAnchor(t *testing.T, of, link string) {
+	t.Helper()
+	path, anchor, _ := strings.Cut(link, "#")
+	text, err := os.ReadFile(filepath.Join("..", path))
+	if err != nil {
+		t.Errorf("%s: runbook %q: %v", of, link, err)
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		if heading := strings.TrimLeft(line, "#"); heading != line && slug(heading) == anchor {
+			return
+		}
+	}
+	t.Errorf("%s: runbook %q: no such heading", of, link)
+}
+
+// slug is what a forge makes of a heading.
+func slug(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		case r == ' ':
+			return '-'
+		}
+		return -1
+	}, strings.ToLower(strings.TrimSpace(heading)))
+}
+
+var (
+	ruleWindow  = regexp.MustCompile(`(\[|for: )(\d+)m\b`)
+	ruleSeconds = regexp.MustCompile(`(outbox_oldest_pending_age_seconds\) > )60\b`)
+)
+
+// hastened are the rules with every window and the lag's limit a sixtieth: minutes become seconds. What the relay itself does
+// by the minute, such as reconciling, keeps its limit.
+func hastened(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ruleSeconds.ReplaceAllString(ruleWindow.ReplaceAllString(string(text), "${1}${2}s"), "${1}1")
+}
+
+// The real windows are proven by promtool; here a real Prometheus scrapes a real relay. Breaks it catches: a metric that
+// does not show what the alert is for, an alert that never ends (seen to fail with a backlog that is always 0).
+func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
+	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
+	prometheus := harness.StartPrometheus(t, hastened(t), s.relay)
+	wait := func(what string, condition func(firing map[string]bool) bool) {
+		t.Helper()
+		harness.Eventually(t, 90*time.Second, what, func(ctx context.Context) string {
+			firing, err := prometheus.Firing(ctx)
+			switch {
+			case err != nil:
+				return err.Error()
+			case !condition(firing):
+				return fmt.Sprintf("firing: %v", slices.Sorted(maps.Keys(firing)))
+			}
+			return ""
+		})
+	}
+	quiet := func(firing map[string]bool) bool { return len(firing) == 0 }
+	s.load(t, harness.Workload{Events: 300}).Wait(t)
+	s.settled(t)
+	wait("nothing fires while all is well", quiet)
+
+	node := s.kafka.Nodes[0]
+	node.Stop(t)
+	s.load(t, harness.Workload{Events: 700, Seed: 2}).Wait(t)
+	wait("backlog and lag fire while Kafka is away", func(firing map[string]bool) bool {
+		return firing["OutboxBacklog"] && firing["OutboxOldestPending"]
+	})
+	node.Start(t)
+	s.settled(t)
+	wait("they clear when it is back", quiet)
+
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+		SELECT 'order', 'bad', 'made', '{}', '[]' FROM generate_series(1, 50)`)
+	wait("permanent failures fire", func(firing map[string]bool) bool { return firing["OutboxPermanentFailures"] })
+	wait("they clear when the quarter of an hour is over", quiet)
+}

@@ -1,0 +1,123 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
+)
+
+// Program is the path of an installed program; the test is skipped without it, or fails in CI. The package is Debian's.
+func Program(t testing.TB, name, debianPackage string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, name+" (Debian package "+debianPackage+")", err)
+	}
+	return path
+}
+
+// Prometheus is a real one that scrapes relays and evaluates rules.
+type Prometheus struct {
+	URL     string
+	process *child.Process
+}
+
+// StartPrometheus starts one that scrapes the relays and evaluates the rules, both five times a second. It ends with the
+// test.
+func StartPrometheus(t testing.TB, rules string, relays ...*Relay) *Prometheus {
+	t.Helper()
+	needsServers(t)
+	binary := Program(t, "prometheus", "prometheus")
+	addr, err := freeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, r := range relays {
+		targets = append(targets, strings.TrimPrefix(r.URL, "http://"))
+	}
+	dir := t.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\nrule_files: [rules.yml]\n"+
+		"scrape_configs: [{job_name: cdc-relay, static_configs: [{targets: [%q]}]}]\n", strings.Join(targets, `", "`))
+	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &Prometheus{URL: "http://" + addr}
+	p.process, err = child.Start(child.Config{
+		Path: binary, Dir: dir, DeathSignal: syscall.SIGKILL,
+		Args: []string{"--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=" + addr, "--log.level=warn"},
+	})
+	if err != nil {
+		t.Fatalf("start Prometheus: %v", err)
+	}
+	t.Cleanup(p.process.Kill)
+	Eventually(t, 30*time.Second, "Prometheus is ready", func(ctx context.Context) string {
+		if p.process.Ended() {
+			t.Fatalf("Prometheus ended: %s", p.process.LastWords())
+		}
+		if _, err := p.get(ctx, "/-/ready"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return p
+}
+
+// Firing are the names of the alerts that fire now.
+func (p *Prometheus) Firing(ctx context.Context) (map[string]bool, error) {
+	body, err := p.get(ctx, "/api/v1/alerts")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				State  string
+				Labels map[string]string
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("read Prometheus' alerts: %w", err)
+	}
+	firing := map[string]bool{}
+	for _, a := range answer.Data.Alerts {
+		if a.State == "firing" {
+			firing[a.Labels["alertname"]] = true
+		}
+	}
+	return firing, nil
+}
+
+func (p *Prometheus) get(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	request.Close = true // no idle connection may outlive the test
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask Prometheus: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("Prometheus answers %s: %.200s", response.Status, body)
+	}
+	return body, err
+}
