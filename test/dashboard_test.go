@@ -1,0 +1,114 @@
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var labelValues = regexp.MustCompile(`label_values\(([a-z_]+)`)
+
+// Breaks it catches: a panel on a metric that does not exist (seen to fail with one letter changed), one that asks no data
+// source, two in one place, a query that ignores the service chosen.
+func TestDashboardShowsMetricsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../deploy/grafana/dashboards/cdc-relay.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID          int
+			Title       string
+			Description string
+			GridPos     struct{ X, Y, W, H int }
+			Targets     []struct {
+				Expr       string
+				Datasource struct{ UID string }
+			}
+		}
+		Templating struct {
+			List []struct {
+				Name  string
+				Query any
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatalf("read the dashboard: %v", err)
+	}
+	known := knownMetrics(t)
+	for _, m := range labelValues.FindAllStringSubmatch(string(text), -1) {
+		if !known[m[1]] {
+			t.Errorf("a variable asks for %s, which docs/metrics.md does not have", m[1])
+		}
+	}
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range dashboard.Panels {
+		if ids[p.ID] || p.Description == "" || len(p.Targets) == 0 {
+			t.Errorf("panel %q: id %d (there already: %v), description %q, %d queries", p.Title, p.ID, ids[p.ID], p.Description, len(p.Targets))
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" {
+					t.Fatalf("panel %q lies over %q", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		for _, q := range p.Targets {
+			names := metricsIn(q.Expr)
+			if len(names) == 0 || q.Datasource.UID != "${datasource}" || !strings.Contains(q.Expr, `{service=~"$service"}`) {
+				t.Errorf("panel %q: query %q asks %q; want one of our metrics, of the service chosen, from the source chosen", p.Title, q.Expr, q.Datasource.UID)
+			}
+			for _, name := range names {
+				if !known[name] {
+					t.Errorf("panel %q names the metric %s, which docs/metrics.md does not have", p.Title, name)
+				}
+			}
+		}
+	}
+}
+
+// Break it catches: a file that docker-compose.yml or a provisioning file mounts or names, and that is not there (seen to
+// fail with another name for the rules).
+func TestComposeFindsItsFiles(t *testing.T) {
+	var compose struct {
+		Services map[string]struct {
+			Volumes []string
+		}
+	}
+	readYAML(t, "../docker-compose.yml", &compose)
+	mounted := map[string]bool{}
+	for name, service := range compose.Services {
+		for _, volume := range service.Volumes {
+			from, to, _ := strings.Cut(volume, ":")
+			to, _, _ = strings.Cut(to, ":")
+			mounted[to] = true
+			if _, err := os.Stat("../" + from); err != nil {
+				t.Errorf("service %s mounts %s: %v", name, volume, err)
+			}
+		}
+	}
+	var providers struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	readYAML(t, "../deploy/grafana/provisioning/dashboards/cdc-relay.yaml", &providers)
+	if len(providers.Providers) == 0 || !mounted[providers.Providers[0].Options.Path] {
+		t.Errorf("dashboards are read from %v, which is none of the mounts %v", providers.Providers, mounted)
+	}
+	var prometheus struct {
+		Rules []string `yaml:"rule_files"`
+	}
+	readYAML(t, "../deploy/prometheus/prometheus.yml", &prometheus)
+	for _, name := range prometheus.Rules {
+		if _, err := os.Stat("../deploy/prometheus/" + name); err != nil {
+			t.Errorf("rule file: %v", err)
+		}
+	}
+	if len(prometheus.Rules) == 0 {
+		t.Error("prometheus.yml names no rule file")
+	}
+}
