@@ -33,7 +33,7 @@ const olderOutbox = `CREATE TABLE outbox_events (id uuid PRIMARY KEY, seq bigint
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz)`
 
 // One transaction may be of any size. Breaks it catches: a transaction gathered in memory, its position confirmed before
-// its last event, its order lost.
+// its last event, its order lost. Seen to fail with nothing sent before the commit: 154 MiB.
 func TestOneLargeTransactionTakesBoundedMemory(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 1}).Wait(t)

@@ -85,7 +85,7 @@ func TestConnectionCutsDoubleNothing(t *testing.T) {
 }
 
 // Breaks it catches: events that Postgres sends again after a crash published again, or skipped because of where they
-// stand in the WAL.
+// stand in the WAL. Seen to fail with the journal not looked up.
 func TestPostgresCrashesDoubleNothing(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := startScenario(t, pg, harness.Kafka(t))
@@ -110,7 +110,7 @@ func TestPostgresCrashesDoubleNothing(t *testing.T) {
 }
 
 // A fast shutdown waits until the walsender's client has confirmed everything. Break it catches: a relay that keeps
-// Postgres from stopping.
+// Postgres from stopping. Seen to fail with the stream kept although SQL is refused for the shutdown.
 func TestPostgresShutsDownFast(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := startScenario(t, pg, harness.Kafka(t))
