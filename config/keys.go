@@ -20,7 +20,6 @@ var notYet = []string{
 	"dlq.topic",
 	"dlq.breaker",
 	"dlq.retention",
-	"reconcile",
 }
 
 // Key describes one key of the configuration.

@@ -182,7 +182,6 @@ func TestFileShapesThatAreRefused(t *testing.T) {
 		"service: ${}":                            "service (f:1): found ${}; allowed: ${NAME}",
 		"kafkaa: {brokers: [a:1]}":                "kafkaa (f:1): unknown key; the nearest known key is kafka",
 		"Postgres: {url: x}":                      "Postgres (f:1): unknown key; the nearest known key is postgres",
-		"reconcile:":                              "reconcile (f:1): unknown key: not available in this version",
 		"postgres:\n  url: \"postgres://u:pw@h\n": "f:2: not valid YAML: ",
 	} {
 		problems := problemsOf(t, Input{File: "f", Text: []byte(text)})

@@ -62,7 +62,7 @@ func (s *settler) commitAsides(ctx context.Context, portion []*aside) error {
 	for i, a := range portion {
 		parks[i] = store.Parked{
 			Event: &a.d.event, Topic: a.d.record.Topic, Key: a.d.record.Key,
-			Class: a.class, Attempts: a.attempts, RetryIn: a.in, Text: a.text,
+			Class: a.class, Attempts: a.attempts, RetryIn: a.in, Text: a.text, Late: a.d.late,
 		}
 	}
 	parked, err := s.r.store.Park(ctx, parks)

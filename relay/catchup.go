@@ -56,7 +56,12 @@ func (s *session) snapshot(ctx context.Context) error {
 		return fmt.Errorf("wait for older transactions: %w", err)
 	}
 	for _, b := range blockers {
-		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; what it commits before the slot's position is in the table only: compare with cdc-relay verify")
+		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; what it commits before the slot's position is published late, by the reconciler")
+	}
+	if len(blockers) > 0 {
+		if err := s.r.store.SaveHorizon(ctx, before(blockers)); err != nil {
+			return err
+		}
 	}
 	n, err := s.r.store.SnapshotCatchUp(ctx)
 	if err != nil {
@@ -65,6 +70,24 @@ func (s *session) snapshot(ctx context.Context) error {
 	s.state.Era = s.epoch
 	s.r.log.Info().Int64("rows", n).Msg("catching up: publishing rows that are older than the slot")
 	return nil
+}
+
+// hiddenSince is for how long a transaction may have run whose begin this role may not see.
+const hiddenSince = 24 * time.Hour
+
+// before is a time before the begin of all of the transactions: the reconciler looks for their rows from there on.
+func before(blockers []store.Blocker) time.Time {
+	at := time.Now()
+	for _, b := range blockers {
+		since := b.Since
+		if time.Since(since) < barrierPatience/2 || since.IsZero() { // they have been waited for longer than that
+			since = time.Now().Add(-hiddenSince)
+		}
+		if since.Before(at) {
+			at = since
+		}
+	}
+	return at
 }
 
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {

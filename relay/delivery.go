@@ -24,6 +24,7 @@ type delivery struct {
 	retried  bool         // handed in again for a held lane, no result yet
 	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
 	attempts int          // spent so far by a parked event
+	late     bool         // the stream has not delivered it in its place
 
 	// Guarded by registry.mu.
 	txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
@@ -57,6 +58,7 @@ type registry struct {
 	mu     sync.Mutex
 	flying delivery // head of the ring of those in flight; only prev and next are used
 	count  int      // in the ring
+	late   int      // of those, rows that the reconciler found; parked ones that come back apart
 	free   *delivery
 	unused int           // in the list of the free
 	empty  chan struct{} // closed when count fell to zero; nil when nobody waits
@@ -98,6 +100,9 @@ func (g *registry) admit(ds []*delivery) {
 		d.state = inFlight
 		d.prev, d.next = g.flying.prev, &g.flying
 		d.prev.next, d.next.prev = d, d
+		if d.late && !d.parked {
+			g.late++
+		}
 	}
 	g.count += len(ds)
 }
@@ -128,6 +133,9 @@ func (g *registry) drop(ds []*delivery) {
 			panic("relay: settled a delivery that is not in flight")
 		}
 		d.prev.next, d.next.prev = d.next, d.prev
+		if d.late && !d.parked {
+			g.late--
+		}
 		*d = delivery{bytes: d.bytes[:0], event: outbox.Event{Extra: d.event.Extra[:0]}}
 		if g.unused < freeMost {
 			d.next, g.free = g.free, d
@@ -182,6 +190,13 @@ func (g *registry) drained() <-chan struct{} {
 		g.empty = make(chan struct{})
 	}
 	return g.empty
+}
+
+// lateOnes is how many rows that the stream has missed are in flight.
+func (g *registry) lateOnes() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.late
 }
 
 func (g *registry) len() int {

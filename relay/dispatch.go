@@ -18,6 +18,7 @@ type step struct {
 	lsn      outbox.LSN // begin: commit LSN; commit: end LSN; keepalive: WAL end
 	time     int64      // begin: commit time, microseconds since the Unix epoch
 	delivery *delivery  // insert
+	mark     *mark      // mark; its lsn is the commit LSN
 }
 
 type stepKind uint8
@@ -28,6 +29,7 @@ const (
 	stepCommit
 	stepKeepalive
 	stepToken
+	stepMark
 )
 
 // dispatch reads the stream until it ends (nil: the stream's own error tells why) or stop says so, then up to the end
@@ -47,6 +49,11 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 			return context.Cause(ctx)
 		case <-asked:
 			return nil
+		case late := <-s.late:
+			if err := s.sendLate(ctx, late); err != nil {
+				return err
+			}
+			continue
 		case batch, ok = <-s.stream.Batches():
 		}
 		if !ok {
@@ -123,6 +130,9 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			if s.lookup && string(message.Prefix) == tokenPrefix && string(message.Content) == s.token {
 				steps = append(steps, step{kind: stepToken})
 			}
+			if m := s.mark.Load(); m != nil && string(message.Prefix) == tokenPrefix && string(message.Content) == m.token {
+				steps = append(steps, step{kind: stepMark, lsn: s.commitLSN, mark: m})
+			}
 		}
 	}
 	return steps, nil
@@ -189,8 +199,15 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			s.ledger.Commit(st.lsn)
 			s.inTx = false
 			m.transactions.Inc()
+			if s.marked != nil {
+				s.marked.end.Store(uint64(st.lsn)) // after the ledger has it
+				s.marked = nil
+			}
 		case stepKeepalive:
 			s.ledger.Keepalive(st.lsn)
+		case stepMark:
+			st.mark.commit.Store(uint64(st.lsn))
+			s.marked = st.mark
 		case stepToken:
 			s.lookup, s.known, s.passing = false, nil, true
 			s.lookingUp.Store(false)

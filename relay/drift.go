@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
@@ -24,6 +25,10 @@ func (r *Relay) drift(ctx context.Context, s *session) error {
 	table, err := r.store.Outbox(ctx)
 	if err != nil {
 		return explainTable(err)
+	}
+	if !slices.Equal(table.OIDs, s.tables) { // a partition that is attached brings rows that no WAL tells of
+		s.tables = table.OIDs
+		r.reconciler.soon.Store(true)
 	}
 	setup := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log}
 	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it

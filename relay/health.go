@@ -36,6 +36,7 @@ type health struct {
 	last    trouble            // the newest trouble of a session
 	writes  map[string]trouble // what cannot be recorded at present, by kind of write
 	marking trouble
+	missed  int // rows that the last reconcile rounds found, since the last clean one
 }
 
 type trouble struct {
@@ -72,6 +73,13 @@ func (h *health) role() Role {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now
+}
+
+// sinceRole is for how long the role has not changed.
+func (h *health) sinceRole() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.since)
 }
 
 func (h *health) halt(halt *Halt) (news bool) {
@@ -112,6 +120,15 @@ func (h *health) settleTrouble(what string, err error) (news bool) {
 	news = t.news(err)
 	h.writes[what] = t
 	return news
+}
+
+// reconciled notes rows that the stream has missed, and with 0 that a round found none.
+func (h *health) reconciled(missed int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.missed += missed; missed == 0 {
+		h.missed = 0
+	}
 }
 
 func (h *health) mirrored() {

@@ -29,6 +29,7 @@ type metrics struct {
 	skippedMemory, skippedJournal, skippedTopic        prometheus.Counter
 	uncleanStarts, headersShadowed, possibleDuplicates prometheus.Counter
 	restarts                                           *prometheus.CounterVec
+	reconciled                                         prometheus.Counter
 	publishLatency, relayLatency                       *latency
 	settleSeconds, settleBatch                         prometheus.Histogram
 	mirrorLag, openDead                                prometheus.Gauge
@@ -60,6 +61,7 @@ func newMetrics(r *Relay) *metrics {
 	m.uncleanStarts = f.counter("outbox_unclean_starts_total", "Starts after a crash: redelivered events were looked up.")
 	m.possibleDuplicates = f.counter("outbox_possible_duplicates_total", "Events that may be in a topic twice: written by a process that died, and not found when its topics were read back.")
 	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
+	m.reconciled = f.counter("outbox_reconciled_total", "Committed rows that the stream never delivered, found by the reconciler and published late.")
 	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason",
 		restartSilent, restartServerShutdown, restartLeaseLost, restartConnection)
 	m.publishLatency = f.latency("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.")
@@ -98,6 +100,7 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.", func() float64 { return float64(r.receivedLSN()) })
 	f.computed("outbox_parked_events", "Events stored aside for a later attempt.", func() float64 { return float64(r.parked.Load()) })
 	f.computed("outbox_parked_keys", "Keys that are held: of parked events, and of events whose dead letter is being written.", engine(func(s sink.Status) float64 { return float64(s.HeldLanes) }))
+	f.computed("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, how long the relay has streamed.", func() float64 { return r.reconciler.auditedUntil().Seconds() })
 	f.states("cdc_relay_role", "1 for the role that the process has.", "role", roles, func(role string) float64 {
 		return indicator(string(r.health.role()) == role)
 	})

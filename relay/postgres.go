@@ -83,6 +83,15 @@ type Tables interface {
 	SaveOffsets(ctx context.Context, offsets []store.Offset) error
 	Tails(ctx context.Context) ([]store.TopicTail, error)
 
+	// The audit.
+	AuditState(ctx context.Context) (store.AuditState, error)
+	SaveHorizon(ctx context.Context, horizon time.Time) error
+	SaveSweep(ctx context.Context, at time.Time) error
+	Running(ctx context.Context) (store.Running, error)
+	UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error)
+	UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error)
+	LateRows(ctx context.Context, ids [][]byte, limit int) ([]store.CatchUpRow, error)
+
 	// Beside the path of the events.
 	MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error)
 	MirrorLag(ctx context.Context) (int64, error)

@@ -64,10 +64,12 @@ type Relay struct {
 	health   health
 	lease    lease
 	retrier  *retrier
-	intake   intake
-	diverted sync.Map     // topics of which something is diverted, with the reason
-	parked   atomic.Int64 // parked events, about: see retrier.tidy
-	moving   atomic.Int64 // lanes of parked events that move; see parking
+
+	reconciler *reconciler
+	intake     intake
+	diverted   sync.Map     // topics of which something is diverted, with the reason
+	parked     atomic.Int64 // parked events, about: see retrier.tidy
+	moving     atomic.Int64 // lanes of parked events that move; see parking
 	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
 	asideUpTo atomic.Uint64
 	stopping  atomic.Bool  // no retries any more
@@ -92,6 +94,7 @@ func New(o Options) *Relay {
 	if r.postgres == nil {
 		r.postgres = server{}
 	}
+	r.reconciler = newReconciler(r)
 	r.metrics = newMetrics(r)
 	r.health.enter(RoleStarting)
 	return r
@@ -119,6 +122,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.retrier.run(background) })
 	workers.Go(func() { r.diverter(background) })
 	workers.Go(func() { r.cleaner(background) })
+	workers.Go(func() { r.reconciler.run(background) })
 
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()

@@ -51,7 +51,14 @@ type session struct {
 	commitLSN outbox.LSN
 	index     uint32
 
-	fail func(error) // ends the session, from any goroutine
+	tables []uint32    // OIDs of the outbox and its partitions, as last seen; the watch's
+	fail   func(error) // ends the session, from any goroutine
+
+	// The reconciler's: see there.
+	mark   atomic.Pointer[mark] // that it waits for
+	marked *mark                // delivered, its commit not yet
+	late   chan lateRows
+	over   chan struct{} // closed when the session has ended
 
 	// For status and metrics, read by other goroutines.
 	epochSeen atomic.Int64
@@ -71,7 +78,9 @@ func (r *Relay) runSession(ctx context.Context) error {
 		return err
 	}
 	grant := stream.Granted()
-	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed)}
+	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed), tables: table.OIDs,
+		late: make(chan lateRows), over: make(chan struct{})}
+	defer close(s.over)
 	if err := s.compatible(); err != nil {
 		stream.Close()
 		return err
@@ -216,7 +225,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
 	}
-	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
+	source := fmt.Sprintf("%s/%d/%d", s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
 	s.router.begin(source, s.epoch)
 	s.again.begin(source, s.epoch)
 	s.known = r.inflight.snapshot()

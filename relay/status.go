@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -113,6 +114,9 @@ func (h *health) describe(st *Status) {
 		st.Reasons = append(st.Reasons, string(h.now))
 	} else if h.now == RoleCatchUp {
 		st.Reasons = append(st.Reasons, "catching up: publishing the rows that are older than the slot; the stream comes after them")
+	}
+	if h.missed > 0 && h.now == RoleActive {
+		st.Reasons = append(st.Reasons, fmt.Sprintf("reconciler not clean: %d committed rows were never delivered by the stream; they are published late, and this ends with the next round that finds none", h.missed))
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.writes)) {
 		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)

@@ -52,7 +52,7 @@ SELECT $1, row_number() OVER (ORDER BY {order}
 			return err
 		}
 		rows = tag.RowsAffected()
-		_, err = tx.Exec(ctx, s.sql(o, `UPDATE {state} SET catch_up_ready = true, era = $2, updated_at = now() WHERE slot = $1`),
+		_, err = tx.Exec(ctx, s.sql(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = now(), updated_at = now() WHERE slot = $1`),
 			s.config.Slot, s.epoch.Load())
 		return err
 	})

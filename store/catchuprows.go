@@ -31,11 +31,21 @@ func (s *Store) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]
 	if err != nil {
 		return nil, err
 	}
+	p := new(params).int4(source).int8(int64(afterRow)).int8(int64(limit))
+	rows, err := s.readPage(ctx, o, limit, "SELECT c.row_number"+s.eventColumns()+` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate}
+WHERE c.source = $1 AND c.row_number > $2 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`, p)
+	if err != nil {
+		return nil, fmt.Errorf("read rows to catch up: %w", err)
+	}
+	return rows, nil
+}
+
+// readPage runs a statement that gives a number and the columns of eventColumns, until the page is full.
+func (s *Store) readPage(ctx context.Context, o *Outbox, limit int, text string, p *params) ([]CatchUpRow, error) {
 	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.config.Columns.Extra)}
-	err = s.tx(ctx, reading, func(tx pgx.Tx) error {
-		p := new(params).int4(source).int8(int64(afterRow)).int8(int64(limit))
+	err := s.tx(ctx, reading, func(tx pgx.Tx) error {
 		// A cursor, which ends with the transaction: the client decides by their size how many rows it wants.
-		if err := execWire(ctx, tx, `DECLARE catch_up NO SCROLL CURSOR FOR `+s.sql(o, s.catchUpSQL()), p); err != nil {
+		if err := execWire(ctx, tx, `DECLARE catch_up NO SCROLL CURSOR FOR `+s.sql(o, text), p); err != nil {
 			return err
 		}
 		for n := firstFetch; n > 0; n = page.nextFetch() {
@@ -46,16 +56,13 @@ func (s *Store) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read rows to catch up: %w", err)
-	}
-	return page.rows, nil
+	return page.rows, err
 }
 
-// catchUpSQL selects in the order of catchUpPage.event. A column that is not mapped is NULL.
-func (s *Store) catchUpSQL() string {
+// eventColumns are the columns of an event in the order of catchUpPage.add. One that is not mapped is NULL.
+func (s *Store) eventColumns() string {
 	c := s.config.Columns
-	text := "SELECT c.row_number"
+	text := ""
 	for _, name := range append([]string{c.ID, c.AggregateType, c.AggregateID, c.EventType, c.Payload, c.Headers, c.CreatedAt}, c.Extra...) {
 		if name == "" {
 			text += ", NULL"
@@ -63,8 +70,7 @@ func (s *Store) catchUpSQL() string {
 			text += ", o." + quote(name)
 		}
 	}
-	return text + ` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate}
-WHERE c.source = $1 AND c.row_number > $2 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
+	return text
 }
 
 // catchUpPage collects rows; each row's fields share one buffer.

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -41,10 +43,29 @@ func (s *Store) LookupAs(ctx context.Context, statement string, ids [][]byte) (f
 
 // EncodeBatch is what Settle does for each batch before it is sent.
 func EncodeBatch(idType string, published []Published) (int, error) {
-	buffers := copyBuffers.Get().(*copyBuffer)
-	defer copyBuffers.Put(buffers)
-	rows, err := copyRows(buffers.rows[:0], idType, 1, published)
-	text := appendIDsLiteral(buffers.text[:0], idType, published)
-	buffers.rows, buffers.text = rows, text
-	return len(rows) + len(text), err
+	rows, err := copyRows(idType, 1, published)
+	return len(rows) + len(idsLiteral(idType, published)), err
+}
+
+// ExplainSince and ExplainIn are Postgres's plans for what UnrecordedSince and UnrecordedIn run.
+func (s *Store) ExplainSince(ctx context.Context, since time.Time) (string, error) {
+	return s.explain(ctx, s.sinceSQL, new(params).int4(s.source.Load()).int8(10_000).int8(since.UnixMicro()))
+}
+
+// ExplainIn explains the look at a range of blocks.
+func (s *Store) ExplainIn(ctx context.Context) (string, error) {
+	p := new(params).int4(s.source.Load()).int8(10_000).add(pgtype.TIDOID, textFormat, []byte("(0,0)")).add(pgtype.TIDOID, textFormat, []byte("(1000,0)"))
+	return s.explain(ctx, func(*Outbox) string { return `o.ctid >= $3 AND o.ctid < $4` }, p)
+}
+
+func (s *Store) explain(ctx context.Context, where func(*Outbox) string, p *params) (plan string, err error) {
+	o, err := s.knownOutbox(ctx)
+	if err != nil {
+		return "", err
+	}
+	err = s.send(ctx, auditing, "EXPLAIN "+s.sql(o, s.unrecordedSQL(where(o))), p, nil, func(row [][]byte) error {
+		plan += string(row[0]) + "\n"
+		return nil
+	})
+	return plan, err
 }

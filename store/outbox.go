@@ -21,6 +21,7 @@ type Outbox struct {
 	HeadersType    string   // jsonb or json; text when the column is one; "" = no such column
 	HasPublishedAt bool     // there is a column published_at
 	Columns        []string // all of the table's, in its order
+	createdZoned   bool     // created_at has a time zone
 
 	// Ready to stand in SQL, defaults filled in.
 	OrderBy       string
@@ -155,6 +156,7 @@ func (s *Store) fit(o *Outbox, columns []column) error {
 		o.IDType = idText
 	}
 	o.PayloadType, o.HeadersType = storedType(byName[c.Payload].base), storedType(byName[c.Headers].base)
+	o.createdZoned = byName[c.CreatedAt].base == "timestamp with time zone"
 	s.fitDefaults(o, byName)
 	return fitPartitionKey(o, columns)
 }

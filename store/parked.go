@@ -32,6 +32,7 @@ type Parked struct {
 	Attempts int           // spent so far
 	RetryIn  time.Duration // or NotDue, WhenWell
 	Text     string        // the last error, for people
+	Late     bool          // the stream had not delivered it in its place
 }
 
 // Lane names the events that keep an order among them.
@@ -41,10 +42,10 @@ type Lane struct {
 }
 
 const parkSQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
- aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at)
+ aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at, late)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::jsonb, $16,
  CASE WHEN $17::bigint >= 0 THEN now() + $17 * interval '1 microsecond' WHEN $17 = -2 THEN 'infinity'::timestamptz END,
- $18, $19, now()
+ $18, $19, now(), $20
 WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2)
  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2)
 ON CONFLICT (source, event_id) DO NOTHING`
@@ -93,7 +94,7 @@ func (s *Store) parkParams(o *Outbox, source int32, e *Parked) (*params, error) 
 	p.add(pgtype.TextOID, textFormat, ev.AggregateType).add(pgtype.TextOID, textFormat, ev.AggregateID).add(pgtype.TextOID, textFormat, ev.EventType)
 	p.add(pgtype.ByteaOID, binaryFormat, ev.Payload).add(pgtype.TextOID, textFormat, ev.Headers).add(pgtype.TextOID, textFormat, ev.CreatedAt)
 	p.add(pgtype.JSONBOID, textFormat, extra).int4(int32(e.Attempts)).int8(dueParam(e.RetryIn))
-	return p.text(clean(e.Text)).text(string(e.Class)), nil
+	return p.text(clean(e.Text)).text(string(e.Class)).boolean(e.Late), nil
 }
 
 func dueParam(d time.Duration) int64 {
@@ -119,6 +120,7 @@ type ParkedRow struct {
 	Event    outbox.Event
 	Attempts int
 	Due      bool // its own time has come, or it has none
+	Late     bool
 }
 
 // rowBytes is about what a parked event takes besides its payload and headers.
@@ -137,13 +139,13 @@ func (s *Store) LaneRows(ctx context.Context, lane Lane, limit, maxBytes int) ([
 	}
 	const order = ` ORDER BY epoch, from_stream, position_order, position_index`
 	text := `SELECT event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
- payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true)
+ payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late
 FROM (SELECT *, sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + ` + strconv.Itoa(rowBytes) + `)
   OVER (` + order + ` ROWS UNBOUNDED PRECEDING) AS upto, row_number() OVER (` + order + `) AS place
  FROM (SELECT * FROM {parked} WHERE source = $1 AND topic = $2 AND ` + where + order + ` LIMIT ` + strconv.Itoa(limit) + `) f) b
 WHERE place = 1 OR upto <= $4` + order
 	p := new(params).int4(source).text(lane.Topic).add(pgtype.ByteaOID, binaryFormat, lane.Key).int8(int64(maxBytes))
-	formats := make([]int16, 14)
+	formats := make([]int16, 15)
 	formats[8] = binaryFormat
 	var rows []ParkedRow
 	err = s.send(ctx, reading, s.sql(o, text), p, formats, func(v [][]byte) error {
@@ -174,7 +176,7 @@ func (s *Store) parkedRow(v [][]byte) (r ParkedRow, err error) {
 		}
 	}
 	e.Position = outbox.Position{Epoch: numbers[0], Table: string(v[2]) != "t", Order: uint64(numbers[1]), Index: uint32(numbers[2])}
-	r.Attempts, r.Due = int(numbers[3]), string(v[13]) == "t"
+	r.Attempts, r.Due, r.Late = int(numbers[3]), string(v[13]) == "t", string(v[14]) == "t"
 	if v[11] == nil {
 		return r, nil
 	}

@@ -17,6 +17,7 @@ import (
 type limits struct {
 	lock, statement time.Duration
 	commit          commitMode
+	interpreted     bool // do not compile the statement: one that probes indexes looks dear to Postgres and is not
 }
 
 // commitMode is what a commit waits for.
@@ -46,6 +47,9 @@ const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervals
 func (l limits) sql() string {
 	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
 		l.lock.Milliseconds(), l.statement.Milliseconds())
+	if l.interpreted {
+		text += ", set_config('jit', 'off', true)"
+	}
 	if l.commit != "" {
 		text += ", set_config('synchronous_commit', " + string(l.commit) + ", true)"
 	}

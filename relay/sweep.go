@@ -1,0 +1,77 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// sweep is a look at the whole table, a piece at a time.
+type sweep struct {
+	began   time.Time
+	next    int64 // block
+	end     int64
+	ids     [][]byte // unrecorded rows that nothing is proved of yet
+	missed  int
+	resting time.Time // until then
+	took    time.Duration
+}
+
+// beginSweep begins a look at the whole table as it is now.
+func (c *reconciler) beginSweep(ctx context.Context) error {
+	state, err := c.r.store.AuditState(ctx)
+	if err != nil {
+		return err
+	}
+	c.state.Ranged, c.state.Blocks = state.Ranged, state.Blocks
+	c.sweep = &sweep{began: time.Now(), end: state.Blocks}
+	return nil
+}
+
+// sweepOn looks at the next piece of the table.
+func (c *reconciler) sweepOn(ctx context.Context, s *session) error {
+	w := c.sweep
+	began := time.Now()
+	if w.next < w.end {
+		if _, err := c.look(ctx, s, w); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		w.took += took
+		w.resting = time.Now().Add(sweepRest * took)
+		return nil
+	}
+	missed, err := c.prove(ctx, s, w.ids)
+	if err != nil {
+		return err
+	}
+	return c.swept(ctx, w, w.missed+missed)
+}
+
+// look reads one piece, and proves what is proved only together with others when there is enough of it.
+func (c *reconciler) look(ctx context.Context, s *session, w *sweep) (seen int, err error) {
+	room := unrecordedMost - len(w.ids)
+	ids, err := c.r.store.UnrecordedIn(ctx, w.next, w.next+sweepBlocks, room)
+	if err != nil {
+		return 0, err
+	}
+	w.ids = append(w.ids, ids...)
+	if len(ids) < room {
+		w.next += sweepBlocks
+		return len(ids), nil
+	}
+	missed, err := c.prove(ctx, s, w.ids)
+	w.ids, w.missed = nil, w.missed+missed
+	return len(ids), err
+}
+
+// swept ends a sweep.
+func (c *reconciler) swept(ctx context.Context, w *sweep, missed int) error {
+	c.sweep = nil
+	c.due = time.Now().Add(max(time.Duration(c.r.c.Reconcile.Interval), roundRest*w.took))
+	if !c.state.Ranged {
+		c.judge(missed, true, w.began)
+		return nil
+	}
+	c.state.SweptAt = w.began
+	return c.r.store.SaveSweep(ctx, w.began)
+}

@@ -1,0 +1,168 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Breaks caught: a round that reads the whole outbox or the whole journal, which nobody notices before they are large.
+// Seen failing with the anti joins of unrecordedWhen (it hashed the journal), and with a cast of created_at.
+func TestReconcilerReadsRangesOnly(t *testing.T) {
+	for _, index := range []string{"brin", "btree"} {
+		t.Run(index, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			c := usual(t, pg)
+			s := registered(t, c)
+			const rows = 100_000
+			if index == "btree" {
+				pg.Exec(t, "DROP INDEX outbox_events_created_at_idx; CREATE INDEX ON outbox_events (created_at)")
+			}
+			pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, event_type, payload, created_at)
+				SELECT 'order', 'made', jsonb_build_object('pad', repeat('x', 300)), now() - (%d - i) * interval '1 second' FROM generate_series(1, %[1]d) i`, rows))
+			pg.Exec(t, `INSERT INTO cdc_relay_journal ("offset", source, partition, event_id, topic)
+				SELECT 0, (SELECT source FROM cdc_relay_source), 0, id, 't' FROM outbox_events`)
+			pg.Exec(t, "VACUUM ANALYZE outbox_events")
+			pg.Exec(t, "ANALYZE cdc_relay_journal")
+			since, err := s.ExplainSince(t.Context(), time.Now().Add(-10*time.Minute))
+			must(t, "explain", err)
+			blocks, err := s.ExplainIn(t.Context())
+			must(t, "explain", err)
+			for plan, want := range map[string]string{since: "outbox_events_created_at_idx", blocks: "Tid Range Scan"} {
+				if !strings.Contains(plan, want) || strings.Contains(plan, "Seq Scan on outbox_events") {
+					t.Errorf("plan: want %q and no scan of the whole outbox, got\n%s", want, plan)
+				}
+				if strings.Contains(plan, "JIT") {
+					t.Errorf("plan: want no compilation, which takes longer than the look, got\n%s", plan)
+				}
+				if !strings.Contains(plan, "cdc_relay_journal_pkey") || strings.Contains(plan, "Seq Scan on cdc_relay_journal") {
+					t.Errorf("plan: want a probe of the journal's key per row, got\n%s", plan)
+				}
+			}
+			st, err := s.AuditState(t.Context())
+			must(t, "read the state", err)
+			if !st.Ranged || !st.SweptAt.IsZero() || time.Since(st.Horizon) > time.Hour {
+				t.Errorf("state: got %+v, want an index, no sweep, and the time of the registration as the horizon", st)
+			}
+			if want := pg.Query(t, "SELECT pg_relation_size('outbox_events') / 8192 + 1"); fmt.Sprint(st.Blocks) != want {
+				t.Errorf("blocks: got %d, want %s", st.Blocks, want)
+			}
+		})
+	}
+}
+
+// Breaks caught: a row that one of the three tables, or the row itself, says is done is called unrecorded, one that is
+// not is left out, or the range leaves out a row on its lower end; an index that hides rows taken for one that does not.
+func TestUnrecordedRowsAreThoseThatNothingKnows(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := owner(t, pg, c)
+	since := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
+	var ids []string
+	for i, created := range []time.Time{since, since, since, since, since.Add(-time.Microsecond), since.Add(time.Hour)} {
+		id := fmt.Sprintf("00000000-0000-7000-8000-%012d", i)
+		ids = append(ids, id)
+		pg.Exec(t, fmt.Sprintf("INSERT INTO outbox_events (id, aggregate_type, event_type, created_at) VALUES ('%s', 'o', 'e', '%s')", id, created.UTC().Format(time.RFC3339Nano)))
+	}
+	event := func(i int) *outbox.Event { return &outbox.Event{ID: []byte(ids[i])} }
+	must(t, "journal one", s.Settle(t.Context(), []store.Published{{ID: []byte(ids[0]), Topic: "t"}}, nil))
+	_, err := s.Park(t.Context(), []store.Parked{{Event: event(1), Topic: "t", Class: outbox.Transient}})
+	must(t, "park one", err)
+	must(t, "bury one", s.Settle(t.Context(), nil, []store.Dead{{Event: event(2), Topic: "t", Class: outbox.Permanent}}))
+	want := func(what string, got [][]byte, err error, want ...int) {
+		t.Helper()
+		must(t, what, err)
+		var texts, wanted []string
+		for _, id := range got {
+			texts = append(texts, string(id))
+		}
+		for _, i := range want {
+			wanted = append(wanted, ids[i])
+		}
+		slices.Sort(texts)
+		if !slices.Equal(texts, wanted) {
+			t.Errorf("%s: got %q, want %q", what, texts, wanted)
+		}
+	}
+	got, err := s.UnrecordedSince(t.Context(), since, 10)
+	want("since", got, err, 3, 5)
+	got, err = s.UnrecordedIn(t.Context(), 0, 1, 10)
+	want("whole table", got, err, 3, 4, 5)
+	got, err = s.UnrecordedIn(t.Context(), 1, 9, 10)
+	want("behind its end", got, err)
+	if got, err = s.UnrecordedIn(t.Context(), 0, 1, 2); len(got) != 2 || err != nil {
+		t.Errorf("limit 2: got %d, %v", len(got), err)
+	}
+	pg.Exec(t, "UPDATE outbox_events SET published_at = now() WHERE id = '"+ids[5]+"'")
+	got, err = s.UnrecordedSince(t.Context(), since, 10)
+	want("after a mark", got, err, 3)
+	var all [][]byte
+	for _, id := range ids {
+		all = append(all, []byte(id))
+	}
+	pg.Exec(t, "DELETE FROM outbox_events WHERE id = '"+ids[3]+"'")
+	rows, err := s.LateRows(t.Context(), all, 10)
+	must(t, "read late rows", err)
+	if len(rows) != 1 || string(rows[0].Event.ID) != ids[4] || string(rows[0].Event.AggregateType) != "o" {
+		t.Errorf("late rows: got %+v, want the one that is there and not recorded", rows)
+	}
+	pg.Exec(t, "DROP INDEX outbox_events_created_at_idx; CREATE INDEX ON outbox_events (created_at) WHERE published_at IS NULL")
+	if st, err := s.AuditState(t.Context()); err != nil || st.Ranged {
+		t.Errorf("with a partial index: got %+v, %v; want none that can be used", st, err)
+	}
+}
+
+// Break caught: a column without a time zone compared as if it were UTC; rows that a writer west of it stamps would be
+// below the range.
+func TestRangeOverTimesWithoutZoneReachesFurtherBack(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE TABLE outbox_events (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload text, created_at timestamp)`)
+	s := registered(t, usual(t, pg))
+	pg.Exec(t, `SET timezone = 'America/Los_Angeles'; INSERT INTO outbox_events (id, aggregate_type, event_type, created_at) VALUES (1, 'o', 'e', now()), (2, 'o', 'e', now() - interval '1 day')`)
+	ids, err := s.UnrecordedSince(t.Context(), time.Now().Add(-time.Minute), 10)
+	must(t, "look", err)
+	if len(ids) != 1 || string(ids[0]) != "1" {
+		t.Errorf("unrecorded: got %q, want only the new one", ids)
+	}
+}
+
+// Breaks caught: a transaction that has not written yet is overlooked (it has no transaction id), or a prepared one; a
+// VACUUM, the own connection or another database holds the horizon back.
+func TestRunningTransactionsAreListed(t *testing.T) {
+	pg, other := harness.Postgres(t), harness.Postgres(t)
+	s := registered(t, usual(t, pg))
+	list := func() store.Running {
+		t.Helper()
+		r, err := s.Running(t.Context())
+		must(t, "list", err)
+		return r
+	}
+	if r := list(); len(r.Sessions)+len(r.Prepared) > 0 {
+		t.Errorf("with nobody there: got %+v", r)
+	}
+	foreign := other.Connect(t)
+	_, err := foreign.Exec(t.Context(), "BEGIN; SELECT pg_current_xact_id()")
+	must(t, "begin elsewhere", err)
+	conn := pg.Connect(t)
+	_, err = conn.Exec(t.Context(), "BEGIN; SELECT 1")
+	must(t, "begin", err)
+	if r := list(); len(r.Sessions) != 1 || len(r.Prepared) != 0 {
+		t.Errorf("with a transaction that has not written: got %+v", r)
+	}
+	_, err = conn.Exec(t.Context(), "INSERT INTO outbox_events (aggregate_type, event_type) VALUES ('o', 'e'); PREPARE TRANSACTION 'running'")
+	must(t, "prepare", err)
+	if r := list(); len(r.Sessions) != 0 || len(r.Prepared) != 1 {
+		t.Errorf("with a prepared transaction: got %+v", r)
+	}
+	_, err = conn.Exec(t.Context(), "ROLLBACK PREPARED 'running'")
+	must(t, "roll back", err)
+	if r := list(); len(r.Sessions)+len(r.Prepared) > 0 {
+		t.Errorf("afterwards: got %+v", r)
+	}
+}
