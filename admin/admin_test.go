@@ -206,7 +206,7 @@ var contract = map[string]string{
 var later = []string{"outbox_dlq_events", "outbox_reconciled_total", "outbox_audited_until_seconds", "cdc_slot_recreations_total"}
 
 // beside are further ones of ours. cdc_relay_halted is there during a halt only.
-var beside = []string{"outbox_headers_shadowed_total"}
+var beside = []string{"outbox_headers_shadowed_total", "kafka_alarms_total"}
 
 var sample = regexp.MustCompile(`^([a-z_]+)\{([^}]*)\} `)
 

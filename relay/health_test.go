@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // Break it catches: a trouble that is logged at every attempt, or only once though it goes on for hours; a new error hidden
@@ -104,6 +106,7 @@ func TestStatusNamesAreStable(t *testing.T) {
 		Service: "service", Version: "version", Started: at, Role: RoleHalted, Since: at, Ready: true, Reasons: []string{"reason"},
 		Slot: "slot", Epoch: 1, ReceivedLSN: "0/2", ConfirmedLSN: "0/1", LagBytes: 3, LagSeconds: 4.5, RetainedWAL: 6, Backlog: 7,
 		InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, Received: 12, Settled: 13, LookingUp: true, Broker: "ok",
+		Alarms:    []sink.Alarm{{Kind: "kind", Topic: "topic", Partition: 14, At: at, Text: "text", Count: 15}},
 		LastError: "error", LastErrorAt: &at, Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy"},
 	}, "", "  ")
 	if err != nil {

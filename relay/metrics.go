@@ -2,6 +2,7 @@ package relay
 
 import (
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,23 +23,24 @@ type metrics struct {
 	registry *prometheus.Registry
 	defined  []definition // all of ours, for the page that describes them
 
-	attempts, retries                                  prometheus.Counter
-	published                                          *prometheus.CounterVec
-	deaths                                             *prometheus.CounterVec
-	transactions, received                             prometheus.Counter
-	skippedMemory, skippedJournal, skippedTopic        prometheus.Counter
-	uncleanStarts, headersShadowed, possibleDuplicates prometheus.Counter
-	restarts                                           *prometheus.CounterVec
-	reconciled                                         prometheus.Counter
-	publishLatency, relayLatency                       *latency
-	settleSeconds, settleBatch                         prometheus.Histogram
-	mirrorLag, openDead                                prometheus.Gauge
-	produceRequests                                    *prometheus.CounterVec
-	produceBatch, produceSeconds                       prometheus.Histogram
-	produceOK, producePartial                          prometheus.Counter
+	attempts, retries                           prometheus.Counter
+	published                                   *prometheus.CounterVec
+	deaths                                      *prometheus.CounterVec
+	transactions, received                      prometheus.Counter
+	skippedMemory, skippedJournal, skippedTopic prometheus.Counter
+	uncleanStarts, headersShadowed              prometheus.Counter
+	restarts                                    *prometheus.CounterVec
+	reconciled                                  prometheus.Counter
+	publishLatency, relayLatency                *latency
+	settleSeconds, settleBatch                  prometheus.Histogram
+	mirrorLag, openDead                         prometheus.Gauge
+	produceRequests                             *prometheus.CounterVec
+	produceBatch, produceSeconds                prometheus.Histogram
+	produceOK                                   prometheus.Counter
 
-	settledEvents atomic.Uint64
-	slot          atomic.Pointer[slotLook] // as read last, nil before
+	settledEvents      atomic.Uint64
+	possibleDuplicates atomic.Uint64            // of a process that died; the driver counts its own
+	slot               atomic.Pointer[slotLook] // as read last, nil before
 
 	// Owned by the settler, which alone calls results.
 	lastTopic   string
@@ -59,7 +61,6 @@ func newMetrics(r *Relay) *metrics {
 	skipped := f.counters("outbox_duplicates_skipped_total", "Redelivered events that were not sent again, by what knew them: memory, journal or topic.", "by")
 	m.skippedMemory, m.skippedJournal, m.skippedTopic = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal"), skipped.WithLabelValues("topic")
 	m.uncleanStarts = f.counter("outbox_unclean_starts_total", "Starts after a crash: redelivered events were looked up.")
-	m.possibleDuplicates = f.counter("outbox_possible_duplicates_total", "Events that may be in a topic twice: written by a process that died, and not found when its topics were read back.")
 	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
 	m.reconciled = f.counter("outbox_reconciled_total", "Committed rows that the stream never delivered, found by the reconciler and published late.")
 	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason",
@@ -70,9 +71,9 @@ func newMetrics(r *Relay) *metrics {
 	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
 	m.openDead = f.gauge("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s.")
-	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, refused (a record was rejected), or the kind of trouble.", "code",
+	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, or the broker's name for each answer in it that was another, or whose trouble it was when it gave none.", "code",
 		troubleCode(sink.PartitionTrouble), troubleCode(sink.TopicTrouble), troubleCode(sink.ConfigurationTrouble), troubleCode(sink.ClusterTrouble))
-	m.produceOK, m.producePartial = m.produceRequests.WithLabelValues("ok"), m.produceRequests.WithLabelValues("refused")
+	m.produceOK = m.produceRequests.WithLabelValues("ok")
 	m.produceBatch = f.histogram("kafka_produce_batch_records", "Records in a batch.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.produceSeconds = f.histogram("kafka_produce_seconds", "Duration of a produce request.", latencyBuckets)
 	m.gauges(f, r)
@@ -100,6 +101,16 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.", func() float64 { return float64(r.receivedLSN()) })
 	f.computed("outbox_parked_events", "Events stored aside for a later attempt.", func() float64 { return float64(r.parked.Load()) })
 	f.computed("outbox_parked_keys", "Keys that are held: of parked events, and of events whose dead letter is being written.", engine(func(s sink.Status) float64 { return float64(s.HeldLanes) }))
+	f.counted("outbox_possible_duplicates_total", "Events that may be in a topic twice: written by a process that died and not found when its topics were read back, or sent again in a way that the broker cannot recognise.", func() float64 {
+		n := m.possibleDuplicates.Load()
+		if witness, tells := r.driver.(sink.Witness); tells {
+			n += witness.PossibleDuplicates()
+		}
+		return float64(n)
+	})
+	f.countedBy("kafka_alarms_total", "What a person must look into: records that the broker lost, offsets that went back, partitions that were added.", "kind", sink.Alarms, func(kind string) float64 {
+		return float64(r.alarmsOf(kind))
+	})
 	f.computed("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, how long the relay has streamed.", func() float64 { return r.reconciler.auditedUntil().Seconds() })
 	f.states("cdc_relay_role", "1 for the role that the process has.", "role", roles, func(role string) float64 {
 		return indicator(string(r.health.role()) == role)
@@ -166,19 +177,30 @@ func (m *metrics) request(q sink.Request) {
 	m.produceSeconds.Observe(q.Took.Seconds())
 	m.attempts.Add(float64(q.Records))
 	m.retries.Add(float64(q.Resent))
-	refused := false
+	var codes []string // each once; usually none
 	for _, b := range q.Batches {
 		m.produceBatch.Observe(float64(len(b.Records)))
-		refused = refused || b.Outcome.Verdict == sink.Refused
+		if code := codeOf(&b.Outcome); code != "" && !slices.Contains(codes, code) {
+			codes = append(codes, code)
+			m.produceRequests.WithLabelValues(code).Inc()
+		}
 	}
-	switch {
-	case q.Trouble != sink.NoTrouble:
-		m.produceRequests.WithLabelValues(troubleCode(q.Trouble)).Inc()
-	case refused:
-		m.producePartial.Inc()
-	default:
+	if len(codes) == 0 {
 		m.produceOK.Inc()
 	}
+}
+
+// codeOf is the label for an outcome, empty when the batch was accepted.
+func codeOf(o *sink.Outcome) string {
+	switch {
+	case o.Verdict == sink.Accepted:
+		return ""
+	case o.Code != "":
+		return o.Code
+	case o.Verdict == sink.Refused:
+		return "refused"
+	}
+	return troubleCode(o.Trouble)
 }
 
 func troubleCode(t sink.Trouble) string {

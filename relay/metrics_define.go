@@ -56,6 +56,21 @@ func (f factory) computed(name, help string, value func() float64) {
 	f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
+// counted is a counter that is kept elsewhere.
+func (f factory) counted(name, help string, value func() float64) {
+	f.define(name, "counter", help)
+	f.registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+}
+
+// countedBy are such counters that differ in the value of one label.
+func (f factory) countedBy(name, help, label string, values []string, value func(string) float64) {
+	f.define(name, "counter", help, label)
+	for _, v := range values {
+		f.registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help,
+			ConstLabels: prometheus.Labels{label: v}}, func() float64 { return value(v) }))
+	}
+}
+
 // states are computed gauges that differ in the value of one label.
 func (f factory) states(name, help, label string, values []string, value func(string) float64) {
 	f.define(name, "gauge", help, label)

@@ -121,13 +121,27 @@ func (p *parking) journaled(d *delivery) {
 	p.s.r.parked.Add(-1)
 }
 
+// verdict says what a refusal means for the event: how many attempts it has spent now, and when it may try again. While
+// nobody knows whether the event or its partition is at fault, no attempt is spent.
+func (p *parking) verdict(d *delivery) (attempts int, pause time.Duration, again bool) {
+	if d.reason.Doubtful {
+		return d.attempts, p.policy.Pause(max(d.attempts, 1), random()), true
+	}
+	attempts = d.attempts + 1
+	if d.reason.Class == outbox.Permanent {
+		return attempts, 0, false
+	}
+	pause, again = p.policy.Next(attempts, random())
+	return attempts, pause, again
+}
+
 // rejected is the result of a parked event that failed once more.
 func (p *parking) rejected(d *delivery) {
 	la := p.of(d.record.Topic, d.record.Key)
 	p.returned(d, la)
-	d.attempts++
-	pause, again := p.policy.Next(d.attempts, random())
-	if d.reason.Class == outbox.Permanent || !again {
+	attempts, pause, again := p.verdict(d)
+	d.attempts = attempts
+	if !again {
 		p.giveUp(d, la)
 		return
 	}

@@ -254,13 +254,13 @@ func (s *settler) rejected(d *delivery) {
 		s.parking.rejected(d)
 		return
 	}
-	pause, again := s.parking.policy.Next(1, random())
-	if d.reason.Class == outbox.Permanent || !again {
+	attempts, pause, again := s.parking.verdict(d)
+	if !again {
 		s.die(d)
 		return
 	}
 	followers := s.lanes.abandon(d)
-	s.parking.park(d, outbox.Transient, 1, pause)
+	s.parking.park(d, outbox.Transient, attempts, pause)
 	for _, f := range followers {
 		s.parking.held(f)
 	}

@@ -27,21 +27,22 @@ type Status struct {
 	ReceivedLSN  string `json:"received_lsn"`
 	ConfirmedLSN string `json:"confirmed_lsn"`
 
-	LagBytes      int64       `json:"replication_lag_bytes"`
-	LagSeconds    float64     `json:"replication_lag_seconds"`
-	RetainedWAL   int64       `json:"retained_wal_bytes"`
-	Backlog       int64       `json:"backlog"`
-	InFlight      int         `json:"in_flight_events"`
-	InFlightBytes int         `json:"in_flight_bytes"`
-	Unrecorded    int         `json:"unrecorded_events"`
-	HeldLanes     int         `json:"held_keys"`
-	Received      uint64      `json:"events_received_total"`
-	Settled       uint64      `json:"events_settled_total"`
-	LookingUp     bool        `json:"looking_up"` // a restart's redelivery is not over
-	Broker        string      `json:"broker"`     // ok, or what the sink waits for
-	LastError     string      `json:"last_error,omitempty"`
-	LastErrorAt   *time.Time  `json:"last_error_at,omitempty"`
-	Halt          *HaltStatus `json:"halt,omitempty"`
+	LagBytes      int64        `json:"replication_lag_bytes"`
+	LagSeconds    float64      `json:"replication_lag_seconds"`
+	RetainedWAL   int64        `json:"retained_wal_bytes"`
+	Backlog       int64        `json:"backlog"`
+	InFlight      int          `json:"in_flight_events"`
+	InFlightBytes int          `json:"in_flight_bytes"`
+	Unrecorded    int          `json:"unrecorded_events"`
+	HeldLanes     int          `json:"held_keys"`
+	Received      uint64       `json:"events_received_total"`
+	Settled       uint64       `json:"events_settled_total"`
+	LookingUp     bool         `json:"looking_up"` // a restart's redelivery is not over
+	Broker        string       `json:"broker"`     // ok, or what the sink waits for
+	Alarms        []sink.Alarm `json:"alarms"`     // the latest of each kind since the start; see docs/operations.md
+	LastError     string       `json:"last_error,omitempty"`
+	LastErrorAt   *time.Time   `json:"last_error_at,omitempty"`
+	Halt          *HaltStatus  `json:"halt,omitempty"`
 }
 
 // HaltStatus is a halt in the API.
@@ -70,6 +71,7 @@ func (r *Relay) Status() Status {
 		}
 	}
 	r.describeSink(&st)
+	st.Alarms = r.alarms()
 	r.health.describe(&st)
 	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby)
 	if st.Reasons == nil {
@@ -95,6 +97,23 @@ func (r *Relay) describeSink(st *Status) {
 			st.Reasons = append(st.Reasons, "broker "+st.Broker)
 		}
 	}
+}
+
+// alarms are what the driver noticed and a person must look into; never nil.
+func (r *Relay) alarms() []sink.Alarm {
+	if witness, tells := r.driver.(sink.Witness); tells {
+		return witness.Alarms()
+	}
+	return []sink.Alarm{}
+}
+
+func (r *Relay) alarmsOf(kind string) (n uint64) {
+	for _, a := range r.alarms() {
+		if a.Kind == kind {
+			n = a.Count
+		}
+	}
+	return n
 }
 
 func (h *health) describe(st *Status) {

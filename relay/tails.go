@@ -51,7 +51,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 			if err := t.flush(ctx); err != nil {
 				return err
 			}
-			s.r.metrics.possibleDuplicates.Add(float64(s.r.c.Limits.MaxUnrecorded))
+			s.r.metrics.possibleDuplicates.Add(uint64(s.r.c.Limits.MaxUnrecorded))
 			s.r.log.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: events that were sent and not recorded may come twice")
 		}
 	}

@@ -16,8 +16,13 @@ func (p Policy) Next(attempts int, rnd float64) (pause time.Duration, again bool
 	if attempts >= p.MaxAttempts {
 		return 0, false
 	}
+	return p.Pause(attempts, rnd), true
+}
+
+// Pause is the pause after the given number of failed attempts, from 1, whatever is left of them.
+func (p Policy) Pause(attempts int, rnd float64) time.Duration {
 	if n := len(p.Schedule); n > 0 {
-		return p.Schedule[min(attempts, n)-1], true
+		return p.Schedule[min(attempts, n)-1]
 	}
-	return p.Backoff.Delay(attempts, rnd), true
+	return p.Backoff.Delay(attempts, rnd)
 }

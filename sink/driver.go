@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Driver is one kind of broker under the [Engine]. The engine calls Produce from one goroutine per node (and one extra
@@ -50,6 +51,8 @@ type Batch struct {
 	Partition int32
 	Records   []*Record
 	Bytes     int // sum of Size
+	// Narrowed says that the records are part of a batch that was refused without a name: one of these few may be guilty.
+	Narrowed bool
 
 	State any // the driver's, kept from attempt to attempt
 
@@ -111,4 +114,9 @@ type Outcome struct {
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
 	// once, as after a broken idle connection or a leader that moved. Repeated trouble pauses in any case.
 	Pause bool
+	// Code is the broker's name for what it answered, such as REQUEST_TIMED_OUT: one of few, fit for a metric. Empty when
+	// it accepted, when nothing was answered, and for drivers whose brokers have no names.
+	Code string
+	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
+	Throttle time.Duration
 }

@@ -89,10 +89,12 @@ func (l *ready) append(other *ready) {
 func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	batchLimit, recordLimit := e.driver.Limits(p.topic.name)
 	most := min((e.config.MaxUnrecorded-e.outstanding)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
-	if p.narrow > 0 {
+	narrowed := p.narrow > 0
+	if narrowed {
 		most = min(most, max(1, p.narrow/2))
 	}
 	b := e.newBatch(p)
+	b.Narrowed = narrowed
 	holds := false
 	for r := p.queue.head; r != nil; r = p.queue.head {
 		if l := p.topic.blocks(r); l != nil { // held just now: else sweep would have taken it

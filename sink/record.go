@@ -44,6 +44,10 @@ type Reason struct {
 	Class outbox.ErrorClass
 	Code  string // the broker's name for it, such as MESSAGE_TOO_LARGE, or one of the engine's own; short, no event data
 	Text  string // for people: what happened, with sizes and limits; never the payload
+
+	// Doubtful says that the record was refused alone, time and again, and that its partition may be at fault as well:
+	// nothing else of it has been taken meanwhile. It is set aside so that this can show; nobody is guilty yet.
+	Doubtful bool
 }
 
 // Error makes a Reason usable as an error.

@@ -54,16 +54,20 @@ func (a *app) newDriver(cfg config.Config) (sink.Driver, error) {
 func hooks(log zerolog.Logger) kafka.Hooks {
 	return kafka.Hooks{
 		TopicCreated: func(topic string) { log.Info().Str("topic", topic).Msg("topic created") },
-		PartitionsChanged: func(topic string, from, to int) {
-			log.Warn().Str("topic", topic).Int("from", from).Int("to", to).Msg("the number of partitions changed: keys may be in another partition from now on")
-		},
 		ProducerReset: func(r kafka.Reset) {
 			log.Warn().Str("topic", r.Topic).Int32("partition", r.Partition).Str("cause", r.Cause).Int("possible_duplicates", r.Uncertain).
 				Msg("the producer id was given up for this partition")
 		},
-		LostData: func(l kafka.Loss) {
-			log.Error().Str("topic", l.Topic).Int32("partition", l.Partition).Int64("last_acknowledged_offset", l.LastAcked).
-				Msg("the broker forgot a batch that it had acknowledged: the partition lost records (an unclean leader election, or a replaced disk); run cdc-relay verify")
+		Odd: func(o kafka.Odd) {
+			log.Warn().Err(o.Err).Str("topic", o.Topic).Int32("partition", o.Partition).Int("tries", o.Tries).
+				Msg("the broker gives an answer that no working broker gives; the batch is tried again, then narrowed to the event that it stumbles over")
+		},
+		Alarm: func(a sink.Alarm) {
+			level := zerolog.ErrorLevel
+			if a.Kind == sink.AlarmPartitionChanged {
+				level = zerolog.WarnLevel
+			}
+			log.WithLevel(level).Str("alarm", a.Kind).Str("topic", a.Topic).Int32("partition", a.Partition).Msg(a.Text)
 		},
 	}
 }

@@ -126,6 +126,9 @@ func (a *app) printStatus(st relay.Status, now time.Time) {
 	line("events", "%d received, %d settled", st.Received, st.Settled)
 	line("held keys", "%d", st.HeldLanes)
 	line("broker", "%s", st.Broker)
+	for _, alarm := range st.Alarms {
+		line("alarm", "%s", a.paint(red, fmt.Sprintf("%s ago, %d so far, topic %s partition %d: %s", now.Sub(alarm.At).Round(time.Second), alarm.Count, alarm.Topic, alarm.Partition, alarm.Text)))
+	}
 	if st.LookingUp {
 		line("restart", "looking up what was published before")
 	}

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -218,27 +215,19 @@ func TestMissingTopicSaysWhyAndIsNoticed(t *testing.T) {
 	}
 }
 
-// Breaks when more partitions go unnoticed.
+// Breaks when more partitions go unnoticed, or when nobody is told what that does to keys.
 func TestMorePartitionsAreNoticed(t *testing.T) {
 	c := newFake(t)
 	o := new(observed)
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.Hooks = o.hooks() })
 	awaitTopic(t, d, "t")
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if _, err := kadm.NewClient(client).UpdatePartitions(testContext(t), 7, "t"); err != nil {
+	if _, err := newAdmin(t, c.ListenAddrs()).UpdatePartitions(testContext(t), 7, "t"); err != nil {
 		t.Fatal(err)
 	}
 	d.refreshSoon()
 	await(t, d, "7 partitions", func() bool { n, _ := d.Partitions("t"); return n == 7 })
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if want := []resize{{"t", 3, 7}}; !slices.Equal(o.sizes, want) {
-		t.Errorf("changes of partitions: got %+v, want %+v", o.sizes, want)
-	}
+	await(t, d, "the alarm", func() bool { return len(d.Alarms()) > 0 })
+	o.wantAlarm(t, d, sink.AlarmPartitionChanged, sink.WholeTopic, "7 partitions instead of 3", "order of a key")
 }
 
 // Breaks when brokers that are away at the start are an error, are not told about, or are not found when they come.

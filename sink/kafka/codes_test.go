@@ -13,67 +13,69 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// wantedMeanings says of each code what the engine must be told, written down apart from the table under test. The
-// sequence codes appear as they are without an uncertain attempt.
+// wantedMeanings says of each code what the engine must be told, written down apart from the table under test: was it
+// written, whose trouble is it, must the next attempt wait, and of which class is a record that is guilty. The sequence
+// codes appear as they are without an uncertain attempt, the odd ones as at their first answer.
 var wantedMeanings = map[int16]struct {
 	verdict sink.Verdict
 	trouble sink.Trouble
 	pause   bool
+	class   outbox.ErrorClass
 }{
-	-1:  {sink.Unknown, sink.PartitionTrouble, true},
-	2:   {sink.NotWritten, sink.PartitionTrouble, true},
-	3:   {sink.Unknown, sink.TopicTrouble, true},
-	5:   {sink.NotWritten, sink.PartitionTrouble, true},
-	6:   {sink.Unknown, sink.PartitionTrouble, false},
-	7:   {sink.Unknown, sink.PartitionTrouble, true},
-	8:   {sink.NotWritten, sink.ClusterTrouble, true},
-	9:   {sink.NotWritten, sink.PartitionTrouble, true},
-	10:  {sink.Refused, sink.NoTrouble, false},
-	13:  {sink.Unknown, sink.ClusterTrouble, true},
-	14:  {sink.NotWritten, sink.ClusterTrouble, true},
-	15:  {sink.NotWritten, sink.ClusterTrouble, true},
-	16:  {sink.NotWritten, sink.ClusterTrouble, true},
-	17:  {sink.NotWritten, sink.TopicTrouble, true},
-	18:  {sink.Refused, sink.NoTrouble, false},
-	19:  {sink.NotWritten, sink.PartitionTrouble, true},
-	20:  {sink.Unknown, sink.PartitionTrouble, true},
-	21:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	29:  {sink.NotWritten, sink.TopicTrouble, true},
-	31:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	32:  {sink.Refused, sink.NoTrouble, false},
-	33:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	34:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	35:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	36:  {sink.NotWritten, sink.TopicTrouble, true},
-	37:  {sink.NotWritten, sink.TopicTrouble, true},
-	38:  {sink.NotWritten, sink.TopicTrouble, true},
-	40:  {sink.NotWritten, sink.TopicTrouble, true},
-	41:  {sink.NotWritten, sink.ClusterTrouble, true},
-	42:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	43:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	44:  {sink.Refused, sink.NoTrouble, false},
-	45:  {sink.NotWritten, sink.PartitionTrouble, false},
-	46:  {sink.Accepted, sink.NoTrouble, false},
-	47:  {sink.NotWritten, sink.PartitionTrouble, false},
-	49:  {sink.NotWritten, sink.PartitionTrouble, false},
-	51:  {sink.NotWritten, sink.ClusterTrouble, true},
-	53:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	54:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	56:  {sink.Unknown, sink.PartitionTrouble, true},
-	58:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	59:  {sink.NotWritten, sink.PartitionTrouble, false},
-	72:  {sink.NotWritten, sink.PartitionTrouble, true},
-	74:  {sink.NotWritten, sink.PartitionTrouble, false},
-	75:  {sink.NotWritten, sink.PartitionTrouble, true},
-	76:  {sink.NotWritten, sink.ConfigurationTrouble, true},
-	77:  {sink.Unknown, sink.ClusterTrouble, true},
-	87:  {sink.Refused, sink.NoTrouble, false},
-	89:  {sink.NotWritten, sink.ClusterTrouble, true},
-	90:  {sink.NotWritten, sink.PartitionTrouble, false},
-	100: {sink.Unknown, sink.TopicTrouble, true},
-	103: {sink.Unknown, sink.TopicTrouble, true},
-	129: {sink.NotWritten, sink.ClusterTrouble, true},
-	999: {sink.Unknown, sink.PartitionTrouble, true}, // no code of today
+	-1:  {sink.Unknown, sink.PartitionTrouble, true, outbox.Transient},
+	2:   {sink.NotWritten, sink.PartitionTrouble, true, outbox.Transient},
+	3:   {sink.Unknown, sink.TopicTrouble, true, ""},
+	5:   {sink.NotWritten, sink.PartitionTrouble, true, ""},
+	6:   {sink.Unknown, sink.PartitionTrouble, false, ""},
+	7:   {sink.Unknown, sink.PartitionTrouble, true, ""},
+	8:   {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	9:   {sink.NotWritten, sink.PartitionTrouble, true, ""},
+	10:  {sink.Refused, sink.NoTrouble, false, outbox.Permanent},
+	13:  {sink.Unknown, sink.ClusterTrouble, true, ""},
+	14:  {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	15:  {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	16:  {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	17:  {sink.NotWritten, sink.TopicTrouble, true, ""},
+	18:  {sink.Refused, sink.NoTrouble, false, outbox.Permanent},
+	19:  {sink.NotWritten, sink.PartitionTrouble, true, ""},
+	20:  {sink.Unknown, sink.PartitionTrouble, true, ""},
+	21:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	29:  {sink.NotWritten, sink.TopicTrouble, true, ""},
+	31:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	32:  {sink.Refused, sink.NoTrouble, false, outbox.Transient},
+	33:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	34:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	35:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	36:  {sink.NotWritten, sink.TopicTrouble, true, ""},
+	37:  {sink.NotWritten, sink.TopicTrouble, true, ""},
+	38:  {sink.NotWritten, sink.TopicTrouble, true, ""},
+	40:  {sink.NotWritten, sink.TopicTrouble, true, ""},
+	41:  {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	42:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	43:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	44:  {sink.Refused, sink.NoTrouble, false, outbox.Transient},
+	45:  {sink.NotWritten, sink.PartitionTrouble, false, ""},
+	46:  {sink.Accepted, sink.NoTrouble, false, ""},
+	47:  {sink.NotWritten, sink.PartitionTrouble, false, ""},
+	49:  {sink.NotWritten, sink.PartitionTrouble, false, ""},
+	51:  {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	53:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	54:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	56:  {sink.Unknown, sink.PartitionTrouble, true, ""},
+	58:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	59:  {sink.NotWritten, sink.PartitionTrouble, false, ""},
+	72:  {sink.NotWritten, sink.PartitionTrouble, true, ""},
+	74:  {sink.NotWritten, sink.PartitionTrouble, false, ""},
+	75:  {sink.NotWritten, sink.PartitionTrouble, true, ""},
+	76:  {sink.NotWritten, sink.ConfigurationTrouble, true, ""},
+	77:  {sink.Unknown, sink.ClusterTrouble, true, ""},
+	87:  {sink.Refused, sink.NoTrouble, false, outbox.Permanent},
+	89:  {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	90:  {sink.NotWritten, sink.PartitionTrouble, false, ""},
+	100: {sink.Unknown, sink.TopicTrouble, true, ""},
+	103: {sink.Unknown, sink.TopicTrouble, true, ""},
+	129: {sink.NotWritten, sink.ClusterTrouble, true, ""},
+	999: {sink.Unknown, sink.PartitionTrouble, true, outbox.Transient}, // no code of today
 }
 
 // Breaks when a code changes its meaning or loses its row, when the driver does something else than the table says, and
@@ -96,13 +98,16 @@ func TestEachCodeOfABroker(t *testing.T) {
 			}
 			b := newBatch(d, "t", partition, "a", "b")
 			o := send(t, d, b)
+			if o.Verdict != sink.Accepted && o.Code != meaningOf(code).name {
+				t.Errorf("code of the outcome: got %q, want the broker's name %s", o.Code, meaningOf(code).name)
+			}
 			if o.Verdict != want.verdict || o.Trouble != want.trouble || o.Pause != want.pause {
 				t.Errorf("outcome: got verdict %d, trouble %d, pause %v (%v); want %d, %d, %v", o.Verdict, o.Trouble, o.Pause, o.Err, want.verdict, want.trouble, want.pause)
 			}
 			switch o.Verdict {
 			case sink.Refused:
-				if len(o.Reasons) != 1 || o.Reasons[0].Class != outbox.Permanent || o.Reasons[0].Code != meaningOf(code).name || o.Reasons[0].Text == "" || len(o.Guilty) != 0 {
-					t.Errorf("refusal: got %+v, want one permanent reason with code and text, and nobody named", o)
+				if len(o.Reasons) != 1 || o.Reasons[0].Class != want.class || o.Reasons[0].Doubtful || o.Reasons[0].Code != meaningOf(code).name || o.Reasons[0].Text == "" || len(o.Guilty) != 0 {
+					t.Errorf("refusal: got %+v, want one %s reason with code and text, and nobody named", o, want.class)
 				}
 				return
 			case sink.Accepted:
@@ -142,15 +147,15 @@ func TestCorruptBatchIsEncodedAgain(t *testing.T) {
 	}
 }
 
-// Breaks when the class of an event's failure does not follow from the verdict.
-func TestOnlyRefusalsArePermanent(t *testing.T) {
-	for code, m := range meanings {
-		want := outbox.Transient
-		if m.verdict == sink.Refused {
-			want = outbox.Permanent
+// Breaks when a code whose trouble is nobody's fault can blame a record, or one that can has no class.
+func TestOnlyRefusalsAndOddAnswersBlameARecord(t *testing.T) {
+	for code := range wantedMeanings {
+		m := meaningOf(code)
+		if blames := m.verdict == sink.Refused || m.react&unexpected != 0; blames != (m.class != nobody) || m.class != wantedMeanings[code].class {
+			t.Errorf("class of %s (%d): got %q, want %q", m.name, code, m.class, wantedMeanings[code].class)
 		}
-		if got := m.class(); got != want {
-			t.Errorf("class of %s (%d): got %s, want %s", m.name, code, got, want)
+		if (m.verdict == sink.Refused) != (m.trouble == sink.NoTrouble && m.verdict != sink.Accepted) {
+			t.Errorf("%s (%d): a refusal is a record's, anything else is somebody's trouble", m.name, code)
 		}
 	}
 }

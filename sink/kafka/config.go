@@ -7,6 +7,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // Defaults of [Config].
@@ -42,12 +44,12 @@ type Config struct {
 // Hooks are told what happens, so that this package needs no logger. Each may be nil. They are called from the
 // driver's goroutines and must not block.
 type Hooks struct {
-	LeaderMoved       func(topic string, partition, from, to int32) // -1: none
-	PartitionsChanged func(topic string, from, to int)              // keys now map to other partitions
-	MetadataFailed    func(err error)                               // no broker could be asked who leads what
-	TopicCreated      func(topic string)
-	ProducerReset     func(Reset)
-	LostData          func(Loss)
+	LeaderMoved    func(topic string, partition, from, to int32) // -1: none
+	MetadataFailed func(err error)                               // no broker could be asked who leads what
+	TopicCreated   func(topic string)
+	ProducerReset  func(Reset)
+	Odd            func(Odd) // at most once in 10 s for a partition
+	Alarm          func(sink.Alarm)
 }
 
 // Reset says that a partition got a new producer id because the old one's sequence could not be continued.
@@ -56,14 +58,6 @@ type Reset struct {
 	Partition int32
 	Cause     string // the broker's name for it, such as OUT_OF_ORDER_SEQUENCE_NUMBER
 	Uncertain int    // records that may be in the topic twice from now on; 0 when the old range was certainly not written
-}
-
-// Loss says that a broker no longer knows a sequence that it had acknowledged, while nothing else was outstanding: the
-// partition has lost acknowledged records (an unclean leader election, a disk that was replaced).
-type Loss struct {
-	Topic     string
-	Partition int32
-	LastAcked int64 // offset of the last record that this driver saw acknowledged; -1 when none, or when unknown
 }
 
 // withDefaults checks c, reporting every problem at once, and fills in the defaults.

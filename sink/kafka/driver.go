@@ -27,9 +27,11 @@ type Driver struct {
 
 	trouble     atomic.Pointer[error] // why the last metadata request failed; nil when it did not
 	lastFailure atomic.Int64          // when a Produce request last got no answer, in nanoseconds since 1970
-	wake        chan struct{}         // to refreshLoop: do not wait
-	learn       chan struct{}         // to limitsLoop: a topic has no limit yet
-	create      chan struct{}         // to createLoop: a topic does not exist
+
+	lastAccepted atomic.Int64  // when a batch was accepted last, in nanoseconds since 1970
+	wake         chan struct{} // to refreshLoop: do not wait
+	learn        chan struct{} // to limitsLoop: a topic has no limit yet
+	create       chan struct{} // to createLoop: a topic does not exist
 
 	asking   chan struct{} // held while producer is used
 	producer *stamp        // the producer id that partitions take, nil before the first
@@ -41,6 +43,7 @@ type Driver struct {
 	partitions map[topicPartition]*partition // those produced to
 	limits     map[string]*limit             // by topic
 	creations  map[string]*creation          // of missing topics, by topic
+	alarms     map[string]sink.Alarm         // the latest by kind
 }
 
 var _ sink.Driver = (*Driver)(nil)
@@ -66,6 +69,7 @@ func New(c Config) (*Driver, error) {
 		partitions: make(map[topicPartition]*partition),
 		limits:     make(map[string]*limit),
 		creations:  make(map[string]*creation),
+		alarms:     make(map[string]sink.Alarm),
 	}
 	d.keyless.Store(rand.Uint64() >> 1) // relays that restart should not all begin with partition 0
 	d.view.Store(&view{topics: make(map[string]*topicView), changed: make(chan struct{})})

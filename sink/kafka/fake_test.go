@@ -141,6 +141,17 @@ func wantLog(t testing.TB, brokers []string, topic string, partition int32, want
 	}
 }
 
+// newAdmin is another client's administration of the brokers.
+func newAdmin(t testing.TB, brokers []string) *kadm.Client {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatalf("make an admin client: %v", err)
+	}
+	t.Cleanup(client.Close)
+	return kadm.NewClient(client)
+}
+
 // readAll reads a topic from its beginning to its present end with franz-go; each partition is in order.
 func readAll(t testing.TB, brokers []string, topic string) []*kgo.Record {
 	t.Helper()

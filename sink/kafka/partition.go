@@ -25,6 +25,9 @@ type partition struct {
 	// uncertain is the attempt whose range may have been written and has no verdict yet; nil when there is none (K2).
 	uncertain *attempt
 	lastAcked int64 // offset of the last acknowledged record, -1 when unknown
+
+	lastAccepted, lastOdd time.Time // see odd.go
+	oddSaid               time.Time // when the hook was told of odd answers last
 }
 
 // attempt is the driver's part of a batch, kept in Batch.State until the verdict.
@@ -35,6 +38,7 @@ type attempt struct {
 
 	uncertain bool // an attempt may have been written
 	lent      bool // a connection may still be reading bytes
+	odd       oddness
 }
 
 // partitionOf finds or makes the state of a partition and takes it for the caller.
@@ -119,7 +123,10 @@ var attempts = sync.Pool{New: func() any { return new(attempt) }}
 const largestPooled = 4 << 20
 
 // accepted moves the sequence behind the batch (K3).
-func (p *partition) accepted(a *attempt, firstOffset int64) {
+func (d *Driver) accepted(p *partition, a *attempt, firstOffset int64) {
+	d.noteOffset(p, firstOffset)
+	p.lastAccepted = time.Now()
+	d.lastAccepted.Store(p.lastAccepted.UnixNano())
 	p.uncertain = nil
 	p.next.sequence = after(a.stamp.sequence, a.records)
 	if firstOffset >= 0 {

@@ -2,6 +2,8 @@ package kafka
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,9 +18,9 @@ import (
 type observed struct {
 	mu     sync.Mutex
 	resets []Reset
-	losses []Loss
+	alarms []sink.Alarm
+	odds   []Odd
 	moves  []move
-	sizes  []resize
 	errors []error
 }
 
@@ -26,14 +28,36 @@ func (o *observed) hooks() Hooks {
 	lock := func(f func()) { o.mu.Lock(); f(); o.mu.Unlock() }
 	return Hooks{
 		ProducerReset: func(r Reset) { lock(func() { o.resets = append(o.resets, r) }) },
-		LostData:      func(l Loss) { lock(func() { o.losses = append(o.losses, l) }) },
+		Alarm:         func(a sink.Alarm) { lock(func() { o.alarms = append(o.alarms, a) }) },
+		Odd:           func(odd Odd) { lock(func() { o.odds = append(o.odds, odd) }) },
 		LeaderMoved: func(topic string, partition, from, to int32) {
 			lock(func() { o.moves = append(o.moves, move{topicPartition{topic, partition}, from, to}) })
 		},
-		PartitionsChanged: func(topic string, from, to int) {
-			lock(func() { o.sizes = append(o.sizes, resize{topic, from, to}) })
-		},
 		MetadataFailed: func(err error) { lock(func() { o.errors = append(o.errors, err) }) },
+	}
+}
+
+// wantAlarm checks that there was one alarm of the kind, in topic t, that the hook and the driver tell the same, and that it
+// says the words.
+func (o *observed) wantAlarm(t *testing.T, d *Driver, kind string, partition int32, words ...string) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !slices.Equal(o.alarms, d.Alarms()) {
+		t.Fatalf("alarms: got %+v by the hook and %+v by the driver, want the same", o.alarms, d.Alarms())
+	}
+	at := slices.IndexFunc(o.alarms, func(a sink.Alarm) bool { return a.Kind == kind })
+	if at < 0 {
+		t.Fatalf("alarms: got %+v, want one of %s", o.alarms, kind)
+	}
+	a := o.alarms[at]
+	if a.Topic != "t" || a.Partition != partition || a.Count != 1 || a.At.IsZero() {
+		t.Errorf("alarm: got %+v, want the first %s of t/%d", a, kind, partition)
+	}
+	for _, w := range words {
+		if !strings.Contains(a.Text, w) {
+			t.Errorf("alarm: got %q, want it to mention %q", a.Text, w)
+		}
 	}
 }
 
@@ -151,15 +175,14 @@ func TestSequenceLostWithNothingOutstandingIsAnAlarm(t *testing.T) {
 			if len(o.resets) != 1 || o.resets[0] != (Reset{"t", 0, code.Message, 0}) {
 				t.Errorf("resets: got %+v, want one without uncertain records", o.resets)
 			}
-			var want []Loss
 			if code == kerr.OutOfOrderSequenceNumber {
-				want = []Loss{{"t", 0, 1}}
+				o.wantAlarm(t, d, sink.AlarmLostData, 0, "last acknowledged offset is 1", "cdc-relay verify")
 			}
-			if len(o.losses) != len(want) || len(want) == 1 && o.losses[0] != want[0] {
-				t.Errorf("losses: got %+v, want %+v", o.losses, want)
+			if want := map[bool]int{true: 1}[code == kerr.OutOfOrderSequenceNumber]; len(o.alarms) != want {
+				t.Errorf("alarms: got %+v, want %d", o.alarms, want)
 			}
-			if got := d.Stats(); got.LostDataAlarms != uint64(len(want)) || got.PossibleDuplicates != 0 {
-				t.Errorf("stats: got %+v, want %d alarms and no possible duplicates", got, len(want))
+			if got := d.Stats(); got.PossibleDuplicates != 0 {
+				t.Errorf("stats: got %+v, want no possible duplicates", got)
 			}
 		})
 	}
@@ -176,8 +199,8 @@ func TestSequenceLostWithUncertainBatchCountsPossibleDuplicates(t *testing.T) {
 	wantVerdict(t, send(t, d, b), sink.Unknown)
 	wantAccepted(t, send(t, d, b), 2)
 	s.wantStamps(t, "A0 A2 B0")
-	if got := d.Stats(); got.PossibleDuplicates != 3 || got.LostDataAlarms != 0 || len(o.losses) != 0 {
-		t.Errorf("stats: got %+v with %d alarms, want 3 possible duplicates and no alarm", got, len(o.losses))
+	if got := d.Stats(); got.PossibleDuplicates != 3 || len(o.alarms) != 0 {
+		t.Errorf("stats: got %+v with %d alarms, want 3 possible duplicates and no alarm", got, len(o.alarms))
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -85,7 +84,7 @@ func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) 
 	for _, f := range flights {
 		if f.batch.State == nil && len(f.batch.Records) == 1 {
 			if reason := d.tooLarge(ctx, f.batch); reason != nil {
-				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}}
+				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: reason.Code}
 				continue
 			}
 		}
@@ -198,7 +197,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		d.sequenceLost(f, a, r)
 		return
 	case m.verdict == sink.Accepted:
-		p.accepted(a, r.BaseOffset)
+		d.accepted(p, a, r.BaseOffset)
 		b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: r.BaseOffset}
 		b.State = nil
 		a.recycle()
@@ -218,13 +217,18 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		Err:     fmt.Errorf("%s/%d at broker %d: %w", b.Topic, b.Partition, node, errorOf(r.ErrorCode, r.ErrorMessage)),
 		Trouble: m.trouble,
 		Pause:   m.react&retryAtOnce == 0,
+		Code:    m.name,
 	}
 	if m.react&encodeAgain != 0 {
 		a.discard()
 	}
 	if m.react&unexpected != 0 {
-		d.stats.unexpected.Add(1)
-		o.Err = fmt.Errorf("%w (not an answer of a working broker: its log says more; the batch is tried again until it is taken)", o.Err)
+		o.Err = fmt.Errorf("%w (not an answer of a working broker: its log says more)", o.Err)
+		if d.odd(f, a, m, &o) {
+			b.Outcome, b.State = o, nil
+			a.recycle()
+			return
+		}
 	}
 	if o.Verdict == sink.Unknown {
 		a.uncertain = true
@@ -245,14 +249,12 @@ func (d *Driver) sequenceLost(f flight, a *attempt, r *produce.ResponsePartition
 		Err:     fmt.Errorf("%s/%d: %w", b.Topic, b.Partition, errorOf(r.ErrorCode, r.ErrorMessage)),
 		Trouble: m.trouble,
 		Pause:   m.react&retryAtOnce == 0,
+		Code:    m.name,
 	}
 	if a.uncertain {
 		o.Verdict = sink.Unknown
 	} else if r.ErrorCode == codeOutOfOrder {
-		d.stats.lostData.Add(1)
-		if d.hooks.LostData != nil {
-			d.hooks.LostData(Loss{Topic: b.Topic, Partition: b.Partition, LastAcked: p.lastAcked})
-		}
+		d.lostData(p)
 	}
 	d.abandon(p, m.name, a)
 	b.State = nil
@@ -264,19 +266,19 @@ const codeOutOfOrder = 45
 
 // refusal is the outcome of a batch that the broker will not take.
 func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m meaning, r *produce.ResponsePartition) sink.Outcome {
-	o := sink.Outcome{Verdict: sink.Refused}
+	o := sink.Outcome{Verdict: sink.Refused, Code: m.name}
 	for _, e := range r.RecordErrors {
 		if e.BatchIndex < 0 || int(e.BatchIndex) >= len(b.Records) {
 			continue
 		}
 		text := or(e.BatchIndexErrorMessage, or(r.ErrorMessage, "the broker gave no reason"))
 		o.Guilty = append(o.Guilty, int(e.BatchIndex))
-		o.Reasons = append(o.Reasons, &sink.Reason{Class: m.class(), Code: m.name, Text: text})
+		o.Reasons = append(o.Reasons, &sink.Reason{Class: m.class, Code: m.name, Text: text})
 	}
 	if len(o.Guilty) > 0 {
 		return o
 	}
-	reason := &sink.Reason{Class: outbox.Permanent, Code: m.name, Text: or(r.ErrorMessage, "the broker gave no reason")}
+	reason := &sink.Reason{Class: m.class, Code: m.name, Text: or(r.ErrorMessage, "the broker gave no reason")}
 	if m.react&learnLimit != 0 && len(b.Records) == 1 {
 		reason = sizeOf(b).reason(d.limitSince(ctx, b.Topic, time.Now()))
 		reason.Code = m.name

@@ -9,6 +9,8 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 const (
@@ -126,9 +128,9 @@ func (d *Driver) announce(n news) {
 		}
 	}
 	for _, r := range n.resizes {
-		if d.hooks.PartitionsChanged != nil {
-			d.hooks.PartitionsChanged(r.topic, r.from, r.to)
-		}
+		d.raise(sink.Alarm{Kind: sink.AlarmPartitionChanged, Topic: r.topic, Partition: sink.WholeTopic, Text: fmt.Sprintf(
+			"the topic has %d partitions instead of %d: keys may be in another partition from now on, and the order of a key holds within each of the two",
+			r.to, r.from)})
 	}
 }
 

@@ -8,13 +8,12 @@ type Stats struct {
 	PossibleDuplicates uint64 // records that may be in a topic twice: sent again under another producer id
 	ProducerResets     uint64 // producer ids given up for a partition
 	LeaderMoves        uint64 // changes of a partition's leader, to none included
-	LostDataAlarms     uint64 // see [Loss]
 	MetadataFailures   uint64 // times that no broker could be asked who leads what
 	UnexpectedAnswers  uint64 // batches answered with CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, or a code that we do not know
 }
 
 type counters struct {
-	requests, possibleDuplicates, producerResets, leaderMoves, lostData, metadataFailures, unexpected atomic.Uint64
+	requests, possibleDuplicates, producerResets, leaderMoves, metadataFailures, unexpected atomic.Uint64
 }
 
 // Stats is safe to call from any goroutine.
@@ -24,7 +23,6 @@ func (d *Driver) Stats() Stats {
 		PossibleDuplicates: d.stats.possibleDuplicates.Load(),
 		ProducerResets:     d.stats.producerResets.Load(),
 		LeaderMoves:        d.stats.leaderMoves.Load(),
-		LostDataAlarms:     d.stats.lostData.Load(),
 		MetadataFailures:   d.stats.metadataFailures.Load(),
 		UnexpectedAnswers:  d.stats.unexpected.Load(),
 	}

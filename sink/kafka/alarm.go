@@ -1,0 +1,57 @@
+package kafka
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+var _ sink.Witness = (*Driver)(nil)
+
+// PossibleDuplicates is [sink.Witness].
+func (d *Driver) PossibleDuplicates() uint64 { return d.stats.possibleDuplicates.Load() }
+
+// Alarms is [sink.Witness].
+func (d *Driver) Alarms() []sink.Alarm {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]sink.Alarm, 0, len(d.alarms))
+	for _, a := range d.alarms {
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b sink.Alarm) int { return a.At.Compare(b.At) })
+	return all
+}
+
+// raise notes an alarm and tells the hook.
+func (d *Driver) raise(a sink.Alarm) {
+	d.mu.Lock()
+	a.At, a.Count = time.Now(), d.alarms[a.Kind].Count+1
+	d.alarms[a.Kind] = a
+	d.mu.Unlock()
+	if d.hooks.Alarm != nil {
+		d.hooks.Alarm(a)
+	}
+}
+
+// lostData is the alarm for a sequence that the broker refuses although everything before it was acknowledged.
+func (d *Driver) lostData(p *partition) {
+	d.raise(sink.Alarm{Kind: sink.AlarmLostData, Topic: p.topic, Partition: p.id, Text: fmt.Sprintf(
+		"the broker forgot a batch that it had acknowledged (the last acknowledged offset is %d): "+
+			"the partition has lost records (an unclean leader election, a disk that was replaced), or its topic was deleted and created again; "+
+			"run cdc-relay verify", p.lastAcked)})
+}
+
+// noteOffset compares the offset of an accepted batch with what was acknowledged before: offsets only grow, unless the
+// topic was deleted and created again, or a leader without the latest records took over.
+func (d *Driver) noteOffset(p *partition, first int64) {
+	if first < 0 || first > p.lastAcked {
+		return
+	}
+	d.raise(sink.Alarm{Kind: sink.AlarmOffsetsWentBack, Topic: p.topic, Partition: p.id, Text: fmt.Sprintf(
+		"a batch was written at offset %d although offset %d had been acknowledged: the topic was deleted and created again, or the partition "+
+			"has lost its latest records. What was there is gone, and consumers see what comes now behind offsets that they may have passed; "+
+			"run cdc-relay verify", first, p.lastAcked)})
+}
