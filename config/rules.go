@@ -238,11 +238,19 @@ func connection() rule {
 		}
 		u, err := url.Parse(v)
 		if err != nil {
-			return "it is not a URL (percent-encode special characters of the password)"
+			return "it is not a URL (" + betterPassword + ")"
+		}
+		_, rest, _ := strings.Cut(v, "://")
+		if at := strings.IndexAny(rest, "/?#"); at >= 0 && strings.Contains(rest[at:], "@") {
+			// A /, ? or # of the password has ended it. Its parts would be taken for host and database, and errors would show
+			// them as such.
+			return "there is an @ behind the host, as if a password did not end where it should (" + betterPassword + ")"
 		}
 		return accept(u.Scheme == "postgres" || u.Scheme == "postgresql")
 	})
 }
+
+const betterPassword = "percent-encode special characters of the password, or leave it out and use postgres.password_file"
 
 func brokers() rule {
 	return typed("a list of host:port", func(list []string) string {

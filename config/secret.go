@@ -9,10 +9,9 @@ import (
 const masked = "xxxxx" // what net/url and pgx put in the place of a password, too
 
 var (
-	// From the colon after the user to the last @ before path or query: passwords with an unescaped @ or : are wrong in
-	// a URL, but must not leak for that. A password with an unescaped / is caught by userinfoAnywhere.
-	userinfo         = regexp.MustCompile(`(://[^/?#:@]*):[^/?#]*@`)
-	userinfoAnywhere = regexp.MustCompile(`(://[^:@]*):.*@`)
+	// From the colon after the user to the last @ anywhere: a password with an unescaped @, :, /, ? or # is wrong in a URL,
+	// but must not leak for that. An @ in the query makes it hide more than the password, which does no harm.
+	userinfo = regexp.MustCompile(`(?s)(://[^:@]*):.*@`)
 	// password=… of a key=value string, and of a URL's query; values may be quoted with '.
 	passwordPair = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)`)
 )
@@ -20,9 +19,6 @@ var (
 // MaskURL replaces every password in a connection URL or key=value string, well-formed or not.
 func MaskURL(s string) string {
 	hidden := userinfo.ReplaceAllString(s, "$1:"+masked+"@")
-	if hidden == s {
-		hidden = userinfoAnywhere.ReplaceAllString(s, "$1:"+masked+"@")
-	}
 	return passwordPair.ReplaceAllString(hidden, "${1}"+masked)
 }
 

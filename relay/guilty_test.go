@@ -176,6 +176,11 @@ func TestOneAttemptIsNoRetry(t *testing.T) {
 	b.waitRecorded(97)
 	b.waitNoneHeld(r)
 	mustStop(t, stop)
+	for _, n := range []int{10, 15, 40} {
+		if tries := j.triesOf(fmt.Sprintf(`{"n": %d}`, n)); tries != 1 {
+			t.Errorf("tries of event %d: got %d, want 1", n, tries)
+		}
+	}
 	j.wantInOrder(t, 100, 10, 15, 40)
 }
 

@@ -225,7 +225,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
 	}
-	source := fmt.Sprintf("%s/%d/%d", s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
+	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
 	s.router.begin(source, s.epoch)
 	s.again.begin(source, s.epoch)
 	s.known = r.inflight.snapshot()

@@ -3,9 +3,9 @@ package relay
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -72,7 +72,7 @@ type tailJournal struct {
 
 func (t *tailJournal) take(ctx context.Context, rec sink.TailRecord) error {
 	id, source := rec.Headers[0], rec.Headers[1]
-	if id == nil || !sameSource(string(source), t.source) {
+	if id == nil || !outbox.SameSource(string(source), t.source) {
 		return nil
 	}
 	t.read++
@@ -141,14 +141,4 @@ func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
 	t.found += len(lanes)
 	r.metrics.skippedTopic.Add(float64(len(lanes)))
 	return nil
-}
-
-// sameSource compares two x-outbox-source values, <system id>/<timeline>/<source>, without the timeline: a promotion
-// changes it, and the records before it are ours all the same.
-func sameSource(a, b string) bool {
-	systemA, restA, _ := strings.Cut(a, "/")
-	systemB, restB, _ := strings.Cut(b, "/")
-	_, sourceA, okA := strings.Cut(restA, "/")
-	_, sourceB, okB := strings.Cut(restB, "/")
-	return okA && okB && systemA == systemB && sourceA == sourceB
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -252,6 +253,51 @@ func TestEngineStatusSaysWhatItWaitsFor(t *testing.T) {
 			r.await(1, time.Nanosecond)
 		})
 	})
+}
+
+// unasked is a broker whose cluster cannot be asked for topics.
+type unasked struct {
+	*sinktest.Broker
+	err error
+}
+
+func (u unasked) Partitions(string) (int, error) { return 0, u.err }
+
+// whose is an error that knows whose trouble it is.
+type whose sink.Trouble
+
+func (whose) Error() string           { return "no luck" }
+func (w whose) Trouble() sink.Trouble { return sink.Trouble(w) }
+
+// Catches: a wrong password that counts as a missing topic, so that events are parked and nobody is told to act. Seen to
+// fail with Troubled not looked at, by all and by Status alone.
+func TestEngineStatusKnowsWhoseTroubleAnUnknownTopicIs(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		state sink.State
+		kind  sink.Trouble
+	}{
+		{errors.New("no luck"), sink.Stalled, sink.TopicTrouble},
+		{fmt.Errorf("ask: %w", whose(sink.ClusterTrouble)), sink.Stalled, sink.ClusterTrouble},
+		{fmt.Errorf("ask: %w", whose(sink.ConfigurationTrouble)), sink.Blocked, sink.ConfigurationTrouble},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := sink.New(unasked{sinktest.NewBroker(), c.err}, sink.Config{})
+			if _, err := e.Submit(t.Context(), in(1)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if s := e.Status(); s.State != c.state || !strings.Contains(s.Reason, "no luck") {
+				t.Errorf("%v: got %+v, want %v", c.err, s, c.state)
+			}
+			if r := e.Troubles(); len(r) != 1 || r[0].Kind != c.kind {
+				t.Errorf("%v: got troubles %+v, want one of kind %d", c.err, r, c.kind)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = e.Close(ctx) // the record is without a result
+		})
+	}
 }
 
 // Catches: misuse that corrupts the lists instead of stopping the process.

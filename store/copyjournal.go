@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // copyJournal writes a batch of which no id is journaled yet, in one transaction and one round trip; it fails with a
@@ -15,42 +17,49 @@ import (
 // conflict clause makes Postgres insert each row tentatively and log once more that it stays. See docs/journal.md.
 // The statements of one simple query are one transaction, whose last is the COPY.
 func (s *Store) copyJournal(ctx context.Context, o *Outbox, source int32, published []Published) error {
-	rows, err := copyRows(o.IDType, source, published)
-	if err != nil {
+	buffers := copyBuffers.Get().(*copyBuffer)
+	defer copyBuffers.Put(buffers)
+	var err error
+	if buffers.rows, err = copyRows(buffers.rows[:0], o.IDType, source, published); err != nil {
 		return err
 	}
-	var b strings.Builder
-	b.WriteString(writing.sql())
-	b.WriteString("; INSERT INTO ")
-	b.WriteString(s.names.batch)
-	b.WriteString(" (source, size, ids) VALUES (")
-	b.WriteString(strconv.Itoa(int(source)))
-	b.WriteString(", ")
-	b.WriteString(strconv.Itoa(len(published)))
-	b.WriteString(", ")
-	b.WriteString(literal(idsLiteral(o.IDType, published)))
-	b.WriteString("); COPY ")
-	b.WriteString(s.names.journal)
-	b.WriteString(` (source, event_id, topic, partition, "offset") FROM STDIN (FORMAT binary)`)
+	t := append(buffers.text[:0], writing.sql()...)
+	t = append(t, "; INSERT INTO "...)
+	t = append(t, s.names.batch...)
+	t = append(t, " (source, size, ids) VALUES ("...)
+	t = strconv.AppendInt(t, int64(source), 10)
+	t = append(t, ", "...)
+	t = strconv.AppendInt(t, int64(len(published)), 10)
+	t = append(t, ", "...)
+	t = appendIDsLiteral(t, o.IDType, published)
+	t = append(t, "); COPY "...)
+	t = append(t, s.names.journal...)
+	t = append(t, ` (source, event_id, topic, partition, "offset") FROM STDIN (FORMAT binary)`...)
+	buffers.text = t
 
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Release()
-	_, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(rows), b.String())
+	_, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(buffers.rows), string(t))
 	return err
 }
 
-// copyRows is the file format of COPY … (FORMAT binary), Postgres's documentation of COPY, "Binary Format".
-func copyRows(idType string, source int32, published []Published) ([]byte, error) {
+// copyBuffer is the memory of one batch on its way, used again: at full speed it would be most of the garbage.
+type copyBuffer struct{ rows, text []byte }
+
+var copyBuffers = sync.Pool{New: func() any { return new(copyBuffer) }}
+
+// copyRows appends the file format of COPY … (FORMAT binary), Postgres's documentation of COPY, "Binary Format".
+func copyRows(b []byte, idType string, source int32, published []Published) ([]byte, error) {
 	const header = "PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	const fields = 5
 	size := len(header) + 2
 	for i := range published {
 		size += 2 + 5*4 + 4 + 4 + 8 + max(16, len(published[i].ID)) + len(published[i].Topic)
 	}
-	b := append(make([]byte, 0, size), header...)
+	b = append(slices.Grow(b, size), header...)
 	var err error
 	for i := range published {
 		e := &published[i]
@@ -66,8 +75,29 @@ func copyRows(idType string, source int32, published []Published) ([]byte, error
 	return binary.BigEndian.AppendUint16(b, 0xffff), nil
 }
 
-// idsLiteral is the text form of an array of ids that copyRows has checked.
-func idsLiteral(idType string, published []Published) string {
+// appendIDsLiteral appends an array of ids that copyRows has checked as an SQL literal. Only a text may hold what SQL or
+// the array's own form must quote; the literal reads the same with standard_conforming_strings on and off.
+func appendIDsLiteral(b []byte, idType string, published []Published) []byte {
+	if idType == idText {
+		return append(b, literal(textIDs(published))...)
+	}
+	size := 4
+	for i := range published {
+		size += len(published[i].ID) + 1
+	}
+	b = slices.Grow(b, size)
+	b = append(b, '\'', '{')
+	for i := range published {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, published[i].ID...)
+	}
+	return append(b, '}', '\'')
+}
+
+// textIDs is the text form of an array of texts.
+func textIDs(published []Published) string {
 	size := 2
 	for i := range published {
 		size += len(published[i].ID) + 3
@@ -78,10 +108,6 @@ func idsLiteral(idType string, published []Published) string {
 	for i := range published {
 		if i > 0 {
 			b.WriteByte(',')
-		}
-		if idType != idText {
-			b.Write(published[i].ID)
-			continue
 		}
 		b.WriteByte('"')
 		for _, c := range published[i].ID {

@@ -43,8 +43,12 @@ func (s *Store) LookupAs(ctx context.Context, statement string, ids [][]byte) (f
 
 // EncodeBatch is what Settle does for each batch before it is sent.
 func EncodeBatch(idType string, published []Published) (int, error) {
-	rows, err := copyRows(idType, 1, published)
-	return len(rows) + len(idsLiteral(idType, published)), err
+	buffers := copyBuffers.Get().(*copyBuffer)
+	defer copyBuffers.Put(buffers)
+	rows, err := copyRows(buffers.rows[:0], idType, 1, published)
+	text := appendIDsLiteral(buffers.text[:0], idType, published)
+	buffers.rows, buffers.text = rows, text
+	return len(rows) + len(text), err
 }
 
 // ExplainSince and ExplainIn are Postgres's plans for what UnrecordedSince and UnrecordedIn run.

@@ -233,8 +233,12 @@ func TestEncodingABatchDoesNotAllocatePerRow(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if got > 4 {
-			t.Errorf("allocations for 1,000 ids of type %s: got %v, want at most 4", idType, got)
+		most := 0.0
+		if idType == "text" { // quoted first
+			most = 4
+		}
+		if got > most {
+			t.Errorf("allocations for 1,000 ids of type %s: got %v, want at most %v", idType, got, most)
 		}
 	}
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -144,40 +148,44 @@ func TestRegisterLeavesAStateThatExistsAndBeginsAgainForANewTable(t *testing.T) 
 }
 
 // Break caught: any setting, prepared statement, cursor, lock or temporary table that stays in the session, which a
-// transaction pooler would hand to another client, and any call that needs what an earlier one left there.
+// transaction pooler would hand to another client, and any call that needs what an earlier one left there. Seen to fail
+// with SET for SET LOCAL.
 func TestNoCallLeavesAnythingInItsSession(t *testing.T) {
+	for _, after := range []string{store.Mark, store.Delete} {
+		t.Run(after, func(t *testing.T) { noCallLeavesAnything(t, after) })
+	}
+}
+
+func noCallLeavesAnything(t *testing.T, after string) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
-	c.PoolSize = 1
+	c.PoolSize, c.AfterPublish = 1, after
 	s := owner(t, pg, c)
 	insertEvents(t, pg, 0, 5)
-	call := func(what string, do func(ctx context.Context) error) {
-		t.Helper()
+	for _, row := range everyMethod(s, after) {
 		s.Pool().Reset() // so that the call runs on a connection that has seen nothing
-		must(t, what, do(t.Context()))
+		must(t, row.what, row.do(t.Context()))
 		var left string
 		must(t, "look at the session", s.Pool().QueryRow(t.Context(), `SELECT concat_ws(', ', (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'),
  (SELECT string_agg('prepared ' || name, ', ') FROM pg_prepared_statements), (SELECT string_agg('cursor ' || name, ', ') FROM pg_cursors WHERE name <> ''),
  (SELECT string_agg('lock ' || locktype, ', ') FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
  (SELECT string_agg('temporary ' || relname, ', ') FROM pg_class WHERE relnamespace = pg_my_temp_schema()))`).Scan(&left))
 		if left != "" {
-			t.Errorf("%s leaves %s in its session", what, left)
+			t.Errorf("%s leaves %s in its session", row.what, left)
 		}
-	}
-	for _, row := range everyMethod(s) {
-		call(row.what, row.do)
 	}
 }
 
-type method struct {
+// calledMethod is one method with arguments.
+type calledMethod struct {
 	what string
 	do   func(ctx context.Context) error
 }
 
 // everyMethod calls each method that talks to Postgres, in an order in which each has something to do.
-func everyMethod(s *store.Store) []method {
+func everyMethod(s *store.Store, after string) []calledMethod {
 	barrier := func(ctx context.Context) error { _, err := s.Barrier(ctx, waitLong); return err }
-	return []method{
+	return []calledMethod{
 		{"Plan", func(ctx context.Context) error { _, err := s.Plan(ctx); return err }},
 		{"Migrate", s.Migrate},
 		{"Outbox", func(ctx context.Context) error { _, err := s.Outbox(ctx); return err }},
@@ -202,6 +210,7 @@ func everyMethod(s *store.Store) []method {
 		{"Settle of a dead letter", func(ctx context.Context) error { return s.Settle(ctx, nil, []store.Dead{dead(4)}) }},
 		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
 		{"FinishCatchUp", s.FinishCatchUp},
+		{"BeginCatchUp", s.BeginCatchUp},
 		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
 		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},
 		{"SaveOffsets", func(ctx context.Context) error {
@@ -209,18 +218,66 @@ func everyMethod(s *store.Store) []method {
 		}},
 		{"Tails", func(ctx context.Context) error { _, err := s.Tails(ctx); return err }},
 		{"SaveProgress", func(ctx context.Context) error { return s.SaveProgress(ctx, 1<<62) }},
+		{"DeleteStep", func(ctx context.Context) error {
+			n, _, err := s.DeleteStep(ctx, 0, 10)
+			if err == nil && n == 0 && after == store.Delete {
+				err = errors.New("it found nothing to delete")
+			}
+			return err
+		}},
 		{"MirrorLag", func(ctx context.Context) error { _, err := s.MirrorLag(ctx); return err }},
 		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
 		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
+		{"Park", func(ctx context.Context) error {
+			_, err := s.Park(ctx, []store.Parked{parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue), parkedAt(7, "k", store.WhenWell)})
+			return err
+		}},
+		{"ParkedLanes", func(ctx context.Context) error { _, _, err := s.ParkedLanes(ctx); return err }},
+		{"ParkedAmong", func(ctx context.Context) error {
+			_, err := s.ParkedAmong(ctx, [][]byte{[]byte(uuid(5))})
+			return err
+		}},
+		{"CountParked", func(ctx context.Context) error { _, err := s.CountParked(ctx); return err }},
+		{"CountDead", func(ctx context.Context) error { _, err := s.CountDead(ctx); return err }},
+		{"WaitingTopics", func(ctx context.Context) error { _, err := s.WaitingTopics(ctx); return err }},
+		{"MakeDue", func(ctx context.Context) error { return s.MakeDue(ctx, "t") }},
+		{"WakeHeads", s.WakeHeads},
+		{"DueLanes", func(ctx context.Context) error { _, _, err := s.DueLanes(ctx, 10, []string{"u"}); return err }},
+		{"LaneRows", func(ctx context.Context) error {
+			_, err := s.LaneRows(ctx, store.Lane{Topic: "t", Key: []byte("k")}, 10, 1<<20)
+			return err
+		}},
+		{"RetryLater", func(ctx context.Context) error {
+			return s.RetryLater(ctx, []byte(uuid(5)), 2, 0, outbox.Transient, "again")
+		}},
+		{"SettleRetried", func(ctx context.Context) error {
+			return s.SettleRetried(ctx, []store.Published{{ID: []byte(uuid(6)), Topic: "t", Offset: 9}})
+		}},
+		{"GiveUp", func(ctx context.Context) error { return s.GiveUp(ctx, dead(7)) }},
+		{"AuditState", func(ctx context.Context) error { _, err := s.AuditState(ctx); return err }},
+		{"Running", func(ctx context.Context) error { _, err := s.Running(ctx); return err }},
+		{"UnrecordedSince", func(ctx context.Context) error { _, err := s.UnrecordedSince(ctx, time.Now(), 10); return err }},
+		{"UnrecordedIn", func(ctx context.Context) error { _, err := s.UnrecordedIn(ctx, 0, 10, 10); return err }},
+		{"LateRows", func(ctx context.Context) error { _, err := s.LateRows(ctx, [][]byte{[]byte(uuid(5))}, 10); return err }},
+		{"SaveHorizon", func(ctx context.Context) error { return s.SaveHorizon(ctx, time.Now()) }},
+		{"SaveSweep", func(ctx context.Context) error { return s.SaveSweep(ctx, time.Now()) }},
+		{"CheckExpressions", s.CheckExpressions},
 		{"CleanStop", func(ctx context.Context) error { return s.CleanStop(ctx, 7) }},
 	}
 }
 
-// Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock.
+// Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock. Seen to
+// fail with DELETE on the outbox not granted, and with the grants on the parked events left out.
 func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
+	for _, after := range []string{store.Mark, store.Delete} {
+		t.Run(after, func(t *testing.T) { everyCallWorksWithGrants(t, after) })
+	}
+}
+
+func everyCallWorksWithGrants(t *testing.T, after string) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
-	c.Schema, c.Table = "relay", "app.outbox_events"
+	c.Schema, c.Table, c.AfterPublish = "relay", "app.outbox_events", after
 	admin := open(t, c)
 	must(t, "migrate", admin.Migrate(t.Context()))
 	must(t, "create the publication", admin.CreatePublication(t.Context(), "test"))
@@ -242,9 +299,21 @@ func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
 	c.URL = u.String()
 	s := owner(t, pg, c)
 	pg.Exec(t, `INSERT INTO app.outbox_events (id, aggregate_type, event_type) VALUES ('`+uuid(0)+`', 'a', 'e')`)
-	for _, row := range everyMethod(s) {
+	for _, row := range everyMethod(s, after) {
 		if err := row.do(t.Context()); err != nil {
 			t.Errorf("%s as a role with the documented grants: %v", row.what, err)
+		}
+	}
+}
+
+// Seen to fail with DeleteStep and with Park left out of everyMethod.
+func TestEveryMethodIsEveryMethod(t *testing.T) {
+	// What asks nothing of Postgres, is for tests, or is tried by whoever calls everyMethod: a store cannot be owned twice.
+	others := []string{"Close", "GrantsSQL", "PublicationSQL", "LookupAs", "SettleAs", "ExplainSince", "ExplainIn", "Pool", "TakeOver"}
+	listed := everyMethod(nil, store.Mark)
+	for method := range reflect.TypeFor[*store.Store]().Methods() {
+		if !slices.Contains(others, method.Name) && !slices.ContainsFunc(listed, func(m calledMethod) bool { return m.what == method.Name }) {
+			t.Errorf("everyMethod does not call %s", method.Name)
 		}
 	}
 }

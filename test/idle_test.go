@@ -16,7 +16,7 @@ import (
 var idlePostgres = embedded.PostgresConfig{Settings: map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h"}}
 
 // Another database writes, the outbox is idle. Break it catches: a position that is confirmed at commits of the outbox
-// only, so that the slot keeps the whole cluster's WAL.
+// only, so that the slot keeps the whole cluster's WAL. Seen to fail with keepalives kept from the ledger.
 func TestIdleOutboxKeepsNoWAL(t *testing.T) {
 	pg, other := harness.Postgres(t), harness.Postgres(t)
 	s := startScenario(t, pg, harness.Kafka(t))
@@ -39,7 +39,8 @@ func TestIdleOutboxKeepsNoWAL(t *testing.T) {
 	s.pg.WaitConfirmed(t, s.settings.Slot(), 3*time.Second)
 }
 
-// Breaks it catches: writes to the database, or a busy loop, while there is nothing to do.
+// Breaks it catches: writes to the database, or a busy loop, while there is nothing to do. Seen to fail with the state
+// written each second though nothing was settled.
 func TestIdleSystemStaysIdle(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, idlePostgres)
 	s := startScenario(t, pg, harness.Kafka(t))
@@ -53,7 +54,7 @@ func TestIdleSystemStaysIdle(t *testing.T) {
 	written := s.number(t, pg.Query(t, fmt.Sprintf("SELECT (pg_current_wal_insert_lsn() - '%s'::pg_lsn)::bigint", position)))
 	used := cpuTime(t, s.relay.PID()) - processor
 	t.Logf("idle for %v: %d bytes of WAL, %v of processor time", still, written, used)
-	if most := 2048; written > most { // Postgres itself logs running transactions every 15 s
+	if most := 512; written > most { // Postgres itself logs running transactions every 15 s, in some 100 bytes
 		t.Errorf("WAL written while idle: got %d bytes, want at most %d", written, most)
 	}
 	if most := still / 20; used > most {

@@ -25,7 +25,8 @@ const poisoned = `SELECT id, CASE abs(hashtext(id::text)) % 200 WHEN 0 THEN 'MES
 	FROM truth WHERE abs(hashtext(id::text)) % 200 < 2`
 
 // Breaks it catches: a poisoned event that is published, lost, or dead for another reason; one that is not poisoned and
-// dead; a follower that is lost or comes out of order, also when the process is killed while a dead letter is written.
+// dead; a follower that is lost or comes out of order, also when the process is killed while a dead letter is written. Seen
+// to fail with the dead letters of events that cannot be messages not written.
 func TestPoisonedEventsUnderKill9StopNobodyElse(t *testing.T) {
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)
 	s := newScenario(t, pg, kafka, "limits.max_unrecorded", 500)
@@ -63,7 +64,8 @@ func TestPoisonedEventsUnderKill9StopNobodyElse(t *testing.T) {
 }
 
 // Breaks it catches: parked events that a killed process forgets, publishes again or in another order; followers that the
-// next one lets overtake; an attempt that an absent topic spends.
+// next one lets overtake; an attempt that an absent topic spends. Seen to fail with the lanes of parked events not held
+// at a start.
 func TestEventsOfAnAbsentTopicSurviveKill9(t *testing.T) {
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)
 	s := newScenario(t, pg, kafka, "limits.max_unrecorded", 500)

@@ -97,7 +97,7 @@ func (s *scenario) records(t *testing.T) int {
 
 // 8 writers do everything an application may do with an outbox. Breaks it catches: any event lost, doubled, out of
 // order or changed; a wrong partition; a journal row with a wrong place; a row not marked; a confirmed position that
-// stays behind; a restart that sends again.
+// stays behind; a restart that sends again. Seen to fail with each journaled offset one too high.
 func TestMixedLoadArrivesOnceInOrder(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Aggregates: 500, Writers: 8, Events: harness.Count(t, "mixed load events")}).Wait(t)
@@ -146,6 +146,7 @@ func (s *scenario) headersComplete(t *testing.T) {
 }
 
 // SIGTERM under load loses nothing and doubles nothing. Break it catches: a stop that does not settle what is in flight.
+// Seen to fail with a clean stop that is recorded without waiting for it.
 func TestSIGTERMUnderLoadDoublesNothing(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{})
@@ -160,7 +161,7 @@ func TestSIGTERMUnderLoadDoublesNothing(t *testing.T) {
 }
 
 // A broken replication connection is no crash: the process knows what it has sent. Breaks it catches: redelivered
-// events sent again, events in flight forgotten at a reconnect.
+// events sent again, events in flight forgotten at a reconnect. Seen to fail with the journal not looked up.
 func TestReconnectsDoubleNothing(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{})
@@ -177,9 +178,11 @@ func TestReconnectsDoubleNothing(t *testing.T) {
 	s.judge(t, 0)
 }
 
-// Breaks it catches: events lost, or out of order, after kill -9 at any moment; more duplicates than promised.
+// Breaks it catches: events lost, or out of order, after kill -9 at any moment; more duplicates than promised. Seen to fail
+// with the ledger counted down before the outcome is settled (lost), and with neither topics nor journal looked at after a
+// kill (more duplicates than the bound, which is small for that).
 func TestKill9UnderLoadLosesNothing(t *testing.T) {
-	const unrecorded = 500
+	const unrecorded = 50
 	kills := harness.Count(t, "kill9 under load")
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "limits.max_unrecorded", unrecorded)
 	load := s.load(t, harness.Workload{})

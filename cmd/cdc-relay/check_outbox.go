@@ -106,9 +106,10 @@ func (e *postgresExam) privileges() error {
 	return nil
 }
 
-// relayTables looks at the relay's own tables: whether init made them and whether this role may use them.
+// relayTables looks at the relay's own tables: whether init made them and whether this role may use them. Only init, which
+// may have a role of its own, writes cdc_relay_schema.
 func (e *postgresExam) relayTables() error {
-	rows, err := e.conn.Query(e.ctx, `SELECT c.relname::text, has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT') AND (has_table_privilege(c.oid, 'UPDATE') OR c.relname = 'cdc_relay_schema')
+	rows, err := e.conn.Query(e.ctx, `SELECT c.relname::text, has_table_privilege(c.oid, 'SELECT') AND (c.relname = 'cdc_relay_schema' OR has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE'))
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND (c.relname LIKE 'cdc\_relay\_%' OR c.relname = $2)`,
 		e.cfg.Postgres.Schema, deadLetterTable(e.cfg))
 	if err != nil {

@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -171,10 +173,13 @@ func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
 	}
 }
 
+// Seen to fail with the header not looked at.
 func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
-	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "strange": true} {
-		if got := sameSource(header, "7/3"); got != want {
-			t.Errorf("%s: got %t, want %t", header, got, want)
+	r := topicReader{cfg: config.Default(), idHeader: "id", source: outbox.Source("7", 1, 3)}
+	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "strange": false} {
+		_, ours := r.record(kafkago.Message{Headers: []kafkago.Header{{Key: "x-outbox-source", Value: []byte(header)}}})
+		if ours != want {
+			t.Errorf("%s: got ours %t, want %t", header, ours, want)
 		}
 	}
 }

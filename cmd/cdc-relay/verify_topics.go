@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify"
@@ -30,7 +30,7 @@ type topicReader struct {
 	dialer   *kafkago.Dialer // the readers'
 	idHeader string
 	payload  string                     // type of the payload column
-	source   string                     // of our records: system id and source; empty when the relay has never run
+	source   string                     // of our records; empty when the relay has never run
 	topics   map[string][]*partitionEnd // by topic; nil for one that does not exist
 	notes    []string
 }
@@ -78,7 +78,7 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 		client: &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connect}},
 	}
 	if state != nil {
-		r.source = fmt.Sprintf("%s/%d", state.SystemID, state.Source)
+		r.source = outbox.Source(state.SystemID, state.Timeline, state.Source)
 	}
 	return r, nil
 }
@@ -241,16 +241,10 @@ func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
 		case "x-outbox-late", "x-outbox-replay":
 			record.Late = true
 		case "x-outbox-source":
-			if r.source != "" && !sameSource(string(h.Value), r.source) {
+			if r.source != "" && !outbox.SameSource(string(h.Value), r.source) {
 				return record, false
 			}
 		}
 	}
 	return record, true
-}
-
-// sameSource compares <system id>/<timeline>/<source> with <system id>/<source>: a promotion changes the timeline only.
-func sameSource(header, ours string) bool {
-	parts := strings.Split(header, "/")
-	return len(parts) != 3 || parts[0]+"/"+parts[2] == ours
 }

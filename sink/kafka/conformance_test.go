@@ -21,8 +21,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// newFixture makes what the conformance suite needs of a driver on the brokers, by way of a proxy that breaks things.
-func newFixture(t *testing.T, brokers []string) sinktest.Fixture {
+// newFixture makes what the conformance suite needs of a driver on the brokers, by way of a proxy that breaks things. Its
+// topics have so many replicas.
+func newFixture(t *testing.T, brokers []string, replicas int) sinktest.Fixture {
 	var lose atomic.Int32
 	var out atomic.Bool
 	proxy := cutproxy.New(func(r cutproxy.Request) cutproxy.Action {
@@ -51,7 +52,7 @@ func newFixture(t *testing.T, brokers []string) sinktest.Fixture {
 	t.Cleanup(func() { _ = d.Close() }) // again; a test that is skipped has no engine to close it
 	create := func(t *testing.T, name string, partitions int) {
 		t.Helper()
-		if err := d.CreateTopic(testContext(t), name, partitions, 1); err != nil {
+		if err := d.CreateTopic(testContext(t), name, partitions, replicas); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +98,7 @@ func messages(t testing.TB, brokers []string, topic string) []sinktest.Message {
 func TestConformanceOnAFake(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		c := newFake(t)
-		f := newFixture(t, c.ListenAddrs())
+		f := newFixture(t, c.ListenAddrs(), 1)
 		f.MoveLeader = func(t *testing.T, topic string, partition int32) {
 			t.Helper()
 			if err := c.MoveTopicPartition(topic, partition, (c.LeaderFor(topic, partition)+1)%3); err != nil {
@@ -123,17 +124,20 @@ func TestConformanceOnAFake(t *testing.T) {
 	})
 }
 
-// TestConformanceOnKafka runs the suite of all drivers on a real broker.
+// TestConformanceOnKafka runs the suite of all drivers on a real broker; TestThreeBrokers on three.
 func TestConformanceOnKafka(t *testing.T) {
 	c := harness.Kafka(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
-		f := newFixture(t, c.Addrs)
-		f.Poison = func(topic string, key []byte) *sink.Record {
-			r := &sink.Record{Topic: topic, Key: key, Value: []byte("from the future"), Cost: 100}
-			r.Timestamp = time.Now().Add(48 * time.Hour).UnixMilli() // message.timestamp.after.max.ms is an hour
-			r.Headers = outbox.HeadersIn(nil)
-			return r
-		}
+		f := newFixture(t, c.Addrs, 1)
+		f.Poison = fromTheFuture
 		return f
 	})
+}
+
+// fromTheFuture is a record that a real broker rejects: message.timestamp.after.max.ms is an hour.
+func fromTheFuture(topic string, key []byte) *sink.Record {
+	return &sink.Record{
+		Topic: topic, Key: key, Value: []byte("from the future"), Cost: 100, Headers: outbox.HeadersIn(nil),
+		Timestamp: time.Now().Add(48 * time.Hour).UnixMilli(),
+	}
 }

@@ -83,6 +83,31 @@ func TestMissingTopicsAreCreatedOnceAtFirstUse(t *testing.T) {
 	}
 }
 
+// Breaks when a topic that was just created is asked for again while the brokers have not told each other yet. Seen to fail
+// with a created topic not marked as created.
+func TestCreatedTopicIsWaitedFor(t *testing.T) {
+	c := newFake(t)
+	s := newSpy(c)
+	var log created
+	d := newDriver(t, c.ListenAddrs(), log.configure)
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "slow", Err: kerr.UnknownTopicOrPartition, Count: -1})
+	_, _ = d.Partitions("slow")
+	awaitError(t, d, "slow", "is being created")
+	for _, name := range []string{"one", "two"} { // which are created: the loop has run after the answer for the first
+		_, _ = d.Partitions(name)
+		awaitTopic(t, d, name)
+	}
+	fault.Remove()
+	d.refreshSoon()
+	awaitTopic(t, d, "slow")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.Sort(s.creating)
+	if want := []string{"one", "slow", "two"}; !slices.Equal(s.creating, want) {
+		t.Errorf("asked to create: got %v, want %v", s.creating, want)
+	}
+}
+
 // Breaks when a refused creation is given up, is tried in a hot loop, or does not say why and what a person can do.
 func TestRefusedCreationIsSaidAndTriedAgain(t *testing.T) {
 	c := newFake(t)

@@ -205,6 +205,7 @@ type spy struct {
 	batches  []sent
 	requests map[kmsg.Key]int
 	metadata []*kmsg.MetadataRequest
+	creating []string // the topics of CreateTopics requests
 }
 
 func newSpy(c *kfake.Cluster) *spy {
@@ -217,6 +218,10 @@ func newSpy(c *kfake.Cluster) *spy {
 		switch r := r.(type) {
 		case *kmsg.MetadataRequest:
 			s.metadata = append(s.metadata, r)
+		case *kmsg.CreateTopicsRequest:
+			for _, t := range r.Topics {
+				s.creating = append(s.creating, t.Topic)
+			}
 		case *kmsg.ProduceRequest:
 			for _, t := range r.Topics {
 				for _, p := range t.Partitions {

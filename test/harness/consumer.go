@@ -36,17 +36,11 @@ func consume(ctx context.Context, addrs, topics []string, each func(*kgo.Record)
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	starts, err := admin.ListStartOffsets(ctx, topics...)
-	if err == nil {
-		err = starts.Error()
-	}
+	starts, err := listOffsets(ctx, admin.ListStartOffsets, topics)
 	if err != nil {
 		return fmt.Errorf("list the starts: %w", err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topics...)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := listOffsets(ctx, admin.ListEndOffsets, topics)
 	if err != nil {
 		return fmt.Errorf("list the ends: %w", err)
 	}
@@ -88,6 +82,27 @@ func consume(ctx context.Context, addrs, topics []string, each func(*kgo.Record)
 		})
 	}
 	return nil
+}
+
+// listOffsets asks until no partition is between two leaders: a new one does not know at once what is in sync, and says so
+// (OFFSET_NOT_AVAILABLE, KIP-207).
+func listOffsets(
+	ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topics []string,
+) (kadm.ListedOffsets, error) {
+	for {
+		offsets, err := list(ctx, topics...)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil || !kerr.IsRetriable(err) {
+			return offsets, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // Follower reads topics while they grow.

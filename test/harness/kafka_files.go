@@ -206,6 +206,7 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 		"group.initial.rebalance.delay.ms":                 "0",
 		"broker.session.timeout.ms":                        "2000", // a dead leader is replaced after 2 s, not 9 s
 		"broker.heartbeat.interval.ms":                     "500",
+		"log.retention.ms":                                 "-1", // some tests' records are years old
 		"num.network.threads":                              "2",
 		"num.io.threads":                                   "4",
 		"background.threads":                               "2",

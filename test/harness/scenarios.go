@@ -18,10 +18,17 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"rows in one transaction": {ci: 100_000, nightly: 1_000_000},
 	"idle WAL megabytes":      {ci: 100, nightly: 1_000},
 	"postgres crashes":        {ci: 2, nightly: 20},
-	"leader kills":            {ci: 1, nightly: 20},
 	"poisoned events":         {ci: 20_000, nightly: 200_000},
 	"poisoned kills":          {ci: 3, nightly: 20},
 	"absent topic kills":      {ci: 2, nightly: 20},
+
+	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
+	"driver's connection cuts":     {ci: 300, nightly: 3_000},
+	"driver's leader kills":        {ci: 2, nightly: 20},
+	"driver's frozen leaders":      {ci: 0, nightly: 20},
+	"driver's rolling restarts":    {ci: 0, nightly: 3},
+	"driver's whole-cluster stops": {ci: 0, nightly: 4},
+	"driver's mixed faults":        {ci: 0, nightly: 20},
 }
 
 // Count is the number that the table gives to a scenario, for CI or, with CDC_RELAY_NIGHTLY=1, for the night.
