@@ -43,6 +43,7 @@ type cli struct {
 	Check      checkCommand      `cmd:"" help:"Examine database, brokers and topics, and say how to repair what is wrong."`
 	Status     statusCommand     `cmd:"" help:"Show the running relay."`
 	Verify     verifyCommand     `cmd:"" help:"Compare the outbox table with the topics."`
+	Bench      benchCommand      `cmd:"" help:"Measure throughput, latency and correctness on the configured services."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

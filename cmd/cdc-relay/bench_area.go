@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// benchPatience is how long a run waits for anything before it gives up.
+const benchPatience = 5 * time.Minute
+
+const benchTick = 2 * time.Millisecond
+
+// benchArea is a schema, a slot, a publication and a topic for one run.
+type benchArea struct {
+	app         *app
+	name, topic string
+	cfg         config.Config
+	dialer      *kafkago.Dialer
+	client      *kafkago.Client
+}
+
+// newArea makes the area, with an empty outbox and a slot at the end of the WAL.
+func (c benchCommand) newArea(ctx context.Context, a *app, cfg config.Config) (*benchArea, error) {
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails, by its documentation
+	name := benchPrefix + hex.EncodeToString(random[:])
+	area := &benchArea{app: a, name: name, topic: strings.ReplaceAll(name, "_", "-")}
+	area.cfg = area.configure(cfg)
+	connectTo, err := kafka.Connector(kafkaConfig(area.cfg))
+	if err != nil {
+		return nil, err
+	}
+	area.dialer = &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connectTo}
+	area.client = &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connectTo}}
+	if err := errors.Join(area.exec(ctx, "CREATE SCHEMA "+name), area.createTopic(ctx, c)); err != nil {
+		return nil, errors.Join(err, area.remove(context.WithoutCancel(ctx)))
+	}
+	st, err := store.Open(ctx, relay.StoreConfig(area.cfg))
+	if err == nil {
+		defer st.Close()
+		err = createAll(ctx, area.cfg, st)
+	}
+	if err != nil {
+		return nil, errors.Join(err, area.remove(context.WithoutCancel(ctx)))
+	}
+	return area, nil
+}
+
+// configure is what the user set, on the area's own table, slot and topic.
+func (b *benchArea) configure(cfg config.Config) config.Config {
+	defaults := config.Default()
+	after := cfg.Outbox.AfterPublish
+	cfg.Postgres.Schema, cfg.Postgres.Slot, cfg.Postgres.Publication = b.name, b.name, b.name
+	cfg.Outbox, cfg.DLQ = defaults.Outbox, defaults.DLQ
+	cfg.Outbox.Table, cfg.Outbox.AfterPublish = b.name+".outbox_events", after
+	cfg.Message = defaults.Message
+	cfg.Message.Topic = b.topic
+	cfg.OnHalt = config.OnHaltExit
+	if cfg.Log == defaults.Log {
+		cfg.Log = config.Log{Level: "warn", Format: config.LogConsole} // the table is the output here
+	}
+	return cfg
+}
+
+func (b *benchArea) exec(ctx context.Context, statements ...string) error {
+	conn, err := connect(ctx, b.cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+func (b *benchArea) createTopic(ctx context.Context, c benchCommand) error {
+	copies := c.ReplicationFactor
+	if copies == 0 {
+		const usual = 3
+		answer, err := b.client.Metadata(ctx, &kafkago.MetadataRequest{})
+		if err != nil {
+			return fmt.Errorf("ask for the brokers: %w", err)
+		}
+		copies = min(usual, len(answer.Brokers))
+	}
+	answer, err := b.client.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{Topic: b.topic, NumPartitions: c.Partitions, ReplicationFactor: copies}}})
+	if err == nil {
+		err = answer.Errors[b.topic]
+	}
+	if err != nil {
+		return fmt.Errorf("create topic %s: %w", b.topic, err)
+	}
+	return nil
+}
+
+// remove takes everything away again, as far as it is there.
+func (b *benchArea) remove(ctx context.Context) error {
+	defer b.client.Transport.(*kafkago.Transport).CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	errs := []error{b.dropSlot(ctx, relay.ReplicationConfig(b.cfg))}
+	errs = append(errs, b.exec(ctx, "DROP PUBLICATION IF EXISTS "+b.name, "DROP SCHEMA IF EXISTS "+b.name+" CASCADE"))
+	answer, err := b.client.DeleteTopics(ctx, &kafkago.DeleteTopicsRequest{Topics: []string{b.topic}})
+	if err == nil {
+		err = answer.Errors[b.topic]
+	}
+	if err != nil && !errors.Is(err, kafkago.UnknownTopicOrPartition) {
+		errs = append(errs, fmt.Errorf("delete topic %s: %w", b.topic, err))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what bench made (schema, slot and publication %s, topic %s): %w", b.name, b.topic, err)
+	}
+	return nil
+}
+
+// dropSlot drops a slot if it exists; nobody may be using it.
+func (b *benchArea) dropSlot(ctx context.Context, c replication.Config) error {
+	var exists bool
+	if err := b.ask(ctx, &exists, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)", c.Slot); err != nil || !exists {
+		return err
+	}
+	return replication.DropSlot(ctx, c)
+}
+
+// ask scans one value.
+func (b *benchArea) ask(ctx context.Context, into any, query string, args ...any) error {
+	conn, err := connect(ctx, b.cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := conn.QueryRow(ctx, query, args...).Scan(into); err != nil {
+		return fmt.Errorf("%s: %w", query, err)
+	}
+	return nil
+}
+
+// relay runs the relay in this process until the function that it returns is called, which gives its error.
+func (b *benchArea) relay(ctx context.Context) (r *relay.Relay, end func() error, err error) {
+	driver, err := kafka.New(kafkaConfig(b.cfg))
+	if err != nil {
+		return nil, nil, err
+	}
+	r = relay.New(relay.Options{Config: b.cfg, Driver: driver, Logger: b.app.logger(b.cfg), Version: readBuild().Version})
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(running) }()
+	end = func() error { stop(); return <-ended }
+	if err := b.poll(ctx, "the relay streams", func() bool { return r.Status().Role == relay.RoleActive }); err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return r, end, nil
+}
+
+// poll waits until something is so.
+func (b *benchArea) poll(ctx context.Context, what string, so func() bool) error {
+	ticker := time.NewTicker(benchTick)
+	defer ticker.Stop()
+	patience := time.NewTimer(benchPatience)
+	defer patience.Stop()
+	for !so() {
+		select {
+		case <-ticker.C:
+		case <-patience.C:
+			return fmt.Errorf("waited %v in vain until %s", benchPatience, what)
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w", what, context.Cause(ctx))
+		}
+	}
+	return nil
+}
