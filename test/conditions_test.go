@@ -47,3 +47,17 @@ func (s *scenario) restarted(t *testing.T, before float64) func(context.Context)
 		return ""
 	}
 }
+
+// lockJournal keeps the relay from recording what it publishes until the function that it returns is called.
+func (s *scenario) lockJournal(t *testing.T) (unlock func()) {
+	t.Helper()
+	conn := s.pg.Connect(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("BEGIN; LOCK TABLE cdc_relay_journal IN SHARE MODE")
+	return func() { t.Helper(); exec("ROLLBACK") }
+}

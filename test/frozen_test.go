@@ -27,10 +27,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	standby.WaitReady(t, time.Minute)
 	load := s.load(t, harness.Workload{Rate: 1000})
 	load.WaitCommitted(t, 1000, time.Minute)
-	lock := s.pg.Connect(t)
-	if _, err := lock.Exec(t.Context(), "BEGIN; LOCK TABLE cdc_relay_journal IN SHARE MODE"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := s.lockJournal(t)
 	harness.Eventually(t, time.Minute, "events queue in the relay", func(context.Context) string {
 		if n := s.relay.Metric(t, "outbox_in_flight_events"); n < queued {
 			return fmt.Sprintf("%v in flight, want %d", n, queued)
@@ -39,9 +36,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	})
 	s.relay.Freeze()
 	began := time.Now()
-	if _, err := lock.Exec(t.Context(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	harness.Eventually(t, time.Minute, "the standby is active", func(context.Context) string {
 		if standby.Metric(t, "cdc_relay_role", `role="active"`) == 1 {
 			return ""
