@@ -60,11 +60,17 @@ func TestStatusWatches(t *testing.T) {
 	}
 }
 
+// Seen to fail with any JSON taken for a status, and with any answer that says OK.
 func TestStatusWithoutARelay(t *testing.T) {
-	other := httptest.NewServer(http.NotFoundHandler())
-	defer other.Close()
-	address := strings.TrimPrefix(other.URL, "http://")
-	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitFailed, []string{"!{"}, []string{"404", "--http-listen"})
+	for code, answer := range map[string]http.HandlerFunc{
+		"404": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", http.StatusNotFound) },
+		"200": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("welcome")) },
+	} {
+		other := httptest.NewServer(answer)
+		address := strings.TrimPrefix(other.URL, "http://")
+		cdcRelay(t, nil, "status", "--json", "--http-listen", address).want(t, exitFailed, []string{"!{", "!welcome"}, []string{code, "not a relay's status", "--http-listen"})
+		other.Close()
+	}
 	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"}, []string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
 }
 
