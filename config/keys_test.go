@@ -41,7 +41,8 @@ func TestEveryKeyIsComplete(t *testing.T) {
 	}
 }
 
-// The names are a contract with users; this is their list, written down apart from the structs.
+// The names are a contract with users; this is their list, written down apart from the structs. Seen to fail with a key
+// renamed.
 func TestKeysAreTheDocumentedOnes(t *testing.T) {
 	want := strings.Fields(`service
 		postgres.url postgres.replication_url postgres.password_file postgres.slot postgres.publication postgres.schema
@@ -206,6 +207,7 @@ func TestUnavailableKeysAreUnknown(t *testing.T) {
 	}
 }
 
+// Seen to fail with a match of the last word worth nothing.
 func TestNearestKnownKey(t *testing.T) {
 	for _, c := range []struct{ unknown, want string }{
 		{"postgres.slott", "postgres.slot"},

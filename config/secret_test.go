@@ -30,6 +30,7 @@ func TestPasswordsAreMasked(t *testing.T) {
 	}
 }
 
+// Seen to fail with nothing masked.
 func TestRedactedHidesAndLeavesTheOriginal(t *testing.T) {
 	cfg := Default()
 	cfg.Postgres.URL = "postgres://a:hunter2@h/d"
@@ -43,6 +44,7 @@ func TestRedactedHidesAndLeavesTheOriginal(t *testing.T) {
 	}
 }
 
+// Seen to fail with only keys masked that are called password.
 func TestPasswordKeysAreMaskedByName(t *testing.T) {
 	if got := (Key{Name: "kafka.sasl.old_password"}).mask("hunter2"); got == "hunter2" {
 		t.Errorf("got %q, want it masked", got)

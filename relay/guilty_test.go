@@ -158,7 +158,8 @@ func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	j.wantInOrder(t, 120, 10)
 }
 
-// Breaks it catches: max_attempts 1 that parks followers nobody moves; a lane released over parked events.
+// Breaks it catches: max_attempts 1 that parks followers nobody moves; a lane released over parked events. Seen to fail
+// with max_attempts 1 that parks.
 func TestOneAttemptIsNoRetry(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -186,7 +187,7 @@ func TestOneAttemptIsNoRetry(t *testing.T) {
 
 // Some events fail once, some twice, many of them neighbours in a lane, while others of their lanes keep coming. Breaks
 // it catches: a retry that overtakes, or is overtaken by what came meanwhile; a retried event that does not say so; a
-// lane that is never handed back although its events keep coming.
+// lane that is never handed back although its events keep coming. Seen to fail with the queue read in reverse order.
 func TestRetriedEventsKeepTheirPlaceWhileTheLaneIsHot(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

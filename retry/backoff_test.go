@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// Seen to fail with the last doubling not bounded.
 func TestDelayDoublesUpToMax(t *testing.T) {
 	b := Backoff{Initial: 50 * time.Millisecond, Max: 300 * time.Millisecond}
 	for attempt, want := range map[int]time.Duration{
@@ -17,6 +18,7 @@ func TestDelayDoublesUpToMax(t *testing.T) {
 	}
 }
 
+// Seen to fail with twice the jitter.
 func TestDelayJitterStaysWithinItsFraction(t *testing.T) {
 	b := Backoff{Initial: time.Second, Max: time.Minute, Jitter: 0.2}
 	if got, want := b.Delay(1, 0), time.Second; got != want {
@@ -27,9 +29,10 @@ func TestDelayJitterStaysWithinItsFraction(t *testing.T) {
 	}
 }
 
+// Seen to fail with the bound looked at after the doubling.
 func TestDelayNeverOverflows(t *testing.T) {
-	b := Backoff{Initial: time.Hour, Max: math.MaxInt64 / 2, Jitter: 0.2}
-	for _, attempt := range []int{1, 40, 64, 100_000} {
+	b := Backoff{Initial: time.Hour, Max: math.MaxInt64 / 6 * 5, Jitter: 0.2}
+	for attempt := 1; attempt < 100; attempt++ {
 		if got := b.Delay(attempt, 0.5); got <= 0 {
 			t.Errorf("Delay(%d): got %v, want a positive pause", attempt, got)
 		}

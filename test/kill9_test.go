@@ -35,6 +35,7 @@ func TestKill9SendsNothingAgainThatTheTopicsHold(t *testing.T) {
 	s.start(t)
 	s.settled(t)
 	s.judge(t, 0)
+	t.Logf("%d events were sent and not journaled", sent)
 	if got := s.relay.Metric(t, "outbox_duplicates_skipped_total", `by="topic"`); got != float64(sent) {
 		t.Errorf("events found in the topics: got %v, want the %d that were sent and not journaled", got, sent)
 	}

@@ -185,6 +185,7 @@ func TestJournalNamesAPlaceOfEachEvent(t *testing.T) {
 	}
 }
 
+// Seen to fail with the second one taken.
 func TestTruthWithAnIDTwiceIsRefused(t *testing.T) {
 	j := verify.New(nil)
 	if err := j.Expect(committed("a", 1)); err != nil {

@@ -39,7 +39,7 @@ func TestCheckBeforeAndAfterInit(t *testing.T) {
 }
 
 // Each row breaks one thing in a database that is otherwise right, and wants the line that says so and the repair. Seen to
-// fail with INSERT on cdc_relay_schema asked for, with any one check left out, and with a fix left out.
+// fail with INSERT on cdc_relay_schema asked for.
 func TestCheckFindsAndRepairs(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -114,7 +114,8 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"!FAIL"}, nil)
 }
 
-// A stand-in has no replicas, so what is said of topics is tested on descriptions.
+// A stand-in has no replicas, so what is said of topics is tested on descriptions. Seen to fail with leaderless
+// partitions passed over, and min.insync.replicas compared off by one.
 func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 	partition := func(leader int32, inSync int) kafka.Partition {
 		return kafka.Partition{Leader: leader, Replicas: make([]int32, 3), InSync: make([]int32, inSync)}

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
+// Seen to fail with the halt not printed.
 func TestStatusShowsTheRunningRelay(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	st := relay.Status{
@@ -74,6 +75,7 @@ func TestStatusWithoutARelay(t *testing.T) {
 	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"}, []string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
 }
 
+// Seen to fail with an empty host left empty.
 func TestReachableTurnsAllAddressesIntoThisMachine(t *testing.T) {
 	for listen, want := range map[string]string{":9464": "localhost:9464", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1", "127.0.0.1:9464": "127.0.0.1:9464", "host:1": "host:1"} {
 		if got := reachable(listen); got != want {

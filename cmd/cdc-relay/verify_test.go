@@ -139,11 +139,13 @@ func TestVerifyWaitsForWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
+// Seen to fail with the missing table not told from other errors.
 func TestVerifyBeforeInitSaysWhatToDo(t *testing.T) {
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "verify").want(t, exitFailed, nil, []string{"cdc-relay init"})
 }
 
+// Seen to fail with ages counted forward.
 func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	w, err := verifyCommand{Since: "24h", Until: "2026-01-02T11:00:00Z"}.wantedRows(now)

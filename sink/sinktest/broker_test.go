@@ -68,7 +68,8 @@ func fixture(t *testing.T, named bool) sinktest.Fixture {
 	}
 }
 
-// The suite itself must pass on a broker that keeps every rule.
+// The suite itself must pass on a broker that keeps every rule. Seen to fail with an engine that does not hold a lane,
+// and one that releases it too early.
 func TestBrokerPassesTheSuite(t *testing.T) {
 	t.Run("NamesTheGuilty", func(t *testing.T) {
 		sinktest.Run(t, func(t *testing.T) sinktest.Fixture { return fixture(t, true) })
