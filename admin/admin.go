@@ -1,5 +1,5 @@
-// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, and its status. It
-// reads what the relay says of itself and is not on the path of any event.
+// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, and the
+// console. It reads what the relay says of itself and is not on the path of any event.
 package admin
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/cdc-relay/cdc-relay/admin/console"
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
@@ -26,6 +27,7 @@ const (
 // Server is one listener with everything on it.
 type Server struct {
 	http     *http.Server
+	endLive  func()
 	listener net.Listener
 	done     chan error
 }
@@ -36,10 +38,11 @@ func Listen(address string, r *relay.Relay) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", address, err)
 	}
+	live, endLive := newLive(r)
 	s := &Server{
-		listener: listener, done: make(chan error, 1),
+		listener: listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
-			Handler: Handler(r), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+			Handler: handler(r, live), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 		},
 	}
@@ -54,6 +57,7 @@ func (s *Server) Address() string { return s.listener.Addr().String() }
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	s.endLive()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = s.http.Close()
@@ -64,9 +68,11 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Handler answers the relay's paths.
-func Handler(r *relay.Relay) http.Handler {
+// handler answers the relay's paths.
+func handler(r *relay.Relay, live live) http.Handler {
 	mux := http.NewServeMux()
+	console.Register(mux)
+	live.register(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.Registry(), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, statusCode(r.Live()), map[string]any{"live": r.Live()})

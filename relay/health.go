@@ -36,7 +36,9 @@ type health struct {
 	last    trouble            // the newest trouble of a session
 	writes  map[string]trouble // what cannot be recorded at present, by kind of write
 	marking trouble
-	missed  int // rows that the last reconcile rounds found, since the last clean one
+	missed  int    // rows that the last reconcile rounds found, since the last clean one
+	notes   []Note // the oldest first, at most notesKept
+	noted   int64  // how many there were
 }
 
 type trouble struct {
@@ -66,6 +68,7 @@ func (h *health) enter(role Role) bool {
 		return false
 	}
 	h.now, h.since = role, time.Now()
+	h.note("role", string(role), "")
 	return true
 }
 
@@ -87,6 +90,7 @@ func (h *health) halt(halt *Halt) (news bool) {
 	defer h.mu.Unlock()
 	news = h.last.news(halt)
 	h.halted = halt
+	h.note("halt", halt.Code, halt.Reason)
 	if h.now != RoleHalted {
 		h.now, h.since = RoleHalted, time.Now()
 	}
@@ -94,10 +98,11 @@ func (h *health) halt(halt *Halt) (news bool) {
 }
 
 // trouble is the end of a session that will be tried again.
-func (h *health) trouble(err error) {
+func (h *health) trouble(reason string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last.news(err)
+	h.note("restart", reason, err.Error())
 	h.halted = nil
 	if h.now != RoleStarting {
 		h.now, h.since = RoleStarting, time.Now()

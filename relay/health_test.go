@@ -73,7 +73,7 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 		if h.halt(halt) || !seen().Since.Equal(st.Since) {
 			t.Error("the same halt again: want neither news nor a new beginning")
 		}
-		h.trouble(errors.New("connection refused"))
+		h.trouble(restartConnection, errors.New("connection refused"))
 		if st := seen(); st.Halt != nil || st.Role != RoleStarting || len(st.Reasons) != 1 || !strings.Contains(st.Reasons[0], "connection refused") {
 			t.Errorf("a session that failed after a halt: got %s, halt %+v, reasons %q", st.Role, st.Halt, st.Reasons)
 		}

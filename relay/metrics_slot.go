@@ -28,6 +28,32 @@ type slotLook struct {
 	at time.Time
 }
 
+// SlotLook is the replication slot as it was seen last. Names in JSON are stable.
+type SlotLook struct {
+	At        time.Time `json:"at"`
+	Name      string    `json:"name"`
+	Exists    bool      `json:"exists"`
+	Active    bool      `json:"active"`
+	Status    string    `json:"wal_status"` // reserved, extended, unreserved, lost; "" before it is reserved
+	Retained  int64     `json:"retained_wal_bytes"`
+	Safe      *int64    `json:"safe_wal_bytes"` // null: no limit
+	Confirmed string    `json:"confirmed_lsn"`
+	Restart   string    `json:"restart_lsn"`
+	WALEnd    string    `json:"wal_end_lsn"`
+}
+
+// Slot is the slot as this process saw it last; nil when it has not, or not for some time.
+func (r *Relay) Slot() *SlotLook {
+	s := r.metrics.slot.Load()
+	if s == nil || time.Since(s.at) > slotFresh {
+		return nil
+	}
+	return &SlotLook{
+		At: s.at, Name: r.c.Postgres.Slot, Exists: s.Exists, Active: s.Active, Status: s.WALStatus, Retained: s.RetainedBytes, Safe: s.SafeWALSize,
+		Confirmed: s.Confirmed.String(), Restart: s.Restart.String(), WALEnd: s.WALEnd.String(),
+	}
+}
+
 // slotCollector shows what was last read of the slot, as long as that is news and another relay does not hold the slot.
 type slotCollector struct{ r *Relay }
 

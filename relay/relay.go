@@ -188,7 +188,7 @@ func (r *Relay) supervise(ctx context.Context) error {
 		default:
 			reason := restartReason(err)
 			r.metrics.restarts.WithLabelValues(reason).Inc()
-			r.health.trouble(err)
+			r.health.trouble(reason, err)
 			r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Msg("stream ended; starting a new session")
 		}
 		select {

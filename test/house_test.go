@@ -51,8 +51,10 @@ var house = map[string]room{
 		external: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "github.com/rs/zerolog", "golang.org/x/sync", "google.golang.org/protobuf"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},
 	},
+	"admin/console": {},
+	"admin/history": {own: []string{"relay"}},
 	"admin": {
-		own:      []string{"outbox", "relay", "store"},
+		own:      []string{"admin/console", "admin/history", "outbox", "relay", "store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"config", "sink/kafka"},
 	},
@@ -84,7 +86,7 @@ var house = map[string]room{
 var (
 	testRooms    = []string{"embedded", "embedded/child", "test/harness", "test/cutproxy", "verify", "outbox"}
 	testExternal = []string{
-		"github.com/cloudevents/sdk-go/v2", "github.com/goccy/go-yaml", "github.com/google/go-cmp", "github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
+		"github.com/chromedp", "github.com/cloudevents/sdk-go/v2", "github.com/goccy/go-yaml", "github.com/google/go-cmp", "github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
 		"github.com/prometheus/client_model", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "github.com/twmb/franz-go", "go.uber.org/goleak", "google.golang.org/protobuf", "pgregory.net/rapid",
 	}
 )

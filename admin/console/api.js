@@ -1,0 +1,58 @@
+// What the page asks of the relay. The token is typed in, and kept in this variable only.
+
+let token = "";
+
+export const setToken = (text) => { token = text; };
+export const hasToken = () => token !== "";
+
+const tokenHeader = () => (token ? { Authorization: "Bearer " + token } : {});
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+async function checked(response) {
+  if (response.ok) return response;
+  let text = response.statusText || "HTTP " + response.status;
+  try {
+    const body = await response.json();
+    text = body.error || text;
+  } catch { /* it was no JSON */ }
+  throw new Refused(response.status, text);
+}
+
+export async function get(path) {
+  const response = await checked(await fetch(path, { headers: tokenHeader(), cache: "no-store" }));
+  return response.json();
+}
+
+export async function post(path, body) {
+  const response = await checked(await fetch(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...tokenHeader() },
+    body: JSON.stringify(body),
+  }));
+  return response.json();
+}
+
+// follow reads server-sent events until the stream ends. EventSource cannot send a token, so this reads them itself.
+export async function follow(path, each, signal) {
+  const response = await checked(await fetch(path, { headers: tokenHeader(), cache: "no-store", signal }));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    rest += value;
+    let end;
+    while ((end = rest.indexOf("\n\n")) >= 0) {
+      const message = rest.slice(0, end);
+      rest = rest.slice(end + 2);
+      const data = message.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+      if (data) each(JSON.parse(data));
+    }
+  }
+}

@@ -1,0 +1,79 @@
+// Package console is the web page on which a relay shows what it does: files that are served as they are. It asks the API
+// for everything, needs no build step, and loads nothing from elsewhere.
+package console
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+)
+
+//go:embed index.html *.js *.css *.svg vendor
+var files embed.FS
+
+// policy lets the page load its own files, ask its own origin, and nothing else: no inline script, no inline style.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Register serves the page at / and its files under /console/.
+func Register(mux *http.ServeMux) {
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		pattern := "GET /console/" + name
+		if name == "index.html" {
+			pattern = "GET /{$}"
+		}
+		mux.Handle(pattern, newFile(name, text))
+		return nil
+	})
+	if err != nil {
+		panic("console: its own files cannot be read: " + err.Error())
+	}
+}
+
+// file is one file with its tag, by which a browser that has it asks whether it is still the same.
+type file struct {
+	text      []byte
+	kind, tag string
+}
+
+func newFile(name string, text []byte) *file {
+	sum := sha256.Sum256(text)
+	kind := mime.TypeByExtension(path.Ext(name))
+	switch path.Ext(name) { // what the machine's tables say of these must not matter
+	case ".js":
+		kind = "text/javascript; charset=utf-8"
+	case ".css":
+		kind = "text/css; charset=utf-8"
+	case ".svg":
+		kind = "image/svg+xml"
+	case ".LICENSE":
+		kind = "text/plain; charset=utf-8"
+	}
+	return &file{text: text, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+func (f *file) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("ETag", f.tag)
+	if req.Header.Get("If-None-Match") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Type", f.kind)
+	_, _ = w.Write(f.text) // the client is gone: nobody to tell
+}

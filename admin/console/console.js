@@ -1,0 +1,137 @@
+// The frame of the console: which page is shown, the connection to the relay, alarms, the theme.
+
+import { el, fill, toast, write } from "./dom.js";
+import { follow, get, setToken, Refused } from "./api.js";
+import { count } from "./format.js";
+import { overview } from "./overview.js";
+import { parked } from "./parked.js";
+import { dead } from "./dead.js";
+import { system } from "./system.js";
+
+const pages = { overview, parked, "dead-letters": dead, system };
+const kept = 900; // points: a quarter of an hour
+const roles = {
+  starting: ["starting", "warn"], standby: ["standby", "quiet"], catch_up: ["catching up", "warn"], active: ["active", "good"], halted: ["halted", "bad"], stopping: ["stopping", "warn"],
+};
+
+let page;
+let last;
+let points = [];
+const by = (id) => document.getElementById(id);
+
+function open() {
+  const name = location.hash.replace("#/", "") in pages ? location.hash.replace("#/", "") : "overview";
+  if (page && page.leave) page.leave();
+  page = pages[name]();
+  document.title = page.title + " · cdc-relay";
+  fill(by("main"), page.node);
+  for (const link of document.querySelectorAll(".tabs a")) {
+    if (link.getAttribute("href") === "#/" + name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (page.enter) page.enter();
+  if (last && page.frame) page.frame(last, points);
+}
+
+function badge(id, n, what) {
+  by(id).hidden = !n;
+  write(by(id), count(n));
+  by(id).setAttribute("aria-label", count(n) + " " + what);
+}
+
+function show(f) {
+  last = f;
+  if (f.point && (!points.length || points[points.length - 1].at < f.point.at)) {
+    points.push(f.point);
+    if (points.length > kept) points.shift();
+  }
+  const s = f.status;
+  const [name, tone] = roles[s.role] || [s.role, "quiet"];
+  write(by("role"), name);
+  by("role").dataset.tone = tone;
+  write(by("service"), s.service);
+  badge("count-parked", f.parked_events, "parked events");
+  badge("count-dead", f.dead_letters, "dead letters");
+  alarms(s);
+  if (page && page.frame) page.frame(f, points);
+}
+
+let alarmed = "";
+function alarms(s) {
+  const said = JSON.stringify([s.halt, s.reasons]);
+  if (said === alarmed) return;
+  alarmed = said;
+  const shown = [];
+  if (s.halt) {
+    shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Halted: " + s.halt.reason),
+      el("p", {}, el("strong", {}, "At risk: "), s.halt.risk), el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy)));
+  }
+  const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
+  if (others.length) {
+    shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, s.ready ? "Not as it should be" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))));
+  }
+  fill(by("alarms"), shown);
+}
+
+function feed(state, text) {
+  by("feed").dataset.state = state;
+  write(by("feed"), text);
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function feedForever() {
+  for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {
+    try {
+      points = (await get("/api/v1/history")).points || [];
+      feed("live", "live");
+      await follow("/api/v1/stream", (f) => { pause = 500; feed("live", "live"); show(f); });
+      feed("waiting", "reconnecting");
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) {
+        feed("waiting", "needs the token");
+        await askToken();
+        pause = 500;
+        continue;
+      }
+      feed("waiting", "no answer; trying again");
+    }
+    await sleep(pause);
+  }
+}
+
+function askToken() {
+  return new Promise((resolve) => {
+    const field = el("input", { type: "password", autocomplete: "off" });
+    const dialog = el("dialog", { class: "ask", "aria-label": "Token", oncancel: (event) => event.preventDefault() }, el("form", {
+      method: "dialog",
+      onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); dialog.close(); dialog.remove(); resolve(); },
+    }, el("h2", {}, "This relay asks for its token"), el("label", { class: "field" }, "Token", field),
+    el("div", { class: "actions" }, el("button", { type: "submit", class: "main" }, "Go on"))));
+    document.body.append(dialog);
+    dialog.showModal();
+    field.focus();
+  });
+}
+
+const themes = ["auto", "light", "dark"];
+function theme(name) {
+  if (name === "auto") document.documentElement.removeAttribute("data-theme");
+  else document.documentElement.dataset.theme = name;
+  write(by("theme-name"), name);
+  try { localStorage.setItem("theme", name); } catch { /* a private window forgets it */ }
+  if (page && page.redraw) page.redraw();
+  if (last && page && page.frame) page.frame(last, points);
+}
+let chosen = "auto";
+try { chosen = localStorage.getItem("theme") || "auto"; } catch { /* a private window has none */ }
+if (!themes.includes(chosen)) chosen = "auto";
+by("theme").addEventListener("click", () => { chosen = themes[(themes.indexOf(chosen) + 1) % themes.length]; theme(chosen); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(chosen));
+addEventListener("resize", () => { if (last && page && page.frame) page.frame(last, points); });
+addEventListener("hashchange", () => { if (!location.hash.startsWith("#/")) return; open(); by("main").focus({ preventScroll: true }); scrollTo(0, 0); });
+addEventListener("unhandledrejection", (event) => toast(String(event.reason), "bad"));
+
+theme(chosen);
+open();
+feedForever();

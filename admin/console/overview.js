@@ -1,0 +1,120 @@
+// What flows, as a picture with live numbers, and the last quarter of an hour as plots.
+
+import { el, fill, write } from "./dom.js";
+import { bytes, count, rate, seconds, span } from "./format.js";
+import { Plot } from "./plots.js";
+
+function stage(name, title, what) {
+  const big = el("b", { class: "big", id: "now-" + name }, "–");
+  const unit = el("span", { class: "unit" });
+  const lines = [el("p", { class: "line" }), el("p", { class: "line soft" })];
+  const node = el("li", { class: "stage", "data-stage": name }, el("h2", { title: what }, title), el("div", { class: "number" }, big, unit), lines);
+  return { node, show: (number, of, first, second) => { write(big, number); write(unit, of); write(lines[0], first); write(lines[1], second); } };
+}
+
+function side(name, title, link) {
+  const big = el("b", { class: "big", id: "now-" + name }, "–");
+  const line = el("p", { class: "line" });
+  const node = el("a", { class: "side", href: link, "data-tone": "quiet" }, el("h2", {}, title), el("div", { class: "number" }, big), line);
+  return { node, show: (number, tone, text) => { write(big, number); write(line, text); node.dataset.tone = tone; } };
+}
+
+export function overview() {
+  const stream = stage("stream", "Stream", "What Postgres sends: committed rows of the outbox, from the write-ahead log");
+  const flight = stage("flight", "In flight", "In memory: on the way to the broker, or waiting for the outcome to be recorded");
+  const settled = stage("settled", "Settled", "Outcomes that are recorded in Postgres");
+  const confirmed = stage("confirmed", "Confirmed", "Up to here Postgres may forget the write-ahead log");
+  const window_ = el("div", { class: "gauge" }, el("i"));
+  flight.node.append(window_);
+  const flow = el("ol", { class: "flow", "data-flows": "no" },
+    stream.node, el("li", { class: "pipe", "aria-hidden": "true" }), flight.node, el("li", { class: "pipe", "aria-hidden": "true" }),
+    settled.node, el("li", { class: "pipe", "aria-hidden": "true" }), confirmed.node);
+  const parked = side("parked", "Parked", "#/parked");
+  const dead = side("dead", "Dead letters", "#/dead-letters");
+  const broker = side("broker", "Broker", "#/system");
+  const slot = side("slot", "WAL kept", "#/system");
+
+  const plots = [
+    new Plot({
+      title: "Throughput", hint: "events per second", format: rate, least: 10,
+      lines: [
+        { name: "received", style: "a", fill: true, value: (p) => p.received },
+        { name: "published", style: "b", value: (p) => p.published },
+        { name: "dead", style: "d", value: (p) => p.dead },
+      ],
+    }),
+    new Plot({
+      title: "Latency", hint: "from the WAL to the broker's acknowledgement, logarithmic", format: seconds, logarithmic: true,
+      lines: [
+        { name: "p50", style: "a", value: (p) => p.relay_p50 },
+        { name: "p95", style: "b", value: (p) => p.relay_p95 },
+        { name: "p99", style: "c", value: (p) => p.relay_p99 },
+      ],
+    }),
+    new Plot({
+      title: "Lag", hint: "age of the oldest event without an outcome", format: seconds, least: 1,
+      lines: [{ name: "lag", style: "a", fill: true, value: (p) => p.lag_seconds }],
+    }),
+    new Plot({
+      title: "Backlog", hint: "committed events without an outcome", format: count, least: 10,
+      lines: [
+        { name: "backlog", style: "a", fill: true, value: (p) => p.backlog },
+        { name: "in flight", style: "b", value: (p) => p.in_flight },
+      ],
+    }),
+  ];
+  const topics = el("tbody");
+  const more = el("p", { class: "soft" });
+  const node = el("div", { class: "page" },
+    el("h1", { class: "unseen" }, "Overview"),
+    el("section", { class: "card pipeline", "aria-label": "The pipeline" }, flow, el("div", { class: "sides" }, parked.node, dead.node, broker.node, slot.node)),
+    el("div", { class: "plots" }, plots.map((p) => p.node)),
+    el("section", { class: "card" }, el("header", {}, el("h2", {}, "Topics"), el("span", { class: "hint" }, "acknowledged by the broker")),
+      el("div", { class: "scroll" }, el("table", { class: "topics" },
+        el("thead", {}, el("tr", {}, el("th", {}, "topic"), el("th", { class: "right" }, "per second"), el("th", { class: "wide" }, ""), el("th", { class: "right" }, "since the start"))),
+        topics)), more));
+
+  function showTopics(list, others) {
+    const most = Math.max(1, ...list.map((t) => t.per_second));
+    fill(topics, list.length
+      ? list.map((t) => el("tr", {}, el("td", { class: "code" }, t.topic), el("td", { class: "right num" }, rate(t.per_second)),
+        el("td", { class: "wide" }, el("meter", { class: "bar", min: 0, max: most, value: t.per_second, "aria-label": "share of the busiest" })),
+        el("td", { class: "right num" }, count(t.total))))
+      : el("tr", {}, el("td", { colSpan: 4, class: "soft" }, "Nothing was published since this process started.")));
+    write(more, others ? "and " + count(others) + " quieter topics" : "");
+  }
+
+  return {
+    node,
+    title: "Overview",
+    frame(f, points) {
+      const s = f.status;
+      const p = f.point || {};
+      const idle = s.role !== "active" && s.role !== "catch_up";
+      flow.dataset.flows = p.received > 0 || p.settled > 0 ? (Math.max(p.received, p.settled) > 500 ? "fast" : "slow") : "no";
+      stream.show(rate(p.received), "/s", count(s.events_received_total) + " received", "WAL " + s.received_lsn);
+      flight.show(count(s.in_flight_events), "", bytes(s.in_flight_bytes) + " in memory", count(s.unrecorded_events) + " sent, not yet recorded");
+      const share = Math.max(s.in_flight_events / Math.max(f.window_events, 1), s.in_flight_bytes / Math.max(f.window_bytes, 1));
+      window_.firstChild.style.width = Math.min(100, share * 100).toFixed(1) + "%";
+      window_.dataset.tone = share > 0.9 ? "warn" : "quiet";
+      window_.title = (share * 100).toFixed(0) + " % of the window";
+      settled.show(rate(p.settled), "/s", count(s.events_settled_total) + " recorded", s.looking_up ? "looking up what comes again" : "in the journal");
+      confirmed.show(s.replication_lag_seconds > 0 ? seconds(s.replication_lag_seconds) : idle ? "–" : "0 s", idle ? "" : " behind",
+        bytes(s.replication_lag_bytes) + " of WAL to go", "WAL " + s.confirmed_lsn);
+      parked.show(count(f.parked_events), f.parked_events > 0 || s.held_keys > 0 ? "warn" : "quiet",
+        s.held_keys > 0 ? "in " + count(s.held_keys) + (s.held_keys === 1 ? " key" : " keys") + " that wait" : f.parked_events > 0 ? "without a key" : "no key waits");
+      dead.show(count(f.dead_letters), f.dead_letters > 0 ? "bad" : "quiet", f.dead_letters > 0 ? "wait for a person" : "none waits for a person");
+      const well = s.broker === "ok";
+      broker.show(well ? "OK" : s.broker.split(":")[0], well ? "quiet" : "warn", well ? "takes what it is sent" : s.broker.split(": ").slice(1).join(": "));
+      const w = f.slot;
+      broker.node.title = s.broker;
+      slot.show(w ? bytes(w.retained_wal_bytes) : "–", w && (w.wal_status === "unreserved" || w.wal_status === "lost") ? "bad" : w && w.wal_status === "extended" ? "warn" : "quiet",
+        !w ? "not known: this process has no stream" : w.safe_wal_bytes === null ? "no limit is set" : bytes(w.safe_wal_bytes) + " until the limit");
+      for (const plot of plots) plot.show(points);
+      showTopics(f.topics || [], f.other_topics);
+      node.querySelector(".pipeline").setAttribute("aria-label", "The pipeline: up for " + span((Date.now() - new Date(s.started_at)) / 1000));
+    },
+    redraw() { for (const plot of plots) { plot.destroy(); } },
+    leave() { for (const plot of plots) plot.destroy(); },
+  };
+}
