@@ -52,6 +52,10 @@ fuzz: ## fuzz each fuzz target for FUZZTIME, 1m
 bench: ## throughput, latency, CPU and memory beside their floors; ARGS="-scenarios drain-100 -runs 3", see docs/benchmarks.md
 	cd test/bench && go test -count=1 -timeout 6h -run '^TestBench$$' -args -scenarios all $(ARGS)
 
+.PHONY: bench-clients
+bench-clients: ## the Kafka sink beside franz-go and kafka.Writer: CPU, latency; ARGS="-clients cpu -runs 3", see docs/benchmarks.md
+	cd test/bench && go test -count=1 -timeout 2h -run '^TestClients$$' -args -clients cpu,1000,10000,50000 -runs 7 $(ARGS)
+
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./...

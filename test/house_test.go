@@ -79,7 +79,7 @@ var house = map[string]room{
 		},
 	},
 	"test/cutproxy": {},
-	"test/bench":    {},
+	"test/bench":    {tests: []string{"sink", "sink/kafka"}},
 }
 
 // Any test may use these besides what its folder may.

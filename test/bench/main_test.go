@@ -5,6 +5,7 @@
 //
 //	make bench                                   everything, with the defaults of the flags
 //	make bench ARGS="-scenarios drain-100 -runs 3 -json out.json"
+//	make bench-clients                           the relay's Kafka sink beside other Go clients
 //
 // What the figures mean stands in docs/benchmarks.md.
 package bench
@@ -22,7 +23,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(clientVariable); text != "" {
+		os.Exit(runClient(text))
+	}
+	harness.Main(m)
+}
 
 // The flags. Without -scenarios nothing is measured, so that `go test ./...` runs only the small check of the bench
 // itself.
@@ -76,9 +82,11 @@ func flagOptions() (options, error) {
 		payload: *payloadFlag, keys: *keysFlag, partitions: *partsFlag, kafkaWarmUp: *warmFlag, afterPublish: *mirrorFlag,
 		postgres: postgresSettings(*fsyncFlag, *buffersFlag), perf: *perfFlag,
 	}
-	if *scenariosFlag == "all" {
+	switch *scenariosFlag {
+	case "":
+	case "all":
 		o.scenarios = scenarioNames
-	} else {
+	default:
 		o.scenarios = strings.Split(*scenariosFlag, ",")
 	}
 	for _, name := range o.scenarios {
@@ -138,7 +146,7 @@ func TestBench(t *testing.T) {
 // fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge, with a
 // row of the journal deleted before the verdict, and with the truth in another order).
 func TestBenchMeasuresEveryScenario(t *testing.T) {
-	if *scenariosFlag != "" {
+	if *scenariosFlag != "" || *clientsFlag != "" {
 		t.Skip("left out while measuring")
 	}
 	report := measure(t, options{

@@ -61,7 +61,7 @@ type result struct {
 	When      time.Time         `json:"when"`
 	Commit    string            `json:"commit"`
 	Machine   machine           `json:"machine"`
-	Postgres  map[string]string `json:"postgres"`
+	Postgres  map[string]string `json:"postgres,omitempty"`
 	Kafka     string            `json:"kafka"`
 	Relay     string            `json:"relay_settings"` // other than the defaults, by -set
 	Load      []string          `json:"load_average"`   // before the first and after the last run: more than 1-2 means that others used the machine too
@@ -117,8 +117,11 @@ func (r *result) find(name string) (scenario, bool) {
 
 func (r *result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s, commit %s, %d × %s, %s, Linux %s\n", r.When.Format(time.DateTime), r.Commit, r.Machine.CPUs, r.Machine.Model, r.Machine.Go, r.Machine.Kernel)
-	fmt.Fprintf(w, "PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s; Kafka %s\n", r.Postgres["server_version"], r.Postgres["fsync"],
-		r.Postgres["synchronous_commit"], r.Postgres["shared_buffers"], r.Kafka)
+	if r.Postgres != nil {
+		fmt.Fprintf(w, "PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s\n", r.Postgres["server_version"], r.Postgres["fsync"],
+			r.Postgres["synchronous_commit"], r.Postgres["shared_buffers"])
+	}
+	fmt.Fprintf(w, "Kafka %s\n", r.Kafka)
 	if r.Relay != "" {
 		fmt.Fprintf(w, "relay settings: %s\n", r.Relay)
 	}
