@@ -109,12 +109,17 @@ type TroubleReport struct {
 	Reason    string
 	Diverted  bool
 	Well      bool // nothing is known against sending there now
+	// Full says that its records fill its share of the window: those in trouble may hold half of it together, in equal
+	// parts, so that what is submitted for others finds room for as long as it takes to divert them.
+	Full bool
 }
 
 // Troubles lists what is in trouble and what is diverted.
 func (e *Engine) Troubles() []TroubleReport {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	now := time.Now()
+	ill := e.ill(now)
 	var reports []TroubleReport
 	for _, t := range e.topics {
 		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: troubleOf(t.err), Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
@@ -122,11 +127,7 @@ func (e *Engine) Troubles() []TroubleReport {
 			whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
 		}
 		for _, p := range t.partitions {
-			r := TroubleReport{Topic: t.name, Partition: p.number, Kind: p.kind, Diverted: p.diverted}
-			r.Well = p.failures == 0 && e.driver.Node(t.name, p.number) >= 0
-			if !r.Well && (p.hasWork() || p.diverted) {
-				r.Since, r.Reason = p.since, p.reason()
-			}
+			r := e.report(p, ill, now)
 			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
 				whole.Well = false
 				if whole.Since.IsZero() || r.Since.Before(whole.Since) {
@@ -145,14 +146,80 @@ func (e *Engine) Troubles() []TroubleReport {
 	return reports
 }
 
-// WellLately says whether some partition had a batch accepted within that time and has not failed since: trouble elsewhere
-// is then not the trouble of everything.
+// report tells of one partition; ill is how many are in trouble or slow and have work.
+func (e *Engine) report(p *partition, ill int, now time.Time) TroubleReport {
+	r := TroubleReport{Topic: p.topic.name, Partition: p.number, Kind: p.kind, Diverted: p.diverted}
+	full := e.fills(p, ill)
+	slow, since := p.slowSince(now)
+	leaderless := e.driver.Node(p.topic.name, p.number) < 0
+	switch {
+	case p.failures > 0 || leaderless:
+		if p.failures == 0 {
+			r.Kind = PartitionTrouble
+		}
+		if p.hasWork() || p.diverted {
+			r.Since, r.Reason, r.Full = p.since, p.reason(), full
+		}
+	case slow && (full || p.diverted && p.batch != nil): // slow is trouble only of a partition that is in others' way
+		r.Kind, r.Since, r.Full = PartitionTrouble, since, full
+		r.Reason = fmt.Sprintf("topic %q partition %d: its requests take longer than %v, and %d records wait", p.topic.name, p.number, slowRequest, p.queue.length)
+	default:
+		r.Well = true
+	}
+	return r
+}
+
+// noteSpeed takes in how long a request of the partition took.
+func (p *partition) noteSpeed(now time.Time, took time.Duration) {
+	if took < slowRequest {
+		p.slow = time.Time{}
+	} else if p.slow.IsZero() {
+		p.slow = now.Add(-took)
+	}
+}
+
+// slowSince says whether the partition's requests are slow, or its present one is, and since when.
+func (p *partition) slowSince(now time.Time) (slow bool, since time.Time) {
+	switch {
+	case !p.slow.IsZero():
+		return true, p.slow
+	case p.busy && now.Sub(p.sentAt) >= slowRequest:
+		return true, p.sentAt
+	}
+	return false, time.Time{}
+}
+
+// ill counts the partitions that have work and are in trouble or slow.
+func (e *Engine) ill(now time.Time) (n int) {
+	for _, t := range e.topics {
+		for _, p := range t.partitions {
+			if slow, _ := p.slowSince(now); p.hasWork() && (slow || p.failures > 0 || e.driver.Node(t.name, p.number) < 0) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// fills says whether the partition's records take its part of what the ill ones may hold together.
+func (e *Engine) fills(p *partition, ill int) bool {
+	events, bytes := p.queue.length, p.queueBytes
+	if p.batch != nil {
+		events, bytes = events+len(p.batch.Records), bytes+p.batch.Bytes
+	}
+	parts := 2 * max(ill, 1)
+	return events*parts >= e.config.MaxEvents || bytes*parts >= e.config.MaxBytes
+}
+
+// WellLately says whether some partition had a batch accepted within that time, is not slow, and has not failed since:
+// trouble elsewhere is then not the trouble of everything.
 func (e *Engine) WellLately(within time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	now := time.Now()
 	for _, t := range e.topics {
 		for _, p := range t.partitions {
-			if p.failures == 0 && !p.accepted.IsZero() && time.Since(p.accepted) < within && e.driver.Node(t.name, p.number) >= 0 {
+			if slow, _ := p.slowSince(now); !slow && p.failures == 0 && !p.accepted.IsZero() && time.Since(p.accepted) < within && e.driver.Node(t.name, p.number) >= 0 {
 				return true
 			}
 		}

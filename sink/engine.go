@@ -117,17 +117,18 @@ type Engine struct {
 	topics      map[string]*topic
 	nodes       map[int32]*worker
 	solos       map[*worker]struct{}
-	homeless    ready       // partitions with work and without a leader
-	results     recordQueue // records with a result, for Results
-	spare       []*Batch    // for reuse
-	events      int         // in the window
-	bytes       int         // in the window, by Record.Cost
-	unrecorded  int         // handed to the driver, not settled
-	outstanding int         // those of unrecorded whose batches have no definite answer
-	starving    bool        // a worker found no unrecorded credit; feed wakes all
-	generations uint64      // the last generation given to a lane
-	given       uint64      // results so far
-	rerouted    uint64      // changes of a topic's number of partitions
+	throttled   map[int32]time.Time // by node: no request before, as it asked
+	homeless    ready               // partitions with work and without a leader
+	results     recordQueue         // records with a result, for Results
+	spare       []*Batch            // for reuse
+	events      int                 // in the window
+	bytes       int                 // in the window, by Record.Cost
+	unrecorded  int                 // handed to the driver, not settled
+	outstanding int                 // those of unrecorded whose batches have no definite answer
+	starving    bool                // a worker found no unrecorded credit; feed wakes all
+	generations uint64              // the last generation given to a lane
+	given       uint64              // results so far
+	rerouted    uint64              // changes of a topic's number of partitions
 }
 
 // engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that
@@ -177,6 +178,7 @@ func New(d Driver, c Config) *Engine {
 		stop: make(chan struct{}), done: make(chan struct{}),
 		room: make(chan struct{}, 1), arrived: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		topics: make(map[string]*topic), nodes: make(map[int32]*worker), solos: make(map[*worker]struct{}),
+		throttled: make(map[int32]time.Time),
 	}
 	e.goroutines.Add(1)
 	go e.watch()

@@ -32,6 +32,8 @@ type partition struct {
 	diverted   bool        // see Engine.Divert
 	nextReady  *partition  // in a ready list
 
+	sentAt   time.Time // when its batch was handed to the driver last
+	slow     time.Time // since when its requests are slow; zero when the last was not
 	accepted time.Time // when a batch was accepted last
 	failures int       // of the batch, in a row
 	since    time.Time // of the first of these, or since when it has had no leader

@@ -125,7 +125,7 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 	if e.config.Permit != nil && !e.config.Permit() {
 		return permitPause, true
 	}
-	if wait = w.pause.Sub(now); wait > 0 {
+	if wait = max(w.pause.Sub(now), e.throttled[w.node].Sub(now)); wait > 0 {
 		return wait, true
 	}
 	var starved ready
@@ -171,6 +171,7 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 		}
 	}
 	p.batch.Outcome = Outcome{}
+	p.sentAt = now
 	w.request = append(w.request, p.batch)
 	w.sending = append(w.sending, p)
 	return true
@@ -213,6 +214,12 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 	for i, p := range w.sending {
 		p.busy = false
 		outcome := w.request[i].Outcome // accept and refuse recycle the batch
+		if outcome.answered() {
+			p.noteSpeed(now, took)
+		}
+		if outcome.Throttle > 0 {
+			e.throttled[w.node] = now.Add(outcome.Throttle)
+		}
 		answered = answered || outcome.answered()
 		switch outcome.Verdict {
 		case Accepted:

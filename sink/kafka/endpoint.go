@@ -27,9 +27,8 @@ type endpoint struct {
 	address string
 	dialer  *dialer
 
-	mu             sync.Mutex
-	transport      *kafkago.Transport // nil: made at the next request
-	throttledUntil time.Time
+	mu        sync.Mutex
+	transport *kafkago.Transport // nil: made at the next request
 }
 
 // roundTrip sends a request and returns its answer. After an error the endpoint begins anew with fresh connections: the
@@ -68,30 +67,6 @@ func (e *endpoint) close() {
 	if t != nil {
 		t.CloseIdleConnections()
 	}
-}
-
-// throttle notes that the broker asked us to wait (KIP-219: it answers first and expects the client to wait).
-func (e *endpoint) throttle(ms int32) {
-	if ms <= 0 {
-		return
-	}
-	e.mu.Lock()
-	e.throttledUntil = time.Now().Add(time.Duration(ms) * time.Millisecond)
-	e.mu.Unlock()
-}
-
-// waitThrottled waits until the broker wants to hear of us again.
-func (e *endpoint) waitThrottled(ctx context.Context) error {
-	e.mu.Lock()
-	until := e.throttledUntil
-	e.mu.Unlock()
-	if until.IsZero() {
-		return nil
-	}
-	if left := time.Until(until); left > 0 {
-		return pause(ctx, left)
-	}
-	return nil
 }
 
 // dialer opens the connections of all endpoints and can close them all: a Transport keeps a connection whose request

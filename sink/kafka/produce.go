@@ -49,10 +49,6 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 }
 
 func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights []flight) {
-	if err := e.waitThrottled(ctx); err != nil {
-		d.notSent(flights, err)
-		return
-	}
 	ready := d.prepareAll(ctx, e, flights)
 	if len(ready) == 0 {
 		return
@@ -73,8 +69,10 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 		return
 	}
 	r := answer.(*produce.Response)
-	e.throttle(r.ThrottleTimeMs)
 	d.answered(ctx, node, ready, r)
+	for _, f := range ready { // KIP-219: the broker answers first, and expects the client to wait
+		f.batch.Outcome.Throttle = time.Duration(r.ThrottleTimeMs) * time.Millisecond
+	}
 }
 
 // prepareAll encodes what is not encoded and settles what need not be sent. It returns the rest.
