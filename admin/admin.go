@@ -1,5 +1,5 @@
 // Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, and the
-// console. It reads what the relay says of itself and is not on the path of any event.
+// console. It reads what the relay says of itself and what is in its tables, and is not on the path of any event.
 package admin
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/admin/console"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -24,6 +25,13 @@ const (
 	closeTimeout  = time.Second
 )
 
+// Config says where and what is served.
+type Config struct {
+	Address      string // http.listen, such as 127.0.0.1:9464
+	HidePayloads bool   // http.show_payloads: false
+	Logger       zerolog.Logger
+}
+
 // Server is one listener with everything on it.
 type Server struct {
 	http     *http.Server
@@ -32,17 +40,17 @@ type Server struct {
 	done     chan error
 }
 
-// Listen opens the address, such as 127.0.0.1:9464, and serves until Close.
-func Listen(address string, r *relay.Relay) (*Server, error) {
-	listener, err := net.Listen("tcp", address)
+// Listen opens the address and serves until Close.
+func Listen(c Config, r *relay.Relay) (*Server, error) {
+	listener, err := net.Listen("tcp", c.Address)
 	if err != nil {
-		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", address, err)
+		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", c.Address, err)
 	}
 	live, endLive := newLive(r)
 	s := &Server{
 		listener: listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
-			Handler: handler(r, live), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+			Handler: handler(c, r, live), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 		},
 	}
@@ -69,7 +77,7 @@ func (s *Server) Close() error {
 }
 
 // handler answers the relay's paths.
-func handler(r *relay.Relay, live live) http.Handler {
+func handler(c Config, r *relay.Relay, live live) http.Handler {
 	mux := http.NewServeMux()
 	console.Register(mux)
 	live.register(mux)
@@ -87,6 +95,7 @@ func handler(r *relay.Relay, live live) http.Handler {
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, r.Status())
 	})
+	lists{c, r}.register(mux)
 	return secured(mux)
 }
 

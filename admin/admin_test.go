@@ -63,7 +63,7 @@ func newSite(t *testing.T) (s *site, run func()) {
 		t.Fatal(err)
 	}
 	s.relay = relay.New(relay.Options{Config: c, Driver: driver, Logger: zerolog.Nop(), Version: "1.2.3"})
-	server, err := admin.Listen("127.0.0.1:0", s.relay)
+	server, err := admin.Listen(admin.Config{Address: "127.0.0.1:0", Logger: zerolog.Nop()}, s.relay)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestTakenAddressNamesItsKey(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
 	taken := strings.TrimPrefix(s.url, "http://")
-	server, err := admin.Listen(taken, s.relay)
+	server, err := admin.Listen(admin.Config{Address: taken}, s.relay)
 	if err == nil {
 		_ = server.Close()
 		t.Fatalf("listen on %s twice: got no error", taken)

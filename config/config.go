@@ -164,6 +164,8 @@ type Drift struct {
 type HTTP struct {
 	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
 	TokenFile string `key:"token_file" help:"file with the token that anything that changes state needs"`
+	// ShowPayloads concerns what a person may see: payloads are in the database in any case.
+	ShowPayloads bool `key:"show_payloads" help:"show payload and headers of a dead letter"`
 }
 
 // Log is how the relay logs, to standard error.
@@ -253,7 +255,7 @@ func Default() Config {
 		Drift:         Drift{Interval: Duration(time.Minute)},
 		ShutdownGrace: Duration(20 * time.Second),
 		OnHalt:        OnHaltStay,
-		HTTP:          HTTP{Listen: "127.0.0.1:9464"},
+		HTTP:          HTTP{Listen: "127.0.0.1:9464", ShowPayloads: true},
 		Log:           Log{Level: "info", Format: LogJSON},
 	}
 }

@@ -59,7 +59,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
-		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file log.level log.format`)
+		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file http.show_payloads log.level log.format`)
 	var got []string
 	for _, k := range Keys() {
 		got = append(got, k.Name)

@@ -118,10 +118,11 @@ var rules = map[string]rule{
 	"shutdown_grace":     durations(0, Duration(time.Hour)),
 	"on_halt":            oneOf(OnHaltStay, OnHaltExit),
 
-	"http.listen":     listenAddress(),
-	"http.token_file": filePath(),
-	"log.level":       oneOf("trace", "debug", "info", "warn", "error"),
-	"log.format":      oneOf(LogJSON, LogConsole),
+	"http.listen":        listenAddress(),
+	"http.token_file":    filePath(),
+	"http.show_payloads": boolean(),
+	"log.level":          oneOf("trace", "debug", "info", "warn", "error"),
+	"log.format":         oneOf(LogJSON, LogConsole),
 }
 
 // relation is a rule about several keys. It is not checked when one of them already breaks its own rule.

@@ -35,6 +35,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Options is what a relay is made of.
@@ -79,6 +80,7 @@ type Relay struct {
 	begun bool // a session of this process took over before; owned by the supervisor's goroutine
 
 	running        atomic.Pointer[sink.Engine] // engine, once there is one: for status
+	opened         atomic.Pointer[store.Store] // store, once there is one, if it is a real one: for the API
 	eventsReceived atomic.Uint64
 
 	// session is the current one, nil between two. Only the supervisor's goroutine stores it.
@@ -108,6 +110,9 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}
 	defer r.store.Close()
+	if real, ok := r.store.(*store.Store); ok {
+		r.opened.Store(real)
+	}
 	r.engine = sink.New(r.driver, r.sinkConfig())
 	r.running.Store(r.engine)
 	r.retrier = newRetrier(r)

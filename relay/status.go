@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Status is what the API's /api/v1/status shows. Names are stable.
@@ -55,6 +56,9 @@ type HaltStatus struct {
 
 // Registry is where the relay's metrics are.
 func (r *Relay) Registry() *prometheus.Registry { return r.metrics.registry }
+
+// Store is where the relay's tables are read and requests are written, nil until Run has begun. Only Run may take over.
+func (r *Relay) Store() *store.Store { return r.opened.Load() }
 
 // Status may be called at any time from any goroutine.
 func (r *Relay) Status() Status {

@@ -18,7 +18,7 @@ func (s *Store) GrantsSQL(o Outbox, role string) []string {
 		}
 	}
 	n := s.names
-	own := []string{n.source, n.epoch, n.state, n.journal, n.batch, n.parked, n.catchUp, n.offset, n.dlq}
+	own := []string{n.source, n.epoch, n.state, n.journal, n.batch, n.parked, n.catchUp, n.offset, n.request, n.dlq}
 	list = append(list,
 		"GRANT SELECT ON "+strings.Join([]string{n.outbox, n.view, n.version}, ", ")+to,
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+strings.Join(own, ", ")+to)

@@ -19,6 +19,7 @@ type names struct {
 	source, epoch, state      string
 	journal, batch, parked    string
 	catchUp, version, offset  string
+	request                   string
 
 	outboxSchema, outboxTable string // unquoted
 	dlqSchema, dlqTable       string // unquoted
@@ -51,7 +52,7 @@ func (s *Store) setNames() error {
 	n.source, n.epoch, n.state = own("cdc_relay_source"), own("cdc_relay_epoch"), own("cdc_relay_state")
 	n.journal, n.batch = own("cdc_relay_journal"), own("cdc_relay_journal_batch")
 	n.parked, n.catchUp = own("cdc_relay_parked"), own("cdc_relay_catch_up")
-	n.version, n.offset = own("cdc_relay_schema"), own("cdc_relay_offset")
+	n.version, n.offset, n.request = own("cdc_relay_schema"), own("cdc_relay_offset"), own("cdc_relay_request")
 	s.config = c
 	return nil
 }
@@ -132,5 +133,5 @@ func literal(s string) string {
 func (n names) sql(text string) string {
 	return strings.NewReplacer("{outbox}", n.outbox, "{dlq}", n.dlq, "{source}", n.source, "{epoch}", n.epoch,
 		"{state}", n.state, "{journal}", n.journal, "{batch}", n.batch, "{parked}", n.parked, "{catch_up}", n.catchUp,
-		"{version}", n.version, "{offset}", n.offset).Replace(text)
+		"{version}", n.version, "{offset}", n.offset, "{request}", n.request).Replace(text)
 }

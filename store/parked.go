@@ -121,6 +121,7 @@ type ParkedRow struct {
 	Attempts int
 	Due      bool // its own time has come, or it has none
 	Late     bool
+	Replay   bool // it was a dead letter
 }
 
 // rowBytes is about what a parked event takes besides its payload and headers.
@@ -139,13 +140,13 @@ func (s *Store) LaneRows(ctx context.Context, lane Lane, limit, maxBytes int) ([
 	}
 	const order = ` ORDER BY epoch, from_stream, position_order, position_index`
 	text := `SELECT event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
- payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late
+ payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late, replay IS NOT NULL
 FROM (SELECT *, sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + ` + strconv.Itoa(rowBytes) + `)
   OVER (` + order + ` ROWS UNBOUNDED PRECEDING) AS upto, row_number() OVER (` + order + `) AS place
  FROM (SELECT * FROM {parked} WHERE source = $1 AND topic = $2 AND ` + where + order + ` LIMIT ` + strconv.Itoa(limit) + `) f) b
 WHERE place = 1 OR upto <= $4` + order
 	p := new(params).int4(source).text(lane.Topic).add(pgtype.ByteaOID, binaryFormat, lane.Key).int8(int64(maxBytes))
-	formats := make([]int16, 15)
+	formats := make([]int16, 16)
 	formats[8] = binaryFormat
 	var rows []ParkedRow
 	err = s.send(ctx, reading, s.sql(o, text), p, formats, func(v [][]byte) error {
@@ -176,7 +177,7 @@ func (s *Store) parkedRow(v [][]byte) (r ParkedRow, err error) {
 		}
 	}
 	e.Position = outbox.Position{Epoch: numbers[0], Table: string(v[2]) != "t", Order: uint64(numbers[1]), Index: uint32(numbers[2])}
-	r.Attempts, r.Due, r.Late = int(numbers[3]), string(v[13]) == "t", string(v[14]) == "t"
+	r.Attempts, r.Due, r.Late, r.Replay = int(numbers[3]), string(v[13]) == "t", string(v[14]) == "t", string(v[15]) == "t"
 	if v[11] == nil {
 		return r, nil
 	}
@@ -194,8 +195,13 @@ func (s *Store) parkedRow(v [][]byte) (r ParkedRow, err error) {
 	return r, nil
 }
 
-// SettleRetried journals parked events that were published, and takes them out of the parked ones, in one transaction.
-// Fenced.
+// settleRetriedSQL takes events out of the parked ones, and closes the dead letters of those that were replayed.
+const settleRetriedSQL = `WITH gone AS (DELETE FROM {parked} WHERE source = $1 AND event_id = ANY($2) RETURNING event_id, replay)
+UPDATE {dlq} d SET replayed_at = now(), resolved_by = r.who, note = coalesce(r.note, d.note)
+FROM gone g JOIN {request} r ON r.id = g.replay WHERE d.source = $1 AND d.original_id = g.event_id`
+
+// SettleRetried journals parked events that were published, takes them out of the parked ones, and closes the dead
+// letters of those that were replayed, in one transaction. Fenced.
 func (s *Store) SettleRetried(ctx context.Context, published []Published) error {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
@@ -209,7 +215,7 @@ func (s *Store) SettleRetried(ctx context.Context, published []Published) error 
 				if err := p.ids(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
 					return err
 				}
-				return execWire(ctx, tx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p)
+				return execWire(ctx, tx, s.names.sql(settleRetriedSQL), p)
 			})
 		}
 	}
@@ -241,7 +247,7 @@ WHERE source = $1 AND event_id = $2`), p)
 }
 
 // GiveUp turns a parked event into a dead letter, in one transaction; one that is not parked any more is left as it is.
-// Fenced.
+// One that was a dead letter before is that again, with the new reason. Fenced.
 func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
@@ -250,9 +256,16 @@ func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
 			if err := p.id(o.IDType, dead.Event.ID); err != nil {
 				return err
 			}
-			deleted := tx.Conn().PgConn().ExecParams(ctx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2`), p.values, p.oids, p.formats, nil).Read()
-			if deleted.Err != nil || deleted.CommandTag.RowsAffected() == 0 {
-				return deleted.Err // it was settled already, maybe by another relay
+			var found, replayed bool
+			result := tx.Conn().PgConn().ExecParams(ctx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2 RETURNING replay IS NOT NULL`), p.values, p.oids, p.formats, nil).Read()
+			if len(result.Rows) > 0 {
+				found, replayed = true, string(result.Rows[0][0]) == "t"
+			}
+			switch {
+			case result.Err != nil || !found: // it was settled already, maybe by another relay
+				return result.Err
+			case replayed:
+				return s.dieAgain(ctx, tx, o, source, &dead)
 			}
 			return s.insertDead(ctx, tx, o, source, &dead)
 		})

@@ -185,7 +185,7 @@ type calledMethod struct {
 // everyMethod calls each method that talks to Postgres, in an order in which each has something to do.
 func everyMethod(s *store.Store, after string) []calledMethod {
 	barrier := func(ctx context.Context) error { _, err := s.Barrier(ctx, waitLong); return err }
-	return []calledMethod{
+	return append([]calledMethod{
 		{"Plan", func(ctx context.Context) error { _, err := s.Plan(ctx); return err }},
 		{"Migrate", s.Migrate},
 		{"Outbox", func(ctx context.Context) error { _, err := s.Outbox(ctx); return err }},
@@ -263,7 +263,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"SaveSweep", func(ctx context.Context) error { return s.SaveSweep(ctx, time.Now()) }},
 		{"CheckExpressions", s.CheckExpressions},
 		{"CleanStop", func(ctx context.Context) error { return s.CleanStop(ctx, 7) }},
-	}
+	}, requestMethods(s)...)
 }
 
 // Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock. Seen to

@@ -102,7 +102,7 @@ func (c demoCommand) show(ctx context.Context, a *app, cfg config.Config) (err e
 		return err
 	}
 	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: a.logger(cfg), Version: readBuild().Version})
-	server, err := listenForDemo(cfg, r)
+	server, err := listenForDemo(httpConfig(cfg, a.logger(cfg)), r)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
@@ -136,10 +136,11 @@ func (c demoCommand) show(ctx context.Context, a *app, cfg config.Config) (err e
 }
 
 // listenForDemo takes another port when the usual one is in use, as by a relay that is running.
-func listenForDemo(cfg config.Config, r *relay.Relay) (*admin.Server, error) {
-	server, err := admin.Listen(cfg.HTTP.Listen, r)
-	if errors.Is(err, syscall.EADDRINUSE) && cfg.HTTP.Listen == config.Default().HTTP.Listen {
-		return admin.Listen("127.0.0.1:0", r)
+func listenForDemo(c admin.Config, r *relay.Relay) (*admin.Server, error) {
+	server, err := admin.Listen(c, r)
+	if errors.Is(err, syscall.EADDRINUSE) && c.Address == config.Default().HTTP.Listen {
+		c.Address = "127.0.0.1:0"
+		return admin.Listen(c, r)
 	}
 	return server, err
 }

@@ -35,7 +35,7 @@ func (runCommand) Run(a *app) error {
 		return err
 	}
 	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: log, Version: readBuild().Version})
-	server, err := admin.Listen(cfg.HTTP.Listen, r)
+	server, err := admin.Listen(httpConfig(cfg, log), r)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
@@ -50,6 +50,11 @@ func (runCommand) Run(a *app) error {
 	defer stop()
 	err = r.Run(ctx)
 	return errors.Join(err, server.Close())
+}
+
+// httpConfig is the listener's part of the configuration.
+func httpConfig(cfg config.Config, log zerolog.Logger) admin.Config {
+	return admin.Config{Address: cfg.HTTP.Listen, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log}
 }
 
 // logger writes to standard error in the configured form.

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Filter chooses dead letters or parked events; all that is given must hold. The zero Filter with All chooses every one,
+// without All nothing may be changed by it: see [Filter.Check].
+type Filter struct {
+	IDs   []string `json:"ids,omitempty"` // of events
+	Key   *string  `json:"key,omitempty"` // the message key, as UTF-8
+	Type  string   `json:"type,omitempty"`
+	Class string   `json:"class,omitempty"`
+	Topic string   `json:"topic,omitempty"`
+	// Age of the death or of the parking, at the time of asking.
+	OlderThan Age  `json:"older_than,omitempty"`
+	NewerThan Age  `json:"newer_than,omitempty"`
+	All       bool `json:"all,omitempty"`
+}
+
+// ErrFilter says that a filter cannot choose anything as it is.
+var ErrFilter = errors.New("the filter is wrong")
+
+// Age is a duration that JSON shows as a text such as "24h0m0s".
+type Age time.Duration
+
+// MarshalText gives the form of [time.Duration.String].
+func (a Age) MarshalText() ([]byte, error) { return []byte(time.Duration(a).String()), nil }
+
+// UnmarshalText reads what [ParseAge] does.
+func (a *Age) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAge(string(text))
+	return err
+}
+
+// ParseAge reads a duration such as 90s, 24h or 7d, above zero.
+func ParseAge(text string) (Age, error) {
+	const day = 24 * time.Hour
+	d, err := time.ParseDuration(text)
+	if days, found := strings.CutSuffix(text, "d"); found {
+		var n int
+		n, err = strconv.Atoi(days)
+		d = time.Duration(n) * day
+		if n > int(10*365) {
+			err = errors.New("too long")
+		}
+	}
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is no age: want a duration above zero such as 90s, 24h or 7d", text)
+	}
+	return Age(d), nil
+}
+
+// criteria names what the filter asks for, without the values: they may be data of events.
+func (f Filter) criteria() (names []string) {
+	for _, c := range []struct {
+		name  string
+		given bool
+	}{
+		{"ids", len(f.IDs) > 0}, {"key", f.Key != nil}, {"type", f.Type != ""}, {"class", f.Class != ""}, {"topic", f.Topic != ""},
+		{"older_than", f.OlderThan > 0}, {"newer_than", f.NewerThan > 0}, {"all", f.All},
+	} {
+		if c.given {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// Criteria names what the filter asks for, without the values, which may be data of events: "ids, topic".
+func (f Filter) Criteria() string { return strings.Join(f.criteria(), ", ") }
+
+// Check says what is wrong with a filter that is to change something: it must be wanted that it chooses everything.
+func (f Filter) Check() error {
+	if len(f.criteria()) == 0 {
+		return fmt.Errorf("%w: nothing is chosen: give ids, a filter, or all", ErrFilter)
+	}
+	return nil
+}
+
+func (f Filter) marshal() ([]byte, error) { return json.Marshal(f) }
+
+// conditions collects SQL conditions and their parameters.
+type conditions struct {
+	text strings.Builder
+	args []any
+}
+
+// add appends " AND <text>", in which ? is the argument's parameter.
+func (c *conditions) add(text string, arg any) {
+	c.args = append(c.args, arg)
+	c.text.WriteString(" AND " + strings.ReplaceAll(text, "?", "$"+strconv.Itoa(len(c.args))))
+}
+
+// place names where the columns of a filter are in a table.
+type place struct {
+	alias, id, at string
+}
+
+var (
+	deadPlace   = place{"d", "original_id", "dead_at"}
+	parkedPlace = place{"p", "event_id", "parked_at"}
+)
+
+// matching appends the filter's conditions on a table; base is the SQL of the time that ages count from.
+func (c *conditions) matching(f Filter, p place, o *Outbox, base string) error {
+	texts := []string{f.Type, f.Class, f.Topic}
+	if f.Key != nil {
+		texts = append(texts, *f.Key)
+	}
+	for _, text := range texts {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return fmt.Errorf("%w: %q is no text of Postgres", ErrFilter, text)
+		}
+	}
+	if len(f.IDs) > 0 {
+		for _, id := range f.IDs {
+			if _, err := appendID(nil, o.IDType, []byte(id)); err != nil {
+				return fmt.Errorf("%w: %w", ErrFilter, err)
+			}
+		}
+		c.add(p.alias+"."+p.id+" = ANY (?::text[]::"+o.IDType+"[])", f.IDs)
+	}
+	if f.Key != nil {
+		c.add(p.alias+".key = convert_to(?::text, 'UTF8')", *f.Key)
+	}
+	for _, column := range []struct{ name, want string }{{"event_type", f.Type}, {"error_class", f.Class}, {"topic", f.Topic}} {
+		if column.want != "" {
+			c.add(p.alias+"."+column.name+" = ?::text", column.want)
+		}
+	}
+	if f.OlderThan > 0 {
+		c.add(p.alias+"."+p.at+" <= "+base+" - ?::bigint * interval '1 microsecond'", time.Duration(f.OlderThan).Microseconds())
+	}
+	if f.NewerThan > 0 {
+		c.add(p.alias+"."+p.at+" >= "+base+" - ?::bigint * interval '1 microsecond'", time.Duration(f.NewerThan).Microseconds())
+	}
+	return nil
+}
+
+// checkIDs says whether the filter's ids are of the type that the outbox's are.
+func (s *Store) checkIDs(f Filter) error {
+	o := s.table.Load()
+	if o == nil {
+		return nil // the executor will say so
+	}
+	for _, id := range f.IDs {
+		if _, err := appendID(nil, o.IDType, []byte(id)); err != nil {
+			return fmt.Errorf("%w: %w", ErrFilter, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package store_test
+
+import (
+	"context"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// requestMethods is the part of everyMethod that serves requests and lists.
+func requestMethods(s *store.Store) []calledMethod {
+	r := &store.Request{}
+	next := func(ctx context.Context) (err error) { r, err = s.NextRequest(ctx); return err }
+	return []calledMethod{
+		{"AddRequest", func(ctx context.Context) error {
+			_, err := s.AddRequest(ctx, store.RequestReplay, store.Filter{All: true}, "a", "b")
+			return err
+		}},
+		{"NextRequest", next},
+		{"StartRequest", func(ctx context.Context) error { return s.StartRequest(ctx, r) }},
+		{"ReplayDead", func(ctx context.Context) error { _, err := s.ReplayDead(ctx, r, store.DeadCursor{}, 1); return err }},
+		{"Request", func(ctx context.Context) error { _, err := s.Request(ctx, r.ID); return err }},
+		{"SettleRetried of a replay", func(ctx context.Context) error {
+			return s.SettleRetried(ctx, published(1, func(int) string { return uuid(4) }))
+		}},
+		{"DiscardDead", func(ctx context.Context) error { _, err := s.DiscardDead(ctx, r, store.DeadCursor{}, 1); return err }},
+		{"Count", func(ctx context.Context) error {
+			_, err := s.Count(ctx, store.RequestRetry, store.Filter{Topic: "t"})
+			return err
+		}},
+		{"DeadLetters", func(ctx context.Context) error {
+			_, err := s.DeadLetters(ctx, store.Filter{}, store.DeadAny, "", 1)
+			return err
+		}},
+		{"DeadLetter", func(ctx context.Context) error { _, err := s.DeadLetter(ctx, uuid(4)); return err }},
+		{"ParkedKeys", func(ctx context.Context) error { _, err := s.ParkedKeys(ctx, store.Filter{}, "", 1); return err }},
+		{"RetryNow", func(ctx context.Context) error {
+			retry := *r
+			retry.Kind = store.RequestRetry
+			_, err := s.RetryNow(ctx, &retry, 1)
+			return err
+		}},
+		{"SetPause", func(ctx context.Context) error { _, err := s.SetPause(ctx, r); return err }},
+		{"Paused", func(ctx context.Context) error { _, err := s.Paused(ctx); return err }},
+		{"FinishRequest", func(ctx context.Context) error { return s.FinishRequest(ctx, r.ID, "") }},
+	}
+}

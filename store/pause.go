@@ -1,0 +1,66 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Pause says since when the relay takes nothing in, and who wanted that.
+type Pause struct {
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+	Note  string    `json:"note,omitempty"`
+}
+
+// Paused is nil when the slot's relay is not paused, or has no state yet.
+func (s *Store) Paused(ctx context.Context) (*Pause, error) {
+	var p *Pause
+	err := s.one(ctx, reading, func(row pgx.Row) (err error) {
+		p, err = scanPause(row)
+		return err
+	}, s.names.sql(`SELECT paused_at, coalesce(paused_by, ''), coalesce(paused_note, '') FROM {state} WHERE slot = $1`), s.config.Slot)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("read whether the relay is paused: %w", err)
+	}
+	return p, nil
+}
+
+func scanPause(row pgx.Row) (*Pause, error) {
+	var at *time.Time
+	var p Pause
+	if err := row.Scan(&at, &p.By, &p.Note); err != nil || at == nil {
+		return nil, err
+	}
+	p.Since = *at
+	return &p, nil
+}
+
+// SetPause executes a request to pause or to resume and closes it, in one transaction, and says what holds now. A relay
+// that is paused already stays so since then. Fenced.
+func (s *Store) SetPause(ctx context.Context, r *Request) (p *Pause, err error) {
+	err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+		var err error
+		if r.Kind == RequestResume {
+			_, err = tx.Exec(ctx, s.names.sql(`UPDATE {state} SET paused_at = NULL, paused_by = NULL, paused_note = NULL WHERE slot = $1 AND paused_at IS NOT NULL`), s.config.Slot)
+		} else {
+			_, err = tx.Exec(ctx, s.names.sql(`UPDATE {state} SET paused_at = now(), paused_by = $2, paused_note = NULLIF($3, '') WHERE slot = $1 AND paused_at IS NULL`), s.config.Slot, r.Who, r.Note)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.names.sql(`UPDATE {request} SET started_at = now(), finished_at = now(), total = 1, done = 1 WHERE id = $1 AND finished_at IS NULL`), r.ID)
+		if err != nil {
+			return err
+		}
+		p, err = scanPause(tx.QueryRow(ctx, s.names.sql(`SELECT paused_at, coalesce(paused_by, ''), coalesce(paused_note, '') FROM {state} WHERE slot = $1`), s.config.Slot))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Kind, err)
+	}
+	return p, nil
+}
