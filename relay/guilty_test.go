@@ -230,7 +230,8 @@ func TestRetriedEventsKeepTheirPlaceWhileTheLaneIsHot(t *testing.T) {
 }
 
 // Parked events must not be stopped by dead letters that the database refuses. Breaks it catches: parks, and with them
-// every other key that fails, that wait for a dead letter; an event given up that is neither parked nor dead.
+// every other key that fails, that wait for a dead letter; an event given up that is neither parked nor dead. Seen to
+// fail with parks that wait while a dead letter is refused.
 func TestRefusedDeadLettersOfParkedEventsStopOnlyTheirLanes(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -260,8 +261,8 @@ func TestRefusedDeadLettersOfParkedEventsStopOnlyTheirLanes(t *testing.T) {
 	j.wantInOrder(t, 100, 10)
 }
 
-// Breaks it catches: failed attempts that are noted only when there is room for another park, while no room can come but
-// by the next attempt of the same event.
+// Breaks it catches: failed attempts that are noted only when there is room for another park, while no room can come
+// but by the next attempt of the same event. Seen to fail with the bound looked at before the notes.
 func TestFullParkingDoesNotStopRetries(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
