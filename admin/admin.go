@@ -83,7 +83,8 @@ func handler(c Config, r *relay.Relay, live live) http.Handler {
 	live.register(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.Registry(), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, statusCode(r.Live()), map[string]any{"live": r.Live()})
+		live, reasons := r.Live()
+		answer(w, statusCode(live), map[string]any{"live": live, "reasons": reasons})
 	})
 	ready := func(w http.ResponseWriter, _ *http.Request) {
 		st := r.Status()

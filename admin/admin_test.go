@@ -186,6 +186,13 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 		st.Role != relay.RoleActive || !st.Ready || st.Halt != nil || st.Epoch != 1 || st.Broker != "ok" {
 		t.Errorf("/api/v1/status: got %d %s, want active, ready, epoch 1", code, body)
 	}
+
+	s.broker.Close() // nothing waits for it now
+	s.wantReady(http.StatusServiceUnavailable, "broker unreachable")
+	if s.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Port: port, Topics: topics}); err != nil {
+		t.Fatal(err)
+	}
+	s.wantReady(http.StatusOK, "")
 }
 
 // contract are the metrics that dashboards and alert rules rely on, with their types.

@@ -37,7 +37,10 @@ const (
 func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	var steps []step
 	var out []*delivery
+	pulse := &s.r.dispatching
+	defer pulse.waits()
 	for {
+		pulse.waits()
 		asked := stop
 		if s.inTx {
 			asked = nil // a stop waits for the commit: a half-sent transaction could not be confirmed
@@ -268,7 +271,9 @@ func (s *session) send(ctx context.Context, out []*delivery) error {
 	for _, d := range good {
 		records = append(records, &d.record)
 	}
+	s.r.submitting.works()
 	taken, err := s.r.engine.Submit(ctx, records)
+	s.r.submitting.waits()
 	s.records = records
 	if err == nil {
 		return nil

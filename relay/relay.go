@@ -79,6 +79,10 @@ type Relay struct {
 
 	begun bool // a session of this process took over before; owned by the supervisor's goroutine
 
+	dispatching, settling pulse        // of the goroutines of the hot path
+	submitting            pulse        // of the dispatcher while it hands events to the sink
+	movedAt               atomic.Int64 // see moved; nanoseconds since 1970
+
 	running        atomic.Pointer[sink.Engine] // engine, once there is one: for status
 	opened         atomic.Pointer[store.Store] // store, once there is one, if it is a real one: for the API
 	eventsReceived atomic.Uint64
@@ -97,6 +101,10 @@ func New(o Options) *Relay {
 		r.postgres = server{}
 	}
 	r.reconciler = newReconciler(r)
+	r.movedAt.Store(r.started.UnixNano())
+	for _, p := range []*pulse{&r.dispatching, &r.settling, &r.submitting} {
+		p.origin = r.started
+	}
 	r.metrics = newMetrics(r)
 	r.health.enter(RoleStarting)
 	return r

@@ -128,6 +128,8 @@ func (s *settler) run(ctx context.Context) {
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	pulse := &s.r.settling
+	defer pulse.waits()
 	for {
 		arrived, local, journals, deaths := s.arrived, s.local, s.journals, s.deaths
 		if len(s.pending.rows) >= settleMost {
@@ -155,8 +157,10 @@ func (s *settler) run(ctx context.Context) {
 		if len(s.parks) > 0 && len(portion) == 0 {
 			timer.Reset(fullLook)
 		}
+		pulse.waits()
 		select {
 		case records := <-arrived:
+			pulse.works()
 			s.sort(records)
 		case ds := <-local:
 			s.dying = append(s.dying, ds...)
@@ -166,15 +170,19 @@ func (s *settler) run(ctx context.Context) {
 		case deaths <- dying:
 			s.dying = s.dying[1:]
 		case j := <-s.written:
+			pulse.works()
 			s.finishJournal(j)
 		case d := <-s.buried:
+			pulse.works()
 			s.finishDeath(d)
 		case asides <- portion:
 			s.aside = true
 		case done := <-s.asided:
 			s.aside = false
+			pulse.works()
 			s.finishAsides(done)
 		case word := <-s.r.retrier.words:
+			pulse.works()
 			s.parking.take(word)
 			s.parking.advance()
 		case <-timer.C:

@@ -77,6 +77,9 @@ func (r *Relay) Status() Status {
 	r.describeSink(&st)
 	st.Alarms = r.alarms()
 	r.health.describe(&st)
+	if stood := time.Since(r.moved()); len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0 && stood > standstill {
+		st.Reasons = append(st.Reasons, fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
+	}
 	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby)
 	if st.Reasons == nil {
 		st.Reasons = []string{}
@@ -84,8 +87,28 @@ func (r *Relay) Status() Status {
 	return st
 }
 
+// standstill is how long events may be in flight without any being settled before the relay calls itself not ready, though
+// nobody says what they wait for.
+const standstill = 30 * time.Second
+
+// moved is when an event was settled last, or nothing was in flight.
+func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
+
+// noteMoves renews it; the watch calls it once a second.
+func (r *Relay) noteMoves(settled *uint64) {
+	if n := r.metrics.settledEvents.Load(); n != *settled || r.inflight.len() == 0 {
+		*settled = n
+		r.movedAt.Store(time.Now().UnixNano())
+	}
+}
+
 // stalledAfter is how long the sink may be in trouble before the relay calls itself not ready.
 const stalledAfter = 5 * time.Second
+
+// unreachable is a driver that knows whether a broker answers, also while nothing is sent.
+type unreachable interface {
+	Unreachable() (since time.Time, err error)
+}
 
 func (r *Relay) describeSink(st *Status) {
 	st.Broker = "ok"
@@ -95,11 +118,18 @@ func (r *Relay) describeSink(st *Status) {
 	}
 	q := engine.Status()
 	st.InFlightBytes, st.Unrecorded, st.HeldLanes = q.Bytes, q.Unrecorded, q.HeldLanes
+	since := q.Since
 	if q.State != sink.OK {
 		st.Broker = q.State.String() + ": " + q.Reason
-		if time.Since(q.Since) > stalledAfter {
-			st.Reasons = append(st.Reasons, "broker "+st.Broker)
+	} else if driver, tells := r.driver.(unreachable); tells {
+		// Nothing waits for it, and the next event would.
+		var err error
+		if since, err = driver.Unreachable(); err != nil {
+			st.Broker = "unreachable: " + err.Error()
 		}
+	}
+	if st.Broker != "ok" && time.Since(since) > stalledAfter {
+		st.Reasons = append(st.Reasons, "broker "+st.Broker)
 	}
 }
 
@@ -145,9 +175,6 @@ func (h *health) describe(st *Status) {
 		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)
 	}
 }
-
-// Live says whether the goroutine that supervises still turns.
-func (r *Relay) Live() bool { return r.health.role() != "" }
 
 func (r *Relay) confirmedLSN() outbox.LSN {
 	if s := r.session.Load(); s != nil {

@@ -21,7 +21,7 @@ func (r *Relay) watch(ctx context.Context) {
 	ticker := time.NewTicker(min(progressEvery, look))
 	defer ticker.Stop()
 	var saved outbox.LSN
-	var settled uint64
+	var settled, moved uint64
 	var wrote, looked, compared, counted time.Time
 	for {
 		select {
@@ -29,6 +29,7 @@ func (r *Relay) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		r.noteMoves(&moved)
 		s := r.session.Load()
 		if time.Since(looked) >= look && (s != nil || r.health.role() != RoleStandby) {
 			looked = time.Now()

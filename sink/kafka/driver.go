@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -25,8 +26,8 @@ type Driver struct {
 	keyless atomic.Uint64        // records without a key so far
 	stats   counters
 
-	trouble     atomic.Pointer[error] // why the last metadata request failed; nil when it did not
-	lastFailure atomic.Int64          // when a Produce request last got no answer, in nanoseconds since 1970
+	trouble     atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
+	lastFailure atomic.Int64            // when a Produce request last got no answer, in nanoseconds since 1970
 
 	lastAccepted atomic.Int64  // when a batch was accepted last, in nanoseconds since 1970
 	wake         chan struct{} // to refreshLoop: do not wait
@@ -106,8 +107,8 @@ func (d *Driver) Partitions(topic string) (int, error) {
 		return len(t.partitions), nil
 	}
 	d.want(topic)
-	if err := d.trouble.Load(); err != nil {
-		return 0, troubled{*err}
+	if silent := d.trouble.Load(); silent != nil {
+		return 0, troubled{silent.err}
 	}
 	return 0, nil
 }
@@ -145,6 +146,21 @@ func (d *Driver) Node(topic string, id int32) int32 {
 
 // Reachable says that the brokers answer, as far as is known: what they say of a topic is then about the topic alone.
 func (d *Driver) Reachable() bool { return d.trouble.Load() == nil }
+
+// silence is brokers that cannot be asked.
+type silence struct {
+	since time.Time
+	err   error // of the last attempt
+}
+
+// Unreachable says since when no broker answers, and why; nil when one does. Brokers are asked every few seconds, also while
+// nothing is sent.
+func (d *Driver) Unreachable() (since time.Time, err error) {
+	if silent := d.trouble.Load(); silent != nil {
+		return silent.since, silent.err
+	}
+	return time.Time{}, nil
+}
 
 // Changed is closed at the next change of what Partitions or Node would answer.
 func (d *Driver) Changed() <-chan struct{} { return d.view.Load().changed }

@@ -41,7 +41,8 @@ func (d *Driver) refreshSoon() {
 	}
 }
 
-// refreshLoop keeps the view true. It asks only for the topics that somebody asked for, and nothing before that.
+// refreshLoop keeps the view true. It asks for the topics that somebody asked for only, and before that only whether a
+// broker answers.
 func (d *Driver) refreshLoop() {
 	var last time.Time
 	gap := refreshFirstPause
@@ -81,13 +82,14 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 	d.mu.Lock()
 	wanted := d.wanted
 	d.mu.Unlock()
-	if len(wanted) == 0 {
-		return false, true
-	}
-	r, err := d.describeCluster(ctx, wanted)
+	r, err := d.describeCluster(ctx, append([]string{}, wanted...)) // nil would mean all topics
 	if err != nil {
 		if ctx.Err() == nil {
-			d.trouble.Store(&err)
+			silent := silence{time.Now(), err}
+			if before := d.trouble.Load(); before != nil {
+				silent.since = before.since
+			}
+			d.trouble.Store(&silent)
 			d.stats.metadataFailures.Add(1)
 			if d.hooks.MetadataFailed != nil {
 				d.hooks.MetadataFailed(err)
@@ -96,6 +98,9 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 		return false, false
 	}
 	d.trouble.Store(nil)
+	if len(wanted) == 0 {
+		return false, true
+	}
 	var was, is *view
 	var n news
 	for published := false; !published; published = d.publish(was, is) {

@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+)
+
+// Breaks it catches: a goroutine that is stuck and goes unnoticed (seen to fail with the settler left out), waiting or
+// backpressure of any length taken for it (seen to fail with the window not looked at), a reason that names nobody.
+func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Config: config.Default()})
+		engine := sink.New(sinktest.NewBroker(), sink.Config{})
+		defer func() { _ = engine.Close(t.Context()) }()
+		r.running.Store(engine)
+		want := func(live bool, texts ...string) {
+			t.Helper()
+			got, reasons := r.Live()
+			said := strings.Join(reasons, "; ")
+			if got != live || reasons == nil || len(reasons) != len(texts) {
+				t.Errorf("got live %v %q, want %v for %q", got, said, live, texts)
+			}
+			for _, text := range texts {
+				if !strings.Contains(said, text) {
+					t.Errorf("got reasons %q, want %q in them", said, text)
+				}
+			}
+		}
+		want(true) // before anything began
+		for _, p := range []struct {
+			name  string
+			pulse *pulse
+		}{{"dispatcher", &r.dispatching}, {"settler", &r.settling}} {
+			p.pulse.works()
+			time.Sleep(stuckAfter - time.Second)
+			want(true)
+			time.Sleep(2 * time.Second)
+			want(false, p.name)
+			p.pulse.waits()
+			time.Sleep(time.Hour)
+			want(true)
+			for range 100 { // busy all the time, with one step after the other
+				p.pulse.works()
+				time.Sleep(time.Second)
+			}
+			want(true)
+			p.pulse.waits()
+		}
+		r.submitting.works()
+		time.Sleep(time.Hour)
+		want(false, "window that is empty")
+		if _, err := engine.Submit(t.Context(), []*sink.Record{{Topic: "absent", Key: []byte("k"), Value: []byte("v")}}); err != nil {
+			t.Fatal(err)
+		}
+		want(true) // something is in it: this is backpressure
+	})
+}
+
+// Break it catches: events that nobody settles, and nobody says why, shown as ready (seen to fail with the moves never noted,
+// and with an idle relay's time counted).
+func TestStandstillIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Config: config.Default()})
+		r.health.enter(RoleActive)
+		var settled uint64
+		ready := func(want bool) {
+			t.Helper()
+			r.noteMoves(&settled)
+			if st := r.Status(); st.Ready != want {
+				t.Errorf("ready: got %v %q, want %v", st.Ready, st.Reasons, want)
+			}
+		}
+		time.Sleep(time.Hour)
+		ready(true) // nothing to do
+		waiting := r.inflight.take(nil)[:1]
+		r.inflight.admit(waiting)
+		time.Sleep(standstill - time.Second)
+		ready(true)
+		time.Sleep(2 * time.Second)
+		ready(false)
+		r.metrics.settledEvents.Add(1)
+		ready(true)
+		time.Sleep(standstill + time.Second)
+		ready(false)
+		r.inflight.finish(waiting)
+		ready(true)
+	})
+}
