@@ -134,11 +134,10 @@ type Engine struct {
 // engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that
 // no engine has.
 type engineState struct {
-	next       *Record // in a recordQueue
-	lane       *lane   // of a record that was rejected, held or retried; nil otherwise
-	generation uint64  // with which it was retried; 0 otherwise
-	since      int64   // nanoseconds since Engine.origin at Submit
-	size       int32   // Driver.Size
+	lane       *lane  // of a record that was rejected, held or retried; nil otherwise
+	generation uint64 // with which it was retried; 0 otherwise
+	since      int64  // nanoseconds since Engine.origin at Submit
+	size       int32  // Driver.Size
 	place      place
 	counted    bool // in Engine.unrecorded
 	earlier    bool // in lane.earlier
@@ -243,41 +242,4 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// recordQueue is a FIFO of records, linked through engineState.next: a record is in at most one.
-type recordQueue struct {
-	head, tail *Record
-	length     int
-}
-
-func (q *recordQueue) push(r *Record) {
-	if q.tail == nil {
-		q.head = r
-	} else {
-		q.tail.engine.next = r
-	}
-	q.tail = r
-	q.length++
-}
-
-func (q *recordQueue) pushFront(r *Record) {
-	r.engine.next = q.head
-	q.head = r
-	if q.tail == nil {
-		q.tail = r
-	}
-	q.length++
-}
-
-// pop removes the head; the queue must not be empty.
-func (q *recordQueue) pop() *Record {
-	r := q.head
-	q.head = r.engine.next
-	r.engine.next = nil
-	if q.head == nil {
-		q.tail = nil
-	}
-	q.length--
-	return r
 }

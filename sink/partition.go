@@ -98,7 +98,7 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	b := e.newBatch(p)
 	b.Narrowed = narrowed
 	holds := false
-	for r := p.queue.head; r != nil; r = p.queue.head {
+	for r := p.queue.head(); r != nil; r = p.queue.head() {
 		if l := p.topic.blocks(r); l != nil { // held just now: else sweep would have taken it
 			e.holdQueued(p.next(), l)
 			p.topic.queued--

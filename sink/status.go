@@ -49,14 +49,14 @@ func (e *Engine) Status() Status {
 	for _, t := range e.topics {
 		s.HeldLanes += len(t.held)
 		s.Pending += t.queued + t.waiting.length
-		oldest(t.waiting.head)
+		oldest(t.waiting.head())
 		if t.waiting.length > 0 && len(t.partitions) == 0 {
 			s.blame(stateOf(troubleOf(t.err)), t.since, func() string {
 				return because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
 			})
 		}
 		for _, p := range t.partitions {
-			oldest(p.queue.head)
+			oldest(p.queue.head())
 			if p.batch != nil {
 				oldest(p.batch.Records[0])
 			}
