@@ -39,7 +39,7 @@ func TestThreeBrokers(t *testing.T) {
 	}
 }
 
-// conformanceOnThree runs the suite of all drivers; the cluster can move leaders.
+// conformanceOnThree runs the suite of all drivers; the cluster can move leaders (seen to fail with idempotence taken out).
 func conformanceOnThree(t *testing.T, c *harness.Cluster) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		f := newFixture(t, c.Addrs, 3)
@@ -52,7 +52,7 @@ func conformanceOnThree(t *testing.T, c *harness.Cluster) {
 	})
 }
 
-// Breaks as TestCutConnectionsUnderLoad does.
+// Breaks as TestCutConnectionsUnderLoad does (seen to fail with idempotence taken out).
 func cutOnThree(t *testing.T, c *harness.Cluster) {
 	cuts := harness.Count(t, "driver's connection cuts")
 	cutUnderLoad(t, c, cutting{cuts: cuts, every: 9, records: 700 * cuts, window: 1000})
@@ -70,7 +70,8 @@ func count(t *testing.T, scenario string) int {
 
 // killedLeaders kills the broker that leads most partitions, with kill -9, again and again.
 //
-// Breaks when NOT_LEADER_OR_FOLLOWER counts as not written, or when the new leader is found late.
+// Breaks when NOT_LEADER_OR_FOLLOWER counts as not written, or when the new leader is found late (seen to fail with
+// idempotence taken out).
 func killedLeaders(t *testing.T, c *harness.Cluster) {
 	kills := count(t, "driver's leader kills")
 	topic := c.Topic(t, "kills", 12, nil)
@@ -102,7 +103,8 @@ func freezing() time.Duration {
 // frozenLeaders freezes the broker that leads most partitions, with SIGSTOP, for longer than the request time-out. When it
 // wakes it finds the requests that were given up.
 //
-// Breaks when a request that was given up counts as not written, or when its batch is cut anew.
+// Breaks when a request that was given up counts as not written, or when its batch is cut anew (seen to fail with
+// idempotence taken out).
 func frozenLeaders(t *testing.T, c *harness.Cluster) {
 	freezes := count(t, "driver's frozen leaders")
 	topic := c.Topic(t, "freezes", 12, nil)
@@ -121,8 +123,8 @@ func frozenLeaders(t *testing.T, c *harness.Cluster) {
 
 // rollingRestarts stops and starts one broker after the other, as an upgrade does.
 //
-// Breaks when a broker that refuses new leaders' requests, or closes connections in good order, makes anything but a
-// short wait.
+// Breaks when a leader that gives its partitions away is taken to refuse the records (seen to fail with
+// NOT_LEADER_OR_FOLLOWER as a refusal: duplicates), or makes anything but a short wait.
 func rollingRestarts(t *testing.T, c *harness.Cluster) {
 	rounds := count(t, "driver's rolling restarts")
 	topic := c.Topic(t, "rolling", 12, nil)
@@ -142,8 +144,8 @@ func rollingRestarts(t *testing.T, c *harness.Cluster) {
 
 // wholeClusterStops ends all brokers at once, by kill -9 or by SIGTERM in turn, for some seconds.
 //
-// Breaks when an outage is given up, when brokers that come back one by one are not found, or when a batch is not known
-// again by a cluster that lost its memory of connections.
+// Breaks when an outage is given up, when brokers that come back one by one are not found, or when what was under way is
+// not sent again as it was (seen to fail with idempotence taken out).
 func wholeClusterStops(t *testing.T, c *harness.Cluster) {
 	stops := count(t, "driver's whole-cluster stops")
 	topic := c.Topic(t, "stops", 12, nil)
@@ -165,7 +167,7 @@ func wholeClusterStops(t *testing.T, c *harness.Cluster) {
 
 // everythingAtOnce cuts connections all the time while brokers are killed, frozen and restarted by chance.
 //
-// Breaks when two troubles at once are taken for one.
+// Breaks when two troubles at once are taken for one (seen to fail with idempotence taken out).
 func everythingAtOnce(t *testing.T, c *harness.Cluster) {
 	faults := count(t, "driver's mixed faults")
 	topic := c.Topic(t, "mixed", 12, nil)
@@ -201,7 +203,8 @@ func everythingAtOnce(t *testing.T, c *harness.Cluster) {
 
 // partitionsAdded adds partitions under load: keys move, and nothing is lost or doubled on the way.
 //
-// Breaks when the change is not noticed, or when what waits for the old partitions is sent twice or dropped.
+// Breaks when the change is not noticed (seen to fail so), or when what waits for the old partitions is sent twice or
+// dropped.
 func partitionsAdded(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "grows", 3, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})
@@ -222,8 +225,8 @@ func partitionsAdded(t *testing.T, c *harness.Cluster) {
 // topicCreatedAgain deletes the topic, and creates it again while the load goes on: what is submitted meanwhile waits, and
 // is in the new topic once and in order.
 //
-// Breaks when the new topic's leaders, whose epochs begin anew, or a sequence that the new topic does not know are not
-// taken for what they are.
+// Breaks when the topic's absence is not noticed (seen to fail so), or when the new topic's leaders, whose epochs begin
+// anew, or a sequence that it does not know are not taken for what they are.
 func topicCreatedAgain(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "again", 12, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})
