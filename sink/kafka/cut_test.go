@@ -66,7 +66,7 @@ func cutUnderLoad(t *testing.T, c *harness.Cluster, amount cutting) {
 	const partitions, keys = 12, 500
 	topic := c.Topic(t, "cuts", partitions, nil)
 	proxy := newCutter(t, amount.every)
-	d, err := New(Config{Brokers: c.Addrs, Dial: proxy.Dial, RequestTimeout: 400 * time.Millisecond})
+	d, err := New(Config{Brokers: c.Addrs, Dial: proxy.Dial, RequestTimeout: 250 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
