@@ -100,7 +100,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		}
 		d := s.next()
 		s.use()
-		d.event, d.received = rows[i].Event, now
+		d.event, d.received, d.late = rows[i].Event, now, s.state.CatchUpLate
 		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
 		d.reason = s.router.route(d)
 		s.router.keep(d)
@@ -114,7 +114,7 @@ func (s *session) caughtUp(ctx context.Context, rows int) error {
 	if err := s.r.store.FinishCatchUp(ctx); err != nil {
 		return fmt.Errorf("finish the catch-up: %w", err)
 	}
-	s.state.Phase, s.state.Dirty = store.Stream, true
+	s.state.Phase, s.state.Dirty, s.state.CatchUpLate = store.Stream, true, false
 	s.r.log.Info().Int("rows", rows).Msg("caught up; the stream takes over")
 	return nil
 }

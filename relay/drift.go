@@ -12,12 +12,25 @@ import (
 const driftPatience = 5 * time.Second
 
 // lookForDrift ends the session with a halt when the publication or the table is no longer what events come through. The
-// server goes on to send keepalives then, and confirming them would lose, without a sign, every row that it leaves out.
+// server goes on to send keepalives then, and confirming them would lose, without a sign, every row that it leaves out. After the
+// repair the table comes first: see Setup.
 func (r *Relay) lookForDrift(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, driftPatience)
 	defer cancel()
 	if halt := asHalt(r.drift(bounded, s)); halt != nil && r.session.Load() == s {
+		r.noteLeftOut(bounded, halt)
 		s.fail(halt)
+	}
+}
+
+// noteLeftOut commits that the stream may have left rows out since the last look: once the cause is repaired, the table
+// comes first.
+func (r *Relay) noteLeftOut(ctx context.Context, halt *Halt) {
+	switch halt.Code {
+	case HaltPublication, HaltColumn, HaltOtherTable:
+		if err := r.store.BeginCatchUp(ctx, true); err != nil {
+			r.log.Warn().Err(err).Msg("cannot note that the stream has left rows out; the reconciler will find them")
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ const riskWAL = "nothing is lost; events wait, and Postgres keeps WAL for the sl
 const (
 	HaltSlotMissing     = "slot_missing"
 	HaltSlotLost        = "slot_lost"
+	HaltSlotMoved       = "slot_moved"
+	HaltReadOnly        = "read_only"
+	HaltTwoServers      = "two_servers"
 	HaltSlotMismatch    = "slot_mismatch"
 	HaltOtherServer     = "other_server"
 	HaltOtherTable      = "other_table"

@@ -30,6 +30,7 @@ type metrics struct {
 	skippedMemory, skippedJournal, skippedTopic prometheus.Counter
 	uncleanStarts, headersShadowed              prometheus.Counter
 	restarts                                    *prometheus.CounterVec
+	recreations                                 prometheus.Counter
 	reconciled                                  prometheus.Counter
 	publishLatency, relayLatency                *latency
 	settleSeconds, settleBatch                  prometheus.Histogram
@@ -62,6 +63,7 @@ func newMetrics(r *Relay) *metrics {
 	m.skippedMemory, m.skippedJournal, m.skippedTopic = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal"), skipped.WithLabelValues("topic")
 	m.uncleanStarts = f.counter("outbox_unclean_starts_total", "Starts after a crash: redelivered events were looked up.")
 	m.headersShadowed = f.counter("outbox_headers_shadowed_total", "Headers of rows that were dropped because their name is the relay's own.")
+	m.recreations = f.counter("cdc_slot_recreations_total", "Times that the slot was lost, made anew or moved by somebody else, and all began again from the table.")
 	m.reconciled = f.counter("outbox_reconciled_total", "Committed rows that the stream never delivered, found by the reconciler and published late.")
 	m.restarts = f.counters("cdc_stream_restarts_total", "Ends of a replication session that were followed by another.", "reason",
 		restartSilent, restartServerShutdown, restartLeaseLost, restartConnection)

@@ -77,7 +77,8 @@ type Relay struct {
 	rowsLeft  atomic.Int64 // outbox rows to be marked or deleted, as read last
 	epoch     int64        // of this process's last session; owned by the supervisor's goroutine
 
-	begun bool // a session of this process took over before; owned by the supervisor's goroutine
+	last  LastSession // of this process; owned by the supervisor's goroutine
+	begun bool        // a session of this process took over before; owned by the supervisor's goroutine
 
 	dispatching, settling pulse        // of the goroutines of the hot path
 	submitting            pulse        // of the dispatcher while it hands events to the sink

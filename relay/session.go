@@ -68,8 +68,9 @@ type session struct {
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
-func (r *Relay) runSession(ctx context.Context) error {
-	table, state, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log}.Prepare(ctx)
+func (r *Relay) runSession(ctx context.Context) (err error) {
+	table, state, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
+		Last: r.last, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,6 +82,7 @@ func (r *Relay) runSession(ctx context.Context) error {
 	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed), tables: table.OIDs,
 		late: make(chan lateRows), over: make(chan struct{})}
 	defer close(s.over)
+	defer func() { r.remember(s, err) }()
 	if err := s.compatible(); err != nil {
 		stream.Close()
 		return err
@@ -119,6 +121,12 @@ func (r *Relay) runSession(ctx context.Context) error {
 		return err
 	}
 	return ended
+}
+
+// remember keeps what the next start must know of this session.
+func (r *Relay) remember(s *session, err error) {
+	_, refused := errors.AsType[*replication.PublicationMissingError](err)
+	r.last = LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed(), Refused: refused}
 }
 
 // leaveShutdown ends the session when an error says that the server is shutting down. The server waits, without an end,
@@ -191,6 +199,10 @@ func (s *session) readBack(ctx context.Context) error {
 // compatible refuses a server that is not the one that the state was written for.
 func (s *session) compatible() error {
 	if s.grant.System.ID == s.state.SystemID {
+		if s.grant.System.Timeline != s.state.Timeline {
+			s.r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
+				Msg("the server was promoted or restored since the slot was made; the slot is there, and what it sends again is looked up")
+		}
 		return nil
 	}
 	return otherServer(s.grant.System.ID, s.state.SystemID)
@@ -213,7 +225,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	var err error
 	asked := time.Now()
 	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.grant.PID)); err != nil {
-		return fmt.Errorf("take over: %w", err)
+		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
 	}
 	s.epochSeen.Store(s.epoch)
 	r.prove(asked)
@@ -230,6 +242,21 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	s.again.begin(source, s.epoch)
 	s.known = r.inflight.snapshot()
 	return nil
+}
+
+// explainLost says why the slot is not ours on the SQL side, when that is another server.
+func (s *session) explainLost(ctx context.Context, err error) error {
+	if !errors.Is(err, store.ErrLeaseLost) {
+		return err
+	}
+	slot, failed := s.r.store.Slot(ctx)
+	if failed != nil || slot.Exists {
+		return err
+	}
+	return &Halt{Code: HaltTwoServers, cause: err,
+		Reason: fmt.Sprintf("the stream from the slot %q was granted, and the server that postgres.url reaches knows nothing of it", s.r.c.Postgres.Slot),
+		Risk:   riskWAL,
+		Remedy: "point postgres.url and postgres.replication_url at the same server and database; where a pooler stands in between, at the server behind it"}
 }
 
 // expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the

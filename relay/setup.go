@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -21,6 +22,15 @@ type Setup struct {
 	Store    Tables
 	Postgres Postgres // nil: the server that Config names
 	Logger   zerolog.Logger
+	Last     LastSession // of this process; empty when it had none
+	Counted  func()      // called when a slot was found lost or moved, and all begins again from the table; may be nil
+}
+
+// LastSession is what a process knows of its own last session.
+type LastSession struct {
+	Epoch     int64
+	Confirmed outbox.LSN // the most that it can have confirmed
+	Refused   bool       // the server cannot decode what the slot holds, because the publication is younger
 }
 
 // Prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
@@ -43,6 +53,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.St
 	if err != nil {
 		return table, nil, explainStore(err)
 	}
+	if slot.Recovery {
+		return table, nil, readOnly(nil)
+	}
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
 		return table, nil, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
@@ -56,6 +69,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.St
 		}
 		recovered, slot.Exists = true, false
 	}
+	if err := s.explainMoved(ctx, state, slot); err != nil {
+		return table, nil, err
+	}
 	if !recovered && (state == nil || !slot.Exists) {
 		if err := s.countOlderRows(ctx); err != nil {
 			return table, nil, err // before anything is created
@@ -67,14 +83,23 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.St
 		}
 	}
 	if err := s.checkPublication(ctx, !recovered && !slot.Exists); err != nil {
+		if asHalt(err) != nil && state.Phase == store.Stream {
+			err = errors.Join(err, s.Store.BeginCatchUp(ctx, true)) // once it is repaired
+		}
 		return table, nil, err
+	}
+	if slot.Exists && s.Last.Refused && s.Config.Postgres.OnSlotLost != config.SlotLostHalt {
+		if err := s.recoverSlot(ctx, state, "is older than the publication, so that the server cannot decode what it holds", true); err != nil {
+			return table, nil, err
+		}
+		recovered, slot.Exists = true, false
 	}
 	if slot.Exists {
 		return table, state, nil
 	}
 	if state.CatchUpReady {
 		// The list of older rows belongs to a slot that is gone: a new one needs a new list.
-		if err := s.Store.BeginCatchUp(ctx); err != nil {
+		if err := s.Store.BeginCatchUp(ctx, false); err != nil {
 			return table, nil, explainStore(err)
 		}
 		state.CatchUpReady = false
@@ -118,14 +143,64 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 	}
 	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
 		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")
-	if err := s.Store.BeginCatchUp(ctx); err != nil {
-		return explainStore(err)
+	if err := s.beginAgain(ctx, state, false); err != nil {
+		return err
 	}
-	state.Phase, state.Dirty, state.CatchUpReady = store.CatchUp, true, false
 	if !exists {
 		return nil
 	}
 	return s.Postgres.DropSlot(ctx, ReplicationConfig(s.Config))
+}
+
+// beginAgain commits that the table comes first.
+func (s Setup) beginAgain(ctx context.Context, state *store.State, late bool) error {
+	if err := s.Store.BeginCatchUp(ctx, late); err != nil {
+		return explainStore(err)
+	}
+	state.Phase, state.Dirty, state.CatchUpReady, state.CatchUpLate = store.CatchUp, true, false, late || state.CatchUpLate
+	if s.Counted != nil {
+		s.Counted()
+	}
+	return nil
+}
+
+// explainMoved finds a slot that somebody else has moved forward, or made anew under the same name: it stands where no
+// relay has confirmed. What it has skipped is in the table only, so the table comes first. After an unclean stop a slot
+// that is ahead of the state is usual, because keepalives are confirmed without a note; then the reconciler's first round
+// tells whether something was skipped.
+func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.SlotStatus) error {
+	if state == nil || !slot.Exists || state.Phase != store.Stream {
+		return nil
+	}
+	known := state.Confirmed
+	switch {
+	case !state.Dirty:
+	case s.Last.Epoch != 0 && s.Last.Epoch == state.Epoch: // nobody else had it since
+		known = max(known, s.Last.Confirmed)
+	default:
+		return nil
+	}
+	if slot.Confirmed <= known {
+		return nil
+	}
+	name := s.Config.Postgres.Slot
+	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
+		return &Halt{Code: HaltSlotMoved,
+			Reason: fmt.Sprintf("the slot %q stands at %s, and no relay has confirmed more than %s: somebody moved it forward, or made it anew", name, slot.Confirmed, known),
+			Risk:   "events that were committed between the two and not yet published are only in the outbox table now",
+			Remedy: "set postgres.on_slot_lost: recover, which publishes all rows of the table that are not published, then streams"}
+	}
+	s.Logger.Warn().Str("slot", name).Str("confirmed", known.String()).Str("slot_at", slot.Confirmed.String()).
+		Msg("the slot was moved forward or made anew by somebody else; beginning again from the table: every row that is not published, then the stream")
+	return s.beginAgain(ctx, state, true)
+}
+
+// readOnly is the halt for a standby.
+func readOnly(cause error) *Halt {
+	return &Halt{Code: HaltReadOnly, cause: cause,
+		Reason: "the server that postgres.url reaches is a standby, or read-only: nothing can be recorded there",
+		Risk:   riskWAL,
+		Remedy: "point postgres.url and postgres.replication_url at the primary, or list all hosts and add target_session_attrs=read-write; after a promotion it passes by itself"}
 }
 
 // setBaseline makes the rows that are older than the slot that is about to be made count as published, if they shall not
@@ -225,6 +300,8 @@ func explainStore(err error) error {
 	case errors.Is(err, store.ErrNoOutbox):
 		return &Halt{Code: HaltNotInitialised, Reason: err.Error(), Risk: riskWAL, cause: err,
 			Remedy: "run cdc-relay init, or correct outbox.table or postgres.url"}
+	case store.Classify(err) == store.FindPrimary:
+		return readOnly(err)
 	case store.Classify(err) == store.Setup, store.Classify(err) == store.Unclassified && !errors.Is(err, context.Canceled):
 		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, cause: err,
 			Remedy: "run cdc-relay check: it names what is missing and the statement that mends it"}
@@ -240,7 +317,7 @@ func (s Setup) register(ctx context.Context, table store.Outbox) (*store.State, 
 	}
 	state, err := s.Store.Register(ctx, system.ID, system.Timeline, table.OID, store.CatchUp)
 	if err != nil {
-		return nil, fmt.Errorf("register the slot in the relay's state: %w", err)
+		return nil, explainStore(fmt.Errorf("register the slot in the relay's state: %w", err))
 	}
 	return state, nil
 }

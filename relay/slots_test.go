@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -34,7 +35,28 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "5" {
 		t.Errorf("journal: got %s rows, want 5", n)
 	}
-	// Made anew it is younger than the WAL that is left: the server refuses for ever, and only the stream can tell.
+	// Made anew it is younger than the WAL that is left: the server refuses for ever, so a new slot is made, table first.
+	b.pg.Exec(t, "CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(11, 5, 3))
+	b.waitRecorded(15)
+	b.wantNumbers("outbox.event.order", 15)
+	if n := metric(t, r, "cdc_slot_recreations_total"); n != 1 {
+		t.Errorf("cdc_slot_recreations_total: got %v, want 1", n)
+	}
+}
+
+// Break it catches: a slot dropped and made anew though a person shall decide.
+func TestPublicationMadeAnewHaltsWhenAPersonDecides(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Postgres.OnSlotLost = "halt"
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, "DROP PUBLICATION "+b.c.Postgres.Publication)
+	b.pg.Exec(t, many(1, 5, 3))
+	position := b.here()
+	b.waitHalt(r, relay.HaltPublication, b.c.Postgres.Publication)
 	b.pg.Exec(t, "CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
 	harness.Eventually(t, 30*time.Second, "halted by the stream", func(context.Context) string {
 		if st := r.Status(); st.Halt == nil || st.Halt.Code != relay.HaltPublication || !strings.Contains(st.Halt.Reason, "at the slot's position") {
@@ -46,8 +68,8 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 }
 
 // Nothing tells the stream that its table left the publication, or that another table has its name now. Breaks it catches:
-// a relay that goes on confirming while the rows of the outbox are not in the stream, and one that stays halted after the
-// repair.
+// a relay that goes on confirming while the rows of the outbox are not in the stream, one that stays halted after the
+// repair, and one that leaves what was left out to the reconciler. Seen failing with a halt that is not noted in the state.
 func TestDriftWhileRunningHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -57,12 +79,17 @@ func TestDriftWhileRunningHalts(t *testing.T) {
 	b.pg.Exec(t, many(1, 5, 3))
 	b.waitRecorded(5)
 	b.pg.Exec(t, "ALTER PUBLICATION "+b.c.Postgres.Publication+" DROP TABLE outbox_events")
+	b.pg.Exec(t, many(6, 5, 3)) // not in the stream
 	b.waitHalt(r, relay.HaltPublication, "not in it")
-	b.pg.Exec(t, strings.TrimPrefix(r.Status().Halt.Remedy, "run "))
+	b.pg.Exec(t, many(11, 5, 3))
+	b.pg.Exec(t, strings.TrimPrefix(r.Status().Halt.Remedy, "run ")+many(16, 5, 3)) // before the relay looks again
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, many(6, 5, 3))
-	b.waitRecorded(10)
-	b.wantNumbers("outbox.event.order", 10)
+	b.waitRecorded(20)
+	b.wantNumbers("outbox.event.order", 20) // what was left out comes before what was not
+	b.wantLate("outbox.event.order", 6, 20)
+	b.pg.Exec(t, many(21, 5, 3))
+	b.waitRecorded(25)
+	b.wantLate("outbox.event.order", 6, 20)
 
 	b.pg.Exec(t, "BEGIN; ALTER TABLE outbox_events RENAME TO old; CREATE TABLE outbox_events (LIKE old INCLUDING ALL); COMMIT")
 	b.waitHalt(r, relay.HaltOtherTable, "outbox_events")
@@ -120,6 +147,81 @@ func TestLostSlotIsRecoveredFromTheTable(t *testing.T) {
 	b.pg.Exec(t, many(601, 50, 7))
 	b.waitRecorded(650)
 	b.wantNumbers("outbox.event.order", 650)
+	mustStop(t, stop)
+}
+
+// moveSlot does to the slot what somebody else may do while no relay runs.
+func (b *bed) moveSlot(how string) {
+	b.t.Helper()
+	for _, statement := range strings.Split(how, ";") {
+		b.pg.Exec(b.t, fmt.Sprintf(statement, b.c.Postgres.Slot))
+	}
+}
+
+// Breaks it catches: rows that a slot which was moved forward, or made anew, has skipped: lost, or behind what came later.
+// Seen failing without the comparison with the state: they came behind it, by the reconciler.
+func TestSlotMovedWhileDownIsRecoveredFromTheTable(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{
+		"SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())",
+		"SELECT pg_drop_replication_slot('%s');SELECT pg_create_logical_replication_slot('%s', 'pgoutput')",
+	} {
+		b := newBed(t)
+		r, stop := b.start()
+		b.waitRole(r, relay.RoleActive)
+		b.pg.Exec(t, many(1, 200, 7))
+		b.waitRecorded(200)
+		mustStop(t, stop)
+		b.pg.Exec(t, many(201, 100, 7))
+		b.moveSlot(how)
+		b.pg.Exec(t, many(301, 100, 7))
+
+		b.c.Postgres.OnSlotLost = "halt"
+		r, stop = b.start()
+		b.waitHalt(r, relay.HaltSlotMoved, b.c.Postgres.Slot, "postgres.on_slot_lost")
+		mustStop(t, stop)
+		b.c.Postgres.OnSlotLost = "recover"
+		r, stop = b.start()
+		b.waitRole(r, relay.RoleActive)
+		b.pg.Exec(t, many(401, 100, 7))
+		b.waitRecorded(500)
+		b.wantNumbers("outbox.event.order", 500)
+		b.wantLate("outbox.event.order", 201, 400)
+		if n := metric(t, r, "cdc_slot_recreations_total"); n != 1 {
+			t.Errorf("cdc_slot_recreations_total: got %v, want 1", n)
+		}
+		mustStop(t, stop)
+	}
+}
+
+// Break it catches: rows lost when the slot is moved after a crash, where one that is ahead of the state is usual.
+func TestSlotMovedAfterACrashIsFoundByTheReconciler(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 20, 7))
+	b.waitRecorded(20)
+	mustStop(t, stop)
+	b.pg.Exec(t, "UPDATE cdc_relay_state SET dirty = true;"+many(21, 10, 7))
+	b.moveSlot("SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())")
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitRecorded(30)
+	b.wantLate("outbox.event.order", 21, 30)
+	b.wantNumbers("outbox.event.order", 30)
+	mustStop(t, stop)
+}
+
+// Break it catches: a stream from one server and records on another: nothing of the one is known on the other.
+func TestTwoServersHalt(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	other := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	other.Exec(t, "CREATE TABLE outbox_events (LIKE pg_class); CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events")
+	b.c.Postgres.ReplicationURL = other.URL
+	r, stop := b.start()
+	b.waitHalt(r, relay.HaltTwoServers, "postgres.url", "postgres.replication_url")
 	mustStop(t, stop)
 }
 

@@ -135,6 +135,9 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	}
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
 	conf.DialFunc = dialer.DialContext
+	if conf.ValidateConnect != nil {
+		conf.ValidateConnect = writable // the library's own asks in a way that a replication connection refuses
+	}
 	if conf.ConnectTimeout == 0 {
 		conf.ConnectTimeout = c.WALSenderTimeout
 	}
@@ -152,6 +155,19 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return nil, fmt.Errorf("connect for replication: %w", err)
 	}
 	return l, nil
+}
+
+// writable refuses a standby, so that the next host of the URL is tried: target_session_attrs=read-write or primary. A
+// slot is of use on no other server, so a wish for one is not followed.
+func writable(ctx context.Context, conn *pgconn.PgConn) error {
+	results, err := conn.Exec(ctx, "SHOW transaction_read_only").ReadAll()
+	if err != nil {
+		return fmt.Errorf("ask whether the server is writable: %w", err)
+	}
+	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "on" {
+		return errors.New("the server is read-only, a standby")
+	}
+	return nil
 }
 
 func (l *link) close() {
@@ -232,13 +248,27 @@ func CreateSlot(ctx context.Context, c Config) (outbox.LSN, error) {
 		return 0, err
 	}
 	defer l.close()
-	r, err := pglogrepl.CreateReplicationSlot(ctx, l.conn, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
-		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
-	})
+	// The library knows no FAILOVER. The row is slot_name, consistent_point, snapshot_name, output_plugin.
+	results, err := l.conn.Exec(ctx, `CREATE_REPLICATION_SLOT "`+c.Slot+`" LOGICAL pgoutput `+l.slotOptions()).ReadAll()
 	if err != nil {
 		return 0, fmt.Errorf("create replication slot %q: %w", c.Slot, err)
 	}
-	return outbox.ParseLSN(r.ConsistentPoint)
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 2 {
+		return 0, fmt.Errorf("create replication slot %q: the server's answer has another form", c.Slot)
+	}
+	return outbox.ParseLSN(string(results[0].Rows[0][1]))
+}
+
+const failoverVersion = 17 // of Postgres
+
+// slotOptions ask for a slot that a standby may keep a copy of, where the server can: with sync_replication_slots there,
+// the slot survives a promotion.
+func (l *link) slotOptions() string {
+	major, _, _ := strings.Cut(l.conn.ParameterStatus("server_version"), ".")
+	if n, err := strconv.Atoi(major); err == nil && n >= failoverVersion {
+		return `(SNAPSHOT 'nothing', FAILOVER true)`
+	}
+	return `NOEXPORT_SNAPSHOT`
 }
 
 // DropSlot drops the slot, which nobody may be using.

@@ -72,7 +72,7 @@ func (s *Store) FinishCatchUp(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, s.sql(o, `DELETE FROM {catch_up} WHERE source = $1`), source); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql(o, `UPDATE {state} SET phase = 'stream', catch_up_ready = false, updated_at = now() WHERE slot = $1`),
+		_, err := tx.Exec(ctx, s.sql(o, `UPDATE {state} SET phase = 'stream', catch_up_ready = false, catch_up_late = false, updated_at = now() WHERE slot = $1`),
 			s.config.Slot)
 		return err
 	})
@@ -82,11 +82,14 @@ func (s *Store) FinishCatchUp(ctx context.Context) error {
 	return nil
 }
 
-// BeginCatchUp puts a slot that was lost back into phase catch_up: a new slot will be made, and the unrecorded rows come
-// from the table first. It must be committed before that slot exists.
-func (s *Store) BeginCatchUp(ctx context.Context) error {
+// BeginCatchUp puts a slot back into phase catch_up, because it was lost, or because the stream has left rows out: the
+// unrecorded rows come from the table first. It must be committed before a new slot exists, and before the stream is read
+// again. late marks the events: the stream may have delivered later ones of their keys. Of a catch-up that has begun they
+// stay so.
+func (s *Store) BeginCatchUp(ctx context.Context, late bool) error {
 	err := s.tx(ctx, writing, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now() WHERE slot = $1`), s.config.Slot)
+		_, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET catch_up_late = $2 OR catch_up_late, phase = 'catch_up',
+ catch_up_ready = false, dirty = true, updated_at = now() WHERE slot = $1`), s.config.Slot, late)
 		return err
 	})
 	if err != nil {

@@ -21,6 +21,8 @@ type SlotStatus struct {
 	RetainedBytes       int64      // WAL that the slot keeps from removal
 	Temporary, TwoPhase bool
 	InvalidationReason  string // Postgres 17 and later
+	Failover, Synced    bool   // Postgres 17 and later: it is kept on standbys; it is such a copy
+	Recovery            bool   // this server is a standby
 }
 
 // Slot reads the slot's status; Exists is false, and WALEnd set, when there is none.
@@ -29,11 +31,13 @@ func (s *Store) Slot(ctx context.Context) (SlotStatus, error) {
 	var confirmed, restart, end string
 	err := s.one(ctx, reading, func(row pgx.Row) error {
 		return row.Scan(&st.Exists, &st.Active, &st.ActivePID, &st.Plugin, &st.Database, &confirmed, &restart, &end,
-			&st.WALStatus, &st.SafeWALSize, &st.RetainedBytes, &st.Temporary, &st.TwoPhase, &st.InvalidationReason)
+			&st.WALStatus, &st.SafeWALSize, &st.RetainedBytes, &st.Temporary, &st.TwoPhase, &st.InvalidationReason,
+			&st.Failover, &st.Synced, &st.Recovery)
 	}, `SELECT r.slot_name IS NOT NULL, coalesce(r.active, false), coalesce(r.active_pid, 0)::bigint, coalesce(r.plugin::text, ''),
  coalesce(r.database::text, ''), coalesce(r.confirmed_flush_lsn, '0/0')::text, coalesce(r.restart_lsn, '0/0')::text, w.lsn::text,
  coalesce(r.wal_status, ''), r.safe_wal_size, coalesce(w.lsn - r.restart_lsn, 0)::bigint, coalesce(r.temporary, false),
- coalesce(r.two_phase, false), coalesce(to_jsonb(r) ->> 'invalidation_reason', '')
+ coalesce(r.two_phase, false), coalesce(to_jsonb(r) ->> 'invalidation_reason', ''),
+ coalesce((to_jsonb(r) ->> 'failover')::boolean, false), coalesce((to_jsonb(r) ->> 'synced')::boolean, false), pg_is_in_recovery()
 FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END AS lsn) w
 LEFT JOIN pg_replication_slots r ON r.slot_name = $1`, s.config.Slot)
 	if err != nil {

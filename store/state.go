@@ -27,20 +27,22 @@ type State struct {
 	Timeline     int32
 	Epoch        int64     // as last taken over by anybody; 0 = never
 	CatchUpReady bool      // SnapshotCatchUp is done, CatchUpRows says what is left
+	CatchUpLate  bool      // what the present catch-up publishes is marked as late
 	Era          int64     // the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
 	Baseline     bool      // SetBaseline is done
 	UpdatedAt    time.Time // of the last progress
 }
 
 const selectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline, e.epoch,
- t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at
+ t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
+ coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false)
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
 
 func scanState(row pgx.Row) (*State, error) {
 	var st State
 	var confirmed string
 	err := row.Scan(&st.Source, &st.TableOID, &st.Phase, &st.Dirty, &confirmed, &st.SystemID, &st.Timeline, &st.Epoch,
-		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt)
+		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +86,7 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 		}
 		if _, err = tx.Exec(ctx, s.names.sql(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (slot) DO UPDATE SET source = excluded.source, phase = excluded.phase, dirty = true, confirmed = '0/0',
- system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, baseline_at = NULL, updated_at = now()
+ system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, catch_up_late = false, baseline_at = NULL, updated_at = now()
 WHERE t.source <> excluded.source`), s.config.Slot, source, phase, systemID, timeline); err != nil {
 			return err
 		}

@@ -210,7 +210,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Settle of a dead letter", func(ctx context.Context) error { return s.Settle(ctx, nil, []store.Dead{dead(4)}) }},
 		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
 		{"FinishCatchUp", s.FinishCatchUp},
-		{"BeginCatchUp", s.BeginCatchUp},
+		{"BeginCatchUp", func(ctx context.Context) error { return s.BeginCatchUp(ctx, true) }},
 		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
 		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},
 		{"SaveOffsets", func(ctx context.Context) error {
