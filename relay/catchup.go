@@ -36,6 +36,9 @@ func (s *session) catchUp(ctx context.Context) error {
 		if len(rows) == 0 {
 			break
 		}
+		if err := r.pausing.wait(ctx); err != nil {
+			return err
+		}
 		if err := s.sendRows(ctx, rows); err != nil {
 			return err
 		}

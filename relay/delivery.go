@@ -23,6 +23,7 @@ type delivery struct {
 	dated    bool         // created_at could be read
 	retried  bool         // handed in again for a held lane, no result yet
 	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
+	replay   bool         // it was a dead letter
 	attempts int          // spent so far by a parked event
 	late     bool         // the stream has not delivered it in its place
 

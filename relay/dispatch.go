@@ -41,8 +41,12 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	defer pulse.waits()
 	for {
 		pulse.waits()
-		asked := stop
-		if s.inTx {
+		asked, batches, lates := stop, s.stream.Batches(), s.late
+		paused, changed := s.r.pausing.state()
+		switch {
+		case paused != nil:
+			batches, lates = nil, nil // a stop does not wait for the end of the pause, nor so for the commit
+		case s.inTx:
 			asked = nil // a stop waits for the commit: a half-sent transaction could not be confirmed
 		}
 		var batch *replication.Batch
@@ -52,12 +56,14 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 			return context.Cause(ctx)
 		case <-asked:
 			return nil
-		case late := <-s.late:
+		case <-changed:
+			continue
+		case late := <-lates:
 			if err := s.sendLate(ctx, late); err != nil {
 				return err
 			}
 			continue
-		case batch, ok = <-s.stream.Batches():
+		case batch, ok = <-batches:
 		}
 		if !ok {
 			return nil

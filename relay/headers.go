@@ -60,6 +60,9 @@ func (r *router) headers(d *delivery) *sink.Reason {
 	if d.attempts > 0 {
 		h.Add("x-outbox-retry", strconv.AppendInt(scratch[:0], int64(d.attempts)+1, 10))
 	}
+	if d.replay {
+		h.Add("x-outbox-replay", []byte("1"))
+	}
 	if d.late {
 		h.Add("x-outbox-late", []byte("1"))
 	}

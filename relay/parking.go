@@ -187,7 +187,10 @@ func (p *parking) take(word retrierWord) {
 	}
 	la := p.of(word.lane.Topic, word.lane.Key)
 	la.asking = false
+	_, inMemory := p.s.lanes.byName[la.name]
 	switch {
+	case inMemory && la.lane.Key != nil: // a replay came while followers of another dead letter wait for it; it is due again at the next look
+		la.due, la.waiting = true, true
 	case word.session != p.s.r.mayRetry(): // it ended, and what was read may have been published by another relay since
 		la.due = true
 	case la.out > 0 || la.recording > 0: // what was read may be out already
@@ -308,6 +311,7 @@ func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session *sessi
 		}
 		d := free[len(free)-1]
 		d.event, d.attempts, d.parked, d.received, d.late = rows[i].Event, rows[i].Attempts, true, router.now, rows[i].Late
+		d.replay = rows[i].Replay
 		d.reason = router.route(d)
 		if d.reason != nil && len(records) > 0 {
 			break

@@ -68,6 +68,7 @@ type Relay struct {
 
 	reconciler *reconciler
 	intake     intake
+	pausing    pausing
 	diverted   sync.Map     // topics of which something is diverted, with the reason
 	parked     atomic.Int64 // parked events, about: see retrier.tidy
 	moving     atomic.Int64 // lanes of parked events that move; see parking
@@ -136,6 +137,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.retrier.run(background) })
 	workers.Go(func() { r.diverter(background) })
 	workers.Go(func() { r.cleaner(background) })
+	workers.Go(func() { r.execute(background) })
 	workers.Go(func() { r.reconciler.run(background) })
 
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))

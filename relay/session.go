@@ -165,6 +165,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.takeOver(ctx, table); err != nil {
 		return err
 	}
+	if err := s.r.obey(ctx); err != nil {
+		return err
+	}
 	if err := s.loadParked(ctx); err != nil {
 		return err
 	}

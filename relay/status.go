@@ -44,6 +44,7 @@ type Status struct {
 	LastError     string       `json:"last_error,omitempty"`
 	LastErrorAt   *time.Time   `json:"last_error_at,omitempty"`
 	Halt          *HaltStatus  `json:"halt,omitempty"`
+	Paused        *store.Pause `json:"paused,omitempty"` // nothing is taken in, and who wanted that
 }
 
 // HaltStatus is a halt in the API.
@@ -72,6 +73,11 @@ func (r *Relay) Status() Status {
 		st.Epoch, st.LookingUp = s.epochSeen.Load(), s.lookingUp.Load()
 		if slot := r.metrics.slot.Load(); slot != nil {
 			st.RetainedWAL = slot.RetainedBytes
+		}
+	}
+	if s := r.session.Load(); s != nil && s.epochSeen.Load() != 0 {
+		if st.Paused, _ = r.pausing.state(); st.Paused != nil {
+			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on", st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
 		}
 	}
 	r.describeSink(&st)

@@ -1,0 +1,98 @@
+package relay
+
+import (
+	"context"
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// pausing is whether a person wants nothing to be taken in. The truth is in the state, so that it survives a restart; this
+// is what the dispatcher and a catch-up wait for. What was taken in before is sent and recorded, parked events are tried
+// again, and status goes to the server: the slot is kept.
+type pausing struct {
+	obeying sync.Mutex // held while a request to pause or to resume is executed, so that two are never exchanged
+
+	mu      sync.Mutex
+	now     *store.Pause  // nil: not paused; guarded by mu
+	changed chan struct{} // closed at the next change; guarded by mu
+}
+
+// state is the pause, if there is one, and a channel that is closed when that changes.
+func (p *pausing) state() (now *store.Pause, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.now, p.changed
+}
+
+// set says whether it is news.
+func (p *pausing) set(now *store.Pause) (news bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news = (p.now == nil) != (now == nil)
+	p.now = now
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	return news
+}
+
+// wait returns when the relay is not paused.
+func (p *pausing) wait(ctx context.Context) error {
+	for {
+		now, changed := p.state()
+		if now == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// obey executes the requests to pause and to resume that are there, in the order in which they were made, and takes in
+// what holds then. A session does it before it reads anything: what was asked while no relay ran, holds.
+func (r *Relay) obey(ctx context.Context) error {
+	tables, can := r.store.(requests)
+	if !can {
+		return nil
+	}
+	r.pausing.obeying.Lock()
+	defer r.pausing.obeying.Unlock()
+	for {
+		request, err := tables.NextRequest(ctx)
+		if err != nil {
+			return err
+		}
+		if request == nil || request.Kind != store.RequestPause && request.Kind != store.RequestResume {
+			break
+		}
+		if _, err := tables.SetPause(ctx, request); err != nil {
+			return err
+		}
+		if request.Kind == store.RequestResume {
+			r.resumed()
+		}
+		r.log.Info().Int64("request", request.ID).Str("kind", request.Kind).Str("who", request.Who).Msg("request executed")
+	}
+	now, err := tables.Paused(ctx)
+	if err != nil {
+		return err
+	}
+	switch news := r.pausing.set(now); {
+	case news && now != nil:
+		r.log.Warn().Str("by", now.By).Time("since", now.Since).Msg("paused: nothing is taken in until cdc-relay resume; Postgres keeps WAL for the slot meanwhile")
+	case news:
+		r.log.Info().Msg("resumed")
+	}
+	return nil
+}
+
+// resumed is told that a person wants the relay to go on.
+func (r *Relay) resumed() {}

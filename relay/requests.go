@@ -1,0 +1,211 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	// requestsLook is the pause between two looks for requests: one look-up by an index that is empty most of the time.
+	requestsLook = 250 * time.Millisecond
+	// requestPortion is how many dead letters one transaction resolves, retryPortion how many parked events it makes due.
+	requestPortion = 500
+	retryPortion   = 5000
+	// A replay leaves room for events that must be parked: it fills no more than this part of limits.parked_events.
+	replayShare = 2
+)
+
+// requests is what the executor asks of the SQL side; see package store. Tables that are not it have no requests.
+type requests interface {
+	NextRequest(ctx context.Context) (*store.Request, error)
+	StartRequest(ctx context.Context, r *store.Request) error
+	FinishRequest(ctx context.Context, id int64, failed string) error
+	ReplayDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error)
+	DiscardDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error)
+	RetryNow(ctx context.Context, r *store.Request, limit int) (int64, error)
+	SetPause(ctx context.Context, r *store.Request) (*store.Pause, error)
+	Paused(ctx context.Context) (*store.Pause, error)
+}
+
+// executor does what people asked for by commands or the API, one request after another, but pauses and resumes at once.
+// It works in portions, each a transaction under the epoch that also notes how far the request is: a process that dies
+// leaves a request that the next one goes on with, and a process that lost the slot can do nothing.
+//
+// A replay parks the dead letter again, at the place that it had; the retrier does the rest. So replays of a key keep its
+// order, and what its newer events do meanwhile does not matter: a replayed event is late, and says so in its header.
+type executor struct {
+	r      *Relay
+	tables requests
+
+	// Owned by run.
+	session *session // that request was begun in
+	request int64    // being worked at; 0: none
+	cursor  store.DeadCursor
+}
+
+func (r *Relay) execute(ctx context.Context) {
+	tables, can := r.store.(requests)
+	if !can {
+		return
+	}
+	e := executor{r: r, tables: tables}
+	for pause := requestsLook; ; {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = requestsLook
+		s := r.session.Load()
+		if s == nil || s.epochSeen.Load() == 0 || r.stopping.Load() {
+			continue
+		}
+		more, err := e.look(ctx, s)
+		switch {
+		case err == nil:
+			r.health.settled("request")
+			if more {
+				pause = 0
+			}
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, store.ErrFenced): // the session's end is on its way
+		default:
+			r.leaveShutdown(err)
+			if r.health.settleTrouble("request", err) {
+				r.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
+			}
+		}
+	}
+}
+
+// look does the next portion of what is asked for, and says whether there may be more.
+func (e *executor) look(ctx context.Context, s *session) (more bool, err error) {
+	request, err := e.tables.NextRequest(ctx)
+	if err != nil || request == nil {
+		return false, err
+	}
+	if request.Kind == store.RequestPause || request.Kind == store.RequestResume {
+		return true, e.r.obey(ctx)
+	}
+	if why := e.refuse(request); why != "" {
+		return true, e.finish(ctx, request, why)
+	}
+	if e.session != s || e.request != request.ID {
+		if err := e.tables.StartRequest(ctx, request); err != nil {
+			return e.failed(ctx, request, err)
+		}
+		e.session, e.request, e.cursor = s, request.ID, store.DeadCursor{}
+	}
+	switch request.Kind {
+	case store.RequestReplay:
+		more, err = e.replay(ctx, request)
+	case store.RequestDiscard:
+		more, err = e.discard(ctx, request)
+	case store.RequestRetry:
+		more, err = e.retry(ctx, request)
+	}
+	if err != nil {
+		return e.failed(ctx, request, err)
+	}
+	return more, nil
+}
+
+// refuse says why a request cannot be executed at all.
+func (e *executor) refuse(request *store.Request) string {
+	switch request.Kind {
+	case store.RequestReplay, store.RequestDiscard, store.RequestRetry:
+	default:
+		return "this version of the relay knows no such request"
+	}
+	if request.Unreadable != nil {
+		return "this version of the relay cannot read its filter: " + request.Unreadable.Error()
+	}
+	if err := request.Filter.Check(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// failed closes a request that cannot be done; anything else is tried again.
+func (e *executor) failed(ctx context.Context, request *store.Request, err error) (more bool, _ error) {
+	if errors.Is(err, store.ErrFilter) {
+		return true, e.finish(ctx, request, err.Error())
+	}
+	return false, err
+}
+
+func (e *executor) finish(ctx context.Context, request *store.Request, failed string) error {
+	if err := e.tables.FinishRequest(ctx, request.ID, failed); err != nil {
+		return err
+	}
+	e.request = 0
+	line := e.r.log.Info().Int64("request", request.ID).Str("kind", request.Kind).Str("who", request.Who)
+	if failed != "" {
+		line.Str("error", failed).Msg("request refused")
+		return nil
+	}
+	line.Msg("request executed")
+	return nil
+}
+
+func (e *executor) replay(ctx context.Context, request *store.Request) (more bool, err error) {
+	most := min(requestPortion, e.room())
+	if most <= 0 {
+		return false, nil // until some of what is parked is published
+	}
+	step, err := e.tables.ReplayDead(ctx, request, e.cursor, most)
+	if err != nil {
+		return false, err
+	}
+	if step.Seen == 0 {
+		return true, e.finish(ctx, request, "")
+	}
+	e.cursor = step.Next
+	e.r.parked.Add(step.Parked)
+	e.r.retrier.dueIn(0)
+	return true, nil
+}
+
+// room is how many events a replay may park now.
+func (e *executor) room() int {
+	parked := e.r.parked.Load()
+	if parked <= 0 {
+		return max(e.r.c.Limits.ParkedEvents/replayShare, 1)
+	}
+	return int(int64(e.r.c.Limits.ParkedEvents/replayShare) - parked)
+}
+
+func (e *executor) discard(ctx context.Context, request *store.Request) (more bool, err error) {
+	step, err := e.tables.DiscardDead(ctx, request, e.cursor, requestPortion)
+	if err != nil {
+		return false, err
+	}
+	if step.Seen == 0 {
+		return true, e.finish(ctx, request, "")
+	}
+	e.cursor = step.Next
+	if e.r.c.Retry.OnDead == config.OnDeadHold {
+		for _, lane := range step.Lanes { // nothing holds it any more
+			e.r.retrier.revisit(lane)
+		}
+		e.r.retrier.nudge()
+	}
+	return true, nil
+}
+
+func (e *executor) retry(ctx context.Context, request *store.Request) (more bool, err error) {
+	n, err := e.tables.RetryNow(ctx, request, retryPortion)
+	if err != nil {
+		return false, err
+	}
+	if n == 0 {
+		return true, e.finish(ctx, request, "")
+	}
+	e.r.retrier.dueIn(0)
+	return true, nil
+}
