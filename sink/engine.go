@@ -125,6 +125,7 @@ type Engine struct {
 	bytes       int                 // in the window, by Record.Cost
 	unrecorded  int                 // handed to the driver, not settled
 	outstanding int                 // those of unrecorded whose batches have no definite answer
+	sentBytes   int                 // of these batches
 	starving    bool                // a worker found no unrecorded credit; feed wakes all
 	generations uint64              // the last generation given to a lane
 	given       uint64              // results so far

@@ -12,6 +12,11 @@ import (
 // may take (an eighth): so however many partitions are in trouble, there is credit left for the others.
 const batchShare = 8
 
+// sentShare is the part of the window's bytes, a fifth, that batches without an answer should hold together: a driver
+// may keep a copy of each, and one more is on its way. Of what is left of it one batch may take batchShare, and always a
+// record, so that it is passed only by large ones.
+const sentShare = 5
+
 // spareBatches is how many batches are kept for reuse.
 const spareBatches = 256
 
@@ -91,6 +96,7 @@ func (l *ready) append(other *ready) {
 func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	batchLimit, recordLimit := e.driver.Limits(p.topic.name)
 	most := min((e.config.MaxUnrecorded-e.outstanding)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
+	room := (e.config.MaxBytes/sentShare - e.sentBytes) / batchShare
 	narrowed := p.narrow > 0
 	if narrowed {
 		most = min(most, max(1, p.narrow/2))
@@ -117,7 +123,7 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 			holds = holds || r.Key != nil
 			continue
 		}
-		if len(b.Records) >= most || len(b.Records) > 0 && batchLimit > 0 && b.Bytes+size > batchLimit {
+		if len(b.Records) >= most || len(b.Records) > 0 && (batchLimit > 0 && b.Bytes+size > batchLimit || b.Bytes+size > room) {
 			break
 		}
 		p.next()
@@ -130,6 +136,7 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	}
 	e.unrecorded += len(b.Records)
 	e.outstanding += len(b.Records)
+	e.sentBytes += b.Bytes
 	if e.unrecorded > e.config.MaxUnrecorded {
 		panic(fmt.Sprintf("sink: %d unrecorded records, more than %d", e.unrecorded, e.config.MaxUnrecorded))
 	}
@@ -268,6 +275,7 @@ func (e *Engine) refuse(p *partition) {
 // resolve ends the attempts of the partition's batch.
 func (e *Engine) resolve(p *partition) {
 	e.outstanding -= len(p.batch.Records)
+	e.sentBytes -= p.batch.Bytes
 	p.batch, p.failures, p.kind, p.err, p.since = nil, 0, NoTrouble, nil, time.Time{}
 }
 
