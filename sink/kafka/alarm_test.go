@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -19,6 +20,16 @@ func remake(t *testing.T, c *kfake.Cluster, d *Driver, topic string, partitions 
 		t.Fatal(err)
 	}
 	d.refreshSoon()
+}
+
+// awaitAlarm waits for an alarm, which comes after the change that it tells of.
+func awaitAlarm(t *testing.T, d *Driver) {
+	t.Helper()
+	for ctx := testContext(t); len(d.Alarms()) == 0; {
+		if pause(ctx, time.Millisecond) != nil {
+			t.Fatal("waited in vain for an alarm")
+		}
+	}
 }
 
 // Breaks when a topic that was deleted and created again is not noticed at its first batch, is told more than once, or when
@@ -49,6 +60,6 @@ func TestTopicMadeAnewWithOtherPartitionsSaysSo(t *testing.T) {
 	c, d, _, o := sequenceBench(t)
 	remake(t, c, d, "t", 5)
 	await(t, d, "5 partitions", func() bool { n, _ := d.Partitions("t"); return n == 5 })
-	await(t, d, "the alarm", func() bool { return len(d.Alarms()) > 0 })
+	awaitAlarm(t, d)
 	o.wantAlarm(t, d, sink.AlarmPartitionChanged, sink.WholeTopic, "5 partitions instead of 3")
 }
