@@ -71,70 +71,75 @@ func (e *postgresExam) indexes() error {
 	return nil
 }
 
+// privileges looks for each of the grants that the SQL side needs, and names those that are missing.
 func (e *postgresExam) privileges() error {
 	if e.table.OID == 0 {
 		return nil
 	}
-	var role string
-	var canSelect, canDelete, marks, canMark bool
-	err := e.row(`SELECT current_user::text, has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'DELETE'), a.attname IS NOT NULL, coalesce(has_column_privilege($1, a.attnum, 'UPDATE'), false)
-		FROM (SELECT 1) one LEFT JOIN pg_attribute a ON a.attrelid = $1 AND a.attname = $2 AND NOT a.attisdropped`, []any{e.table.OID, publishedAt}, &role, &canSelect, &canDelete, &marks, &canMark)
+	role, missing, err := e.store.MissingGrants(e.ctx, e.table)
 	if err != nil {
 		return err
 	}
-	var missing []string
-	if !canSelect {
-		missing = append(missing, "SELECT")
+	name, outbox := "privileges on "+e.cfg.Outbox.Table, quoteTable(e.cfg.Outbox.Table)
+	e.lacking = map[bool][]store.Grant{}
+	for _, g := range missing {
+		e.lacking[g.Table == outbox] = append(e.lacking[g.Table == outbox], g)
 	}
-	if e.cfg.Outbox.AfterPublish == config.AfterPublishDelete && !canDelete {
-		missing = append(missing, "DELETE")
-	}
-	if e.cfg.Outbox.AfterPublish == config.AfterPublishMark && e.cfg.Outbox.MarkSet == "" && marks && !canMark {
-		missing = append(missing, "UPDATE ("+publishedAt+")")
-	}
-	name := "privileges on " + e.cfg.Outbox.Table
-	if len(missing) > 0 {
-		list := strings.Join(missing, ", ")
-		e.add(fail, name, fmt.Sprintf("role %s lacks %s", role, list), fmt.Sprintf("GRANT %s ON %s TO %s;", list, quoteTable(e.cfg.Outbox.Table), quoteName(role)))
+	if lacking := e.lacking[true]; len(lacking) > 0 {
+		e.lacks(name, role, lacking)
 		return nil
 	}
+	marks := slices.Contains(e.table.Columns, publishedAt)
 	if e.cfg.Outbox.AfterPublish == config.AfterPublishMark && e.cfg.Outbox.MarkSet == "" && !marks {
 		e.add(warn, name, "there is no column "+publishedAt+": published rows are kept as they are", "set outbox.after_publish: keep, or outbox.mark_set for columns of your own")
-		return nil
+	} else {
+		e.add(ok, name, "role "+role+" has what it needs", "")
 	}
-	e.add(ok, name, "role "+role+" has what it needs", "")
 	return nil
 }
 
-// relayTables looks at the relay's own tables: whether init made them and whether this role may use them. Only init, which
-// may have a role of its own, writes cdc_relay_schema.
+// lacks reports grants that are missing, with the statements that give them.
+func (e *postgresExam) lacks(name, role string, missing []store.Grant) {
+	var what, fix []string
+	for _, g := range missing {
+		what = append(what, g.String())
+		fix = append(fix, "GRANT "+g.String()+" TO "+quoteName(role)+";")
+	}
+	e.add(fail, name, fmt.Sprintf("role %s lacks %s", role, strings.Join(what, ", ")), strings.Join(fix, " "))
+}
+
+// relayTables looks at the relay's own tables: whether init made them and whether this role may use them.
 func (e *postgresExam) relayTables() error {
-	rows, err := e.conn.Query(e.ctx, `SELECT c.relname::text, has_table_privilege(c.oid, 'SELECT') AND (c.relname = 'cdc_relay_schema' OR has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE'))
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND (c.relname LIKE 'cdc\_relay\_%' OR c.relname = $2)`,
-		e.cfg.Postgres.Schema, deadLetterTable(e.cfg))
-	if err != nil {
-		return fmt.Errorf("read the relay's tables: %w", err)
-	}
-	found, refused := 0, []string{}
-	var table string
-	var usable bool
-	if _, err = pgx.ForEachRow(rows, []any{&table, &usable}, func() error {
-		found++
-		if !usable {
-			refused = append(refused, pgx.Identifier{e.cfg.Postgres.Schema, table}.Sanitize())
-		}
-		return nil
-	}); err != nil {
-		return fmt.Errorf("read the relay's tables: %w", err)
-	}
+	var found int
+	var role string
+	err := e.row(`SELECT current_user::text, count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND (c.relname LIKE 'cdc\_relay\_%' OR c.relname = $2)`,
+		[]any{e.cfg.Postgres.Schema, deadLetterTable(e.cfg)}, &role, &found)
 	switch {
+	case err != nil:
+		return err
 	case found == 0:
 		e.add(fail, "relay's tables", "there are none in schema "+e.cfg.Postgres.Schema, "cdc-relay init creates them (--dry-run prints the SQL)")
-	case len(refused) > 0:
-		slices.Sort(refused)
-		e.add(fail, "relay's tables", "this role may not write "+strings.Join(refused, ", "), "GRANT SELECT, INSERT, UPDATE, DELETE ON "+strings.Join(refused, ", ")+" TO the role of postgres.url;")
+	case len(e.lacking[false]) > 0:
+		e.lacks("relay's tables", role, e.lacking[false])
 	default:
 		e.add(ok, "relay's tables", fmt.Sprintf("%d in schema %s", found, e.cfg.Postgres.Schema), "")
+	}
+	return nil
+}
+
+// schemas looks whether the role may look into the schemas: without that nothing else can be seen.
+func (e *postgresExam) schemas() error {
+	outbox, _ := config.SplitTable(e.cfg.Outbox.Table)
+	for _, schema := range slices.Compact([]string{outbox, e.cfg.Postgres.Schema}) {
+		var role string
+		var closed bool
+		if err := e.row("SELECT current_user::text, EXISTS (SELECT FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE'))", []any{schema}, &role, &closed); err != nil {
+			return err
+		}
+		if closed {
+			e.lacks("schema "+schema, role, []store.Grant{{Schema: schema, Privilege: "USAGE"}})
+		}
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *report) {
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
 		e.server, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
-		e.outbox, e.indexes, e.privileges, e.relayTables, e.publication, e.slot,
+		e.schemas, e.outbox, e.indexes, e.privileges, e.relayTables, e.publication, e.slot,
 	} {
 		if err := look(); err != nil {
 			r.add(fail, "postgres", err.Error(), "see the error; the checks after this one were tried all the same")
@@ -60,7 +60,8 @@ type postgresExam struct {
 	version  int    // server_version_num
 	systemID string // by SQL
 	database string
-	table    store.Outbox // OID 0: there is none, or it does not fit
+	table    store.Outbox           // OID 0: there is none, or it does not fit
+	lacking  map[bool][]store.Grant // that the role does not have, on the outbox and on what is the relay's own
 }
 
 func (e *postgresExam) add(l level, name, text, fix string) { e.report.add(l, name, text, fix) }

@@ -17,11 +17,14 @@ import (
 
 type initCommand struct {
 	DryRun  bool          `help:"Print the SQL and create nothing." env:"CDC_RELAY_INIT_DRY_RUN"`
+	Roles   bool          `help:"Also make the least-privilege roles, or give them what a newer version needs." env:"CDC_RELAY_INIT_ROLES"`
+	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl" env:"CDC_RELAY_INIT_ROLE_STREAM"`
+	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
 	Timeout time.Duration `help:"How long all of it may take; the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
 }
 
 func (initCommand) Help() string {
-	return "Creates the outbox table if there is none, the relay's own tables and view, the publication and, last, the replication slot. Run it again at any time: what is there is left as it is, and a newer version adds what it needs.\n\nExamples:\n\n  cdc-relay init --dry-run --postgres-url postgres://postgres@db/app\n\n  cdc-relay init --config relay.yaml"
+	return "Creates the outbox table if there is none, the relay's own tables and view, the publication and, last, the replication slot. Run it again at any time: what is there is left as it is, and a newer version adds what it needs. With --roles it also makes two roles with just the grants that run needs; they have no passwords until you set them.\n\nExamples:\n\n  cdc-relay init --dry-run --postgres-url postgres://postgres@db/app\n\n  cdc-relay init --config relay.yaml\n\n  cdc-relay init --config relay.yaml --postgres-url postgres://postgres@db/app --roles"
 }
 
 // initResult is what init did, or would do.
@@ -31,6 +34,7 @@ type initResult struct {
 	Tables      string   `json:"tables"`      // created or exists
 	Publication string   `json:"publication"` // created or exists
 	Slot        string   `json:"slot"`        // created or exists
+	Roles       []string `json:"roles,omitempty"`
 }
 
 // Run creates what is missing, in the order in which one needs the other.
@@ -58,10 +62,40 @@ func (c initCommand) Run(a *app) error {
 			return err
 		}
 	}
+	if c.Roles {
+		if err := c.makeRoles(ctx, cfg, st, &result); err != nil {
+			return err
+		}
+	}
 	if a.cli.JSON {
 		return a.printJSON(result)
 	}
 	a.printInit(result, cfg)
+	return nil
+}
+
+// makeRoles makes the roles, or adds to the plan what would be done.
+func (c initCommand) makeRoles(ctx context.Context, cfg config.Config, st *store.Store, result *initResult) error {
+	table, err := st.Outbox(ctx)
+	if errors.Is(err, store.ErrNoOutbox) && c.DryRun { // init makes it, of this shape
+		schema, _ := config.SplitTable(cfg.Outbox.Table)
+		table, err = store.Outbox{Schema: schema, Columns: []string{publishedAt}, MarkSet: publishedAt + " = now()"}, nil
+	}
+	if err != nil {
+		return err
+	}
+	statements, err := st.RolesSQL(ctx, table, store.Roles{Stream: c.Stream, SQL: c.SQL})
+	if err != nil {
+		return err
+	}
+	result.Roles = []string{c.Stream, c.SQL}
+	if c.DryRun {
+		result.SQL = append(result.SQL, statements...)
+		return nil
+	}
+	if err := st.Apply(ctx, statements); err != nil {
+		return fmt.Errorf("make the roles (it takes a superuser, or a role that may create roles with REPLICATION): %w", err)
+	}
 	return nil
 }
 
@@ -135,5 +169,8 @@ func (a *app) printInit(r initResult, cfg config.Config) {
 		return
 	}
 	fmt.Fprintf(a.out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication, r.Publication, cfg.Postgres.Slot, r.Slot)
+	if len(r.Roles) > 0 {
+		fmt.Fprintf(a.out, "roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n", r.Roles[0], r.Roles[1])
+	}
 	fmt.Fprintln(a.out, "Next: cdc-relay check, then cdc-relay run.")
 }

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+type object = map[string]any
+
+// manifests reads the objects of a folder by kind.
+func manifests(t *testing.T, folder string) map[string]object {
+	t.Helper()
+	paths, err := filepath.Glob(folder + "/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%s: %d files, %v", folder, len(paths), err)
+	}
+	found := map[string]object{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+		for {
+			var o object
+			if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("read %s: %v", path, err)
+			}
+			found[o["kind"].(string)] = o
+		}
+	}
+	return found
+}
+
+// at goes down into an object.
+func at(t *testing.T, o any, path ...any) any {
+	t.Helper()
+	for _, step := range path {
+		switch key := step.(type) {
+		case string:
+			inner, _ := o.(object)
+			o = inner[key]
+		case int:
+			list, _ := o.([]any)
+			if key >= len(list) {
+				t.Fatalf("%v: no element %d", path, key)
+			}
+			o = list[key]
+		}
+	}
+	return o
+}
+
+// Breaks it catches: a configuration that the relay refuses, a stop that is cut short, a restart for an outage, selectors that
+// find nothing (each seen to fail with the value changed).
+func TestKubernetesManifestsFitTheRelay(t *testing.T) {
+	t.Parallel()
+	found := manifests(t, "../../deploy/kubernetes")
+	cfg, err := config.Load(config.Input{File: "relay.yaml", Text: []byte(at(t, found["ConfigMap"], "data", "relay.yaml").(string))})
+	if err != nil {
+		t.Fatalf("the ConfigMap's configuration: %v", err)
+	}
+	deployment := found["Deployment"]
+	pod := at(t, deployment, "spec", "template", "spec")
+	container := at(t, pod, "containers", 0)
+	if got := at(t, deployment, "spec", "replicas"); got != uint64(2) {
+		t.Errorf("replicas: got %v, want 2: one active, one standing by", got)
+	}
+	if grace, _ := at(t, pod, "terminationGracePeriodSeconds").(uint64); time.Duration(grace)*time.Second <= cfg.ShutdownGrace.Std() {
+		t.Errorf("terminationGracePeriodSeconds: got %d, want more than shutdown_grace, %v", grace, cfg.ShutdownGrace)
+	}
+	for probe, path := range map[string]string{"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"} {
+		if got := at(t, container, probe, "httpGet", "path"); got != path {
+			t.Errorf("%s: got %v, want %s", probe, got, path)
+		}
+	}
+	if port := at(t, container, "ports", 0, "containerPort"); port != uint64(9464) || !strings.HasSuffix(cfg.HTTP.Listen, ":9464") || strings.HasPrefix(cfg.HTTP.Listen, "127.") {
+		t.Errorf("ports: the container has %v, the configuration %s", port, cfg.HTTP.Listen)
+	}
+	mounts := at(t, container, "volumeMounts").([]any)
+	for _, file := range []string{cfg.Postgres.PasswordFile, cfg.HTTP.TokenFile, "/etc/cdc-relay/relay.yaml"} {
+		mounted := false
+		for _, m := range mounts {
+			mounted = mounted || strings.HasPrefix(file, at(t, m, "mountPath").(string)+"/")
+		}
+		if !mounted {
+			t.Errorf("%s is in no mount of %v", file, mounts)
+		}
+	}
+	label := at(t, deployment, "spec", "template", "metadata", "labels", "app.kubernetes.io/name")
+	for kind, path := range map[string][]any{
+		"Deployment": {"spec", "selector", "matchLabels"}, "Service": {"spec", "selector"}, "PodDisruptionBudget": {"spec", "selector", "matchLabels"},
+		"ServiceMonitor": {"spec", "selector", "matchLabels"},
+	} {
+		if got := at(t, found[kind], append(path, "app.kubernetes.io/name")...); got != label || label == nil {
+			t.Errorf("%s selects %v, the pods are %v", kind, got, label)
+		}
+	}
+	for _, kind := range []string{"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "ServiceMonitor", "Kustomization"} {
+		if found[kind] == nil {
+			t.Errorf("there is no %s", kind)
+		}
+	}
+	security := at(t, container, "securityContext")
+	if at(t, security, "readOnlyRootFilesystem") != true || at(t, security, "allowPrivilegeEscalation") != false || at(t, pod, "securityContext", "runAsNonRoot") != true {
+		t.Errorf("security: got %v", security)
+	}
+}
+
+// Break it catches: a unit or a release that names what is not there, and a stop that is cut short (seen to fail with another flag).
+func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile("../../deploy/systemd/cdc-relay.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ExecStart=/usr/bin/cdc-relay run --config ", "TimeoutStopSec=30s", "RestartPreventExitStatus=2", "DynamicUser=yes"} {
+		if !strings.Contains(string(unit), want) {
+			t.Errorf("unit: no %q", want)
+		}
+	}
+	var release struct {
+		Builds []struct {
+			Main    string
+			Ldflags []string
+		}
+		Archives []struct{ Files []string }
+		Sboms    []struct{ Artifacts string }
+		Checksum struct{ Algorithm string }
+	}
+	text, err := os.ReadFile("../../.goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &release); err != nil {
+		t.Fatal(err)
+	}
+	if len(release.Builds) != 1 || len(release.Archives) != 1 || len(release.Sboms) != 1 || release.Checksum.Algorithm != "sha256" {
+		t.Fatalf("release: got %+v, want one build, archive and SBOM, with SHA-256", release)
+	}
+	if _, err := os.Stat("../../" + release.Builds[0].Main); err != nil || !strings.Contains(release.Builds[0].Ldflags[0], "-X main.version=") || !strings.Contains(release.Builds[0].Ldflags[0], "-X main.commit=") {
+		t.Errorf("build: got %+v, %v", release.Builds[0], err)
+	}
+	for _, pattern := range release.Archives[0].Files {
+		if found, err := filepath.Glob("../../" + pattern); err != nil || len(found) == 0 {
+			t.Errorf("archive: %s matches nothing (%v)", pattern, err)
+		}
+	}
+}
