@@ -151,6 +151,25 @@ func shapeOf(cfg config.Config) string {
 	return fmt.Sprintf("%d partitions and %d replicas", cfg.Kafka.CreateTopics.Partitions, cfg.Kafka.CreateTopics.ReplicationFactor)
 }
 
+const (
+	logAppendTime = "LogAppendTime"
+	// leastAhead is how far the clocks of applications, ours and the brokers' may lie apart without anybody noticing.
+	leastAhead = 5 * time.Minute
+)
+
+// refusesOld says whether the topic would refuse events for their age.
+func refusesOld(t kafka.Topic, cfg config.Config) bool {
+	return cfg.Message.Timestamp == config.TimestampCreatedAt && t.TimestampType != logAppendTime && t.OldestMessage > 0
+}
+
+// principalOf is who the brokers take us for, as far as the configuration tells.
+func principalOf(cfg config.Config) string {
+	if u := cfg.Kafka.SASL.Username; u != "" {
+		return u
+	}
+	return "<ours>"
+}
+
 // judgeTopic is the worst that is to be said of a topic.
 func judgeTopic(t kafka.Topic, cfg config.Config) (l level, text, fix string) {
 	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
@@ -159,6 +178,9 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l level, text, fix string) {
 	}
 	replicas := t.ReplicationFactor()
 	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s", len(t.Partitions), replicas, t.MinInSyncReplicas, t.MaxMessageBytes, t.CleanupPolicy)
+	if t.Writable == kafka.Denied {
+		return fail, "we may not write to it", "kafka-acls.sh --add --operation Write --operation Describe --operation DescribeConfigs --topic " + t.Name + " --allow-principal User:" + principalOf(cfg)
+	}
 	if t.ConfigErr != nil {
 		text = fmt.Sprintf("%d partitions, %d replicas; its configuration cannot be read: %v", len(t.Partitions), replicas, t.ConfigErr)
 		return warn, text, "grant DescribeConfigs on it"
@@ -178,6 +200,12 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l level, text, fix string) {
 		return fail, text + ": no write can ever be acknowledged", alter + fmt.Sprintf("min.insync.replicas=%d, or add replicas", replicas)
 	case len(short) > 0:
 		return fail, text + "; fewer replicas in sync than that for partition " + strings.Join(short, ", "), "start the brokers that hold its replicas"
+	case refusesOld(t, cfg):
+		return warn, text + fmt.Sprintf(": it refuses messages older than %v, and message.timestamp is created_at: an event that waits longer, in an outage or in a catch-up, would become a dead letter", t.OldestMessage),
+			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime"
+	case t.TimestampType != logAppendTime && t.NewestMessage > 0 && t.NewestMessage < leastAhead:
+		return warn, text + fmt.Sprintf(": it refuses messages whose time is more than %v ahead of the broker's clock", t.NewestMessage),
+			alter + fmt.Sprintf("message.timestamp.after.max.ms=%d, or keep the clocks that close", time.Hour.Milliseconds())
 	case t.Compacted():
 		return warn, text + ": only the last message of a key is kept, and a message without a key is refused", alter + "cleanup.policy=delete, unless that is what consumers want"
 	case cfg.Limits.MaxEventBytes > 0 && t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
@@ -124,18 +125,27 @@ func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*kafka.Topic)
 		limit  config.ByteSize
+		stamp  string
 		want   level
 		text   string
 	}{
-		"good":                    {want: ok, text: "2 partitions, 3 replicas, min.insync.replicas 2, max.message.bytes 1048576, cleanup.policy delete"},
-		"not there":               {change: func(x *kafka.Topic) { x.Err = errors.New("it is away") }, want: fail, text: "away"},
-		"no leader":               {change: func(x *kafka.Topic) { x.Partitions[1].Leader = -1 }, want: fail, text: "no leader for partition 0"},
-		"too few in sync":         {change: func(x *kafka.Topic) { x.Partitions[1].InSync = nil }, want: fail, text: "fewer replicas in sync"},
-		"asks for the impossible": {change: func(x *kafka.Topic) { x.MinInSyncReplicas = 4 }, want: fail, text: "no write can ever be acknowledged"},
-		"compacted":               {change: func(x *kafka.Topic) { x.CleanupPolicy = "compact,delete" }, want: warn, text: "only the last message of a key"},
-		"one in sync is enough":   {change: func(x *kafka.Topic) { x.MinInSyncReplicas = 1 }, want: warn, text: "acknowledged when one broker has it"},
-		"small messages":          {limit: 2 << 20, want: warn, text: "smaller than limits.max_event_bytes 2MiB"},
-		"limit that fits":         {limit: 1 << 20, want: ok},
+		"good":                     {want: ok, text: "2 partitions, 3 replicas, min.insync.replicas 2, max.message.bytes 1048576, cleanup.policy delete"},
+		"not there":                {change: func(x *kafka.Topic) { x.Err = errors.New("it is away") }, want: fail, text: "away"},
+		"no leader":                {change: func(x *kafka.Topic) { x.Partitions[1].Leader = -1 }, want: fail, text: "no leader for partition 0"},
+		"too few in sync":          {change: func(x *kafka.Topic) { x.Partitions[1].InSync = nil }, want: fail, text: "fewer replicas in sync"},
+		"asks for the impossible":  {change: func(x *kafka.Topic) { x.MinInSyncReplicas = 4 }, want: fail, text: "no write can ever be acknowledged"},
+		"compacted":                {change: func(x *kafka.Topic) { x.CleanupPolicy = "compact,delete" }, want: warn, text: "only the last message of a key"},
+		"one in sync is enough":    {change: func(x *kafka.Topic) { x.MinInSyncReplicas = 1 }, want: warn, text: "acknowledged when one broker has it"},
+		"small messages":           {limit: 2 << 20, want: warn, text: "smaller than limits.max_event_bytes 2MiB"},
+		"limit that fits":          {limit: 1 << 20, want: ok},
+		"may not write":            {change: func(x *kafka.Topic) { x.Writable = kafka.Denied }, want: fail, text: "may not write"},
+		"neither written nor read": {change: func(x *kafka.Topic) { x.Writable, x.ConfigErr = kafka.Denied, errors.New("denied") }, want: fail, text: "may not write"},
+		"may write":                {change: func(x *kafka.Topic) { x.Writable = kafka.Granted }, want: ok},
+		"refuses the old":          {change: func(x *kafka.Topic) { x.OldestMessage = time.Hour }, stamp: config.TimestampCreatedAt, want: warn, text: "older than 1h"},
+		"old ones are new":         {change: func(x *kafka.Topic) { x.OldestMessage = time.Hour }, want: ok},
+		"takes its own time":       {change: func(x *kafka.Topic) { x.OldestMessage, x.TimestampType = time.Hour, "LogAppendTime" }, stamp: config.TimestampCreatedAt, want: ok},
+		"refuses the new":          {change: func(x *kafka.Topic) { x.NewestMessage = time.Second }, want: warn, text: "more than 1s ahead"},
+		"takes the new":            {change: func(x *kafka.Topic) { x.NewestMessage = time.Hour }, want: ok},
 	} {
 		topic := good
 		topic.Partitions = slices.Clone(good.Partitions)
@@ -144,6 +154,9 @@ func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 		}
 		cfg := config.Default()
 		cfg.Limits.MaxEventBytes = c.limit
+		if c.stamp != "" {
+			cfg.Message.Timestamp = c.stamp
+		}
 		l, text, fix := judgeTopic(topic, cfg)
 		if l != c.want || !strings.Contains(text, c.text) || (l == ok) != (fix == "") {
 			t.Errorf("%s: got %s %q, fix %q; want %s with %q, and a fix unless it is ok", name, l, text, fix, c.want, c.text)

@@ -44,6 +44,11 @@ func (runCommand) Run(a *app) error {
 		log.Warn().Str("slot", cfg.Postgres.Slot).Str("schema", cfg.Postgres.Schema).
 			Msg("sink is stdout: messages are printed and go to no broker. The slot keeps WAL on the server until it is dropped: drop slot and schema when you have seen enough")
 	}
+	looking, seen := context.WithCancel(context.Background())
+	defer seen()
+	if cfg.Sink != config.SinkStdout {
+		go lookAhead(looking, cfg, log)
+	}
 	ctx, stop := stoppable(context.Background(), func() {
 		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
 	})
@@ -55,6 +60,27 @@ func (runCommand) Run(a *app) error {
 // httpConfig is the listener's part of the configuration.
 func httpConfig(cfg config.Config, log zerolog.Logger) admin.Config {
 	return admin.Config{Address: cfg.HTTP.Listen, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log}
+}
+
+// aheadPatience is how long the look at the brokers beside the start may take.
+const aheadPatience = 30 * time.Second
+
+// lookAhead says in the log what check would say of brokers and topics, so that a start does not need another command to
+// tell what will go wrong. Nothing waits for it: brokers that are away are waited for by the sink.
+func lookAhead(ctx context.Context, cfg config.Config, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, aheadPatience)
+	defer cancel()
+	var r report
+	examineKafka(ctx, cfg, &r)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return // stopping
+	}
+	for _, f := range r.Checks {
+		severity := map[level]zerolog.Level{warn: zerolog.WarnLevel, fail: zerolog.ErrorLevel}[f.Level]
+		if f.Level != ok {
+			log.WithLevel(severity).Str("check", f.Name).Str("fix", f.Fix).Msg(f.Text)
+		}
+	}
 }
 
 // logger writes to standard error in the configured form.

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -69,13 +70,40 @@ type Topic struct {
 	Name       string
 	Err        error // why it cannot be used: it does not exist, or we are not authorized
 	Partitions []Partition
+	Writable   Right // whether we may write to it
 
 	// The configuration in force. Zero and empty when ConfigErr says why it could not be read.
 	MaxMessageBytes   int // largest batch, compressed
 	MinInSyncReplicas int
 	CleanupPolicy     string // delete, compact, or both with a comma
 	TimestampType     string // CreateTime, LogAppendTime
-	ConfigErr         error
+	// OldestMessage and NewestMessage are how far a message's timestamp may lie before and after the broker's clock, with
+	// CreateTime; 0 = any.
+	OldestMessage, NewestMessage time.Duration
+	ConfigErr                    error
+}
+
+// Right is what a broker says of an operation.
+type Right uint8
+
+// The answers.
+const (
+	RightUnknown Right = iota // it is too old to say (before Kafka 2.3)
+	Granted
+	Denied
+)
+
+// operationWrite is the bit of WRITE among the authorized operations (KIP-430; org.apache.kafka.common.acl.AclOperation).
+const operationWrite = 1 << 4
+
+func writable(operations int32) Right {
+	switch {
+	case operations == 0 || operations == math.MinInt32:
+		return RightUnknown
+	case operations&operationWrite != 0:
+		return Granted
+	}
+	return Denied
 }
 
 // Partition is one partition of a topic.
@@ -107,10 +135,11 @@ func (d *Driver) Topics(ctx context.Context, names []string) ([]Topic, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	r, err := d.describeCluster(ctx, names)
+	answer, err := d.ask(ctx, direct{&metadata.Request{TopicNames: names, IncludeTopicAuthorizedOperations: true}})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ask for topics: %w", err)
 	}
+	r := answer.(*metadata.Response)
 	told := make(map[string]*metadata.ResponseTopic, len(r.Topics))
 	for i := range r.Topics {
 		told[r.Topics[i].Name] = &r.Topics[i]
@@ -149,6 +178,7 @@ func topicOf(name string, r *metadata.ResponseTopic) Topic {
 		return t
 	}
 	t.Err = errorOf(r.ErrorCode, "")
+	t.Writable = writable(r.TopicAuthorizedOperations)
 	for _, p := range r.Partitions {
 		t.Partitions = append(t.Partitions, Partition{ID: p.PartitionIndex, Leader: p.LeaderID, Replicas: p.ReplicaNodes, InSync: p.IsrNodes})
 	}
@@ -160,8 +190,12 @@ func (d *Driver) describeConfigurations(ctx context.Context, topics []Topic, usa
 	if len(usable) == 0 {
 		return nil
 	}
-	const minInSync, policy, timestamps = "min.insync.replicas", "cleanup.policy", "message.timestamp.type"
-	configs, err := d.describeTopics(ctx, usable, configLimit, minInSync, policy, timestamps)
+	const (
+		minInSync, policy, timestamps = "min.insync.replicas", "cleanup.policy", "message.timestamp.type"
+		oldest, newest                = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms" // since Kafka 3.6
+		both                          = "message.timestamp.difference.max.ms"                               // until 4.0
+	)
+	configs, err := d.describeTopics(ctx, usable, configLimit, minInSync, policy, timestamps, oldest, newest, both)
 	if err != nil {
 		return err
 	}
@@ -175,8 +209,22 @@ func (d *Driver) describeConfigurations(ctx context.Context, topics []Topic, usa
 		t.MaxMessageBytes, _ = strconv.Atoi(c.values[configLimit])
 		t.MinInSyncReplicas, _ = strconv.Atoi(c.values[minInSync])
 		t.CleanupPolicy, t.TimestampType = c.values[policy], c.values[timestamps]
+		t.OldestMessage = least(c.values[oldest], c.values[both])
+		t.NewestMessage = least(c.values[newest], c.values[both])
 	}
 	return nil
+}
+
+// least is the smaller one of two limits in milliseconds, 0 for none: unknown, or so large that it is meant to be none.
+func least(limits ...string) (shortest time.Duration) {
+	const none = 100 * 365 * 24 * time.Hour
+	for _, text := range limits {
+		ms, err := strconv.ParseInt(text, 10, 64)
+		if d := time.Duration(ms) * time.Millisecond; err == nil && ms < none.Milliseconds() && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
 }
 
 // leaderPause is the pace at which CreateTopic looks again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // Breaks when Ping leaves out what `check` shows, or hangs with brokers that are away.
@@ -183,5 +185,51 @@ func TestGateDecidesWhetherBytesWereRead(t *testing.T) {
 	other := &guarded{gate: &passed, rest: []byte("def")}
 	if n, err := other.WriteTo(&text); n != 3 || err != nil || text.String() != "def" {
 		t.Errorf("second batch of the request: got %q, %v", text.String(), err)
+	}
+}
+
+// Breaks when a right that we lack is not seen before the first event is refused, or one that is not known counts as lacking.
+func TestTopicsTellWhetherWeMayWrite(t *testing.T) {
+	acl := func(topic string, operation kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true}
+	}
+	c := newFake(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "alice", "secret",
+		acl("t", kmsg.ACLOperationWrite), acl("t", kmsg.ACLOperationDescribe), acl("u", kmsg.ACLOperationRead), acl("u", kmsg.ACLOperationDescribe)))
+	file := secretFile(t, "secret")
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.SASL = alice(mechanismPlain, file) })
+	got, err := d.Topics(testContext(t), []string{"t", "u"})
+	if err != nil || got[0].Writable != Granted || got[1].Writable != Denied {
+		t.Errorf("topics: got %+v, %v; want t granted and u denied", got, err)
+	}
+	for operations, want := range map[int32]Right{0: RightUnknown, math.MinInt32: RightUnknown, 1 << 4: Granted, 1<<3 | 1<<8: Denied} {
+		if got := writable(operations); got != want {
+			t.Errorf("operations %b: got right %d, want %d", operations, got, want)
+		}
+	}
+}
+
+// Breaks when a limit on timestamps is read in another unit, or when one that is as good as none counts as one.
+func TestLimitsOnTimestampsAreRead(t *testing.T) {
+	for _, row := range []struct {
+		limits []string
+		want   time.Duration
+	}{
+		{[]string{"", ""}, 0}, {[]string{"9223372036854775807", ""}, 0}, {[]string{"3600000", ""}, time.Hour},
+		{[]string{"9223372036854775807", "60000"}, time.Minute}, {[]string{"1000", "60000"}, time.Second},
+	} {
+		if got := least(row.limits...); got != row.want {
+			t.Errorf("least of %q: got %v, want %v", row.limits, got, row.want)
+		}
+	}
+}
+
+// Breaks when a real broker names the keys otherwise, or does not say what we may do.
+func TestKafkaTellsRightsAndLimits(t *testing.T) {
+	c := harness.Kafka(t)
+	topic := c.Topic(t, "limited", 1, map[string]string{"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "5000"})
+	d := newDriver(t, c.Addrs, nil)
+	got, err := d.Topics(testContext(t), []string{topic})
+	if err != nil || got[0].OldestMessage != time.Minute || got[0].NewestMessage != 5*time.Second || got[0].Writable != Granted {
+		t.Errorf("topic: got %+v, %v; want limits of a minute and 5s, and the right to write", got, err)
 	}
 }
