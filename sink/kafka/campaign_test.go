@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -201,10 +202,10 @@ func everythingAtOnce(t *testing.T, c *harness.Cluster) {
 	t.Logf("%d records; leaders: %v; %s", n, kinds, cutCounts(proxy))
 }
 
-// partitionsAdded adds partitions under load: keys move, and nothing is lost or doubled on the way.
+// partitionsAdded adds partitions under load: keys move, which is an alarm, and nothing is lost or doubled on the way.
 //
-// Breaks when the change is not noticed (seen to fail so), or when what waits for the old partitions is sent twice or
-// dropped.
+// Breaks when the change is not noticed (seen to fail so) or not told, or when what waits for the old partitions is sent
+// twice or dropped.
 func partitionsAdded(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "grows", 3, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})
@@ -218,15 +219,15 @@ func partitionsAdded(t *testing.T, c *harness.Cluster) {
 		return ""
 	})
 	l.catchUp(t)
-	l.grown = true
+	l.grown, l.alarms = true, []string{sink.AlarmPartitionChanged}
 	l.finish(t, c.Addrs)
 }
 
 // topicCreatedAgain deletes the topic, and creates it again while the load goes on: what is submitted meanwhile waits, and
-// is in the new topic once and in order.
+// is in the new topic once and in order, and that offsets went back is an alarm.
 //
-// Breaks when the topic's absence is not noticed (seen to fail so), or when the new topic's leaders, whose epochs begin
-// anew, or a sequence that it does not know are not taken for what they are.
+// Breaks when the topic's absence is not noticed (seen to fail so), when the alarm is not raised, or when the new topic's
+// leaders, whose epochs begin anew, or a sequence that it does not know are not taken for what they are.
 func topicCreatedAgain(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "again", 12, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})
@@ -250,5 +251,6 @@ func topicCreatedAgain(t *testing.T, c *harness.Cluster) {
 		return ""
 	})
 	l.catchUp(t)
+	l.alarms = []string{sink.AlarmOffsetsWentBack}
 	l.finish(t, c.Addrs)
 }
