@@ -97,7 +97,7 @@ func TestSettlingTwicePanics(t *testing.T) {
 }
 
 // A new session attaches what is in flight to its own ledger. Breaks it catches: a snapshot that misses an event or holds
-// a terminal one, an attached event that counts for the ledger of the session that ended.
+// a terminal one, an attached event that counts for the ledger of the session that ended. Seen to fail with an empty snapshot.
 func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 	g, old, renewed := newRegistry(), offsets.New(100), offsets.New(100)
 	old.Begin(0)

@@ -109,7 +109,8 @@ func (b *bed) waitNoneHeld(r *relay.Relay) {
 
 // Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead letter
 // does not tell; followers that wait for good, or that go before the event that is tried again; other keys that wait; attempts of a parked event that
-// outbox_retry_total leaves out (seen to fail so); a dead letter that is not counted.
+// outbox_retry_total leaves out (seen to fail so); a dead letter that is not counted. Also seen to fail with attempts not
+// counted.
 func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -177,10 +178,12 @@ func TestOneAttemptIsNoRetry(t *testing.T) {
 	b.waitRecorded(97)
 	b.waitNoneHeld(r)
 	mustStop(t, stop)
-	for _, n := range []int{10, 15, 40} {
-		if tries := j.triesOf(fmt.Sprintf(`{"n": %d}`, n)); tries != 1 {
-			t.Errorf("tries of event %d: got %d, want 1", n, tries)
-		}
+	// 15 and 40 may be refused beside 10 in one batch: then they are held behind it, which is no attempt of theirs.
+	if tries := j.triesOf(`{"n": 10}`); tries != 1 {
+		t.Errorf("tries of event 10: got %d, want 1", tries)
+	}
+	if got := b.pg.Query(t, "SELECT string_agg(attempts::text, ' ') FROM outbox_events_dlq"); got != "1 1 1" {
+		t.Errorf("attempts of the dead letters: got %q, want one each", got)
 	}
 	j.wantInOrder(t, 100, 10, 15, 40)
 }

@@ -120,6 +120,8 @@ func (b *bed) waitJournaled(n int) {
 	})
 }
 
+// Breaks it catches: an event lost, doubled, out of order or changed on the way from a commit to the topic; a clean stop
+// that is not recorded. Seen to fail with every seventh event dropped.
 func TestRelayPublishesExactlyWhatWasCommitted(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()

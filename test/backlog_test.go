@@ -63,8 +63,8 @@ func (s *scenario) largeTransaction(t *testing.T, rows int) {
 		COMMIT`, rows))
 }
 
-// A reconnect in the middle of a large transaction makes the server send all of it again. Breaks it catches: what was in
-// flight or journaled of it sent again; the rest forgotten. Seen to fail with the journal not looked up.
+// A reconnect in the middle of a large transaction makes the server send all of it again. Breaks it catches: what was
+// journaled of it sent again; the rest forgotten. Seen to fail with the journal not looked up.
 func TestReconnectsInsideALargeTransactionDoubleNothing(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 1}).Wait(t)

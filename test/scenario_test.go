@@ -161,7 +161,8 @@ func TestSIGTERMUnderLoadDoublesNothing(t *testing.T) {
 }
 
 // A broken replication connection is no crash: the process knows what it has sent. Breaks it catches: redelivered
-// events sent again, events in flight forgotten at a reconnect. Seen to fail with the journal not looked up.
+// events sent again. Seen to fail with the journal not looked up. That what is in flight is not forgotten either is shown
+// by TestReconnectSendsNothingAgainThatIsInFlight in relay, which makes sure that there is something.
 func TestReconnectsDoubleNothing(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{})

@@ -14,6 +14,7 @@ import (
 
 var orderTopic = map[string]int32{"outbox.event.order": 3}
 
+// Seen to fail with a missing outbox only warned of.
 func TestCheckBeforeAndAfterInit(t *testing.T) {
 	s := newServices(t, orderTopic)
 	before := s.pg.Query(t, inventory)

@@ -157,6 +157,7 @@ func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
 	}
 }
 
+// Seen to fail with columns not mapped.
 func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
 	cfg := config.Default()
 	cfg.Outbox.Columns.AggregateType = "kind"

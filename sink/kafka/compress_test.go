@@ -267,7 +267,9 @@ func TestLimitCountsCompressedBytes(t *testing.T) {
 	}
 }
 
-// FuzzCompressionRoundTrip compresses arbitrary bytes, and twice with the same state.
+// FuzzCompressionRoundTrip compresses arbitrary bytes, and twice with the same state. It knows the codec only: that a larger
+// result is not kept, and that the batch names its codec, are TestBatchesNeverGrowByCompression's and
+// TestCompressedBatchesHoldTheSameRecords' to catch.
 func FuzzCompressionRoundTrip(f *testing.F) {
 	f.Add([]byte("abc"), uint16(1), uint8(0))
 	f.Add(bytes.Repeat([]byte("ab"), 100), uint16(900), uint8(3))

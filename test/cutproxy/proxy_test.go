@@ -105,7 +105,8 @@ func answer(c net.Conn, n int) (read int, err error) {
 	return io.ReadFull(c, make([]byte, n))
 }
 
-// Breaks when the proxy changes a frame, or acts on requests that the policy passes.
+// Breaks when the proxy changes a frame, or acts on requests that the policy passes. Seen to fail with a byte of each
+// frame changed.
 func TestPassForwardsRequestsAndAnswersUnchanged(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.InRequest}, func(t *testing.T, b *broker, p *cutproxy.Proxy, c net.Conn) {
 		want := request(3, "metadata")
@@ -120,15 +121,20 @@ func TestPassForwardsRequestsAndAnswersUnchanged(t *testing.T) {
 	})
 }
 
-// Breaks when the whole request, or none of it, reaches the broker.
+// Breaks when the whole request, or none of it, reaches the broker. Seen to fail with the whole request delivered.
 func TestInRequestDeliversHalf(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.InRequest}, func(t *testing.T, b *broker, p *cutproxy.Proxy, c net.Conn) {
 		send(t, c, request(0, "0123456789"))
 		if n, err := answer(c, 1); err == nil {
 			t.Errorf("answer: got %d bytes, want a broken connection", n)
 		}
-		if got := <-b.torn; got != 7 {
-			t.Errorf("torn request: got %d bytes of 18, want 7", got)
+		select {
+		case got := <-b.torn:
+			if got != 7 {
+				t.Errorf("torn request: got %d bytes of 18, want 7", got)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("no request was torn")
 		}
 		if p.Count(cutproxy.InRequest) != 1 || p.Cuts() != 1 {
 			t.Errorf("counts: got %d of %d cuts, want 1 of 1", p.Count(cutproxy.InRequest), p.Cuts())
@@ -136,7 +142,8 @@ func TestInRequestDeliversHalf(t *testing.T) {
 	})
 }
 
-// Breaks when the connection is cut before the broker has the request, or the answer gets through.
+// Breaks when the connection is cut before the broker has the request, or the answer gets through. Seen to fail with the
+// answer forwarded.
 func TestAfterDeliveryLosesOnlyTheAnswer(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.AfterDelivery}, func(t *testing.T, b *broker, _ *cutproxy.Proxy, c net.Conn) {
 		send(t, c, request(0, "0123456789"))
@@ -149,7 +156,7 @@ func TestAfterDeliveryLosesOnlyTheAnswer(t *testing.T) {
 	})
 }
 
-// Breaks when the answer comes whole or not at all.
+// Breaks when the answer comes whole or not at all. Seen to fail with the whole answer forwarded.
 func TestInAnswerDeliversHalfOfIt(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.InAnswer}, func(t *testing.T, _ *broker, _ *cutproxy.Proxy, c net.Conn) {
 		send(t, c, request(0, "0123456789"))
@@ -159,7 +166,7 @@ func TestInAnswerDeliversHalfOfIt(t *testing.T) {
 	})
 }
 
-// Breaks when a withheld answer closes the client's connection or reaches it.
+// Breaks when a withheld answer closes the client's connection or reaches it. Seen to fail with the connection closed instead.
 func TestWithholdKeepsTheConnectionSilent(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.Withhold}, func(t *testing.T, b *broker, _ *cutproxy.Proxy, c net.Conn) {
 		send(t, c, request(0, "0123456789"))
@@ -172,7 +179,8 @@ func TestWithholdKeepsTheConnectionSilent(t *testing.T) {
 	})
 }
 
-// Breaks when a late request is dropped with its client's connection, or comes before the connection broke.
+// Breaks when a late request is dropped with its client's connection, or comes before the connection broke. Seen to fail
+// with no delay, and with the late request dropped.
 func TestLateDeliversAfterTheClientIsGone(t *testing.T) {
 	late := cutproxy.Action{Kind: cutproxy.Late, Delay: 50 * time.Millisecond}
 	each(t, late, func(t *testing.T, b *broker, _ *cutproxy.Proxy, c net.Conn) {
