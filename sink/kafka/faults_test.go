@@ -255,6 +255,26 @@ func TestThrottleTimeIsTold(t *testing.T) {
 	}
 }
 
+// Breaks when a request leaves long after it was composed: the process may have been frozen, and another one may have taken
+// its place since. Here it waits for a producer id.
+func TestLateRequestIsNotSent(t *testing.T) {
+	c := newFake(t, kfake.NumBrokers(1))
+	s := newSpy(c)
+	const dial = 100 * time.Millisecond
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.DialTimeout = dial })
+	awaitTopic(t, d, "t")
+	c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.SleepControl(func() { _ = pause(testContext(t), dial+sendPatience+100*time.Millisecond) })
+		return nil, nil, false
+	})
+	b := newBatch(d, "t", 0, "a")
+	wantVerdict(t, send(t, d, b), sink.NotWritten)
+	if got := s.count(kmsg.Produce); got != 0 {
+		t.Errorf("requests that left too late: got %d, want none", got)
+	}
+	wantAccepted(t, send(t, d, b), 0)
+}
+
 // Breaks when a slow partition delays others of its broker that have a request of their own.
 func TestSlowPartitionDoesNotBlockItsBroker(t *testing.T) {
 	c := newFake(t, kfake.NumBrokers(1))

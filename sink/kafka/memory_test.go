@@ -28,8 +28,8 @@ func alive() int64 {
 // client's copy of them, for each of 48 partitions. Breaks it catches: encoded batches that are as large as the window, or
 // grow with the number of partitions (88 MiB without a bound on the bytes of batches without an answer).
 func TestWindowOf32MiBCostsLessThan48(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector keeps memory of its own")
+	if raceDetector || testing.Short() {
+		t.Skip("the race detector keeps memory of its own; filling the window takes 10 s")
 	}
 	const window, most = 32 << 20, 48 << 20
 	for name, size := range map[string]int{"SmallRecords": 300, "LargeRecords": 64 << 10} {

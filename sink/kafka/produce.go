@@ -18,6 +18,11 @@ import (
 // acksAll makes the leader answer when all in-sync replicas have the batch.
 const acksAll = -1
 
+// sendPatience is how long after the engine's call, besides the time for a new connection, a request may begin to leave
+// the process. The engine asked for its permit before the call: a process that was frozen since, or that had to wait for
+// a producer id, may not have it any more. A batch that comes too late is NotWritten, and the next attempt has a new permit.
+const sendPatience = time.Second
+
 // flight is one batch on its way in a request.
 type flight struct {
 	batch     *sink.Batch
@@ -49,11 +54,11 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 }
 
 func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights []flight) {
+	g := gate{until: time.Now().Add(d.config.DialTimeout + sendPatience)}
 	ready := d.prepareAll(ctx, e, flights)
 	if len(ready) == 0 {
 		return
 	}
-	var g gate
 	request := d.request(ready, &g)
 	timeout := d.config.RequestTimeout + d.config.RequestTimeout/2
 	limited, cancel := context.WithTimeout(ctx, timeout)

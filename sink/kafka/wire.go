@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
@@ -47,8 +48,11 @@ func (d direct) Split(protocol.Cluster) ([]protocol.Message, protocol.Merger, er
 type received struct{ protocol.Message }
 
 // gate makes certain whether the bytes of a request were ever read by a connection. It is shut when the answer will not
-// be waited for any longer; whoever comes later reads nothing, and the request is never sent.
-type gate struct{ state atomic.Int32 }
+// be waited for any longer, or at a time; whoever comes later reads nothing, and the request is never sent.
+type gate struct {
+	state atomic.Int32
+	until time.Time // zero: no such time
+}
 
 const (
 	gateOpen int32 = iota
@@ -57,11 +61,16 @@ const (
 )
 
 func (g *gate) pass() bool {
+	if !g.until.IsZero() && g.state.Load() == gateOpen && time.Now().After(g.until) {
+		g.shut()
+	}
 	return g.state.CompareAndSwap(gateOpen, gatePassed) || g.state.Load() == gatePassed
 }
 
 // shut says whether nobody has passed; then nobody ever will.
-func (g *gate) shut() bool { return g.state.CompareAndSwap(gateOpen, gateShut) }
+func (g *gate) shut() bool {
+	return g.state.CompareAndSwap(gateOpen, gateShut) || g.state.Load() == gateShut
+}
 
 var errGivenUp = errors.New("the request was given up before it was sent")
 
