@@ -168,12 +168,11 @@ func TestMetadataTrafficIsSmall(t *testing.T) {
 	s := newSpy(c)
 	d := newDriver(t, c.ListenAddrs(), nil)
 	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a")), 0)
-	quiet := time.NewTimer(time.Second)
-	defer quiet.Stop()
-	before := s.count(kmsg.Metadata)
-	<-quiet.C
-	if got := s.count(kmsg.Metadata) - before; got > 1 {
-		t.Errorf("metadata requests in a quiet second: got %d, want at most 1", got)
+	for ctx, before := testContext(t), -2; s.count(kmsg.Metadata)-before > 1; { // the start has its own, which come late on a busy machine
+		before = s.count(kmsg.Metadata)
+		if pause(ctx, time.Second) != nil {
+			t.Fatal("there is no second with at most one metadata request")
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
