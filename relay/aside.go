@@ -97,7 +97,7 @@ func (s *settler) nextAsides() []*aside {
 }
 
 func (s *settler) parkingFull() bool {
-	return s.r.parked.Load() >= int64(s.r.c.Limits.ParkedEvents) && s.r.mayRetry() != nil
+	return s.r.parked.Load() >= int64(s.r.c.Limits.ParkedEvents) && s.r.mayRetry() != nil && !s.parking.waitsForParks()
 }
 
 // finishAsides takes in that a portion is committed.

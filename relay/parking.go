@@ -299,6 +299,17 @@ func (p *parking) advance() {
 	p.s.r.moving.Store(int64(len(p.lanes)))
 }
 
+// waitsForParks says that a lane which could make room cannot go on before what the sink gave back of it is parked: the
+// limit of parked events must not keep that waiting, or both would wait for ever. It is bounded by the sink's window.
+func (p *parking) waitsForParks() bool {
+	for _, la := range p.lanes {
+		if la.waiting && la.parking > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // deliver turns parked rows into records for the sink. A row that cannot be a message any more is given up when its turn
 // comes.
 func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session *session) (records []*sink.Record) {
