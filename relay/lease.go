@@ -19,6 +19,9 @@ type lease struct {
 // the stream brings is none: after a freeze the socket's buffer still holds what the server sent while it was ours.
 func (r *Relay) prove(at time.Time) { r.lease.proved.Store(max(at.Sub(r.started).Nanoseconds(), 1)) }
 
+// disown forgets the proof: the connection that held the slot is gone, so another relay may have it at once.
+func (r *Relay) disown() { r.lease.proved.Store(0) }
+
 // mayProduce says whether the last proof is young enough to start a request.
 func (r *Relay) mayProduce() bool {
 	proved := r.lease.proved.Load()
@@ -29,7 +32,7 @@ func (r *Relay) proofValid() time.Duration { return time.Duration(r.c.Postgres.W
 
 // checkLease takes the server's word on who streams from the slot, asked at the given time.
 func (r *Relay) checkLease(s *session, slot store.SlotStatus, asked time.Time) {
-	if slot.Active && int64(slot.ActivePID) == s.grant.PID {
+	if slot.Active && int64(slot.ActivePID) == s.grant.PID && r.session.Load() == s {
 		r.prove(asked)
 	}
 }

@@ -78,6 +78,11 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// Once more: another relay may have had the slot, and given it up, since the first look. From now on it is ours.
+	if state, err = r.store.State(ctx); err != nil || state == nil {
+		stream.Close()
+		return errors.Join(errStateGone, err)
+	}
 	grant := stream.Granted()
 	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed), tables: table.OIDs,
 		late: make(chan lateRows), over: make(chan struct{})}
@@ -112,6 +117,7 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 	cause := context.Cause(working) // what ended the work, if it did not end by itself
 	endStream()
 	ended := <-streamErr
+	r.disown()
 	switch {
 	case asHalt(err) != nil, ctx.Err() != nil:
 		return err
@@ -128,6 +134,9 @@ func (r *Relay) remember(s *session, err error) {
 	_, refused := errors.AsType[*replication.PublicationMissingError](err)
 	r.last = LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed(), Refused: refused}
 }
+
+// errStateGone says that the slot's state cannot be read between two steps of a start.
+var errStateGone = errors.New("the relay's state cannot be read")
 
 // leaveShutdown ends the session when an error says that the server is shutting down. The server waits, without an end,
 // until the stream has confirmed everything that was sent, and what is not settled by now cannot be any more.
