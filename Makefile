@@ -7,6 +7,10 @@ ARGS ?=
 FUZZTIME ?= 1m
 COUNT ?= 5
 BENCH ?= .
+# How many seeds of the simulator `make test` plays, and `make simulate`; FROM is the first.
+SEEDS ?= 100000
+NIGHTLY_SEEDS ?= 1000000
+FROM ?= 1000000
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 15m
@@ -26,10 +30,20 @@ demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for 
 .PHONY: test
 test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven)
 	go test -race $(TESTFLAGS) ./...
+	go test -count=1 -timeout 15m ./test/simulator -args -seeds $(SEEDS)
 
 .PHONY: test-short
 test-short: ## the tests that need no server
 	go test -short ./...
+
+.PHONY: simulate
+simulate: ## play NIGHTLY_SEEDS seeds of the simulator, 1,000,000, from seed FROM on; about an hour on 2 cores
+	go test -count=1 -timeout 10h -v -run EveryRun ./test/simulator -args -seeds $(NIGHTLY_SEEDS) -from $(FROM)
+
+.PHONY: mutants
+mutants: ## break the relay on purpose, rule by rule, and see that the simulator notices
+	go test -count=1 -timeout 30m -v -run Mutants ./test/simulator
+	test/simulator/mutants.sh
 
 .PHONY: race
 race: ## the scenarios once more, with the race detector in the relay's own process too

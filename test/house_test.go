@@ -79,7 +79,11 @@ var house = map[string]room{
 		},
 	},
 	"test/cutproxy": {},
-	"test/bench":    {tests: []string{"sink", "sink/kafka"}},
+	"test/simulator": {
+		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
+	},
+	"test/bench": {tests: []string{"sink", "sink/kafka"}},
 }
 
 // Any test may use these besides what its folder may.

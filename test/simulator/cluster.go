@@ -1,0 +1,154 @@
+package simulator
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// cluster is a Kafka: topics with their records. Guarded by world.mu.
+type cluster struct {
+	w       *world
+	topics  map[string]*clusterTopic
+	changed chan struct{} // closed when metadata changed
+	down    bool          // no broker answers
+}
+
+type clusterTopic struct {
+	partitions []*clusterPartition
+	missing    bool // it does not exist yet
+	forbidden  bool // we may not write to it
+}
+
+type clusterPartition struct {
+	leader   int32
+	troubled bool // answers as a partition without enough replicas
+	log      []message
+	readBy   int   // take-over of the last process that read its end back
+	excused  int64 // below this offset nobody can know what is ours: an end could not be read back
+}
+
+// message is a record in a topic; row is nil for one of another relay's.
+type message struct {
+	row    *row
+	id     string
+	source string
+	at     time.Time
+}
+
+func newCluster(w *world) *cluster {
+	c := &cluster{w: w, topics: map[string]*clusterTopic{}, changed: make(chan struct{})}
+	d := w.dice(aboutCluster)
+	for i := range w.profile.topics {
+		t := &clusterTopic{}
+		for n := range w.profile.partitions {
+			t.partitions = append(t.partitions, &clusterPartition{leader: int32(n % 2)})
+		}
+		c.topics[topicName(i)] = t
+	}
+	if w.profile.missingTopic {
+		t := c.topics[topicName(0)]
+		t.missing = true
+		w.after(d.pause(0, w.profile.length), func() { c.heal(func() { t.missing = false }) })
+	}
+	return c
+}
+
+func topicName(i int) string { return "outbox.event." + kindName(i) }
+func kindName(i int) string  { return string(rune('a' + i)) }
+
+// heal changes metadata.
+func (c *cluster) heal(change func()) {
+	change()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// plan draws when the cluster is in trouble.
+func (c *cluster) plan() {
+	w := c.w
+	d := w.dice(aboutCluster, 1)
+	window := func(begin, end func()) {
+		at, long := d.pause(0, w.profile.length), d.pause(50*time.Millisecond, 5*time.Second)
+		w.duringTrouble(at, func() {
+			c.heal(begin)
+			w.after(long, func() { c.heal(end) })
+		})
+	}
+	if w.profile.clusterDown {
+		window(func() { c.down = true; w.note("Kafka is away") }, func() { c.down = false; w.note("Kafka is back") })
+	}
+	if w.profile.topicTrouble {
+		name := topicName(d.below(w.profile.topics))
+		t := c.topics[name]
+		window(func() { t.forbidden = true; w.note("no right to write to %s", name) }, func() { t.forbidden = false; w.note("a right to write to %s", name) })
+	}
+	if w.profile.partitionTrouble {
+		name, n := topicName(d.below(w.profile.topics)), d.below(w.profile.partitions)
+		p := c.topics[name].partitions[n]
+		if d.chance(0.5) {
+			window(func() { p.leader = -1; w.note("%s/%d has no leader", name, n) }, func() { p.leader = 1; w.note("%s/%d has a leader", name, n) })
+		} else {
+			window(func() { p.troubled = true; w.note("%s/%d is in trouble", name, n) }, func() { p.troubled = false; w.note("%s/%d is well", name, n) })
+		}
+	}
+}
+
+// calm ends all trouble.
+func (c *cluster) calm() {
+	c.heal(func() {
+		c.down = false
+		for _, t := range c.topics {
+			t.missing, t.forbidden = false, false
+			for _, p := range t.partitions {
+				p.troubled = false
+				if p.leader < 0 {
+					p.leader = 0
+				}
+			}
+		}
+	})
+}
+
+// partition of the batch; nil when its topic is missing.
+func (c *cluster) partition(b *sink.Batch) *clusterPartition {
+	t := c.topics[b.Topic]
+	if t == nil || t.missing || int(b.Partition) >= len(t.partitions) {
+		return nil
+	}
+	return t.partitions[b.Partition]
+}
+
+var (
+	errAway      = errors.New("connection refused")
+	errNoTopic   = errors.New("UNKNOWN_TOPIC_OR_PARTITION")
+	errForbidden = errors.New("TOPIC_AUTHORIZATION_FAILED")
+	errReplicas  = errors.New("NOT_ENOUGH_REPLICAS")
+	errTimeout   = errors.New("request timed out")
+	errLeader    = errors.New("NOT_LEADER_OR_FOLLOWER")
+)
+
+// appendBatch puts the batch's records at the end of the partition.
+func (c *cluster) appendBatch(p *process, part *clusterPartition, a *attempts) {
+	a.written, a.offset = true, int64(len(part.log))
+	for _, r := range a.records {
+		if r == nil {
+			continue // said already
+		}
+		part.log = append(part.log, message{row: r, id: r.id, source: "ours", at: time.Now()})
+		c.w.counts.Records++
+		p.appended++
+		c.w.judgeAppended(p, a.serial, part, r)
+	}
+	if p.dead {
+		c.w.counts.LateAppends++
+	}
+}
+
+// appendForeign puts a record of another relay there, which has our event's id and not our source.
+func (c *cluster) appendForeign(id string, d *dice) {
+	t := c.topics[topicName(d.below(c.w.profile.topics))]
+	part := t.partitions[d.below(len(t.partitions))]
+	part.log = append(part.log, message{id: id, source: systemID + "/1/77", at: time.Now()})
+}

@@ -1,0 +1,174 @@
+package simulator
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// table is an outbox table.
+type table struct {
+	oid       uint32
+	number    int    // of the tables so far, from 1
+	rows      []*row // committed and visible ones, and those that were; by seq
+	byID      map[string]*row
+	byPayload map[string]*row
+	lanes     map[string]*lane
+	lastSeq   int
+}
+
+// row is one row of the outbox, with what the judge knows of its event.
+type row struct {
+	table                               *table
+	seq                                 int
+	id, kind, key, payload, headers     string
+	topic                               string
+	committed, visible, deleted, marked bool
+	streamed                            bool // sent by a stream at least once
+
+	poison   poison
+	refusals int // of the event by itself
+	needed   int // refusals after which a transient one is taken
+
+	lane       *lane     // nil until it is committed, and for a row without a key
+	made       time.Time // created_at
+	late       bool      // read in a catch-up after the stream had left rows out
+	missed     bool      // it was committed while the publication did not have the table
+	place      int       // in the lane
+	appeared   int       // in its topic
+	excused    bool      // it may appear once more: see cluster.append
+	unrecorded *process
+	baselined  bool
+	seen       bool // by the judge, at the end
+}
+
+type poison uint8
+
+const (
+	wholesome poison = iota
+	permanent
+	transient
+	unmappable // it cannot become a message
+)
+
+// lane is the rows of one key of one topic in the order of their commits.
+type lane struct {
+	rows []*row
+	done int // so many of the first have appeared, or are dead
+}
+
+func newTable(oid uint32, number int) *table {
+	return &table{oid: oid, number: number, byID: map[string]*row{}, byPayload: map[string]*row{}, lanes: map[string]*lane{}}
+}
+
+func (r *row) laneName() string { return r.topic + "/" + r.key }
+
+// recorded is the key of the relay's tables.
+type recorded struct {
+	source int32
+	id     string
+}
+
+// database is the relay's tables.
+type database struct {
+	sources   map[sourceOf]int32
+	states    map[string]*store.State // by slot; Epoch is in epochs
+	epochs    map[string]int64
+	journal   map[recorded]store.Published
+	parked    map[recorded]*parkedRow
+	arrivals  int // parked rows so far
+	dead      map[recorded]*deadRow
+	catchUp   map[int32][]*row
+	offsets   map[string]map[string]*topicOffsets // by slot and topic
+	batches   []*journalBatch
+	audits    map[string]*store.AuditState // by slot
+	published bool                         // the publication exists
+}
+
+type sourceOf struct {
+	slot string
+	oid  uint32
+}
+
+type parkedRow struct {
+	event    outbox.Event
+	topic    string
+	key      []byte
+	attempts int
+	late     bool
+	due      time.Time // zero: it has none
+	whenWell bool
+	class    outbox.ErrorClass
+	arrival  int
+}
+
+type deadRow struct {
+	attempts int
+	class    outbox.ErrorClass
+	code     string
+}
+
+type topicOffsets struct {
+	next  map[int32]int64
+	since time.Time
+}
+
+// journalBatch is a row of the table of batches, from which rows are marked and deleted.
+type journalBatch struct {
+	source   int32
+	ids      []string
+	lsn      outbox.LSN
+	mirrored bool
+}
+
+func newDatabase() database {
+	return database{
+		sources: map[sourceOf]int32{}, states: map[string]*store.State{}, epochs: map[string]int64{},
+		journal: map[recorded]store.Published{}, parked: map[recorded]*parkedRow{}, dead: map[recorded]*deadRow{},
+		catchUp: map[int32][]*row{}, offsets: map[string]map[string]*topicOffsets{}, audits: map[string]*store.AuditState{},
+	}
+}
+
+// terminal says whether the event is journaled, parked or dead.
+func (db *database) terminal(at recorded) bool {
+	_, journaled := db.journal[at]
+	return journaled || db.parked[at] != nil || db.dead[at] != nil
+}
+
+func (p *parkedRow) isDue() bool { return !p.due.IsZero() && !p.due.After(time.Now()) }
+
+// lane lists the lane's parked events in queue order; with a nil key those of the topic that are due.
+func (db *database) lane(source int32, l store.Lane, mutant string) []*parkedRow {
+	var rows []*parkedRow
+	for at, p := range db.parked {
+		if at.source != source || p.topic != l.Topic || (p.key == nil) != (l.Key == nil) || !bytes.Equal(p.key, l.Key) {
+			continue
+		}
+		if l.Key != nil || p.isDue() {
+			rows = append(rows, p)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *parkedRow) int {
+		if mutant == queueByArrival {
+			return cmp.Compare(a.arrival, b.arrival)
+		}
+		if c := a.event.Position.Compare(b.event.Position); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.arrival, b.arrival)
+	})
+	return rows
+}
+
+func cloneEvent(e *outbox.Event) outbox.Event {
+	c := *e
+	for _, column := range []*[]byte{&c.ID, &c.AggregateType, &c.AggregateID, &c.EventType, &c.Payload, &c.Headers, &c.CreatedAt} {
+		*column = bytes.Clone(*column)
+	}
+	c.Extra = nil
+	return c
+}

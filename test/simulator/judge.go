@@ -1,0 +1,234 @@
+package simulator
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// The judge knows what was committed, and looks at everything that a relay does to the world: each of its functions is
+// called, with mu held, at the moment when something happens. The invariants are numbered in doc.go.
+
+// judgeSent finds the row that a record was made of, and compares them (J6).
+func (w *world) judgeSent(p *process, rec *sink.Record) *row {
+	r := w.server.table.byPayload[string(rec.Value)]
+	if r == nil {
+		w.violate("p%d sends a record to %s that no committed row is: key %q, value %q", p.number, rec.Topic, string(rec.Key), string(rec.Value))
+		return nil
+	}
+	id, _ := rec.Headers.Get("id")
+	if _, late := rec.Headers.Get("x-outbox-late"); late && !r.missed && !r.late {
+		w.violate("p%d takes %s for missed, and the stream has it", p.number, r.id)
+	}
+	switch {
+	case !r.committed:
+		w.violate("p%d sends %s, which is not committed", p.number, r.id)
+	case rec.Topic != r.topic || (rec.Key == nil) != (r.key == "") || string(rec.Key) != r.key || string(id) != r.id:
+		w.violate("p%d sends %s to %s under the key %q with the id %q; it is of %s under the key %q", p.number, r.id, rec.Topic, string(rec.Key), string(id), r.topic, r.key)
+	}
+	return r
+}
+
+// judgeAppended is called for each record that a topic gets: order (J2), duplicates (J1), the bound of what a crash may
+// duplicate (J3). serial is that of the process's take-over when the batch was first sent.
+func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r *row) {
+	if r == nil {
+		return
+	}
+	late := part.readBy > serial // its successor has looked already
+	if r.appeared > 0 {
+		w.counts.Duplicates++
+		if !late && !r.excused && !w.unreadable(r) {
+			w.violate("p%d publishes %s once more, and nobody counted it as possible", p.number, r.id)
+		}
+	}
+	r.excused = r.excused || late
+	r.appeared++
+	if r.poison == permanent || r.poison == unmappable {
+		w.violate("%s is in its topic, and it was refused", r.id)
+	}
+	if w.server.isDead(r) && !late && !r.excused {
+		w.violate("p%d publishes %s, which is a dead letter", p.number, r.id)
+	}
+	w.judgeOrder(p, r)
+	if r.unrecorded == nil && !w.server.isJournaled(r) {
+		r.unrecorded = p
+		p.unrecorded++
+		if limit := w.profile.config.Limits.MaxUnrecorded; p.unrecorded > limit {
+			w.violate("p%d has %d records in topics that are not journaled, more than %d", p.number, p.unrecorded, limit)
+		}
+	}
+}
+
+// unreadable says that the row is among the records of a partition whose end could not be read back.
+func (w *world) unreadable(r *row) bool {
+	for _, part := range w.cluster.topics[r.topic].partitions {
+		for _, m := range part.log[:part.excused] {
+			if m.row == r {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// judgeOrder fails if an event of the lane that was committed before this one has not appeared and is not dead.
+func (w *world) judgeOrder(p *process, r *row) {
+	la := r.lane
+	if la == nil || r.place < la.done {
+		return
+	}
+	for la.done < len(la.rows) && la.done < r.place && w.finished(la.rows[la.done]) {
+		la.done++
+	}
+	for _, before := range la.rows[la.done:r.place] {
+		if !w.finished(before) {
+			w.violate("p%d publishes %s before %s, which was committed before it in %s", p.number, r.id, before.id, r.laneName())
+			return
+		}
+	}
+}
+
+// finished says that the row's event holds nobody back any more. One that cannot become a message never does.
+func (w *world) finished(r *row) bool {
+	return r.appeared > 0 || r.baselined || r.poison == unmappable || w.server.isDead(r)
+}
+
+// judgeConfirmed fails if the slot's position passes an event that is not terminal (J4).
+func (w *world) judgeConfirmed(p *process, s *slot, at outbox.LSN) {
+	items := w.server.wal.items
+	for ; s.judged < len(items) && items[s.judged].from() < at; s.judged++ {
+		tx := items[s.judged].tx
+		if tx == nil || tx.hidden {
+			continue
+		}
+		for _, r := range tx.rows {
+			if !w.server.isTerminal(r) {
+				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead", p.number, at, r.id, tx.commit)
+			}
+		}
+	}
+}
+
+// judgeJournaled fails if a journal row is not true (J5).
+func (w *world) judgeJournaled(t *tables, p store.Published) {
+	r := w.server.table.byID[string(p.ID)]
+	if r == nil {
+		w.violate("p%d journals %s, which no row is", t.p.number, string(p.ID))
+		return
+	}
+	if r.unrecorded != nil {
+		r.unrecorded.unrecorded--
+		r.unrecorded = nil
+	}
+	if p.Topic == "" {
+		r.baselined = true
+		return
+	}
+	topic := w.cluster.topics[p.Topic]
+	if topic == nil || int(p.Partition) >= len(topic.partitions) || p.Offset < 0 || p.Offset >= int64(len(topic.partitions[p.Partition].log)) ||
+		topic.partitions[p.Partition].log[p.Offset].row != r {
+		w.violate("p%d journals %s at %s/%d offset %d, and it is not there", t.p.number, string(p.ID), p.Topic, p.Partition, p.Offset)
+	}
+}
+
+// judgeOffset fails if a record of ours below the offset is not journaled (J5).
+func (w *world) judgeOffset(t *tables, o store.Offset) {
+	part := w.cluster.topics[o.Topic].partitions[o.Partition]
+	for i, m := range part.log[:o.Next] {
+		if int64(i) >= part.excused && m.row != nil && m.row.table == w.server.table && !m.row.excused && !w.server.isJournaled(m.row) {
+			w.violate("p%d notes that %s/%d is journaled below %d, and %s at %d is not", t.p.number, o.Topic, o.Partition, o.Next, m.id, i)
+			return
+		}
+	}
+}
+
+// judgeAttempts fails if attempts were spent that were not refusals of the event itself (J7).
+func (w *world) judgeAttempts(t *tables, id []byte, attempts int, what string) {
+	if r := w.server.table.byID[string(id)]; r != nil && attempts > r.refusals {
+		w.violate("p%d: %s is %s with %d attempts, and was refused %d times", t.p.number, string(id), what, attempts, r.refusals)
+	}
+}
+
+// judgeDead fails if a dead letter is not deserved (J7).
+func (w *world) judgeDead(t *tables, dead *store.Dead) {
+	r := w.server.table.byID[string(dead.Event.ID)]
+	w.note("p%d buries %s: %s", t.p.number, string(dead.Event.ID), dead.Code)
+	switch {
+	case r == nil:
+		w.violate("p%d buries %s, which no row is", t.p.number, string(dead.Event.ID))
+		return
+	case r.poison == wholesome:
+		w.violate("p%d buries %s, which nobody refused: %s %s", t.p.number, r.id, dead.Code, dead.Text)
+	case r.poison == transient && r.refusals < w.profile.config.Retry.MaxAttempts:
+		w.violate("p%d buries %s after %d refusals of %d", t.p.number, r.id, r.refusals, w.profile.config.Retry.MaxAttempts)
+	case r.poison != unmappable && r.refusals == 0:
+		w.violate("p%d buries %s, which nobody refused", t.p.number, r.id)
+	}
+	if !bytes.Equal(dead.Event.Payload, []byte(r.payload)) {
+		w.violate("p%d buries %s with the payload %q", t.p.number, r.id, string(dead.Event.Payload))
+	}
+}
+
+// judgeRequest fails if a process begins a request though another one has taken the slot over (J8). One that was frozen in
+// between could not know.
+func (w *world) judgeRequest(p *process, asked time.Time) {
+	const instant = 5 * time.Millisecond
+	if w.serials > p.serial && time.Since(w.takenAt) > instant && time.Since(asked) == 0 {
+		w.violate("p%d begins a request %v after another process took the slot over", p.number, time.Since(w.takenAt))
+	}
+}
+
+// judgeTakeOver fails if the epoch is raised by a process that the slot was not granted to (J8).
+func (w *world) judgeTakeOver(p *process, slotName string, pid uint32) {
+	slot := w.server.slots[slotName]
+	if slot == nil || slot.holder == nil || slot.holder.grant.PID != int64(pid) || slot.holder.p != p {
+		w.violate("p%d raises the epoch and does not hold the slot", p.number)
+	}
+}
+
+// unsettled says what is left to do; empty when every committed row has its outcome and all of it is confirmed.
+func (w *world) unsettled() string {
+	s := w.server
+	slot := s.slots[s.slotName]
+	switch {
+	case !s.up:
+		return "Postgres is away"
+	case slot == nil || slot.lost:
+		return "there is no slot"
+	}
+	for at, p := range s.db.parked {
+		return fmt.Sprintf("%s is parked, %d attempts, due %v", at.id, p.attempts, p.due)
+	}
+	for _, r := range s.table.rows {
+		if !s.isTerminal(r) && !(r.deleted && !r.streamed && !r.visible) {
+			return r.id + " has no outcome"
+		}
+	}
+	if n := len(s.wal.items); n > 0 && slot.confirmed <= s.wal.items[n-1].from() {
+		return fmt.Sprintf("confirmed is %v, and the last commit %v", slot.confirmed, s.wal.items[n-1].from())
+	}
+	return ""
+}
+
+// judgeEnd fails if a committed row is not in its topic, or dead, or both (J1, J5).
+func (w *world) judgeEnd() {
+	for _, r := range w.server.table.rows {
+		dead, journaled := w.server.isDead(r), w.server.isJournaled(r)
+		switch {
+		case r.baselined:
+		case r.appeared == 0 && !dead:
+			w.violate("%s is lost: committed, not in its topic, no dead letter", r.id)
+		case dead && r.appeared > 0 && !r.excused && !w.unreadable(r):
+			w.violate("%s is in its topic and dead", r.id)
+		case !dead && !journaled:
+			w.violate("%s is in its topic and not journaled", r.id)
+		case r.unrecorded != nil && !dead && !r.excused:
+			w.violate("%s is counted as not journaled", r.id)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+package simulator
+
+// The mutants that the fakes play: each is a rule of package store that is broken on purpose, so that a run can show that
+// it would be noticed. Those of the relay's own code are patches, see mutants.sh.
+const (
+	queueByArrival    = "queue-by-arrival"       // a parked lane is read in the order in which it was parked
+	parkedTwice       = "parked-set-counts"      // an event that is parked again takes a second place
+	deletedIsDone     = "deleted-is-done"        // parking an event whose row was deleted does nothing
+	notFoundIsDeleted = "not-found-is-done"      // a look-up takes an event whose row is not in the table for done
+	noFence           = "epoch-not-checked"      // writes do not ask whose epoch it is
+	deadForgotten     = "dead-not-looked-up"     // look-ups do not know of dead letters
+	noSource          = "journal-without-source" // the journal is keyed by the id alone
+	anyLease          = "epoch-before-lease"     // a take-over does not ask who holds the slot
+)
+
+// Mutants are the names of the above.
+var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource, anyLease}

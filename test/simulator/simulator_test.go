@@ -1,0 +1,164 @@
+package simulator
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seeds  = flag.Uint64("seeds", 0, "how many seeds to play; 0: 200 with -short, else 2,000")
+	from   = flag.Uint64("from", 1, "the first seed")
+	mutant = flag.String("mutant", "", "one of Mutants, to see it caught")
+	aloud  = flag.Bool("aloud", false, "print each step as it happens")
+	within = flag.Bool("within", false, "play in this process, one seed after the other")
+)
+
+const (
+	fewSeeds, someSeeds = 200, 2000 // a fifth of these with the race detector
+	// portion is how many seeds one child process plays.
+	portion = 1000
+)
+
+// TestEveryRunKeepsTheInvariants plays seeds. It was seen to fail with each of Mutants and with each of mutants.sh.
+//
+// A panic of the relay ends the process that it is in, so the seeds are played by children, each on one core: that is
+// also what makes a seed's run nearly the same each time.
+func TestEveryRunKeepsTheInvariants(t *testing.T) {
+	n := *seeds
+	switch {
+	case n > 0:
+	case testing.Short():
+		n = fewSeeds
+	default:
+		n = someSeeds
+	}
+	if *seeds == 0 && raced {
+		n /= 5
+	}
+	if *within {
+		playWithin(t, *from, n)
+		return
+	}
+	begun := time.Now()
+	counts, failed := play(t.Context(), *from, n, *mutant)
+	if failed != "" {
+		t.Fatal(failed)
+	}
+	t.Logf("%d seeds in %v, without a violated invariant: %s", n, time.Since(begun).Round(time.Second), counts)
+}
+
+// TestMutantsOfTheStoreAreCaught plays each mutant until an invariant breaks.
+func TestMutantsOfTheStoreAreCaught(t *testing.T) {
+	if testing.Short() || raced {
+		t.Skip("takes minutes; make test plays it without the race detector")
+	}
+	const most = 20_000
+	for _, name := range Mutants {
+		t.Run(name, func(t *testing.T) {
+			_, failed := play(t.Context(), 1, most, name)
+			if failed == "" {
+				t.Fatalf("%d seeds did not notice it", most)
+			}
+			first, _, _ := strings.Cut(failed, "\n")
+			t.Log(first)
+		})
+	}
+}
+
+// playWithin plays seeds in this process, and ends with the first that fails.
+func playWithin(t *testing.T, from, n uint64) {
+	o := Options{Mutant: *mutant}
+	if *aloud {
+		o.Aloud = os.Stdout
+	}
+	var counts Counts
+	for seed := from; seed < from+n; seed++ {
+		fmt.Println("seed", seed)
+		synctest.Test(t, func(t *testing.T) {
+			if err := Run(seed, o, &counts); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	text, err := json.Marshal(counts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("counts %s\n", text)
+}
+
+// play plays seeds in child processes, one per core, and says what was found: counts, or the first failure in words.
+func play(ctx context.Context, from, n uint64, mutant string) (counts, failed string) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	var all Counts
+	next := from
+	var children sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), int(n/portion)+1) {
+		children.Go(func() {
+			for {
+				mu.Lock()
+				first, many := next, min(portion, from+n-next)
+				next += many
+				mu.Unlock()
+				if many == 0 || ctx.Err() != nil {
+					return
+				}
+				c, text := child(ctx, first, many, mutant)
+				mu.Lock()
+				all.add(&c)
+				if text != "" && failed == "" && ctx.Err() == nil {
+					failed = text
+					cancel()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	children.Wait()
+	return fmt.Sprintf("%+v", all), failed
+}
+
+// child plays seeds in a process of their own. failed is empty, or the seed, what it broke, and how to play it again.
+func child(ctx context.Context, from, n uint64, mutant string, more ...string) (counts Counts, failed string) {
+	args := append([]string{"-test.run=^TestEveryRunKeepsTheInvariants$", "-test.timeout=20m", "-within", "-mutant=" + mutant,
+		"-from=" + strconv.FormatUint(from, 10), "-seeds=" + strconv.FormatUint(n, 10)}, more...)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
+	out, err := cmd.CombinedOutput()
+	seed := from
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "seed "); ok {
+			seed, _ = strconv.ParseUint(text, 10, 64)
+		}
+		if text, ok := strings.CutPrefix(lines.Text(), "counts "); ok && err == nil {
+			err = json.Unmarshal([]byte(text), &counts)
+		}
+	}
+	if err == nil {
+		return counts, ""
+	}
+	_, told, _ := bytes.Cut(out, fmt.Appendf(nil, "seed %d\n", seed))
+	if mutant != "" {
+		mutant = " -mutant " + mutant
+	}
+	return counts, fmt.Sprintf("seed %d failed (%v); once more, with each step: go test ./test/simulator -run EveryRun -v -args -within -aloud -seeds 1 -from %d%s\n%s",
+		seed, err, seed, mutant, told)
+}

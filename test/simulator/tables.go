@@ -1,0 +1,352 @@
+package simulator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// tables is one process's pool of connections to the relay's tables: what package store does, in memory. A call is one
+// transaction, and takes place at one moment of it.
+type tables struct {
+	relay.Tables // what the simulator does not know yet panics
+	w            *world
+	p            *process
+	slot         string
+	mark, delete bool
+
+	// Guarded by world.mu.
+	epoch  int64
+	source int32
+}
+
+// Close has nothing to do.
+func (t *tables) Close() {}
+
+// do is the frame of a call: where it may be slow, fail, be cut off, or lose its answer. effect runs with mu held.
+func (t *tables) do(ctx context.Context, name string, effect func(db *database) error) error {
+	w, p := t.w, t.p
+	if err := p.pass(ctx, name); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.counts.Calls++
+	p.calls[name]++
+	d := w.dice(aboutCall, uint64(p.number), about(name), uint64(p.calls[name]))
+	fails, lost, pause := w.troubles(d)
+	w.server.called++
+	number, epoch := w.server.called, t.epoch
+	w.mu.Unlock()
+
+	waited := p.sleep(ctx, pause)
+	w.mu.Lock()
+	var err error
+	switch orphan := d.chance(0.5); {
+	case !waited && !orphan: // cut off before the server did it
+		err = io.ErrUnexpectedEOF
+	case !w.server.up:
+		err = &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}
+	case number < w.server.takeOver && epoch > 0: // a take-over ended the connection
+		err = &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
+	case fails:
+		err = t.failure(d)
+	default:
+		err = effect(&w.server.db)
+		if err != nil {
+			w.note("p%d %s: %v", p.number, name, err)
+		}
+		if lost && err == nil {
+			w.counts.LostAnswers++
+			w.note("p%d %s: done, and the answer is lost", p.number, name)
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if ctx.Err() != nil && err == nil {
+		err = ctx.Err()
+	}
+	w.mu.Unlock()
+	if passed := p.pass(ctx, name+" ends"); passed != nil {
+		return passed
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (t *tables) failure(d *dice) error {
+	t.w.counts.FailedCalls++
+	return one[error](d, io.ErrUnexpectedEOF,
+		&pgconn.PgError{Code: "40P01", Message: "deadlock detected"},
+		&pgconn.PgError{Code: "55P03", Message: "canceling statement due to lock timeout"},
+		&pgconn.PgError{Code: "53100", Message: "could not extend file: No space left on device"})
+}
+
+// fenced is do for writes that only the owner of the slot may make.
+func (t *tables) fenced(ctx context.Context, name string, effect func(db *database) error) error {
+	return t.do(ctx, name, func(db *database) error {
+		if db.epochs[t.slot] != t.epoch && t.w.mutant != noFence {
+			t.w.counts.Fenced++
+			return store.ErrFenced
+		}
+		return effect(db)
+	})
+}
+
+// relaxed notes how to take a write back that did not wait for the disk; durable, that nothing is to be taken back.
+func (t *tables) relaxed(undo func()) { t.w.server.undo = append(t.w.server.undo, undo) }
+func (t *tables) durable()            { t.w.server.undo = t.w.server.undo[:0] }
+
+func (t *tables) at(id []byte) recorded { return recorded{t.key(), string(id)} }
+
+// key is the source in the keys of the relay's tables.
+func (t *tables) key() int32 {
+	if t.w.mutant == noSource {
+		return 0
+	}
+	return t.source
+}
+
+// Outbox describes the table.
+func (t *tables) Outbox(ctx context.Context) (o store.Outbox, err error) {
+	err = t.do(ctx, "outbox", func(*database) error {
+		oid := t.w.server.table.oid
+		o = store.Outbox{
+			OID: oid, OIDs: []uint32{oid}, Schema: "public", Name: "outbox_events", IDType: "text", PayloadType: "jsonb",
+			HeadersType: "jsonb", HasPublishedAt: true, Columns: columns, OrderBy: "seq", PublishedWhen: "published_at IS NOT NULL",
+		}
+		return nil
+	})
+	return o, err
+}
+
+// Migrate has nothing to do.
+func (t *tables) Migrate(ctx context.Context) error {
+	return t.do(ctx, "migrate", func(*database) error { return nil })
+}
+
+// CreatePublication makes the publication.
+func (t *tables) CreatePublication(ctx context.Context, _ string) error {
+	return t.do(ctx, "create publication", func(db *database) error {
+		db.published = true
+		return nil
+	})
+}
+
+// CheckPublication says whether it is there.
+func (t *tables) CheckPublication(ctx context.Context, _ string) (problems []store.Problem, err error) {
+	err = t.do(ctx, "check publication", func(db *database) error {
+		if !db.published {
+			problems = []store.Problem{{What: "there is no publication", Repair: "CREATE PUBLICATION"}}
+		}
+		return nil
+	})
+	return problems, err
+}
+
+// Slot is the slot's row of pg_replication_slots.
+func (t *tables) Slot(ctx context.Context) (st store.SlotStatus, err error) {
+	err = t.do(ctx, "slot", func(*database) error {
+		st = store.SlotStatus{WALEnd: t.w.server.wal.end}
+		slot := t.w.server.slots[t.slot]
+		if slot == nil {
+			return nil
+		}
+		st.Exists, st.Plugin, st.Confirmed, st.Restart, st.WALStatus = true, "pgoutput", slot.confirmed, slot.confirmed, "reserved"
+		if slot.lost {
+			st.WALStatus = "lost"
+		}
+		if slot.holder != nil {
+			st.Active, st.ActivePID = true, uint32(slot.holder.grant.PID)
+		}
+		return nil
+	})
+	return st, err
+}
+
+// State is the state of the slot.
+func (t *tables) State(ctx context.Context) (st *store.State, err error) {
+	err = t.do(ctx, "state", func(db *database) error {
+		st = t.state(db)
+		return nil
+	})
+	return st, err
+}
+
+func (t *tables) state(db *database) *store.State {
+	kept := db.states[t.slot]
+	if kept == nil {
+		return nil
+	}
+	st := *kept
+	st.Epoch = db.epochs[t.slot]
+	t.source = st.Source
+	return &st
+}
+
+// Register makes the rows of a first start.
+func (t *tables) Register(ctx context.Context, system string, timeline int32, oid uint32, phase string) (st *store.State, err error) {
+	err = t.do(ctx, "register", func(db *database) error {
+		of := sourceOf{t.slot, oid}
+		if db.sources[of] == 0 {
+			db.sources[of] = int32(1000 + len(db.sources))
+		}
+		if kept := db.states[t.slot]; kept == nil || kept.Source != db.sources[of] {
+			db.states[t.slot] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true, SystemID: system, Timeline: timeline}
+		}
+		st = t.state(db)
+		t.durable()
+		return nil
+	})
+	return st, err
+}
+
+// TakeOver ends the calls of older epochs and raises the epoch.
+func (t *tables) TakeOver(ctx context.Context, pid uint32) (epoch int64, err error) {
+	err = t.do(ctx, "take over", func(db *database) error {
+		s := t.w.server
+		if t.w.mutant != anyLease {
+			if slot := s.slots[t.slot]; slot == nil || slot.holder == nil || slot.holder.grant.PID != int64(pid) {
+				return store.ErrLeaseLost
+			}
+		}
+		s.takeOver = s.called
+		db.epochs[t.slot]++
+		epoch = db.epochs[t.slot]
+		t.w.serials++
+		t.w.takenAt = time.Now()
+		t.w.counts.TakeOvers++
+		t.epoch, t.p.serial = epoch, t.w.serials
+		db.states[t.slot].Dirty = true
+		t.durable()
+		t.w.note("p%d takes over, epoch %d, with backend %d", t.p.number, epoch, pid)
+		t.w.judgeTakeOver(t.p, t.slot, pid)
+		return nil
+	})
+	return epoch, err
+}
+
+// SaveProgress notes the confirmed position.
+func (t *tables) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
+	return t.fenced(ctx, "save progress", func(db *database) error {
+		st := db.states[t.slot]
+		was := st.Confirmed
+		st.Confirmed = confirmed
+		t.relaxed(func() { st.Confirmed = was })
+		return nil
+	})
+}
+
+// CleanStop notes that nothing is left.
+func (t *tables) CleanStop(ctx context.Context, confirmed outbox.LSN) error {
+	return t.fenced(ctx, "clean stop", func(db *database) error {
+		db.states[t.slot].Confirmed, db.states[t.slot].Dirty = confirmed, false
+		t.durable()
+		t.w.note("p%d records a clean stop at %v", t.p.number, confirmed)
+		return nil
+	})
+}
+
+// EmitToken commits a message.
+func (t *tables) EmitToken(ctx context.Context, prefix, content string) (at outbox.LSN, err error) {
+	err = t.do(ctx, "emit token", func(*database) error {
+		at = t.w.server.wal.end
+		t.w.server.commitToken(prefix, content)
+		t.durable()
+		return nil
+	})
+	return at, err
+}
+
+// Lookup says which events are terminal.
+func (t *tables) Lookup(ctx context.Context, ids [][]byte) (found []bool, err error) {
+	found = make([]bool, len(ids))
+	err = t.do(ctx, "look up", func(db *database) error {
+		for i, id := range ids {
+			at := t.at(id)
+			found[i] = db.terminal(at)
+			switch {
+			case t.w.mutant == deadForgotten && db.dead[at] != nil:
+				found[i] = false
+			case t.w.mutant == notFoundIsDeleted && !found[i]:
+				r := t.w.server.table.byID[string(id)]
+				found[i] = r == nil || r.deleted || !r.visible
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Settle journals events and stores dead letters.
+func (t *tables) Settle(ctx context.Context, published []store.Published, dead []store.Dead) error {
+	do := t.do
+	if len(dead) > 0 {
+		do = t.fenced
+	}
+	return do(ctx, "settle", func(db *database) error {
+		t.enterJournal(db, published)
+		for i := range dead {
+			t.bury(db, &dead[i])
+		}
+		t.durable()
+		return nil
+	})
+}
+
+func (t *tables) enterJournal(db *database, published []store.Published) {
+	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end}
+	for _, p := range published {
+		p.ID = bytes.Clone(p.ID)
+		at := t.at(p.ID)
+		if _, known := db.journal[at]; !known {
+			db.journal[at] = p
+			t.w.judgeJournaled(t, p)
+		}
+		batch.ids = append(batch.ids, string(p.ID))
+	}
+	if len(batch.ids) > 0 {
+		db.batches = append(db.batches, batch)
+	}
+}
+
+func (t *tables) bury(db *database, dead *store.Dead) {
+	at := t.at(dead.Event.ID)
+	if db.dead[at] != nil {
+		return
+	}
+	db.dead[at] = &deadRow{attempts: dead.Attempts, class: dead.Class, code: dead.Code}
+	t.w.counts.Dead++
+	t.w.judgeDead(t, dead)
+}
+
+// SettleRetried journals parked events and takes them out.
+func (t *tables) SettleRetried(ctx context.Context, published []store.Published) error {
+	return t.fenced(ctx, "settle retried", func(db *database) error {
+		t.enterJournal(db, published)
+		for _, p := range published {
+			t.unpark(db, p.ID)
+		}
+		t.durable()
+		return nil
+	})
+}
+
+// GiveUp makes a parked event a dead letter.
+func (t *tables) GiveUp(ctx context.Context, dead store.Dead) error {
+	return t.fenced(ctx, "give up", func(db *database) error {
+		if t.unpark(db, dead.Event.ID) {
+			t.bury(db, &dead)
+		}
+		t.durable()
+		return nil
+	})
+}

@@ -1,0 +1,230 @@
+package simulator
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// unrecorded lists the rows that can be seen and are not terminal, in table order.
+func (t *tables) unrecorded(db *database) (rows []*row) {
+	for _, r := range t.w.server.table.rows {
+		if r.visible && !r.deleted && !r.marked && !db.terminal(t.at([]byte(r.id))) {
+			rows = append(rows, r)
+		}
+	}
+	sortBySeq(rows)
+	return rows
+}
+
+// CountUnrecorded counts them.
+func (t *tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err error) {
+	err = t.do(ctx, "count unrecorded", func(db *database) error {
+		t.state(db)
+		n = int64(len(t.unrecorded(db)))
+		if limit > 0 {
+			n = min(n, limit)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// BeginCatchUp puts the slot back into phase catch_up.
+func (t *tables) BeginCatchUp(ctx context.Context, late bool) error {
+	return t.do(ctx, "begin catch-up", func(db *database) error {
+		if st := db.states[t.slot]; st != nil {
+			st.Phase, st.CatchUpReady, st.Dirty, st.CatchUpLate = store.CatchUp, false, true, late || st.CatchUpLate
+			t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
+		}
+		t.durable()
+		return nil
+	})
+}
+
+// Barrier waits until the transactions that run are over.
+func (t *tables) Barrier(ctx context.Context, timeout time.Duration) (blockers []store.Blocker, err error) {
+	var upTo uint32
+	if err := t.do(ctx, "barrier", func(*database) error {
+		upTo = t.w.server.lastXID
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	end := time.NewTimer(timeout)
+	defer end.Stop()
+	for {
+		t.w.mu.Lock()
+		waits, changed := t.w.server.oldestRunning(upTo), t.w.server.changed
+		t.w.mu.Unlock()
+		if !waits {
+			return nil, t.do(ctx, "barrier passed", func(*database) error { return nil })
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return []store.Blocker{{PID: 1}}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// SnapshotCatchUp writes the list of the rows to catch up with.
+func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
+	err = t.fenced(ctx, "snapshot", func(db *database) error {
+		rows := t.unrecorded(db)
+		db.catchUp[t.source] = rows
+		db.states[t.slot].CatchUpReady, db.states[t.slot].Era = true, t.epoch
+		t.audit(db).SweptAt = time.Now()
+		n = int64(len(rows))
+		t.durable()
+		t.w.note("p%d lists %d rows to catch up with", t.p.number, n)
+		return nil
+	})
+	return n, err
+}
+
+// CatchUpRows are the next rows of the list.
+func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows []store.CatchUpRow, err error) {
+	err = t.do(ctx, "catch-up rows", func(db *database) error {
+		limit = min(limit, 5) // small pages, so that there is more than one
+		for i, r := range db.catchUp[t.source] {
+			if uint64(i+1) <= after || r.deleted || db.terminal(t.at([]byte(r.id))) {
+				continue
+			}
+			if len(rows) == limit {
+				break
+			}
+			t.w.counts.CatchUpRows++
+			r.late = r.late || db.states[t.slot].CatchUpLate
+			rows = append(rows, store.CatchUpRow{Row: uint64(i + 1), Event: r.event()})
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// event is the row as the table gives it.
+func (r *row) event() outbox.Event {
+	e := outbox.Event{
+		ID: []byte(r.id), AggregateType: []byte(r.kind), EventType: []byte("made"), Payload: []byte(r.payload), CreatedAt: []byte(createdAt),
+	}
+	if r.key != "" {
+		e.AggregateID = []byte(r.key)
+	}
+	if r.headers != "" {
+		e.Headers = []byte(r.headers)
+	}
+	return e
+}
+
+// FinishCatchUp ends the phase.
+func (t *tables) FinishCatchUp(ctx context.Context) error {
+	return t.fenced(ctx, "finish catch-up", func(db *database) error {
+		delete(db.catchUp, t.source)
+		st := db.states[t.slot]
+		st.Phase, st.CatchUpReady, st.CatchUpLate = store.Stream, false, false
+		t.durable()
+		return nil
+	})
+}
+
+// mirrorable are the batches that no running transaction can concern, at most a few.
+func (t *tables) mirrorable(db *database, deletes bool) (batches []*journalBatch, left bool) {
+	for _, b := range db.batches {
+		switch {
+		case b.source != t.source || b.mirrored:
+		case len(batches) == 3 || deletes && b.lsn > db.states[t.slot].Confirmed:
+			left = true
+		default:
+			batches = append(batches, b)
+		}
+	}
+	return batches, left
+}
+
+// MirrorStep marks rows.
+func (t *tables) MirrorStep(ctx context.Context, _ int) (n int, more bool, err error) {
+	if !t.mark {
+		return 0, false, nil
+	}
+	return t.mirror(ctx, "mirror", func(r *row) func() {
+		if r.marked {
+			return nil
+		}
+		r.marked = true
+		return func() { r.marked = false }
+	})
+}
+
+// DeleteStep deletes rows.
+func (t *tables) DeleteStep(ctx context.Context, _ time.Duration, _ int) (n int, more bool, err error) {
+	if !t.delete {
+		return 0, false, nil
+	}
+	return t.mirror(ctx, "delete", func(r *row) func() {
+		if r.deleted {
+			return nil
+		}
+		r.deleted = true
+		return func() { r.deleted = false }
+	})
+}
+
+// mirror changes the rows of a few batches; change says how to take it back.
+func (t *tables) mirror(ctx context.Context, name string, change func(*row) func()) (n int, more bool, err error) {
+	err = t.do(ctx, name, func(db *database) error {
+		batches, left := t.mirrorable(db, t.delete)
+		for _, b := range batches {
+			again := &journalBatch{source: b.source, lsn: b.lsn}
+			for _, id := range b.ids {
+				r := t.w.server.table.byID[id]
+				switch {
+				case r == nil:
+				case !r.visible:
+					again.ids = append(again.ids, id)
+				default:
+					if undo := change(r); undo != nil {
+						n++
+						t.relaxed(undo)
+					}
+				}
+			}
+			b.mirrored = true
+			t.relaxed(func() { b.mirrored = false })
+			if len(again.ids) > 0 {
+				db.batches = append(db.batches, again)
+				left = true
+			}
+		}
+		if more = left; t.delete {
+			more = n > 0 && left
+		}
+		return nil
+	})
+	return n, more, err
+}
+
+// MirrorLag counts what is not marked or deleted yet.
+func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
+	if !t.mark && !t.delete {
+		return 0, nil
+	}
+	err = t.do(ctx, "mirror lag", func(db *database) error {
+		for _, b := range db.batches {
+			if b.source == t.source && !b.mirrored {
+				n += int64(len(b.ids))
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// Prune keeps everything: runs are shorter than any retention.
+func (t *tables) Prune(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
+	return 0, false, t.do(ctx, "prune", func(*database) error { return nil })
+}

@@ -1,0 +1,241 @@
+package simulator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// setDue sets when the event is due, as store.Parked.RetryIn says.
+func (p *parkedRow) setDue(in time.Duration) {
+	p.due, p.whenWell = time.Time{}, in == store.WhenWell
+	if in >= 0 {
+		p.due = time.Now().Add(in)
+	}
+}
+
+// Park stores events aside.
+func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64, err error) {
+	err = t.fenced(ctx, "park", func(db *database) error {
+		for i := range events {
+			e := &events[i]
+			at := t.at(e.Event.ID)
+			if _, journaled := db.journal[at]; journaled || db.dead[at] != nil {
+				continue
+			}
+			if t.w.mutant == deletedIsDone {
+				if r := t.w.server.table.byID[at.id]; r != nil && r.deleted {
+					continue
+				}
+			}
+			if db.parked[at] != nil {
+				if t.w.mutant != parkedTwice {
+					continue
+				}
+				at.id += "/again"
+			}
+			db.arrivals++
+			row := &parkedRow{
+				event: cloneEvent(e.Event), topic: e.Topic, key: bytes.Clone(e.Key), attempts: e.Attempts, class: e.Class, arrival: db.arrivals, late: e.Late,
+			}
+			row.setDue(e.RetryIn)
+			db.parked[at] = row
+			parked++
+			t.w.counts.Parked++
+			t.w.note("p%d parks %s of %s/%s, %d attempts, in %v", t.p.number, at.id, e.Topic, string(e.Key), e.Attempts, e.RetryIn)
+			t.w.judgeAttempts(t, e.Event.ID, e.Attempts, "parked")
+		}
+		t.durable()
+		return nil
+	})
+	return parked, err
+}
+
+func (t *tables) unpark(db *database, id []byte) bool {
+	at := t.at(id)
+	_, was := db.parked[at]
+	delete(db.parked, at)
+	return was
+}
+
+// RetryLater notes a failed attempt.
+func (t *tables) RetryLater(ctx context.Context, id []byte, attempts int, in time.Duration, class outbox.ErrorClass, _ string) error {
+	return t.fenced(ctx, "retry later", func(db *database) error {
+		if p := db.parked[t.at(id)]; p != nil {
+			p.attempts, p.class = attempts, class
+			p.setDue(in)
+			t.w.judgeAttempts(t, id, attempts, "retried")
+		}
+		t.durable()
+		return nil
+	})
+}
+
+// ParkedLanes lists lanes with parked events.
+func (t *tables) ParkedLanes(ctx context.Context) (lanes []store.Lane, events int64, err error) {
+	err = t.do(ctx, "parked lanes", func(db *database) error {
+		seen := map[string]bool{}
+		for at, p := range db.parked {
+			if at.source != t.key() {
+				continue
+			}
+			events++
+			if name := p.topic + "/" + string(p.key); p.key != nil && !seen[name] {
+				seen[name] = true
+				lanes = append(lanes, store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)})
+			}
+		}
+		return nil
+	})
+	return lanes, events, err
+}
+
+// ParkedAmong finds the lanes of those that are parked.
+func (t *tables) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error) {
+	found := map[string]store.Lane{}
+	err := t.do(ctx, "parked among", func(db *database) error {
+		for _, id := range ids {
+			if p := db.parked[t.at(id)]; p != nil {
+				found[string(id)] = store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)}
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// CountParked counts them.
+func (t *tables) CountParked(ctx context.Context) (n int64, err error) {
+	err = t.do(ctx, "count parked", func(db *database) error {
+		for at := range db.parked {
+			if at.source == t.key() {
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// heads are the first parked events of each lane with a key.
+func (t *tables) heads(db *database) map[string]*parkedRow {
+	heads := map[string]*parkedRow{}
+	for at, p := range db.parked {
+		if at.source != t.key() || p.key == nil {
+			continue
+		}
+		name := p.topic + "/" + string(p.key)
+		if h := heads[name]; h == nil || p.event.Position.Compare(h.event.Position) < 0 {
+			heads[name] = p
+		}
+	}
+	return heads
+}
+
+// DueLanes lists lanes that are due.
+func (t *tables) DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error) {
+	next = -1
+	err = t.do(ctx, "due lanes", func(db *database) error {
+		now := time.Now()
+		var due []*parkedRow
+		keyless := map[string]bool{}
+		for at, p := range db.parked {
+			if at.source != t.key() {
+				continue
+			}
+			if p.due.After(now) && (next < 0 || p.due.Sub(now) < next) {
+				next = p.due.Sub(now)
+			}
+			switch {
+			case !p.isDue() || slices.Contains(without, p.topic):
+			case p.key == nil:
+				if !keyless[p.topic] {
+					keyless[p.topic] = true
+					lanes = append(lanes, store.Lane{Topic: p.topic})
+				}
+			case !t.behindLater(db, p, now):
+				due = append(due, p)
+			}
+		}
+		slices.SortFunc(due, func(a, b *parkedRow) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.arrival, b.arrival)) })
+		for _, p := range due[:min(limit, len(due))] {
+			lanes = append(lanes, store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)})
+		}
+		return nil
+	})
+	return lanes, next, err
+}
+
+// behindLater says whether an event in front of it has a time that has not come.
+func (t *tables) behindLater(db *database, p *parkedRow, now time.Time) bool {
+	for at, q := range db.parked {
+		if at.source == t.key() && q.topic == p.topic && q.key != nil && bytes.Equal(q.key, p.key) &&
+			(q.due.After(now) || q.whenWell) && q.event.Position.Compare(p.event.Position) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// LaneRows are the first events of a lane.
+func (t *tables) LaneRows(ctx context.Context, lane store.Lane, limit, _ int) (rows []store.ParkedRow, err error) {
+	err = t.do(ctx, "lane rows", func(db *database) error {
+		for _, p := range db.lane(t.key(), lane, t.w.mutant) {
+			if len(rows) == limit {
+				break
+			}
+			due := p.isDue() || p.due.IsZero() && !p.whenWell
+			rows = append(rows, store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late})
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// WakeHeads makes heads due that have no time.
+func (t *tables) WakeHeads(ctx context.Context) error {
+	return t.fenced(ctx, "wake heads", func(db *database) error {
+		for _, h := range t.heads(db) {
+			if h.due.IsZero() && !h.whenWell {
+				h.due = time.Now()
+			}
+		}
+		t.durable()
+		return nil
+	})
+}
+
+// WaitingTopics are those that parked events wait for.
+func (t *tables) WaitingTopics(ctx context.Context) (topics []string, err error) {
+	err = t.do(ctx, "waiting topics", func(db *database) error {
+		for at, p := range db.parked {
+			if at.source == t.key() && p.whenWell && !slices.Contains(topics, p.topic) {
+				topics = append(topics, p.topic)
+			}
+		}
+		slices.Sort(topics)
+		return nil
+	})
+	return topics, err
+}
+
+// MakeDue makes due what waits for the topic.
+func (t *tables) MakeDue(ctx context.Context, topic string) error {
+	return t.fenced(ctx, "make due", func(db *database) error {
+		for at, p := range db.parked {
+			if at.source == t.key() && p.topic == topic && p.whenWell {
+				p.due, p.whenWell = time.Now(), false
+			}
+		}
+		t.durable()
+		return nil
+	})
+}
