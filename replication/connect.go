@@ -284,6 +284,24 @@ func DropSlot(ctx context.Context, c Config) error {
 	return nil
 }
 
+// AdvanceSlot moves the slot, which nobody may be using, forward without sending anything, and returns where it stands:
+// at a commit's end at or behind the position.
+func AdvanceSlot(ctx context.Context, c Config, to outbox.LSN) (outbox.LSN, error) {
+	l, err := dial(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	defer l.close()
+	results, err := l.conn.Exec(ctx, `SELECT end_lsn FROM pg_replication_slot_advance('`+c.Slot+`', '`+to.String()+`')`).ReadAll()
+	if err != nil {
+		return 0, fmt.Errorf("advance replication slot %q: %w", c.Slot, err)
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return 0, fmt.Errorf("advance replication slot %q: the server's answer has another form", c.Slot)
+	}
+	return outbox.ParseLSN(string(results[0].Rows[0][0]))
+}
+
 // Identify connects, asks the server who it is, and disconnects.
 func Identify(ctx context.Context, c Config) (System, error) {
 	l, err := dial(ctx, c)

@@ -44,6 +44,8 @@ type cli struct {
 	Status     statusCommand     `cmd:"" help:"Show the running relay."`
 	Verify     verifyCommand     `cmd:"" help:"Compare the outbox table with the topics."`
 	Bench      benchCommand      `cmd:"" help:"Measure throughput, latency and correctness on the configured services."`
+	Reconcile  reconcileCommand  `cmd:"" help:"Find, and publish, rows that the stream has missed."`
+	Slot       slotCommand       `cmd:"" help:"Show the replication slot, drop it, or move it."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

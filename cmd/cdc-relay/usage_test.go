@@ -90,7 +90,7 @@ func TestWrongConfigurationConnectsToNothing(t *testing.T) {
 
 // Seen to fail with an example left out.
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
-	for _, name := range []string{"run", "init", "check", "status", "verify", "demo", "version", "completion"} {
+	for _, name := range []string{"run", "init", "check", "status", "verify", "reconcile", "slot", "demo", "version", "completion"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cdcRelay(t, nil, name, "--help").want(t, exitDone, []string{"Usage: cdc-relay " + name, "Example", "cdc-relay " + name}, []string{"!cdc-relay"})

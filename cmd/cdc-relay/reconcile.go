@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+type reconcileCommand struct {
+	DryRun bool          `help:"Only say what was missed; a running relay goes on beside it." env:"CDC_RELAY_RECONCILE_DRY_RUN"`
+	Wait   time.Duration `help:"How long to wait until the relay has come past what is committed." default:"1m" env:"CDC_RELAY_RECONCILE_WAIT"`
+}
+
+func (reconcileCommand) Help() string {
+	return `Looks at the whole outbox table for rows that were committed and never delivered by the stream. A running relay does that by itself, for recent rows every reconcile.interval and for all once a day, so this is for a table that you do not trust after a repair.
+
+Without --dry-run it takes the slot, which must be free, relays what waits, publishes what was missed, marked x-outbox-late, and stops. Exit code 1 when --dry-run finds rows that were missed, or cannot prove that there are none.
+
+Examples:
+
+  cdc-relay reconcile --dry-run --config relay.yaml
+
+  cdc-relay reconcile --config relay.yaml --json`
+}
+
+// Run reconciles once.
+func (c reconcileCommand) Run(a *app) error {
+	cfg, err := a.load(needsBoth)
+	if err != nil {
+		return err
+	}
+	ctx, stop := stoppable(context.Background(), func() {})
+	defer stop()
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if c.DryRun {
+		return c.dry(ctx, a, st)
+	}
+	slot, err := st.Slot(ctx)
+	if err != nil {
+		return err
+	}
+	if slot.Active {
+		return fmt.Errorf("a relay streams from the slot %q (backend %d), and only the one that holds the slot publishes: it reconciles by itself every %v. Look with --dry-run, or stop it and try again",
+			cfg.Postgres.Slot, slot.ActivePID, cfg.Reconcile.Interval)
+	}
+	return c.reconcile(ctx, a, cfg)
+}
+
+func (c reconcileCommand) dry(ctx context.Context, a *app, st *store.Store) error {
+	report, err := relay.AuditDry(ctx, st, c.Wait)
+	if err != nil {
+		return err
+	}
+	if a.cli.JSON {
+		err = a.printJSON(report)
+	} else {
+		a.printDry(report)
+	}
+	if err == nil && (report.Missed > 0 || !report.Proved) {
+		err = silentError{exitFailed}
+	}
+	return err
+}
+
+func (a *app) printDry(r relay.DryReport) {
+	fmt.Fprintf(a.out, "unrecorded  %d rows when they were looked at\n", r.Unrecorded)
+	switch {
+	case r.Proved && r.Missed == 0:
+		fmt.Fprintln(a.out, "missed      "+a.paint(green, "none")+": everything that was committed was delivered and is recorded")
+	case r.Proved:
+		fmt.Fprintln(a.out, "missed      "+a.paint(red, fmt.Sprint(r.Missed))+" rows were never delivered by the stream; the running relay publishes them at its next look")
+	case r.Streaming:
+		fmt.Fprintln(a.out, "missed      not known: the relay has not recorded in time what was committed (see cdc-relay status); wait longer with --wait")
+	default:
+		fmt.Fprintln(a.out, "missed      not known: no relay streams, and the slot may still hold these rows; start one, or run without --dry-run")
+	}
+}
+
+// reconcile relays in this process until the look at the whole table is done.
+func (c reconcileCommand) reconcile(ctx context.Context, a *app, cfg config.Config) error {
+	cfg.OnHalt = config.OnHaltExit
+	driver, err := a.newDriver(cfg)
+	if err != nil {
+		return err
+	}
+	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: a.logger(cfg), Version: readBuild().Version})
+	relaying, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.Run(relaying)
+		end()
+	}()
+	bounded, cancel := context.WithTimeout(relaying, c.Wait)
+	defer cancel()
+	report, err := r.Reconcile(bounded)
+	end()
+	if failed := <-ended; failed != nil {
+		return failed
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("not done within %v: what waits is relayed first (see the log); give more time with --wait, or start cdc-relay run, which reconciles by itself", c.Wait)
+	}
+	if err != nil {
+		return err
+	}
+	if a.cli.JSON {
+		return a.printJSON(report)
+	}
+	fmt.Fprintf(a.out, "no relay was running, so this command relayed what waited and reconciled\nunrecorded  %d rows when they were looked at\nmissed      %d rows were never delivered by the stream, and are published now\n", report.Unrecorded, report.Missed)
+	return nil
+}
