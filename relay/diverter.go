@@ -18,10 +18,6 @@ const (
 	// window may be full of the troubled one's events by then, so that no other has had its turn since.
 	othersWell = time.Minute
 
-	// othersNow is the same for a broker that does not answer: a partition of another one must have taken something in this
-	// time, and since the trouble began, or the whole cluster may be away.
-	othersNow = 10 * time.Second
-
 	wholeTopic = sink.WholeTopic
 )
 
@@ -66,7 +62,7 @@ func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
 	case sink.TopicTrouble:
 		return t.Partition == wholeTopic && time.Since(t.Since) > topicPatience && r.clusterAnswers()
 	case sink.ClusterTrouble: // of one broker, if others live
-		return t.Full && r.engine.WellLately(min(time.Since(t.Since), othersNow))
+		return t.Full && time.Since(t.Since) > topicPatience && r.clusterAnswers() && r.engine.WellLately(othersWell)
 	case sink.PartitionTrouble:
 		return (t.Full || time.Since(t.Since) > time.Duration(r.c.Kafka.PartitionPatience)) && r.engine.WellLately(othersWell)
 	}
