@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -28,6 +29,7 @@ const (
 // Config says where and what is served.
 type Config struct {
 	Address      string // http.listen, such as 127.0.0.1:9464
+	TokenFile    string // http.token_file; empty: nothing can be changed
 	HidePayloads bool   // http.show_payloads: false
 	Logger       zerolog.Logger
 }
@@ -50,7 +52,7 @@ func Listen(c Config, r *relay.Relay) (*Server, error) {
 	s := &Server{
 		listener: listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
-			Handler: handler(c, r, live), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+			Handler: handler(guard{c, isLoopback(listener.Addr()), new(atomic.Int64)}, r, live), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 		},
 	}
@@ -77,7 +79,7 @@ func (s *Server) Close() error {
 }
 
 // handler answers the relay's paths.
-func handler(c Config, r *relay.Relay, live live) http.Handler {
+func handler(g guard, r *relay.Relay, live live) http.Handler {
 	mux := http.NewServeMux()
 	console.Register(mux)
 	live.register(mux)
@@ -96,8 +98,9 @@ func handler(c Config, r *relay.Relay, live live) http.Handler {
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, r.Status())
 	})
-	lists{c, r}.register(mux)
-	return secured(mux)
+	lists{g.c, r}.register(mux)
+	changes{g, r}.register(mux)
+	return g.wrap(mux)
 }
 
 func statusCode(ok bool) int {
@@ -116,10 +119,8 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_ = encoder.Encode(body) // the client is gone: nobody to tell
 }
 
-func secured(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		next.ServeHTTP(w, req)
-	})
+// isLoopback says whether only this machine reaches the address.
+func isLoopback(a net.Addr) bool {
+	tcp, is := a.(*net.TCPAddr)
+	return is && tcp.IP.IsLoopback()
 }

@@ -82,8 +82,8 @@ func (j *judgeful) replayed(t *testing.T) (replayed, fresh map[string][]int) {
 }
 
 // Breaks it catches: a replay out of order, of the wrong ones, or that does not say that it is one; a dead letter that is not
-// closed, or not with who and why; a replay that stops the live events of its key. Seen to fail with replays in the order of
-// death, without the header, and with dead letters left open.
+// closed, or not with who and why; a replay that stops the live events of its key. Seen to fail without the header, and with
+// dead letters left open.
 func TestReplayedDeadLettersArriveInOrderOfTheirKeys(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -169,7 +169,7 @@ func TestReplayedEventThatDiesAgainIsADeadLetterAgain(t *testing.T) {
 
 // Events of hot keys keep being refused for good while others of these keys are replayed. Breaks it catches: a newer event
 // that overtakes one that is parked behind a replay, because it waited in memory for a dead letter; a retry into a lane
-// that waits in memory, which ends the process. Seen to fail with dying events of a held lane kept in memory.
+// that waits in memory, which ends the process.
 func TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -220,7 +220,7 @@ func TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder(t *testing.T) {
 }
 
 // Breaks it catches: a request that only a running relay hears; one that is forgotten when the process ends in the middle;
-// a filter that is not asked. Seen to fail with requests that are older than the session left alone.
+// a filter that is not asked. Seen to fail with requests refused that are older than the process.
 func TestRequestsWaitForARelay(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -257,7 +257,7 @@ func TestRequestsWaitForARelay(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Breaks it catches: a retry that comes at its own time only.
+// Breaks it catches: a retry that comes at its own time only. Seen to fail with the time left as it is.
 func TestRetryNowIsNow(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/mattn/go-isatty"
 )
@@ -42,7 +43,7 @@ func (a *app) coloured(w io.Writer) bool {
 	return isTerminal(w) && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
 }
 
-func isTerminal(w io.Writer) bool {
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }
@@ -54,4 +55,22 @@ func (a *app) variable(name string) string {
 		}
 	}
 	return ""
+}
+
+// plain makes a text of events, brokers or people harmless for a terminal: no control characters, on one line.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) { // escape sequences, and marks that turn the direction of a line
+			return '\ufffd'
+		}
+		return r
+	}, text)
+}
+
+// noteOf is a note as the end of a sentence.
+func noteOf(note string) string {
+	if note == "" {
+		return ""
+	}
+	return ": " + plain(note)
 }

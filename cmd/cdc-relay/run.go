@@ -59,7 +59,7 @@ func (runCommand) Run(a *app) error {
 
 // httpConfig is the listener's part of the configuration.
 func httpConfig(cfg config.Config, log zerolog.Logger) admin.Config {
-	return admin.Config{Address: cfg.HTTP.Listen, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log}
+	return admin.Config{Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log}
 }
 
 // aheadPatience is how long the look at the brokers beside the start may take.

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -38,7 +40,7 @@ func (c statusCommand) Run(a *app) error {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
-		err := c.show(ctx, a, reachable(cfg.HTTP.Listen))
+		err := c.show(ctx, a, reachable(cfg.HTTP.Listen), cfg.HTTP.TokenFile)
 		if c.Watch && ctx.Err() != nil {
 			return nil // a question that Ctrl-C cut short is no failure
 		}
@@ -54,10 +56,10 @@ func (c statusCommand) Run(a *app) error {
 }
 
 // show asks once and prints the answer; on a terminal, watching, in the place of the one before.
-func (c statusCommand) show(ctx context.Context, a *app, address string) error {
+func (c statusCommand) show(ctx context.Context, a *app, address, tokenFile string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	body, err := fetchStatus(ctx, address)
+	body, err := fetchStatus(ctx, address, tokenFile)
 	if err != nil {
 		return err
 	}
@@ -87,10 +89,16 @@ func reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func fetchStatus(ctx context.Context, address string) ([]byte, error) {
+// fetchStatus sends the token where there is one: an address that others reach asks for it.
+func fetchStatus(ctx context.Context, address, tokenFile string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/status", nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the status: %w", err)
+	}
+	if tokenFile != "" {
+		if token, err := os.ReadFile(tokenFile); err == nil { // without it the relay says what is missing
+			request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		}
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -100,6 +108,12 @@ func fetchStatus(ctx context.Context, address string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, largestStatus))
 	if err != nil {
 		return nil, fmt.Errorf("read the status from %s: %w", address, err)
+	}
+	var refusal struct {
+		Error string `json:"error"`
+	}
+	if response.StatusCode != http.StatusOK && json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
+		return nil, fmt.Errorf("the relay on %s refused (%s): %s", address, response.Status, refusal.Error)
 	}
 	if response.StatusCode != http.StatusOK || !json.Valid(body) {
 		return nil, fmt.Errorf("what listens on %s answered %s and not a relay's status; give the relay's address with --http-listen", address, response.Status)
@@ -119,6 +133,9 @@ func (a *app) printStatus(st relay.Status, now time.Time) {
 	line("role", "%s for %s, %s", st.Role, now.Sub(st.Since).Round(time.Second), ready)
 	for _, reason := range st.Reasons {
 		line("", "%s", a.paint(red, reason))
+	}
+	if p := st.Paused; p != nil {
+		line("paused", "%s", a.paint(yellow, fmt.Sprintf("by %s for %s%s", plain(p.By), now.Sub(p.Since).Round(time.Second), noteOf(p.Note))))
 	}
 	line("slot", "%s, epoch %d, received %s, confirmed %s", st.Slot, st.Epoch, st.ReceivedLSN, st.ConfirmedLSN)
 	line("lag", "%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s", bytesOf(st.LagBytes), seconds(st.LagSeconds), bytesOf(st.RetainedWAL))

@@ -1,0 +1,138 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// largestBody bounds what a change may send: some 20,000 ids.
+const largestBody = 1 << 20
+
+// changes takes what people ask of the relay that holds the slot, and writes it down as requests. It changes nothing else.
+type changes struct {
+	guard guard
+	r     *relay.Relay
+}
+
+func (c changes) register(mux *http.ServeMux) {
+	for path, kind := range map[string]string{
+		"/api/v1/dlq/replay": store.RequestReplay, "/api/v1/dlq/discard": store.RequestDiscard, "/api/v1/retry": store.RequestRetry,
+		"/api/v1/pause": store.RequestPause, "/api/v1/resume": store.RequestResume,
+	} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, req *http.Request) { c.take(w, req, kind) })
+	}
+}
+
+// asked is the body of a change.
+type asked struct {
+	IDs    []string      `json:"ids"`
+	Filter *store.Filter `json:"filter"`
+	All    bool          `json:"all"`
+	Note   string        `json:"note"`
+	Who    string        `json:"who"` // who says to ask; the token alone proves that it may
+}
+
+func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
+	if code, err := c.guard.mayChange(req); err != nil {
+		c.guard.refuse(w, req, code, err)
+		return
+	}
+	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, errors.New("want a body of JSON, with the header Content-Type: application/json"))
+		return
+	}
+	body, err := readBody(http.MaxBytesReader(w, req.Body, largestBody))
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes: ask in parts, or by a filter", tooLarge.Limit))
+		return
+	}
+	var f store.Filter
+	if err == nil {
+		f, err = body.filter(kind)
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	s := c.r.Store()
+	if s == nil {
+		fail(w, http.StatusServiceUnavailable, errors.New("the relay is starting"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
+	defer cancel()
+	who := whoAsks(body.Who, req.RemoteAddr)
+	id, err := s.AddRequest(ctx, kind, f, who, body.Note)
+	if err != nil {
+		fail(w, codeOf(err), err)
+		return
+	}
+	// Who, from where, what; not the values of the filter, which may be data of events, and never the token.
+	c.guard.c.Logger.Info().Str("audit", kind).Int64("request", id).Str("who", who).Str("from", req.RemoteAddr).Str("chosen_by", f.Criteria()).Msg("change asked for over HTTP")
+	answer(w, http.StatusAccepted, map[string]int64{"request": id})
+}
+
+func readBody(r io.Reader) (body asked, err error) {
+	decoder := json.NewDecoder(r)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&body); err != nil {
+		return body, fmt.Errorf("read the body: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return body, fmt.Errorf("read the body: %w", err)
+		}
+		return body, errors.New("read the body: there is something behind the object")
+	}
+	return body, nil
+}
+
+// filter is what the change concerns: ids, a filter, or all.
+func (b asked) filter(kind string) (f store.Filter, err error) {
+	given := 0
+	if b.IDs != nil {
+		given, f.IDs = given+1, b.IDs
+	}
+	if b.Filter != nil {
+		given, f = given+1, *b.Filter
+	}
+	if b.All {
+		given, f.All = given+1, true
+	}
+	switch kind {
+	case store.RequestPause, store.RequestResume:
+		if given > 0 {
+			return f, errors.New("the whole relay is paused or resumed: want no ids, no filter and no all")
+		}
+		return f, nil
+	}
+	if given != 1 {
+		return f, errors.New(`want one of {"ids": […]}, {"filter": {…}} and {"all": true}`)
+	}
+	if err := f.Check(); err != nil {
+		return f, fmt.Errorf("choose what is concerned: %w", err)
+	}
+	return f, nil
+}
+
+// whoAsks is what is written down: a token does not say whose hand holds it.
+func whoAsks(said, remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	if said = strings.TrimSpace(said); said == "" {
+		return "api@" + host
+	}
+	return said + " via api@" + host
+}

@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// guard decides who may ask for what:
+//
+//   - metrics and health: whoever reaches the address;
+//   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page in
+//     a browser cannot make a name of its own point here; on any other address, who has the token;
+//   - changes: who has the token, and not from a page of another origin. There are no cookies, so a browser adds nothing
+//     by itself that would let one in.
+type guard struct {
+	c        Config
+	loopback bool
+	warned   *atomic.Int64 // when a refusal was logged last, Unix nanoseconds
+}
+
+// open are the paths that nobody needs a token for, on any address.
+var open = []string{"/metrics", "/livez", "/readyz", "/healthz", "/health"}
+
+// refusalsEvery bounds how often refusals are logged: whoever is refused could fill the log.
+const refusalsEvery = time.Second
+
+const (
+	needsTokenFile = "write a token into a file that only the relay can read, and name it in http.token_file"
+	sendToken      = "send it as the header Authorization: Bearer <token>"
+)
+
+// wrap guards all paths, and closes the answers to everything that a browser might do with them.
+func (g guard) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		header := w.Header()
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if !slices.Contains(open, req.URL.Path) {
+			header.Set("Cache-Control", "no-store")
+			if code, err := g.mayRead(req); err != nil {
+				g.refuse(w, req, code, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// mayRead says whether the request may have anything but metrics and health, else the answer's code and why not.
+func (g guard) mayRead(req *http.Request) (code int, err error) {
+	api := strings.HasPrefix(req.URL.Path, "/api/")
+	switch {
+	case !g.loopback && g.c.TokenFile == "":
+		return http.StatusForbidden, errors.New("http.listen is not a loopback address, so without a token only metrics and health are served: " + needsTokenFile + ", or listen on 127.0.0.1")
+	case g.loopback && !g.named(req.Host):
+		return http.StatusForbidden, fmt.Errorf("this address is asked for as %.100q, which is no name of a loopback address: ask for 127.0.0.1 or localhost, or let the proxy in front set the header Host so", req.Host)
+	case api && !sameOrigin(req):
+		return http.StatusForbidden, errors.New("a page of another origin may not ask")
+	case api && !g.loopback:
+		return g.hasToken(req)
+	}
+	return 0, nil
+}
+
+// mayChange says whether the request may change something; mayRead has let it pass.
+func (g guard) mayChange(req *http.Request) (code int, err error) {
+	if g.c.TokenFile == "" {
+		return http.StatusForbidden, errors.New("changes need a token: " + needsTokenFile + "; " + sendToken)
+	}
+	return g.hasToken(req)
+}
+
+// hasToken compares the token that was sent with the file's, which is read each time: replacing the file is all that a
+// rotation needs. What the time of the answer tells does not depend on either.
+func (g guard) hasToken(req *http.Request) (code int, err error) {
+	text, err := os.ReadFile(g.c.TokenFile)
+	if err != nil {
+		return http.StatusServiceUnavailable, errors.New("http.token_file cannot be read: see the relay's log")
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return http.StatusServiceUnavailable, errors.New("http.token_file is empty")
+	}
+	scheme, sent, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(strings.TrimSpace(sent)))
+	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+		return http.StatusUnauthorized, errors.New("the token is missing or wrong: " + sendToken)
+	}
+	return 0, nil
+}
+
+// refuse answers, and notes that somebody was refused.
+func (g guard) refuse(w http.ResponseWriter, req *http.Request, code int, why error) {
+	now := time.Now().UnixNano()
+	if last := g.warned.Load(); now-last > int64(refusalsEvery) && g.warned.CompareAndSwap(last, now) {
+		line := g.c.Logger.Warn().Str("from", req.RemoteAddr).Str("method", req.Method).Int("code", code).Str("reason", why.Error())
+		if code == http.StatusServiceUnavailable {
+			_, err := os.Stat(g.c.TokenFile)
+			line.AnErr("token_file", err)
+		}
+		line.Msg("HTTP request refused")
+	}
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="cdc-relay"`)
+	}
+	fail(w, code, why)
+}
+
+// named says whether the host is one by which this machine is reached at a loopback address.
+func (g guard) named(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	configured, _, _ := net.SplitHostPort(g.c.Address)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == strings.ToLower(configured) && host != "" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// sameOrigin says whether a browser, if it was one, sent the request for a page of ours, or for nobody's. See
+// https://www.w3.org/TR/fetch-metadata/ and https://fetch.spec.whatwg.org/#origin-header.
+func sameOrigin(req *http.Request) bool {
+	switch req.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+	default:
+		return false
+	}
+	origin := req.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, req.Host)
+}
