@@ -42,6 +42,11 @@ type cli struct {
 	Init       initCommand       `cmd:"" help:"Create what is missing: tables, view, publication, slot."`
 	Check      checkCommand      `cmd:"" help:"Examine database, brokers and topics, and say how to repair what is wrong."`
 	Status     statusCommand     `cmd:"" help:"Show the running relay."`
+	DLQ        dlqCommand        `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
+	Parked     parkedCommand     `cmd:"" help:"Parked events: list."`
+	Retry      retryCommand      `cmd:"" help:"Parked events: try them now."`
+	Pause      pauseCommand      `cmd:"" help:"Take nothing in, and keep the slot."`
+	Resume     resumeCommand     `cmd:"" help:"Go on after a pause."`
 	Verify     verifyCommand     `cmd:"" help:"Compare the outbox table with the topics."`
 	Bench      benchCommand      `cmd:"" help:"Measure throughput, latency and correctness on the configured services."`
 	Reconcile  reconcileCommand  `cmd:"" help:"Find, and publish, rows that the stream has missed."`

@@ -43,7 +43,7 @@ func (a *app) coloured(w io.Writer) bool {
 	return isTerminal(w) && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
 }
 
-func isTerminal(w any) bool {
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }

@@ -78,8 +78,9 @@ func TestWrongConfigurationConnectsToNothing(t *testing.T) {
 	}()
 	address := listener.Addr().String()
 	environ := []string{"CDC_RELAY_POSTGRES_URL=postgres://u@" + address + "/d", "CDC_RELAY_KAFKA_BROKERS=" + address, "CDC_RELAY_HTTP_LISTEN=" + address}
-	for _, name := range []string{"run", "init", "check", "status", "verify", "demo"} {
-		cdcRelay(t, environ, name, "--log-level=loud").want(t, exitUsage, nil, []string{`found "loud"`})
+	for _, name := range []string{"run", "init", "check", "status", "verify", "demo", "dlq list", "dlq show x", "dlq replay --all", "dlq discard --all --yes",
+		"parked list", "retry now --all", "pause", "resume"} {
+		cdcRelay(t, environ, append(strings.Fields(name), "--log-level=loud")...).want(t, exitUsage, nil, []string{`found "loud"`})
 	}
 	listener.Close()
 	<-done
@@ -90,10 +91,11 @@ func TestWrongConfigurationConnectsToNothing(t *testing.T) {
 
 // Seen to fail with an example left out.
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
-	for _, name := range []string{"run", "init", "check", "status", "verify", "reconcile", "slot", "demo", "version", "completion"} {
+	for _, name := range []string{"run", "init", "check", "status", "dlq", "dlq list", "dlq show", "dlq replay", "dlq discard", "parked", "parked list", "retry",
+		"retry now", "pause", "resume", "verify", "reconcile", "slot", "demo", "version", "completion"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cdcRelay(t, nil, name, "--help").want(t, exitDone, []string{"Usage: cdc-relay " + name, "Example", "cdc-relay " + name}, []string{"!cdc-relay"})
+			cdcRelay(t, nil, append(strings.Fields(name), "--help")...).want(t, exitDone, []string{"Usage: cdc-relay " + name, "Example", "cdc-relay " + name}, []string{"!cdc-relay"})
 		})
 	}
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// chooseFlags choose dead letters or parked events; all that are given must hold.
+type chooseFlags struct {
+	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
+	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
+	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" env:"CLASS"`
+	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" env:"TOPIC"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
+}
+
+// allFlag is for what changes something: nothing chosen must not mean everything.
+type allFlag struct {
+	All bool `help:"All of them, as far as nothing else is chosen." env:"ALL"`
+}
+
+func (c chooseFlags) filter() (f store.Filter, err error) {
+	f = store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+	for _, age := range []struct {
+		flag, text string
+		into       *store.Age
+	}{{"--older-than", c.OlderThan, &f.OlderThan}, {"--newer-than", c.NewerThan, &f.NewerThan}} {
+		if age.text == "" {
+			continue
+		}
+		if *age.into, err = store.ParseAge(age.text); err != nil {
+			return f, usageError{fmt.Errorf("%s: %w", age.flag, err)}
+		}
+	}
+	return f, nil
+}
+
+// toChange is the filter of a command that changes something.
+func (c chooseFlags) toChange(all allFlag) (store.Filter, error) {
+	f, err := c.filter()
+	if err != nil {
+		return f, err
+	}
+	f.All = all.All
+	if err := f.Check(); err != nil {
+		return f, usageError{fmt.Errorf("nothing is chosen: give ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")}
+	}
+	return f, nil
+}
+
+// pageFlags are those of lists.
+type pageFlags struct {
+	Limit int    `help:"How many at once, 1 to 1000." default:"50" env:"LIMIT"`
+	After string `help:"Go on behind the cursor that the page before ended with." placeholder:"CURSOR" env:"AFTER"`
+}
+
+const longestList = 1000
+
+func (p pageFlags) check() error {
+	if p.Limit < 1 || p.Limit > longestList {
+		return usageError{fmt.Errorf("--limit: found %d; allowed: 1 to %d", p.Limit, longestList)}
+	}
+	return nil
+}
+
+// ago is how long ago it was, short.
+func ago(at, now time.Time) string {
+	d := now.Sub(at)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(int(d.Seconds()), 0))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// text is a nullable text for people.
+func text(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return plain(*s)
+}
