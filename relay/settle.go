@@ -264,13 +264,8 @@ func (s *settler) rejected(d *delivery) {
 	}
 	attempts, pause, again := s.parking.verdict(d)
 	if !again {
-		if d.retried || !d.record.WasHeld {
-			s.die(d)
-			return
-		}
-		// It was on its way when its lane was held: events of the lane are parked. It joins them, for they would be overtaken
-		// by those that wait in memory for a dead letter, and dies when its turn comes.
-		pause = 0
+		s.die(d)
+		return
 	}
 	followers := s.lanes.abandon(d)
 	s.parking.park(d, outbox.Transient, attempts, pause)

@@ -39,7 +39,6 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 func (e *Engine) reject(p *partition, r *Record, now time.Time) {
 	r.Partition, r.Offset = p.number, -1
 	if r.Key != nil {
-		r.WasHeld = p.topic.held[string(r.Key)] != nil
 		l := e.makeHeld(p.topic, r.Key)
 		e.generations++
 		l.generation = e.generations

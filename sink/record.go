@@ -34,7 +34,7 @@ type Record struct {
 	At         time.Time // when the result was known
 	Generation uint64    // of the held lane, with Rejected and Held
 	Reason     *Reason   // why it was rejected; nil otherwise
-	WasHeld    bool      // with Held or Rejected: the lane was held already, for another record
+	WasHeld    bool      // with Held: the lane was held already, for an earlier record
 
 	engine engineState // the engine's own; see engine.go
 }
