@@ -1,0 +1,20 @@
+package relay
+
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// A dead letter is replayed while followers of another one of its key wait in memory. Break it catches: a retry handed in
+// between two portions of these, which have one retry out at a time and would end the process. Seen to fail without the
+// look into memory.
+func TestReplayWaitsWhileFollowersWaitInMemory(t *testing.T) {
+	s := &settler{r: &Relay{}}
+	s.lanes = lanes{byName: map[string]*lane{"t\x00k": {}}}
+	s.parking = parking{s: s, lanes: map[string]*parkedLane{}}
+	s.parking.take(retrierWord{lane: store.Lane{Topic: "t", Key: []byte("k")}, rows: []store.ParkedRow{{Due: true, Replay: true}}})
+	if la := s.parking.lanes["t\x00k"]; la == nil || !la.due || !la.waiting || la.out != 0 {
+		t.Errorf("the lane: got %+v, want it due, waiting, nothing out", la)
+	}
+}
