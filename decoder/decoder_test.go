@@ -168,7 +168,7 @@ func TestMessageTypesOutsideOfProtocol1AreErrors(t *testing.T) {
 }
 
 // Catches a decoder that goes on after an error: what follows an unreadable message must not look like a transaction
-// that may be confirmed.
+// that may be confirmed. Seen to fail with the error forgotten.
 func TestNothingIsDecodedAfterAnErrorUntilReset(t *testing.T) {
 	d := New(plainConfig)
 	_, _, first := decodeAll(d, &outbox.Event{}, beginMessage(200), []byte("?"))
@@ -182,7 +182,8 @@ func TestNothingIsDecodedAfterAnErrorUntilReset(t *testing.T) {
 }
 
 // Catches what outlives its connection: relations, because the table may have changed while nobody was listening, and
-// the last end, because a slot goes back when Postgres crashes.
+// the last end, because a slot goes back when Postgres crashes. Seen to fail with the last end kept, and with the
+// relations kept.
 func TestResetForgetsTheConnection(t *testing.T) {
 	d := New(plainConfig)
 	insert := insertMessage(ours, plainValues...)
@@ -258,7 +259,8 @@ func TestEventIsFilledAnew(t *testing.T) {
 	}
 }
 
-// Catches values whose capacity reaches into the next column: an append to one would change the other.
+// Catches values whose capacity reaches into the next column: an append to one would change the other. Seen to fail with
+// values whose capacity reaches into the next one.
 func TestValuesEndWhereTheyEnd(t *testing.T) {
 	var ev outbox.Event
 	if _, _, err := decodeAll(New(plainConfig), &ev, append(bytea(`\x31`)[:2], insertMessage(ours, "1", "order", "o-1", "created", `\x3132`, "h", "c"))...); err != nil {
@@ -302,7 +304,8 @@ func TestColumnErrorSaysHowToRepair(t *testing.T) {
 	}
 }
 
-// Catches a row without identity that passes, and an error that does not say which row it is.
+// Catches a row without identity that passes, and an error that does not say which row it is. Seen to fail with a NULL id
+// let through.
 func TestRowWithoutIDIsAnError(t *testing.T) {
 	values := append([]string{"NULL"}, plainValues[1:]...)
 	_, _, err := decodeAll(New(plainConfig), &outbox.Event{}, beginMessage(200), relationMessage(ours, plainColumns...),

@@ -185,7 +185,8 @@ func (r *crashRun) drain() {
 
 // Catches whatever lets the slot pass an event that is not terminal, by any interleaving of arrival, completion,
 // keepalives, status, crashes of either side and slots that go back: the id would then never become terminal. Also
-// catches an end that is confirmed too low: a restart after everything is done would send it again.
+// catches an end that is confirmed too low: a restart after everything is done would send it again. Seen to fail with
+// what is settled confirmed past what is not.
 func TestNoEventIsSkippedThroughCrashesAndRewinds(t *testing.T) {
 	seeds := uint64(3000)
 	if testing.Short() {

@@ -19,7 +19,8 @@ func wantConfirmed(t *testing.T, l *Ledger, want outbox.LSN) {
 	}
 }
 
-// Catches a ledger that confirms when a transaction is done although an earlier one is not.
+// Catches a ledger that confirms when a transaction is done although an earlier one is not. Seen to fail with what is
+// settled confirmed past what is not.
 func TestConfirmedWaitsForTheOldestTransaction(t *testing.T) {
 	l := New(100)
 	wantConfirmed(t, l, 100)
@@ -48,7 +49,7 @@ func TestConfirmedWaitsForTheOldestTransaction(t *testing.T) {
 }
 
 // Catches a ledger that settles a transaction whose commit it has not seen: its events may be terminal before the
-// commit arrives, and the rest of it may still be on its way.
+// commit arrives, and the rest of it may still be on its way. Seen to fail with keepalives heeded inside a transaction.
 func TestConfirmedWaitsForTheCommitOfAnOpenTransaction(t *testing.T) {
 	l := New(100)
 	l.Begin(1)
@@ -174,7 +175,8 @@ func panicOf(f func()) (message string) {
 }
 
 // Catches an unguarded field (with -race), a lost count, and a Confirmed that other goroutines see too early: an event
-// is marked before Done, so whoever sees an end confirmed must find every event before it marked.
+// is marked before Done, so whoever sees an end confirmed must find every event before it marked. Seen to fail with what
+// is settled confirmed past what is not.
 func TestConfirmedIsSafeWhileOthersComplete(t *testing.T) {
 	const txns, perTxn, completers = 2000, 5, 4
 	type event struct {
@@ -247,7 +249,7 @@ func TestConfirmedIsSafeWhileOthersComplete(t *testing.T) {
 	}
 }
 
-// Catches a ledger that makes garbage for every transaction.
+// Catches a ledger that makes garbage for every transaction. Seen to fail with settled entries not used again.
 func TestTransactionsDoNotAllocate(t *testing.T) {
 	l := New(0)
 	end := outbox.LSN(0)

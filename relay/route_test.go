@@ -129,7 +129,8 @@ func TestKeyOfNothingIsNoKey(t *testing.T) {
 	}
 }
 
-// Breaks it catches: any rule of illegalTopic left out; a refusal that is not cached as one.
+// Breaks it catches: any rule of illegalTopic left out; a refusal that is not cached as one. Seen to fail with . and ..
+// allowed.
 func TestEventsCannotChooseIllegalTopics(t *testing.T) {
 	long := strings.Repeat("x", 250)
 	for _, c := range []struct {
@@ -157,7 +158,8 @@ func TestEventsCannotChooseIllegalTopics(t *testing.T) {
 	}
 }
 
-// Event data must not grow the process: break it catches is a cache without a bound.
+// Event data must not grow the process: break it catches is a cache without a bound. Seen to fail with a cache that is
+// never cleared.
 func TestTopicCacheIsBounded(t *testing.T) {
 	r := newRouted(t, nil)
 	for i := range topicsCached + 5 {
@@ -203,7 +205,7 @@ func TestHeadersComeInTheirOrderUnderTheirNames(t *testing.T) {
 }
 
 // Breaks it catches: a row that forges the relay's headers, a drop that is not counted, a name that is reserved though
-// the relay does not use it any more.
+// the relay does not use it any more. Seen to fail with the row's header counted and set all the same.
 func TestRowsCannotSetTheRelaysOwnHeaders(t *testing.T) {
 	r := newRouted(t, func(c *config.Config) { c.Message.Headers = map[string]string{"id": "x-event-id", "actor": "x-actor"} })
 	d := &delivery{event: anEvent()}
@@ -223,7 +225,8 @@ func TestRowsCannotSetTheRelaysOwnHeaders(t *testing.T) {
 }
 
 // Break it catches: an object of something else, or with something behind it, taken for headers. The text of a json
-// column is always well-formed; that of a text column may be anything.
+// column is always well-formed; that of a text column may be anything. Seen to fail with text behind the object let
+// through.
 func TestHeadersColumnMustBeAnObjectOfStrings(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -284,7 +287,8 @@ func TestCreatedAtIsRFC3339(t *testing.T) {
 	}
 }
 
-// Breaks it catches: created_at ignored, or a value that has no time used as one.
+// Breaks it catches: created_at ignored, or a value that has no time used as one. Seen to fail with seconds for
+// milliseconds.
 func TestTimestampIsThatOfPublishingOrOfCreation(t *testing.T) {
 	for _, c := range []struct {
 		timestamp string
@@ -314,7 +318,7 @@ func TestTimestampIsThatOfPublishingOrOfCreation(t *testing.T) {
 }
 
 // Breaks it catches: a limit that is off by one, or that forgets key or headers; a cost below what the broker's driver
-// will count.
+// will count. Seen to fail with the value alone counted.
 func TestLargerEventsThanAllowedAreDeadBeforeTheyAreSent(t *testing.T) {
 	d := &delivery{event: anEvent()}
 	r := newRouted(t, nil)

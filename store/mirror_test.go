@@ -27,7 +27,8 @@ func noOlderTransaction(t *testing.T, s *store.Store) {
 	must(t, "barrier", store.ErrBarrier(blockers))
 }
 
-// Breaks caught: waiting for a locked row (the step would hang), or forgetting it (it would never be marked).
+// Breaks caught: waiting for a locked row (the step would hang), or forgetting it (it would never be marked). Seen to
+// fail with locked rows waited for.
 func TestMirrorPassesOverLockedRowsAndFindsThemAgain(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
@@ -53,7 +54,8 @@ func TestMirrorPassesOverLockedRowsAndFindsThemAgain(t *testing.T) {
 }
 
 // Break caught: without the check of the writers' transactions the step finds no row to mark, takes the batch for done, and
-// the row stays unpublished for ever: under synchronous replication the stream is ahead of what is visible.
+// the row stays unpublished for ever: under synchronous replication the stream is ahead of what is visible. Seen to fail
+// with the writers' transactions not waited for.
 func TestMirrorWaitsForRowsThatAreNotVisibleYet(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))

@@ -88,7 +88,7 @@ CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE IN
 }
 
 // Break caught: a transaction that is lost by a crash of the server although Settle returned (synchronous_commit left at
-// a default of off), or lowered from remote_apply.
+// a default of off), or lowered from remote_apply. Seen to fail with commits that do not wait.
 func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

@@ -71,7 +71,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_
 }
 
 // Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections that
-// keep the old name, dirty not set.
+// keep the old name, dirty not set. Seen to fail with sessions of the present epoch spared.
 func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)

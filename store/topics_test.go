@@ -10,7 +10,7 @@ import (
 )
 
 // Breaks caught: a topic that begins anew when it is added again (its tail would be read from a later moment), an offset
-// that is not updated, another slot's topics.
+// that is not updated, another slot's topics. Seen to fail with the topic's own row taken for a partition.
 func TestTailsBeginWhereTheOffsetsWereSaved(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

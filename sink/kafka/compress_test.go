@@ -83,7 +83,8 @@ func plainSet(t testing.TB, set []byte) (codec Compression, plain []byte) {
 }
 
 // Breaks when a codec's bytes are no frame of that codec, when the CRC is taken before compression, when the attributes
-// name another codec, or when a compressor's state leaks from one batch into the next.
+// name another codec, or when a compressor's state leaks from one batch into the next. Seen to fail with the codec left
+// out of the attributes.
 func TestCompressedBatchesHoldTheSameRecords(t *testing.T) {
 	for _, codec := range codecs {
 		t.Run(codec.String(), func(t *testing.T) {
@@ -108,7 +109,8 @@ func TestCompressedBatchesHoldTheSameRecords(t *testing.T) {
 	}
 }
 
-// Breaks when a batch that does not compress grows over the limit that it kept, or says that it is compressed.
+// Breaks when a batch that does not compress grows over the limit that it kept, or says that it is compressed. Seen to
+// fail with the compressed bytes kept though they are more.
 func TestBatchesNeverGrowByCompression(t *testing.T) {
 	noise := make([]byte, 200<<10)
 	random := rand.NewChaCha8([32]byte{1})

@@ -233,7 +233,8 @@ func TestNamedRecordsAreGuilty(t *testing.T) {
 	wantAccepted(t, send(t, d, b), 0)
 }
 
-// Breaks when the engine is not told that a broker asked us to wait, or when that counts as trouble.
+// Breaks when the engine is not told that a broker asked us to wait, or when that counts as trouble. Seen to fail with
+// microseconds for milliseconds.
 func TestThrottleTimeIsTold(t *testing.T) {
 	c := newFake(t, kfake.NumBrokers(1))
 	d := newDriver(t, c.ListenAddrs(), nil)

@@ -38,7 +38,8 @@ func tries(t *testing.T, d *Driver, b *sink.Batch) int {
 }
 
 // Breaks when an odd answer is believed before it was repeated, or goes on for ever; when one that may have been written
-// is cut anew under its range, or one that cannot be counts as a possible duplicate.
+// is cut anew under its range, or one that cannot be counts as a possible duplicate. Seen to fail with the first odd
+// answer believed.
 func TestOddAnswersAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		code       *kerr.Error
@@ -71,7 +72,8 @@ func TestOddAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Breaks when a partition is taken to be at fault although it takes others, or a record although it takes none.
+// Breaks when a partition is taken to be at fault although it takes others, or a record although it takes none. Seen to
+// fail with no refusal doubtful.
 func TestOddRecordIsGuiltyWhenItsPartitionTakesOthers(t *testing.T) {
 	d, spoil, _ := oddBench(t, kerr.UnknownServerError)
 	fault := spoil()

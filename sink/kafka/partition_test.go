@@ -97,6 +97,7 @@ func (s *spy) wantStamps(t *testing.T, want string) {
 }
 
 // Breaks when a sequence moves on without an acknowledgement, or a re-cut batch begins elsewhere than the refused one.
+// Seen to fail with the sequence moved by one for each batch.
 func TestSequenceMovesOnlyWithAcknowledgements(t *testing.T) {
 	c, d, s, o := sequenceBench(t)
 	fault(c, kerr.NotEnoughReplicas)
@@ -115,7 +116,8 @@ func TestSequenceMovesOnlyWithAcknowledgements(t *testing.T) {
 }
 
 // Breaks when a batch that was not written and was dropped by the engine leaves a gap in the sequence, or when it comes
-// back after another batch under a stale sequence, which a broker would take for a duplicate of that one.
+// back after another batch under a stale sequence, which a broker would take for a duplicate of that one. Seen to fail
+// with the old stamp kept.
 func TestDroppedBatchLeavesNoGapAndComesBackFresh(t *testing.T) {
 	c, d, s, _ := sequenceBench(t)
 	fault(c, kerr.NotEnoughReplicas)
@@ -128,7 +130,7 @@ func TestDroppedBatchLeavesNoGapAndComesBackFresh(t *testing.T) {
 }
 
 // Breaks when a range that may have been written is used for other records: the broker would say "written" and drop
-// them (K2).
+// them (K2). Seen to fail with the range used again.
 func TestUncertainRangeIsNeverReused(t *testing.T) {
 	c, d, s, o := sequenceBench(t)
 	fault(c, kerr.RequestTimedOut) // appended
@@ -189,7 +191,7 @@ func TestSequenceLostWithNothingOutstandingIsAnAlarm(t *testing.T) {
 }
 
 // Breaks when a sequence that is lost while a batch is uncertain counts as lost data, or its records not as possible
-// duplicates.
+// duplicates. Seen to fail with none counted.
 func TestSequenceLostWithUncertainBatchCountsPossibleDuplicates(t *testing.T) {
 	c, d, s, o := sequenceBench(t)
 	dropNext(c, 1)
@@ -263,7 +265,8 @@ func TestForbiddenProducerIsConfigurationTrouble(t *testing.T) {
 	wantAccepted(t, send(t, d, batches...), 0)
 }
 
-// Breaks when a buffer that a connection may still be reading is used for the next batch (K4).
+// Breaks when a buffer that a connection may still be reading is used for the next batch (K4). Seen to fail with a lent
+// buffer kept by discard.
 func TestLentBufferIsNeverUsedAgain(t *testing.T) {
 	lent := &attempt{bytes: make([]byte, 10), lent: true}
 	lent.discard()
