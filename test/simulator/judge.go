@@ -174,11 +174,11 @@ func (w *world) judgeDead(t *tables, dead *store.Dead) {
 	}
 }
 
-// judgeRequest fails if a process begins a request though another one has taken the slot over (J8). One that was frozen in
-// between could not know.
+// judgeRequest fails if a process begins a request though another one has taken the slot over (J8). One that was frozen
+// when its connection broke, and has just gone on, cannot know.
 func (w *world) judgeRequest(p *process, asked time.Time) {
 	const instant = 5 * time.Millisecond
-	if w.serials > p.serial && time.Since(w.takenAt) > instant && time.Since(asked) == 0 {
+	if w.serials > p.serial && time.Since(w.takenAt) > instant && time.Since(asked) == 0 && time.Since(p.woke) > instant {
 		w.violate("p%d begins a request %v after another process took the slot over", p.number, time.Since(w.takenAt))
 	}
 }

@@ -27,6 +27,7 @@ type process struct {
 	dead       bool
 	died       chan struct{} // closed at the kill
 	thawed     chan struct{} // closed when it goes on; nil when it is not frozen
+	woke       time.Time     // when it went on last
 	steps      int           // calls that began or ended
 	fatalStep  int           // the step at which it is killed; 0: none
 	stopping   bool
@@ -154,7 +155,7 @@ func (p *process) thaw() {
 	}
 	p.w.note("p%d goes on", p.number)
 	close(p.thawed)
-	p.thawed = nil
+	p.thawed, p.woke = nil, time.Now()
 }
 
 // keepOneAlive starts a process if there is none that can take over. Called with mu held.
