@@ -31,6 +31,8 @@ type parking struct {
 	policy retry.Policy
 	lanes  map[string]*parkedLane
 	moved  []*parkedLane // something happened to them since the last advance
+
+	starved bool // events without a key are due, and found the sink's window full
 }
 
 type parkedLane struct {
@@ -234,6 +236,9 @@ func (p *parking) handIn(la *parkedLane, rows []store.ParkedRow, session *sessio
 		return
 	}
 	taken, err := p.submit(la, records)
+	if la.lane.Key == nil {
+		p.starved = taken == 0
+	}
 	cost, again := 0, 0
 	for _, rec := range records[:taken] {
 		cost += rec.Cost
@@ -300,8 +305,12 @@ func (p *parking) advance() {
 }
 
 // waitsForParks says that a lane which could make room cannot go on before what the sink gave back of it is parked: the
-// limit of parked events must not keep that waiting, or both would wait for ever. It is bounded by the sink's window.
+// limit of parked events must not keep that waiting, or both would wait for ever. It is bounded by the sink's window. So it is
+// with events without a key, which need a place in the window, while it is full of events that are to be parked.
 func (p *parking) waitsForParks() bool {
+	if p.starved {
+		return true
+	}
 	for _, la := range p.lanes {
 		if la.waiting && la.parking > 0 {
 			return true
