@@ -27,6 +27,7 @@ type tab struct {
 
 	mu     sync.Mutex
 	errors []string // guarded by mu
+	fine   string   // a complaint with this in it is none; guarded by mu
 }
 
 // openTab starts a browser of its own, without a window. It ends with the test, which fails if the page complained.
@@ -85,6 +86,9 @@ func openTab(t *testing.T) *tab {
 func (b *tab) complain(said string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.fine != "" && strings.Contains(said, b.fine) {
+		return
+	}
 	b.errors = append(b.errors, said)
 }
 
@@ -105,12 +109,12 @@ func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// text is what an expression of JavaScript gives.
+// text is what an expression of JavaScript gives, or the exception that it throws, as when an element is not there yet.
 func (b *tab) text(expression string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
-	s, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+expression+")"))
+	s, err := chromedp.Run(ctx, chromedp.Evaluate[string]("(() => { try { return String("+expression+") } catch (e) { return String(e) } })()"))
 	if err != nil {
 		b.t.Fatalf("evaluate %s: %v; the page complained: %q", expression, err, b.complaints())
 	}
@@ -174,6 +178,14 @@ func (b *tab) wantFits(what string) {
 	}
 }
 
+const (
+	// refused is an event that dies: no topic may have such a name. absent are events that wait for a topic that is not there.
+	refused = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES
+		('order/refund', 'order-4711', 'order_refunded', '{"order": 4711, "amount": {"value": 99.5, "currency": "EUR"}, "reason": "damaged"}');`
+	absent = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'invoice', 'customer-' || i % 3, 'invoice_sent', '{}' FROM generate_series(1, 12) i;`
+)
+
 const orders = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 	SELECT 'order', 'k' || i %% 50, 'order_placed', jsonb_build_object('n', i) FROM generate_series(1, %d) i`
 
@@ -204,6 +216,7 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(200, "")
+	s.pg.Exec(t, refused+absent)
 	s.busy()
 	b := openTab(t)
 	b.screen(1440, "light")
@@ -219,12 +232,12 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 	if *posing > 0 {
 		time.Sleep(*posing)
 	}
-	for _, place := range []string{"overview", "system"} {
+	for _, place := range []string{"overview", "parked", "dead-letters", "system"} {
 		b.do("go to "+place, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = '#/%s'", place)))
 		b.wait("the page is there", fmt.Sprintf("document.querySelector('.tabs a[aria-current]').getAttribute('href') === '#/%s'", place))
-		if place == "system" {
-			b.wait("configuration is there", has("postgres.slot"))
-		}
+		b.wait(place+" says what there is", has(map[string]string{
+			"overview": "Throughput", "parked": "its topic or partition is in trouble", "dead-letters": "order_refunded", "system": "postgres.slot",
+		}[place]))
 		for _, width := range []int64{1440, 390} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.screen(width, scheme)

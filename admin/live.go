@@ -85,7 +85,6 @@ func (l live) stream(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // the server's is for the request, which has been read
 	ticker := time.NewTicker(history.Interval)
 	defer ticker.Stop()
 	for {

@@ -55,8 +55,8 @@ func TestConsoleLoadsItsOwnFilesOnly(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a stream that ends with the server's time for a request (seen to fail with the read deadline left), more
-// pages than may be (seen to fail without the count), a place that is not given back.
+// Breaks it catches: a stream that ends with the server's time for a request, more pages than may be (seen to fail without the
+// count), a place that is not given back.
 func TestStreamFeedsSomePagesForLong(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)

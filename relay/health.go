@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"regexp"
 	"sync"
 	"time"
 )
@@ -42,20 +43,27 @@ type health struct {
 }
 
 type trouble struct {
-	text string
-	at   time.Time
-	said time.Time
+	text   string
+	at     time.Time
+	said   time.Time
+	unsaid int // times since then
 }
 
-func (t *trouble) news(err error) bool {
+// news says whether the error is to be said, and how often the same was not since it was. Errors that differ in numbers only
+// are the same: each attempt has another port.
+func (t *trouble) news(err error) (isNew bool, unsaid int) {
 	now := time.Now()
-	isNew := t.text != err.Error() || now.Sub(t.said) > repeatEvery
+	isNew = digits.ReplaceAllString(t.text, "0") != digits.ReplaceAllString(err.Error(), "0") || now.Sub(t.said) > repeatEvery
 	t.text, t.at = err.Error(), now
-	if isNew {
-		t.said = now
+	if !isNew {
+		t.unsaid++
+		return false, 0
 	}
-	return isNew
+	unsaid, t.unsaid, t.said = t.unsaid, 0, now
+	return true, unsaid
 }
+
+var digits = regexp.MustCompile(`[0-9]+`)
 
 // enter changes the role and says whether it is a change.
 func (h *health) enter(role Role) bool {
@@ -88,7 +96,7 @@ func (h *health) sinceRole() time.Duration {
 func (h *health) halt(halt *Halt) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news = h.last.news(halt)
+	news, _ = h.last.news(halt)
 	h.halted = halt
 	h.note("halt", halt.Code, halt.Reason)
 	if h.now != RoleHalted {
@@ -97,16 +105,18 @@ func (h *health) halt(halt *Halt) (news bool) {
 	return news
 }
 
-// trouble is the end of a session that will be tried again.
-func (h *health) trouble(reason string, err error) {
+// trouble is the end of a session that will be tried again. It says whether that is news, and how often the same was not
+// said since it was.
+func (h *health) trouble(reason string, err error) (news bool, unsaid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last.news(err)
+	news, unsaid = h.last.news(err)
 	h.note("restart", reason, err.Error())
 	h.halted = nil
 	if h.now != RoleStarting {
 		h.now, h.since = RoleStarting, time.Now()
 	}
+	return news, unsaid
 }
 
 func (h *health) settled(what string) {
@@ -122,7 +132,7 @@ func (h *health) settleTrouble(what string, err error) (news bool) {
 		h.writes = map[string]trouble{}
 	}
 	t := h.writes[what]
-	news = t.news(err)
+	news, _ = t.news(err)
 	h.writes[what] = t
 	return news
 }
@@ -145,5 +155,6 @@ func (h *health) mirrored() {
 func (h *health) mirrorTrouble(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.marking.news(err)
+	news, _ = h.marking.news(err)
+	return news
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,20 @@ func TestRepeatedTroubleIsNewsOnceInAWhile(t *testing.T) {
 		}
 		if !h.settleTrouble("dead_letter", second) {
 			t.Error("the same trouble of another write: want it said")
+		}
+		// The port of each attempt is another, the trouble is not.
+		for port := range 61 { // at 500 ms: the 61st is said again
+			news, unsaid := h.trouble(restartConnection, fmt.Errorf("read tcp 127.0.0.1:%d: refused", 40000+port))
+			if want := port == 0; news != want && port < 60 {
+				t.Errorf("attempt %d: news %v, want %v", port, news, want)
+			}
+			if unsaid != 0 {
+				t.Errorf("attempt %d: %d not said, want none to be told yet", port, unsaid)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if news, unsaid := h.trouble(restartConnection, errors.New("read tcp 127.0.0.1:7: refused")); !news || unsaid != 60 {
+			t.Errorf("after half a minute: news %v, %d not said, want it said with the 60 that were not", news, unsaid)
 		}
 		h.settled("journal")
 		if !h.settleTrouble("journal", second) {

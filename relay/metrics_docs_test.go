@@ -132,3 +132,19 @@ func TestLatencyHistogramsReachFromHalfAMillisecondToAMinute(t *testing.T) {
 		t.Errorf("latency histograms: got %d, want at least 4", seen)
 	}
 }
+
+// Break it catches: a halt during which nothing is known to wait, though Postgres keeps WAL (seen to fail with the session's
+// position only); a standby that tells what it does not know.
+func TestLagIsTheSlotsWhileThereIsNoSession(t *testing.T) {
+	r, _ := scraped(t) // halted
+	look := &slotLook{at: time.Now()}
+	look.Exists, look.Confirmed, look.WALEnd = true, 1000, 5000
+	r.metrics.slot.Store(look)
+	if got := r.Status(); got.LagBytes != 4000 || got.ConfirmedLSN != "0/3E8" {
+		t.Errorf("halted: got %d bytes from %s, want 4000 from 0/3E8", got.LagBytes, got.ConfirmedLSN)
+	}
+	r.health.enter(RoleStandby)
+	if got := r.Status(); got.LagBytes != 0 {
+		t.Errorf("standing by: got %d bytes, want 0", got.LagBytes)
+	}
+}

@@ -215,7 +215,7 @@ func TestSweepFindsOldRowsAndNeedsNoIndex(t *testing.T) {
 	b.hide(fmt.Sprintf(old, 7))
 	mustStop(t, stop)
 	b.pg.Exec(t, "UPDATE cdc_relay_state SET swept_at = now() - interval '25 hours'")
-	r, stop = b.start()
+	_, stop = b.start()
 	b.waitRecorded(7)
 	b.pg.Exec(t, "DROP INDEX outbox_events_created_at_idx")
 	mustStop(t, stop)

@@ -204,8 +204,9 @@ func (r *Relay) supervise(ctx context.Context) error {
 		default:
 			reason := restartReason(err)
 			r.metrics.restarts.WithLabelValues(reason).Inc()
-			r.health.trouble(reason, err)
-			r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Msg("stream ended; starting a new session")
+			if news, unsaid := r.health.trouble(reason, err); news {
+				r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Int("repeated", unsaid).Msg("stream ended; starting a new session")
+			}
 		}
 		select {
 		case <-time.After(pause):

@@ -182,9 +182,13 @@ func (h *health) describe(st *Status) {
 	}
 }
 
+// confirmedLSN is the session's, or between two sessions and during a halt what the server says of the slot.
 func (r *Relay) confirmedLSN() outbox.LSN {
 	if s := r.session.Load(); s != nil {
 		return s.ledger.Confirmed()
+	}
+	if slot := r.metrics.slot.Load(); slot != nil && time.Since(slot.at) < slotFresh && r.health.role() != RoleStandby {
+		return slot.Confirmed
 	}
 	return 0
 }

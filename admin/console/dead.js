@@ -24,7 +24,7 @@ export function dead() {
         onchange: (event) => { if (event.target.checked) chosen.add(item.id); else chosen.delete(item.id); tell(); },
       })),
       el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "show " + item.id, onclick: () => show(item.id) }, item.event_type || item.id),
-        el("div", { class: "soft code" }, (item.key === null ? "no key" : item.key) + " → " + item.topic)),
+        el("div", { class: "soft code" }, (item.key === null ? "no key" : item.key) + " → " + (item.topic || "no topic"))),
       el("td", {}, el("span", { class: "tag" }, item.code || item.class), " ", el("span", { class: "clip" }, item.last_error),
         (item.replaying || item.resolved_by) && el("div", { class: "soft" }, item.replaying ? "on its way again" : state + " by " + item.resolved_by + (item.note ? ": " + item.note : ""))),
       el("td", { class: "num", title: clock(item.dead_at) }, ago(item.dead_at))),

@@ -103,7 +103,7 @@ export function overview() {
         bytes(s.replication_lag_bytes) + " of WAL to go", "WAL " + s.confirmed_lsn);
       parked.show(count(f.parked_events), f.parked_events > 0 || s.held_keys > 0 ? "warn" : "quiet",
         s.held_keys > 0 ? "in " + count(s.held_keys) + (s.held_keys === 1 ? " key" : " keys") + " that wait" : f.parked_events > 0 ? "without a key" : "no key waits");
-      dead.show(count(f.dead_letters), f.dead_letters > 0 ? "bad" : "quiet", f.dead_letters > 0 ? "wait for a person" : "none waits for a person");
+      dead.show(count(f.dead_letters), f.dead_letters > 0 ? "bad" : "quiet", f.dead_letters === 1 ? "waits for a person" : f.dead_letters > 0 ? "wait for a person" : "none waits for a person");
       const well = s.broker === "ok";
       broker.show(well ? "OK" : s.broker.split(":")[0], well ? "quiet" : "warn", well ? "takes what it is sent" : s.broker.split(": ").slice(1).join(": "));
       const w = f.slot;

@@ -44,7 +44,7 @@ export class Plot {
           : { range: (_, __, max) => [0, Math.max((max || 0) * 1.1, this.least || 1)] },
       },
       axes: [
-        { ...axis, size: 28, space: 70, values: (_, ticks) => ticks.map(clockOf) },
+        { ...axis, size: 28, space: 80, values: (_, ticks) => ticks.map((t) => clockOf(t, ticks)) },
         { ...axis, size: 64, space: 34, splits: this.logarithmic ? (_, __, min, max) => decades(min, max) : undefined, values: (_, ticks) => ticks.map((t) => (t === null ? "" : this.format(t))) },
       ],
       series: [{}, ...this.lines.map((line) => ({
@@ -96,8 +96,8 @@ function decades(min, max) {
   return found;
 }
 
-function clockOf(seconds) {
+function clockOf(seconds, ticks) {
   const at = new Date(seconds * 1000);
   const two = (n) => String(n).padStart(2, "0");
-  return two(at.getHours()) + ":" + two(at.getMinutes()) + (seconds % 60 ? ":" + two(at.getSeconds()) : "");
+  return two(at.getHours()) + ":" + two(at.getMinutes()) + (ticks.some((t) => t % 60) ? ":" + two(at.getSeconds()) : "");
 }

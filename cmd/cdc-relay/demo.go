@@ -107,7 +107,7 @@ func (c demoCommand) show(ctx context.Context, a *app, cfg config.Config) (err e
 		return errors.Join(err, driver.Close())
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	fmt.Fprintf(a.out, "The relay's API listens on http://%s (/api/v1/status, /metrics, /readyz)\n", server.Address())
+	fmt.Fprintf(a.out, "The console: http://%s (beside it /api/v1/status, /metrics, /readyz)\n", server.Address())
 	fmt.Fprintf(a.out, "Writing %d events per second of %d aggregates. Ctrl-C stops.\n\n", c.Rate, c.Aggregates)
 
 	// Stopping goes against the stream: first the writer, then, when all has arrived, the relay and the consumer.

@@ -22,7 +22,7 @@ func TestDemoShowsTheWholePathAndLeavesNothing(t *testing.T) {
 	}
 	o := cdcRelay(t, []string{"TMPDIR=" + home}, "demo", "--duration=2500ms", "--rate=400", "--aggregates=7", "--http-listen=127.0.0.1:0")
 	o.want(t, exitDone, []string{
-		"is not Kafka", "API listens on http://127.0.0.1:", "    1s  ", "    2s  ", "latency p50 ", "lag ", "missing 0, duplicated 0, out of order 0", "!\x1b",
+		"is not Kafka", "The console: http://127.0.0.1:", "    1s  ", "    2s  ", "latency p50 ", "lag ", "missing 0, duplicated 0, out of order 0", "!\x1b",
 	}, nil)
 	if strings.Contains(o.out, "written 0,") {
 		t.Errorf("nothing was written:\n%s", o.out)
