@@ -83,9 +83,9 @@ func (e *Engine) divertQueue(p *partition) {
 	}
 }
 
-// divert gives a record back as Held unless it was retried or is about to be rejected.
+// divert gives a record back as Held unless it was retried, inserted or is about to be rejected.
 func (e *Engine) divert(t *topic, r *Record) bool {
-	if r.engine.generation != 0 || r.Reason != nil {
+	if r.engine.generation != 0 || r.engine.alone || r.Reason != nil {
 		return false
 	}
 	if r.Key != nil {

@@ -237,3 +237,55 @@ func TestEngineGivesARetryBackWithWhatWasInFrontOfIt(t *testing.T) {
 		r.Settled(append(first, retry...))
 	})
 }
+
+// Catches: an inserted record that waits for the window, for a held lane or with a diverted topic; one whose rejection
+// holds its key (each seen to fail with the check for it taken out).
+func TestEngineInsertedRecordIsALaneOfItsOwn(t *testing.T) {
+	refused := &sink.Reason{Class: outbox.Permanent, Code: "INVALID_RECORD", Text: "no"}
+	inRig(t, 1, sink.Config{MaxEvents: 3}, func(a sinktest.Attempt) sinktest.Plan {
+		for i, rec := range a.Batch.Records {
+			if string(rec.Value) == "bad" {
+				return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{i}, Reasons: []*sink.Reason{refused}}}
+			}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		insert := func(name, key, value string) *sink.Record {
+			t.Helper()
+			rec := &sink.Record{Topic: name, Key: []byte(key), Value: []byte(value)}
+			if err := r.Insert(rec); err != nil {
+				t.Fatal(err)
+			}
+			return rec
+		}
+		want := func(rec *sink.Record, result sink.Result) {
+			t.Helper()
+			if got := r.await(1, time.Second); got[0] != rec || rec.Result != result {
+				t.Fatalf("got result %d of %q, want %d of %q", got[0].Result, got[0].Value, result, rec.Value)
+			}
+			if result == sink.Rejected {
+				r.Settled([]*sink.Record{rec})
+			}
+		}
+		r.Hold(topic, []byte("k"))
+		want(insert(topic, "k", "behind a hold"), sink.Published)
+		want(insert(topic, "free", "bad"), sink.Rejected)
+		free := keyed("free", 1)
+		r.submit(free...)
+		if r.await(1, time.Second); free[0].Result != sink.Published {
+			t.Errorf("a record behind a rejected one that was inserted: got result %d, want Published", free[0].Result)
+		}
+
+		full := keyed("x", 3)
+		for _, rec := range full {
+			rec.Topic = "absent"
+		}
+		r.submit(full...)
+		r.Divert("absent", sink.WholeTopic, true)
+		allHeld(t, r.await(3, time.Nanosecond)) // they keep their places until they are settled
+		diverted := insert("absent", "y", "diverted")
+		want(insert(topic, "z", "past the window"), sink.Published)
+		r.broker.SetTopic("absent", 1)
+		want(diverted, sink.Published)
+	})
+}

@@ -26,6 +26,7 @@
 //     record of it is rejected, the generation grows, the rest of the batch comes back Held.
 //     Retry does not wait for the window: its records still hold the place that they took at Submit, or, when they come
 //     from outside the process, take it without waiting.
+//   - Insert hands in a record that belongs to no lane, whatever its key, past the window, the holds and the diversions.
 //   - Release(lane, generation) lifts the hold and says true, if the generation is current, no retry is out and none of
 //     the records that came back Rejected or Held is still with the submitter, neither settled nor retried. Otherwise
 //     it says false and changes nothing: further results of the lane are on their way.

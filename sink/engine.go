@@ -141,6 +141,7 @@ type engineState struct {
 	size       int32  // Driver.Size
 	place      place
 	counted    bool // in Engine.unrecorded
+	alone      bool // inserted: a lane of its own, though it may have a key
 	earlier    bool // in lane.earlier
 }
 

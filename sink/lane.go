@@ -17,7 +17,7 @@ type lane struct {
 // blocks is the held lane that keeps the record from being sent, or nil. It looks nothing up while no lane of the topic
 // is held.
 func (t *topic) blocks(r *Record) *lane {
-	if len(t.held) == 0 || r.Key == nil {
+	if len(t.held) == 0 || r.Key == nil || r.engine.alone {
 		return nil
 	}
 	if l := t.held[string(r.Key)]; l != nil && l.generation != r.engine.generation {
@@ -38,7 +38,7 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 // submitted earlier may be without a result.
 func (e *Engine) reject(p *partition, r *Record, now time.Time) {
 	r.Partition, r.Offset = p.number, -1
-	if r.Key != nil {
+	if r.Key != nil && !r.engine.alone {
 		l := e.makeHeld(p.topic, r.Key)
 		e.generations++
 		l.generation = e.generations
@@ -145,6 +145,25 @@ func (e *Engine) Resume(topic string, key []byte, records []*Record) error {
 		return fmt.Errorf("resume: %w", ErrEarlierOut)
 	}
 	e.handIn(t, l, key, records, since)
+	return nil
+}
+
+// Insert hands in a record that is a lane of its own even if it has a key: it is never held and holds nobody, it is not
+// diverted, and it takes its place in the window without waiting, so the submitter bounds how many are out. Its only
+// results are Published and Rejected. [ErrClosed] after Close.
+func (e *Engine) Insert(r *Record) error {
+	since := time.Since(e.origin).Nanoseconds()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return fmt.Errorf("insert: %w", ErrClosed)
+	}
+	if r.engine.place != nowhere {
+		panic("sink: Insert of a record that is " + r.engine.place.String())
+	}
+	e.admit(r, since)
+	r.engine.alone = true
+	e.route(e.topicOf(r.Topic), r)
 	return nil
 }
 
