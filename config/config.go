@@ -49,7 +49,7 @@ type Outbox struct {
 	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns with commas; default: seq if present, else created_at, id"`
 	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`
 	CatchUpMax    int      `key:"catch_up_max" help:"more of them on the first start: halt and say how many; 0: no limit"`
-	Retention     Duration `key:"retention" help:"published rows older than this are deleted; 0s: keep"`
+	Retention     Duration `key:"retention" help:"with outbox.after_publish delete: how long a published row stays; 0s: it is deleted at once"`
 }
 
 // Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column.
@@ -131,7 +131,7 @@ type DLQ struct {
 	Table     string   `key:"table" help:"table of dead letters, schema.table; default: <postgres.schema>.<outbox table>_dlq"`
 	Topic     string   `key:"topic" help:"topic that gets a copy of each dead letter; empty: none"`
 	Breaker   Breaker  `key:"breaker"`
-	Retention Duration `key:"retention" help:"resolved dead letters older than this are deleted; 0s: keep"`
+	Retention Duration `key:"retention" help:"dead letters that were replayed or discarded longer ago than this are deleted; 0s: keep"`
 }
 
 // Breaker halts a flood of dead letters: more than Count and more than Ratio of all events within Window.

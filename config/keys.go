@@ -13,14 +13,7 @@ const EnvPrefix = "CDC_RELAY_"
 // notYet lists the keys, or sections of keys, that this version does not act on. They answer as unknown keys: a key
 // that is accepted and ignored would be a lie. The fields, defaults and rules behind them are ready, so that making one
 // available is taking its line out. Values that are not available yet are in [rules].
-var notYet = []string{
-	"outbox.retention",
-	"journal.retention",
-	"retry.on_dead",
-	"dlq.topic",
-	"dlq.breaker",
-	"dlq.retention",
-}
+var notYet = []string{}
 
 // Key describes one key of the configuration.
 type Key struct {

@@ -91,6 +91,7 @@ func another(t *testing.T, k Key) string {
 		"kafka.brokers":            "a:1,b:2",
 		"kafka.compression":        CompressionZstd,
 		"kafka.sasl.mechanism":     "PLAIN",
+		"retry.on_dead":            OnDeadHold,
 		"on_halt":                  OnHaltExit,
 		"http.listen":              ":0",
 		"log.level":                "debug",
@@ -123,6 +124,7 @@ func another(t *testing.T, k Key) string {
 
 // companions are what must be set together with a key.
 var companions = map[string][]Setting{
+	"outbox.retention":         {{"--set", "outbox.after_publish", "delete"}},
 	"kafka.tls.ca_file":        {{"--set", "kafka.tls.enabled", "true"}},
 	"kafka.tls.cert_file":      {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
 	"kafka.tls.key_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},

@@ -21,7 +21,7 @@ const (
 // rows are in the journal as a baseline, and only those that came between the baseline and the slot are left.
 func (s *session) catchUp(ctx context.Context) error {
 	r := s.r
-	r.health.enter(RoleCatchUp)
+	r.breaker.enter(RoleCatchUp)
 	if !s.state.CatchUpReady {
 		if err := s.snapshot(ctx); err != nil {
 			return err
@@ -37,6 +37,9 @@ func (s *session) catchUp(ctx context.Context) error {
 			break
 		}
 		if err := r.pausing.wait(ctx); err != nil {
+			return err
+		}
+		if err := s.r.breaker.wait(ctx); err != nil {
 			return err
 		}
 		if err := s.sendRows(ctx, rows); err != nil {

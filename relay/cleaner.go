@@ -7,24 +7,40 @@ import (
 
 const (
 	cleanEvery = time.Minute            // between two rounds of pruning
-	cleanStep  = 1000                   // journal rows removed in one transaction
+	cleanStep  = 1000                   // rows removed in one transaction
 	cleanPause = 100 * time.Millisecond // between two transactions, so that others get their turn
 )
 
-// cleaner prunes the journal: rows that are older than their retention and that nothing needs any more.
+// cleaner prunes the journal, and dead letters that somebody has resolved: rows that are older than their retention and
+// that nothing needs any more.
 func (r *Relay) cleaner(ctx context.Context) {
 	for sleep(ctx, cleanEvery) {
-		for more := true; more && r.session.Load() != nil && r.health.role() == RoleActive && !r.behind(); {
-			var err error
-			if _, more, err = r.store.Prune(ctx, time.Duration(r.c.Journal.Retention), cleanStep); err != nil {
-				if ctx.Err() == nil {
-					r.log.Debug().Err(err).Msg("cannot prune the journal now")
-				}
-				break
-			}
-			if !sleep(ctx, cleanPause) {
-				return
-			}
+		if !r.clean(ctx, "the journal", func(limit int) (int, bool, error) {
+			return r.store.Prune(ctx, time.Duration(r.c.Journal.Retention), limit)
+		}) {
+			return
+		}
+		if r.c.DLQ.Retention > 0 && !r.clean(ctx, "the dead letters", func(limit int) (int, bool, error) {
+			return r.store.PruneDead(ctx, time.Duration(r.c.DLQ.Retention), limit)
+		}) {
+			return
 		}
 	}
+}
+
+// clean prunes one table in small steps while events do not wait; false: the context has ended.
+func (r *Relay) clean(ctx context.Context, what string, step func(limit int) (rows int, more bool, err error)) bool {
+	for r.session.Load() != nil && r.health.role() == RoleActive && !r.behind() {
+		_, more, err := step(cleanStep)
+		if err != nil && ctx.Err() == nil {
+			r.log.Debug().Err(err).Msg("cannot prune " + what + " now")
+		}
+		if err != nil || !more {
+			break
+		}
+		if !sleep(ctx, cleanPause) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
 }

@@ -2,16 +2,78 @@ package relay
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
+
+// gravesMost bounds the events that were let die and are not written yet: what the table refuses is no flood.
+const gravesMost = 16
 
 // die makes the event a dead letter; its followers wait, in memory, for the moment that this takes. It has no parked
 // events in front of it: of a lane with parked events the sink holds all but what was retried.
 func (s *settler) die(d *delivery) {
 	s.lanes.rejected(d)
 	s.dying = append(s.dying, d)
+}
+
+// bury takes events that are to die as far as may be: past the breaker, to dlq.topic, and to the writer of dead letters.
+func (s *settler) bury() {
+	for len(s.dying) > 0 && len(s.graves) < gravesMost && s.copies.mayAdd() && s.r.breaker.mayDie(s.dying[0]) {
+		d := s.dying[0]
+		s.dying = s.dying[1:]
+		if s.copies.topic == "" {
+			s.graves = append(s.graves, d)
+		} else {
+			s.copies.add(d)
+		}
+	}
+	s.copies.send()
+}
+
+// reconsider does what the breaker says about the events that wait for their deaths: it tries one, or all, again. What the
+// sink has not refused cannot be a message, whatever the broker takes.
+func (s *settler) reconsider(w breakerWord) {
+	if w.probe {
+		i := slices.IndexFunc(s.dying, (*delivery).refused)
+		if i < 0 {
+			return
+		}
+		if d := s.dying[i]; s.tryAgain(d) {
+			d.dying().probe = true
+			s.dying = slices.Delete(s.dying, i, i+1)
+		}
+		return
+	}
+	waiting := s.dying
+	s.dying = nil
+	for _, d := range waiting {
+		d.dying().pardoned = w.pardon
+		if !d.refused() || !s.tryAgain(d) {
+			s.dying = append(s.dying, d)
+		}
+	}
+}
+
+// tryAgain hands a refused event to the sink once more; false: it does not take it now.
+func (s *settler) tryAgain(d *delivery) bool {
+	engine, rec := s.r.engine, &d.record
+	if rec.Key == nil {
+		engine.Settled([]*sink.Record{rec})
+		if engine.Insert(rec) != nil {
+			rec.Result = sink.None // it is not with the sink any more
+			return false
+		}
+	} else if engine.Retry(rec.Topic, rec.Key, engine.Hold(rec.Topic, rec.Key), []*sink.Record{rec}) != nil {
+		return false
+	}
+	if d.parked {
+		s.parking.takenBack(d)
+	} else {
+		s.lanes.takenBack(d)
+	}
+	return true
 }
 
 // writeDeaths commits dead letters one by one, in order.
@@ -37,9 +99,9 @@ func (s *settler) writeDeaths(ctx context.Context) {
 func (s *settler) commitDeath(ctx context.Context, d *delivery) error {
 	dead := store.Dead{
 		Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Partition: -1,
-		Attempts: max(d.attempts, 1), Class: d.reason.Class, Code: d.reason.Code, Text: d.reason.Text,
+		Attempts: max(d.attempts, 1), Class: d.reason.Class, Code: d.reason.Code, Text: d.reason.Text, Holds: s.r.holds(d),
 	}
-	if d.record.Result == sink.Rejected { // else the sink never saw it
+	if d.refused() {
 		dead.Partition = d.record.Partition
 	}
 	if d.parked {
@@ -56,6 +118,8 @@ func (s *settler) finishDeath(d *delivery) {
 	switch {
 	case d.parked:
 		s.parking.buried(d)
+	case s.r.holds(d):
+		s.holdLane(d)
 	case d.record.Result == sink.Rejected:
 		s.lanes.buried(d)
 	}

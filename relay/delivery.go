@@ -26,6 +26,7 @@ type delivery struct {
 	replay   bool         // it was a dead letter
 	attempts int          // spent so far by a parked event
 	late     bool         // the stream has not delivered it in its place
+	death    *death       // nil, but for those that die
 
 	// Guarded by registry.mu.
 	txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
@@ -33,6 +34,35 @@ type delivery struct {
 	prev, next *delivery       // in the registry's list of what is in flight; next also in that of the free ones
 	state      deliveryState
 }
+
+// death is what is known of an event that dies, or of the copy of one. Few do, so it is not in every delivery.
+type death struct {
+	probe    bool // tried again to see whether the breaker may close
+	pardoned bool // a person let it die: the breaker does not count it
+
+	// Of dlq.topic; see copies.
+	copyOf  *delivery    // this one is a copy of that dead event, and in no registry
+	refusal *sink.Reason // why its copy goes without its value
+}
+
+// tried is the death of an event that was refused once more.
+func (x *death) tried() *death {
+	if x != nil {
+		x.probe = false
+	}
+	return x
+}
+
+// dying is the delivery's death, made at first sight.
+func (d *delivery) dying() *death {
+	if d.death == nil {
+		d.death = &death{}
+	}
+	return d.death
+}
+
+// refused says that the broker, or the sink for the topic's limits, has refused it; else it could not be a message.
+func (d *delivery) refused() bool { return d.record.Result == sink.Rejected && !d.record.Doomed }
 
 type deliveryState uint8
 

@@ -43,8 +43,9 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		pulse.waits()
 		asked, batches, lates := stop, s.stream.Batches(), s.late
 		paused, changed := s.r.pausing.state()
+		closed := s.r.breaker.closed()
 		switch {
-		case paused != nil:
+		case paused != nil || closed != nil: // nor while the breaker is open
 			batches, lates = nil, nil // a stop does not wait for the end of the pause, nor so for the commit
 		case s.inTx:
 			asked = nil // a stop waits for the commit: a half-sent transaction could not be confirmed
@@ -56,6 +57,8 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 			return context.Cause(ctx)
 		case <-asked:
 			return nil
+		case <-closed:
+			continue
 		case <-changed:
 			continue
 		case late := <-lates:

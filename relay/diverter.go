@@ -55,7 +55,7 @@ func (r *Relay) wakeWell() {
 }
 
 func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
-	if t.Since.IsZero() || r.parked.Load() >= int64(r.c.Limits.ParkedEvents) {
+	if t.Since.IsZero() || t.Topic == r.c.DLQ.Topic || r.parked.Load() >= int64(r.c.Limits.ParkedEvents) {
 		return false
 	}
 	switch t.Kind {

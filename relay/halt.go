@@ -45,6 +45,7 @@ const (
 	HaltColumn          = "column"
 	HaltMalformedWAL    = "malformed_wal"
 	HaltSetup           = "setup"
+	HaltFlood           = "dlq_flood"
 )
 
 // asHalt turns errors on which the relay must not go on into a Halt; nil for those that a new session may cure.

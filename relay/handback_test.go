@@ -52,7 +52,7 @@ func (b *parkingBench) due() {
 // answer is what the retrier has read: no row.
 func (b *parkingBench) answer() {
 	b.parking.s.r.retrier.asked = nil
-	b.parking.take(retrierWord{lane: b.lane})
+	b.parking.take(retrierWord{portions: []store.Portion{{Lane: b.lane}}})
 	b.parking.advance()
 }
 

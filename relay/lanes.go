@@ -102,11 +102,33 @@ func (l *lanes) held(d *delivery) {
 	la.queue = slices.Insert(la.queue, at, d)
 }
 
+// takenBack says that a rejected event was handed in again.
+func (l *lanes) takenBack(d *delivery) {
+	if d.record.Key == nil {
+		return
+	}
+	la := l.of(d)
+	la.dying--
+	la.out++
+	d.retried = true
+}
+
 // buried says that the dead letter of a rejected event is committed.
 func (l *lanes) buried(d *delivery) {
 	if d.record.Key != nil {
 		l.of(d).dying--
 	}
+}
+
+// buriedForGood is buried for a dead letter that holds its lane. The lane is parked from now on; its followers are given
+// up, in order.
+func (l *lanes) buriedForGood(d *delivery) []*delivery {
+	la := l.of(d)
+	if la.dying--; la.dying > 0 || la.out > 0 {
+		panic("relay: two events of a lane were tried at a time")
+	}
+	delete(l.byName, la.name)
+	return la.queue
 }
 
 // advance lets the lanes to which something happened take their next step.

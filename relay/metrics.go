@@ -35,6 +35,7 @@ type metrics struct {
 	publishLatency, relayLatency                *latency
 	settleSeconds, settleBatch                  prometheus.Histogram
 	mirrorLag, openDead                         prometheus.Gauge
+	uncopied                                    prometheus.Counter
 	produceRequests                             *prometheus.CounterVec
 	produceBatch, produceSeconds                prometheus.Histogram
 	produceOK                                   prometheus.Counter
@@ -73,6 +74,7 @@ func newMetrics(r *Relay) *metrics {
 	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
 	m.openDead = f.gauge("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s.")
+	m.uncopied = f.counter("outbox_dlq_uncopied_total", "Dead letters that dlq.topic refused, even without their value; they are in the table only.")
 	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, or the broker's name for each answer in it that was another, or whose trouble it was when it gave none.", "code",
 		troubleCode(sink.PartitionTrouble), troubleCode(sink.TopicTrouble), troubleCode(sink.ConfigurationTrouble), troubleCode(sink.ClusterTrouble))
 	m.produceOK = m.produceRequests.WithLabelValues("ok")
@@ -135,7 +137,8 @@ func (m *metrics) results(records []*sink.Record) {
 	var at time.Time
 	var atMicros int64
 	for _, rec := range records {
-		if rec.Result != sink.Published {
+		d := rec.Owner.(*delivery)
+		if rec.Result != sink.Published || d.death != nil && d.death.copyOf != nil {
 			continue
 		}
 		if rec.Topic != m.lastTopic || m.lastCounter == nil {
@@ -144,7 +147,6 @@ func (m *metrics) results(records []*sink.Record) {
 			m.lastTopic, m.lastCounter = rec.Topic, m.published.WithLabelValues(rec.Topic)
 		}
 		run++
-		d := rec.Owner.(*delivery)
 		m.relayLatency.observe(rec.At.Sub(d.received))
 		if d.dated {
 			if rec.At != at { // those of one request have the same

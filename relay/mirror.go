@@ -17,6 +17,8 @@ const (
 	mirrorYield = 0.25
 	// mirrorStarve is how long it may be put off by that.
 	mirrorStarve = 2 * time.Second
+	// retentionLooks is how many looks for rows to delete fall into their retention.
+	retentionLooks = 20
 )
 
 // mirror copies published_at from the journal to the rows, or deletes them, beside the path of the events: what is published is known
@@ -83,7 +85,8 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 
 // deleteStep deletes published rows. What is not below the persisted confirmed position yet is looked at again.
 func (r *Relay) deleteStep(ctx context.Context, limit int) (rows int, more bool, err error) {
-	rows, more, err = r.store.DeleteStep(ctx, 0, limit)
+	retention := time.Duration(r.c.Outbox.Retention)
+	rows, more, err = r.store.DeleteStep(ctx, retention, limit)
 	if err != nil || more {
 		return rows, more, err
 	}
@@ -91,7 +94,16 @@ func (r *Relay) deleteStep(ctx context.Context, limit int) (rows int, more bool,
 	if left > 0 && rows == 0 && err == nil && !sleep(ctx, progressEvery) {
 		return 0, false, ctx.Err()
 	}
+	if retention > 0 && rows == 0 && left == 0 && err == nil { // time makes more of them due, events or not
+		return 0, true, sleepErr(ctx, min(max(retention/retentionLooks, progressEvery), cleanEvery))
+	}
 	return rows, left > 0, err
+}
+
+// sleepErr waits and says why not for so long.
+func sleepErr(ctx context.Context, d time.Duration) error {
+	sleep(ctx, d)
+	return ctx.Err()
 }
 
 // behind says that events wait for the sink or for Postgres.

@@ -161,6 +161,14 @@ func (p *parking) giveUp(d *delivery, la *parkedLane) {
 	p.s.dying = append(p.s.dying, d)
 }
 
+// takenBack says that a parked event that was given up is tried again.
+func (p *parking) takenBack(d *delivery) {
+	la := p.of(d.record.Topic, d.record.Key)
+	la.recording--
+	la.out++
+	p.s.r.retrier.weigh(la.lane.Topic, d.record.Cost)
+}
+
 // buried says that the dead letter of a parked event is committed.
 func (p *parking) buried(d *delivery) {
 	p.of(d.record.Topic, d.record.Key).recording--
@@ -184,24 +192,29 @@ func (p *parking) take(word retrierWord) {
 		la := p.of(lane.Topic, lane.Key)
 		la.due, la.waiting = true, false
 	}
-	if word.due != nil {
-		return
+	for i := range word.portions {
+		p.takePortion(&word.portions[i], word.session)
 	}
-	la := p.of(word.lane.Topic, word.lane.Key)
+}
+
+func (p *parking) takePortion(read *store.Portion, session *session) {
+	la := p.of(read.Lane.Topic, read.Lane.Key)
 	la.asking = false
 	_, inMemory := p.s.lanes.byName[la.name]
 	switch {
 	case inMemory && la.lane.Key != nil: // a replay came while followers of another dead letter wait for it; it is due again at the next look
 		la.due, la.waiting = true, true
-	case word.session != p.s.r.mayRetry(): // it ended, and what was read may have been published by another relay since
+	case session != p.s.r.mayRetry(): // it ended, and what was read may have been published by another relay since
 		la.due = true
 	case la.out > 0 || la.recording > 0: // what was read may be out already
-	case len(word.rows) == 0:
+	case read.Held: // until a person has decided about the dead letter
+		la.due, la.draining, la.few = false, false, 0
+	case len(read.Rows) == 0:
 		p.empty(la)
-	case !word.rows[0].Due:
+	case !read.Rows[0].Due:
 		la.due, la.draining = false, false
 	default:
-		p.handIn(la, word.rows, word.session)
+		p.handIn(la, read, session)
 	}
 }
 
@@ -220,8 +233,9 @@ func (p *parking) empty(la *parkedLane) {
 }
 
 // handIn submits the lane's next portion: its head alone, and once that is published as much as was read.
-func (p *parking) handIn(la *parkedLane, rows []store.ParkedRow, session *session) {
-	if la.few++; len(rows) >= fewRows {
+func (p *parking) handIn(la *parkedLane, read *store.Portion, session *session) {
+	rows := read.Rows
+	if la.few++; read.More || len(rows) >= fewRows {
 		la.few = 0
 	}
 	if la.few > fewCycles && la.lane.Key != nil {
@@ -292,7 +306,7 @@ func (p *parking) advance() {
 		case la.due || la.draining:
 			if !la.waiting || la.version != la.askedAt {
 				la.asking, la.askedAt, la.waiting = true, la.version, false
-				p.s.r.retrier.ask(la.lane)
+				p.s.r.retrier.ask(laneAsk{la.lane, la.lane.Key != nil && !la.draining})
 			}
 		case la.parking == 0:
 			p.s.r.intake.resume(la.name)

@@ -93,6 +93,3 @@ func (r *Relay) obey(ctx context.Context) error {
 	}
 	return nil
 }
-
-// resumed is told that a person wants the relay to go on.
-func (r *Relay) resumed() {}

@@ -65,6 +65,9 @@ type Tables interface {
 	SettleRetried(ctx context.Context, published []store.Published) error
 	GiveUp(ctx context.Context, dead store.Dead) error
 	CountDead(ctx context.Context) (int64, error)
+	Breaker(ctx context.Context, window time.Duration) (store.BreakerState, error)
+	OpenBreaker(ctx context.Context, said string) error
+	CloseBreaker(ctx context.Context) error
 
 	// Parked events.
 	Park(ctx context.Context, events []store.Parked) (parked int64, err error)
@@ -73,7 +76,7 @@ type Tables interface {
 	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
 	CountParked(ctx context.Context) (int64, error)
 	DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error)
-	LaneRows(ctx context.Context, lane store.Lane, limit, maxBytes int) ([]store.ParkedRow, error)
+	Portions(ctx context.Context, lanes []store.Lane, limit, maxBytes int) ([]store.Portion, error)
 	WakeHeads(ctx context.Context) error
 	WaitingTopics(ctx context.Context) ([]string, error)
 	MakeDue(ctx context.Context, topic string) error
@@ -97,6 +100,7 @@ type Tables interface {
 	MirrorLag(ctx context.Context) (int64, error)
 	DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 	Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
+	PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 }
 
 // server is the Postgres that the configuration names.

@@ -69,9 +69,11 @@ type Relay struct {
 	reconciler *reconciler
 	intake     intake
 	pausing    pausing
-	diverted   sync.Map     // topics of which something is diverted, with the reason
-	parked     atomic.Int64 // parked events, about: see retrier.tidy
-	moving     atomic.Int64 // lanes of parked events that move; see parking
+	breaker    *breaker
+	copier     atomic.Pointer[router] // of the last session, for copies of dead letters; the settler's
+	diverted   sync.Map               // topics of which something is diverted, with the reason
+	parked     atomic.Int64           // parked events, about: see retrier.tidy
+	moving     atomic.Int64           // lanes of parked events that move; see parking
 	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
 	asideUpTo atomic.Uint64
 	stopping  atomic.Bool  // no retries any more
@@ -126,6 +128,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	r.engine = sink.New(r.driver, r.sinkConfig())
 	r.running.Store(r.engine)
 	r.retrier = newRetrier(r)
+	r.breaker = newBreaker(r)
 	r.settler = newSettler(r)
 
 	// What runs beside the sessions outlives the context by the grace: stopping needs it.
@@ -139,6 +142,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.cleaner(background) })
 	workers.Go(func() { r.execute(background) })
 	workers.Go(func() { r.reconciler.run(background) })
+	workers.Go(func() { r.breaker.run(background) })
 
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()
@@ -151,6 +155,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	// recorded, or the next start would send it again.
 	select {
 	case <-r.inflight.drained():
+	case <-r.breaker.patience():
 	case <-graceOver.Done():
 	}
 

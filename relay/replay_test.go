@@ -13,7 +13,7 @@ func TestReplayWaitsWhileFollowersWaitInMemory(t *testing.T) {
 	s := &settler{r: &Relay{}}
 	s.lanes = lanes{byName: map[string]*lane{"t\x00k": {}}}
 	s.parking = parking{s: s, lanes: map[string]*parkedLane{}}
-	s.parking.take(retrierWord{lane: store.Lane{Topic: "t", Key: []byte("k")}, rows: []store.ParkedRow{{Due: true, Replay: true}}})
+	s.parking.take(retrierWord{portions: []store.Portion{{Lane: store.Lane{Topic: "t", Key: []byte("k")}, Rows: []store.ParkedRow{{Due: true, Replay: true}}}}})
 	if la := s.parking.lanes["t\x00k"]; la == nil || !la.due || !la.waiting || la.out != 0 {
 		t.Errorf("the lane: got %+v, want it due, waiting, nothing out", la)
 	}

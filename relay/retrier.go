@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	dueLanes     = 256                    // due lanes that are looked for at once, beside those that move already
+	dueLanes     = 2000                   // due lanes that are looked for at once, beside those that move already
 	retrierPause = 100 * time.Millisecond // between two looks while something is due or retries may not begin yet
 	retrierLook  = 5 * time.Second        // between two looks, at most, while anything is parked
 	tidyEvery    = 30 * time.Second       // between two looks for lanes that nobody would wake
@@ -19,15 +19,23 @@ const (
 	portionRows  = 2000
 	portionBytes = 1 << 20
 	topicBytes   = 4 << 20
+	// headsMost and lanesMost bound the lanes that one query reads: of which only the head is wanted, and of which all is.
+	headsMost = 500
+	lanesMost = 50
 )
 
 // retrierWord is what the retrier tells the settler: lanes that are due, or a lane's next portion, which was asked for.
 type retrierWord struct {
 	due []store.Lane
 
-	lane    store.Lane
-	rows    []store.ParkedRow
-	session *session // in which they were read
+	portions []store.Portion
+	session  *session // in which they were read
+}
+
+// laneAsk is a lane of which something is to be read.
+type laneAsk struct {
+	lane store.Lane
+	head bool // the first event is enough
 }
 
 // retrier reads parked events for the settler: it looks for lanes whose time has come, and reads the portions that the
@@ -43,7 +51,7 @@ type retrier struct {
 	troubled bool // since the last round
 
 	mu    sync.Mutex // guards what follows
-	asked []store.Lane
+	asked []laneAsk
 	again []store.Lane        // to be looked at, whether due or not
 	well  map[string]struct{} // topics of which what waits is to be made due
 	next  time.Time           // of the next look for due lanes
@@ -58,7 +66,7 @@ func newRetrier(r *Relay) *retrier {
 }
 
 // ask has the lane's next portion read.
-func (t *retrier) ask(lane store.Lane) {
+func (t *retrier) ask(lane laneAsk) {
 	t.mu.Lock()
 	t.asked = append(t.asked, lane)
 	t.mu.Unlock()
@@ -183,30 +191,57 @@ func (t *retrier) lookAgain(ctx context.Context) (more bool) {
 	return len(lanes) == 0 || t.tell(ctx, retrierWord{due: lanes})
 }
 
-// answer reads what the settler asked for. Lanes of a topic that has enough out wait.
+// answer reads what the settler asked for, many lanes at once. Lanes of a topic that has enough out wait.
 func (t *retrier) answer(ctx context.Context, session *session) (more bool) {
 	t.mu.Lock()
 	asked := t.asked
 	t.asked = nil
+	var groups [][]laneAsk
+	open := map[bool]int{} // the group that takes more, by whether heads are asked for; from 1
+	for _, a := range asked {
+		switch most, last := lanesMost, open[a.head]; {
+		case t.bytes[a.lane.Topic] >= topicBytes:
+			t.asked = append(t.asked, a)
+		case a.lane.Key == nil:
+			groups = append(groups, []laneAsk{a})
+		default:
+			if a.head {
+				most = headsMost
+			}
+			if last == 0 || len(groups[last-1]) >= most {
+				groups = append(groups, nil)
+				last = len(groups)
+				open[a.head] = last
+			}
+			groups[last-1] = append(groups[last-1], a)
+		}
+	}
 	t.mu.Unlock()
-	for i, lane := range asked {
-		t.mu.Lock()
-		full := t.bytes[lane.Topic] >= topicBytes
-		if full {
-			t.asked = append(t.asked, lane)
+	for i, group := range groups {
+		lanes := make([]store.Lane, len(group))
+		for j, a := range group {
+			lanes[j] = a.lane
 		}
-		t.mu.Unlock()
-		if full {
-			continue
+		limit := max(1, portionRows/len(lanes))
+		if group[0].head {
+			limit = 1
 		}
-		rows, err := t.r.store.LaneRows(ctx, lane, portionRows, portionBytes)
+		portions, err := t.r.store.Portions(ctx, lanes, limit, portionBytes)
 		if err != nil {
 			t.mu.Lock()
-			t.asked = append(t.asked, asked[i:]...)
+			for _, rest := range groups[i:] {
+				t.asked = append(t.asked, rest...)
+			}
 			t.mu.Unlock()
 			return t.failed(ctx, err)
 		}
-		if !t.tell(ctx, retrierWord{lane: lane, rows: rows, session: session}) {
+		if len(portions) < len(group) { // they had more bytes than are read at once
+			t.mu.Lock()
+			t.asked = append(t.asked, group[len(portions):]...)
+			t.mu.Unlock()
+			t.nudge()
+		}
+		if !t.tell(ctx, retrierWord{portions: portions, session: session}) {
 			return false
 		}
 	}

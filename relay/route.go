@@ -17,8 +17,9 @@ const topicsCached = 10_000
 // router turns an event into a record: topic, key, value, headers. One goroutine uses it.
 type router struct {
 	topic, key templateParts
-	createdAt  bool // the record's timestamp is created_at, not the time of publishing
-	maxBytes   int  // limits.max_event_bytes; 0: the topic's limit
+	createdAt  bool   // the record's timestamp is created_at, not the time of publishing
+	maxBytes   int    // limits.max_event_bytes; 0: the topic's limit
+	dlq        string // dlq.topic, which is for copies of dead letters only
 	format     format
 	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
@@ -167,7 +168,7 @@ func compile(template string, cols outbox.Columns) (t templateParts, err error) 
 // newRouter compiles the configuration's templates. The type of the payload column is one that store.Outbox names.
 func newRouter(c config.Config, cols outbox.Columns, payloadType string, shadowed func()) (*router, error) {
 	r := &router{
-		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
+		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes), dlq: c.DLQ.Topic,
 		names: c.Message.HeaderNames(), shadowed: shadowed, topics: map[string]topicEntry{}, announced: map[string]struct{}{},
 	}
 	var err error
@@ -264,7 +265,11 @@ func (r *router) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 		return t.name, t.reason
 	}
 	t := topicEntry{name: string(r.render(nil, r.topic, e))}
-	if why := illegalTopic(t.name); why != "" {
+	why := illegalTopic(t.name)
+	if why == "" && t.name == r.dlq {
+		why = "is dlq.topic, where only copies of dead letters go"
+	}
+	if why != "" {
 		t = topicEntry{reason: permanent("INVALID_TOPIC", fmt.Sprintf("the event chooses the topic %.260q, which %s", t.name, why))}
 	}
 	if len(r.topics) >= topicsCached {

@@ -161,7 +161,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	if err := s.begin(ctx, working, table); err != nil {
 		return err
 	}
-	s.r.health.enter(RoleActive)
+	s.r.breaker.enter(RoleActive)
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
 	return s.dispatch(working, ctx.Done())
@@ -172,6 +172,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	ctx, cancel := within(working, ctx)
 	defer cancel()
 	if err := s.takeOver(ctx, table); err != nil {
+		return err
+	}
+	if err := s.r.breaker.load(ctx); err != nil {
 		return err
 	}
 	if err := s.r.obey(ctx); err != nil {
@@ -252,6 +255,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
 	s.router.begin(source, s.epoch)
 	s.again.begin(source, s.epoch)
+	r.copier.Store(s.again)
 	s.known = r.inflight.snapshot()
 	return nil
 }
@@ -303,6 +307,8 @@ func (s *session) drain(working context.Context) error {
 	s.r.stopping.Store(true)
 	select {
 	case <-s.r.inflight.drained():
+	case <-s.r.breaker.patience():
+		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there", s.r.inflight.len())
 	case <-working.Done():
 		return fmt.Errorf("%d events were still in flight: %w", s.r.inflight.len(), context.Cause(working))
 	}

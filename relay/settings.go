@@ -19,7 +19,7 @@ func StoreConfig(c config.Config) store.Config {
 		URL: c.Postgres.URL, Password: passwordFrom(c.Postgres.PasswordFile), PoolSize: c.Postgres.PoolSize,
 		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot,
 		Table: c.Outbox.Table, Columns: columnsOf(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
-		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
+		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold, PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 	}
 }
 

@@ -39,7 +39,7 @@ type settler struct {
 	r *Relay
 
 	arrived  chan []*sink.Record // results of the sink
-	local    chan []*delivery    // events that cannot be messages
+	locals   chan []*delivery    // events that cannot be messages
 	journals chan *journalJob    // to the journal writers
 	deaths   chan *delivery      // to the dead-letter writer
 	written  chan *journalJob    // committed
@@ -47,10 +47,14 @@ type settler struct {
 	asides   chan []*aside       // to the writer of parked events
 	asided   chan []*aside       // committed
 
+	breakerWords chan breakerWord
+
 	// Owned by run.
 	pending  *journalJob
 	lastJob  time.Time
-	dying    []*delivery // waiting for the dead-letter writer
+	dying    []*delivery // to become dead letters, if the breaker allows
+	copies   copies      // of those, to dlq.topic
+	graves   []*delivery // waiting for the dead-letter writer
 	lanes    lanes
 	parks    []*aside // events that are to be parked, in order
 	notes    []*aside // failed attempts of parked events that are to be noted
@@ -74,15 +78,16 @@ type journalJob struct {
 
 func newSettler(r *Relay) *settler {
 	s := &settler{
-		r: r, arrived: make(chan []*sink.Record), local: make(chan []*delivery),
+		r: r, arrived: make(chan []*sink.Record), locals: make(chan []*delivery),
 		journals: make(chan *journalJob), deaths: make(chan *delivery),
 		written: make(chan *journalJob), buried: make(chan *delivery),
-		asides: make(chan []*aside), asided: make(chan []*aside),
+		asides: make(chan []*aside), asided: make(chan []*aside), breakerWords: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
 		jobs:     sync.Pool{New: func() any { return new(journalJob) }},
 	}
 	s.lanes = lanes{engine: r.engine, byName: map[string]*lane{}}
 	s.parking = parking{s: s, policy: retryPolicy(r.c.Retry), lanes: map[string]*parkedLane{}}
+	s.copies = newCopies(s)
 	s.pending = s.jobs.Get().(*journalJob)
 	return s
 }
@@ -92,7 +97,7 @@ func newSettler(r *Relay) *settler {
 func (s *settler) divert(ctx context.Context, ds []*delivery) (good, rest []*delivery) {
 	bad := 0
 	for _, d := range ds {
-		if d.reason != nil {
+		if s.local(d) {
 			bad++
 		}
 	}
@@ -101,14 +106,14 @@ func (s *settler) divert(ctx context.Context, ds []*delivery) (good, rest []*del
 	}
 	good, rest = ds[:0], make([]*delivery, 0, bad)
 	for _, d := range ds {
-		if d.reason != nil {
+		if s.local(d) {
 			rest = append(rest, d)
 		} else {
 			good = append(good, d)
 		}
 	}
 	select {
-	case s.local <- rest:
+	case s.locals <- rest:
 		return good, nil
 	case <-ctx.Done():
 		return good, rest
@@ -131,7 +136,7 @@ func (s *settler) run(ctx context.Context) {
 	pulse := &s.r.settling
 	defer pulse.waits()
 	for {
-		arrived, local, journals, deaths := s.arrived, s.local, s.journals, s.deaths
+		arrived, local, journals, deaths := s.arrived, s.locals, s.journals, s.deaths
 		if len(s.pending.rows) >= settleMost {
 			arrived = nil
 		}
@@ -141,12 +146,13 @@ func (s *settler) run(ctx context.Context) {
 				timer.Reset(wait)
 			}
 		}
+		s.bury()
 		if len(s.dying) >= dyingMost {
 			local = nil
 		}
-		var dying *delivery
-		if len(s.dying) > 0 {
-			dying = s.dying[0]
+		var dead *delivery
+		if len(s.graves) > 0 {
+			dead = s.graves[0]
 		} else {
 			deaths = nil
 		}
@@ -154,7 +160,7 @@ func (s *settler) run(ctx context.Context) {
 		if s.aside || len(portion) == 0 {
 			asides = nil
 		}
-		if len(s.parks) > 0 && len(portion) == 0 {
+		if len(s.parks) > 0 && len(portion) == 0 || s.copies.waits() {
 			timer.Reset(fullLook)
 		}
 		pulse.waits()
@@ -167,8 +173,10 @@ func (s *settler) run(ctx context.Context) {
 		case journals <- s.pending:
 			s.frontier.issue(s.pending)
 			s.pending, s.lastJob = s.jobs.Get().(*journalJob), time.Now()
-		case deaths <- dying:
-			s.dying = s.dying[1:]
+		case deaths <- dead:
+			s.graves = s.graves[1:]
+		case word := <-s.breakerWords:
+			s.reconsider(word)
 		case j := <-s.written:
 			pulse.works()
 			s.finishJournal(j)
@@ -224,8 +232,15 @@ func (s *settler) sort(records []*sink.Record) {
 	s.r.metrics.results(records)
 	for _, rec := range records {
 		d := rec.Owner.(*delivery)
+		if d.death != nil && d.death.copyOf != nil {
+			s.copies.result(d)
+			continue
+		}
 		switch rec.Result {
 		case sink.Published:
+			if d.death != nil && d.death.probe {
+				s.r.breaker.want(byProbe)
+			}
 			s.pending.rows = append(s.pending.rows, store.Published{ID: d.event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset})
 			s.pending.deliveries = append(s.pending.deliveries, d)
 			s.pending.records = append(s.pending.records, rec)
@@ -237,7 +252,7 @@ func (s *settler) sort(records []*sink.Record) {
 				s.lanes.published(d)
 			}
 		case sink.Rejected:
-			d.reason = rec.Reason
+			d.reason, d.death = rec.Reason, d.death.tried()
 			s.rejected(d)
 		case sink.Held:
 			if !d.parked && s.lanes.has(d) {
@@ -336,6 +351,7 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 }
 
 func (s *settler) finishJournal(j *journalJob) {
+	s.r.breaker.published(len(j.rows))
 	s.r.engine.Settled(j.records)
 	if j.retried {
 		for _, d := range j.deliveries {

@@ -32,7 +32,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 	t := tailJournal{session: s, source: string(s.router.source)}
 	for _, tail := range tails {
 		t.topic = tail.Topic
-		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: [2]string{s.router.names[fieldID], sourceHeader}}
+		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: [3]string{s.router.names[fieldID], sourceHeader, errorClassHeader}}
 		if !s.router.createdAt {
 			query.Since = tail.Since.Add(-tailMargin)
 		}
@@ -72,7 +72,7 @@ type tailJournal struct {
 
 func (t *tailJournal) take(ctx context.Context, rec sink.TailRecord) error {
 	id, source := rec.Headers[0], rec.Headers[1]
-	if id == nil || !outbox.SameSource(string(source), t.source) {
+	if id == nil || !outbox.SameSource(string(source), t.source) || rec.Headers[2] != nil { // a dead letter's copy is no event
 		return nil
 	}
 	t.read++

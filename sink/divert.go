@@ -83,9 +83,10 @@ func (e *Engine) divertQueue(p *partition) {
 	}
 }
 
-// divert gives a record back as Held unless it was retried, inserted or is about to be rejected.
+// divert gives a record back as Held unless it was retried, inserted or is about to be rejected by the broker's
+// word.
 func (e *Engine) divert(t *topic, r *Record) bool {
-	if r.engine.generation != 0 || r.engine.alone || r.Reason != nil {
+	if r.engine.generation != 0 || r.engine.alone || r.Reason != nil && !r.Doomed {
 		return false
 	}
 	if r.Key != nil {

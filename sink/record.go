@@ -34,7 +34,10 @@ type Record struct {
 	At         time.Time // when the result was known
 	Generation uint64    // of the held lane, with Rejected and Held
 	Reason     *Reason   // why it was rejected; nil otherwise
-	WasHeld    bool      // with Held: the lane was held already, for an earlier record
+	// Doomed, which the submitter sets with Reason, lets the record be rejected for that when its turn comes, without being sent:
+	// so it has its place in its lane's order.
+	Doomed  bool
+	WasHeld bool // with Held: the lane was held already, for an earlier record
 
 	engine engineState // the engine's own; see engine.go
 }

@@ -76,7 +76,10 @@ func (e *Engine) admit(r *Record, since int64) {
 }
 
 func (r *Record) clearResult() {
-	r.Result, r.Partition, r.Offset, r.At, r.Generation, r.Reason, r.WasHeld = None, 0, 0, time.Time{}, 0, nil, false
+	r.Result, r.Partition, r.Offset, r.At, r.Generation, r.WasHeld = None, 0, 0, time.Time{}, 0, false
+	if !r.Doomed {
+		r.Reason = nil
+	}
 }
 
 // Results appends to into the records that have a result, oldest result first, and waits until there is one. With

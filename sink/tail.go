@@ -18,13 +18,13 @@ type TailQuery struct {
 	Topic string
 	From  map[int32]int64 // first offset, by partition
 	Since time.Time       // for partitions without one: records of this time and later; zero: all
-	// Headers are the names of the headers to hand out.
-	Headers [2]string
+	// Headers are the names of the headers to hand out; empty ones are none.
+	Headers [3]string
 }
 
 // TailRecord is one record of a topic. The bytes are valid during the call only.
 type TailRecord struct {
 	Partition int32
 	Offset    int64
-	Headers   [2][]byte // the values asked for; nil where there is no such header
+	Headers   [3][]byte // the values asked for; nil where there is no such header
 }

@@ -14,8 +14,8 @@ import (
 const maxErrorText = 4 << 10
 
 const deadSQL = `INSERT INTO {dlq} (source, original_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra,
- topic, key, partition, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULLIF($12, -1), $13, $14, $15, $16, $17, $18, $19, $20, $21)
+ topic, key, partition, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error, holds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULLIF($12, -1), $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 ON CONFLICT DO NOTHING`
 
 // insertDead writes one dead letter. The values are what Postgres printed for the outbox's columns, and the dead
@@ -45,7 +45,7 @@ func (s *Store) insertDead(ctx context.Context, tx pgx.Tx, o *Outbox, source int
 	position := e.Position
 	p.text(position.String()).int8(position.Epoch).boolean(!position.Table)
 	p.int8(int64(position.Order)).int8(int64(position.Index)).int4(int32(d.Attempts))
-	p.text(string(d.Class)).text(clean(d.Code)).text(clean(d.Text))
+	p.text(string(d.Class)).text(clean(d.Code)).text(clean(d.Text)).boolean(d.Holds)
 	if err := execWire(ctx, tx, s.sql(o, deadSQL), p); err != nil {
 		return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
 	}

@@ -106,16 +106,21 @@ func (s *Store) applyBatches(ctx context.Context, o *Outbox, source int32, l lim
 	return rows, more, err
 }
 
-// MirrorLag is the number of journaled events whose rows are not yet marked or deleted, as far as the batches say; 0 when
-// neither is to be done. It reads one index, an entry per batch.
+// MirrorLag is the number of journaled events whose rows are to be marked or deleted by now and are not, as far as the
+// batches say; 0 when neither is to be done. It reads one index, an entry per batch.
 func (s *Store) MirrorLag(ctx context.Context) (int64, error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil || o.MarkSet == "" && s.config.AfterPublish != Delete {
 		return 0, err
 	}
 	var lag int64
-	err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&lag) },
-		s.sql(o, `SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND NOT mirrored`), source)
+	text, args := `SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND NOT mirrored`, []any{source}
+	if s.config.AfterPublish == Delete && s.config.Retention > 0 { // up to the first that is too young: not the whole retention each time
+		text += ` AND batch < coalesce((SELECT batch FROM {batch} WHERE source = $1 AND NOT mirrored
+ AND published_at > now() - $2 * interval '1 microsecond' ORDER BY batch LIMIT 1), 9223372036854775807)`
+		args = append(args, s.config.Retention.Microseconds())
+	}
+	err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&lag) }, s.sql(o, text), args...)
 	if err != nil {
 		return 0, fmt.Errorf("measure the mirror's lag: %w", err)
 	}

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -127,37 +129,76 @@ type ParkedRow struct {
 // rowBytes is about what a parked event takes besides its payload and headers.
 const rowBytes = 200
 
-// LaneRows are the first parked events of a lane in queue order, at most so many and, but for the first, so many bytes
-// together; of a lane without a key, the due ones of the topic.
-func (s *Store) LaneRows(ctx context.Context, lane Lane, limit, maxBytes int) ([]ParkedRow, error) {
+// Portion is the beginning of a lane's queue, or of a topic without a key what is due.
+type Portion struct {
+	Lane Lane
+	Rows []ParkedRow
+	More bool // there may be more behind these
+	Held bool // there is nothing in front of a dead letter that holds the lane
+}
+
+const queueOrder = ` ORDER BY epoch, from_stream, position_order, position_index`
+
+// portionsSQL reads the lanes one after the other, each by the index that has them in queue order, and stops where the bytes
+// are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row.
+const portionsSQL = `SELECT place, event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
+ payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late, replay IS NOT NULL, found, {held}
+FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*, sum(coalesce(b.bytes, 0)) OVER (ORDER BY l.place, b.nth ROWS UNBOUNDED PRECEDING) AS upto
+ FROM unnest($2, $3) WITH ORDINALITY AS l(lane_topic, lane_key, place)
+ LEFT JOIN LATERAL (SELECT f.*, row_number() OVER (` + queueOrder + `) AS nth, count(*) OVER () AS found,
+   coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + {row_bytes} AS bytes
+  FROM (SELECT * FROM {parked} p WHERE source = $1 AND topic = l.lane_topic AND {lane}` + queueOrder + ` LIMIT $4) f) b ON true) r
+WHERE place = 1 AND coalesce(nth, 1) = 1 OR upto <= $5 ORDER BY place, nth`
+
+// Portions reads the first parked events of each lane in queue order, at most so many of each and, but for the first, so
+// many bytes of all. A lane that is not in the answer was not read. A lane without a key is read alone.
+func (s *Store) Portions(ctx context.Context, lanes []Lane, limit, maxBytes int) ([]Portion, error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil {
 		return nil, err
 	}
-	where := `md5(key) = md5($3) AND key = $3`
-	if lane.Key == nil {
-		where = `key IS NULL AND $3::bytea IS NULL AND next_retry_at <= now()`
+	where, held := `md5(key) = md5(l.lane_key) AND key = l.lane_key`, `false`
+	if lanes[0].Key == nil {
+		where = `key IS NULL AND next_retry_at <= now()`
+	} else if s.config.HoldDead {
+		where += s.free("p")
+		held = `event_id IS NULL AND EXISTS (` + strings.NewReplacer("%.topic", "r.lane_topic", "%.key", "r.lane_key").Replace(holdingDead) + `)`
 	}
-	const order = ` ORDER BY epoch, from_stream, position_order, position_index`
-	text := `SELECT event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
- payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late, replay IS NOT NULL
-FROM (SELECT *, sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + ` + strconv.Itoa(rowBytes) + `)
-  OVER (` + order + ` ROWS UNBOUNDED PRECEDING) AS upto, row_number() OVER (` + order + `) AS place
- FROM (SELECT * FROM {parked} WHERE source = $1 AND topic = $2 AND ` + where + order + ` LIMIT ` + strconv.Itoa(limit) + `) f) b
-WHERE place = 1 OR upto <= $4` + order
-	p := new(params).int4(source).text(lane.Topic).add(pgtype.ByteaOID, binaryFormat, lane.Key).int8(int64(maxBytes))
-	formats := make([]int16, 16)
-	formats[8] = binaryFormat
-	var rows []ParkedRow
+	text := strings.NewReplacer("{lane}", where, "{held}", held, "{row_bytes}", strconv.Itoa(rowBytes)).Replace(portionsSQL)
+	topics, keys := arrayHeader(nil, pgtype.TextOID, len(lanes)), arrayHeader(nil, pgtype.ByteaOID, len(lanes))
+	for _, l := range lanes {
+		topics, keys = appendText(topics, l.Topic), appendText(keys, string(l.Key))
+	}
+	p := new(params).int4(source).add(pgtype.TextArrayOID, binaryFormat, topics).add(pgtype.ByteaArrayOID, binaryFormat, keys)
+	p.int8(int64(limit)).int8(int64(maxBytes))
+	formats := make([]int16, 19)
+	formats[9] = binaryFormat
+	var portions []Portion
 	err = s.send(ctx, reading, s.sql(o, text), p, formats, func(v [][]byte) error {
-		row, err := s.parkedRow(v)
-		rows = append(rows, row)
+		place, err := strconv.Atoi(string(v[0]))
+		if err != nil {
+			return err
+		}
+		if n := len(portions); n == 0 || portions[n-1].Lane.Topic != lanes[place-1].Topic || !bytes.Equal(portions[n-1].Lane.Key, lanes[place-1].Key) {
+			portions = append(portions, Portion{Lane: lanes[place-1], Held: string(v[18]) == "t"})
+		}
+		if v[1] == nil {
+			return nil
+		}
+		last := &portions[len(portions)-1]
+		row, err := s.parkedRow(v[1:])
+		last.Rows = append(last.Rows, row)
+		if err != nil {
+			return err
+		}
+		found, err := strconv.Atoi(string(v[17]))
+		last.More = found == limit || found > len(last.Rows)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read a parked lane: %w", err)
+		return nil, fmt.Errorf("read %d parked lanes: %w", len(lanes), err)
 	}
-	return rows, nil
+	return portions, nil
 }
 
 func (s *Store) parkedRow(v [][]byte) (r ParkedRow, err error) {

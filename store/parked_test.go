@@ -55,7 +55,7 @@ func TestParkedLaneIsReadInOrderOfPositionAsItWas(t *testing.T) {
 		t.Errorf("park again: got %d parked, %v; want none", n, err)
 	}
 
-	rows, err := s.LaneRows(t.Context(), store.Lane{Topic: "t", Key: []byte("k")}, 10, 1<<20)
+	rows, err := laneRows(t, s, 10)
 	must(t, "read the lane", err)
 	if got, want := rowIDs(rows), "1 2 3"; got != want {
 		t.Fatalf("queue: got %q, want %q", got, want)
@@ -68,7 +68,7 @@ func TestParkedLaneIsReadInOrderOfPositionAsItWas(t *testing.T) {
 	if !rows[0].Due || rows[0].Attempts != 1 {
 		t.Errorf("head: got due %t with %d attempts, want due with 1", rows[0].Due, rows[0].Attempts)
 	}
-	if rows, _ = s.LaneRows(t.Context(), store.Lane{Topic: "t", Key: []byte("k")}, 2, 1<<20); len(rows) != 2 {
+	if rows, _ = laneRows(t, s, 2); len(rows) != 2 {
 		t.Errorf("limit 2: got %d rows", len(rows))
 	}
 }
@@ -141,4 +141,14 @@ func TestParkedEventsAreFenced(t *testing.T) {
 			t.Errorf("%s after a takeover: got %v, want it fenced", what, err)
 		}
 	}
+}
+
+// laneRows reads the lane k of the topic t.
+func laneRows(t *testing.T, s *store.Store, limit int) ([]store.ParkedRow, error) {
+	t.Helper()
+	read, err := s.Portions(t.Context(), []store.Lane{{Topic: "t", Key: []byte("k")}}, limit, 1<<20)
+	if err != nil || len(read) != 1 {
+		t.Fatalf("portions: got %d, %v; want one", len(read), err)
+	}
+	return read[0].Rows, nil
 }

@@ -4,17 +4,19 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// ParkedLanes lists every lane that has a parked event, those with a key only, and the number of parked events.
+// ParkedLanes lists every lane that has a parked event or is held by a dead letter, those with a key only, some maybe twice,
+// and the number of parked events.
 func (s *Store) ParkedLanes(ctx context.Context) (lanes []Lane, events int64, err error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
 		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.sql(o, `SELECT topic, key, count(*) FROM {parked} WHERE source = $1 GROUP BY topic, key`), source)
+			rows, err := tx.Query(ctx, s.sql(o, `SELECT topic, key, count(*) FROM {parked} WHERE source = $1 GROUP BY topic, key`+s.heldLanes()), source)
 			if err != nil {
 				return err
 			}
@@ -43,7 +45,7 @@ func (s *Store) WakeHeads(ctx context.Context) error {
 	return s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
 FROM (SELECT DISTINCT ON (topic, key) event_id, next_retry_at FROM {parked} WHERE source = $1 AND key IS NOT NULL
  ORDER BY topic, key, epoch, from_stream, position_order, position_index) h
-WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`)
+WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`+s.free("p"))
 }
 
 // MakeDue makes due, now, what waits for the topic to be well.
@@ -71,7 +73,7 @@ func (s *Store) changeParked(ctx context.Context, what, text string, args ...any
 // time may be in front: it came to be the head after the others were parked.
 const dueSQL = `(SELECT topic, key FROM {parked} p WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NOT NULL
  AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key) AND q.key = p.key
-  AND q.next_retry_at > now() AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index))
+  AND q.next_retry_at > now() AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index)){free}
  ORDER BY next_retry_at LIMIT $2)
 UNION ALL
 (SELECT DISTINCT topic, NULL::bytea FROM {parked} WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NULL)`
@@ -85,7 +87,7 @@ func (s *Store) DueLanes(ctx context.Context, limit int, without []string) (lane
 			without = []string{} // not NULL, of which nothing is different
 		}
 		err = s.tx(ctx, reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.sql(o, dueSQL), source, limit, without)
+			rows, err := tx.Query(ctx, s.sql(o, strings.Replace(dueSQL, "{free}", s.free("p"), 1)), source, limit, without)
 			if err != nil {
 				return err
 			}

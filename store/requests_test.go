@@ -76,7 +76,7 @@ func TestReplayParksTheEventAsItWas(t *testing.T) {
 			if n := replayAll(t, s, ask(t, s, store.RequestReplay, store.Filter{All: true}, "ann", ""), 10); n != 2 {
 				t.Fatalf("parked: got %d, want 2", n)
 			}
-			rows, err := s.LaneRows(t.Context(), store.Lane{Topic: "t", Key: []byte("k")}, 10, 1<<20)
+			rows, err := laneRows(t, s, 10)
 			must(t, "read the lane", err)
 			if got := rowIDs(rows); got != "7 8" {
 				t.Fatalf("lane: got %q, want 7 8", got)

@@ -33,6 +33,7 @@ type Dead struct {
 	Class     outbox.ErrorClass
 	Code      string // short, no event data
 	Text      string // for people
+	Holds     bool   // its lane waits until it is replayed or discarded; only of an event with a key
 }
 
 // journalSQL writes a batch that may hold ids that are journaled already. The ids are sent once and written twice, as rows

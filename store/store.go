@@ -58,7 +58,9 @@ type Config struct {
 
 	Table        string // the outbox: schema.table, exactly as the catalog spells it; quotes only where a name has a dot
 	Columns      outbox.Columns
-	AfterPublish string // Mark, Keep or Delete; "" = Mark
+	Retention    time.Duration // with Delete: how long a published row stays
+	HoldDead     bool          // dead letters with Holds keep what is parked behind them from being due
+	AfterPublish string        // Mark, Keep or Delete; "" = Mark
 
 	MarkSet       string // assignments; "" = published_at = now()
 	PublishedWhen string // condition on a row; "" = published_at IS NOT NULL if there is such a column, else false

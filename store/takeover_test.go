@@ -243,8 +243,8 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"MakeDue", func(ctx context.Context) error { return s.MakeDue(ctx, "t") }},
 		{"WakeHeads", s.WakeHeads},
 		{"DueLanes", func(ctx context.Context) error { _, _, err := s.DueLanes(ctx, 10, []string{"u"}); return err }},
-		{"LaneRows", func(ctx context.Context) error {
-			_, err := s.LaneRows(ctx, store.Lane{Topic: "t", Key: []byte("k")}, 10, 1<<20)
+		{"Portions", func(ctx context.Context) error {
+			_, err := s.Portions(ctx, []store.Lane{{Topic: "t", Key: []byte("k")}}, 10, 1<<20)
 			return err
 		}},
 		{"RetryLater", func(ctx context.Context) error {
@@ -263,7 +263,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"SaveSweep", func(ctx context.Context) error { return s.SaveSweep(ctx, time.Now()) }},
 		{"CheckExpressions", s.CheckExpressions},
 		{"CleanStop", func(ctx context.Context) error { return s.CleanStop(ctx, 7) }},
-	}, requestMethods(s)...)
+	}, append(requestMethods(s), policyMethods(s)...)...)
 }
 
 // Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock. Seen to

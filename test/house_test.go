@@ -71,6 +71,9 @@ var house = map[string]room{
 		},
 	},
 
+	// What a user copies: it knows nothing of the relay.
+	"examples/consumer": {external: []string{"github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
+
 	"test": {},
 	"test/harness": {
 		own: []string{"embedded", "embedded/child", "verify"},

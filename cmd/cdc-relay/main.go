@@ -51,6 +51,7 @@ type cli struct {
 	Bench      benchCommand      `cmd:"" help:"Measure throughput, latency and correctness on the configured services."`
 	Reconcile  reconcileCommand  `cmd:"" help:"Find, and publish, rows that the stream has missed."`
 	Slot       slotCommand       `cmd:"" help:"Show the replication slot, drop it, or move it."`
+	Cleanup    cleanupCommand    `cmd:"" help:"Delete what is older than its retention, in small steps."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

@@ -100,7 +100,7 @@ func tailRecords(records kafkago.RecordReader, q sink.TailQuery, id int, next, e
 		out := sink.TailRecord{Partition: int32(id), Offset: rec.Offset}
 		for _, h := range rec.Headers {
 			for i, name := range q.Headers {
-				if h.Key == name {
+				if name != "" && h.Key == name {
 					out.Headers[i] = h.Value
 				}
 			}

@@ -60,7 +60,7 @@ func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 					want[fmt.Sprintf("%d of %d", n, p)] = 1
 				}
 			}
-			query := sink.TailQuery{Topic: "t", From: c.from, Since: c.since, Headers: [2]string{"n", "p"}}
+			query := sink.TailQuery{Topic: "t", From: c.from, Since: c.since, Headers: [3]string{"n", "p"}}
 			err := d.Tail(testContext(t), query, func(r sink.TailRecord) error {
 				n, p := string(r.Headers[0]), string(r.Headers[1])
 				got[n+" of "+p]++

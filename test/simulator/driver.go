@@ -355,7 +355,7 @@ func (d *driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 			if m.row != nil {
 				source = w.server.sourceOf(m.row.table)
 			}
-			found = append(found, sink.TailRecord{Partition: int32(n), Offset: offset, Headers: [2][]byte{[]byte(m.id), []byte(source)}})
+			found = append(found, sink.TailRecord{Partition: int32(n), Offset: offset, Headers: [3][]byte{[]byte(m.id), []byte(source)}})
 		}
 	}
 	w.note("p%d reads %s back: %d records, %v", p.number, q.Topic, len(found), err)

@@ -224,6 +224,26 @@ func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
+// PruneDead keeps everything, as Prune does.
+func (t *tables) PruneDead(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
+	return 0, false, t.do(ctx, "prune dead", func(*database) error { return nil })
+}
+
+// Breaker is that of a run too short for a flood.
+func (t *tables) Breaker(ctx context.Context, _ time.Duration) (store.BreakerState, error) {
+	return store.BreakerState{}, t.do(ctx, "breaker", func(*database) error { return nil })
+}
+
+// OpenBreaker forgets it: see Breaker.
+func (t *tables) OpenBreaker(ctx context.Context, _ string) error {
+	return t.do(ctx, "open breaker", func(*database) error { return nil })
+}
+
+// CloseBreaker has nothing to close.
+func (t *tables) CloseBreaker(ctx context.Context) error {
+	return t.do(ctx, "close breaker", func(*database) error { return nil })
+}
+
 // Prune keeps everything: runs are shorter than any retention.
 func (t *tables) Prune(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
 	return 0, false, t.do(ctx, "prune", func(*database) error { return nil })

@@ -185,19 +185,24 @@ func (t *tables) behindLater(db *database, p *parkedRow, now time.Time) bool {
 	return false
 }
 
-// LaneRows are the first events of a lane.
-func (t *tables) LaneRows(ctx context.Context, lane store.Lane, limit, _ int) (rows []store.ParkedRow, err error) {
-	err = t.do(ctx, "lane rows", func(db *database) error {
-		for _, p := range db.lane(t.key(), lane, t.w.mutant) {
-			if len(rows) == limit {
-				break
+// Portions are the first events of each lane.
+func (t *tables) Portions(ctx context.Context, lanes []store.Lane, limit, _ int) (portions []store.Portion, err error) {
+	err = t.do(ctx, "portions", func(db *database) error {
+		for _, lane := range lanes {
+			portion := store.Portion{Lane: lane}
+			for _, p := range db.lane(t.key(), lane, t.w.mutant) {
+				if len(portion.Rows) == limit {
+					portion.More = true
+					break
+				}
+				due := p.isDue() || p.due.IsZero() && !p.whenWell
+				portion.Rows = append(portion.Rows, store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late})
 			}
-			due := p.isDue() || p.due.IsZero() && !p.whenWell
-			rows = append(rows, store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late})
+			portions = append(portions, portion)
 		}
 		return nil
 	})
-	return rows, err
+	return portions, err
 }
 
 // WakeHeads makes heads due that have no time.

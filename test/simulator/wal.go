@@ -11,7 +11,7 @@ import (
 type transaction struct {
 	xid      uint32
 	rows     []*row
-	tokens   [][2]string // messages: prefix, content
+	tokens   [][3]string // messages: prefix, content
 	foreign  int         // rows of another table that is published too
 	lanes    []string    // that it has locked
 	over     bool        // aborted, or visible

@@ -47,7 +47,7 @@ func (s *server) write(d *dice) *transaction {
 		s.wal.end += walRow
 	}
 	if d.chance(0.05) {
-		tx.tokens = append(tx.tokens, [2]string{one(d, "cdc-relay", "other"), "H/1/0"})
+		tx.tokens = append(tx.tokens, [3]string{one(d, "cdc-relay", "other"), "H/1/0"})
 	}
 	if d.chance(0.1) {
 		s.wal.items = append(s.wal.items, item{lsn: s.wal.end}) // a message that is part of no transaction
@@ -204,7 +204,7 @@ func (s *server) end(tx *transaction) {
 // commitToken commits a message of the relay's.
 func (s *server) commitToken(prefix, content string) {
 	s.lastXID++
-	tx := &transaction{xid: s.lastXID, tokens: [][2]string{{prefix, content}}, over: true, at: time.Now()}
+	tx := &transaction{xid: s.lastXID, tokens: [][3]string{{prefix, content}}, over: true, at: time.Now()}
 	s.wal.end += walMessage
 	tx.commit = s.wal.end
 	s.wal.end += walCommit

@@ -1,0 +1,141 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// staysDead fails if the number of dead letters, once it is that, changes within a while.
+func (b *bed) staysDead(n int) {
+	b.t.Helper()
+	b.waitDead(n)
+	want := fmt.Sprint(n)
+	for range 10 {
+		if got := b.pg.Query(b.t, "SELECT count(*) FROM outbox_events_dlq"); got != want {
+			b.t.Fatalf("dead letters: got %s, want it to stay %s", got, want)
+		}
+	}
+}
+
+// A deployment that writes bad events. Breaks it catches: more dead letters than dlq.breaker.count before the halt (seen
+// to fail with a breaker that never opens), or in each life of a process that is killed and started again (seen to fail
+// without the committed state); a halt that says not what to do; a relay that does not go on after resume, halts again for
+// the same events, loses one, or breaks the order of a key.
+func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.DLQ.Breaker = config.Breaker{Count: 10, Ratio: 0.05, Window: config.Duration(time.Minute)}
+	b.c.ShutdownGrace = config.Duration(100 * time.Millisecond)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 100, 7))
+	b.waitRecorded(100)
+	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+		SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 60) i`)
+	position := b.here()
+	b.waitHalt(r, relay.HaltFlood, "10 of ", "INVALID_HEADERS", "cdc-relay resume", "nothing more dies")
+	b.pg.Exec(t, many(101, 50, 7))
+	b.staysDead(10)
+	b.wantUnconfirmed(position)
+	mustStop(t, stop)
+
+	r, stop = b.start()
+	b.waitHalt(r, relay.HaltFlood)
+	b.staysDead(10)
+	r.Resumed()
+	b.waitRecorded(150)
+	b.waitDead(60)
+	b.waitReady(r)
+	b.pg.WaitConfirmed(t, b.c.Postgres.Slot, 10*time.Second)
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 150)
+	if open := b.pg.Query(t, "SELECT breaker_at IS NOT NULL FROM cdc_relay_state"); open != "false" {
+		t.Errorf("the state says that the breaker is open: got %s, want false", open)
+	}
+}
+
+// The broker refuses everything for a while, as with a policy that somebody made too strict. Breaks it catches: a relay
+// that waits for a person though the cause is gone (seen to fail without probes); events that were refused before it was
+// and die after it (seen to fail so); an order that is broken by the second try; an attempt per probe of everything.
+func TestFloodEndsWhenAProbeIsAccepted(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.DLQ.Breaker = config.Breaker{Count: 5, Ratio: 0.05, Window: config.Duration(time.Minute)}
+	var strict atomic.Bool
+	strict.Store(true)
+	j := newJudgeful(func([]byte, int) *sink.Reason {
+		if strict.Load() {
+			return &sink.Reason{Class: outbox.Permanent, Code: "POLICY_VIOLATION", Text: "too strict"}
+		}
+		return nil
+	})
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 500, 50)+`INSERT INTO outbox_events (aggregate_type, event_type, payload)
+		SELECT 'order', 'made', jsonb_build_object('n', 0, 'keyless', i) FROM generate_series(1, 20) i;`)
+	b.waitHalt(r, relay.HaltFlood, "POLICY_VIOLATION")
+	b.staysDead(5)
+	strict.Store(false)
+	b.waitRole(r, relay.RoleActive)
+	b.waitRecorded(515)
+	b.waitNoneHeld(r)
+	b.staysDead(5)
+	mustStop(t, stop)
+	for key, numbers := range j.numbers(t) {
+		for i := 1; i < len(numbers) && key != ""; i++ {
+			if numbers[i] <= numbers[i-1] {
+				t.Errorf("key %s: %d came after %d", key, numbers[i], numbers[i-1])
+			}
+		}
+	}
+}
+
+// Break it catches: dead letters, a few among many events or many in a long time, that halt the relay.
+func TestFewDeadLettersAreNoFlood(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.DLQ.Breaker = config.Breaker{Count: 5, Ratio: 0.05, Window: config.Duration(time.Minute)}
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 1000, 7))
+	b.waitRecorded(1000)
+	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+		SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 40) i`)
+	b.waitDead(40)
+	b.waitReady(r)
+	mustStop(t, stop)
+}
+
+// Break it catches: with on_halt: exit, a process that does not end, or ends without a trace of the flood, so that the
+// next one lets as many die again.
+func TestFloodEndsTheProcessWhereHaltsDo(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.OnHalt = config.OnHaltExit
+	b.c.DLQ.Breaker = config.Breaker{Count: 5, Ratio: 0, Window: config.Duration(time.Minute)}
+	for range 2 {
+		r, stop := b.start()
+		harness.Eventually(t, 30*time.Second, "active, or halted again", func(context.Context) string {
+			if role := r.Status().Role; role != relay.RoleActive && role != relay.RoleStopping && role != relay.RoleHalted {
+				return fmt.Sprint(role)
+			}
+			return ""
+		})
+		b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+			SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 20) i`)
+		b.waitRole(r, relay.RoleStopping)
+		if err := stop(); !isHalt(err, relay.HaltFlood) {
+			t.Errorf("Run: got %v, want halt %s", err, relay.HaltFlood)
+		}
+		b.staysDead(5)
+	}
+}

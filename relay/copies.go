@@ -1,0 +1,143 @@
+package relay
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// The bounds of what is on its way to dlq.topic: it takes places of the window, and of what may be unrecorded, which it
+// must not fill while that topic is in trouble.
+const (
+	copiesMost  = 64
+	copiesShare = 4       // of limits.in_flight_events and limits.max_unrecorded
+	copiesBytes = 4 << 20 // at least one copy is always let go
+	copyAgain   = time.Second
+)
+
+// The headers that a copy has besides those of the event. errorHeaders mark it: it is no appearance of the event.
+const (
+	errorHeaders     = reservedPrefix + "error-"
+	errorClassHeader = errorHeaders + "class"
+	maxReasonHeader  = 4 << 10 // bytes
+)
+
+// copies sends dead letters to dlq.topic before they are written to the table. An event is terminal by its row, so when
+// the process dies in between, the event comes again, dies again and is copied again: a copy can be there twice, and none
+// is missing. A copy belongs to no lane, and the trouble of its topic is nobody else's.
+//
+// It belongs to the settler's goroutine.
+type copies struct {
+	s     *settler
+	topic string // "" = none
+	most  int
+	wait  []*delivery // dead events whose copies are to be sent
+	out   int         // copies with the sink
+	bytes int         // of these
+	again time.Time   // not before then: the topic has refused one for a reason that may pass
+}
+
+func newCopies(s *settler) copies {
+	limits := s.r.c.Limits
+	return copies{s: s, topic: s.r.c.DLQ.Topic,
+		most: max(1, min(copiesMost, limits.InFlightEvents/copiesShare, limits.MaxUnrecorded/copiesShare))}
+}
+
+// mayAdd says whether there is room for another event whose copy is to be sent.
+func (c *copies) mayAdd() bool { return c.topic == "" || len(c.wait)+c.out < c.most }
+
+func (c *copies) add(d *delivery) { c.wait = append(c.wait, d) }
+
+// waits says that copies are to be sent and could not be.
+func (c *copies) waits() bool { return len(c.wait) > 0 && c.out == 0 }
+
+// send hands copies to the sink.
+func (c *copies) send() {
+	if len(c.wait) == 0 || time.Now().Before(c.again) {
+		return
+	}
+	router := c.s.r.copier.Load()
+	c.again = time.Time{}
+	for len(c.wait) > 0 && (c.out == 0 || c.bytes < copiesBytes) {
+		d := c.wait[0]
+		copied := router.copy(d, c.topic)
+		if c.s.r.engine.Insert(&copied.record) != nil {
+			return // the process ends
+		}
+		c.wait = slices.Delete(c.wait, 0, 1)
+		c.out++
+		c.bytes += copied.record.Cost
+	}
+}
+
+// result takes in what became of a copy.
+func (c *copies) result(copied *delivery) {
+	rec, d := &copied.record, copied.death.copyOf
+	c.out--
+	c.bytes -= rec.Cost
+	c.s.r.engine.Settled([]*sink.Record{rec})
+	switch {
+	case rec.Result == sink.Published:
+	case rec.Reason != nil && rec.Reason.Class == outbox.Permanent && d.dying().refusal == nil:
+		d.dying().refusal = rec.Reason // it may be too large: once more without its value
+		c.wait = slices.Insert(c.wait, 0, d)
+		return
+	case rec.Reason != nil && rec.Reason.Class == outbox.Permanent:
+		c.s.r.log.Warn().Str("topic", c.topic).Str("code", rec.Reason.Code).Str("reason", rec.Reason.Text).Str("position", d.event.Position.String()).
+			Msg("dlq.topic takes no copy of a dead letter, not even without its value; it is in the table only")
+		c.s.r.metrics.uncopied.Inc()
+	default:
+		c.again = time.Now().Add(copyAgain)
+		c.wait = slices.Insert(c.wait, 0, d)
+		return
+	}
+	c.s.graves = append(c.s.graves, d)
+}
+
+// copy makes the message for dlq.topic: key, value and headers of the event, and why it is dead.
+func (r *router) copy(d *delivery, topic string) *delivery {
+	copied := &delivery{death: &death{copyOf: d}}
+	rec := &copied.record
+	rec.Owner, rec.Topic, rec.Key, rec.Timestamp = copied, topic, d.record.Key, time.Now().UnixMilli()
+	var h outbox.Headers
+	if rec.Value = d.record.Value; d.refused() {
+		h = d.record.Headers.In(nil)
+	} else { // it could not be a message, so it is taken as it is in its row
+		rec.Value = d.event.Payload
+		h = r.rawHeaders(&d.event)
+	}
+	h.Add(errorClassHeader, []byte(d.reason.Class))
+	h.Add(errorHeaders+"code", []byte(d.reason.Code))
+	h.Add(errorHeaders+"reason", []byte(d.reason.Text[:min(len(d.reason.Text), maxReasonHeader)]))
+	h.Add(errorHeaders+"attempts", strconv.AppendInt(nil, int64(max(d.attempts, 1)), 10))
+	h.Add(errorHeaders+"topic", []byte(d.record.Topic))
+	h.Add(errorHeaders+"dead-at", time.Now().UTC().AppendFormat(nil, time.RFC3339Nano))
+	if refusal := d.dying().refusal; refusal != nil {
+		rec.Value = []byte{} // and not null: that would be a tombstone
+		h.Add(errorHeaders+"copy", []byte("without its value: "+refusal.Error()))
+	}
+	rec.Headers = h
+	rec.Cost = deliveryCost + len(rec.Key) + len(rec.Value) + len(h.Block())
+	return copied
+}
+
+// rawHeaders are the standard headers of an event that cannot be a message, and its row's own as far as they are any.
+func (r *router) rawHeaders(e *outbox.Event) outbox.Headers {
+	var h outbox.Headers
+	for i, value := range [][]byte{e.ID, e.EventType, e.AggregateType, e.CreatedAt} {
+		if value != nil {
+			h.Add(r.names[i], value)
+		}
+	}
+	own := h
+	if e.Headers != nil && r.rowHeaders(&own, e.Headers) == nil {
+		h = own
+	}
+	h.Add("x-outbox-position", []byte(e.Position.String()))
+	h.Add(sourceHeader, r.source)
+	h.Add("x-outbox-epoch", r.epoch)
+	return h
+}

@@ -1,0 +1,12 @@
+package relay
+
+import "github.com/cdc-relay/cdc-relay/store"
+
+// Resumed is what a request to resume does.
+func (r *Relay) Resumed() { r.resumed() }
+
+// Revisit has the lane looked at, as after a decision about a dead letter of it.
+func (r *Relay) Revisit(topic, key string) {
+	r.retrier.revisit(store.Lane{Topic: topic, Key: []byte(key)})
+	r.retrier.nudge()
+}

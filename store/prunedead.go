@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// oldDead are dead letters that somebody has resolved and that nothing needs any more. Until then their ids are what tells a
+// catch-up, the reconciler and a slot that goes back that these events are settled: an outbox row that is there and does
+// not say by itself that it is published keeps its dead letter, unless the journal has the id. One that a catch-up read has
+// no position in the WAL; a batch of the journal that was written later and is confirmed proves as much.
+const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at IS NOT NULL)
+ AND greatest(d.replayed_at, d.discarded_at) < now() - $3 * interval '1 microsecond'
+ AND CASE WHEN d.from_stream THEN d.position_order < (SELECT confirmed - '0/0'::pg_lsn FROM {state} WHERE slot = $2)
+  ELSE EXISTS (SELECT FROM {batch} b WHERE b.source = $1 AND b.published_at > d.dead_at AND b.wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)) END
+ AND NOT EXISTS (SELECT FROM {parked} p WHERE p.source = $1 AND p.event_id = d.original_id)
+ AND (EXISTS (SELECT FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
+  OR NOT EXISTS (SELECT FROM {outbox} o WHERE {oid} = d.original_id AND NOT {published}))`
+
+// PruneDead removes up to limit dead letters that were replayed or discarded longer ago than the retention and that nothing
+// needs, and says how many, and whether there may be more. It waits for no row.
+func (s *Store) PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.one(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.sql(o, `WITH gone AS (
+ DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE `+oldDead+` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING 1)
+SELECT count(*) FROM gone`), source, s.config.Slot, retention.Microseconds(), limit)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("prune dead letters: %w", err)
+	}
+	return rows, rows == limit, nil
+}
+
+// Cleanable is how many rows could go now, at most.
+type Cleanable struct{ Outbox, Journal, Dead int64 }
+
+// Cleanable counts what DeleteStep, Prune and PruneDead would remove, the first two by what the journal's batches say: rows that
+// are gone already, locked or needed are among them. It changes nothing.
+func (s *Store) Cleanable(ctx context.Context, outbox, journal, dead time.Duration) (c Cleanable, err error) {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		const confirmed = ` AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)`
+		err = s.one(ctx, scanning, func(row pgx.Row) error { return row.Scan(&c.Outbox, &c.Journal, &c.Dead) }, s.sql(o, `SELECT
+ (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND $6 AND NOT mirrored AND `+finished+confirmed+`
+   AND published_at <= now() - $4 * interval '1 microsecond'),
+ (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND (mirrored OR NOT $7) AND `+finished+confirmed+`
+   AND published_at < now() - $5 * interval '1 microsecond'),
+ (SELECT count(*) FROM {dlq} d WHERE $8 AND `+oldDead+`)`),
+			source, s.config.Slot, dead.Microseconds(), outbox.Microseconds(), journal.Microseconds(), s.config.AfterPublish == Delete, s.mirrors(o), dead > 0)
+	}
+	if err != nil {
+		return Cleanable{}, fmt.Errorf("count what could be cleaned up: %w", err)
+	}
+	return c, nil
+}
