@@ -109,9 +109,10 @@ func (w *world) planDrift(d *dice) {
 		// Longer than what the reconciler allows for clocks that differ: only its wait for transactions can find the row.
 		w.profile.deletes, w.profile.length = false, w.profile.length+80*time.Second
 		from, long = d.pause(75*time.Second, w.profile.length), 2*time.Second
-		w.after(0, func() {
+		const slotMade = 800 * time.Millisecond // about: its creation would wait for the transaction
+		w.after(slotMade, func() {
 			tx := w.server.write(w.dice(aboutWriter, 0))
-			w.after(from+long/2, func() {
+			w.after(from+long/2-slotMade, func() {
 				if !tx.over && w.server.up {
 					w.server.commit(tx)
 					w.server.show(tx)
