@@ -93,9 +93,10 @@ func (w *world) judgeOrder(p *process, r *row) {
 	}
 }
 
-// finished says that the row's event holds nobody back any more. One that cannot become a message never does.
+// finished says that the row's event holds nobody back any more. One that cannot become a message never does, nor one that
+// is read from the table because the stream has left rows out: it is marked as late, and may be.
 func (w *world) finished(r *row) bool {
-	return r.appeared > 0 || r.baselined || r.poison == unmappable || w.server.isDead(r)
+	return r.appeared > 0 || r.baselined || r.late || r.poison == unmappable || w.server.isDead(r)
 }
 
 // judgeConfirmed fails if the slot's position passes an event that is not terminal (J4).
