@@ -45,7 +45,8 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	})
 	took := time.Since(began)
 	t.Logf("the standby was active %v after the freeze", took.Round(time.Millisecond))
-	if most := timeout + time.Second; took > most {
+	// A second after the time-out is the promise; a shared machine gets three.
+	if most := timeout + time.Duration(harness.Count(t, "frozen takeover seconds"))*time.Second; took > most {
 		t.Errorf("takeover after a freeze: got %v, want at most %v", took, most)
 	}
 	load.WaitCommitted(t, 1000, time.Minute)

@@ -21,6 +21,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"poisoned events":         {ci: 20_000, nightly: 200_000},
 	"poisoned kills":          {ci: 3, nightly: 20},
 	"absent topic kills":      {ci: 2, nightly: 20},
+	"frozen takeover seconds": {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},
