@@ -20,8 +20,11 @@ type Halt struct {
 }
 
 func (h *Halt) Error() string {
-	return fmt.Sprintf("halted (%s): %s; at risk: %s; to do: %s", h.Code, h.Reason, h.Risk, h.Remedy)
+	return fmt.Sprintf("halted (%s): %s; at risk: %s; to do: %s; see %s", h.Code, h.Reason, h.Risk, h.Remedy, h.Page())
 }
+
+// Page is where the documentation says what the halt means and what to do, step by step.
+func (h *Halt) Page() string { return "docs/runbooks/" + h.Code + ".md" }
 
 func (h *Halt) Unwrap() error { return h.cause }
 
@@ -56,7 +59,7 @@ func asHalt(err error) *Halt {
 	if e, ok := errors.AsType[*replication.SlotLostError](err); ok {
 		return &Halt{Code: HaltSlotLost, Reason: e.Error(), cause: err,
 			Risk:   "events that were committed after the slot's last position and not yet published are only in the outbox table now",
-			Remedy: "with postgres.on_slot_lost: recover nothing: the relay drops the slot, makes a new one and publishes from the table what is not published; else see the runbook on lost slots"}
+			Remedy: "with postgres.on_slot_lost: recover nothing: the relay drops the slot, makes a new one and publishes from the table what is not published; else see docs/runbooks/slot_lost.md"}
 	}
 	if e, ok := errors.AsType[*replication.SlotMismatchError](err); ok {
 		return &Halt{Code: HaltSlotMismatch, Reason: e.Error(), Risk: riskWAL, cause: err,
@@ -65,7 +68,7 @@ func asHalt(err error) *Halt {
 	if e, ok := errors.AsType[*replication.PublicationMissingError](err); ok {
 		return &Halt{Code: HaltPublication, Reason: e.Error(), cause: err,
 			Risk:   "rows that were committed while it was missing are not in the stream, though they are in the table",
-			Remedy: "create the publication again (cdc-relay init --dry-run prints the statement); if the slot is older than it, see the runbook on publications"}
+			Remedy: "create the publication again (cdc-relay init --dry-run prints the statement); if the slot is older than it, see docs/runbooks/publication.md"}
 	}
 	if e, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return columnHalt(e)

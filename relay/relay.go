@@ -240,6 +240,6 @@ func (r *Relay) standBy(busy *replication.SlotBusyError) {
 
 func (r *Relay) halted(h *Halt) {
 	if r.health.halt(h) {
-		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).Msg("halted")
+		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).Str("page", h.Page()).Msg("halted")
 	}
 }

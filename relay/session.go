@@ -227,7 +227,7 @@ func otherServer(here, there string) *Halt {
 	return &Halt{Code: HaltOtherServer,
 		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", here, there),
 		Risk:   "the slot's position may mean nothing here; events could be skipped",
-		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this is a restored copy, see the runbook on restored databases"}
+		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this is a restored copy, see docs/runbooks/other_server.md"}
 }
 
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.

@@ -1,0 +1,68 @@
+package relay_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+)
+
+var haltCode = regexp.MustCompile(`(?m)^\s+Halt[A-Za-z]+\s+= "([a-z_]+)"$`)
+
+// haltCodes are the codes that halt.go names.
+func haltCodes(t *testing.T) (codes []string) {
+	t.Helper()
+	text, err := os.ReadFile("halt.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range haltCode.FindAllStringSubmatch(string(text), -1) {
+		codes = append(codes, m[1])
+	}
+	if len(codes) < 10 {
+		t.Fatalf("halt.go: got the codes %q, want all of them", codes)
+	}
+	return codes
+}
+
+// Breaks it catches: a halt whose page is not there when somebody needs it at night, a page for a halt that is no more,
+// one that does not say what it means, what is at risk and what to do; a link that leads nowhere. Seen to fail with a
+// page taken away and with a code taken out.
+func TestEveryHaltHasItsRunbook(t *testing.T) {
+	const dir = "../docs/runbooks"
+	codes := haltCodes(t)
+	for _, code := range codes {
+		text, err := os.ReadFile(filepath.Join(dir, code+".md"))
+		if err != nil {
+			t.Errorf("halt %s: %v", code, err)
+			continue
+		}
+		for _, part := range []string{"# " + code + ": ", "**What it means.**", "**At risk.**", "**What to do**", "1. "} {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("%s.md has no %q", code, part)
+			}
+		}
+		for _, link := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(dir, link[1])); err != nil {
+				t.Errorf("%s.md: %v", code, err)
+			}
+		}
+		halt := relay.Halt{Code: code}
+		if page := "docs/runbooks/" + code + ".md"; !strings.Contains(halt.Error(), page) {
+			t.Errorf("the error of halt %s does not name its page %s", code, page)
+		}
+	}
+	pages, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if !slices.Contains(codes, strings.TrimSuffix(page.Name(), ".md")) {
+			t.Errorf("docs/runbooks/%s is of no halt", page.Name())
+		}
+	}
+}
