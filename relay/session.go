@@ -69,7 +69,7 @@ type session struct {
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (r *Relay) runSession(ctx context.Context) (err error) {
-	table, state, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
+	table, _, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
 		Last: r.last, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
 	if err != nil {
 		return err
@@ -79,7 +79,8 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 		return err
 	}
 	// Once more: another relay may have had the slot, and given it up, since the first look. From now on it is ours.
-	if state, err = r.store.State(ctx); err != nil || state == nil {
+	state, err := r.store.State(ctx)
+	if err != nil || state == nil {
 		stream.Close()
 		return errors.Join(errStateGone, err)
 	}
