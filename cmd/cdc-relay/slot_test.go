@@ -17,7 +17,7 @@ func events(n int) string {
 
 // Breaks it catches: a dangerous command that does not ask, or that works under a running relay; rows that are called
 // missed though the slot still holds them, or nothing called missed though it cannot be known; rows that the moved slot
-// has skipped and that reconcile leaves out. Seen to fail with the look for a held slot left out.
+// has skipped and that reconcile leaves out.
 func TestSlotAndReconcile(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)
@@ -59,7 +59,7 @@ func TestSlotAndReconcile(t *testing.T) {
 }
 
 // Break it catches: rows that a running relay has missed are not told from those on their way. Its own rounds are rare
-// here, so the look from outside is first. Seen to fail with the second look left out.
+// here, so the look from outside is first.
 func TestDryReconcileProvesWhatWasMissed(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)

@@ -43,7 +43,6 @@ type row struct {
 	excused    bool      // it may appear once more: see cluster.append
 	unrecorded *process
 	baselined  bool
-	seen       bool // by the judge, at the end
 }
 
 type poison uint8
