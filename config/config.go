@@ -49,7 +49,7 @@ type Outbox struct {
 	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns with commas; default: seq if present, else created_at, id"`
 	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`
 	CatchUpMax    int      `key:"catch_up_max" help:"more of them on the first start: halt and say how many; 0: no limit"`
-	Retention     Duration `key:"retention" help:"with outbox.after_publish delete: how long a published row stays; 0s: it is deleted at once"`
+	Retention     Duration `key:"retention" help:"published rows are deleted when they were published longer ago than this; 0s: keep, with outbox.after_publish delete: at once"`
 }
 
 // Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column.

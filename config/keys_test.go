@@ -124,7 +124,6 @@ func another(t *testing.T, k Key) string {
 
 // companions are what must be set together with a key.
 var companions = map[string][]Setting{
-	"outbox.retention":         {{"--set", "outbox.after_publish", "delete"}},
 	"kafka.tls.ca_file":        {{"--set", "kafka.tls.enabled", "true"}},
 	"kafka.tls.cert_file":      {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
 	"kafka.tls.key_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},

@@ -155,16 +155,6 @@ var relations = slices.Concat(dryRuns, logins, []relation{
 			return ""
 		},
 	},
-	{
-		keys:    []string{"outbox.retention", "outbox.after_publish"},
-		allowed: "0s, unless outbox.after_publish is delete",
-		check: func(c *Config) string {
-			if c.Outbox.Retention > 0 && c.Outbox.AfterPublish != AfterPublishDelete {
-				return fmt.Sprintf("retention %s with after_publish %s, which keeps every row", c.Outbox.Retention, c.Outbox.AfterPublish)
-			}
-			return ""
-		},
-	},
 	cloudEventHeaders,
 })
 

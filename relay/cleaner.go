@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
 )
 
 const (
@@ -10,6 +12,19 @@ const (
 	cleanStep  = 1000                   // rows removed in one transaction
 	cleanPause = 100 * time.Millisecond // between two transactions, so that others get their turn
 )
+
+// retention deletes published rows that are older than outbox.retention, where they are not deleted at once anyway.
+func (r *Relay) retention(ctx context.Context) {
+	keep := time.Duration(r.c.Outbox.Retention)
+	if keep == 0 || r.c.Outbox.AfterPublish == config.AfterPublishDelete { // the mirror does it
+		return
+	}
+	for sleep(ctx, min(max(keep/retentionLooks, progressEvery), cleanEvery)) {
+		if !r.clean(ctx, "the outbox", func(limit int) (int, bool, error) { return r.store.DeleteStep(ctx, keep, limit) }) {
+			return
+		}
+	}
+}
 
 // cleaner prunes the journal, and dead letters that somebody has resolved: rows that are older than their retention and
 // that nothing needs any more.

@@ -140,6 +140,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	workers.Go(func() { r.retrier.run(background) })
 	workers.Go(func() { r.diverter(background) })
 	workers.Go(func() { r.cleaner(background) })
+	workers.Go(func() { r.retention(background) })
 	workers.Go(func() { r.execute(background) })
 	workers.Go(func() { r.reconciler.run(background) })
 	workers.Go(func() { r.breaker.run(background) })

@@ -21,8 +21,8 @@ func (r *Relay) watch(ctx context.Context) {
 	ticker := time.NewTicker(min(progressEvery, look))
 	defer ticker.Stop()
 	var saved outbox.LSN
-	var settled, moved uint64
-	var wrote, looked, compared, counted time.Time
+	var settled, seen, moved uint64
+	var changed, wrote, looked, compared, counted time.Time
 	for {
 		select {
 		case <-ticker.C:
@@ -42,7 +42,11 @@ func (r *Relay) watch(ctx context.Context) {
 		if s == nil || r.health.role() != RoleActive {
 			continue
 		}
-		if n := r.metrics.settledEvents.Load(); (n != settled || r.deletes()) && time.Since(wrote) >= progressEvery {
+		n := r.metrics.settledEvents.Load()
+		if n != seen {
+			seen, changed = n, time.Now()
+		}
+		if (n != settled || r.deletes(time.Since(changed))) && time.Since(wrote) >= progressEvery {
 			wrote = time.Now()
 			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
 			// with the WAL of its own notes.
@@ -68,9 +72,16 @@ func (r *Relay) countDead(ctx context.Context) {
 	}
 }
 
-// deletes says that rows wait to be deleted: they do so only below the position that is saved.
-func (r *Relay) deletes() bool {
-	return r.c.Outbox.AfterPublish == config.AfterPublishDelete && r.rowsLeft.Load() > 0
+// deletableAfter is how long after the last event its position is still noted: its journal row lies behind it in the WAL.
+const deletableAfter = 10 * time.Second
+
+// deletes says that rows wait to be deleted, the last of them journaled so long ago: they do so only below the position
+// that is saved.
+func (r *Relay) deletes(quiet time.Duration) bool {
+	if r.c.Outbox.AfterPublish == config.AfterPublishDelete {
+		return r.rowsLeft.Load() > 0
+	}
+	return r.c.Outbox.Retention > 0 && quiet < deletableAfter
 }
 
 // saveProgress notes how far the topics and the stream are recorded. Both may be behind the truth at any time: a start

@@ -123,7 +123,7 @@ func (s *Store) SetBaseline(ctx context.Context) (rows int64, err error) {
 journaled AS (
  INSERT INTO {journal} (source, event_id, topic, partition, "offset") SELECT $1, id, '', -1, -1 FROM rows ON CONFLICT DO NOTHING),
 batches AS (
- INSERT INTO {batch} (source, size, ids, mirrored) SELECT $1, count(*), array_agg(id), true FROM rows GROUP BY n / $2)
+ INSERT INTO {batch} (source, size, ids, mirrored, deleted) SELECT $1, count(*), array_agg(id), true, true FROM rows GROUP BY n / $2)
 SELECT count(*) FROM rows`), source, int64(baselineBatch)).Scan(&rows)
 	})
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *Store) Grants(o Outbox) []Grant {
 		}
 	}
 	list = append(list, Grant{Schema: o.Schema, Table: n.outbox, Privilege: "SELECT"})
-	if s.config.AfterPublish == Delete {
+	if s.deletes() {
 		// FOR UPDATE, which skips rows that others hold, asks for UPDATE of a column.
 		list = append(list, Grant{Schema: o.Schema, Table: n.outbox, Privilege: "DELETE"},
 			Grant{Schema: o.Schema, Table: n.outbox, Privilege: "UPDATE", Column: s.config.Columns.ID})

@@ -9,10 +9,11 @@ import (
 var pruning = limits{lock: mirroring.lock, statement: 10 * time.Second, commit: relaxed}
 
 // oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot cannot
-// deliver their events again, so nobody will look them up for that. What is to be marked is marked first.
+// deliver their events again, so nobody will look them up for that. What is to be marked or deleted is so first: what is
+// pruned would be forgotten there.
 const oldBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
-  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND ` + finished + `
+  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` + finished + `
    AND published_at < now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $5)
   ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
@@ -42,7 +43,7 @@ func (s *Store) Prune(ctx context.Context, retention time.Duration, limit int) (
 		return 0, false, err
 	}
 	p := new(params).int4(source).int8(int64(limit)).int8(batchesPerStep).int8(retention.Microseconds()).text(s.config.Slot)
-	p.boolean(s.mirrors(o))
+	p.boolean(s.mirrors(o)).boolean(s.deletes())
 	b, err := s.nextBatches(ctx, s.sql(o, oldBatchesSQL), p)
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for pruning: %w", err)

@@ -58,7 +58,7 @@ type Config struct {
 
 	Table        string // the outbox: schema.table, exactly as the catalog spells it; quotes only where a name has a dot
 	Columns      outbox.Columns
-	Retention    time.Duration // with Delete: how long a published row stays
+	Retention    time.Duration // how long a published row stays; 0: for ever, or with Delete not at all
 	HoldDead     bool          // dead letters with Holds keep what is parked behind them from being due
 	AfterPublish string        // Mark, Keep or Delete; "" = Mark
 

@@ -17,7 +17,7 @@ type cleanupCommand struct {
 }
 
 func (cleanupCommand) Help() string {
-	return "Deletes what is older than its retention: rows of the outbox (with outbox.after_publish delete, by outbox.retention), rows of the journal (journal.retention) and dead letters that were replayed or discarded (dlq.retention). Only what is journaled or resolved and lies below the confirmed position that the relay has saved is deleted, whether the relay runs or not; it does the same by itself, a little at a time.\n\nExamples:\n\n  cdc-relay cleanup --config relay.yaml --dry-run\n\n  cdc-relay cleanup --config relay.yaml --outbox-retention 24h"
+	return "Deletes what is older than its retention: published rows of the outbox (outbox.retention), rows of the journal (journal.retention) and dead letters that were replayed or discarded (dlq.retention). Only what is journaled or resolved and lies below the confirmed position that the relay has saved is deleted, whether the relay runs or not; it does the same by itself, a little at a time.\n\nExamples:\n\n  cdc-relay cleanup --config relay.yaml --dry-run\n\n  cdc-relay cleanup --config relay.yaml --outbox-retention 24h"
 }
 
 // cleaned is what was deleted or, in a dry run, could be at most.
@@ -104,8 +104,8 @@ func (c cleanupCommand) clean(ctx context.Context, steps []cleanupStep, tell fun
 // cleanupNotes say what the configuration keeps.
 func cleanupNotes(c config.Config) []string {
 	notes := []string{}
-	if c.Outbox.AfterPublish != config.AfterPublishDelete {
-		notes = append(notes, "outbox.after_publish is "+c.Outbox.AfterPublish+": rows of the outbox are kept")
+	if c.Outbox.AfterPublish != config.AfterPublishDelete && c.Outbox.Retention == 0 {
+		notes = append(notes, "outbox.retention is 0s and outbox.after_publish is "+c.Outbox.AfterPublish+": rows of the outbox are kept")
 	}
 	if c.DLQ.Retention == 0 {
 		notes = append(notes, "dlq.retention is 0s: dead letters are kept")

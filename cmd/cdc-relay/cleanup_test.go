@@ -55,5 +55,53 @@ func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
 		t.Errorf("rows of outbox and journal in the end: got %s (%+v), want 2 0: what is not published stays", left, total)
 	}
 	cdcRelay(t, environ, "cleanup").want(t, exitDone, []string{"0 outbox rows"}, nil)
-	cdcRelay(t, append(s.environ, "CDC_RELAY_OUTBOX_RETENTION=1h"), "cleanup").want(t, exitUsage, nil, []string{"outbox.retention", "after_publish"})
+}
+
+// Breaks it catches: a retention that needs after_publish: delete, or deletes what is not marked yet, too young, or not
+// journaled; a running relay that does not delete by itself, or not the last row before it is quiet.
+func TestRetentionDeletesMarkedAndKeptRows(t *testing.T) {
+	for _, after := range []string{"mark", "keep"} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			s := newServices(t, orderTopic)
+			environ := append(s.environ, "CDC_RELAY_OUTBOX_AFTER_PUBLISH="+after)
+			cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
+			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT CASE WHEN i % 10 > 0 THEN 'order' ELSE 'none' END, i::text, 'x' FROM generate_series(1, 1000) i`)
+			left := func(r *running, what, want string) {
+				t.Helper()
+				harness.Eventually(t, 30*time.Second, what, func(context.Context) string {
+					got := s.pg.Query(t, "SELECT (SELECT count(*) FROM outbox_events WHERE aggregate_type = 'order') || ' ' || (SELECT count(*) FROM outbox_events WHERE aggregate_type = 'none') || ' ' || (SELECT count(*) FROM cdc_relay_journal)")
+					if got != want {
+						return "rows that can be published, that cannot, and journal rows: " + got + ", want " + want
+					}
+					return ""
+				})
+			}
+			r := startRelay(t, environ, "--outbox-retention", "1h")
+			left(r, "published and kept", "900 100 900")
+			harness.Eventually(t, 30*time.Second, "all are marked and behind the position that is saved", func(context.Context) string {
+				if after == "mark" && s.pg.Query(t, "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL") != "900" {
+					return "not yet"
+				}
+				if s.pg.Query(t, "SELECT (SELECT max(wal_lsn) FROM cdc_relay_journal_batch) <= (SELECT confirmed FROM cdc_relay_state)") != "true" {
+					return "the position that is saved lies before them"
+				}
+				return ""
+			})
+			if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+				t.Fatalf("got exit code %d", code)
+			}
+			cdcRelay(t, environ, "cleanup").want(t, exitDone, []string{"0 outbox rows", "outbox.retention is 0s"}, nil)
+			cdcRelay(t, environ, "cleanup", "--outbox-retention=1h").want(t, exitDone, []string{"0 outbox rows"}, nil)
+			cdcRelay(t, environ, "cleanup", "--outbox-retention=1ms", "--dry-run").want(t, exitDone, []string{"900 outbox rows"}, nil)
+			cdcRelay(t, environ, "cleanup", "--outbox-retention=1ms").want(t, exitDone, []string{"900 outbox rows"}, nil)
+			left(nil, "deleted by the command", "0 100 900")
+			r = startRelay(t, environ, "--outbox-retention", "1s")
+			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', i::text, 'x' FROM generate_series(1, 100) i`)
+			left(r, "deleted by the relay", "0 100 1000")
+			if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+				t.Fatalf("got exit code %d", code)
+			}
+		})
+	}
 }
