@@ -60,8 +60,8 @@ func (r *Relay) execute(ctx context.Context) {
 			return
 		}
 		pause = requestsLook
-		s := r.session.Load()
-		if s == nil || s.epochSeen.Load() == 0 || r.stopping.Load() {
+		s := r.owner()
+		if s == nil || r.stopping.Load() {
 			continue
 		}
 		more, err := e.look(ctx, s)
@@ -75,7 +75,7 @@ func (r *Relay) execute(ctx context.Context) {
 			return
 		case errors.Is(err, store.ErrFenced): // the session's end is on its way
 		default:
-			r.leaveShutdown(err)
+			s.leaveShutdown(err)
 			if r.health.settleTrouble("request", err) {
 				r.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
 			}

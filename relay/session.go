@@ -139,10 +139,21 @@ func (r *Relay) remember(s *session, err error) {
 // errStateGone says that the slot's state cannot be read between two steps of a start.
 var errStateGone = errors.New("the relay's state cannot be read")
 
-// leaveShutdown ends the session when an error says that the server is shutting down. The server waits, without an end,
-// until the stream has confirmed everything that was sent, and what is not settled by now cannot be any more.
-func (r *Relay) leaveShutdown(err error) {
-	if s := r.session.Load(); s != nil && store.IsShutdown(err) {
+// owner is the current session if it has taken over. What a database call says of the session, its fence or the server's
+// end, counts only for the one that owned the slot when the call began: a take-over ends the calls of the time before, and
+// they see what a server says that shuts down.
+func (r *Relay) owner() *session {
+	if s := r.session.Load(); s != nil && s.epochSeen.Load() != 0 {
+		return s
+	}
+	return nil
+}
+
+// leaveShutdown ends the session, nil for none, when the error of a call that it owned says that the server is shutting
+// down. The server waits, without an end, until the stream has confirmed everything that was sent, and what is not settled
+// by now cannot be any more.
+func (s *session) leaveShutdown(err error) {
+	if s != nil && store.IsShutdown(err) {
 		s.fail(replication.ErrServerEnded)
 	}
 }

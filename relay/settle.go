@@ -322,11 +322,7 @@ func (s *settler) commitJournal(ctx context.Context, j *journalJob) error {
 // and nothing is gained by giving up: the journal's transactions are short and harmless to repeat.
 func (s *settler) insist(ctx context.Context, what string, write func() error) bool {
 	for attempt := 1; ; attempt++ {
-		// A write that began before the take-over of the session was done under the epoch before: its fence says nothing of it.
-		session := s.r.session.Load()
-		if session != nil && session.epochSeen.Load() == 0 {
-			session = nil
-		}
+		session := s.r.owner()
 		err := write()
 		if err == nil {
 			s.r.health.settled(what)
@@ -338,7 +334,7 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 		if session != nil && errors.Is(err, store.ErrFenced) {
 			session.fail(errLeaseLost)
 		}
-		s.r.leaveShutdown(err)
+		session.leaveShutdown(err)
 		if s.r.health.settleTrouble(what, err) {
 			s.r.log.Warn().Err(err).Str("write", what).Int("attempt", attempt).Msg("cannot record outcomes; nothing is confirmed meanwhile")
 		}

@@ -100,10 +100,10 @@ func (r *Relay) saveProgress(ctx context.Context, confirmed outbox.LSN) error {
 func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
-	asked := time.Now()
+	asked, owner := time.Now(), r.owner()
 	slot, err := r.store.Slot(bounded)
 	if err != nil {
-		r.leaveShutdown(err)
+		owner.leaveShutdown(err)
 		return
 	}
 	r.metrics.slot.Store(&slotLook{slot, asked})
