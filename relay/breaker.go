@@ -197,12 +197,11 @@ func (b *breaker) run(ctx context.Context) {
 			return
 		}
 		look.Stop()
-		s := b.r.session.Load()
 		switch {
 		case unsaved: // also when the session has ended: the epoch is ours still, or the fence says so
 			b.commit(ctx, func() error { return b.r.store.OpenBreaker(ctx, text) }, func() { b.unsaved = false })
 			attempt, probeAt = 1, time.Now().Add(haltProbe.Delay(1, random()))
-		case s == nil || s.epochSeen.Load() == 0: // only the process that holds the slot goes on
+		case b.r.owner() == nil: // only the process that holds the slot goes on
 		case why != notYet && (open || halfOpen):
 			b.commit(ctx, func() error { return b.r.store.CloseBreaker(ctx) }, func() { b.close(ctx, why) })
 		case open && time.Now().After(probeAt):

@@ -19,7 +19,7 @@ func (r *Relay) retention(ctx context.Context) {
 	if keep == 0 || r.c.Outbox.AfterPublish == config.AfterPublishDelete { // the mirror does it
 		return
 	}
-	for sleep(ctx, min(max(keep/retentionLooks, progressEvery), cleanEvery)) {
+	for sleep(ctx, retentionPause(keep)) {
 		if !r.clean(ctx, "the outbox", func(limit int) (int, bool, error) { return r.store.DeleteStep(ctx, keep, limit) }) {
 			return
 		}

@@ -27,7 +27,7 @@ func (r *Relay) diverter(ctx context.Context) {
 	for sleep(ctx, diverterTick) {
 		// In a catch-up and before the look-ups are over too, or a missing topic could fill the window and end neither:
 		// parking takes no place from anybody, only retries could, and they wait.
-		if s := r.session.Load(); s == nil || s.epochSeen.Load() == 0 || r.stopping.Load() {
+		if r.owner() == nil || r.stopping.Load() {
 			continue
 		}
 		for _, t := range r.engine.Troubles() {

@@ -95,9 +95,14 @@ func (r *Relay) deleteStep(ctx context.Context, limit int) (rows int, more bool,
 		return 0, false, ctx.Err()
 	}
 	if retention > 0 && rows == 0 && left == 0 && err == nil { // time makes more of them due, events or not
-		return 0, true, sleepErr(ctx, min(max(retention/retentionLooks, progressEvery), cleanEvery))
+		return 0, true, sleepErr(ctx, retentionPause(retention))
 	}
 	return rows, left > 0, err
+}
+
+// retentionPause is the pause between two looks for rows that have become older than their retention.
+func retentionPause(retention time.Duration) time.Duration {
+	return min(max(retention/retentionLooks, progressEvery), cleanEvery)
 }
 
 // sleepErr waits and says why not for so long.

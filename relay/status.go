@@ -75,7 +75,7 @@ func (r *Relay) Status() Status {
 			st.RetainedWAL = slot.RetainedBytes
 		}
 	}
-	if s := r.session.Load(); s != nil && s.epochSeen.Load() != 0 {
+	if r.owner() != nil {
 		if st.Paused, _ = r.pausing.state(); st.Paused != nil {
 			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on", st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
 		}

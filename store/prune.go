@@ -31,9 +31,6 @@ done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), count(*) > 0 FROM gone`
 
-// mirrors says that batches are marked or deleted before they may go: what is pruned first would be forgotten there.
-func (s *Store) mirrors(o *Outbox) bool { return o.MarkSet != "" || s.config.AfterPublish == Delete }
-
 // Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows are
 // gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it removed
 // and whether more are due. It never waits for a lock.
@@ -43,7 +40,7 @@ func (s *Store) Prune(ctx context.Context, retention time.Duration, limit int) (
 		return 0, false, err
 	}
 	p := new(params).int4(source).int8(int64(limit)).int8(batchesPerStep).int8(retention.Microseconds()).text(s.config.Slot)
-	p.boolean(s.mirrors(o)).boolean(s.deletes())
+	p.boolean(o.MarkSet != "").boolean(s.deletes())
 	b, err := s.nextBatches(ctx, s.sql(o, oldBatchesSQL), p)
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for pruning: %w", err)

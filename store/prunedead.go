@@ -45,12 +45,12 @@ func (s *Store) Cleanable(ctx context.Context, outbox, journal, dead time.Durati
 	if err == nil {
 		const confirmed = ` AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)`
 		err = s.one(ctx, scanning, func(row pgx.Row) error { return row.Scan(&c.Outbox, &c.Journal, &c.Dead) }, s.sql(o, `SELECT
- (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND $6 AND NOT deleted AND (mirrored OR NOT $9) AND `+finished+confirmed+`
+ (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND $6 AND NOT deleted AND (mirrored OR NOT $7) AND `+finished+confirmed+`
    AND published_at <= now() - $4 * interval '1 microsecond'),
  (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND (mirrored OR NOT $7) AND (deleted OR NOT $6) AND `+finished+confirmed+`
    AND published_at < now() - $5 * interval '1 microsecond'),
  (SELECT count(*) FROM {dlq} d WHERE $8 AND `+oldDead+`)`),
-			source, s.config.Slot, dead.Microseconds(), outbox.Microseconds(), journal.Microseconds(), s.deletes(), s.mirrors(o), dead > 0, o.MarkSet != "")
+			source, s.config.Slot, dead.Microseconds(), outbox.Microseconds(), journal.Microseconds(), s.deletes(), o.MarkSet != "", dead > 0)
 	}
 	if err != nil {
 		return Cleanable{}, fmt.Errorf("count what could be cleaned up: %w", err)

@@ -39,12 +39,10 @@ func (c benchCommand) newArea(ctx context.Context, a *app, cfg config.Config) (*
 	name := benchPrefix + hex.EncodeToString(random[:])
 	area := &benchArea{app: a, name: name, topic: strings.ReplaceAll(name, "_", "-")}
 	area.cfg = area.configure(cfg)
-	connectTo, err := kafka.Connector(kafkaConfig(area.cfg))
-	if err != nil {
+	var err error
+	if area.dialer, area.client, err = kafkaClients(area.cfg); err != nil {
 		return nil, err
 	}
-	area.dialer = &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connectTo}
-	area.client = &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connectTo}}
 	if err := errors.Join(area.exec(ctx, "CREATE SCHEMA "+name), area.createTopic(ctx, c)); err != nil {
 		return nil, errors.Join(err, area.remove(context.WithoutCancel(ctx)))
 	}

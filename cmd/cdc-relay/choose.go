@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"text/tabwriter"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
@@ -63,6 +66,49 @@ const longestList = 1000
 func (p pageFlags) check() error {
 	if p.Limit < 1 || p.Limit > longestList {
 		return usageError{fmt.Errorf("--limit: found %d; allowed: 1 to %d", p.Limit, longestList)}
+	}
+	return nil
+}
+
+// printPage prints one page of a list: the columns' names, then a line for each item.
+func printPage[T any](a *app, choose chooseFlags, p pageFlags, none, columns string,
+	read func(context.Context, *store.Store, store.Filter) (store.Page[T], error), line func(w io.Writer, item *T, now time.Time)) error {
+	filter, err := choose.filter()
+	if err == nil {
+		err = p.check()
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := stoppable(context.Background(), func() {})
+	defer stop()
+	st, _, err := a.openTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	page, err := read(ctx, st, filter)
+	if err != nil {
+		return badFilter(err)
+	}
+	if a.cli.JSON {
+		return a.printJSON(page)
+	}
+	if len(page.Items) == 0 {
+		fmt.Fprintln(a.out, none)
+		return nil
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, columns)
+	now := time.Now()
+	for i := range page.Items {
+		line(w, &page.Items[i], now)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	if page.Next != "" {
+		fmt.Fprintf(a.out, "more: --after %s\n", page.Next)
 	}
 	return nil
 }

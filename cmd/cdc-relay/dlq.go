@@ -31,7 +31,7 @@ func (dlqReplayCommand) Help() string {
 
 // Run asks for a replay.
 func (c dlqReplayCommand) Run(a *app) error {
-	return a.resolve(store.RequestReplay, c.chooseFlags, c.allFlag, c.askFlags, nil)
+	return a.resolve(store.RequestReplay, "dead letters", c.chooseFlags, c.allFlag, c.askFlags, nil)
 }
 
 type dlqDiscardCommand struct {
@@ -47,13 +47,14 @@ func (dlqDiscardCommand) Help() string {
 
 // Run asks for dead letters to be discarded.
 func (c dlqDiscardCommand) Run(a *app) error {
-	return a.resolve(store.RequestDiscard, c.chooseFlags, c.allFlag, c.askFlags, func(n int64) error {
+	return a.resolve(store.RequestDiscard, "dead letters", c.chooseFlags, c.allFlag, c.askFlags, func(n int64) error {
 		return a.confirm(c.Yes, "discard", fmt.Sprintf("This discards %d dead letters: they are never published.", n))
 	})
 }
 
-// resolve asks for something to be done about dead letters, once confirm, if there is one, agrees to their number.
-func (a *app) resolve(kind string, choose chooseFlags, all allFlag, flags askFlags, confirm func(int64) error) error {
+// resolve asks for something to be done about what is chosen, dead letters or parked events, once confirm, if there is
+// one, agrees to their number.
+func (a *app) resolve(kind, what string, choose chooseFlags, all allFlag, flags askFlags, confirm func(int64) error) error {
 	filter, err := choose.toChange(all)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (a *app) resolve(kind string, choose chooseFlags, all allFlag, flags askFla
 		return err
 	}
 	defer st.Close()
-	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: kind, filter: filter, what: "dead letters"}
+	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: kind, filter: filter, what: what}
 	n, err := q.concerned(ctx)
 	if err != nil || n == 0 {
 		return err

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"text/tabwriter"
+	"io"
 	"time"
 	"unicode/utf8"
 
@@ -24,45 +24,13 @@ func (dlqListCommand) Help() string {
 
 // Run prints one page.
 func (c dlqListCommand) Run(a *app) error {
-	filter, err := c.filter()
-	if err == nil {
-		err = c.check()
-	}
-	if err != nil {
-		return err
-	}
-	ctx, stop := stoppable(context.Background(), func() {})
-	defer stop()
-	st, _, err := a.openTables(ctx)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	page, err := st.DeadLetters(ctx, filter, c.State, c.After, c.Limit)
-	if err != nil {
-		return badFilter(err)
-	}
-	if a.cli.JSON {
-		return a.printJSON(page)
-	}
-	if len(page.Items) == 0 {
-		fmt.Fprintln(a.out, "no dead letters")
-		return nil
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tTOPIC\tKEY\tTYPE\tCLASS\tCODE\tDIED\tSTATE")
-	now := time.Now()
-	for i := range page.Items {
-		d := &page.Items[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", plain(d.ID), d.Topic, text(d.Key), text(d.EventType), d.Class, plain(d.Code), ago(d.DeadAt, now), stateOf(d))
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write the output: %w", err)
-	}
-	if page.Next != "" {
-		fmt.Fprintf(a.out, "more: --after %s\n", page.Next)
-	}
-	return nil
+	return printPage(a, c.chooseFlags, c.pageFlags, "no dead letters", "ID\tTOPIC\tKEY\tTYPE\tCLASS\tCODE\tDIED\tSTATE",
+		func(ctx context.Context, st *store.Store, f store.Filter) (store.Page[store.DeadLetter], error) {
+			return st.DeadLetters(ctx, f, c.State, c.After, c.Limit)
+		},
+		func(w io.Writer, d *store.DeadLetter, now time.Time) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", plain(d.ID), d.Topic, text(d.Key), text(d.EventType), d.Class, plain(d.Code), ago(d.DeadAt, now), stateOf(d))
+		})
 }
 
 // badFilter makes a mistake in what was chosen one of usage.

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
+	"io"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
@@ -29,45 +29,13 @@ func (parkedListCommand) Help() string {
 
 // Run prints one page.
 func (c parkedListCommand) Run(a *app) error {
-	filter, err := c.filter()
-	if err == nil {
-		err = c.check()
-	}
-	if err != nil {
-		return err
-	}
-	ctx, stop := stoppable(context.Background(), func() {})
-	defer stop()
-	st, _, err := a.openTables(ctx)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	page, err := st.ParkedKeys(ctx, filter, c.After, c.Limit)
-	if err != nil {
-		return badFilter(err)
-	}
-	if a.cli.JSON {
-		return a.printJSON(page)
-	}
-	if len(page.Items) == 0 {
-		fmt.Fprintln(a.out, "nothing is parked")
-		return nil
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TOPIC\tKEY\tEVENTS\tHEAD\tATTEMPTS\tCLASS\tPARKED\tNEXT\tLAST ERROR")
-	now := time.Now()
-	for i := range page.Items {
-		k := &page.Items[i]
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, text(k.Key), k.Events, plain(k.ID), k.Attempts, k.Class, ago(k.ParkedAt, now), nextOf(k, now), shortened(plain(k.LastError)))
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write the output: %w", err)
-	}
-	if page.Next != "" {
-		fmt.Fprintf(a.out, "more: --after %s\n", page.Next)
-	}
-	return nil
+	return printPage(a, c.chooseFlags, c.pageFlags, "nothing is parked", "TOPIC\tKEY\tEVENTS\tHEAD\tATTEMPTS\tCLASS\tPARKED\tNEXT\tLAST ERROR",
+		func(ctx context.Context, st *store.Store, f store.Filter) (store.Page[store.ParkedKey], error) {
+			return st.ParkedKeys(ctx, f, c.After, c.Limit)
+		},
+		func(w io.Writer, k *store.ParkedKey, now time.Time) {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, text(k.Key), k.Events, plain(k.ID), k.Attempts, k.Class, ago(k.ParkedAt, now), nextOf(k, now), shortened(plain(k.LastError)))
+		})
 }
 
 // nextOf is when the head of the queue is tried.

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"context"
-
-	"github.com/cdc-relay/cdc-relay/store"
-)
+import "github.com/cdc-relay/cdc-relay/store"
 
 // retryCommand is what can be done about parked events.
 type retryCommand struct {
@@ -27,20 +23,5 @@ func (retryNowCommand) Help() string {
 
 // Run asks for parked events to be tried.
 func (c retryNowCommand) Run(a *app) error {
-	filter, err := c.toChange(c.allFlag)
-	if err != nil {
-		return err
-	}
-	ctx, stop := stoppable(context.Background(), func() {})
-	defer stop()
-	st, cfg, err := a.openTables(ctx)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: c.askFlags, kind: store.RequestRetry, filter: filter, what: "parked events"}
-	if n, err := q.concerned(ctx); err != nil || n == 0 {
-		return err
-	}
-	return q.request(ctx)
+	return a.resolve(store.RequestRetry, "parked events", c.chooseFlags, c.allFlag, c.askFlags, nil)
 }

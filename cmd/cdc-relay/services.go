@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -48,6 +49,17 @@ func (a *app) newDriver(cfg config.Config) (sink.Driver, error) {
 		_, _ = d.Partitions(names.exact) // learns the topic, or creates it, before the first event
 	}
 	return d, nil
+}
+
+// kafkaClients ask brokers and read topics the way that the driver connects. Close the client's idle connections at the end.
+func kafkaClients(cfg config.Config) (*kafkago.Dialer, *kafkago.Client, error) {
+	connect, err := kafka.Connector(kafkaConfig(cfg))
+	if err != nil {
+		return nil, nil, err
+	}
+	dialer := &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connect}
+	transport := &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connect}
+	return dialer, &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: transport}, nil
 }
 
 // hooks log what the driver does that a person should know later.

@@ -30,15 +30,11 @@ const slotPatience = 30 * time.Second
 
 // slotWork loads the configuration, reads the slot and hands it over.
 func slotWork(a *app, do func(ctx context.Context, cfg config.Config, slot store.SlotStatus) error) error {
-	cfg, err := a.load(needsPostgres)
-	if err != nil {
-		return err
-	}
 	ctx, stop := stoppable(context.Background(), func() {})
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
-	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	st, cfg, err := a.openTables(ctx)
 	if err != nil {
 		return err
 	}

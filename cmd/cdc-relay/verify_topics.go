@@ -12,7 +12,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify"
 )
@@ -68,14 +67,13 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
-	connect, err := kafka.Connector(kafkaConfig(cfg))
+	dialer, client, err := kafkaClients(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &topicReader{
 		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{},
-		dialer: &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connect},
-		client: &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: brokerPatience, Transport: &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connect}},
+		dialer: dialer, client: client,
 	}
 	if state != nil {
 		r.source = outbox.Source(state.SystemID, state.Timeline, state.Source)
