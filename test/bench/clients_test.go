@@ -21,12 +21,14 @@ import (
 var (
 	clientsFlag = flag.String("clients", "", "compare Kafka clients: cpu and rates of records per second, by commas: cpu,1000,10000,50000")
 	recordsFlag = flag.Int("records", 1_000_000, "records of each run of -clients cpu")
+	paceFlag    = flag.Duration("clients-for", 5*time.Second, "how long a client keeps a rate of -clients up in each run")
 )
 
 // comparison is what all runs of clients share.
 type comparison struct {
 	*stage
 	records, warmUp int
+	paceFor         time.Duration
 }
 
 // TestClients compares the relay's sink with other clients: each run is a process of its own, in turns, on one broker.
@@ -40,7 +42,7 @@ func TestClients(t *testing.T) {
 	}
 	c := comparison{
 		stage:   &stage{options: o, kafka: harness.NewOwnKafka(t, harness.KafkaConfig{Fast: true, HeapMiB: 1024})},
-		records: *recordsFlag, warmUp: 50_000,
+		records: *recordsFlag, warmUp: 50_000, paceFor: *paceFlag,
 	}
 	c.stage.warmUp(t)
 	r := &result{When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Load: []string{loadAverage()}}
@@ -88,11 +90,11 @@ func (c comparison) compareCPU(t *testing.T, r *result) {
 
 // comparePaced lets each client produce at a rate without any linger.
 func (c comparison) comparePaced(t *testing.T, r *result, rate int) {
-	what := fmt.Sprintf("%d records per second for %v, hand-over to acknowledgement, no linger, one process each, in turns", rate, c.pacedFor)
+	what := fmt.Sprintf("%d records per second for %v, hand-over to acknowledgement, no linger, one process each, in turns", rate, c.paceFor)
 	round := 0
 	c.repeat(t, r, fmt.Sprintf("clients-%d", rate), what, func(t *testing.T) []sample {
 		names := []string{"sink", "franz", "writer"}
-		by := c.round(t, round, names, orders{Records: int(float64(rate) * c.pacedFor.Seconds()), Rate: rate})
+		by := c.round(t, round, names, orders{Records: int(float64(rate) * c.paceFor.Seconds()), Rate: rate})
 		round++
 		samples := []sample{
 			{"sink / franz-go: p50", by["sink"].P50 / by["franz"].P50, mark{atMost: 1}},
