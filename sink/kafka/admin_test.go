@@ -2,8 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 	"net"
 	"slices"
@@ -157,34 +155,6 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	}
 	if n := open.Load(); n != 0 {
 		t.Errorf("open connections: got %d, want 0", n)
-	}
-}
-
-// Breaks when a request that was given up can still be sent, or one that was read counts as never sent (K5).
-func TestGateDecidesWhetherBytesWereRead(t *testing.T) {
-	var shut gate
-	if !shut.shut() {
-		t.Error("shut of an open gate: got false")
-	}
-	r := &guarded{gate: &shut, rest: []byte("abc")}
-	if n, err := r.Read(make([]byte, 3)); n != 0 || !errors.Is(err, errGivenUp) {
-		t.Errorf("read behind a shut gate: got %d, %v", n, err)
-	}
-	var text strings.Builder
-	if n, err := r.WriteTo(&text); n != 0 || !errors.Is(err, errGivenUp) {
-		t.Errorf("write behind a shut gate: got %d, %v", n, err)
-	}
-	var passed gate
-	r = &guarded{gate: &passed, rest: []byte("abc")}
-	if got, err := io.ReadAll(struct{ io.Reader }{r}); string(got) != "abc" || err != nil {
-		t.Errorf("read through an open gate: got %q, %v", got, err)
-	}
-	if passed.shut() {
-		t.Error("shut of a gate that was passed: got true")
-	}
-	other := &guarded{gate: &passed, rest: []byte("def")}
-	if n, err := other.WriteTo(&text); n != 3 || err != nil || text.String() != "def" {
-		t.Errorf("second batch of the request: got %q, %v", text.String(), err)
 	}
 }
 

@@ -26,6 +26,6 @@
 // codecs; partitioner.go where a key goes; codes.go what each answer means, odd.go
 // those that mean nothing; alarm.go what a person must know; cluster.go who leads what, refresh.go how that
 // is kept true; create.go makes topics that are missing; limits.go the size limits; endpoint.go the connections, login.go
-// and security.go how they prove themselves; wire.go the shapes of requests; admin.go what `check` and the start ask;
-// tail.go reads topics back.
+// and security.go how they prove themselves; exchange.go a Produce request on the wire, wire.go the shapes of the others;
+// admin.go what `check` and the start ask; tail.go reads topics back.
 package kafka

@@ -8,15 +8,10 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/produce"
-	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 )
-
-// acksAll makes the leader answer when all in-sync replicas have the batch.
-const acksAll = -1
 
 // sendPatience is how long after the engine's call, besides the time for a new connection, a request may begin to leave
 // the process. The engine asked for its permit before the call: a process that was frozen since, or that had to wait for
@@ -63,7 +58,6 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	timeout := d.config.RequestTimeout + d.config.RequestTimeout/2
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	d.stats.requests.Add(1)
 	answer, err := e.roundTrip(limited, request)
 	if err != nil {
 		unsent := g.shut()
@@ -105,20 +99,18 @@ func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) 
 
 // request puts the batches into one request, by topic.
 func (d *Driver) request(flights []flight, g *gate) *produceRequest {
-	r := &produceRequest{Acks: acksAll, Timeout: int32(d.config.RequestTimeout / time.Millisecond)}
+	r := &produceRequest{
+		id: int32(d.stats.requests.Add(1)), clientID: d.config.ClientID, timeout: d.config.RequestTimeout, gate: g,
+	}
 	places := make(map[string]int, 1)
 	for _, f := range flights {
 		i, known := places[f.batch.Topic]
 		if !known {
-			i = len(r.Topics)
+			i = len(r.topics)
 			places[f.batch.Topic] = i
-			r.Topics = append(r.Topics, rawproduce.RequestTopic{Topic: f.batch.Topic})
+			r.topics = append(r.topics, produceTopic{name: f.batch.Topic})
 		}
-		reader := &guarded{gate: g, rest: f.batch.State.(*attempt).bytes}
-		r.Topics[i].Partitions = append(r.Topics[i].Partitions, rawproduce.RequestPartition{
-			Partition: f.batch.Partition,
-			RecordSet: protocol.RawRecordSet{Reader: reader},
-		})
+		r.topics[i].partitions = append(r.topics[i].partitions, producePartition{f.batch.Partition, f.batch.State.(*attempt).bytes})
 	}
 	return r
 }
