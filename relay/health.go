@@ -137,6 +137,13 @@ func (h *health) settleTrouble(what string, err error) (news bool) {
 	return news
 }
 
+// forget drops the troubles of writes that are given up.
+func (h *health) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.writes = nil
+}
+
 // reconciled notes rows that the stream has missed, and with 0 that a round found none.
 func (h *health) reconciled(missed int) {
 	h.mu.Lock()

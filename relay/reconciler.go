@@ -49,8 +49,9 @@ type reconciler struct {
 
 	clean atomic.Int64 // when the last round began that found nothing missing, Unix nanoseconds; 0: none
 
-	// Owned by run.
-	session *session // for which the rest was read
+	// Owned by run, of which a life has one.
+	order   *reconcileOrder // taken and not done yet
+	session *session        // for which what follows was read
 	state   store.AuditState
 	horizon horizon
 	due     time.Time // of the next round, or of the next sweep where only sweeps can be
@@ -95,16 +96,15 @@ func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
 }
 
 func (c *reconciler) run(ctx context.Context) {
-	var order *reconcileOrder
 	timer := time.NewTimer(reconcilerLook)
 	defer timer.Stop()
 	for {
 		asked := c.asked
-		if order != nil {
+		if c.order != nil {
 			asked = nil
 		}
 		select {
-		case order = <-asked:
+		case c.order = <-asked:
 		case <-timer.C:
 		case <-ctx.Done():
 			return
@@ -115,11 +115,11 @@ func (c *reconciler) run(ctx context.Context) {
 			continue
 		}
 		var err error
-		if order != nil {
-			if err = c.all(ctx, s, order); err == nil || !passes(err) {
-				order.err = err
-				close(order.done)
-				order = nil
+		if c.order != nil {
+			if err = c.all(ctx, s, c.order); err == nil || !passes(err) && ctx.Err() == nil {
+				c.order.err = err
+				close(c.order.done)
+				c.order = nil
 			}
 		} else {
 			err = c.step(ctx, s)

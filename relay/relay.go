@@ -18,7 +18,7 @@
 // start from the table (catchup.go), look up what may come again, read (dispatch.go). What is in flight belongs to the
 // process and outlives a session (delivery.go): the next session recognises it and attaches it to its own ledger. The
 // settler (settle.go, deaths.go, aside.go), what brings parked events back (parking.go, retrier.go, diverter.go), the
-// mirror and the watch run as long as the process.
+// mirror and the watch run as long as the process. All of it is made anew (life.go) when another relay had the slot meanwhile.
 package relay
 
 import (
@@ -78,10 +78,11 @@ type Relay struct {
 	asideUpTo atomic.Uint64
 	stopping  atomic.Bool  // no retries any more
 	rowsLeft  atomic.Int64 // outbox rows to be marked or deleted, as read last
-	epoch     int64        // of this process's last session; owned by the supervisor's goroutine
 
-	last  LastSession // of this process; owned by the supervisor's goroutine
-	begun bool        // a session of this process took over before; owned by the supervisor's goroutine
+	// Of this life; owned by the supervisor's goroutine.
+	epoch    int64       // of its last take-over; 0: none
+	informed bool        // it knows what the topics hold beyond the journal
+	last     LastSession // of this process; owned by the supervisor's goroutine
 
 	dispatching, settling pulse        // of the goroutines of the hot path
 	submitting            pulse        // of the dispatcher while it hands events to the sink
@@ -125,48 +126,20 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if real, ok := r.store.(*store.Store); ok {
 		r.opened.Store(real)
 	}
-	r.engine = sink.New(r.driver, r.sinkConfig())
-	r.running.Store(r.engine)
-	r.retrier = newRetrier(r)
-	r.breaker = newBreaker(r)
-	r.settler = newSettler(r)
-
-	// What runs beside the sessions outlives the context by the grace: stopping needs it.
-	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	var workers sync.WaitGroup
-	workers.Go(func() { r.settler.run(background) })
-	workers.Go(func() { r.mirror(background) })
-	workers.Go(func() { r.watch(background) })
-	workers.Go(func() { r.retrier.run(background) })
-	workers.Go(func() { r.diverter(background) })
-	workers.Go(func() { r.cleaner(background) })
-	workers.Go(func() { r.retention(background) })
-	workers.Go(func() { r.execute(background) })
-	workers.Go(func() { r.reconciler.run(background) })
-	workers.Go(func() { r.breaker.run(background) })
-
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace) })()
-	err = r.supervise(ctx)
-	if ctx.Err() == nil {
-		time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace)
+	for {
+		err := r.live(ctx, func() <-chan struct{} {
+			if ctx.Err() == nil {
+				time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace)
+			}
+			return graceOver.Done()
+		})
+		if !errors.Is(err, errSuperseded) {
+			return err
+		}
 	}
-	// A session that a stop ended has drained already. After a halt, or between two sessions, what was sent must still be
-	// recorded, or the next start would send it again.
-	select {
-	case <-r.inflight.drained():
-	case <-r.breaker.patience():
-	case <-graceOver.Done():
-	}
-
-	r.health.enter(RoleStopping)
-	stopBackground()
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	err = errors.Join(err, r.engine.Close(closing))
-	workers.Wait()
-	return err
 }
 
 const (
@@ -185,10 +158,11 @@ func (r *Relay) supervise(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		begun := time.Now()
 		err := r.runSession(ctx)
-		if ctx.Err() != nil {
-			return r.stopped(err)
-		}
 		switch {
+		case ctx.Err() != nil:
+			return r.stopped(err)
+		case errors.Is(err, errSuperseded):
+			return err
 		case time.Since(begun) > steadySession:
 			attempt = 1
 		case r.health.role() == RoleActive: // it streamed: what ended it is new

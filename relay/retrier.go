@@ -341,10 +341,6 @@ func (s *session) loadParked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.epoch != 0 && s.state.Epoch != r.epoch {
-		// Another relay had the slot meanwhile and may have drained lanes that our sink still holds.
-		r.engine.HeldLanes(func(topic string, key []byte) { r.retrier.revisit(store.Lane{Topic: topic, Key: key}) })
-	}
 	r.parked.Store(events)
 	for _, l := range lanes {
 		r.engine.Hold(l.Topic, l.Key)

@@ -84,6 +84,10 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 		stream.Close()
 		return errors.Join(errStateGone, err)
 	}
+	if r.superseded(state) {
+		stream.Close()
+		return errSuperseded
+	}
 	grant := stream.Granted()
 	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed), tables: table.OIDs,
 		late: make(chan lateRows), over: make(chan struct{})}
@@ -217,9 +221,12 @@ func (s *session) readBack(ctx context.Context) error {
 	for _, t := range tails {
 		s.router.announced[t.Topic] = struct{}{}
 	}
-	if s.state.Dirty && s.state.Epoch != s.r.epoch && len(tails) > 0 {
-		return s.readTails(ctx, tails)
+	if s.state.Dirty && !s.r.informed && len(tails) > 0 {
+		if err := s.readTails(ctx, tails); err != nil {
+			return err
+		}
 	}
+	s.r.informed = true
 	return nil
 }
 
@@ -245,15 +252,15 @@ func otherServer(here, there string) *Halt {
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
 func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	r := s.r
-	if s.state.Phase == store.Stream && s.state.Dirty && !r.begun { // else it was this process that left it so
+	if s.state.Phase == store.Stream && s.state.Dirty && r.epoch == 0 { // else it was this process that left it so
 		r.metrics.uncleanStarts.Inc()
 	}
-	r.begun = true
 	var err error
 	asked := time.Now()
 	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.grant.PID)); err != nil {
 		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
 	}
+	r.epoch = s.epoch
 	s.epochSeen.Store(s.epoch)
 	r.prove(asked)
 	cols := columnsOf(r.c)
@@ -291,7 +298,6 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 // slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
 // other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
-	s.r.epoch = s.epoch
 	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.grant.Confirmed
 	if clean && len(s.known) == 0 {
 		s.redelivered()

@@ -244,17 +244,6 @@ func (e *Engine) Diverted(topic string) bool {
 	return t.diverted
 }
 
-// HeldLanes calls each with the topic and key of every held lane. It must not call the engine.
-func (e *Engine) HeldLanes(each func(topic string, key []byte)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, t := range e.topics {
-		for key := range t.held {
-			each(t.name, []byte(key))
-		}
-	}
-}
-
 // Given is how many results there have been so far, those that Results has not returned included.
 func (e *Engine) Given() uint64 {
 	e.mu.Lock()

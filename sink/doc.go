@@ -36,5 +36,6 @@
 //   - The engine starts sending at most MaxUnrecorded records whose outcome is not settled: it counts a record from the
 //     moment its batch is first handed to the driver until Settled, or until it is definitely rejected.
 //   - Close(ctx) takes in nothing more, lets requests in flight finish until the context ends, then stops every goroutine.
-//     Records without a result then never get one; whether they were written is unknown.
+//     Records without a result then never get one; whether they were written is unknown. Abandon is the same and leaves
+//     the driver open, for another engine.
 package sink

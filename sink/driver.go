@@ -38,7 +38,8 @@ type Driver interface {
 	//
 	// A batch whose outcome was NotWritten or Unknown comes again, unchanged: same records, same State, maybe to
 	// another node. That is what makes a driver's duplicate detection work. A batch is re-cut by the engine only after
-	// Refused; the driver must make that safe (an earlier attempt of the same batch may have been Unknown).
+	// Refused; the driver must make that safe (an earlier attempt of the same batch may have been Unknown). After
+	// [Engine.Abandon] a batch that was Unknown never comes again, and others of its partition do.
 	Produce(ctx context.Context, node int32, batches []*Batch)
 
 	// Close frees connections. No call follows it.

@@ -96,7 +96,7 @@ type Request struct {
 //   - E4: unrecorded <= MaxUnrecorded.
 //   - E5: a record of a held lane is sent only if it was retried with the lane's current generation.
 //
-// Goroutines: watch follows the driver's news; run serves one node or one partition in trouble. All end in Close.
+// Goroutines: watch follows the driver's news; run serves one node or one partition in trouble. All end in Close or Abandon.
 type Engine struct {
 	driver Driver
 	config Config
@@ -202,9 +202,22 @@ func defaultBackoff(failures int) time.Duration {
 
 // Close takes in nothing more, starts no further request, lets those in flight finish until the context ends and then
 // cuts them off, ends every goroutine and closes the driver. Results goes on to return what has a result. Records
-// without one never get one: whether they were written is unknown. The error is the driver's, or says how many records
-// were cut off. A second Close waits for the first and returns the same.
+// without one never get one: whether they were written is unknown. The error is the driver's, or says that requests were
+// cut off. A second Close waits for the first and returns the same.
 func (e *Engine) Close(ctx context.Context) error {
+	return e.end(ctx, func() error {
+		if err := e.driver.Close(); err != nil {
+			return fmt.Errorf("close the driver: %w", err)
+		}
+		return nil
+	})
+}
+
+// Abandon is Close without an end of the driver, which another engine may have then. A driver must not take a batch of the
+// one for a new attempt at a batch of the other that was cut off.
+func (e *Engine) Abandon(ctx context.Context) error { return e.end(ctx, func() error { return nil }) }
+
+func (e *Engine) end(ctx context.Context, last func() error) error {
 	e.mu.Lock()
 	if e.closing {
 		e.mu.Unlock()
@@ -226,10 +239,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		<-ended
 	}
 	e.giveUp()
-	err := e.driver.Close()
-	if err != nil {
-		err = fmt.Errorf("close the driver: %w", err)
-	}
+	err := last()
 	if cut != nil {
 		err = errors.Join(fmt.Errorf("close the sink: requests in flight were cut off: %w", cut), err)
 	}

@@ -350,3 +350,20 @@ func TestEngineCloseWaitsThenCutsOff(t *testing.T) {
 		})
 	}
 }
+
+// Catches: an end that another engine on the same driver cannot follow (seen to fail with a driver that was closed).
+func TestEngineAbandonLeavesTheDriverOpen(t *testing.T) {
+	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{Delay: time.Second} }, func(t *testing.T, r *rig) {
+		r.submit(in(1)...)
+		synctest.Wait()
+		if err := r.Abandon(t.Context()); err != nil {
+			t.Errorf("abandon: got %v", err)
+		}
+		r.Engine = sink.New(r.broker, sink.Config{})
+		r.submit(in(2)...)
+		time.Sleep(2 * time.Second)
+		if n := len(r.broker.Log(topic)); n != 3 {
+			t.Errorf("records: got %d, want 3", n)
+		}
+	})
+}

@@ -191,6 +191,7 @@ func (d *driver) attempt(b *sink.Batch) *attempts {
 	} else if a.batch != b || len(a.records) != len(b.Records) {
 		w.violate("p%d sends another batch for %s/%d after an unknown outcome", d.p.number, b.Topic, b.Partition)
 	}
+	w.judgeAttempt(d.p, a)
 	a.number++
 	return a
 }

@@ -184,6 +184,15 @@ func (w *world) judgeRequest(p *process, asked time.Time) {
 	}
 }
 
+// judgeAttempt fails if a process goes on with a batch of the time before another process had the slot (J8).
+func (w *world) judgeAttempt(p *process, a *attempts) {
+	for serial := a.serial + 1; serial < p.serial; serial++ {
+		if w.takers[serial-1] != p {
+			w.violate("p%d sends a batch again that it began before p%d took the slot over", p.number, w.takers[serial-1].number)
+		}
+	}
+}
+
 // judgeTakeOver fails if the epoch is raised by a process that the slot was not granted to (J8).
 func (w *world) judgeTakeOver(p *process, slotName string, pid uint32) {
 	slot := w.server.slots[slotName]

@@ -42,9 +42,6 @@ type process struct {
 
 // Faults of the relay that are known and not mended yet: a run leaves out what would only find them again.
 const (
-	// A process that lost the slot to another one and gets it back sends what it still has in flight, though the other one
-	// has published it. Here such a process is killed, and a new one starts.
-	knownStale = true
 	// When a slot is lost, what comes again gets a place behind all that is parked, though it may belong before it. Here
 	// slots are lost only while nothing is parked, and every process is killed with them.
 	knownEras = true

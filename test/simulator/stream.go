@@ -53,9 +53,6 @@ func (b backend) OpenStream(ctx context.Context, c replication.Config) (relay.St
 			return &replication.SlotBusyError{Slot: c.Slot, PID: slot.holder.grant.PID}
 		case b.p.dead:
 			return errDead
-		case knownStale && b.p.serial != 0 && b.p.serial != s.w.serials:
-			b.p.kill()
-			return errDead
 		}
 		s.lastPID++
 		st = &stream{

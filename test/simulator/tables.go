@@ -222,6 +222,7 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32) (epoch int64, err err
 		db.epochs[t.slot]++
 		epoch = db.epochs[t.slot]
 		t.w.serials++
+		t.w.takers = append(t.w.takers, t.p)
 		t.w.takenAt = time.Now()
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials

@@ -25,9 +25,10 @@ type world struct {
 	server    *server
 	cluster   *cluster
 	processes []*process
-	serials   int       // take-overs so far
-	takenAt   time.Time // of the last one
-	calm      bool      // all trouble has ended
+	serials   int        // take-overs so far
+	takers    []*process // of these
+	takenAt   time.Time  // of the last one
+	calm      bool       // all trouble has ended
 	failure   string
 	trace     []step
 	steps     int
