@@ -33,6 +33,7 @@ type parking struct {
 	moved  []*parkedLane // something happened to them since the last advance
 
 	starved bool // events without a key are due, and found the sink's window full
+	ahead   int  // lanes of which a portion is read, or asked for, while the one in front of it is out
 }
 
 type parkedLane struct {
@@ -48,6 +49,8 @@ type parkedLane struct {
 	askedAt   uint64 // version when they were
 	waiting   bool   // what was read could not be handed in, or there was nothing: go on when version is another
 	few       int    // portions in a row that were small
+
+	run run
 }
 
 // of is the lane of the delivery; it is forgotten by advance when nothing of it moves.
@@ -83,6 +86,7 @@ func (p *parking) held(d *delivery) {
 	case d.parked: // the rest of a portion: it is still in the table
 		la := p.of(d.record.Topic, d.record.Key)
 		p.returned(d, la)
+		p.stopRun(la)
 		if d.record.Key == nil {
 			la.draining = false // its topic is diverted
 		}
@@ -141,6 +145,7 @@ func (p *parking) verdict(d *delivery) (attempts int, pause time.Duration, again
 func (p *parking) rejected(d *delivery) {
 	la := p.of(d.record.Topic, d.record.Key)
 	p.returned(d, la)
+	p.stopRun(la)
 	attempts, pause, again := p.verdict(d)
 	d.attempts = attempts
 	if !again {
@@ -158,6 +163,7 @@ func (p *parking) rejected(d *delivery) {
 func (p *parking) giveUp(d *delivery, la *parkedLane) {
 	la.recording++
 	la.draining = true
+	p.stopRun(la)
 	p.s.dying = append(p.s.dying, d)
 }
 
@@ -200,6 +206,10 @@ func (p *parking) take(word retrierWord) {
 func (p *parking) takePortion(read *store.Portion, session *session) {
 	la := p.of(read.Lane.Topic, read.Lane.Key)
 	la.asking = false
+	if la.run.asking {
+		p.takeAhead(la, read, session)
+		return
+	}
 	_, inMemory := p.s.lanes.byName[la.name]
 	switch {
 	case inMemory && la.lane.Key != nil: // a replay came while followers of another dead letter wait for it; it is due again at the next look
@@ -268,9 +278,11 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session *session) 
 	}
 	switch {
 	case err == nil:
+		p.goOn(la, read, taken)
 	case la.lane.Key == nil:
 		la.draining = false // the rest is due again at the next look
 	default: // an earlier record of the lane is still on its way to being parked or buried
+		p.stopRun(la)
 		la.due, la.waiting = true, true
 	}
 }
@@ -302,11 +314,11 @@ var ended = func() context.Context {
 func (p *parking) advance() {
 	for _, la := range p.moved {
 		switch {
-		case p.lanes[la.name] != la || la.out > 0 || la.recording > 0 || la.asking:
+		case p.lanes[la.name] != la || p.advanceRun(la) || la.out > 0 || la.recording > 0 || la.asking:
 		case la.due || la.draining:
 			if !la.waiting || la.version != la.askedAt {
 				la.asking, la.askedAt, la.waiting = true, la.version, false
-				p.s.r.retrier.ask(laneAsk{la.lane, la.lane.Key != nil && !la.draining})
+				p.s.r.retrier.ask(laneAsk{store.Ask{Lane: la.lane}, la.lane.Key != nil && !la.draining})
 			}
 		case la.parking == 0:
 			p.s.r.intake.resume(la.name)

@@ -76,7 +76,7 @@ type Tables interface {
 	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
 	CountParked(ctx context.Context) (int64, error)
 	DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error)
-	Portions(ctx context.Context, lanes []store.Lane, limit, maxBytes int) ([]store.Portion, error)
+	Portions(ctx context.Context, asks []store.Ask, limit, maxBytes int) ([]store.Portion, error)
 	WakeHeads(ctx context.Context) error
 	WaitingTopics(ctx context.Context) ([]string, error)
 	MakeDue(ctx context.Context, topic string) error

@@ -34,7 +34,7 @@ type retrierWord struct {
 
 // laneAsk is a lane of which something is to be read.
 type laneAsk struct {
-	lane store.Lane
+	store.Ask
 	head bool // the first event is enough
 }
 
@@ -200,9 +200,9 @@ func (t *retrier) answer(ctx context.Context, session *session) (more bool) {
 	open := map[bool]int{} // the group that takes more, by whether heads are asked for; from 1
 	for _, a := range asked {
 		switch most, last := lanesMost, open[a.head]; {
-		case t.bytes[a.lane.Topic] >= topicBytes:
+		case t.bytes[a.Lane.Topic] >= topicBytes:
 			t.asked = append(t.asked, a)
-		case a.lane.Key == nil:
+		case a.Lane.Key == nil:
 			groups = append(groups, []laneAsk{a})
 		default:
 			if a.head {
@@ -218,15 +218,15 @@ func (t *retrier) answer(ctx context.Context, session *session) (more bool) {
 	}
 	t.mu.Unlock()
 	for i, group := range groups {
-		lanes := make([]store.Lane, len(group))
+		asks := make([]store.Ask, len(group))
 		for j, a := range group {
-			lanes[j] = a.lane
+			asks[j] = a.Ask
 		}
-		limit := max(1, portionRows/len(lanes))
+		limit := max(1, portionRows/len(asks))
 		if group[0].head {
 			limit = 1
 		}
-		portions, err := t.r.store.Portions(ctx, lanes, limit, portionBytes)
+		portions, err := t.r.store.Portions(ctx, asks, limit, portionBytes)
 		if err != nil {
 			t.mu.Lock()
 			for _, rest := range groups[i:] {

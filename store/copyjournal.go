@@ -135,3 +135,11 @@ func appendInt8(b []byte, v int64) []byte {
 func appendText(b []byte, v string) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
 }
+
+func appendBool(b []byte, v bool) []byte {
+	b = binary.BigEndian.AppendUint32(b, 1)
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}

@@ -129,48 +129,52 @@ type ParkedRow struct {
 // rowBytes is about what a parked event takes besides its payload and headers.
 const rowBytes = 200
 
-// Portion is the beginning of a lane's queue, or of a topic without a key what is due.
+// Ask is a lane of which something is to be read.
+type Ask struct {
+	Lane  Lane
+	After *outbox.Position // only what is behind it; nil: from the beginning
+}
+
+// Portion is the beginning of what was asked for of a lane's queue, or of a topic without a key what is due.
 type Portion struct {
 	Lane Lane
 	Rows []ParkedRow
 	More bool // there may be more behind these
-	Held bool // there is nothing in front of a dead letter that holds the lane
+	Held bool // it is empty, and a dead letter holds the lane
 }
 
 const queueOrder = ` ORDER BY epoch, from_stream, position_order, position_index`
 
 // portionsSQL reads the lanes one after the other, each by the index that has them in queue order, and stops where the bytes
-// are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row.
+// are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row. A lane that is
+// drained is read on from where its last portion ended, which spares the server the deleted rows in front of that.
 const portionsSQL = `SELECT place, event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
  payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late, replay IS NOT NULL, found, {held}
 FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*, sum(coalesce(b.bytes, 0)) OVER (ORDER BY l.place, b.nth ROWS UNBOUNDED PRECEDING) AS upto
- FROM unnest($2, $3) WITH ORDINALITY AS l(lane_topic, lane_key, place)
+ FROM unnest($2, $3, $6::bigint[], $7::boolean[], $8::bigint[], $9::bigint[]) WITH ORDINALITY
+   AS l(lane_topic, lane_key, after_epoch, after_stream, after_order, after_index, place)
  LEFT JOIN LATERAL (SELECT f.*, row_number() OVER (` + queueOrder + `) AS nth, count(*) OVER () AS found,
    coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + {row_bytes} AS bytes
-  FROM (SELECT * FROM {parked} p WHERE source = $1 AND topic = l.lane_topic AND {lane}` + queueOrder + ` LIMIT $4) f) b ON true) r
+  FROM (SELECT * FROM {parked} p WHERE source = $1 AND topic = l.lane_topic AND {lane}
+   AND (epoch, from_stream, position_order, position_index) > (l.after_epoch, l.after_stream, l.after_order, l.after_index)` + queueOrder + ` LIMIT $4) f) b ON true) r
 WHERE place = 1 AND coalesce(nth, 1) = 1 OR upto <= $5 ORDER BY place, nth`
 
 // Portions reads the first parked events of each lane in queue order, at most so many of each and, but for the first, so
 // many bytes of all. A lane that is not in the answer was not read. A lane without a key is read alone.
-func (s *Store) Portions(ctx context.Context, lanes []Lane, limit, maxBytes int) ([]Portion, error) {
+func (s *Store) Portions(ctx context.Context, asks []Ask, limit, maxBytes int) ([]Portion, error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil {
 		return nil, err
 	}
 	where, held := `md5(key) = md5(l.lane_key) AND key = l.lane_key`, `false`
-	if lanes[0].Key == nil {
+	if asks[0].Lane.Key == nil {
 		where = `key IS NULL AND next_retry_at <= now()`
 	} else if s.config.HoldDead {
 		where += s.free("p")
 		held = `event_id IS NULL AND EXISTS (` + strings.NewReplacer("%.topic", "r.lane_topic", "%.key", "r.lane_key").Replace(holdingDead) + `)`
 	}
 	text := strings.NewReplacer("{lane}", where, "{held}", held, "{row_bytes}", strconv.Itoa(rowBytes)).Replace(portionsSQL)
-	topics, keys := arrayHeader(nil, pgtype.TextOID, len(lanes)), arrayHeader(nil, pgtype.ByteaOID, len(lanes))
-	for _, l := range lanes {
-		topics, keys = appendText(topics, l.Topic), appendText(keys, string(l.Key))
-	}
-	p := new(params).int4(source).add(pgtype.TextArrayOID, binaryFormat, topics).add(pgtype.ByteaArrayOID, binaryFormat, keys)
-	p.int8(int64(limit)).int8(int64(maxBytes))
+	p := asksParams(source, asks, limit, maxBytes)
 	formats := make([]int16, 19)
 	formats[9] = binaryFormat
 	var portions []Portion
@@ -179,8 +183,8 @@ func (s *Store) Portions(ctx context.Context, lanes []Lane, limit, maxBytes int)
 		if err != nil {
 			return err
 		}
-		if n := len(portions); n == 0 || portions[n-1].Lane.Topic != lanes[place-1].Topic || !bytes.Equal(portions[n-1].Lane.Key, lanes[place-1].Key) {
-			portions = append(portions, Portion{Lane: lanes[place-1], Held: string(v[18]) == "t"})
+		if n := len(portions); n == 0 || portions[n-1].Lane.Topic != asks[place-1].Lane.Topic || !bytes.Equal(portions[n-1].Lane.Key, asks[place-1].Lane.Key) {
+			portions = append(portions, Portion{Lane: asks[place-1].Lane, Held: string(v[18]) == "t"})
 		}
 		if v[1] == nil {
 			return nil
@@ -196,9 +200,33 @@ func (s *Store) Portions(ctx context.Context, lanes []Lane, limit, maxBytes int)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read %d parked lanes: %w", len(lanes), err)
+		return nil, fmt.Errorf("read %d parked lanes: %w", len(asks), err)
 	}
 	return portions, nil
+}
+
+// first is in front of every position.
+var first = outbox.Position{Epoch: -1}
+
+// asksParams are the parameters of portionsSQL.
+func asksParams(source int32, asks []Ask, limit, maxBytes int) *params {
+	n := len(asks)
+	topics, keys := arrayHeader(nil, pgtype.TextOID, n), arrayHeader(nil, pgtype.ByteaOID, n)
+	epochs, streams := arrayHeader(nil, pgtype.Int8OID, n), arrayHeader(nil, pgtype.BoolOID, n)
+	orders, indexes := arrayHeader(nil, pgtype.Int8OID, n), arrayHeader(nil, pgtype.Int8OID, n)
+	for _, a := range asks {
+		topics, keys = appendText(topics, a.Lane.Topic), appendText(keys, string(a.Lane.Key))
+		after := &first
+		if a.After != nil {
+			after = a.After
+		}
+		epochs, streams = appendInt8(epochs, after.Epoch), appendBool(streams, !after.Table)
+		orders, indexes = appendInt8(orders, int64(after.Order)), appendInt8(indexes, int64(after.Index))
+	}
+	p := new(params).int4(source).add(pgtype.TextArrayOID, binaryFormat, topics).add(pgtype.ByteaArrayOID, binaryFormat, keys)
+	p.int8(int64(limit)).int8(int64(maxBytes))
+	p.add(pgtype.Int8ArrayOID, binaryFormat, epochs).add(pgtype.BoolArrayOID, binaryFormat, streams)
+	return p.add(pgtype.Int8ArrayOID, binaryFormat, orders).add(pgtype.Int8ArrayOID, binaryFormat, indexes)
 }
 
 func (s *Store) parkedRow(v [][]byte) (r ParkedRow, err error) {

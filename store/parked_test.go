@@ -147,7 +147,7 @@ func TestParkedEventsAreFenced(t *testing.T) {
 // laneRows reads the lane k of the topic t.
 func laneRows(t *testing.T, s *store.Store, limit int) ([]store.ParkedRow, error) {
 	t.Helper()
-	read, err := s.Portions(t.Context(), []store.Lane{{Topic: "t", Key: []byte("k")}}, limit, 1<<20)
+	read, err := s.Portions(t.Context(), []store.Ask{{Lane: store.Lane{Topic: "t", Key: []byte("k")}}}, limit, 1<<20)
 	if err != nil || len(read) != 1 {
 		t.Fatalf("portions: got %d, %v; want one", len(read), err)
 	}

@@ -244,7 +244,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"WakeHeads", s.WakeHeads},
 		{"DueLanes", func(ctx context.Context) error { _, _, err := s.DueLanes(ctx, 10, []string{"u"}); return err }},
 		{"Portions", func(ctx context.Context) error {
-			_, err := s.Portions(ctx, []store.Lane{{Topic: "t", Key: []byte("k")}}, 10, 1<<20)
+			_, err := s.Portions(ctx, []store.Ask{{Lane: store.Lane{Topic: "t", Key: []byte("k")}}}, 10, 1<<20)
 			return err
 		}},
 		{"RetryLater", func(ctx context.Context) error {

@@ -8,20 +8,22 @@ import (
 // scenarios is how often, or with how many events, each scenario runs: in CI, which has 20 minutes on 2 cores for everything, and
 // at night. Who needs more CI time here takes it from another line.
 var scenarios = map[string]struct{ ci, nightly int }{
-	"mixed load events":       {ci: 20_000, nightly: 100_000},
-	"sigterm under load":      {ci: 2, nightly: 20},
-	"reconnects":              {ci: 2, nightly: 20},
-	"kill9 under load":        {ci: 3, nightly: 30},
-	"broker stop seconds":     {ci: 12, nightly: 60},
-	"connection cuts":         {ci: 30, nightly: 300},
-	"catch-up rows":           {ci: 5_000, nightly: 20_000},
-	"rows in one transaction": {ci: 100_000, nightly: 1_000_000},
-	"idle WAL megabytes":      {ci: 100, nightly: 1_000},
-	"postgres crashes":        {ci: 2, nightly: 20},
-	"poisoned events":         {ci: 20_000, nightly: 200_000},
-	"poisoned kills":          {ci: 3, nightly: 20},
-	"absent topic kills":      {ci: 2, nightly: 20},
-	"frozen takeover seconds": {ci: 3, nightly: 1}, // behind wal_sender_timeout
+	"mixed load events":        {ci: 20_000, nightly: 100_000},
+	"sigterm under load":       {ci: 2, nightly: 20},
+	"reconnects":               {ci: 2, nightly: 20},
+	"kill9 under load":         {ci: 3, nightly: 30},
+	"broker stop seconds":      {ci: 12, nightly: 60},
+	"connection cuts":          {ci: 30, nightly: 300},
+	"catch-up rows":            {ci: 5_000, nightly: 20_000},
+	"rows in one transaction":  {ci: 100_000, nightly: 1_000_000},
+	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
+	"postgres crashes":         {ci: 2, nightly: 20},
+	"poisoned events":          {ci: 20_000, nightly: 200_000},
+	"poisoned kills":           {ci: 3, nightly: 20},
+	"absent topic kills":       {ci: 2, nightly: 20},
+	"blocked events of a lane": {ci: 20_000, nightly: 100_000},
+	"parked events at a start": {ci: 50_000, nightly: 200_000},
+	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},

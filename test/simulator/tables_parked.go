@@ -185,13 +185,19 @@ func (t *tables) behindLater(db *database, p *parkedRow, now time.Time) bool {
 	return false
 }
 
-// Portions are the first events of each lane.
-func (t *tables) Portions(ctx context.Context, lanes []store.Lane, limit, _ int) (portions []store.Portion, err error) {
+// portionMost cuts lanes into portions: they are too short here to be cut by the relay's own bounds.
+const portionMost = 3
+
+// Portions are the first events of each lane, or those behind where it was read to.
+func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (portions []store.Portion, err error) {
 	err = t.do(ctx, "portions", func(db *database) error {
-		for _, lane := range lanes {
-			portion := store.Portion{Lane: lane}
-			for _, p := range db.lane(t.key(), lane, t.w.mutant) {
-				if len(portion.Rows) == limit {
+		for _, ask := range asks {
+			portion := store.Portion{Lane: ask.Lane}
+			for _, p := range db.lane(t.key(), ask.Lane, t.w.mutant) {
+				if ask.After != nil && p.event.Position.Compare(*ask.After) <= 0 {
+					continue
+				}
+				if len(portion.Rows) == min(limit, portionMost) {
 					portion.More = true
 					break
 				}
