@@ -82,6 +82,7 @@ var house = map[string]room{
 		},
 	},
 	"test/cutproxy": {},
+	"test/chaos":    {},
 	"test/simulator": {
 		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

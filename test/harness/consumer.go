@@ -24,12 +24,34 @@ func Consume(t testing.TB, addrs []string, topics []string, each func(*kgo.Recor
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), consumePatience)
 	defer cancel()
-	if err := consume(ctx, addrs, topics, each); err != nil {
+	if err := NewReading(addrs, topics).read(ctx, each); err != nil {
 		t.Fatalf("consume %s: %v", strings.Join(topics, ", "), err)
 	}
 }
 
-func consume(ctx context.Context, addrs, topics []string, each func(*kgo.Record)) error {
+// Reading reads topics in portions: each from where the one before ended.
+type Reading struct {
+	addrs, topics []string
+	next          map[string]map[int32]int64 // by topic and partition, once read
+}
+
+// NewReading begins at the starts of all partitions.
+func NewReading(addrs, topics []string) *Reading {
+	return &Reading{addrs: addrs, topics: topics, next: make(map[string]map[int32]int64)}
+}
+
+// Read is Consume from where the last portion ended.
+func (r *Reading) Read(t testing.TB, each func(*kgo.Record)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), consumePatience)
+	defer cancel()
+	if err := r.read(ctx, each); err != nil {
+		t.Fatalf("consume %s: %v", strings.Join(r.topics, ", "), err)
+	}
+}
+
+func (r *Reading) read(ctx context.Context, each func(*kgo.Record)) error {
+	addrs, topics := r.addrs, r.topics
 	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -48,14 +70,19 @@ func consume(ctx context.Context, addrs, topics []string, each func(*kgo.Record)
 	left := make(map[string]map[int32]int64) // the ends of what is not read yet
 	open := 0
 	ends.Each(func(end kadm.ListedOffset) {
-		if start, _ := starts.Lookup(end.Topic, end.Partition); end.Offset > start.Offset {
+		start, _ := starts.Lookup(end.Topic, end.Partition)
+		if first := max(start.Offset, r.next[end.Topic][end.Partition]); end.Offset > first {
 			if from[end.Topic] == nil {
 				from[end.Topic], left[end.Topic] = make(map[int32]kgo.Offset), make(map[int32]int64)
 			}
-			from[end.Topic][end.Partition] = kgo.NewOffset().At(start.Offset)
+			from[end.Topic][end.Partition] = kgo.NewOffset().At(first)
 			left[end.Topic][end.Partition] = end.Offset
 			open++
 		}
+		if r.next[end.Topic] == nil {
+			r.next[end.Topic] = make(map[int32]int64)
+		}
+		r.next[end.Topic][end.Partition] = max(end.Offset, r.next[end.Topic][end.Partition])
 	})
 	if open == 0 {
 		return nil
@@ -70,13 +97,13 @@ func consume(ctx context.Context, addrs, topics []string, each func(*kgo.Record)
 		if err := fetches.Err(); err != nil {
 			return fmt.Errorf("fetch: %w", err)
 		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			end := left[r.Topic][r.Partition]
-			if r.Offset >= end {
+		fetches.EachRecord(func(record *kgo.Record) {
+			end := left[record.Topic][record.Partition]
+			if record.Offset >= end {
 				return
 			}
-			each(r)
-			if r.Offset == end-1 {
+			each(record)
+			if record.Offset == end-1 {
 				open--
 			}
 		})

@@ -180,6 +180,9 @@ func (p *PG) Query(t testing.TB, sql string) string {
 	return got
 }
 
+// TryQuery is Query for a server that may not answer.
+func (p *PG) TryQuery(ctx context.Context, sql string) (string, error) { return p.query(ctx, sql) }
+
 func (p *PG) query(ctx context.Context, sql string) (string, error) {
 	conn, err := pgx.Connect(ctx, p.URL)
 	if err != nil {

@@ -340,43 +340,6 @@ func (r *Relay) get(ctx context.Context, path string) (int, string, error) {
 	return response.StatusCode, string(body), nil
 }
 
-// Metric is the sum of a metric's samples that have all the given labels, each as name="value"; 0 if there is none.
-func (r *Relay) Metric(t testing.TB, name string, labels ...string) float64 {
-	t.Helper()
-	code, body := r.Get(t, "/metrics")
-	if code != http.StatusOK {
-		t.Fatalf("/metrics: got %d, want 200", code)
-	}
-	sum, err := sumMetric(body, name, labels)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sum
-}
-
-func sumMetric(text, name string, labels []string) (float64, error) {
-	sum := 0.0
-lines:
-	for line := range strings.Lines(text) {
-		rest, found := strings.CutPrefix(line, name)
-		if !found || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		for _, label := range labels {
-			if !strings.Contains(rest, "{"+label) && !strings.Contains(rest, ","+label) {
-				continue lines
-			}
-		}
-		value := strings.TrimSpace(rest[strings.LastIndex(rest, "}")+1:])
-		number, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read metric %s: %w", name, err)
-		}
-		sum += number
-	}
-	return sum, nil
-}
-
 // PeakRSS is the most memory that the running relay has held, in bytes (VmHWM of proc(5)).
 func (r *Relay) PeakRSS(t testing.TB) int64 {
 	t.Helper()

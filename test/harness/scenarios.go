@@ -25,6 +25,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"parked events at a start": {ci: 50_000, nightly: 200_000},
 	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
+	"chaos faults": {ci: 12, nightly: 200},
+
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},
 	"driver's leader kills":        {ci: 2, nightly: 20},
