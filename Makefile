@@ -45,6 +45,10 @@ mutants: ## break the relay on purpose, rule by rule, and see that the simulator
 	go test -count=1 -timeout 30m -v -run Mutants ./test/simulator
 	test/simulator/mutants.sh
 
+.PHONY: mutate
+mutate: ## see tests fail with the code broken, and note how; ARGS="offsets config", see docs/design.md
+	go run ./test/mutate $(ARGS)
+
 .PHONY: race
 race: ## the scenarios once more, with the race detector in the relay's own process too
 	CDC_RELAY_TEST_RACE=1 go test -race -count=1 $(TESTFLAGS) ./test/...

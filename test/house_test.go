@@ -74,7 +74,7 @@ var house = map[string]room{
 	// What a user copies: it knows nothing of the relay.
 	"examples/consumer": {external: []string{"github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
 
-	"test": {},
+	"test": {tests: []string{"test/mutate/seen"}},
 	"test/harness": {
 		own: []string{"embedded", "embedded/child", "verify"},
 		external: []string{
@@ -87,7 +87,9 @@ var house = map[string]room{
 		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
-	"test/bench": {tests: []string{"sink", "sink/kafka"}},
+	"test/mutate":      {own: []string{"test/mutate/seen"}},
+	"test/mutate/seen": {},
+	"test/bench":       {tests: []string{"sink", "sink/kafka"}},
 }
 
 // Any test may use these besides what its folder may.

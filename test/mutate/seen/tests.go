@@ -1,0 +1,137 @@
+// Package seen knows how it is told, of each test of this repository, that it was seen to fail with the code under it
+// broken: in the words of its own comment, or by an entry of the record test/mutate/seen.tsv, which test/mutate writes.
+package seen
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Phrase is what a test's comment says, with how the code was broken: "Seen to fail with …", "seen failing without …".
+var Phrase = regexp.MustCompile(`(?i)\bseen\s+(to\s+fail|failing)\b`)
+
+// Test is one test function.
+type Test struct {
+	Package string // its folder, seen from the root, with slashes
+	Name    string
+	Says    bool // its comment, or one inside it, has the Phrase
+}
+
+// Code is what the record can name: every test, and every function and variable of the packages.
+type Code struct {
+	Tests []Test
+	named map[[2]string]bool // folder, name as Name and Values give them
+}
+
+// Has tells whether the folder's code, tests apart, has a function or variable of this name.
+func (c Code) Has(folder, name string) bool { return c.named[[2]string{folder, name}] }
+
+// Read reads all Go files under root, for all systems and build tags.
+func Read(root string) (Code, error) {
+	code := Code{named: map[[2]string]bool{}}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		code.add(filepath.ToSlash(folder), file, strings.HasSuffix(path, "_test.go"))
+		return nil
+	})
+	return code, err
+}
+
+func (c *Code) add(folder string, file *ast.File, tests bool) {
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			switch {
+			case !tests:
+				c.named[[2]string{folder, Name(d)}] = true
+			case isTest(d):
+				c.Tests = append(c.Tests, Test{Package: folder, Name: d.Name.Name, Says: says(file, d)})
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if s, ok := s.(*ast.ValueSpec); ok && !tests {
+					c.named[[2]string{folder, Values(s)}] = true
+				}
+			}
+		}
+	}
+}
+
+// Name is a function's name as the record has it, a method's with its type: dispatcher.submit.
+func Name(f *ast.FuncDecl) string {
+	if f.Recv == nil || len(f.Recv.List) != 1 {
+		return f.Name.Name
+	}
+	receiver := f.Recv.List[0].Type
+	for {
+		switch r := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = r.X
+			continue
+		case *ast.IndexExpr:
+			receiver = r.X
+			continue
+		case *ast.IndexListExpr:
+			receiver = r.X
+			continue
+		case *ast.Ident:
+			return r.Name + "." + f.Name.Name
+		}
+		return f.Name.Name
+	}
+}
+
+// Values are the names of variables that are declared together.
+func Values(s *ast.ValueSpec) string {
+	names := make([]string, len(s.Names))
+	for i, n := range s.Names {
+		names[i] = n.Name
+	}
+	return strings.Join(names, ",")
+}
+
+// isTest is what `go test` takes for a test, TestMain apart.
+func isTest(f *ast.FuncDecl) bool {
+	rest, named := strings.CutPrefix(f.Name.Name, "Test")
+	if !named || f.Recv != nil || f.Type.Params.NumFields() != 1 || rest != "" && rest[0] >= 'a' && rest[0] <= 'z' {
+		return false
+	}
+	pointer, ok := f.Type.Params.List[0].Type.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	selected, ok := pointer.X.(*ast.SelectorExpr)
+	return ok && selected.Sel.Name == "T"
+}
+
+func says(file *ast.File, f *ast.FuncDecl) bool {
+	for _, comment := range file.Comments {
+		within := comment == f.Doc || comment.Pos() >= f.Pos() && comment.End() <= f.End()
+		if within && Phrase.MatchString(strings.Join(strings.Fields(comment.Text()), " ")) {
+			return true
+		}
+	}
+	return false
+}
