@@ -23,6 +23,10 @@ func (s *session) catchUp(ctx context.Context) error {
 	r := s.r
 	r.breaker.enter(RoleCatchUp)
 	if !s.state.CatchUpReady {
+		// An event in flight has its place in the former era: parked after the snapshot it would be in front of all.
+		if err := s.drained(ctx); err != nil {
+			return err
+		}
 		if err := s.snapshot(ctx); err != nil {
 			return err
 		}
@@ -47,12 +51,20 @@ func (s *session) catchUp(ctx context.Context) error {
 		}
 		sent, after = sent+len(rows), rows[len(rows)-1].Row
 	}
-	select { // a row is done when its outcome is recorded; nothing else is in flight
-	case <-r.inflight.drained():
+	if err := s.drained(ctx); err != nil { // a row is done when its outcome is recorded; nothing else is in flight
+		return err
+	}
+	return s.caughtUp(ctx, sent)
+}
+
+// drained waits until the outcome of all that is in flight is recorded.
+func (s *session) drained(ctx context.Context) error {
+	select {
+	case <-s.r.inflight.drained():
+		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return s.caughtUp(ctx, sent)
 }
 
 // snapshot fixes which rows the catch-up publishes, once every transaction that the slot does not hold has ended.

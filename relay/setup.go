@@ -35,87 +35,97 @@ type LastSession struct {
 
 // Prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
 // phase catch_up, publication, slot. It does not make the outbox itself. It returns a *Halt where going on could lose
-// events, and a *replication.SlotBusyError while another relay streams.
-func (s Setup) Prepare(ctx context.Context) (table store.Outbox, state *store.State, err error) {
+// events, and a *replication.SlotBusyError while another relay streams. made: the slot is new.
+func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err error) {
 	if s.Postgres == nil {
 		s.Postgres = server{}
 	}
 	if table, err = s.Store.Outbox(ctx); err != nil {
-		return table, nil, explainTable(err)
+		return table, false, explainTable(err)
 	}
 	if err = s.Store.Migrate(ctx); err != nil {
-		return table, nil, explainStore(err)
+		return table, false, explainStore(err)
 	}
-	if state, err = s.Store.State(ctx); err != nil {
-		return table, nil, explainStore(err)
+	state, err := s.Store.State(ctx)
+	if err != nil {
+		return table, false, explainStore(err)
 	}
 	slot, err := s.Store.Slot(ctx)
 	if err != nil {
-		return table, nil, explainStore(err)
+		return table, false, explainStore(err)
 	}
 	if slot.Recovery {
-		return table, nil, readOnly(nil)
+		return table, false, readOnly(nil)
 	}
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
-		return table, nil, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
+		return table, false, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
 	if err := s.checkState(state, table, slot); err != nil {
-		return table, nil, err
+		return table, false, err
+	}
+	if state == nil && slot.Exists && slot.WALStatus == lostWAL {
+		return table, false, s.explainUnknown(ctx)
 	}
 	recovered := false
 	if lost := lostSlot(state, slot); lost != "" {
 		if err := s.recoverSlot(ctx, state, lost, slot.Exists); err != nil {
-			return table, nil, err
+			return table, false, err
 		}
 		recovered, slot.Exists = true, false
 	}
 	if err := s.explainMoved(ctx, state, slot); err != nil {
-		return table, nil, err
+		return table, false, err
 	}
 	if !recovered && (state == nil || !slot.Exists) {
 		if err := s.countOlderRows(ctx); err != nil {
-			return table, nil, err // before anything is created
+			return table, false, err // before anything is created
 		}
 	}
 	if state == nil {
 		if state, err = s.register(ctx, table); err != nil {
-			return table, nil, err
+			return table, false, err
 		}
 	}
 	if err := s.checkPublication(ctx, !recovered && !slot.Exists); err != nil {
 		if asHalt(err) != nil && state.Phase == store.Stream {
 			err = errors.Join(err, s.Store.BeginCatchUp(ctx, true)) // once it is repaired
 		}
-		return table, nil, err
+		return table, false, err
 	}
 	if slot.Exists && s.Last.Refused && s.Config.Postgres.OnSlotLost != config.SlotLostHalt {
 		if err := s.recoverSlot(ctx, state, "is older than the publication, so that the server cannot decode what it holds", true); err != nil {
-			return table, nil, err
+			return table, false, err
 		}
 		recovered, slot.Exists = true, false
 	}
 	if slot.Exists {
-		return table, state, nil
+		return table, false, nil
 	}
 	if state.CatchUpReady {
 		// The list of older rows belongs to a slot that is gone: a new one needs a new list.
 		if err := s.Store.BeginCatchUp(ctx, false); err != nil {
-			return table, nil, explainStore(err)
+			return table, false, explainStore(err)
 		}
 		state.CatchUpReady = false
 	}
 	if !recovered {
 		if err := s.setBaseline(ctx, state); err != nil {
-			return table, nil, err
+			return table, false, err
 		}
 	}
-	return table, state, s.createSlot(ctx)
+	if err := s.stillFirst(ctx); err != nil {
+		return table, false, err
+	}
+	return table, true, s.createSlot(ctx)
 }
+
+// lostWAL is the wal_status of a slot that the server has given up.
+const lostWAL = "lost"
 
 // lostSlot says how the slot that the relay has used was lost; empty when it was not.
 func lostSlot(state *store.State, slot store.SlotStatus) string {
 	switch {
-	case slot.Exists && slot.WALStatus == "lost":
+	case slot.Exists && slot.WALStatus == lostWAL:
 		return "was invalidated: the server removed WAL that it needed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"
 	case !slot.Exists && state != nil && state.Phase == store.Stream:
 		return "is gone from this server"

@@ -241,3 +241,41 @@ func TestBarrierWaitsForEveryOlderTransactionAndNamesIt(t *testing.T) {
 	exec(t, preparing, "ROLLBACK PREPARED 'two phases'")
 	must(t, "barrier after the ends", <-done)
 }
+
+// A slot is lost while events are parked. Breaks caught: parked events that stay in front of a row that comes again and is
+// older (seen to fail so), that change places among themselves, or that go to the front because their row is gone; a dead letter
+// that would be replayed in front of what is older.
+func TestCatchUpGivesParkedEventsTheirPlaces(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	insertEvents(t, pg, 1, 6) // seq as the id
+	parkAll(t, s, []store.Parked{parkedAt(2, "k", 0), parkedAt(5, "k", store.NotDue), parkedAt(4, "k", store.NotDue), parkedAt(8, "k", store.NotDue), parkedAt(9, "", 0)})
+	died := dead(3)
+	died.Event.Position, died.Topic, died.Key = outbox.Position{Epoch: 1, Order: 3}, "t", []byte("k")
+	must(t, "bury", s.Settle(t.Context(), nil, []store.Dead{died}))
+	// 8 has no row, and stood behind 5; 4 came in front of 5 by its position, and 6 behind both.
+	n, err := s.SnapshotCatchUp(t.Context())
+	must(t, "list the rows", err)
+	list, err := s.CatchUpRows(t.Context(), 0, 10)
+	must(t, "read the rows", err)
+	var ids []string
+	for _, r := range list {
+		ids = append(ids, fmt.Sprintf("%d:%s", r.Row, strings.TrimLeft(string(r.Event.ID[len(r.Event.ID)-4:]), "0")))
+	}
+	if got, want := strings.Join(ids, " "), "2:1 8:6"; n != 2 || got != want {
+		t.Errorf("the list: got %d rows, %s; want 2, %s", n, got, want)
+	}
+	for _, r := range list {
+		e := r.Event
+		e.Position = outbox.Position{Epoch: 1, Table: true, Order: r.Row}
+		parkAll(t, s, []store.Parked{{Event: &e, Topic: "t", Key: []byte("k"), Class: outbox.Transient, RetryIn: store.NotDue}})
+	}
+	rows, err := laneRows(t, s, 10)
+	must(t, "read the lane", err)
+	if got, want := rowIDs(rows), "1 2 4 5 8 6"; got != want {
+		t.Errorf("queue: got %q, want %q", got, want)
+	}
+	if got := pg.Query(t, `SELECT epoch || ' ' || from_stream || ' ' || position_order FROM outbox_events_dlq`); got != "1 false 4" {
+		t.Errorf("place of the dead letter: got %s, want that between 2 and 4", got)
+	}
+}

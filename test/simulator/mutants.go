@@ -10,8 +10,9 @@ const (
 	noFence           = "epoch-not-checked"      // writes do not ask whose epoch it is
 	deadForgotten     = "dead-not-looked-up"     // look-ups do not know of dead letters
 	noSource          = "journal-without-source" // the journal is keyed by the id alone
+	oldPlaces         = "parked-keep-old-places" // a catch-up does not move parked events into its era
 	anyLease          = "epoch-before-lease"     // a take-over does not ask who holds the slot
 )
 
 // Mutants are the names of the above.
-var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource, anyLease}
+var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource, oldPlaces, anyLease}

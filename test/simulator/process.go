@@ -40,13 +40,6 @@ type process struct {
 	err        error
 }
 
-// Faults of the relay that are known and not mended yet: a run leaves out what would only find them again.
-const (
-	// When a slot is lost, what comes again gets a place behind all that is parked, though it may belong before it. Here
-	// slots are lost only while nothing is parked, and every process is killed with them.
-	knownEras = true
-)
-
 // spawn starts a process. Called with mu held.
 func (w *world) spawn() *process {
 	ctx, cancel := context.WithCancel(context.Background())

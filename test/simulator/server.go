@@ -102,13 +102,8 @@ func (s *server) checkpoint() {
 // loseSlot drops or invalidates the slot.
 func (s *server) loseSlot(d *dice) {
 	slot := s.slots[s.slotName]
-	if slot == nil || slot.lost || knownEras && len(s.db.parked) > 0 {
+	if slot == nil || slot.lost {
 		return
-	}
-	if knownEras {
-		for _, p := range s.w.processes {
-			p.kill()
-		}
 	}
 	s.w.counts.SlotsLost++
 	if slot.holder != nil {

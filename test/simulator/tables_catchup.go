@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -72,7 +73,7 @@ func (t *tables) Barrier(ctx context.Context, timeout time.Duration) (blockers [
 	}
 }
 
-// SnapshotCatchUp writes the list of the rows to catch up with.
+// SnapshotCatchUp writes the list of the rows to catch up with, and gives parked events places in it.
 func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 	err = t.fenced(ctx, "snapshot", func(db *database) error {
 		rows := t.unrecorded(db)
@@ -82,17 +83,42 @@ func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 		n = int64(len(rows))
 		t.durable()
 		t.w.note("p%d lists %d rows to catch up with", t.p.number, n)
+		if t.w.mutant != oldPlaces {
+			t.renumber(db)
+		}
 		return nil
 	})
 	return n, err
+}
+
+// renumber moves parked events into the era of the catch-up: to the place of their row, or of the one that was in front of them
+// in their lane if that is further back, or if their row is gone.
+func (t *tables) renumber(db *database) {
+	lanes := map[string][]*parkedRow{}
+	for at, p := range db.parked {
+		if at.source == t.key() {
+			name := p.topic + "/" + string(p.key)
+			lanes[name] = append(lanes[name], p)
+		}
+	}
+	for _, lane := range lanes {
+		slices.SortFunc(lane, func(a, b *parkedRow) int { return a.event.Position.Compare(b.event.Position) })
+		behind := uint64(0)
+		for i, p := range lane {
+			if r := t.w.server.table.byID[string(p.event.ID)]; r != nil && r.visible && !r.deleted {
+				behind = max(behind, uint64(r.seq))
+			}
+			p.event.Position = outbox.Position{Epoch: t.epoch, Table: true, Order: behind, Index: uint32(i + 1)}
+		}
+	}
 }
 
 // CatchUpRows are the next rows of the list.
 func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows []store.CatchUpRow, err error) {
 	err = t.do(ctx, "catch-up rows", func(db *database) error {
 		limit = min(limit, 5) // small pages, so that there is more than one
-		for i, r := range db.catchUp[t.source] {
-			if uint64(i+1) <= after || r.deleted || db.terminal(t.at([]byte(r.id))) {
+		for _, r := range db.catchUp[t.source] {
+			if uint64(r.seq) <= after || r.deleted || db.terminal(t.at([]byte(r.id))) {
 				continue
 			}
 			if len(rows) == limit {
@@ -100,7 +126,7 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 			}
 			t.w.counts.CatchUpRows++
 			r.late = r.late || db.states[t.slot].CatchUpLate
-			rows = append(rows, store.CatchUpRow{Row: uint64(i + 1), Event: r.event()})
+			rows = append(rows, store.CatchUpRow{Row: uint64(r.seq), Event: r.event()})
 		}
 		return nil
 	})

@@ -1,0 +1,54 @@
+package relay
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// What a start sees, step by step, may be changed between two steps by another relay that starts at the same time. Most of
+// that ends with the grant of the slot, which only one of them gets. This file is about what would not.
+
+// errMeanwhile says that what a start has seen holds no more.
+var errMeanwhile = errors.New("another relay was faster and is gone again; looking anew")
+
+// stillFirst looks once more whether the table comes first: since the first look another relay may have made the slot, been
+// through with the catch-up and lost the slot again. A slot that is made now has nothing of what came meanwhile.
+func (s Setup) stillFirst(ctx context.Context) error {
+	state, err := s.Store.State(ctx)
+	if err != nil {
+		return explainStore(err)
+	}
+	if state == nil || state.Phase != store.CatchUp || state.CatchUpReady {
+		return errMeanwhile
+	}
+	return nil
+}
+
+// tableFirst is for a slot that this start has made: the state, read when the slot is granted, may be one that another relay
+// left meanwhile for a slot that is gone; see stillFirst. Then all begins again from the table.
+func (r *Relay) tableFirst(ctx context.Context, state *store.State) error {
+	if state.Phase == store.CatchUp && !state.CatchUpReady {
+		return nil
+	}
+	if err := r.store.BeginCatchUp(ctx, false); err != nil {
+		return err
+	}
+	state.Phase, state.CatchUpReady, state.Dirty = store.CatchUp, false, true
+	return nil
+}
+
+// explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state, or it
+// is somebody else's.
+func (s Setup) explainUnknown(ctx context.Context) error {
+	state, err := s.Store.State(ctx)
+	switch {
+	case err != nil:
+		return explainStore(err)
+	case state != nil:
+		return errMeanwhile
+	}
+	return asHalt(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot, Why: "the server has invalidated it, and no relay of this schema has used it"})
+}
