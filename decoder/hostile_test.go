@@ -65,7 +65,8 @@ func TestMessagesCutAtAnyByteAreErrors(t *testing.T) {
 }
 
 // Catches a panic, and an error of a kind that callers do not know. Many flipped bytes make another sound message, so
-// that the outcome itself is left to FuzzDecode, which compares it.
+// that the outcome itself is left to FuzzDecode, which compares it. Seen to fail with a length read without a look at
+// how many bytes are left.
 func TestFlippedBytesDoNotPanic(t *testing.T) {
 	eachGolden(t, func(g golden, i int, before *Decoder, wire []byte) {
 		for at := range wire {

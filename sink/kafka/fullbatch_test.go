@@ -137,9 +137,10 @@ func spoils(r kmsg.Request) bool {
 // TestEveryCodeOnAFullBatch has a broker answer each code of the taxonomy to full batches of two partitions: those that are
 // somebody's trouble a few times to whatever comes, those that blame a record to each batch that has a certain one. It
 // breaks when anything but that record fails, when records come twice, get lost or change places, and when something
-// counts as a possible duplicate that is none. Planted and caught: an engine
+// counts as a possible duplicate that is none. Seen to fail with an engine
 // that cuts a batch anew after an Unknown. The sequence used again after one is caught by TestUncertainRangeIsNeverReused,
-// a reset of all partitions by TestResetIsOfOnePartition, a lane forgotten before its release by the conformance suite.
+// a reset of all partitions by TestResetIsOfOnePartition, and, in the engine's own tests, a lane forgotten before its
+// release by TestEngineResumesOnlyBehindWhatWasGivenBack.
 func TestEveryCodeOnAFullBatch(t *testing.T) {
 	c := newFake(t)
 	for code := range wantedMeanings {

@@ -61,6 +61,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.only, "only", "", "break this folder's code only")
 	flags.BoolVar(&o.all, "all", false, "also the tests that are in the record, or say it")
 	flags.BoolVar(&o.alone, "alone", false, "do not run the other tests of the folder to see which places they reach too")
+	tidy := flags.Bool("tidy", false, "only take out of the record what is out of date: see test/seen_test.go")
 	lasting := flags.Duration("for", 0, "end after this long; 0 = when done")
 	match := flags.String("run", "", "only tests whose name matches")
 	if err := flags.Parse(args); err != nil {
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	if n := slices.Index(folders, "--"); n >= 0 {
 		folders, o.args = folders[:n], folders[n+1:]
 	}
-	if len(folders) == 0 {
+	if len(folders) == 0 && !*tidy {
 		flags.Usage()
 		return errors.New("which folder?")
 	}
@@ -89,6 +90,9 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("this is not the module's root: %w", err)
 	}
 	o.record = filepath.Join(root, "test", "mutate", "seen.tsv")
+	if *tidy {
+		return clean(root, o.record)
+	}
 	b := &bed{root: root, dir: filepath.Join(root, ".cache", "mutate")}
 	if err := b.prepare(ctx); err != nil {
 		return err
@@ -146,4 +150,17 @@ func tests(root, folder string, o options) (names []string, wanted int, err erro
 		}
 	}
 	return append(names, others...), len(names), nil
+}
+
+// clean keeps the entries whose test is there and does not say it itself, and whose function is there.
+func clean(root, record string) error {
+	code, err := seen.Read(root)
+	if err != nil {
+		return err
+	}
+	entries, err := seen.Load(record)
+	if err != nil {
+		return err
+	}
+	return seen.Save(record, slices.DeleteFunc(entries, func(e seen.Entry) bool { return code.Stale(e) != "" || code.Says(e) }))
 }

@@ -152,6 +152,9 @@ func (b *bed) breakUntil(ctx context.Context, binary string, t traced, reachedBy
 		fmt.Printf("%s.%s: crashes with %s %s: %s\n", t.folder, t.name, second.folder, second.where, second.change)
 		return note(o.record, t, *second)
 	}
+	if o.over() {
+		return nil
+	}
 	fmt.Printf("%s.%s (%v): still passes after %d changes of the %d places that it reaches\n", t.folder, t.name, t.took.Round(time.Millisecond), tried, len(t.reached))
 	return nil
 }

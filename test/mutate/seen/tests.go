@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -26,11 +27,31 @@ type Test struct {
 // Code is what the record can name: every test, and every function and variable of the packages.
 type Code struct {
 	Tests []Test
-	named map[[2]string]bool // folder, name as Name and Values give them
+	named map[[2]string]bool // folder; name as Name and Values give it
 }
 
-// Has tells whether the folder's code, tests apart, has a function or variable of this name.
-func (c Code) Has(folder, name string) bool { return c.named[[2]string{folder, name}] }
+// Unseen are the tests that neither say it nor have an entry.
+func (c Code) Unseen(entries []Entry) []Test {
+	return slices.DeleteFunc(slices.Clone(c.Tests), func(t Test) bool {
+		return t.Says || slices.ContainsFunc(entries, func(e Entry) bool { return e.Package == t.Package && e.Test == t.Name })
+	})
+}
+
+// Stale says why the entry is out of date, "" if it is not.
+func (c Code) Stale(e Entry) string {
+	switch {
+	case !slices.ContainsFunc(c.Tests, func(t Test) bool { return t.Package == e.Package && t.Name == e.Test }):
+		return "there is no such test"
+	case !c.named[[2]string{e.Folder, e.Where}]:
+		return fmt.Sprintf("%s has no function or variable %s", e.Folder, e.Where)
+	}
+	return ""
+}
+
+// Says tells whether the comment of the entry's test says it as well.
+func (c Code) Says(e Entry) bool {
+	return slices.Contains(c.Tests, Test{Package: e.Package, Name: e.Test, Says: true})
+}
 
 // Read reads all Go files under root, for all systems and build tags.
 func Read(root string) (Code, error) {
