@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// asideMost bounds the events that one transaction parks.
+// asideMost bounds the events that one transaction parks, or notes failed attempts of.
 const asideMost = 500
 
 // aside is one change to the parked events that the settler wants committed. Parks of a lane are committed in the order
@@ -53,10 +53,14 @@ func (s *settler) writeAsides(ctx context.Context) {
 	}
 }
 
-// commitAsides commits one portion: parks, or a single change of another kind.
+// commitAsides commits one portion: parks, or failed attempts.
 func (s *settler) commitAsides(ctx context.Context, portion []*aside) error {
-	if a := portion[0]; a.kind == asideLater {
-		return s.r.store.RetryLater(ctx, a.d.event.ID, a.attempts, a.in, a.class, a.text)
+	if portion[0].kind == asideLater {
+		failed := make([]store.Attempt, len(portion))
+		for i, a := range portion {
+			failed[i] = store.Attempt{ID: a.d.event.ID, Attempts: a.attempts, RetryIn: a.in, Class: a.class, Text: a.text}
+		}
+		return s.r.store.RetryLater(ctx, failed)
 	}
 	parks := make([]store.Parked, len(portion))
 	for i, a := range portion {
@@ -83,12 +87,12 @@ func (s *settler) release(d *delivery) {
 // forget drops a delivery that the sink did not take; its event stays parked.
 func (s *settler) forget(d *delivery) { s.r.inflight.forget([]*delivery{d}) }
 
-// nextAsides is the next portion for the writer: one note of a failed attempt, or as many parks as may be. While as many
+// nextAsides is the next portion for the writer: notes of failed attempts, or as many parks as may be. While as many
 // events are parked as may be, parks wait, and so, in the end, does the stream; nothing else waits for them, and they do
 // not wait where no retry could make room.
 func (s *settler) nextAsides() []*aside {
 	if len(s.notes) > 0 {
-		return s.notes[:1]
+		return s.notes[:min(len(s.notes), asideMost)]
 	}
 	if s.parkingFull() {
 		return nil

@@ -104,3 +104,12 @@ func TestLaneIsNotHandedBackWhileAParkIsOnItsWay(t *testing.T) {
 	b.answer()
 	b.wantHeldLanes(0)
 }
+
+// Break it catches: a transaction for each failed attempt. Seen to fail with one note in a portion.
+func TestFailedAttemptsAreNotedInPortions(t *testing.T) {
+	s := newParkingBench(t).parking.s
+	s.notes = make([]*aside, asideMost+1)
+	if got := len(s.nextAsides()); got != asideMost {
+		t.Errorf("failed attempts in one transaction, of %d that wait: got %d, want %d", len(s.notes), got, asideMost)
+	}
+}

@@ -71,7 +71,7 @@ type Tables interface {
 
 	// Parked events.
 	Park(ctx context.Context, events []store.Parked) (parked int64, err error)
-	RetryLater(ctx context.Context, id []byte, attempts int, in time.Duration, class outbox.ErrorClass, text string) error
+	RetryLater(ctx context.Context, failed []store.Attempt) error
 	ParkedLanes(ctx context.Context) (lanes []store.Lane, events int64, err error)
 	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
 	CountParked(ctx context.Context) (int64, error)

@@ -53,6 +53,7 @@ type retrier struct {
 	mu    sync.Mutex // guards what follows
 	asked []laneAsk
 	again []store.Lane        // to be looked at, whether due or not
+	soon  bool                // tidy, as soon as retries may begin
 	well  map[string]struct{} // topics of which what waits is to be made due
 	next  time.Time           // of the next look for due lanes
 	bytes map[string]int      // by topic: handed in, without an outcome
@@ -86,6 +87,22 @@ func (t *retrier) isWell(topic string) {
 	t.well[topic] = struct{}{}
 	t.mu.Unlock()
 	t.nudge()
+}
+
+// tidySoon has lanes woken that nothing else would wake. It looks at all that is parked, so a start does not wait for it.
+func (t *retrier) tidySoon() {
+	t.mu.Lock()
+	t.soon = true
+	t.mu.Unlock()
+}
+
+// mayTidy says that it is time to tidy.
+func (t *retrier) mayTidy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	soon := t.soon
+	t.soon = false
+	return soon || time.Since(t.tidied) > tidyEvery
 }
 
 // dueIn says that an event will be due then.
@@ -141,7 +158,7 @@ func (t *retrier) run(ctx context.Context) {
 		if !t.makeDue(ctx) || !t.lookAgain(ctx) || !t.answer(ctx, session) {
 			return
 		}
-		if time.Since(t.tidied) > tidyEvery {
+		if t.mayTidy() {
 			t.tidied = time.Now()
 			t.tidy(ctx)
 		}
@@ -158,6 +175,9 @@ func (t *retrier) run(ctx context.Context) {
 func (t *retrier) untilNext() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.soon {
+		return 0
+	}
 	return min(max(time.Until(t.next), 0), retrierLook)
 }
 
@@ -300,7 +320,9 @@ func (t *retrier) tidy(ctx context.Context) {
 	}
 	if err != nil {
 		t.failed(ctx, err)
+		return
 	}
+	t.dueIn(0)
 }
 
 // failed notes that Postgres did not answer; false: the context has ended.
@@ -355,9 +377,7 @@ func (s *session) loadParked(ctx context.Context) error {
 	for _, topic := range topics { // they were in trouble; whether they still are shows by itself
 		r.divert(topic, wholeTopic, "events were parked for it before this start")
 	}
-	if err := r.store.WakeHeads(ctx); err != nil {
-		return err
-	}
+	r.retrier.tidySoon()
 	r.log.Info().Int64("events", events).Int("keys", len(lanes)).Msg("events are parked; their keys are held until they are published")
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // copyJournal writes a batch of which no id is journaled yet, in one transaction and one round trip; it fails with a
@@ -17,14 +19,24 @@ import (
 // conflict clause makes Postgres insert each row tentatively and log once more that it stays. See docs/journal.md.
 // The statements of one simple query are one transaction, whose last is the COPY.
 func (s *Store) copyJournal(ctx context.Context, o *Outbox, source int32, published []Published) error {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	return s.copyInto(ctx, c.Conn().PgConn(), writing.sql()+"; ", o, source, published)
+}
+
+// copyInto does the same by a connection that may be in a transaction. The statements that it begins with come first.
+func (s *Store) copyInto(ctx context.Context, c *pgconn.PgConn, first string, o *Outbox, source int32, published []Published) error {
 	buffers := copyBuffers.Get().(*copyBuffer)
 	defer copyBuffers.Put(buffers)
 	var err error
 	if buffers.rows, err = copyRows(buffers.rows[:0], o.IDType, source, published); err != nil {
 		return err
 	}
-	t := append(buffers.text[:0], writing.sql()...)
-	t = append(t, "; INSERT INTO "...)
+	t := append(buffers.text[:0], first...)
+	t = append(t, "INSERT INTO "...)
 	t = append(t, s.names.batch...)
 	t = append(t, " (source, size, ids) VALUES ("...)
 	t = strconv.AppendInt(t, int64(source), 10)
@@ -36,13 +48,7 @@ func (s *Store) copyJournal(ctx context.Context, o *Outbox, source int32, publis
 	t = append(t, s.names.journal...)
 	t = append(t, ` (source, event_id, topic, partition, "offset") FROM STDIN (FORMAT binary)`...)
 	buffers.text = t
-
-	c, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Release()
-	_, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(buffers.rows), string(t))
+	_, err = c.CopyFrom(ctx, bytes.NewReader(buffers.rows), string(t))
 	return err
 }
 

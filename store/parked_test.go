@@ -115,7 +115,7 @@ func TestRetriedEventsEndInExactlyOnePlace(t *testing.T) {
 	s := owner(t, pg, usual(t, pg))
 	parkAll(t, s, []store.Parked{parkedAt(0, "k", 0), parkedAt(1, "k", 0), parkedAt(2, "k", 0)})
 	must(t, "settle", s.SettleRetried(t.Context(), published(1, uuid)))
-	must(t, "retry later", s.RetryLater(t.Context(), []byte(uuid(1)), 4, time.Hour, outbox.Transient, "again"))
+	must(t, "retry later", s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(1)), Attempts: 4, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
 	must(t, "give up", s.GiveUp(t.Context(), dead(2)))
 	got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ') FROM cdc_relay_parked)
 		|| ' ' || (SELECT count(*) FROM outbox_events_dlq)`)
@@ -134,7 +134,7 @@ func TestParkedEventsAreFenced(t *testing.T) {
 	for what, err := range map[string]error{
 		"park":        parking,
 		"settle":      s.SettleRetried(t.Context(), published(2, uuid)),
-		"retry later": s.RetryLater(t.Context(), []byte(uuid(1)), 2, 0, outbox.Transient, ""),
+		"retry later": s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(1)), Attempts: 2, RetryIn: 0, Class: outbox.Transient, Text: ""}}),
 		"give up":     s.GiveUp(t.Context(), dead(1)),
 		"make due":    s.MakeDue(t.Context(), "t"),
 	} {

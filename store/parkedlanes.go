@@ -40,11 +40,11 @@ func (s *Store) ParkedLanes(ctx context.Context) (lanes []Lane, events int64, er
 }
 
 // WakeHeads makes due the head of each lane that has no time of its own. A head without one is left behind by a crash in
-// the middle of a lane's drain.
+// the middle of a lane's drain. It looks at all that is parked.
 func (s *Store) WakeHeads(ctx context.Context) error {
 	return s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
-FROM (SELECT DISTINCT ON (topic, key) event_id, next_retry_at FROM {parked} WHERE source = $1 AND key IS NOT NULL
- ORDER BY topic, key, epoch, from_stream, position_order, position_index) h
+FROM (SELECT topic, key FROM {parked} WHERE source = $1 AND key IS NOT NULL GROUP BY topic, key) l,
+ LATERAL (SELECT event_id, next_retry_at FROM {parked} f WHERE f.source = $1 AND f.topic = l.topic AND md5(f.key) = md5(l.key) AND f.key = l.key`+queueOrder+` LIMIT 1) h
 WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`+s.free("p"))
 }
 
@@ -57,7 +57,7 @@ func (s *Store) MakeDue(ctx context.Context, topic string) error {
 func (s *Store) changeParked(ctx context.Context, what, text string, args ...any) error {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
-		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+		err = s.fenced(ctx, limits{lock: writing.lock, statement: writing.statement, commit: durable, interpreted: true}, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, s.sql(o, text), append([]any{source}, args...)...)
 			return err
 		})

@@ -34,7 +34,7 @@ const (
 
 // The usual limits: a read, a write to the relay's own tables, and a write that a person waits for.
 var (
-	reading  = limits{lock: 2 * time.Second, statement: 30 * time.Second}
+	reading  = limits{lock: 2 * time.Second, statement: 30 * time.Second, interpreted: true}
 	writing  = limits{lock: 2 * time.Second, statement: 10 * time.Second, commit: durable}
 	scanning = limits{lock: 2 * time.Second} // over the whole outbox: takes as long as it takes
 )

@@ -210,7 +210,7 @@ func TestRetryNowMakesTheHeadsDue(t *testing.T) {
 		n, err := s.RetryNow(t.Context(), r, 10)
 		must(t, "retry", err)
 		if n > 0 { // as if it failed again
-			must(t, "later", s.RetryLater(t.Context(), []byte(uuid(3)), 2, time.Hour, outbox.Transient, "again"))
+			must(t, "later", s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(3)), Attempts: 2, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
 		}
 		if again, err := s.RetryNow(t.Context(), r, 10); again != 0 || err != nil {
 			t.Errorf("the next portion: got %d, %v; want none", again, err)

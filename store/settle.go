@@ -66,8 +66,7 @@ func (s *Store) Settle(ctx context.Context, published []Published, dead []Dead) 
 func (s *Store) settle(ctx context.Context, o *Outbox, source int32, published []Published, dead []Dead) error {
 	if len(dead) == 0 {
 		err := s.copyJournal(ctx, o, source, published)
-		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != uniqueViolation {
+		if !isUniqueViolation(err) {
 			return err
 		}
 	}
@@ -95,6 +94,11 @@ func (s *Store) settle(ctx context.Context, o *Outbox, source int32, published [
 		}
 		return nil
 	})
+}
+
+func isUniqueViolation(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == uniqueViolation
 }
 
 func execWire(ctx context.Context, tx pgx.Tx, text string, p *params) error {

@@ -248,7 +248,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 			return err
 		}},
 		{"RetryLater", func(ctx context.Context) error {
-			return s.RetryLater(ctx, []byte(uuid(5)), 2, 0, outbox.Transient, "again")
+			return s.RetryLater(ctx, []store.Attempt{{ID: []byte(uuid(5)), Attempts: 2, Class: outbox.Transient, Text: "again"}})
 		}},
 		{"SettleRetried", func(ctx context.Context) error {
 			return s.SettleRetried(ctx, []store.Published{{ID: []byte(uuid(6)), Topic: "t", Offset: 9}})

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -66,13 +65,15 @@ func (t *tables) unpark(db *database, id []byte) bool {
 	return was
 }
 
-// RetryLater notes a failed attempt.
-func (t *tables) RetryLater(ctx context.Context, id []byte, attempts int, in time.Duration, class outbox.ErrorClass, _ string) error {
+// RetryLater notes failed attempts.
+func (t *tables) RetryLater(ctx context.Context, failed []store.Attempt) error {
 	return t.fenced(ctx, "retry later", func(db *database) error {
-		if p := db.parked[t.at(id)]; p != nil {
-			p.attempts, p.class = attempts, class
-			p.setDue(in)
-			t.w.judgeAttempts(t, id, attempts, "retried")
+		for _, f := range failed {
+			if p := db.parked[t.at(f.ID)]; p != nil {
+				p.attempts, p.class = f.Attempts, f.Class
+				p.setDue(f.RetryIn)
+				t.w.judgeAttempts(t, f.ID, f.Attempts, "retried")
+			}
 		}
 		t.durable()
 		return nil

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// unparkSQL takes events out of the parked ones, and says which were dead letters that were replayed.
+const unparkSQL = `WITH gone AS (DELETE FROM {parked} WHERE source = $1 AND event_id = ANY($2) RETURNING event_id, replay)
+SELECT event_id::text, replay FROM gone WHERE replay IS NOT NULL`
+
+const closeReplayedSQL = `UPDATE {dlq} d SET replayed_at = now(), resolved_by = r.who, note = coalesce(r.note, d.note)
+FROM unnest($2, $3::bigint[]) AS g(event_id, replay) JOIN {request} r ON r.id = g.replay WHERE d.source = $1 AND d.original_id = g.event_id`
+
+// SettleRetried journals parked events that were published, takes them out of the parked ones, and closes the dead
+// letters of those that were replayed, in one transaction. Fenced.
+func (s *Store) SettleRetried(ctx context.Context, published []Published) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.settleRetried(ctx, o, source, published, func(tx pgx.Tx) error {
+			return s.copyInto(ctx, tx.Conn().PgConn(), "", o, source, published)
+		})
+		if isUniqueViolation(err) { // some are journaled: another relay had the slot for a while
+			var journal *params
+			if journal, err = journalParams(o.IDType, source, published); err == nil {
+				err = s.settleRetried(ctx, o, source, published, func(tx pgx.Tx) error {
+					return execWire(ctx, tx, s.sql(o, journalSQL), journal)
+				})
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("settle %d retried events: %w", len(published), err)
+	}
+	return nil
+}
+
+func (s *Store) settleRetried(ctx context.Context, o *Outbox, source int32, published []Published, journal func(pgx.Tx) error) error {
+	p := new(params).int4(source)
+	if err := p.ids(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
+		return err
+	}
+	return s.fenced(ctx, writing, func(tx pgx.Tx) error {
+		if err := journal(tx); err != nil {
+			return err
+		}
+		gone := tx.Conn().PgConn().ExecParams(ctx, s.names.sql(unparkSQL), p.values, p.oids, p.formats, nil).Read()
+		if gone.Err != nil || len(gone.Rows) == 0 {
+			return gone.Err
+		}
+		replayed := new(params).int4(source)
+		if err := replayed.ids(o.IDType, len(gone.Rows), func(i int) []byte { return gone.Rows[i][0] }); err != nil {
+			return err
+		}
+		requests := make([]string, len(gone.Rows))
+		for i, row := range gone.Rows {
+			requests[i] = string(row[1])
+		}
+		replayed.add(pgtype.Int8ArrayOID, textFormat, []byte("{"+strings.Join(requests, ",")+"}"))
+		return execWire(ctx, tx, s.names.sql(closeReplayedSQL), replayed)
+	})
+}
+
+// Attempt is one that a parked event has failed.
+type Attempt struct {
+	ID       []byte        // of the event, in text form
+	Attempts int           // spent so far
+	RetryIn  time.Duration // or NotDue, WhenWell
+	Class    outbox.ErrorClass
+	Text     string // for people
+}
+
+const retryLaterSQL = `UPDATE {parked} SET retry_count = u.attempts, last_error = u.text, error_class = u.class, last_error_at = now(),
+ next_retry_at = CASE WHEN u.micros >= 0 THEN now() + u.micros * interval '1 microsecond' WHEN u.micros = -2 THEN 'infinity'::timestamptz END
+FROM unnest($2, $3, $4, $5, $6) AS u(id, attempts, micros, text, class) WHERE source = $1 AND event_id = u.id`
+
+// RetryLater notes failed attempts of parked events, all or none. Fenced.
+func (s *Store) RetryLater(ctx context.Context, failed []Attempt) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		n := len(failed)
+		p := new(params).int4(source)
+		if err = p.ids(o.IDType, n, func(i int) []byte { return failed[i].ID }); err == nil {
+			attempts, micros := arrayHeader(nil, pgtype.Int4OID, n), arrayHeader(nil, pgtype.Int8OID, n)
+			texts, classes := arrayHeader(nil, pgtype.TextOID, n), arrayHeader(nil, pgtype.TextOID, n)
+			for i := range failed {
+				f := &failed[i]
+				attempts, micros = appendInt4(attempts, int32(f.Attempts)), appendInt8(micros, dueParam(f.RetryIn))
+				texts, classes = appendText(texts, clean(f.Text)), appendText(classes, string(f.Class))
+			}
+			p.add(pgtype.Int4ArrayOID, binaryFormat, attempts).add(pgtype.Int8ArrayOID, binaryFormat, micros)
+			p.add(pgtype.TextArrayOID, binaryFormat, texts).add(pgtype.TextArrayOID, binaryFormat, classes)
+			err = s.fenced(ctx, writing, func(tx pgx.Tx) error { return execWire(ctx, tx, s.sql(o, retryLaterSQL), p) })
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("note %d failed attempts: %w", len(failed), err)
+	}
+	return nil
+}
+
+// GiveUp turns a parked event into a dead letter, in one transaction; one that is not parked any more is left as it is.
+// One that was a dead letter before is that again, with the new reason. Fenced.
+func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
+			p := new(params).int4(source)
+			if err := p.id(o.IDType, dead.Event.ID); err != nil {
+				return err
+			}
+			var found, replayed bool
+			result := tx.Conn().PgConn().ExecParams(ctx, s.sql(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2 RETURNING replay IS NOT NULL`), p.values, p.oids, p.formats, nil).Read()
+			if len(result.Rows) > 0 {
+				found, replayed = true, string(result.Rows[0][0]) == "t"
+			}
+			switch {
+			case result.Err != nil || !found: // it was settled already, maybe by another relay
+				return result.Err
+			case replayed:
+				return s.dieAgain(ctx, tx, o, source, &dead)
+			}
+			return s.insertDead(ctx, tx, o, source, &dead)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("give a parked event up: %w", err)
+	}
+	return nil
+}
