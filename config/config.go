@@ -23,6 +23,7 @@ type Config struct {
 	OnHalt        string    `key:"on_halt" help:"stay: not ready, probing; exit: leave with code 1"`
 	HTTP          HTTP      `key:"http"`
 	Log           Log       `key:"log"`
+	Tracing       Tracing   `key:"tracing"`
 }
 
 // Postgres says where the database is and what the relay owns in it.
@@ -174,6 +175,12 @@ type Log struct {
 	Format string `key:"format" help:"json, console"`
 }
 
+// Tracing sends a span of OpenTelemetry for each event whose producer sampled its trace.
+type Tracing struct {
+	Endpoint    string  `key:"endpoint" help:"URL of an OTLP/HTTP endpoint for spans; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, else no tracing"`
+	SampleRatio float64 `key:"sample_ratio" help:"share of the traces sampled by their producers that get a span of the relay"`
+}
+
 // The values of the keys that are a choice.
 const (
 	SlotLostRecover = "recover"
@@ -257,6 +264,7 @@ func Default() Config {
 		OnHalt:        OnHaltStay,
 		HTTP:          HTTP{Listen: "127.0.0.1:9464", ShowPayloads: true},
 		Log:           Log{Level: "info", Format: LogJSON},
+		Tracing:       Tracing{SampleRatio: 1},
 	}
 }
 

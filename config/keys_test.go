@@ -59,7 +59,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
-		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file http.show_payloads log.level log.format`)
+		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file http.show_payloads log.level log.format
+		tracing.endpoint tracing.sample_ratio`)
 	var got []string
 	for _, k := range Keys() {
 		got = append(got, k.Name)
@@ -94,6 +95,7 @@ func another(t *testing.T, k Key) string {
 		"retry.on_dead":            OnDeadHold,
 		"on_halt":                  OnHaltExit,
 		"http.listen":              ":0",
+		"tracing.endpoint":         "http://collector:4318",
 		"log.level":                "debug",
 		"log.format":               LogConsole,
 		// One value each in this version.

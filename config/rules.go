@@ -123,6 +123,9 @@ var rules = map[string]rule{
 	"http.show_payloads": boolean(),
 	"log.level":          oneOf("trace", "debug", "info", "warn", "error"),
 	"log.format":         oneOf(LogJSON, LogConsole),
+
+	"tracing.endpoint":     spanEndpoint(),
+	"tracing.sample_ratio": shares(),
 }
 
 // relation is a rule about several keys. It is not checked when one of them already breaks its own rule.
@@ -269,6 +272,22 @@ func listenAddress() rule {
 	return typed("host:port, such as 127.0.0.1:9464 or :9464 for all addresses", func(v string) string {
 		_, port, err := net.SplitHostPort(v)
 		return accept(err == nil && isPort(port, 0))
+	})
+}
+
+// spanEndpoint keeps secrets out of the URL, which is shown and logged.
+func spanEndpoint() rule {
+	return typed("a URL such as http://collector:4318, or empty", func(v string) string {
+		u, err := url.Parse(v)
+		switch {
+		case v == "":
+			return ""
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+			return notAllowed
+		case u.User != nil:
+			return "must not hold a password: give it in a header, by OTEL_EXPORTER_OTLP_HEADERS"
+		}
+		return ""
 	})
 }
 

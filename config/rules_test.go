@@ -69,6 +69,9 @@ func TestRules(t *testing.T) {
 		{key: "http.token_file", allowed: []string{"", "/a b"}, refused: []string{"a\x00"}},
 		{key: "log.level", allowed: []string{"trace", "warn"}, refused: []string{"WARN", "fatal"}, because: "trace, debug, info, warn, error"},
 		{key: "log.format", allowed: []string{"console"}, refused: []string{"text"}, because: "json, console"},
+		{key: "tracing.endpoint", allowed: []string{"", "http://collector:4318", "https://c/x/v1/traces"}, refused: []string{"collector:4318", "grpc://c:4317", "http://"}, because: "http://"},
+		{key: "tracing.endpoint", refused: []string{"http://user:pass@c:4318"}, because: "OTEL_EXPORTER_OTLP_HEADERS"},
+		{key: "tracing.sample_ratio", allowed: []string{"0", "0.01", "1"}, refused: []string{"1.5"}},
 	} {
 		for _, value := range c.allowed {
 			if problems := problemsOf(t, Input{Flags: []Setting{{"--set", c.key, value}}}); len(problems) > 0 {

@@ -46,6 +46,7 @@ type Options struct {
 	Version string
 
 	Postgres Postgres // nil: the servers that Config names
+	Tracer   Tracer   // nil: nobody is told of each event
 }
 
 // Relay relays one outbox through one slot. Make it with New, then call Run once.
@@ -55,6 +56,7 @@ type Relay struct {
 	log     zerolog.Logger
 	driver  sink.Driver
 	metrics *metrics
+	tracer  Tracer // nil: none
 	started time.Time
 
 	engine   *sink.Engine
@@ -100,7 +102,7 @@ type Relay struct {
 func New(o Options) *Relay {
 	r := &Relay{
 		c: o.Config, version: o.Version, log: o.Logger, driver: o.Driver, started: time.Now(),
-		inflight: newRegistry(), postgres: o.Postgres,
+		inflight: newRegistry(), postgres: o.Postgres, tracer: o.Tracer,
 	}
 	if r.postgres == nil {
 		r.postgres = server{}

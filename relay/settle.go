@@ -230,6 +230,7 @@ func (s *settler) collect(ctx context.Context) {
 // sort puts results where they belong.
 func (s *settler) sort(records []*sink.Record) {
 	s.r.metrics.results(records)
+	s.r.trace(records)
 	for _, rec := range records {
 		d := rec.Owner.(*delivery)
 		if d.death != nil && d.death.copyOf != nil {

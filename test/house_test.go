@@ -59,12 +59,18 @@ var house = map[string]room{
 		tests:    []string{"config", "sink/kafka"},
 	},
 
+	"tracing": {
+		own:      []string{"relay", "sink"},
+		external: []string{"github.com/rs/zerolog", "go.opentelemetry.io/otel"},
+		tests:    []string{"outbox"},
+	},
+
 	"embedded":       {own: []string{"embedded/child"}, external: []string{"github.com/fergusstrange/embedded-postgres", "github.com/twmb/franz-go"}},
 	"embedded/child": {},
 
 	// check looks at databases and brokers in ways that no run needs, so it asks their drivers itself.
 	"cmd/cdc-relay": {
-		own: []string{"admin", "config", "embedded", "outbox", "relay", "replication", "sink", "sink/kafka", "sink/stdout", "store", "verify"},
+		own: []string{"admin", "config", "embedded", "outbox", "relay", "replication", "sink", "sink/kafka", "sink/stdout", "store", "tracing", "verify"},
 		external: []string{
 			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty",
 			"github.com/prometheus/client_golang", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync",
@@ -78,7 +84,7 @@ var house = map[string]room{
 	"test/harness": {
 		own: []string{"embedded", "embedded/child", "verify"},
 		external: []string{
-			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go", "go.uber.org/goleak",
+			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go", "go.opentelemetry.io/proto/otlp", "go.uber.org/goleak", "google.golang.org/protobuf",
 		},
 	},
 	"test/cutproxy": {},

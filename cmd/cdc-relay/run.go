@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/tracing"
 )
 
 type runCommand struct{}
@@ -34,7 +35,22 @@ func (runCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: log, Version: readBuild().Version})
+	options := relay.Options{Config: cfg, Driver: driver, Logger: log, Version: readBuild().Version}
+	tracer, err := tracing.New(context.Background(), tracing.Config{
+		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: options.Version, Logger: log,
+	})
+	if err != nil {
+		return errors.Join(err, driver.Close())
+	}
+	if tracer != nil {
+		options.Tracer = tracer
+		defer func() {
+			if err := tracer.Close(); err != nil {
+				log.Warn().Err(err).Msg("spans of the last moments are lost; events are not concerned")
+			}
+		}()
+	}
+	r := relay.New(options)
 	server, err := admin.Listen(httpConfig(cfg, log), r)
 	if err != nil {
 		return errors.Join(err, driver.Close())

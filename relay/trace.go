@@ -1,0 +1,37 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Tracer is told what each attempt to publish an event came to, by one goroutine, in the order of the sink's results. It
+// must not wait for anything: the settler does not go on meanwhile.
+type Tracer interface {
+	Attempted(a Attempt)
+}
+
+// Attempt is one attempt to publish an event. The tracer may keep nothing of Record and ID: both are used anew.
+type Attempt struct {
+	Record   *sink.Record // its Result is Published or Rejected
+	ID       []byte
+	Position outbox.Position
+	Received time.Time // from the WAL, or read from the table
+	Number   int       // of this attempt, from 1
+}
+
+// trace tells the tracer, if there is one. Copies of dead letters are no events.
+func (r *Relay) trace(records []*sink.Record) {
+	if r.tracer == nil {
+		return
+	}
+	for _, rec := range records {
+		d := rec.Owner.(*delivery)
+		if rec.Result == sink.Held || d.death != nil && d.death.copyOf != nil {
+			continue
+		}
+		r.tracer.Attempted(Attempt{Record: rec, ID: d.event.ID, Position: d.event.Position, Received: d.received, Number: d.attempts + 1})
+	}
+}
