@@ -62,6 +62,7 @@ type reconciler struct {
 
 // reconcileOrder is what a person asks for: the whole table, at once.
 type reconcileOrder struct {
+	gone <-chan struct{} // closed: nobody waits for it any more
 	done chan struct{}
 	ReconcileReport
 	err error
@@ -74,6 +75,19 @@ type ReconcileReport struct {
 	Took       time.Duration `json:"took_ns"`
 }
 
+// dropped says that nobody waits for the order; a nil one is not.
+func (o *reconcileOrder) dropped() bool {
+	if o == nil {
+		return false
+	}
+	select {
+	case <-o.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 func newReconciler(r *Relay) *reconciler {
 	return &reconciler{r: r, asked: make(chan *reconcileOrder)}
 }
@@ -81,7 +95,7 @@ func newReconciler(r *Relay) *reconciler {
 // Reconcile looks at the whole table at once and publishes what the stream has missed. It waits until this relay streams,
 // and until everything that was committed before the look is recorded.
 func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
-	order := &reconcileOrder{done: make(chan struct{})}
+	order := &reconcileOrder{gone: ctx.Done(), done: make(chan struct{})}
 	select {
 	case r.reconciler.asked <- order:
 	case <-ctx.Done():
@@ -115,6 +129,9 @@ func (c *reconciler) run(ctx context.Context) {
 			continue
 		}
 		var err error
+		if c.order.dropped() {
+			c.order = nil
+		}
 		if c.order != nil {
 			if err = c.all(ctx, s, c.order); err == nil || !passes(err) && ctx.Err() == nil {
 				c.order.err = err

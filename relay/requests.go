@@ -23,10 +23,13 @@ const (
 type requests interface {
 	NextRequest(ctx context.Context) (*store.Request, error)
 	StartRequest(ctx context.Context, r *store.Request) error
+	NoteRequest(ctx context.Context, id, total, done int64) error
 	FinishRequest(ctx context.Context, id int64, failed string) error
 	ReplayDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error)
 	DiscardDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error)
 	RetryNow(ctx context.Context, r *store.Request, limit int) (int64, error)
+	RepublishRows(ctx context.Context, r *store.Request, limit int) ([]store.CatchUpRow, error)
+	Republish(ctx context.Context, r *store.Request, events []store.Parked) (parked int64, err error)
 	SetPause(ctx context.Context, r *store.Request) (*store.Pause, error)
 	Paused(ctx context.Context) (*store.Pause, error)
 }
@@ -45,6 +48,9 @@ type executor struct {
 	session *session // that request was begun in
 	request int64    // being worked at; 0: none
 	cursor  store.DeadCursor
+	looking *look // at the whole table, for a reconcile; nil: none
+	router  *router
+	routed  *session // that router was made for
 }
 
 func (r *Relay) execute(ctx context.Context) {
@@ -53,6 +59,7 @@ func (r *Relay) execute(ctx context.Context) {
 		return
 	}
 	e := executor{r: r, tables: tables}
+	defer func() { e.looking.end() }()
 	for pause := requestsLook; ; {
 		select {
 		case <-time.After(pause):
@@ -108,6 +115,10 @@ func (e *executor) look(ctx context.Context, s *session) (more bool, err error) 
 		more, err = e.discard(ctx, request)
 	case store.RequestRetry:
 		more, err = e.retry(ctx, request)
+	case store.RequestReconcile:
+		more, err = e.reconcile(ctx, s, request)
+	case store.RequestRepublish:
+		more, err = e.republish(ctx, s, request)
 	}
 	if err != nil {
 		return e.failed(ctx, request, err)
@@ -119,6 +130,12 @@ func (e *executor) look(ctx context.Context, s *session) (more bool, err error) 
 func (e *executor) refuse(request *store.Request) string {
 	switch request.Kind {
 	case store.RequestReplay, store.RequestDiscard, store.RequestRetry:
+	case store.RequestReconcile:
+		return "" // of the whole table
+	case store.RequestRepublish:
+		if request.Unreadable == nil && (len(request.Filter.IDs) == 0 || request.Filter.Criteria() != "ids") {
+			return "what is to be published once more is chosen by ids, and by nothing else"
+		}
 	default:
 		return "this version of the relay knows no such request"
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -39,6 +40,15 @@ func requestMethods(s *store.Store) []calledMethod {
 			_, err := s.RetryNow(ctx, &retry, 1)
 			return err
 		}},
+		{"RepublishRows", func(ctx context.Context) error {
+			_, err := s.RepublishRows(ctx, &store.Request{ID: r.ID, RequestedAt: time.Now(), Filter: store.Filter{IDs: []string{uuid(4)}}}, 1)
+			return err
+		}},
+		{"Republish", func(ctx context.Context) error {
+			_, err := s.Republish(ctx, r, []store.Parked{parkedAt(4, "k", 0)})
+			return err
+		}},
+		{"NoteRequest", func(ctx context.Context) error { return s.NoteRequest(ctx, r.ID, 1, 1) }},
 		{"SetPause", func(ctx context.Context) error { _, err := s.SetPause(ctx, r); return err }},
 		{"Paused", func(ctx context.Context) error { _, err := s.Paused(ctx); return err }},
 		{"FinishRequest", func(ctx context.Context) error { return s.FinishRequest(ctx, r.ID, "") }},

@@ -43,11 +43,14 @@ type Lane struct {
 	Key   []byte // nil: one event alone
 }
 
-const parkSQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
- aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at, late)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::jsonb, $16,
+const parkedColumns = `source, event_id, topic, key, epoch, from_stream, position_order, position_index,
+ aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at, late`
+
+const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::jsonb, $16,
  CASE WHEN $17::bigint >= 0 THEN now() + $17 * interval '1 microsecond' WHEN $17 = -2 THEN 'infinity'::timestamptz END,
- $18, $19, now(), $20
+ $18, $19, now(), $20`
+
+const parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
 WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2)
  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2)
 ON CONFLICT (source, event_id) DO NOTHING`

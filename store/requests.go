@@ -18,6 +18,10 @@ const (
 	RequestRetry   = "retry"   // try parked events at once
 	RequestPause   = "pause"   // take nothing in
 	RequestResume  = "resume"
+	// RequestReconcile looks at the whole table: total is what was not recorded when it was seen, done what of it was missed.
+	RequestReconcile = "reconcile"
+	// RequestRepublish publishes once more what the journal knows and the topics have lost; it names ids.
+	RequestRepublish = "republish"
 )
 
 // Bounds of what people say, in bytes.
@@ -112,11 +116,11 @@ func (s *Store) Request(ctx context.Context, id int64) (*Request, error) {
 	return r, nil
 }
 
-// NextRequest is the request to be worked at: pauses and resumes first, then the oldest that is not finished; nil when
-// there is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
+// NextRequest is the request to be worked at: pauses and resumes first, then the oldest that is not finished, reconciles, which
+// may take long, last; nil when there is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
 func (s *Store) NextRequest(ctx context.Context) (*Request, error) {
 	r, err := scanRequest(s.pool.QueryRow(ctx, s.names.sql(`SELECT `+requestColumns+` FROM {request} r WHERE r.slot = $1 AND r.finished_at IS NULL
-ORDER BY r.kind NOT IN ('pause', 'resume'), r.id LIMIT 1`), s.config.Slot))
+ORDER BY r.kind NOT IN ('pause', 'resume'), r.kind = 'reconcile', r.id LIMIT 1`), s.config.Slot))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -142,6 +146,18 @@ func (s *Store) StartRequest(ctx context.Context, r *Request) error {
 	}
 	if err != nil {
 		return fmt.Errorf("start request %d: %w", r.ID, err)
+	}
+	return nil
+}
+
+// NoteRequest notes what the request concerned and how much of it is done. Fenced.
+func (s *Store) NoteRequest(ctx context.Context, id, total, done int64) error {
+	err := s.fenced(ctx, writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.names.sql(`UPDATE {request} SET total = $2, done = $3 WHERE id = $1`), id, total, done)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note what request %d did: %w", id, err)
 	}
 	return nil
 }

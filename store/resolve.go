@@ -48,6 +48,10 @@ func (s *Store) concerned(ctx context.Context, tx pgx.Tx, o *Outbox, source int3
 		table = "{dlq} d"
 	case RequestRetry:
 		table = "{parked} p"
+	case RequestReconcile: // known when it is done
+		return 0, nil
+	case RequestRepublish:
+		return int64(len(r.Filter.IDs)), nil
 	default:
 		return 1, nil
 	}

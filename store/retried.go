@@ -125,7 +125,9 @@ func (s *Store) GiveUp(ctx context.Context, dead Dead) error {
 			case result.Err != nil || !found: // it was settled already, maybe by another relay
 				return result.Err
 			case replayed:
-				return s.dieAgain(ctx, tx, o, source, &dead)
+				if again, err := s.dieAgain(ctx, tx, o, source, &dead); err != nil || again {
+					return err
+				}
 			}
 			return s.insertDead(ctx, tx, o, source, &dead)
 		})

@@ -19,7 +19,7 @@ type reconcileCommand struct {
 func (reconcileCommand) Help() string {
 	return `Looks at the whole outbox table for rows that were committed and never delivered by the stream. A running relay does that by itself, for recent rows every reconcile.interval and for all once a day, so this is for a table that you do not trust after a repair.
 
-Without --dry-run it takes the slot, which must be free, relays what waits, publishes what was missed, marked x-outbox-late, and stops. Exit code 1 when --dry-run finds rows that were missed, or cannot prove that there are none.
+Without --dry-run what was missed is published, marked x-outbox-late: by the relay that runs, which this command asks for it and waits for; or, while none runs, by this command, which takes the slot, relays what waits, and stops. Exit code 1 when --dry-run finds rows that were missed, or cannot prove that there are none.
 
 Examples:
 
@@ -49,10 +49,36 @@ func (c reconcileCommand) Run(a *app) error {
 		return err
 	}
 	if slot.Active {
-		return fmt.Errorf("a relay streams from the slot %q (backend %d), and only the one that holds the slot publishes: it reconciles by itself every %v. Look with --dry-run, or stop it and try again",
-			cfg.Postgres.Slot, slot.ActivePID, cfg.Reconcile.Interval)
+		return c.request(ctx, a, st, cfg)
 	}
 	return c.reconcile(ctx, a, cfg)
+}
+
+// request has the relay that runs look at the whole table.
+func (c reconcileCommand) request(ctx context.Context, a *app, st *store.Store, cfg config.Config) error {
+	id, err := st.AddRequest(ctx, store.RequestReconcile, store.Filter{}, userAtHost(), "")
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, kind: store.RequestReconcile, flags: askFlags{Wait: true}}
+	r, err := q.follow(bounded, id)
+	switch {
+	case bounded.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("not done within %v; request %d stays, and the relay goes on with it: give more time with --wait, or see its log", c.Wait, id)
+	case err != nil:
+		return err
+	case r.Error != "":
+		return fmt.Errorf("the relay refused request %d: %s", id, plain(r.Error))
+	}
+	report := relay.ReconcileReport{Unrecorded: int(total(r)), Missed: int(r.Done), Took: r.FinishedAt.Sub(*r.StartedAt)}
+	if a.cli.JSON {
+		return a.printJSON(report)
+	}
+	fmt.Fprintf(a.out, "the running relay reconciled (request %d)\nunrecorded  %d rows when they were looked at\nmissed      %d rows were never delivered by the stream, and are published now\n",
+		id, report.Unrecorded, report.Missed)
+	return nil
 }
 
 func (c reconcileCommand) dry(ctx context.Context, a *app, st *store.Store) error {

@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// republishPortion is how many rows one transaction takes out of the journal and parks.
+const republishPortion = 200
+
+// republishPlaces is how many rows one request can name: their places in the queue order are told apart by its number.
+const republishPlaces = 1 << 20
+
+// republish parks the next rows of a request about what the topics have lost: they are in the journal, and go from there to
+// the parked events. Among themselves they have the table's order, before whatever of this era is parked of their lanes. What
+// their lanes have in the topic by now stays in front of them: they are late, and x-outbox-replay says so.
+func (e *executor) republish(ctx context.Context, s *session, request *store.Request) (more bool, err error) {
+	most := min(republishPortion, e.room())
+	if most <= 0 {
+		return false, nil // until some of what is parked is published
+	}
+	rows, err := e.tables.RepublishRows(ctx, request, most)
+	if err != nil {
+		return false, err
+	}
+	if len(rows) == 0 {
+		return true, e.finish(ctx, request, "")
+	}
+	router, err := e.routerOf(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	router.now = time.Now()
+	events := make([]store.Parked, len(rows))
+	for i := range rows {
+		d := &delivery{event: rows[i].Event}
+		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: uint64(request.ID)*republishPlaces + rows[i].Row}
+		// A row that cannot be a message any more is parked all the same: when its turn comes it is given up with its reason.
+		_ = router.route(d)
+		events[i] = store.Parked{
+			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Class: outbox.Transient,
+			Text: "the topic has lost it; it is published once more",
+		}
+	}
+	parked, err := e.tables.Republish(ctx, request, events)
+	if err != nil {
+		return false, err
+	}
+	e.r.parked.Add(parked)
+	e.r.retrier.dueIn(0)
+	return true, nil
+}
+
+// routerOf is the executor's own router of the session.
+func (e *executor) routerOf(ctx context.Context, s *session) (*router, error) {
+	if e.router != nil && e.routed == s {
+		return e.router, nil
+	}
+	table, err := e.r.store.Outbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.router, err = newRouter(e.r.c, columnsOf(e.r.c), table.PayloadType, func() {})
+	e.routed = s
+	return e.router, err
+}
