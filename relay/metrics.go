@@ -129,6 +129,9 @@ func (m *metrics) gauges(f factory, r *Relay) {
 
 // results counts what became of records.
 func (m *metrics) results(records []*sink.Record) {
+	if !instrumented {
+		return
+	}
 	run := 0
 	m.relayLatency.mu.Lock()
 	m.publishLatency.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/tracing"
 )
 
@@ -56,6 +57,9 @@ func (runCommand) Run(a *app) error {
 		return errors.Join(err, driver.Close())
 	}
 	log.Info().Str("http", server.Address()).Str("version", readBuild().Version).Msg("cdc-relay starts")
+	if !store.Journaling {
+		log.Error().Msg("this build records nothing of what it publishes and loses events: it is for a benchmark only")
+	}
 	if cfg.Sink == config.SinkStdout {
 		log.Warn().Str("slot", cfg.Postgres.Slot).Str("schema", cfg.Postgres.Schema).
 			Msg("sink is stdout: messages are printed and go to no broker. The slot keeps WAL on the server until it is dropped: drop slot and schema when you have seen enough")

@@ -74,6 +74,7 @@ type options struct {
 	relaySettings           []any             // further settings of the relay: key, value, …
 	postgres                map[string]string // settings of the server
 	perf                    string            // directory; "" = none
+	variants                []variant         // relays to be compared; none: only this tree's, beside the floors
 }
 
 func flagOptions() (options, error) {
@@ -133,6 +134,7 @@ func TestBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.variants = variants(t, *relaysFlag)
 	report := measure(t, o)
 	report.print(os.Stdout)
 	if *jsonFlag != "" {

@@ -86,29 +86,41 @@ func (st *stage) paces(t *testing.T, r *result, rate int) {
 	p := st.pace(rate)
 	what := fmt.Sprintf("%d single-row commits per second by %d sessions for %v after %v of warm-up, about %d bytes of jsonb, %d keys, %d partitions, after_publish %s",
 		rate, p.writers, st.pacedFor, st.pacedWarm, st.payload, st.keys, st.partitions, st.afterPublish)
-	st.repeat(t, r, fmt.Sprintf("paced-%d", rate), what, func(t *testing.T) []sample { return st.paceOnce(t, p) })
+	turn := 0
+	st.repeat(t, r, fmt.Sprintf("paced-%d", rate), what, func(t *testing.T) []sample {
+		turn++
+		return st.inTurns(turn, func(v variant) []sample { return st.paceOnce(t, v, p) })
+	})
 }
 
 // paceOnce measures the two floors and the relay one after another, so that none takes the other's CPU.
-func (st *stage) paceOnce(t *testing.T, p pace) []sample {
-	r := st.newRun(t)
-	wal := r.paceBareStream(p)
-	broker := r.paceBareKafka(p)
-	whole, busy := r.paceRelay(p)
-	rss := r.relay.PeakRSS(t)
-	r.relay.Stop(t)
-
+func (st *stage) paceOnce(t *testing.T, v variant, p pace) []sample {
+	r := st.newRun(t, v)
 	none, p50 := mark{}, mark{}
 	if p.rate == 1000 {
 		p50 = latencyMark
 	}
-	return []sample{
+	var wal, broker latency
+	if len(st.variants) == 0 {
+		wal, broker = r.paceBareStream(p), r.paceBareKafka(p)
+	}
+	whole, busy := r.paceRelay(p)
+	rss := r.relay.PeakRSS(t)
+	r.relay.Stop(t)
+	samples := []sample{
 		{"COMMIT returned to received, p50 ms", whole.p50, p50},
 		{"COMMIT returned to received, p95 ms", whole.p95, none},
 		{"COMMIT returned to received, p99 ms", whole.p99, none},
 		{"COMMIT returned to received, max ms", whole.most, none},
 		{"  received before COMMIT returned, %", whole.early, none},
 		{"  commits per second", whole.rate, mark{atLeast: 0.95 * float64(p.rate)}},
+		{"relay, CPU % of a core", 100 * busy, none},
+		{"relay, peak RSS, MiB", float64(rss) / (1 << 20), none},
+	}
+	if len(st.variants) > 0 {
+		return samples
+	}
+	return append(samples, []sample{
 		{"floor COMMIT returned to pgoutput Commit, p50 ms", wal.p50, none},
 		{"floor COMMIT returned to pgoutput Commit, p95 ms", wal.p95, none},
 		{"floor COMMIT returned to pgoutput Commit, p99 ms", wal.p99, none},
@@ -119,9 +131,7 @@ func (st *stage) paceOnce(t *testing.T, p pace) []sample {
 		{"floor produce to received, p99 ms", broker.p99, none},
 		{"relay p50 / sum of the floors' p50", whole.p50 / (wal.p50 + broker.p50), none},
 		{"relay p99 / sum of the floors' p99", whole.p99 / (wal.p99 + broker.p99), none},
-		{"relay, CPU % of a core", 100 * busy, none},
-		{"relay, peak RSS, MiB", float64(rss) / (1 << 20), none},
-	}
+	}...)
 }
 
 // write commits the events of the pace into a table like the outbox, and notes when each COMMIT has returned.

@@ -79,26 +79,32 @@ const aggregateType = "order"
 // run is what one run has of its own: a database, a topic, a relay.
 type run struct {
 	*stage
-	t     *testing.T
-	pg    *harness.PG
-	relay *harness.Relay
-	topic string
-	conn  *pgx.Conn
-	api   *http.Client
+	t       *testing.T
+	variant variant
+	pg      *harness.PG
+	relay   *harness.Relay
+	topic   string
+	conn    *pgx.Conn
+	api     *http.Client
 }
 
 // newRun makes the outbox, the topic and the slot, and lets the relay finish its first start.
-func (st *stage) newRun(t *testing.T) *run {
+func (st *stage) newRun(t *testing.T, v variant) *run {
 	name := harness.Unique(t, "bench")
 	st.server.Exec(t, "CREATE DATABASE "+name)
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
 	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish).With(st.relaySettings...)
-	r := &run{stage: st, t: t, pg: pg, topic: settings.Topic(aggregateType), api: &http.Client{Timeout: 5 * time.Second}}
+	r := &run{stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType), api: &http.Client{Timeout: 5 * time.Second}}
 	t.Cleanup(r.api.CloseIdleConnections)
 	// The broker's clock on each record: no consumer has to run beside the relay to time it.
 	st.kafka.CreateTopic(t, r.topic, st.partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})
-	r.relay = harness.StartRelay(t, settings)
+	if v.binary == "" {
+		r.relay = harness.NewRelay(t, settings)
+	} else {
+		r.relay = harness.NewRelayOf(t, settings, v.binary)
+	}
+	r.relay.Begin(t)
 	r.conn = pg.Connect(t)
 	r.steady()
 	return r

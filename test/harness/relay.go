@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,6 +108,12 @@ func NewRelay(t testing.TB, s Settings) *Relay {
 	if err != nil {
 		t.Fatalf("build the relay: %v", err)
 	}
+	return NewRelayOf(t, s, binary)
+}
+
+// NewRelayOf is NewRelay with another binary.
+func NewRelayOf(t testing.TB, s Settings, binary string) *Relay {
+	t.Helper()
 	text, err := s.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +133,12 @@ func NewRelay(t testing.TB, s Settings) *Relay {
 // StartRelay makes the tables, starts the relay and waits until it is ready.
 func StartRelay(t testing.TB, s Settings) *Relay {
 	t.Helper()
-	r := NewRelay(t, s)
+	return NewRelay(t, s).Begin(t)
+}
+
+// Begin makes the tables, starts the relay and waits until it is ready.
+func (r *Relay) Begin(t testing.TB) *Relay {
+	t.Helper()
 	r.Init(t)
 	r.Start(t)
 	r.WaitReady(t, relayReadyPatience)
@@ -155,23 +167,36 @@ func (r *Relay) cleanUp(t testing.TB) {
 // relayBinary builds the relay, with the race detector if CDC_RELAY_TEST_RACE=1 says so. Figures of memory and speed
 // mean something without it only.
 var relayBinary = sync.OnceValues(func() (string, error) {
+	if os.Getenv("CDC_RELAY_TEST_RACE") == "1" {
+		return buildRelay("-race")
+	}
+	return buildRelay()
+})
+
+func buildRelay(flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "cdc-relay-binary-")
 	if err != nil {
 		return "", fmt.Errorf("make a directory: %w", err)
 	}
 	atEnd(func() error { return os.RemoveAll(dir) })
 	binary := filepath.Join(dir, "cdc-relay")
-	args := []string{"build", "-o", binary}
-	if os.Getenv("CDC_RELAY_TEST_RACE") == "1" {
-		args = append(args, "-race")
-	}
-	command := exec.Command("go", append(args, "./cmd/cdc-relay")...)
+	command := exec.Command("go", slices.Concat([]string{"build", "-o", binary}, flags, []string{"./cmd/cdc-relay"})...)
 	command.Dir = moduleDir()
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, output)
 	}
 	return binary, nil
-})
+}
+
+// BuildRelay builds the relay with build tags, for comparisons.
+func BuildRelay(t testing.TB, tags string) (binary string) {
+	t.Helper()
+	binary, err := buildRelay("-tags", tags)
+	if err != nil {
+		t.Fatalf("build the relay with the tags %s: %v", tags, err)
+	}
+	return binary
+}
 
 // Run runs another command of the binary to its end, with the same configuration, and returns its exit code and what it
 // wrote to stdout and stderr.

@@ -1,0 +1,5 @@
+//go:build bench_nometrics
+
+package relay
+
+const instrumented = false

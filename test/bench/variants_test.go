@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+var relaysFlag = flag.String("relays", "", "compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), or the path of another binary")
+
+// variant is one of the relays that a run compares.
+type variant struct {
+	name, binary string
+	unjournaled  bool // it records nothing
+}
+
+// tags are the builds of this tree that leave something out.
+var tags = map[string]string{"nometrics": "bench_nometrics", "nojournal": "bench_nojournal"}
+
+// variants are the relays that -relays names; none: only this tree's.
+func variants(t *testing.T, names string) (all []variant) {
+	t.Helper()
+	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
+		v := variant{name: name, unjournaled: name == "nojournal"}
+		switch {
+		case tags[name] != "":
+			v.binary = harness.BuildRelay(t, tags[name])
+		case name == "default":
+			v.binary = harness.BuildRelay(t, "bench_default") // a tag that nothing asks for
+		default:
+			if _, err := os.Stat(name); err != nil {
+				t.Fatalf("-relays: %q is neither default, nometrics nor nojournal, nor a file: %v", name, err)
+			}
+			v.binary = name
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// inTurns runs once for each relay that is compared; who begins changes from turn to turn. Behind the figures of each come,
+// for all but the first, their ratios to the first one's of the same turn.
+func (st *stage) inTurns(turn int, once func(v variant) []sample) []sample {
+	if len(st.variants) == 0 {
+		return once(variant{})
+	}
+	results := make([][]sample, len(st.variants))
+	for n := range st.variants {
+		i := (n + turn) % len(st.variants)
+		results[i] = once(st.variants[i])
+	}
+	var all []sample
+	for i, v := range st.variants {
+		for n, s := range results[i] {
+			all = append(all, sample{v.name + ": " + s.name, s.value, s.mark})
+			if first := results[0][n]; i > 0 && first.value != 0 {
+				all = append(all, sample{fmt.Sprintf("  %s / %s", v.name, st.variants[0].name), s.value / first.value, mark{}})
+			}
+		}
+	}
+	return slices.Clip(all)
+}
+
+// Breaks it catches: a relay that is left out or always begins, and a ratio of figures that do not belong together. Seen
+// to fail with the turn left out, and with the ratio upside down.
+func TestRelaysAreComparedInTurns(t *testing.T) {
+	st := &stage{options: options{variants: []variant{{name: "a"}, {name: "b"}, {name: "c"}}}}
+	began := map[string]bool{}
+	for turn := range 3 {
+		var order []string
+		got := st.inTurns(turn, func(v variant) []sample {
+			order = append(order, v.name)
+			return []sample{{name: "x", value: float64(len(v.name) + int(v.name[0]-'a'))}} // 1, 2, 3
+		})
+		began[order[0]] = true
+		var names []string
+		for _, s := range got {
+			names = append(names, fmt.Sprint(s.name, "=", s.value))
+		}
+		want := []string{"a: x=1", "b: x=2", "  b / a=2", "c: x=3", "  c / a=3"}
+		if !slices.Equal(names, want) || len(order) != 3 {
+			t.Errorf("turn %d: got %q by %q, want %q", turn, names, order, want)
+		}
+	}
+	if len(began) != 3 {
+		t.Errorf("who began: got %v, want each once", began)
+	}
+}
