@@ -206,6 +206,8 @@ func codeOf(o *sink.Outcome) string {
 		return o.Code
 	case o.Verdict == sink.Refused:
 		return "refused"
+	case o.Alone:
+		return "slow"
 	}
 	return troubleCode(o.Trouble)
 }

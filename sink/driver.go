@@ -54,6 +54,8 @@ type Batch struct {
 	Bytes     int // sum of Size
 	// Narrowed says that the records are part of a batch that was refused without a name: one of these few may be guilty.
 	Narrowed bool
+	// Alone says that the batch goes alone, so that nobody waits for it: its answer may take as long as it takes.
+	Alone bool
 
 	State any // the driver's, kept from attempt to attempt
 
@@ -118,6 +120,9 @@ type Outcome struct {
 	// Code is the broker's name for what it answered, such as REQUEST_TIMED_OUT: one of few, fit for a metric. Empty when
 	// it accepted, when nothing was answered, and for drivers whose brokers have no names.
 	Code string
+	// Alone, with Unknown: the answer takes unusually long, maybe because of another partition in the request, and is not
+	// waited for any more. That is no trouble: the batch goes again at once, alone.
+	Alone bool
 	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
 	Throttle time.Duration
 }

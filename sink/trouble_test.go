@@ -82,6 +82,43 @@ func TestEngineFindsThePartitionThatBlocksItsNode(t *testing.T) {
 	})
 }
 
+// Catches: a request that was given up because of one partition, and that the others of it wait for once more; that counts as
+// trouble, or waits for a back-off; that is split again (seen to fail with batches that are not marked as alone, with one that
+// counts as a failure, with partitions that stay with their node's worker, and with a node that does not count as well).
+func TestEngineSplitsARequestThatTakesUnusuallyLong(t *testing.T) {
+	var split bool // what is shared
+	inRig(t, 8, sink.Config{Backoff: func(int) time.Duration { return time.Hour }}, func(a sinktest.Attempt) sinktest.Plan {
+		switch slow := a.Batch.Partition == 3; {
+		case split && !a.Batch.Alone:
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Alone: true}, Delay: 250 * time.Millisecond, Written: !slow}
+		case slow && !a.Batch.Alone:
+			t.Errorf("attempt %d of the slow partition's batch is not alone", a.Number)
+		case slow:
+			return sinktest.Plan{Delay: 10 * time.Second}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		split = true
+		for range 2 { // the second one without those that are alone still
+			r.submit(in(8)...)
+			r.await(7, 250*time.Millisecond+time.Nanosecond)
+		}
+		synctest.Wait()
+		split = false
+		if s := r.Status(); s.State != sink.OK || s.Pending != 2 {
+			t.Errorf("status: got %+v, want two pending and no trouble", s)
+		}
+		for range 10 {
+			r.submit(in(8)...)
+			r.await(7, time.Nanosecond)
+		}
+		r.await(12, 21*time.Second) // its first batch, and what came meanwhile
+		if n := len(r.broker.Log(topic)); n != 96 {
+			t.Errorf("got %d messages in the topic, want 96", n)
+		}
+	})
+}
+
 // Catches: batches with an unknown outcome that are changed (the broker checks), wait for a back-off, or are given up
 // when the leader moves.
 func TestEngineLeaderMoveCarriesTheUnknownBatch(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 // others' answers away.
 const suspect = 2
 
-// slowSolos bounds how many partitions go alone because their requests were slow, for when a whole node is slow.
-const slowSolos = 16
+// slowSolos bounds how many partitions go alone because their requests were slow, for when a whole node is slow; splitSolos
+// how many there may be, those included, when the driver wants a request of unusual length split. What is left over is
+// split when it takes long once more.
+const slowSolos, splitSolos = 16, 64
 
 // worker sends the batches of one node's partitions, one request at a time; or, with solo set, those of one partition
 // in trouble, whichever node leads it.
@@ -170,7 +172,7 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 			return false
 		}
 	}
-	p.batch.Outcome = Outcome{}
+	p.batch.Outcome, p.batch.Alone = Outcome{}, w.solo != nil
 	p.sentAt = now
 	w.request = append(w.request, p.batch)
 	w.sending = append(w.sending, p)
@@ -220,14 +222,16 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 		if outcome.Throttle > 0 {
 			e.throttled[w.node] = now.Add(outcome.Throttle)
 		}
-		answered = answered || outcome.answered()
+		answered = answered || outcome.answered() || outcome.Alone
 		switch outcome.Verdict {
 		case Accepted:
 			e.accept(p, now)
 		case Refused:
 			e.refuse(p)
 		case NotWritten, Unknown:
-			e.fail(p, now)
+			if !outcome.Alone {
+				e.fail(p, now)
+			}
 		default:
 			panic(fmt.Sprintf("sink: the driver left partition %d of topic %q without a verdict", p.number, p.topic.name))
 		}
@@ -315,6 +319,8 @@ func (e *Engine) paceNode(w *worker, answered bool, now time.Time, took time.Dur
 	for _, p := range w.sending {
 		var alone bool
 		switch {
+		case p.batch != nil && p.batch.Outcome.Alone:
+			alone = len(e.solos) < splitSolos
 		case p.failures == 0:
 			alone = took >= slowRequest && len(e.solos) < slowSolos
 		case answered: // the node is well, this partition is not

@@ -22,7 +22,7 @@
 //
 // # Files
 //
-// produce.go is the path of a request; partition.go the producer ids and sequences; batch.go the encoder, compress.go its
+// produce.go is the path of a request, patience.go when it is given up and its batches go alone; partition.go the producer ids and sequences; batch.go the encoder, compress.go its
 // codecs; partitioner.go where a key goes; codes.go what each answer means, odd.go
 // those that mean nothing; alarm.go what a person must know; cluster.go who leads what, refresh.go how that
 // is kept true; create.go makes topics that are missing; limits.go the size limits; endpoint.go the connections, login.go

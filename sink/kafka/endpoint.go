@@ -26,13 +26,14 @@ const (
 type endpoint struct {
 	address string
 	dialer  *dialer
+	pace    pace // of Produce requests
 
 	mu        sync.Mutex
 	transport *kafkago.Transport // nil: made at the next request
 }
 
 // roundTrip sends a request and returns its answer. After an error the endpoint begins anew with fresh connections: the
-// idle ones are usually dead as well.
+// idle ones are usually dead as well. They are not when only the patience with the request was over.
 func (e *endpoint) roundTrip(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	e.mu.Lock()
 	t := e.transport
@@ -43,6 +44,9 @@ func (e *endpoint) roundTrip(ctx context.Context, request protocol.Message) (pro
 	e.mu.Unlock()
 
 	answer, err := t.RoundTrip(ctx, kafkago.TCP(e.address), request)
+	if errors.Is(err, errImpatient) {
+		return nil, err
+	}
 	if err != nil {
 		e.mu.Lock()
 		if e.transport == t {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,9 @@ type produceRequest struct {
 	timeout  time.Duration // of the broker's wait for in-sync replicas
 	topics   []produceTopic
 	gate     *gate
+	// patience is for how long the answer is waited for once all is sent; then the error is errImpatient, and the
+	// connection of no use any more. 0: until the connection's deadline.
+	patience time.Duration
 
 	version int16 // what the connection speaks; of the connection's goroutine
 }
@@ -65,11 +69,35 @@ func (r *produceRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error)
 	if err != nil {
 		return nil, err
 	}
+	end := r.hurry(rw)
 	id, answer, err := protocol.ReadResponse(rw, protocol.Produce, r.version)
+	if over := end(); over && err != nil {
+		err = errImpatient
+	}
 	if err == nil && id != r.id {
 		err = fmt.Errorf("the broker answered request %d, and %d was asked", id, r.id)
 	}
 	return answer, err
+}
+
+// hurry ends the reading of the answer when the patience is over, until end is called, which says whether it was.
+func (r *produceRequest) hurry(rw io.ReadWriter) (end func() (over bool)) {
+	connection, is := rw.(net.Conn)
+	if r.patience <= 0 || !is {
+		return func() bool { return false }
+	}
+	done := make(chan struct{})
+	timer := time.AfterFunc(r.patience, func() {
+		_ = connection.SetReadDeadline(time.Now()) // it fails if the connection is closed, which ends the reading too
+		close(done)
+	})
+	return func() bool {
+		if timer.Stop() {
+			return false
+		}
+		<-done // the deadline must not hit the connection's next request
+		return true
+	}
 }
 
 // gathered is up to how many bytes parts of a request are gathered into one write; what a larger part has beyond that

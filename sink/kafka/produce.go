@@ -58,7 +58,17 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	timeout := d.config.RequestTimeout + d.config.RequestTimeout/2
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	alone := ready[0].batch.Alone
+	if !alone {
+		request.patience = e.pace.patience(request.size(), time.Now())
+	}
+	began := time.Now()
 	answer, err := e.roundTrip(limited, request)
+	if errors.Is(err, errImpatient) {
+		e.pace.giveUp(time.Since(began), time.Now())
+		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v: each batch goes alone now", node, e.address, err, request.patience))
+		return
+	}
 	if err != nil {
 		unsent := g.shut()
 		if !unsent && ctx.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
@@ -67,6 +77,7 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 		d.unanswered(ready, unsent, fmt.Errorf("produce to broker %d at %s: %w", node, e.address, err))
 		return
 	}
+	e.pace.took(time.Since(began), alone)
 	r := answer.(*produce.Response)
 	d.answered(ctx, node, ready, r)
 	for _, f := range ready { // KIP-219: the broker answers first, and expects the client to wait
@@ -123,11 +134,22 @@ func (d *Driver) unanswered(flights []flight, unsent bool, err error) {
 		d.notSent(flights, err)
 		return
 	}
+	d.uncertain(flights, sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: TroubleOf(err)})
+}
+
+// split settles batches whose request was given up because its answer takes unusually long.
+func (d *Driver) split(flights []flight, err error) {
+	d.stats.split.Add(1)
+	d.uncertain(flights, sink.Outcome{Verdict: sink.Unknown, Err: err, Alone: true})
+}
+
+// uncertain settles batches that may have been written.
+func (d *Driver) uncertain(flights []flight, o sink.Outcome) {
 	for _, f := range flights {
 		a := f.batch.State.(*attempt)
 		a.uncertain, a.lent = true, true
 		f.partition.uncertain = a
-		f.batch.Outcome = sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: TroubleOf(err)}
+		f.batch.Outcome = o
 	}
 }
 

@@ -5,6 +5,7 @@ import "sync/atomic"
 // Stats counts what happened since the driver was made.
 type Stats struct {
 	Requests           uint64 // Produce requests sent or tried
+	SplitRequests      uint64 // those of them that were given up because the answer took unusually long, and sent again batch by batch
 	PossibleDuplicates uint64 // records that may be in a topic twice: sent again under another producer id
 	ProducerResets     uint64 // producer ids given up for a partition
 	LeaderMoves        uint64 // changes of a partition's leader, to none included
@@ -13,13 +14,14 @@ type Stats struct {
 }
 
 type counters struct {
-	requests, possibleDuplicates, producerResets, leaderMoves, metadataFailures, unexpected atomic.Uint64
+	requests, split, possibleDuplicates, producerResets, leaderMoves, metadataFailures, unexpected atomic.Uint64
 }
 
 // Stats is safe to call from any goroutine.
 func (d *Driver) Stats() Stats {
 	return Stats{
 		Requests:           d.stats.requests.Load(),
+		SplitRequests:      d.stats.split.Load(),
 		PossibleDuplicates: d.stats.possibleDuplicates.Load(),
 		ProducerResets:     d.stats.producerResets.Load(),
 		LeaderMoves:        d.stats.leaderMoves.Load(),
