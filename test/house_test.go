@@ -185,7 +185,8 @@ func checkImports(t *testing.T, path, folder string, rules room) {
 	}
 }
 
-// Files stay short enough to read in one go. Break it catches: a file that grows past what the house allows.
+// Files stay short enough to read in one go. Break it catches: a file that grows past what the house allows (seen to fail
+// with 450 lines more in one).
 func TestFilesAreShort(t *testing.T) {
 	const most = 400
 	root := ".."

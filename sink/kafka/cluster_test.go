@@ -162,7 +162,8 @@ func TestLeaderMoveIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// Breaks when the driver asks for topics that nobody asked it for, or asks often while all is well.
+// Breaks when the driver asks for topics that nobody asked it for, or asks often while all is well. Seen to fail with
+// all topics asked for.
 func TestMetadataTrafficIsSmall(t *testing.T) {
 	c := newFake(t)
 	s := newSpy(c)

@@ -110,7 +110,8 @@ func TestEndedContextIsUnknown(t *testing.T) {
 	wantVerdict(t, fresh.Outcome, sink.NotWritten)
 }
 
-// Breaks when a broker that cannot be reached is said to have got something, or is tried again without a pause.
+// Breaks when a broker that cannot be reached is said to have got something, or is tried again without a pause. Seen
+// to fail with Unknown instead of NotWritten, and without the pause.
 func TestUnreachableBrokerIsNotWritten(t *testing.T) {
 	c := newFake(t)
 	var away atomic.Bool
@@ -303,7 +304,8 @@ func TestSlowPartitionDoesNotBlockItsBroker(t *testing.T) {
 	wantAccepted(t, stuck.Outcome, 0)
 }
 
-// Breaks when two batches of a partition can be under way at once: a broker answers only one of them (K1).
+// Breaks when two batches of a partition can be under way at once: a broker answers only one of them (K1). Seen to
+// fail with the panic left out.
 func TestTwoBatchesOfAPartitionPanic(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)

@@ -81,7 +81,8 @@ func TestBatchLimitIsTheSmallerOfTopicAndConfiguration(t *testing.T) {
 	}
 }
 
-// Breaks when a record of exactly the limit is refused, one byte more is sent, or the reason lacks size or limit.
+// Breaks when a record of exactly the limit is refused, one byte more is sent, or the reason lacks size or limit. Seen
+// to fail with a limit one byte too high.
 func TestRecordOverTheLimitIsRefusedUnsent(t *testing.T) {
 	c := newFake(t)
 	setLimit(t, c.ListenAddrs(), "t", 2000)
@@ -113,6 +114,7 @@ func TestRaisedLimitIsNoticedBeforeTheBlame(t *testing.T) {
 }
 
 // Breaks when a limit that was lowered meanwhile is not told with the refusal, or keeps the old one for later batches.
+// Seen to fail with a limit that is kept as long as it is known.
 func TestLoweredLimitIsLearnedFromTheRefusal(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)

@@ -10,7 +10,7 @@ import (
 // choose puts the sites that a test reaches in the order in which they are tried: those of its own package first, and of
 // these the ones that few other tests reach, that have words in common with the test's name and comment, in the file that
 // has the test's file's name, that change what the code means; one of each function, then the next one of each.
-func (b *bed) choose(t traced, reachedBy map[int]int, seed uint64, only string) []site {
+func (b *bed) choose(t traced, reachedBy map[int]int, o options) []site {
 	type choice struct {
 		site
 		turn  int
@@ -20,11 +20,12 @@ func (b *bed) choose(t traced, reachedBy map[int]int, seed uint64, only string) 
 	var choices []choice
 	for _, id := range t.reached {
 		s := b.sites[id]
-		if only != "" && s.folder != only || only == "" && s.folder != t.folder && isScaffold(s.folder) {
+		if o.only != "" && s.folder != o.only || o.only == "" && s.folder != t.folder && isScaffold(s.folder) ||
+			!o.where.MatchString(s.where+" "+s.change) {
 			continue
 		}
 		dice := fnv.New64a()
-		dice.Write([]byte{byte(seed), byte(seed >> 8)})
+		dice.Write([]byte{byte(o.seed), byte(o.seed >> 8)})
 		dice.Write([]byte(t.name + s.folder + s.where + s.change))
 		c := choice{site: s, dice: dice.Sum64()}
 		if s.folder != t.folder {

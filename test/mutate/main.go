@@ -33,6 +33,7 @@ type options struct {
 	seed   uint64
 	match  *regexp.Regexp
 	only   string
+	where  *regexp.Regexp
 	all    bool
 	alone  bool
 	record string
@@ -59,10 +60,11 @@ func run(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.within, "within", time.Minute, "how long one run of a test may take")
 	flags.Uint64Var(&o.seed, "seed", 1, "another seed tries others of the changes that look equally good")
 	flags.StringVar(&o.only, "only", "", "break this folder's code only")
-	flags.BoolVar(&o.all, "all", false, "also the tests that are in the record, or say it")
+	flags.BoolVar(&o.all, "all", false, "also the tests that are in the record, whose entries are replaced, or that say it")
 	flags.BoolVar(&o.alone, "alone", false, "do not run the other tests of the folder to see which places they reach too")
 	tidy := flags.Bool("tidy", false, "only take out of the record what is out of date: see test/seen_test.go")
 	lasting := flags.Duration("for", 0, "end after this long; 0 = when done")
+	where := flags.String("where", "", "break only functions whose name, and changes whose text, after a space, matches")
 	match := flags.String("run", "", "only tests whose name matches")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -77,6 +79,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	var err error
 	if o.match, err = regexp.Compile(*match); err != nil {
+		return err
+	}
+	if o.where, err = regexp.Compile(*where); err != nil {
 		return err
 	}
 	if *lasting > 0 {

@@ -128,7 +128,7 @@ func (b *bed) breakUntil(ctx context.Context, binary string, t traced, reachedBy
 	within := min(o.within, max(10*time.Second, 8*t.took))
 	var second *site
 	tried, most := 0, o.tries
-	for _, s := range b.choose(t, reachedBy, o.seed, o.only) {
+	for _, s := range b.choose(t, reachedBy, o) {
 		if tried == most || o.over() {
 			break
 		}
