@@ -26,7 +26,7 @@ func (st *stage) drains(t *testing.T, r *result, d drain) {
 		d.events, d.perTransaction, st.payload, st.keys, st.partitions, st.afterPublish)
 	st.repeat(t, r, d.name, what, func(t *testing.T) []sample {
 		turn++
-		return st.inTurns(turn, func(v variant) []sample { return st.drainOnce(t, v, d, turn) })
+		return st.inTurns(t, turn, func(t *testing.T, v variant) []sample { return st.drainOnce(t, v, d, turn) })
 	})
 }
 

@@ -89,7 +89,7 @@ func (st *stage) paces(t *testing.T, r *result, rate int) {
 	turn := 0
 	st.repeat(t, r, fmt.Sprintf("paced-%d", rate), what, func(t *testing.T) []sample {
 		turn++
-		return st.inTurns(turn, func(v variant) []sample { return st.paceOnce(t, v, p) })
+		return st.inTurns(t, turn, func(t *testing.T, v variant) []sample { return st.paceOnce(t, v, p) })
 	})
 }
 

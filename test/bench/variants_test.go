@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,14 +46,17 @@ func variants(t *testing.T, names string) (all []variant) {
 
 // inTurns runs once for each relay that is compared; who begins changes from turn to turn. Behind the figures of each come,
 // for all but the first, their ratios to the first one's of the same turn.
-func (st *stage) inTurns(turn int, once func(v variant) []sample) []sample {
+func (st *stage) inTurns(t *testing.T, turn int, once func(t *testing.T, v variant) []sample) []sample {
+	t.Helper()
 	if len(st.variants) == 0 {
-		return once(variant{})
+		return once(t, variant{})
 	}
 	results := make([][]sample, len(st.variants))
 	for n := range st.variants {
 		i := (n + turn) % len(st.variants)
-		results[i] = once(st.variants[i])
+		if !t.Run(filepath.Base(st.variants[i].name), func(t *testing.T) { results[i] = once(t, st.variants[i]) }) {
+			t.FailNow()
+		}
 	}
 	var all []sample
 	for i, v := range st.variants {
@@ -73,7 +77,7 @@ func TestRelaysAreComparedInTurns(t *testing.T) {
 	began := map[string]bool{}
 	for turn := range 3 {
 		var order []string
-		got := st.inTurns(turn, func(v variant) []sample {
+		got := st.inTurns(t, turn, func(_ *testing.T, v variant) []sample {
 			order = append(order, v.name)
 			return []sample{{name: "x", value: float64(len(v.name) + int(v.name[0]-'a'))}} // 1, 2, 3
 		})
