@@ -205,8 +205,8 @@ func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) err
 // receive reads once and cuts what came into messages; Run hands the last batch over. A read that times out is no error.
 func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() outbox.LSN) error {
 	wait := s.c.StatusInterval
-	if confirmed() < s.received {
-		wait = min(wait, progressInterval) // something is on its way to being confirmed
+	if s.sent < s.received {
+		wait = min(wait, progressInterval) // something is on its way to being confirmed, or is to be told
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return fmt.Errorf("read from server: %w", err)

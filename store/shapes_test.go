@@ -87,6 +87,9 @@ func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			pg.Exec(t, `DROP PUBLICATION IF EXISTS test`)
+			if pg.Server.Version() < 15 && (row.name == "row filter" || row.name == "column list") {
+				t.Skip("PostgreSQL 14 knows none")
+			}
 			must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
 			must(t, "create it again", s.CreatePublication(t.Context(), "test"))
 			if problems, err := s.CheckPublication(t.Context(), "test"); err != nil || problems != nil {
