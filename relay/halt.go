@@ -47,6 +47,7 @@ const (
 	HaltPublication     = "publication"
 	HaltColumn          = "column"
 	HaltMalformedWAL    = "malformed_wal"
+	HaltUnreadable      = "unreadable"
 	HaltSetup           = "setup"
 	HaltFlood           = "dlq_flood"
 )

@@ -84,6 +84,7 @@ type Relay struct {
 	// Of this life; owned by the supervisor's goroutine.
 	epoch    int64       // of its last take-over; 0: none
 	informed bool        // it knows what the topics hold beyond the journal
+	timeline int32       // of the server of which it knows that; 0: none
 	last     LastSession // of this process; owned by the supervisor's goroutine
 
 	dispatching, settling pulse        // of the goroutines of the hot path
@@ -157,6 +158,7 @@ var (
 
 // supervise runs one session after another until the context ends.
 func (r *Relay) supervise(ctx context.Context) error {
+	halts := 0 // in a row
 	for attempt := 1; ; attempt++ {
 		begun := time.Now()
 		err := r.runSession(ctx)
@@ -173,6 +175,9 @@ func (r *Relay) supervise(ctx context.Context) error {
 		pause := reconnectBackoff.Delay(attempt, random())
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
 		halt := asHalt(err)
+		if halts++; halt == nil {
+			halts = 0
+		}
 		switch {
 		case standby:
 			r.standBy(busy)
@@ -182,7 +187,7 @@ func (r *Relay) supervise(ctx context.Context) error {
 			if r.c.OnHalt == config.OnHaltExit {
 				return halt
 			}
-			pause = haltProbe.Delay(attempt, random())
+			pause = haltProbe.Delay(halts, random())
 		default:
 			reason := restartReason(err)
 			r.metrics.restarts.WithLabelValues(reason).Inc()

@@ -143,7 +143,12 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 // remember keeps what the next start must know of this session.
 func (r *Relay) remember(s *session, err error) {
 	_, refused := errors.AsType[*replication.PublicationMissingError](err)
-	r.last = LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed(), Refused: refused}
+	epoch, confirmed := s.epoch, s.ledger.Confirmed()
+	broken := r.last.Broken.next(err, confirmed > r.last.Confirmed)
+	if epoch == 0 { // it never took over, and confirmed nothing
+		epoch, confirmed = r.last.Epoch, r.last.Confirmed
+	}
+	r.last = LastSession{Epoch: epoch, Confirmed: confirmed, Refused: refused, Broken: broken}
 }
 
 // errStateGone says that the slot's state cannot be read between two steps of a start.
@@ -217,8 +222,8 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	return s.expectRedelivery(ctx)
 }
 
-// readBack reads the topics back after a process that died. After a session of this process there is no need: it knows
-// what it sent.
+// readBack reads the topics back after a process that died, and after a promotion: the new server may lack the last journal
+// rows of the old one. After a session of this process on the same server there is no need: it knows what it sent.
 func (s *session) readBack(ctx context.Context) error {
 	tails, err := s.r.store.Tails(ctx)
 	if err != nil {
@@ -227,12 +232,13 @@ func (s *session) readBack(ctx context.Context) error {
 	for _, t := range tails {
 		s.router.announced[t.Topic] = struct{}{}
 	}
-	if s.state.Dirty && !s.r.informed && len(tails) > 0 {
+	promoted := s.r.timeline != 0 && s.r.timeline != s.grant.System.Timeline
+	if s.state.Dirty && (!s.r.informed || promoted) && len(tails) > 0 {
 		if err := s.readTails(ctx, tails); err != nil {
 			return err
 		}
 	}
-	s.r.informed = true
+	s.r.informed, s.r.timeline = true, s.grant.System.Timeline
 	return nil
 }
 
@@ -285,6 +291,9 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	return nil
 }
 
+// lastWords is how long the reason for a stream's end may take to arrive after its effect was seen.
+const lastWords = time.Second
+
 // explainLost says why the slot is not ours on the SQL side, when that is another server.
 func (s *session) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrLeaseLost) {
@@ -292,12 +301,32 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 	}
 	slot, failed := s.r.store.Slot(ctx)
 	if failed != nil || slot.Exists {
+		s.hearOut(ctx)
 		return err
 	}
 	return &Halt{Code: HaltTwoServers, cause: err,
 		Reason: fmt.Sprintf("the stream from the slot %q was granted, and the server that postgres.url reaches knows nothing of it", s.r.c.Postgres.Slot),
 		Risk:   riskWAL,
 		Remedy: "point postgres.url and postgres.replication_url at the same server and database; where a pooler stands in between, at the server behind it"}
+}
+
+// hearOut reads the rest of a stream that the server has ended, for the reason that stands at its end. It has not begun to
+// count, so that nothing of it is confirmed.
+func (s *session) hearOut(ctx context.Context) {
+	patience := time.After(lastWords)
+	for {
+		select {
+		case b, more := <-s.stream.Batches():
+			if !more {
+				return
+			}
+			b.Recycle(false)
+		case <-ctx.Done():
+			return
+		case <-patience:
+			return
+		}
+	}
 }
 
 // expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the

@@ -31,6 +31,7 @@ type LastSession struct {
 	Epoch     int64
 	Confirmed outbox.LSN // the most that it can have confirmed
 	Refused   bool       // the server cannot decode what the slot holds, because the publication is younger
+	Broken    broken
 }
 
 // Prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
@@ -56,6 +57,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err 
 	}
 	if slot.Recovery {
 		return table, false, readOnly(nil)
+	}
+	if err := s.Last.Broken.halt(slot, s.Last.Confirmed); err != nil {
+		return table, false, err
 	}
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
 		return table, false, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
@@ -332,12 +336,21 @@ func (s Setup) register(ctx context.Context, table store.Outbox) (*store.State, 
 	return state, nil
 }
 
-// slotPatience is how long the creation of a slot may wait for running transactions before the relay says whose.
-const slotPatience = 30 * time.Second
+const (
+	slotPatience = 30 * time.Second // how long one attempt to create a slot may wait for running transactions
+	slotSays     = 2 * time.Second  // after which the relay says for whose
+)
 
 func (s Setup) createSlot(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
+	saying := time.AfterFunc(slotSays, func() {
+		if blockers, err := s.Store.Barrier(bounded, 0); err == nil && len(blockers) > 0 {
+			s.Logger.Warn().Str("slot", s.Config.Postgres.Slot).Strs("waits_for", texts(blockers)).
+				Msg("Postgres creates the slot when every transaction that runs now has ended, and waits for these")
+		}
+	})
+	defer saying.Stop()
 	at, err := s.Postgres.CreateSlot(bounded, ReplicationConfig(s.Config))
 	if err == nil {
 		s.Logger.Info().Str("slot", s.Config.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
@@ -345,7 +358,16 @@ func (s Setup) createSlot(ctx context.Context) error {
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
 		blockers, _ := s.Store.Barrier(ctx, 0)
-		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %v: %w", slotPatience, blockers, err)
+		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %s: %w",
+			slotPatience, strings.Join(texts(blockers), "; "), err)
 	}
 	return err
+}
+
+func texts(blockers []store.Blocker) []string {
+	list := make([]string, len(blockers))
+	for i, b := range blockers {
+		list[i] = b.String()
+	}
+	return list
 }

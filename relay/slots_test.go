@@ -225,6 +225,20 @@ func TestTwoServersHalt(t *testing.T) {
 	mustStop(t, stop)
 }
 
+// Break it catches: the state of one server used on another, where the slot's position means something else. Seen to fail
+// with the comparison of the identifiers left out.
+func TestOtherServerHalts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	mustStop(t, stop)
+	b.pg.Exec(t, "UPDATE cdc_relay_state SET system_id = '7'")
+	r, stop = b.start()
+	b.waitHalt(r, relay.HaltOtherServer, "identifier", "is 7")
+	mustStop(t, stop)
+}
+
 // Break it catches: a catch-up that goes on with the list of rows of a slot that is gone: what was committed between the
 // list and the new slot would be in neither.
 func TestSlotLostInTheMiddleOfACatchUpBeginsItAgain(t *testing.T) {

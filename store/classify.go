@@ -23,7 +23,7 @@ const (
 	Setup        Class = "setup"        // something is missing or not granted: halt, a person must act
 	SlotGone     Class = "slot gone"    // the slot was invalidated, its WAL is removed: recover from the table
 	Retry        Class = "retry"        // a lock, a deadlock, a timeout, a full disk: the same again, later
-	Corrupt      Class = "corrupt"      // an internal error of the server, poison when it repeats
+	Corrupt      Class = "corrupt"      // an internal error or limit of the server, poison when it repeats
 	Stopped      Class = "stopped"      // the caller's own context was cancelled
 )
 
@@ -38,7 +38,7 @@ var classes = map[string]Class{
 	"53400": Setup, // max_replication_slots
 	"58P01": SlotGone,
 	"40001": Retry, "40P01": Retry, "55P03": Retry, "57014": Retry, "53100": Retry, "53200": Retry, "25P04": Retry,
-	"XX000": Corrupt, "XX001": Corrupt, "XX002": Corrupt,
+	"XX000": Corrupt, "XX001": Corrupt, "XX002": Corrupt, "54000": Corrupt, // a row whose text is larger than 1 GB
 }
 
 // Classify is the one table that says what to do about an error. The texts that it looks into are Postgres's own, in

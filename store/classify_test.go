@@ -68,6 +68,7 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{"out_of_memory", pg("53200"), store.Retry, true},
 		{"transaction_timeout", pg("25P04"), store.Retry, true},
 		{"internal_error", pg("XX000"), store.Corrupt, false},
+		{"program_limit_exceeded (a row too large to print)", pg("54000"), store.Corrupt, false},
 		{"data_corrupted", pg("XX001"), store.Corrupt, false},
 		{"index_corrupted", pg("XX002"), store.Corrupt, false},
 		{"other feature_not_supported", pg("0A000", "something else"), store.Unclassified, false},

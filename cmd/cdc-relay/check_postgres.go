@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	oldestPostgres  = 14
-	clockDifference = time.Second     // more between server and this machine is worth a warning
-	longTransaction = 5 * time.Minute // a transaction that runs longer holds up the creation of a slot
+	oldestPostgres   = 14
+	failoverPostgres = 17              // standbys can copy logical slots
+	clockDifference  = time.Second     // more between server and this machine is worth a warning
+	longTransaction  = 5 * time.Minute // a transaction that runs longer holds up the creation of a slot
 )
 
 // examinePostgres looks at the server, then at what the relay owns in it.
@@ -201,6 +202,10 @@ func (e *postgresExam) slot() error {
 		e.add(fail, name, fmt.Sprintf("belongs to database %s, and postgres.url is for %s", slot.Database, e.database), "set postgres.slot to another name")
 	case slot.WALStatus == "lost":
 		e.add(fail, name, strings.TrimSpace("is lost: the server removed WAL that it needed "+slot.InvalidationReason), again)
+	case slot.Recovery && slot.Synced && slot.Temporary:
+		e.add(warn, name, "this standby's copy is temporary: a promotion now would lose it", "wait until the relay has confirmed events since the standby began to copy; if that does not help, read the standby's log (sync_replication_slots, hot_standby_feedback, primary_slot_name)")
+	case slot.Recovery && slot.Synced:
+		e.add(ok, name, fmt.Sprintf("a lasting copy of the primary's, confirmed %s: it survives a promotion", slot.Confirmed), "")
 	case slot.WALStatus == "unreserved":
 		e.add(warn, name, "is about to be lost: the server may remove its WAL at the next checkpoint", "start cdc-relay run now, or raise max_slot_wal_keep_size")
 	default:
@@ -209,6 +214,9 @@ func (e *postgresExam) slot() error {
 			state = fmt.Sprintf("in use by backend %d", slot.ActivePID)
 		}
 		e.add(ok, name, fmt.Sprintf("%s, confirmed %s, keeps %s of WAL", state, slot.Confirmed, bytesOf(slot.RetainedBytes)), "")
+		if e.version >= failoverPostgres*10_000 && !slot.Failover {
+			e.add(warn, name, "was made without failover: standbys do not copy it, and a promotion loses it", "stop the relay, then on a replication connection: ALTER_REPLICATION_SLOT "+e.cfg.Postgres.Slot+" (FAILOVER true);")
+		}
 	}
 	return nil
 }
