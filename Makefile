@@ -11,6 +11,9 @@ BENCH ?= .
 SEEDS ?= 100000
 NIGHTLY_SEEDS ?= 1000000
 FROM ?= 1000000
+# Versions of Postgres for `make test-matrix`, and the scenarios that it runs beside the packages that speak to Postgres.
+MATRIX ?= 14 15 16 17 18
+MATRIX_SCENARIOS ?= MixedLoad|Kill|Failover|Slot|Publication|Positions|Postgres|Standby|Rotated|Grant|Pooler|Check|Init|Roles
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 15m
@@ -60,6 +63,18 @@ test-nightly: ## the scenarios with the nightly counts; takes hours
 .PHONY: chaos
 chaos: ## break relays, Postgres, Kafka and the wires between them, at random; ARGS="-faults 200 -rate 2000 -seed 0" by hand
 	go test -count=1 -timeout 24h -v -run '^TestChaos' ./test/chaos -args $(ARGS)
+
+.PHONY: test-matrix
+test-matrix: ## what speaks to Postgres, on each version of MATRIX, 14 15 16 17 18; downloads what is not installed (15 MB each)
+	@failed=; for version in $(MATRIX); do \
+	  echo "== PostgreSQL $$version"; export CDC_RELAY_TEST_POSTGRES_VERSION=$$version; \
+	  go test -count=1 -p 1 -timeout 15m ./replication ./store ./relay || failed="$$failed $$version"; \
+	  go test -count=1 -p 1 -timeout 15m -run '$(MATRIX_SCENARIOS)' ./test ./cmd/cdc-relay || failed="$$failed $$version"; \
+	done; [ -z "$$failed" ] || { echo "failed on PostgreSQL$$failed"; exit 1; }
+
+.PHONY: test-newest
+test-newest: ## what differs between versions of Postgres, on the newest: publications, slots, failover; a minute
+	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -count=1 -p 1 -timeout 10m -run 'Publication|Slot|Failover|Stream' ./replication ./relay ./test
 
 .PHONY: fuzz
 fuzz: ## fuzz each fuzz target for FUZZTIME, 1m

@@ -161,7 +161,7 @@ func (p *Postgres) writeSettings() error {
 }
 
 // Start starts the server again after [Postgres.Fast], [Postgres.Immediate] or [Postgres.Kill9], on the same port and
-// data. It returns when recovery is over and connections are taken.
+// data. It returns when recovery is over, or a standby has become consistent, and connections are taken.
 func (p *Postgres) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,7 +217,7 @@ func (p *Postgres) startOnce(ctx context.Context) error {
 	return nil
 }
 
-// waitReady waits until the server has written "ready" to its own lock file, as pg_ctl does (Postgres's
+// waitReady waits until the server has written "ready", or "standby", to its own lock file, as pg_ctl does (Postgres's
 // src/include/utils/pidfile.h). Trying to connect instead could meet another server on the same port.
 func (p *Postgres) waitReady(ctx context.Context, server *child.Process) error {
 	const pidLine, statusLine = 0, 7
@@ -227,8 +227,10 @@ func (p *Postgres) waitReady(ctx context.Context, server *child.Process) error {
 		content, err := os.ReadFile(filepath.Join(p.dataDir(), "postmaster.pid"))
 		if err == nil {
 			lines := strings.Split(string(content), "\n")
-			if len(lines) > statusLine && lines[pidLine] == strconv.Itoa(server.PID()) && strings.TrimSpace(lines[statusLine]) == "ready" {
-				return nil
+			if len(lines) > statusLine && lines[pidLine] == strconv.Itoa(server.PID()) {
+				if status := strings.TrimSpace(lines[statusLine]); status == "ready" || status == "standby" {
+					return nil
+				}
 			}
 		}
 		select {

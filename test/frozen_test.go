@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -18,13 +17,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	const timeout, unrecorded, queued = 3 * time.Second, 100, 2000
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "postgres.wal_sender_timeout", "3s", "postgres.status_interval", "500ms",
 		"limits.max_unrecorded", unrecorded)
-	port, err := embedded.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	standby := harness.NewRelay(t, s.settings.With("http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
-	standby.Start(t)
-	standby.WaitReady(t, time.Minute)
+	standby := s.second(t)
 	load := s.load(t, harness.Workload{Rate: 1000})
 	load.WaitCommitted(t, 1000, time.Minute)
 	unlock := s.lockJournal(t)
@@ -37,12 +30,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	s.relay.Freeze()
 	began := time.Now()
 	unlock()
-	harness.Eventually(t, time.Minute, "the standby is active", func(context.Context) string {
-		if standby.Metric(t, "cdc_relay_role", `role="active"`) == 1 {
-			return ""
-		}
-		return "not yet"
-	})
+	waitRole(t, standby, "active")
 	took := time.Since(began)
 	t.Logf("the standby was active %v after the freeze", took.Round(time.Millisecond))
 	// A second after the time-out is the promise; a shared machine gets three.
@@ -51,12 +39,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	}
 	load.WaitCommitted(t, 1000, time.Minute)
 	s.relay.Thaw()
-	harness.Eventually(t, time.Minute, "the frozen one stands by", func(context.Context) string {
-		if s.relay.Metric(t, "cdc_relay_role", `role="standby"`) == 1 {
-			return ""
-		}
-		return "not yet"
-	})
+	waitRole(t, s.relay, "standby")
 	load.WaitCommitted(t, 1000, time.Minute)
 	load.Stop(t)
 	s.settled(t)

@@ -3,6 +3,9 @@ package test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,4 +66,93 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 	if n := s.relay.Metric(t, "cdc_slot_recreations_total"); n != 1 {
 		t.Errorf("cdc_slot_recreations_total: got %v, want 1", n)
 	}
+}
+
+// The slot is taken from under a relay that is down, in each way that leaves WAL out, while the load goes on. Breaks it
+// catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew taken
+// for the old one. Seen to fail without the comparison of a moved slot with the state (out of order).
+func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
+	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
+	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
+	drop := fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", s.settings.Slot())
+	for _, fault := range []struct {
+		what string
+		sql  []string
+	}{
+		{"dropped", []string{drop}},
+		{"dropped and made anew, ahead", []string{drop, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", s.settings.Slot())}},
+		{"advanced", []string{fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())", s.settings.Slot())}},
+	} {
+		load.WaitCommitted(t, 300, time.Minute)
+		s.relay.Stop(t)
+		load.WaitCommitted(t, 200, time.Minute)
+		for _, sql := range fault.sql {
+			s.pg.Exec(t, sql)
+		}
+		load.WaitCommitted(t, 200, time.Minute)
+		began := time.Now()
+		s.start(t)
+		t.Logf("slot %s: streaming again %v after the start", fault.what, time.Since(began).Round(time.Millisecond))
+		if n := s.relay.Metric(t, "cdc_slot_recreations_total"); n != 1 {
+			t.Errorf("slot %s: cdc_slot_recreations_total: got %v, want 1", fault.what, n)
+		}
+	}
+	load.WaitCommitted(t, 300, time.Minute)
+	load.Stop(t)
+	s.settled(t)
+	s.judge(t, 0)
+}
+
+// waitHalted waits until the relay has halted with the code.
+func (s *scenario) waitHalted(t *testing.T, code string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	harness.Eventually(t, time.Minute, "halted with "+code, func(context.Context) string {
+		if s.relay.Metric(t, "cdc_relay_halted", `code="`+code+`"`) == 1 {
+			return ""
+		}
+		return "not yet"
+	})
+	return time.Since(began)
+}
+
+// The publication is dropped and made anew, and the table is swapped by renames and swapped back as the runbook
+// other_table says, all under load. Breaks it catches: WAL without a publication taken for nothing to do; rows of the
+// impostor left behind, or sent before older ones. Seen to fail (rows lost) without the INSERT of the runbook.
+func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
+	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "1s")
+	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
+	load.WaitCommitted(t, 300, time.Minute)
+	publication := s.settings["postgres.publication"].(string)
+	s.pg.Exec(t, "DROP PUBLICATION "+publication)
+	t.Logf("halted %v after the publication was dropped; it looks every second", s.waitHalted(t, "publication").Round(time.Millisecond))
+	load.WaitCommitted(t, 200, time.Minute)
+	s.pg.Exec(t, "CREATE PUBLICATION "+publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
+	s.relay.WaitReady(t, 2*time.Minute)
+	load.WaitCommitted(t, 300, time.Minute)
+
+	s.pg.Exec(t, `BEGIN; ALTER TABLE outbox_events RENAME TO outbox_events_before; CREATE TABLE outbox_events (LIKE outbox_events_before INCLUDING ALL); COMMIT`)
+	t.Logf("halted %v after the table was swapped", s.waitHalted(t, "other_table").Round(time.Millisecond))
+	load.WaitCommitted(t, 200, time.Minute)
+	s.pg.Exec(t, runbookSQL(t, "other_table"))
+	s.relay.WaitReady(t, 2*time.Minute)
+	load.WaitCommitted(t, 300, time.Minute)
+	load.Stop(t)
+	s.settled(t)
+	s.judge(t, 0)
+}
+
+// runbookSQL is what stands in a runbook as SQL, to be run as it stands.
+func runbookSQL(t *testing.T, halt string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "runbooks", halt+".md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "```sql\n")
+	sql, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatalf("runbook %s has no SQL", halt)
+	}
+	return sql
 }

@@ -25,6 +25,12 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"parked events at a start": {ci: 50_000, nightly: 200_000},
 	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
+	// Of Postgres.
+	"migrations":              {ci: 10, nightly: 100},
+	"sync standby seconds":    {ci: 3, nightly: 60}, // away
+	"killed takeovers":        {ci: 1, nightly: 20},
+	"killed takeover seconds": {ci: 10, nightly: 1},
+
 	"chaos faults": {ci: 12, nightly: 200},
 
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
