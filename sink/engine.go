@@ -78,7 +78,7 @@ type Request struct {
 	Batches []*Batch // with their outcomes; valid during the call only
 	Records int      // in all batches
 	Bytes   int      // of all batches, uncompressed
-	Resent  int      // those of Records that had been handed to the driver before in the same batch
+	Resent  int      // those of Records that had been handed to the driver before in the same batch, and met trouble
 	Took    time.Duration
 	Trouble Trouble // the widest of the batches'
 	Err     error   // its cause

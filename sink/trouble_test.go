@@ -83,11 +83,17 @@ func TestEngineFindsThePartitionThatBlocksItsNode(t *testing.T) {
 }
 
 // Catches: a request that was given up because of one partition, and that the others of it wait for once more; that counts as
-// trouble, or waits for a back-off; that is split again (seen to fail with batches that are not marked as alone, with one that
+// trouble or as a retry, or waits for a back-off; that is split again (seen to fail with batches that are not marked as alone, with one that
 // counts as a failure, with partitions that stay with their node's worker, and with a node that does not count as well).
 func TestEngineSplitsARequestThatTakesUnusuallyLong(t *testing.T) {
 	var split bool // what is shared
-	inRig(t, 8, sink.Config{Backoff: func(int) time.Duration { return time.Hour }}, func(a sinktest.Attempt) sinktest.Plan {
+	config := sink.Config{Backoff: func(int) time.Duration { return time.Hour }}
+	config.Hooks.Request = func(q sink.Request) {
+		if q.Resent > 0 {
+			t.Errorf("%d records count as tried again", q.Resent)
+		}
+	}
+	inRig(t, 8, config, func(a sinktest.Attempt) sinktest.Plan {
 		switch slow := a.Batch.Partition == 3; {
 		case split && !a.Batch.Alone:
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Alone: true}, Delay: 250 * time.Millisecond, Written: !slow}

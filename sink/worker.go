@@ -159,8 +159,8 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 	if p.busy {
 		panic(fmt.Sprintf("sink: partition %d of topic %q is sent twice at a time", p.number, p.topic.name))
 	}
-	p.busy = true // also keeps route from listing it
-	if p.batch != nil {
+	p.busy = true                                 // also keeps route from listing it
+	if p.batch != nil && !p.batch.Outcome.Alone { // one that was only taken out of a slow request is no retry
 		w.resent += len(p.batch.Records)
 	}
 	for p.batch == nil {

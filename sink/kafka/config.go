@@ -39,6 +39,8 @@ type Config struct {
 	NewTopics NewTopics
 
 	Hooks Hooks
+
+	patient bool // for tests that count attempts: no answer takes unusually long
 }
 
 // Hooks are told what happens, so that this package needs no logger. Each may be nil. They are called from the

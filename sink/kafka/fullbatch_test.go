@@ -33,7 +33,7 @@ const (
 
 func newFullBatch(t *testing.T, c *kfake.Cluster, topic string) *fullBatch {
 	t.Helper()
-	b := &fullBatch{t: t, topic: topic, driver: newUnowned(t, c.ListenAddrs(), func(*Config) {})}
+	b := &fullBatch{t: t, topic: topic, driver: newUnowned(t, c.ListenAddrs(), func(c *Config) { c.patient = true })}
 	if err := b.driver.CreateTopic(testContext(t), topic, 2, 1); err != nil {
 		t.Fatal(err)
 	}

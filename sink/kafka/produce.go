@@ -59,7 +59,7 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	alone := ready[0].batch.Alone
-	if !alone {
+	if !alone && !d.config.patient {
 		request.patience = e.pace.patience(request.size(), time.Now())
 	}
 	began := time.Now()
