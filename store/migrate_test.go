@@ -35,7 +35,7 @@ func TestPlanIsWhatMigrateRunsAndThenEmpty(t *testing.T) {
 	}
 }
 
-// Break caught: without the advisory lock the second CREATE fails with 42P07 or 23505.
+// Break caught: without the advisory lock the second CREATE fails with 42P07 or 23505 (seen to fail so).
 func TestManyMigratesAtOnceAllSucceed(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
