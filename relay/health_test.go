@@ -114,7 +114,7 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// Scripts read /api/v1/status. Break it catches: a name that changes or goes.
+// Scripts read /api/v1/status. Break it catches: a name that changes or goes. Seen to fail with a name changed.
 func TestStatusNamesAreStable(t *testing.T) {
 	at := time.Date(2026, 11, 21, 16, 36, 32, 0, time.UTC)
 	got, err := json.MarshalIndent(Status{

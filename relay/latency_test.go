@@ -76,7 +76,7 @@ func buckets(h *dto.Histogram) map[int32]int64 {
 	return found
 }
 
-// Fails when an observation allocates.
+// Fails when an observation allocates. Seen to fail with each observation kept.
 func TestLatencyHistogramDoesNotAllocate(t *testing.T) {
 	l, d := newLatency("x", "y", latencyBuckets), time.Duration(0)
 	if n := testing.AllocsPerRun(100, func() { l.observe(d); d += 12345 }); n != 0 {

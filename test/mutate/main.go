@@ -28,6 +28,7 @@ import (
 
 type options struct {
 	tries  int
+	more   int
 	within time.Duration
 	ends   time.Time
 	seed   uint64
@@ -57,6 +58,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	var o options
 	flags.IntVar(&o.tries, "tries", 30, "changes to try for each test")
+	flags.IntVar(&o.more, "more", 10, "changes to try after one that makes the test panic or not end: one with which it says what is wrong is better")
 	flags.DurationVar(&o.within, "within", time.Minute, "how long one run of a test may take")
 	flags.Uint64Var(&o.seed, "seed", 1, "another seed tries others of the changes that look equally good")
 	flags.StringVar(&o.only, "only", "", "break this folder's code only")

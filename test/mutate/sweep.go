@@ -144,7 +144,7 @@ func (b *bed) breakUntil(ctx context.Context, binary string, t traced, reachedBy
 		case crashed:
 			if second == nil {
 				second = &s
-				most = min(most, tried+10)
+				most = min(most, tried+o.more)
 			}
 		}
 	}
