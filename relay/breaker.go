@@ -28,6 +28,7 @@ type breaker struct {
 
 	mu        sync.Mutex // guards what follows
 	tally     tally
+	loaded    bool
 	open      bool
 	halfOpen  bool
 	halt      *Halt
@@ -61,9 +62,10 @@ func (b *breaker) load(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open || b.unsaved {
-		return nil // this process knows better
+	if b.loaded {
+		return nil // this process knows better: it has counted what was let die and is not written yet
 	}
+	b.loaded = true
 	b.halfOpen = known.Open
 	b.tally.reset()
 	b.tally.add(time.Now(), known.Dead, known.Dead+known.Published)
@@ -232,7 +234,8 @@ func (b *breaker) commit(ctx context.Context, write func() error, done func()) {
 // close ends the halt, in memory. The lock is held.
 func (b *breaker) close(ctx context.Context, why closing) {
 	wasOpen := b.open
-	b.open, b.halfOpen, b.wantClose, b.halt = false, false, notYet, nil
+	// Not saved as open any more either: it may have opened since it was committed that it is closed.
+	b.open, b.halfOpen, b.unsaved, b.wantClose, b.halt = false, false, false, notYet, nil
 	b.tally.reset()
 	b.r.log.Info().Str("by", [...]string{"", "an event that was accepted", "a person", "a window without a death"}[why]).Msg("dlq.breaker is closed")
 	if !wasOpen {

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -11,7 +12,8 @@ import (
 // is what the dispatcher and a catch-up wait for. What was taken in before is sent and recorded, parked events are tried
 // again, and status goes to the server: the slot is kept.
 type pausing struct {
-	obeying sync.Mutex // held while a request to pause or to resume is executed, so that two are never exchanged
+	obeying chan struct{} // has a token while a request to pause or to resume is executed, so that two are never exchanged
+	unsure  atomic.Bool   // the state may have changed since it was read
 
 	mu      sync.Mutex
 	now     *store.Pause  // nil: not paused; guarded by mu
@@ -63,8 +65,12 @@ func (r *Relay) obey(ctx context.Context) error {
 	if !can {
 		return nil
 	}
-	r.pausing.obeying.Lock()
-	defer r.pausing.obeying.Unlock()
+	select {
+	case r.pausing.obeying <- struct{}{}:
+		defer func() { <-r.pausing.obeying }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for {
 		request, err := tables.NextRequest(ctx)
 		if err != nil {
@@ -73,11 +79,12 @@ func (r *Relay) obey(ctx context.Context) error {
 		if request == nil || request.Kind != store.RequestPause && request.Kind != store.RequestResume {
 			break
 		}
+		if request.Kind == store.RequestResume {
+			r.resumed() // before the commit, whose answer may be lost: then nobody asks again
+		}
+		r.pausing.unsure.Store(true)
 		if _, err := tables.SetPause(ctx, request); err != nil {
 			return err
-		}
-		if request.Kind == store.RequestResume {
-			r.resumed()
 		}
 		r.log.Info().Int64("request", request.ID).Str("kind", request.Kind).Str("who", request.Who).Msg("request executed")
 	}
@@ -85,6 +92,7 @@ func (r *Relay) obey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.pausing.unsure.Store(false)
 	switch news := r.pausing.set(now); {
 	case news && now != nil:
 		r.log.Warn().Str("by", now.By).Time("since", now.Since).Msg("paused: nothing is taken in until cdc-relay resume; Postgres keeps WAL for the slot meanwhile")

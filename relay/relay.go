@@ -103,7 +103,7 @@ type Relay struct {
 func New(o Options) *Relay {
 	r := &Relay{
 		c: o.Config, version: o.Version, log: o.Logger, driver: o.Driver, started: time.Now(),
-		inflight: newRegistry(), postgres: o.Postgres, tracer: o.Tracer,
+		inflight: newRegistry(), postgres: o.Postgres, tracer: o.Tracer, pausing: pausing{obeying: make(chan struct{}, 1)},
 	}
 	if r.postgres == nil {
 		r.postgres = server{}

@@ -93,10 +93,14 @@ func (r *Relay) execute(ctx context.Context) {
 // look does the next portion of what is asked for, and says whether there may be more.
 func (e *executor) look(ctx context.Context, s *session) (more bool, err error) {
 	request, err := e.tables.NextRequest(ctx)
-	if err != nil || request == nil {
+	switch {
+	case err != nil:
 		return false, err
-	}
-	if request.Kind == store.RequestPause || request.Kind == store.RequestResume {
+	case e.r.pausing.unsure.Load():
+		return true, e.r.obey(ctx)
+	case request == nil:
+		return false, nil
+	case request.Kind == store.RequestPause || request.Kind == store.RequestResume:
 		return true, e.r.obey(ctx)
 	}
 	if why := e.refuse(request); why != "" {
@@ -172,7 +176,11 @@ func (e *executor) finish(ctx context.Context, request *store.Request, failed st
 
 func (e *executor) replay(ctx context.Context, request *store.Request) (more bool, err error) {
 	most := min(requestPortion, e.room())
-	if most <= 0 {
+	full := most <= 0
+	switch {
+	case full && e.r.c.Retry.OnDead == config.OnDeadHold:
+		most = 1 // at each look: what fills the room may be parked behind the very dead letters that are to be replayed
+	case full:
 		return false, nil // until some of what is parked is published
 	}
 	step, err := e.tables.ReplayDead(ctx, request, e.cursor, most)
@@ -185,7 +193,7 @@ func (e *executor) replay(ctx context.Context, request *store.Request) (more boo
 	e.cursor = step.Next
 	e.r.parked.Add(step.Parked)
 	e.r.retrier.dueIn(0)
-	return true, nil
+	return !full, nil
 }
 
 // room is how many events a replay may park now.

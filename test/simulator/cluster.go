@@ -34,6 +34,7 @@ type message struct {
 	row    *row
 	id     string
 	source string
+	copy   bool // of a dead letter
 	at     time.Time
 }
 
@@ -46,6 +47,9 @@ func newCluster(w *world) *cluster {
 			t.partitions = append(t.partitions, &clusterPartition{leader: int32(n % 2)})
 		}
 		c.topics[topicName(i)] = t
+	}
+	if name := w.profile.config.DLQ.Topic; name != "" {
+		c.topics[name] = &clusterTopic{partitions: []*clusterPartition{{}, {leader: 1}}}
 	}
 	if w.profile.missingTopic {
 		t := c.topics[topicName(0)]
@@ -81,6 +85,9 @@ func (c *cluster) plan() {
 	}
 	if w.profile.topicTrouble {
 		name := topicName(d.below(w.profile.topics))
+		if dead := w.profile.config.DLQ.Topic; dead != "" && d.chance(0.5) {
+			name = dead
+		}
 		t := c.topics[name]
 		window(func() { t.forbidden = true; w.note("no right to write to %s", name) }, func() { t.forbidden = false; w.note("a right to write to %s", name) })
 	}
@@ -132,6 +139,11 @@ var (
 // appendBatch puts the batch's records at the end of the partition.
 func (c *cluster) appendBatch(p *process, part *clusterPartition, a *attempts) {
 	a.written, a.offset = true, int64(len(part.log))
+	for _, r := range a.copies {
+		part.log = append(part.log, message{id: r.id, copy: true, source: "ours", at: time.Now()})
+		r.copied = true
+		c.w.counts.Copies++
+	}
 	for _, r := range a.records {
 		if r == nil {
 			continue // said already

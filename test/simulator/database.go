@@ -31,8 +31,9 @@ type row struct {
 	streamed                            bool // sent by a stream at least once
 
 	poison   poison
-	refusals int // of the event by itself
-	needed   int // refusals after which a transient one is taken
+	refusals int  // of the event by itself
+	needed   int  // refusals after which one that was refused is taken
+	copied   bool // into the topic of dead letters
 
 	lane       *lane     // nil until it is committed, and for a row without a key
 	made       time.Time // created_at
@@ -84,6 +85,9 @@ type database struct {
 	catchUp   map[int32][]*row
 	offsets   map[string]map[string]*topicOffsets // by slot and topic
 	batches   []*journalBatch
+	requests  []*request
+	pauses    map[string]*store.Pause      // by slot
+	breakers  map[string]*breakerState     // by slot
 	audits    map[string]*store.AuditState // by slot
 	published bool                         // the publication exists
 }
@@ -103,12 +107,8 @@ type parkedRow struct {
 	whenWell bool
 	class    outbox.ErrorClass
 	arrival  int
-}
-
-type deadRow struct {
-	attempts int
-	class    outbox.ErrorClass
-	code     string
+	tried    time.Time // parked, or refused last
+	replay   int64     // request that it was a dead letter for; 0: it was none
 }
 
 type topicOffsets struct {
@@ -121,7 +121,9 @@ type journalBatch struct {
 	source   int32
 	ids      []string
 	lsn      outbox.LSN
+	at       time.Time
 	mirrored bool
+	deleted  bool
 }
 
 func newDatabase() database {
@@ -129,6 +131,7 @@ func newDatabase() database {
 		sources: map[sourceOf]int32{}, states: map[string]*store.State{}, epochs: map[string]int64{},
 		journal: map[recorded]store.Published{}, parked: map[recorded]*parkedRow{}, dead: map[recorded]*deadRow{},
 		catchUp: map[int32][]*row{}, offsets: map[string]map[string]*topicOffsets{}, audits: map[string]*store.AuditState{},
+		pauses: map[string]*store.Pause{}, breakers: map[string]*breakerState{},
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 	aboutServer
 	aboutTail
 	aboutDeath
+	aboutPeople
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

@@ -24,6 +24,11 @@
 // A process is killed at a random step, that is, before or after any call, or at a random time; stopped; frozen and woken
 // when another one has its slot. What it had on the wire when it was killed is done, or not, or later.
 //
+// # The people
+//
+// They ask for replays, discards, retries, pauses and rounds of the reconciler at any time, and decide what the relay waits for
+// in the end: about dead letters that hold their lanes, a breaker that is open, a pause.
+//
 // # The invariants
 //
 //   - J1 Every committed row is in its topic, or is a dead letter; once, except where a duplicate could not be known: its
@@ -39,6 +44,9 @@
 //   - J9 When all trouble ends, everything is published, recorded and confirmed within three minutes of fake time, and the
 //     processes stop when they are asked to. A start after a clean stop sends nothing.
 //   - J10 Only a row that the stream has not brought is published as late.
+//   - J11 Nothing is published behind a dead letter that holds its lane, before a person has decided about that; and a
+//     replay keeps the order of the dead letters of a key.
+//   - J12 No more events die than dlq.breaker lets, and none before its copy is in dlq.topic.
 //
 // # What a seed leaves open
 //

@@ -24,6 +24,7 @@ func newDriver(p *process) *driver { return &driver{p: p} }
 type attempts struct {
 	batch   *sink.Batch
 	records []*row
+	copies  []*row // of dead letters
 	number  int
 	serial  int  // of the process's take-over at the first attempt
 	closed  bool // it has a definite outcome
@@ -185,6 +186,11 @@ func (d *driver) attempt(b *sink.Batch) *attempts {
 	if !known {
 		a = &attempts{batch: b, serial: d.p.serial}
 		for _, rec := range b.Records {
+			if rec.Topic == w.profile.config.DLQ.Topic {
+				a.records = append(a.records, nil)
+				a.copies = append(a.copies, w.judgeCopy(d.p, rec))
+				continue
+			}
 			a.records = append(a.records, w.judgeSent(d.p, rec))
 		}
 		b.State = a
@@ -248,7 +254,7 @@ func (d *driver) refuse(b *sink.Batch, a *attempts) *sink.Outcome {
 
 // refused says whether the broker would refuse the row's record now.
 func (r *row) refused() bool {
-	return r != nil && (r.poison == permanent || r.poison == transient && r.refusals < r.needed)
+	return r != nil && (r.poison == permanent || r.poison == transient) && r.refusals < r.needed
 }
 
 func reasonOf(r *row) *sink.Reason {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -48,13 +49,22 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 	}
 	r.excused = r.excused || late
 	r.appeared++
-	if r.poison == permanent || r.poison == unmappable {
+	if r.poison == unmappable || r.poison == permanent && r.refusals < r.needed {
 		w.violate("%s is in its topic, and it was refused", r.id)
 	}
-	if w.server.isDead(r) && !late && !r.excused {
+	replay := w.server.replays(r)
+	switch dead := w.server.isDead(r); {
+	case late || r.excused:
+	case replay != 0:
+		w.judgeReplay(p, r, replay)
+	case dead:
 		w.violate("p%d publishes %s, which is a dead letter", p.number, r.id)
+	default:
+		w.judgeHold(p, r)
 	}
-	w.judgeOrder(p, r)
+	if replay == 0 {
+		w.judgeOrder(p, r)
+	}
 	if r.unrecorded == nil && !w.server.isJournaled(r) {
 		r.unrecorded = p
 		p.unrecorded++
@@ -93,10 +103,48 @@ func (w *world) judgeOrder(p *process, r *row) {
 	}
 }
 
-// finished says that the row's event holds nobody back any more. One that cannot become a message never does, nor one that
-// is read from the table because the stream has left rows out: it is marked as late, and may be.
+// judgeReplay fails if a dead letter is published before an earlier one of its lane that the same person asked for (J2).
+func (w *world) judgeReplay(p *process, r *row, request int64) {
+	if r.lane == nil {
+		return
+	}
+	for _, before := range r.lane.rows[:r.place] {
+		if w.server.replays(before) == request && before.appeared == 0 {
+			w.violate("p%d replays %s before %s, which was committed before it in %s", p.number, r.id, before.id, r.laneName())
+		}
+	}
+}
+
+// judgeHold fails if an event is published though a person has to decide about a dead letter in front of it (J11).
+func (w *world) judgeHold(p *process, r *row) {
+	if w.profile.config.Retry.OnDead != config.OnDeadHold || r.lane == nil {
+		return
+	}
+	for _, before := range r.lane.rows[:r.place] {
+		at := w.server.keyOf(before)
+		if d := w.server.db.dead[at]; d != nil && w.server.db.holds(at, d) {
+			w.violate("p%d publishes %s, and nobody has decided about the dead letter %s in front of it", p.number, r.id, before.id)
+		}
+	}
+}
+
+// judgeCopy finds the row of a dead letter's copy, and compares them (J6).
+func (w *world) judgeCopy(p *process, rec *sink.Record) *row {
+	id, _ := rec.Headers.Get("id")
+	r := w.server.table.byID[string(id)]
+	_, class := rec.Headers.Get("x-outbox-error-class")
+	if r == nil || !class || string(rec.Value) != r.payload || string(rec.Key) != r.key {
+		w.violate("p%d sends a copy to %s that is not of a row: id %q, key %q, value %q", p.number, rec.Topic, string(id), string(rec.Key), string(rec.Value))
+		return &row{}
+	}
+	return r
+}
+
+// finished says that the row's event holds nobody back any more. One that cannot become a message does so only if dead
+// letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is marked as
+// late, and may be.
 func (w *world) finished(r *row) bool {
-	return r.appeared > 0 || r.baselined || r.late || r.poison == unmappable || w.server.isDead(r)
+	return r.appeared > 0 || r.baselined || r.late || w.server.isDead(r) || r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold
 }
 
 // judgeConfirmed fails if the slot's position passes an event that is not terminal (J4).
@@ -170,8 +218,33 @@ func (w *world) judgeDead(t *tables, dead *store.Dead) {
 	case r.poison != unmappable && r.refusals == 0:
 		w.violate("p%d buries %s, which nobody refused", t.p.number, r.id)
 	}
+	if w.profile.config.DLQ.Topic != "" && !r.copied {
+		w.violate("p%d buries %s, and no copy of it is in %s", t.p.number, r.id, w.profile.config.DLQ.Topic)
+	}
+	w.judgeFlood(t)
 	if !bytes.Equal(dead.Event.Payload, []byte(r.payload)) {
 		w.violate("p%d buries %s with the payload %q", t.p.number, r.id, string(dead.Event.Payload))
+	}
+}
+
+// judgeFlood fails if more events are dead than the breaker lets die, in a run in which it counts them all and was never
+// closed again (J12).
+func (w *world) judgeFlood(t *tables) {
+	limits := w.profile.config.DLQ.Breaker
+	if time.Duration(limits.Window) < time.Hour || w.profile.requests > 0 {
+		return
+	}
+	if b := w.server.db.breakers[t.slot]; b != nil && !b.resumed.IsZero() {
+		return
+	}
+	n := 0
+	for at := range w.server.db.dead {
+		if at.source == t.key() {
+			n++
+		}
+	}
+	if n > limits.Count {
+		w.violate("p%d lets %d events die, and the breaker lets %d", t.p.number, n, limits.Count)
 	}
 }
 
@@ -218,6 +291,9 @@ func (w *world) unsettled() string {
 		if !s.isTerminal(r) && !(r.deleted && !r.streamed && !r.visible) {
 			return r.id + " has no outcome"
 		}
+	}
+	if s.pending("") {
+		return "a request is not done"
 	}
 	if n := len(s.wal.items); n > 0 && slot.confirmed <= s.wal.items[n-1].from() {
 		return fmt.Sprintf("confirmed is %v, and the last commit %v", slot.confirmed, s.wal.items[n-1].from())

@@ -43,6 +43,9 @@ type profile struct {
 	drift           bool // the publication loses the table for a while
 	longTransaction bool // one runs for more than a minute, and is committed meanwhile
 
+	people   bool // ask for things
+	requests int  // at any time
+
 	secondTable bool // at last the table is made anew, with the same ids, and relayed under another slot's name
 
 	config config.Config
@@ -87,11 +90,35 @@ func choose(seed uint64) profile {
 	p.drift = p.drift || p.longTransaction
 	p.secondTable = d.chance(0.05)
 	p.config = configure(d)
+	p.requests = d.between(1, 4) * one(d, 0, 0, 1)
+	p.people = p.requests > 0
+	p.oftenDead(d)
 	if p.deletes { // a row that is deleted before the table is read, or read again, is the application's business
 		p.older, p.drift, p.longTransaction = 0, false, false
 	}
 	return p
 }
+
+// oftenDead draws, for a part of the runs, what is only of interest with dead letters, and more of these.
+func (p *profile) oftenDead(d *dice) {
+	if !d.chance(0.3) {
+		return
+	}
+	c := &p.config
+	p.people = true
+	c.Retry.OnDead = one(d, config.OnDeadContinue, config.OnDeadHold)
+	c.DLQ.Topic = one(d, "", deadTopic)
+	if d.chance(0.4) {
+		c.DLQ.Breaker = config.Breaker{Count: d.below(3), Window: config.Duration(one(d, 2*time.Second, time.Hour))}
+	}
+	p.permanent, p.unmappable = one(d, 0.05, 0.2), one(d, 0, 0.05)
+	if c.Outbox.AfterPublish != config.AfterPublishDelete || d.chance(0.5) {
+		c.Outbox.Retention = config.Duration(one(d, 0, 300*time.Millisecond))
+	}
+}
+
+// deadTopic gets copies of dead letters.
+const deadTopic = "dead.letters"
 
 // configure draws the relay's configuration.
 func configure(d *dice) config.Config {

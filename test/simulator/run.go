@@ -41,6 +41,7 @@ func Run(seed uint64, o Options, counts *Counts) error {
 	w.server.plan()
 	w.cluster.plan()
 	w.planServer()
+	w.planPeople()
 	w.keepOneAlive()
 	w.mu.Unlock()
 
@@ -153,7 +154,7 @@ func (w *world) fine() bool {
 func (w *world) settle() {
 	w.mu.Lock()
 	w.note("all trouble ends")
-	w.calm = true
+	w.calm, w.repaired = true, false
 	w.cluster.calm()
 	for _, p := range w.processes {
 		p.thaw()
@@ -167,6 +168,10 @@ func (w *world) settle() {
 			left = "a transaction runs"
 		}
 		w.keepOneAlive()
+		w.decide()
+		if w.profile.people && time.Since(begun) > repairAfter {
+			w.repair()
+		}
 		w.mu.Unlock()
 		if left == "" || !w.fine() {
 			return
@@ -256,4 +261,11 @@ func (c *Counts) add(o *Counts) {
 	c.UnknownRequests += o.UnknownRequests
 	c.Refusals += o.Refusals
 	c.FakeSeconds += o.FakeSeconds
+	c.Requests += o.Requests
+	c.Replayed += o.Replayed
+	c.DiedAgain += o.DiedAgain
+	c.Copies += o.Copies
+	c.BreakerOpened += o.BreakerOpened
+	c.Reconciled += o.Reconciled
+	c.Deleted += o.Deleted
 }

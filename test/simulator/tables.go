@@ -22,6 +22,7 @@ type tables struct {
 	p            *process
 	slot         string
 	mark, delete bool
+	hold         bool // dead letters hold their lanes
 
 	// Guarded by world.mu.
 	epoch  int64
@@ -304,7 +305,7 @@ func (t *tables) Settle(ctx context.Context, published []store.Published, dead [
 }
 
 func (t *tables) enterJournal(db *database, published []store.Published) {
-	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end}
+	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end, at: time.Now()}
 	for _, p := range published {
 		p.ID = bytes.Clone(p.ID)
 		at := t.at(p.ID)
@@ -319,33 +320,14 @@ func (t *tables) enterJournal(db *database, published []store.Published) {
 	}
 }
 
-func (t *tables) bury(db *database, dead *store.Dead) {
-	at := t.at(dead.Event.ID)
-	if db.dead[at] != nil {
-		return
-	}
-	db.dead[at] = &deadRow{attempts: dead.Attempts, class: dead.Class, code: dead.Code}
-	t.w.counts.Dead++
-	t.w.judgeDead(t, dead)
-}
-
 // SettleRetried journals parked events and takes them out.
 func (t *tables) SettleRetried(ctx context.Context, published []store.Published) error {
 	return t.fenced(ctx, "settle retried", func(db *database) error {
 		t.enterJournal(db, published)
 		for _, p := range published {
-			t.unpark(db, p.ID)
-		}
-		t.durable()
-		return nil
-	})
-}
-
-// GiveUp makes a parked event a dead letter.
-func (t *tables) GiveUp(ctx context.Context, dead store.Dead) error {
-	return t.fenced(ctx, "give up", func(db *database) error {
-		if t.unpark(db, dead.Event.ID) {
-			t.bury(db, &dead)
+			if row := t.unpark(db, p.ID); row != nil && row.replay != 0 {
+				db.dead[t.at(p.ID)].replayed = true
+			}
 		}
 		t.durable()
 		return nil

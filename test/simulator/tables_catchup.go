@@ -158,76 +158,64 @@ func (t *tables) FinishCatchUp(ctx context.Context) error {
 	})
 }
 
-// mirrorable are the batches that no running transaction can concern, at most a few.
-func (t *tables) mirrorable(db *database, deletes bool) (batches []*journalBatch, left bool) {
-	for _, b := range db.batches {
-		switch {
-		case b.source != t.source || b.mirrored:
-		case len(batches) == 3 || deletes && b.lsn > db.states[t.slot].Confirmed:
-			left = true
-		default:
-			batches = append(batches, b)
-		}
-	}
-	return batches, left
-}
-
 // MirrorStep marks rows.
 func (t *tables) MirrorStep(ctx context.Context, _ int) (n int, more bool, err error) {
 	if !t.mark {
 		return 0, false, nil
 	}
-	return t.mirror(ctx, "mirror", func(r *row) func() {
-		if r.marked {
-			return nil
-		}
-		r.marked = true
-		return func() { r.marked = false }
-	})
+	return t.mirror(ctx, "mirror", func(r *row) *bool { return &r.marked }, func(b *journalBatch) *bool { return &b.mirrored },
+		func(*journalBatch) bool { return true })
 }
 
-// DeleteStep deletes rows.
-func (t *tables) DeleteStep(ctx context.Context, _ time.Duration, _ int) (n int, more bool, err error) {
-	if !t.delete {
+// DeleteStep deletes rows that were published so long ago and, where rows are marked, are.
+func (t *tables) DeleteStep(ctx context.Context, retention time.Duration, _ int) (n int, more bool, err error) {
+	if !t.delete && retention <= 0 {
 		return 0, false, nil
 	}
-	return t.mirror(ctx, "delete", func(r *row) func() {
-		if r.deleted {
-			return nil
-		}
-		r.deleted = true
-		return func() { r.deleted = false }
-	})
+	n, more, err = t.mirror(ctx, "delete", func(r *row) *bool { return &r.deleted }, func(b *journalBatch) *bool { return &b.deleted },
+		func(b *journalBatch) bool {
+			return b.lsn <= t.w.server.db.states[t.slot].Confirmed && time.Since(b.at) >= retention && (b.mirrored || !t.mark)
+		})
+	t.w.mu.Lock()
+	t.w.counts.Deleted += n
+	t.w.mu.Unlock()
+	return n, more && n > 0, err
 }
 
-// mirror changes the rows of a few batches; change says how to take it back.
-func (t *tables) mirror(ctx context.Context, name string, change func(*row) func()) (n int, more bool, err error) {
+// mirror changes the rows of a few batches that are fit for it, and takes a note of those that were: both can be forgotten by a crash.
+func (t *tables) mirror(ctx context.Context, name string, of func(*row) *bool, done func(*journalBatch) *bool, fit func(*journalBatch) bool) (n int, more bool, err error) {
+	set := func(what *bool) {
+		*what = true
+		t.relaxed(func() { *what = false })
+	}
 	err = t.do(ctx, name, func(db *database) error {
-		batches, left := t.mirrorable(db, t.delete)
-		for _, b := range batches {
-			again := &journalBatch{source: b.source, lsn: b.lsn}
+		taken := 0
+		for _, b := range slices.Clone(db.batches) {
+			if b.source != t.source || *done(b) {
+				continue
+			}
+			if taken == 3 || !fit(b) {
+				more = true
+				continue
+			}
+			taken++
+			again := &journalBatch{source: b.source, lsn: b.lsn, at: b.at}
 			for _, id := range b.ids {
 				r := t.w.server.table.byID[id]
 				switch {
-				case r == nil:
+				case r == nil || *of(r):
 				case !r.visible:
 					again.ids = append(again.ids, id)
 				default:
-					if undo := change(r); undo != nil {
-						n++
-						t.relaxed(undo)
-					}
+					n++
+					set(of(r))
 				}
 			}
-			b.mirrored = true
-			t.relaxed(func() { b.mirrored = false })
+			set(done(b))
 			if len(again.ids) > 0 {
 				db.batches = append(db.batches, again)
-				left = true
+				more = true
 			}
-		}
-		if more = left; t.delete {
-			more = n > 0 && left
 		}
 		return nil
 	})
@@ -241,7 +229,7 @@ func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
 	}
 	err = t.do(ctx, "mirror lag", func(db *database) error {
 		for _, b := range db.batches {
-			if b.source == t.source && !b.mirrored {
+			if b.source == t.source && (t.mark && !b.mirrored || t.delete && !b.deleted) {
 				n += int64(len(b.ids))
 			}
 		}
@@ -253,21 +241,6 @@ func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
 // PruneDead keeps everything, as Prune does.
 func (t *tables) PruneDead(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
 	return 0, false, t.do(ctx, "prune dead", func(*database) error { return nil })
-}
-
-// Breaker is that of a run too short for a flood.
-func (t *tables) Breaker(ctx context.Context, _ time.Duration) (store.BreakerState, error) {
-	return store.BreakerState{}, t.do(ctx, "breaker", func(*database) error { return nil })
-}
-
-// OpenBreaker forgets it: see Breaker.
-func (t *tables) OpenBreaker(ctx context.Context, _ string) error {
-	return t.do(ctx, "open breaker", func(*database) error { return nil })
-}
-
-// CloseBreaker has nothing to close.
-func (t *tables) CloseBreaker(ctx context.Context) error {
-	return t.do(ctx, "close breaker", func(*database) error { return nil })
 }
 
 // Prune keeps everything: runs are shorter than any retention.

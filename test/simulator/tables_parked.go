@@ -43,7 +43,7 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 			}
 			db.arrivals++
 			row := &parkedRow{
-				event: cloneEvent(e.Event), topic: e.Topic, key: bytes.Clone(e.Key), attempts: e.Attempts, class: e.Class, arrival: db.arrivals, late: e.Late,
+				event: cloneEvent(e.Event), topic: e.Topic, key: bytes.Clone(e.Key), attempts: e.Attempts, class: e.Class, arrival: db.arrivals, late: e.Late, tried: time.Now(),
 			}
 			row.setDue(e.RetryIn)
 			db.parked[at] = row
@@ -58,11 +58,12 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 	return parked, err
 }
 
-func (t *tables) unpark(db *database, id []byte) bool {
+// unpark takes the event out; nil: it was not parked.
+func (t *tables) unpark(db *database, id []byte) *parkedRow {
 	at := t.at(id)
-	_, was := db.parked[at]
+	row := db.parked[at]
 	delete(db.parked, at)
-	return was
+	return row
 }
 
 // RetryLater notes failed attempts.
@@ -70,7 +71,7 @@ func (t *tables) RetryLater(ctx context.Context, failed []store.Attempt) error {
 	return t.fenced(ctx, "retry later", func(db *database) error {
 		for _, f := range failed {
 			if p := db.parked[t.at(f.ID)]; p != nil {
-				p.attempts, p.class = f.Attempts, f.Class
+				p.attempts, p.class, p.tried = f.Attempts, f.Class, time.Now()
 				p.setDue(f.RetryIn)
 				t.w.judgeAttempts(t, f.ID, f.Attempts, "retried")
 			}
@@ -92,6 +93,11 @@ func (t *tables) ParkedLanes(ctx context.Context) (lanes []store.Lane, events in
 			if name := p.topic + "/" + string(p.key); p.key != nil && !seen[name] {
 				seen[name] = true
 				lanes = append(lanes, store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)})
+			}
+		}
+		for at, d := range db.dead {
+			if t.hold && at.source == t.key() && db.holds(at, d) {
+				lanes = append(lanes, store.Lane{Topic: d.topic, Key: bytes.Clone(d.key)})
 			}
 		}
 		return nil
@@ -162,7 +168,7 @@ func (t *tables) DueLanes(ctx context.Context, limit int, without []string) (lan
 					keyless[p.topic] = true
 					lanes = append(lanes, store.Lane{Topic: p.topic})
 				}
-			case !t.behindLater(db, p, now):
+			case !t.behindLater(db, p, now) && t.free(db, p):
 				due = append(due, p)
 			}
 		}
@@ -195,7 +201,7 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 		for _, ask := range asks {
 			portion := store.Portion{Lane: ask.Lane}
 			for _, p := range db.lane(t.key(), ask.Lane, t.w.mutant) {
-				if ask.After != nil && p.event.Position.Compare(*ask.After) <= 0 {
+				if ask.After != nil && p.event.Position.Compare(*ask.After) <= 0 || !t.free(db, p) {
 					continue
 				}
 				if len(portion.Rows) == min(limit, portionMost) {
@@ -203,8 +209,9 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 					break
 				}
 				due := p.isDue() || p.due.IsZero() && !p.whenWell
-				portion.Rows = append(portion.Rows, store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late})
+				portion.Rows = append(portion.Rows, store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late, Replay: p.replay != 0})
 			}
+			portion.Held = len(portion.Rows) == 0 && ask.Lane.Key != nil && t.heldByDead(db, ask.Lane.Topic, ask.Lane.Key, nil)
 			portions = append(portions, portion)
 		}
 		return nil
@@ -216,7 +223,7 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 func (t *tables) WakeHeads(ctx context.Context) error {
 	return t.fenced(ctx, "wake heads", func(db *database) error {
 		for _, h := range t.heads(db) {
-			if h.due.IsZero() && !h.whenWell {
+			if h.due.IsZero() && !h.whenWell && t.free(db, h) {
 				h.due = time.Now()
 			}
 		}

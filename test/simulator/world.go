@@ -29,6 +29,9 @@ type world struct {
 	takers    []*process // of these
 	takenAt   time.Time  // of the last one
 	calm      bool       // all trouble has ended
+	decided   time.Time  // when a person looked last
+	decisions int
+	repaired  bool
 	failure   string
 	trace     []step
 	steps     int
@@ -54,6 +57,8 @@ type Counts struct {
 	StreamCuts, ServerCrashes, SlotsLost, LostAnswers, TailReads int
 	CatchUpRows, FailedCalls, Fenced, UnknownRequests, Refusals  int
 	FakeSeconds                                                  int
+	Requests, Replayed, DiedAgain, Copies, BreakerOpened         int
+	Reconciled, Deleted                                          int
 }
 
 func (w *world) dice(about ...uint64) *dice { return newDice(w.seed, about...) }

@@ -85,6 +85,9 @@ func (s *server) fill(tx *transaction, d *dice) {
 	}
 }
 
+// never is how often an event is refused that never is taken.
+const never = 1 << 30
+
 func (s *server) newRow(d *dice) *row {
 	p, t := &s.w.profile, s.table
 	t.lastSeq++
@@ -101,7 +104,7 @@ func (s *server) newRow(d *dice) *row {
 	}
 	switch {
 	case d.chance(p.permanent):
-		r.poison = permanent
+		r.poison, r.needed = permanent, one(d, 1, 2, 3, never)
 	case d.chance(p.transient):
 		r.poison, r.needed = transient, d.between(1, 5)
 	case d.chance(p.unmappable):
@@ -244,7 +247,21 @@ func (s *server) sourceOf(t *table) string {
 }
 
 func (s *server) isTerminal(r *row) bool { return s.db.terminal(s.keyOf(r)) }
-func (s *server) isDead(r *row) bool     { return s.db.dead[s.keyOf(r)] != nil }
+
+// isDead says that the event is a dead letter that was not published after all.
+func (s *server) isDead(r *row) bool {
+	d := s.db.dead[s.keyOf(r)]
+	return d != nil && !d.replayed
+}
+
+// replays is the request for which the event, a dead letter, is published after all; 0: none.
+func (s *server) replays(r *row) int64 {
+	if p := s.db.parked[s.keyOf(r)]; p != nil {
+		return p.replay
+	}
+	return 0
+}
+
 func (s *server) isJournaled(r *row) bool {
 	_, yes := s.db.journal[s.keyOf(r)]
 	return yes

@@ -1,0 +1,128 @@
+package simulator
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// decideEvery is how often somebody looks, when all trouble has ended, whether the relay waits for a decision.
+const decideEvery = time.Second
+
+// repairAfter is how long after the end of all trouble somebody repairs what makes events bad.
+const repairAfter = 20 * time.Second
+
+// reconcilePatience is how long a person waits for a look at the whole table.
+const reconcilePatience = 5 * time.Second
+
+// planPeople draws what people ask for, at any time.
+func (w *world) planPeople() {
+	d := w.dice(aboutPeople)
+	for range w.profile.requests {
+		kind := one(d, store.RequestReplay, store.RequestReplay, store.RequestDiscard, store.RequestRetry, store.RequestRetry, store.RequestPause, store.RequestResume, store.RequestReconcile)
+		key, choice := "k"+string(rune('0'+d.below(6))), d.below(4)
+		w.duringTrouble(d.pause(0, w.profile.length), func() {
+			f := store.Filter{All: true}
+			switch {
+			case choice == 0:
+				f = store.Filter{Key: &key}
+			case choice == 1 && len(w.server.table.rows) > 0:
+				f = store.Filter{IDs: []string{w.server.table.rows[w.steps%len(w.server.table.rows)].id}}
+			}
+			if kind == store.RequestReconcile && choice > 0 {
+				w.reconcile()
+			} else {
+				w.ask(kind, f)
+			}
+		})
+		if kind == store.RequestPause {
+			w.duringTrouble(d.pause(0, w.profile.length), func() { w.ask(store.RequestResume, store.Filter{}) })
+		}
+	}
+}
+
+// ask writes a request. Called with mu held.
+func (w *world) ask(kind string, f store.Filter) {
+	if !w.server.up || w.server.db.states[w.server.slotName] == nil {
+		return
+	}
+	db := &w.server.db
+	id := int64(len(db.requests) + 1)
+	db.requests = append(db.requests, &request{Request: store.Request{ID: id, Kind: kind, Filter: f, Who: "somebody", RequestedAt: time.Now()}, slot: w.server.slotName})
+	w.note("somebody asks for %s, request %d", kind, id)
+}
+
+// reconcile asks every process to look at the whole table. Called with mu held.
+func (w *world) reconcile() {
+	for _, p := range w.processes {
+		if p.dead || p.over {
+			continue
+		}
+		w.note("somebody asks p%d to reconcile", p.number)
+		go func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			go func() {
+				select {
+				case <-p.ended:
+				case <-time.After(reconcilePatience):
+				}
+				cancel()
+			}()
+			if _, err := p.relay.Reconcile(ctx); err == nil {
+				w.mu.Lock()
+				w.counts.Reconciled++
+				w.mu.Unlock()
+			}
+		}()
+	}
+}
+
+// decide does what a person must when the relay waits for one. Called with mu held, when all trouble has ended.
+func (w *world) decide() {
+	db := &w.server.db
+	slot := w.server.slotName
+	if time.Since(w.decided) < decideEvery {
+		return
+	}
+	w.decided = time.Now()
+	if b := db.breakers[slot]; db.pauses[slot] != nil || b != nil && b.open {
+		w.ask(store.RequestResume, store.Filter{})
+	}
+	if w.server.pending(store.RequestReconcile) || w.profile.config.Retry.OnDead != config.OnDeadHold || len(db.parked) == 0 {
+		return
+	}
+	for at, d := range db.dead {
+		if db.holds(at, d) {
+			if w.decisions++; w.decisions == 1 || w.decisions == 3 {
+				w.ask(store.RequestReplay, store.Filter{All: true})
+			} else {
+				w.ask(store.RequestDiscard, store.Filter{All: true})
+			}
+			return
+		}
+	}
+}
+
+// repair lets the broker take what it has refused. Called with mu held.
+func (w *world) repair() {
+	if !w.repaired {
+		w.repaired = true
+		w.note("nothing is refused any more")
+		for _, r := range w.server.table.rows {
+			r.needed = min(r.needed, r.refusals)
+		}
+	}
+}
+
+// pending says whether a request of another kind than this is not done.
+func (s *server) pending(but string) bool {
+	for _, r := range s.db.requests {
+		if r.slot == s.slotName && r.FinishedAt == nil && r.Kind != but {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,145 @@
+package simulator
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// deadRow is a dead letter.
+type deadRow struct {
+	event               outbox.Event
+	topic               string
+	key                 []byte
+	attempts            int
+	class               outbox.ErrorClass
+	code                string
+	at                  time.Time
+	keeps               bool // its lane waits for a person
+	replayed, discarded bool
+}
+
+// open says that nothing has become of the dead letter: neither replayed, nor discarded, nor on its way to be published.
+func (db *database) open(at recorded, d *deadRow) bool {
+	return !d.replayed && !d.discarded && db.parked[at] == nil
+}
+
+func (db *database) holds(at recorded, d *deadRow) bool { return d.keeps && db.open(at, d) }
+
+// heldByDead says whether a dead letter of the lane holds it; with a position, one in front of that.
+func (t *tables) heldByDead(db *database, topic string, key []byte, before *outbox.Position) bool {
+	if !t.hold {
+		return false
+	}
+	for at, d := range db.dead {
+		if at.source == t.key() && d.topic == topic && bytes.Equal(d.key, key) && db.holds(at, d) &&
+			(before == nil || d.event.Position.Compare(*before) < 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// free says that no dead letter keeps the parked event waiting.
+func (t *tables) free(db *database, p *parkedRow) bool {
+	return p.key == nil || !t.heldByDead(db, p.topic, p.key, &p.event.Position)
+}
+
+func (t *tables) bury(db *database, dead *store.Dead) {
+	at := t.at(dead.Event.ID)
+	if db.dead[at] != nil {
+		return
+	}
+	db.dead[at] = &deadRow{
+		event: cloneEvent(dead.Event), topic: dead.Topic, key: bytes.Clone(dead.Key), attempts: dead.Attempts, class: dead.Class, code: dead.Code,
+		at: time.Now(), keeps: dead.Holds,
+	}
+	t.w.counts.Dead++
+	t.w.judgeDead(t, dead)
+}
+
+// GiveUp makes a parked event a dead letter, or the one again that it was.
+func (t *tables) GiveUp(ctx context.Context, dead store.Dead) error {
+	return t.fenced(ctx, "give up", func(db *database) error {
+		row := t.unpark(db, dead.Event.ID)
+		switch {
+		case row == nil:
+		case row.replay != 0:
+			d := db.dead[t.at(dead.Event.ID)]
+			d.attempts, d.at = d.attempts+dead.Attempts, time.Now()
+			t.w.counts.DiedAgain++
+			t.w.judgeDead(t, &dead)
+		default:
+			t.bury(db, &dead)
+		}
+		t.durable()
+		return nil
+	})
+}
+
+// breakerState is what is kept of dlq.breaker.
+type breakerState struct {
+	open    bool
+	opened  bool // ever
+	said    string
+	resumed time.Time
+}
+
+func (t *tables) breaker(db *database) *breakerState {
+	b := db.breakers[t.slot]
+	if b == nil {
+		b = &breakerState{}
+		db.breakers[t.slot] = b
+	}
+	return b
+}
+
+// Breaker reads the state of dlq.breaker.
+func (t *tables) Breaker(ctx context.Context, window time.Duration) (st store.BreakerState, err error) {
+	err = t.do(ctx, "breaker", func(db *database) error {
+		b := t.breaker(db)
+		st.Open, st.Said = b.open, b.said
+		since := time.Now().Add(-window)
+		if b.resumed.After(since) {
+			since = b.resumed
+		}
+		for at, d := range db.dead {
+			if at.source == t.key() && !d.replayed && !d.discarded && d.at.After(since) {
+				st.Dead++
+			}
+		}
+		for _, j := range db.batches {
+			if j.source == t.source && j.at.After(since) {
+				st.Published += int64(len(j.ids))
+			}
+		}
+		return nil
+	})
+	return st, err
+}
+
+// OpenBreaker notes that it is open.
+func (t *tables) OpenBreaker(ctx context.Context, said string) error {
+	return t.fenced(ctx, "open breaker", func(db *database) error {
+		b := t.breaker(db)
+		b.open, b.opened, b.said = true, true, said
+		t.w.counts.BreakerOpened++
+		t.durable()
+		t.w.note("p%d: the breaker is open", t.p.number)
+		return nil
+	})
+}
+
+// CloseBreaker notes that it is closed.
+func (t *tables) CloseBreaker(ctx context.Context) error {
+	return t.fenced(ctx, "close breaker", func(db *database) error {
+		b := t.breaker(db)
+		b.open, b.said, b.resumed = false, "", time.Now()
+		t.durable()
+		t.w.note("p%d: the breaker is closed", t.p.number)
+		return nil
+	})
+}

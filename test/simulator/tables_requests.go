@@ -1,0 +1,203 @@
+package simulator
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// request is what a person asked for.
+type request struct {
+	store.Request
+	slot string
+}
+
+// asked are tables with requests. Looking for them takes a call four times a second, so that runs in which nobody asks for anything
+// go without.
+type asked struct{ *tables }
+
+// someDead is how many dead letters one call resolves, so that a request takes more than one.
+const someDead = 2
+
+// NextRequest is the one to be worked at.
+func (t asked) NextRequest(ctx context.Context) (next *store.Request, err error) {
+	err = t.do(ctx, "next request", func(db *database) error {
+		for turn := range 3 { // as package store orders them
+			for _, r := range db.requests {
+				if next == nil && r.slot == t.slot && r.FinishedAt == nil && turnOf(r.Kind) == turn {
+					found := r.Request
+					next = &found
+				}
+			}
+		}
+		return nil
+	})
+	return next, err
+}
+
+func turnOf(kind string) int {
+	switch kind {
+	case store.RequestPause, store.RequestResume:
+		return 0
+	case store.RequestReconcile:
+		return 2
+	}
+	return 1
+}
+
+func (db *database) request(id int64) *request { return db.requests[id-1] }
+
+// StartRequest notes that work begins.
+func (t asked) StartRequest(ctx context.Context, r *store.Request) error {
+	return t.fenced(ctx, "start request", func(db *database) error {
+		now := time.Now()
+		db.request(r.ID).StartedAt = &now
+		t.durable()
+		return nil
+	})
+}
+
+// FinishRequest closes it.
+func (t asked) FinishRequest(ctx context.Context, id int64, failed string) error {
+	return t.fenced(ctx, "finish request", func(db *database) error {
+		t.finish(db, id, failed)
+		t.durable()
+		return nil
+	})
+}
+
+// NoteRequest counts what a request concerns and has done.
+func (t asked) NoteRequest(ctx context.Context, id, total, done int64) error {
+	return t.fenced(ctx, "note request", func(db *database) error {
+		db.request(id).Total, db.request(id).Done = &total, done
+		t.durable()
+		return nil
+	})
+}
+
+// RepublishRows finds none: nobody asks for that here.
+func (t asked) RepublishRows(context.Context, *store.Request, int) ([]store.CatchUpRow, error) {
+	return nil, nil
+}
+
+// Republish does nothing: see RepublishRows.
+func (t asked) Republish(context.Context, *store.Request, []store.Parked) (int64, error) {
+	return 0, nil
+}
+
+func (t *tables) finish(db *database, id int64, failed string) {
+	now := time.Now()
+	r := db.request(id)
+	r.FinishedAt, r.Error = &now, failed
+	t.w.counts.Requests++
+	t.w.note("p%d has done request %d, %s%s", t.p.number, id, r.Kind, failed)
+	if failed != "" {
+		t.w.violate("p%d refuses request %d: %s", t.p.number, id, failed)
+	}
+}
+
+// fits says whether the filter means the event.
+func fits(f store.Filter, key []byte, id []byte) bool {
+	switch {
+	case f.Key != nil:
+		return key != nil && *f.Key == string(key)
+	case len(f.IDs) > 0:
+		return slices.Contains(f.IDs, string(id))
+	}
+	return f.All
+}
+
+// step resolves the next dead letters of a request, in the order of positions. The cursor only saves work, and so is left out.
+func (t *tables) step(ctx context.Context, name string, r *store.Request, limit int, do func(db *database, at recorded, d *deadRow, step *store.Step)) (step store.Step, err error) {
+	err = t.fenced(ctx, name, func(db *database) error {
+		var found []recorded
+		for at, d := range db.dead {
+			if at.source == t.key() && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) {
+				found = append(found, at)
+			}
+		}
+		slices.SortFunc(found, func(a, b recorded) int { return db.dead[a].event.Position.Compare(db.dead[b].event.Position) })
+		for _, at := range found[:min(limit, len(found), someDead)] {
+			step.Seen++
+			do(db, at, db.dead[at], &step)
+		}
+		t.durable()
+		return nil
+	})
+	return step, err
+}
+
+// ReplayDead parks dead letters again.
+func (t asked) ReplayDead(ctx context.Context, r *store.Request, _ store.DeadCursor, limit int) (store.Step, error) {
+	return t.step(ctx, "replay", r, limit, func(db *database, at recorded, d *deadRow, step *store.Step) {
+		if _, journaled := db.journal[at]; journaled {
+			d.replayed = true
+			return
+		}
+		db.arrivals++
+		db.parked[at] = &parkedRow{
+			event: cloneEvent(&d.event), topic: d.topic, key: bytes.Clone(d.key), class: outbox.Transient, arrival: db.arrivals, due: time.Now(),
+			tried: d.at, replay: r.ID,
+		}
+		step.Parked++
+		t.w.counts.Replayed++
+		t.w.note("p%d replays %s", t.p.number, at.id)
+	})
+}
+
+// DiscardDead closes dead letters.
+func (t asked) DiscardDead(ctx context.Context, r *store.Request, _ store.DeadCursor, limit int) (store.Step, error) {
+	return t.step(ctx, "discard", r, limit, func(_ *database, at recorded, d *deadRow, step *store.Step) {
+		d.discarded = true
+		if d.key != nil {
+			step.Lanes = append(step.Lanes, store.Lane{Topic: d.topic, Key: bytes.Clone(d.key)})
+		}
+		t.w.note("p%d discards %s", t.p.number, at.id)
+	})
+}
+
+// RetryNow makes parked events due.
+func (t asked) RetryNow(ctx context.Context, r *store.Request, limit int) (n int64, err error) {
+	err = t.fenced(ctx, "retry now", func(db *database) error {
+		now := time.Now()
+		for at, p := range db.parked {
+			if at.source == t.key() && p.due.After(now) && !p.tried.After(r.RequestedAt) && fits(r.Filter, p.key, p.event.ID) && n < int64(limit) {
+				p.due = now
+				n++
+			}
+		}
+		t.durable()
+		return nil
+	})
+	return n, err
+}
+
+// SetPause pauses or resumes.
+func (t asked) SetPause(ctx context.Context, r *store.Request) (now *store.Pause, err error) {
+	err = t.fenced(ctx, "set pause", func(db *database) error {
+		switch {
+		case r.Kind == store.RequestResume:
+			delete(db.pauses, t.slot)
+		case db.pauses[t.slot] == nil:
+			db.pauses[t.slot] = &store.Pause{Since: time.Now(), By: r.Who}
+		}
+		now = db.pauses[t.slot]
+		t.finish(db, r.ID, "")
+		t.durable()
+		return nil
+	})
+	return now, err
+}
+
+// Paused says whether it is paused.
+func (t asked) Paused(ctx context.Context) (now *store.Pause, err error) {
+	err = t.do(ctx, "paused", func(db *database) error {
+		now = db.pauses[t.slot]
+		return nil
+	})
+	return now, err
+}
