@@ -129,6 +129,9 @@ func (e *Engine) Troubles() []TroubleReport {
 		}
 		for _, p := range t.partitions {
 			r := e.report(p, ill, now)
+			if r.Kind == TopicTrouble && !r.Since.IsZero() && t.takes(r.Since) {
+				r.Kind = PartitionTrouble
+			}
 			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
 				whole.Well = false
 				if whole.Since.IsZero() || r.Since.Before(whole.Since) {
@@ -145,6 +148,17 @@ func (e *Engine) Troubles() []TroubleReport {
 		}
 	}
 	return reports
+}
+
+// takes says that a partition of the topic is well and has accepted something since then: what others answer about the
+// topic is not so, and theirs alone.
+func (t *topic) takes(since time.Time) bool {
+	for _, p := range t.partitions {
+		if p.failures == 0 && p.accepted.After(since) {
+			return true
+		}
+	}
+	return false
 }
 
 // report tells of one partition; ill is how many are in trouble or slow and have work.

@@ -289,3 +289,34 @@ func TestEngineInsertedRecordIsALaneOfItsOwn(t *testing.T) {
 		want(diverted, sink.Published)
 	})
 }
+
+// One partition answers for the topic (codes 3 and 29) while another one takes what it gets. Breaks it catches: the whole topic
+// in trouble, so that everything of it is parked (seen to fail so); the topic of which nothing is taken any more taken for one
+// partition.
+func TestEngineTakesNoTopicForIllThatAnotherPartitionAccepts(t *testing.T) {
+	ill := func(partition int32) bool { return partition == 0 }
+	inRig(t, 2, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
+		if ill(a.Batch.Partition) {
+			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.TopicTrouble, true)}
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		want := func(when string, partition int32, kind sink.Trouble) {
+			t.Helper()
+			synctest.Wait()
+			if reports := r.Troubles(); len(reports) != 1 || reports[0].Partition != partition || reports[0].Kind != kind && kind != sink.NoTrouble {
+				t.Errorf("%s: got troubles %+v, want one, of partition %d", when, reports, partition)
+			}
+		}
+		r.submit(r.to(0, 1)...)
+		time.Sleep(time.Second)
+		want("nothing else was sent", sink.WholeTopic, sink.NoTrouble)
+		r.submit(r.to(1, 1)...)
+		r.await(1, time.Second)
+		want("another partition has accepted something since", 0, sink.PartitionTrouble)
+		ill = func(int32) bool { return true }
+		r.submit(r.to(1, 1)...)
+		time.Sleep(time.Second)
+		want("that one is refused, too", sink.WholeTopic, sink.NoTrouble)
+	})
+}
