@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -150,18 +151,28 @@ func idOf(t *testing.T, r *kgo.Record) (id [16]byte) {
 	return id
 }
 
-// settled waits until every event of the truth up to now is journaled. The stream may have left some out while the table was
-// not published: the relay finds them by itself.
-func (w *world) settled() {
+// settled waits until every event of the truth up to now is journaled that is not older than since. The stream may have left
+// some out while the table was not published: the relay finds them by itself. What is open now was perhaps written then, so it
+// is waited for first.
+func (w *world) settled(since time.Time) {
 	w.t.Helper()
-	now := time.Now().UTC().Format(time.RFC3339Nano)
-	harness.Eventually(w.t, patience, "every event is journaled", func(ctx context.Context) string {
-		left, err := w.pg.TryQuery(ctx, `SELECT count(*) FROM truth t WHERE created_at < '`+now+`' AND NOT EXISTS (SELECT FROM cdc_relay_journal j WHERE j.event_id = t.id)`)
+	now := time.Now().UTC()
+	w.none("transactions that were open", fmt.Sprintf(`SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < '%s' AND application_name NOT LIKE 'cdc-relay/%%')
+		+ (SELECT count(*) FROM pg_prepared_xacts WHERE prepared < '%[1]s')`, now.Format(time.RFC3339Nano)))
+	w.none("events that are not journaled", fmt.Sprintf(`SELECT count(*) FROM truth t WHERE created_at BETWEEN '%s' AND '%s'
+		AND NOT EXISTS (SELECT FROM cdc_relay_journal j WHERE j.event_id = t.id)`, since.UTC().Format(time.RFC3339Nano), time.Now().UTC().Format(time.RFC3339Nano)))
+}
+
+// none waits until the query counts nothing.
+func (w *world) none(what, query string) {
+	w.t.Helper()
+	harness.Eventually(w.t, patience, "no "+what, func(ctx context.Context) string {
+		left, err := w.pg.TryQuery(ctx, query)
 		switch {
 		case err != nil:
 			return err.Error()
 		case left != "0":
-			return left + " are not"
+			return left + " " + what
 		}
 		return ""
 	})
