@@ -49,6 +49,10 @@ func requestMethods(s *store.Store) []calledMethod {
 			return err
 		}},
 		{"NoteRequest", func(ctx context.Context) error { return s.NoteRequest(ctx, r.ID, 1, 1) }},
+		{"Sources", func(ctx context.Context) error { _, err := s.Sources(ctx); return err }},
+		{"AuditRows", func(ctx context.Context) error {
+			return s.AuditRows(ctx, store.AuditRange{}, []string{"event_type"}, func(*store.AuditRow) error { return nil })
+		}},
 		{"SetPause", func(ctx context.Context) error { _, err := s.SetPause(ctx, r); return err }},
 		{"Paused", func(ctx context.Context) error { _, err := s.Paused(ctx); return err }},
 		{"FinishRequest", func(ctx context.Context) error { return s.FinishRequest(ctx, r.ID, "") }},

@@ -22,6 +22,7 @@ type Outbox struct {
 	HasPublishedAt bool     // there is a column published_at
 	Columns        []string // all of the table's, in its order
 	createdZoned   bool     // created_at has a time zone
+	position       string   // a bigint of the row o that sorts as OrderBy does, or by its first column; "" = there is none
 
 	// Ready to stand in SQL, defaults filled in.
 	OrderBy       string
@@ -205,12 +206,16 @@ func (s *Store) fitDefaults(o *Outbox, byName map[string]column) {
 	if o.OrderBy != "" {
 		return
 	}
-	if _, found := byName["seq"]; found {
+	if seq, found := byName["seq"]; found {
 		o.OrderBy = "seq"
+		if seq.base == "bigint" || seq.base == "integer" || seq.base == "smallint" {
+			o.position = "o.seq::bigint"
+		}
 		return
 	}
-	if s.config.Columns.CreatedAt != "" {
-		o.OrderBy = quote(s.config.Columns.CreatedAt) + ", "
+	if created := s.config.Columns.CreatedAt; created != "" {
+		o.OrderBy = quote(created) + ", "
+		o.position = "CASE WHEN isfinite(o." + quote(created) + ") THEN (extract(epoch FROM o." + quote(created) + ") * 1000000)::bigint ELSE 0 END"
 	}
 	o.OrderBy += quote(s.config.Columns.ID)
 }

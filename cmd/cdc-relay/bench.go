@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 type benchCommand struct {
@@ -176,7 +177,7 @@ func (c benchCommand) measure(ctx context.Context, a *app, cfg config.Config, na
 	if err != nil {
 		return one, err
 	}
-	v, err := verifyCommand{Wait: benchPatience}.audit(ctx, area.cfg, wantedRows{}, func(string) {})
+	v, err := verifyCommand{Wait: benchPatience}.audit(ctx, area.cfg, store.AuditRange{}, func(string) {}, nil)
 	if err != nil {
 		return one, fmt.Errorf("judge the outcome: %w", err)
 	}

@@ -60,7 +60,7 @@ func TestSlotAndReconcile(t *testing.T) {
 
 // Breaks it catches: rows that a running relay has missed are not told from those on their way, or are not published when
 // somebody asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the request closed
-// before the look is over.
+// when the look begins.
 func TestReconcileOfARunningRelay(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -177,6 +175,3 @@ func bytesOf(n int64) string {
 	}
 	return fmt.Sprintf("%.1f %s", size, unit)
 }
-
-// sortedNames are the keys of a map, for output that is the same each time.
-func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -5,158 +5,66 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify"
 )
 
-// truth is what the table says, and what the topics showed of it so far. One goroutine uses it.
+// pendingMost is how many rows that nothing is recorded of are waited for, each by its id.
+const pendingMost = 100_000
+
+// truth is what the table says, and what the topics showed of it so far.
 type truth struct {
-	judge   *verify.Judge
-	pending map[string]struct{} // expected, not published by the relay's own tables, and not seen
-	offsets *topicReader        // knows where topics begin, and learns which there are
-	verdict *verdict
+	auditor *verify.Auditor
+	reader  *topicReader // learns which topics there are
 	tell    func(string)
+	rows    int
+	pending pending
 }
 
-// seen passes a record on to the judge.
-func (t *truth) seen(r verify.Record) {
-	delete(t.pending, r.ID)
-	t.judge.Saw(r)
-}
-
-// row is a row of the outbox with its state by the status view.
-type row struct {
-	id        string
-	payload   []byte
-	columns   []*string // those that templates name, in the order of templates.columns
-	status    string
-	topic     *string // where the journal says that it is
-	partition *int32
-	offset    *int64
-}
-
-// read takes every row of the range, in the table's order, from one snapshot.
-func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wanted wantedRows) error {
-	table, err := st.Outbox(ctx)
-	if err != nil {
-		return err
-	}
+// read takes every row of the range, from one snapshot.
+func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wanted store.AuditRange) error {
 	templates, err := newTemplates(cfg)
 	if err != nil {
 		return err
 	}
-	conn, err := connect(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	query, args := auditQuery(cfg, table, templates, wanted)
-	rows, err := conn.Query(ctx, query, args...)
-	if err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
-	}
-	defer rows.Close()
 	const tellEvery = 10_000
-	for rows.Next() {
-		r := row{columns: make([]*string, len(templates.columns))}
-		into := []any{&r.id, &r.payload, &r.status, &r.topic, &r.partition, &r.offset}
-		for i := range r.columns {
-			into = append(into, &r.columns[i])
+	return st.AuditRows(ctx, wanted, templates.columns, func(r *store.AuditRow) error {
+		if t.rows++; t.rows%tellEvery == 0 {
+			t.tell(fmt.Sprintf("%d rows read", t.rows))
 		}
-		if err := rows.Scan(into...); err != nil {
-			return fmt.Errorf("read a row of the outbox: %w", err)
-		}
-		if err := t.take(ctx, r, templates); err != nil {
-			return err
-		}
-		if t.verdict.Rows%tellEvery == 0 {
-			t.tell(fmt.Sprintf("%d rows read", t.verdict.Rows))
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
-	}
-	return nil
+		return t.take(ctx, r, templates)
+	})
 }
 
 // take decides what is to be expected of a row.
-func (t *truth) take(ctx context.Context, r row, templates *templates) error {
-	t.verdict.Rows++
-	topic := templates.topic.render(r.columns)
-	key := []byte(templates.key.render(r.columns))
-	if len(key) == 0 {
-		key = nil
+func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
+	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns), Value: verify.DigestOf(r.Payload), Order: r.Order}
+	if key := templates.key.render(r.Columns); key != "" {
+		row.Key = []byte(key)
 	}
-	expected := verify.Committed{ID: r.id, Topic: topic, Key: key, Value: verify.DigestOf(r.payload)}
-	switch r.status {
-	case "failed":
-		t.verdict.Dead++
-		expected.Fate = verify.Dead
-	case "retrying", "blocked":
-		t.verdict.Parked++
-		expected.Fate = verify.Parked
-	case "published":
-		if r.topic == nil || r.partition == nil || r.offset == nil {
-			t.verdict.Unjudged++
-			return nil
+	switch {
+	case r.Journaled:
+		row.State = verify.StatedPublished
+		if r.Topic != "" {
+			row.Place = verify.Place{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
+			if err := t.reader.follow(ctx, r.Topic); err != nil {
+				return err
+			}
 		}
-		begin, err := t.offsets.begin(ctx, *r.topic, *r.partition)
-		if err != nil {
-			return err
-		}
-		if *r.offset < begin {
-			t.verdict.Expired++
-			return nil
-		}
+	case r.Parked:
+		row.State = verify.StatedParked
+	case r.Dead:
+		row.State = verify.StatedDead
+	case r.Published:
+		row.State = verify.StatedPublished
 	default:
-		t.pending[r.id] = struct{}{}
+		t.pending.add(r.ID)
 	}
-	if err := t.offsets.follow(ctx, topic); err != nil {
+	if err := t.reader.follow(ctx, row.Topic); err != nil {
 		return err
 	}
-	return t.judge.Expect(expected)
-}
-
-// auditQuery selects the range of the outbox in its order, with the state of each row. The payload comes as bytes: those
-// of its text form, as the stream carries it, or of the bytea itself.
-func auditQuery(cfg config.Config, table store.Outbox, templates *templates, wanted wantedRows) (string, []any) {
-	name := func(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
-	columns := cfg.Outbox.Columns
-	id, payload := "o."+name(columns.ID), "o."+name(columns.Payload)
-	if table.PayloadType != "bytea" {
-		payload = "convert_to(" + payload + "::text, 'UTF8')"
-	}
-	list := []string{id + "::text", payload, "v.status", "v.topic", "v.partition", `v."offset"`}
-	for _, c := range templates.columns {
-		list = append(list, "o."+name(c)+"::text")
-	}
-	var conditions []string
-	var args []any
-	where := func(condition string, value any) {
-		args = append(args, value)
-		conditions = append(conditions, fmt.Sprintf(condition, len(args)))
-	}
-	if wanted.fromID != "" {
-		where("i."+name(columns.ID)+" >= $%d::text::"+table.IDType, wanted.fromID)
-	}
-	if wanted.toID != "" {
-		where("i."+name(columns.ID)+" <= $%d::text::"+table.IDType, wanted.toID)
-	}
-	if wanted.since != nil {
-		where("i."+name(columns.CreatedAt)+" >= $%d", *wanted.since)
-	}
-	if wanted.until != nil {
-		where("i."+name(columns.CreatedAt)+" < $%d", *wanted.until)
-	}
-	inner := "SELECT i.*, row_number() OVER (ORDER BY " + table.OrderBy + ") AS cdc_relay_order FROM " + name(table.Schema, table.Name) + " i"
-	if len(conditions) > 0 {
-		inner += " WHERE " + strings.Join(conditions, " AND ")
-	}
-	return "SELECT " + strings.Join(list, ", ") + " FROM (" + inner + ") o LEFT JOIN " + name(cfg.Postgres.Schema, table.Name+"_status") +
-		" v ON v.id = " + id + " ORDER BY o.cdc_relay_order", args
+	return t.auditor.Row(row)
 }
 
 // templates render a row's topic and key as the relay does, from the configuration's text alone.

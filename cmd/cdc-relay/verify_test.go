@@ -149,7 +149,7 @@ func TestVerifyBeforeInitSaysWhatToDo(t *testing.T) {
 func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	w, err := verifyCommand{Since: "24h", Until: "2026-01-02T11:00:00Z"}.wantedRows(now)
-	if err != nil || !w.since.Equal(now.Add(-24*time.Hour)) || !w.until.Equal(now.Add(-time.Hour)) {
+	if err != nil || !w.Since.Equal(now.Add(-24*time.Hour)) || !w.Until.Equal(now.Add(-time.Hour)) {
 		t.Errorf("got %+v, %v", w, err)
 	}
 	if _, err := (verifyCommand{Since: "x", Until: "y"}).wantedRows(now); err == nil || !strings.Contains(err.Error(), "--since") || !strings.Contains(err.Error(), "--until") {
@@ -178,8 +178,8 @@ func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
 
 // Seen to fail with the header not looked at.
 func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
-	r := topicReader{cfg: config.Default(), idHeader: "id", source: outbox.Source("7", 1, 3)}
-	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "strange": false} {
+	r := topicReader{cfg: config.Default(), idHeader: "id", sources: []string{outbox.Source("7", 1, 5), outbox.Source("7", 1, 3)}}
+	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "7/1/5": true, "strange": false} {
 		_, ours := r.record(kafkago.Message{Headers: []kafkago.Header{{Key: "x-outbox-source", Value: []byte(header)}}})
 		if ours != want {
 			t.Errorf("%s: got ours %t, want %t", header, ours, want)

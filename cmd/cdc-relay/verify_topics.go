@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -20,17 +23,21 @@ const (
 	readersAtOnce = 4                // partitions read side by side
 	readPatience  = 10 * time.Second // without a record although the log goes on: it is said, and the rest left
 	fetchBytes    = 4 << 20
+	// leaderPatience is longer than the client keeps what it knows of the cluster, 6 s.
+	leaderPatience = 20 * time.Second
+	tellEvery      = 200 * time.Millisecond
 )
 
-// topicReader reads the topics that rows can be in, each partition from its beginning, in portions.
+// topicReader reads the topics that rows can be in, each partition from its beginning, in portions; partitions side by side.
 type topicReader struct {
 	cfg      config.Config
 	client   *kafkago.Client
 	dialer   *kafkago.Dialer // the readers'
 	idHeader string
 	payload  string                     // type of the payload column
-	source   string                     // of our records; empty when the relay has never run
+	sources  []string                   // of our records; none when the relay has never run
 	topics   map[string][]*partitionEnd // by topic; nil for one that does not exist
+	compact  map[string]bool            // topics that keep only the last record of a key, or of which that is not known
 	notes    []string
 }
 
@@ -38,9 +45,10 @@ type topicReader struct {
 type partitionEnd struct {
 	topic     string
 	partition int
-	first     int64  // the log's first offset when the audit began
+	first     int64  // the log's first offset, as asked last
 	next      int64  // to be read next
 	end       int64  // the log's end when this portion began
+	unread    int64  // from there on nothing came although the log goes on; -1 = everything was read
 	note      string // what a person should know about the reading
 }
 
@@ -67,16 +75,22 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
+	sources, err := st.Sources(ctx)
+	if err != nil {
+		return nil, err
+	}
 	dialer, client, err := kafkaClients(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &topicReader{
-		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{},
+		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{}, compact: map[string]bool{},
 		dialer: dialer, client: client,
 	}
-	if state != nil {
-		r.source = outbox.Source(state.SystemID, state.Timeline, state.Source)
+	for _, source := range sources {
+		if state != nil {
+			r.sources = append(r.sources, outbox.Source(state.SystemID, state.Timeline, source))
+		}
 	}
 	return r, nil
 }
@@ -104,7 +118,7 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 	}
 	var ends []*partitionEnd
 	for _, p := range answer.Topics[0].Partitions {
-		ends = append(ends, &partitionEnd{topic: topic, partition: p.ID})
+		ends = append(ends, &partitionEnd{topic: topic, partition: p.ID, unread: -1})
 	}
 	slices.SortFunc(ends, func(a, b *partitionEnd) int { return a.partition - b.partition })
 	err = r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) { p.first, p.next = o.FirstOffset, o.FirstOffset })
@@ -112,10 +126,54 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 		return err
 	}
 	r.topics[topic] = ends
-	return nil
+	r.compact[topic], err = r.compacted(ctx, topic)
+	return err
 }
 
+// compacted says whether the topic may have removed a record because its key has a newer one. A broker that does not tell is
+// taken to have: what is missing is then not called lost.
+func (r *topicReader) compacted(ctx context.Context, topic string) (bool, error) {
+	answer, err := r.client.DescribeConfigs(ctx, &kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{
+		{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy"}},
+	}})
+	if err != nil {
+		return false, fmt.Errorf("ask for the configuration of topic %s: %w", topic, err)
+	}
+	for _, resource := range answer.Resources {
+		for _, entry := range resource.ConfigEntries {
+			if resource.Error == nil && entry.ConfigName == "cleanup.policy" {
+				return strings.Contains(entry.ConfigValue, "compact"), nil
+			}
+		}
+	}
+	r.notes = append(r.notes, fmt.Sprintf("topic %s: the broker does not tell its cleanup.policy (the principal needs DescribeConfigs): what it does not hold is counted as removed by it", topic))
+	return true, nil
+}
+
+// ask asks for offsets of all partitions, again and again while one has no leader that knows of it: so it is just after a
+// topic was made or a leader moved.
 func (r *topicReader) ask(ctx context.Context, topic string, ends []*partitionEnd, which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
+	for deadline := time.Now().Add(leaderPatience); ; {
+		err := r.askOnce(ctx, topic, ends, which, take)
+		code, ok := errors.AsType[kafkago.Error](err)
+		if !ok || !slices.Contains(leaderless, code) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// leaderless are the answers about a partition whose leader is another one, or none, or does not know of it yet.
+var leaderless = []kafkago.Error{
+	kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition, kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch,
+	kafkago.UnknownLeaderEpoch, kafkago.OffsetNotAvailable,
+}
+
+func (r *topicReader) askOnce(ctx context.Context, topic string, ends []*partitionEnd, which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
 	var requests []kafkago.OffsetRequest
 	for _, p := range ends {
 		requests = append(requests, which(p.partition))
@@ -137,17 +195,34 @@ func (r *topicReader) ask(ctx context.Context, topic string, ends []*partitionEn
 	return nil
 }
 
-// begin is the first offset that the partition still has; 0 when there is no such partition.
-func (r *topicReader) begin(ctx context.Context, topic string, partition int32) (int64, error) {
-	if err := r.follow(ctx, topic); err != nil {
-		return 0, err
-	}
-	for _, p := range r.topics[topic] {
-		if p.partition == int(partition) {
-			return p.first, nil
+// beginnings asks once more where the logs begin: retention goes on while they are read.
+func (r *topicReader) beginnings(ctx context.Context) error {
+	for topic, ends := range r.topics {
+		if len(ends) == 0 {
+			continue
+		}
+		if err := r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) { p.first = o.FirstOffset }); err != nil {
+			return err
 		}
 	}
-	return 0, nil
+	return nil
+}
+
+// why says why there is no record at a place where the journal has one.
+func (r *topicReader) why(at verify.Place) verify.Absence {
+	if r.compact[at.Topic] {
+		return verify.Removed
+	}
+	for _, p := range r.topics[at.Topic] {
+		switch {
+		case p.partition != int(at.Partition):
+		case at.Offset < p.first:
+			return verify.Removed
+		case p.unread >= 0 && at.Offset >= p.unread:
+			return verify.Unread
+		}
+	}
+	return verify.Gone
 }
 
 // readOn reads all topics from where the last portion ended to their present ends.
@@ -168,34 +243,45 @@ func (r *topicReader) readOn(ctx context.Context, t *truth) error {
 			}
 		}
 	}
-	records := make(chan verify.Record, 1024)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(readersAtOnce)
-	failed := make(chan error, 1)
-	go func() {
-		for _, p := range work {
-			group.Go(func() error { return r.readPartition(groupCtx, p, records) })
-		}
-		failed <- group.Wait()
-		close(records)
-	}()
-	seen := int64(0)
-	const tellEvery = 5_000
-	for record := range records {
-		t.seen(record)
-		if seen++; seen%tellEvery == 0 {
-			t.tell(fmt.Sprintf("%d of %d records read (%d %%)", seen, total, seen*100/total))
-		}
+	var seen atomic.Int64
+	told := r.telling(ctx, t, &seen, total)
+	for _, p := range work {
+		group.Go(func() error { return r.readPartition(groupCtx, p, t, &seen) })
 	}
-	if err := <-failed; err != nil {
-		return err
+	err := group.Wait()
+	told()
+	return err
+}
+
+// telling shows how far the reading is until the function that it returns is called.
+func (r *topicReader) telling(ctx context.Context, t *truth, seen *atomic.Int64, total int64) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() {
+		began := time.Now()
+		ticker := time.NewTicker(tellEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				n := seen.Load()
+				t.tell(fmt.Sprintf("%d of %d records read (%d %%), %.0f/s", n, total, n*100/max(total, 1), float64(n)/time.Since(began).Seconds()))
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		showing.Wait()
 	}
-	return nil
 }
 
 // readPartition reads up to the end that was found. A log can end in offsets that have no record any more; after a while
 // without one the rest is taken to be that, and said.
-func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, records chan<- verify.Record) error {
+func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, t *truth, seen *atomic.Int64) error {
 	reader := kafkago.NewReader(kafkago.ReaderConfig{
 		Brokers: r.cfg.Kafka.Brokers, Topic: p.topic, Partition: p.partition, MinBytes: 1, MaxBytes: fetchBytes,
 		MaxWait: 250 * time.Millisecond, Dialer: r.dialer,
@@ -212,17 +298,17 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, record
 		case err == nil:
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			p.note = fmt.Sprintf("topic %s, partition %d: no record came from offset %d to its end at %d", p.topic, p.partition, p.next, p.end)
-			p.next = p.end
+			p.unread, p.next = p.next, p.end
 			return nil
 		default:
 			return fmt.Errorf("read topic %s, partition %d at offset %d: %w", p.topic, p.partition, p.next, err)
 		}
 		p.next = m.Offset + 1
+		seen.Add(1)
 		if record, ours := r.record(m); ours {
-			select {
-			case records <- record:
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			t.pending.seen(record.ID)
+			if err := t.auditor.Record(record); err != nil {
+				return err
 			}
 		}
 	}
@@ -239,7 +325,7 @@ func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
 		case "x-outbox-late", "x-outbox-replay":
 			record.Late = true
 		case "x-outbox-source":
-			if r.source != "" && !outbox.SameSource(string(h.Value), r.source) {
+			if len(r.sources) > 0 && !slices.ContainsFunc(r.sources, func(source string) bool { return outbox.SameSource(string(h.Value), source) }) {
 				return record, false
 			}
 		}

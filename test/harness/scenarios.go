@@ -31,7 +31,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"killed takeovers":        {ci: 1, nightly: 20},
 	"killed takeover seconds": {ci: 10, nightly: 1},
 
-	"chaos faults": {ci: 12, nightly: 200},
+	"chaos faults":  {ci: 12, nightly: 200},
+	"verified rows": {ci: 20_000, nightly: 1_000_000},
 
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},
