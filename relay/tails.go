@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,8 +12,11 @@ import (
 )
 
 const (
-	// tailPatience bounds the reading back of one topic. What is not read can only come twice, never be lost.
+	// tailPatience bounds the reading back of one topic, from when a broker answers. What is not read can only come twice, never
+	// be lost.
 	tailPatience = 15 * time.Second
+	// tailAgain is the pause before a topic is asked for once more.
+	tailAgain = 200 * time.Millisecond
 	// tailMargin is by how much the clocks of relay, database and broker may differ where records are found by time.
 	tailMargin = 10 * time.Minute
 	// tailBatch is how many records are compared with the journal at once.
@@ -36,9 +40,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 		if !s.router.createdAt {
 			query.Since = tail.Since.Add(-tailMargin)
 		}
-		bounded, cancel := context.WithTimeout(ctx, tailPatience)
-		err := tailer.Tail(bounded, query, func(rec sink.TailRecord) error { return t.take(ctx, rec) })
-		cancel()
+		err := t.read(ctx, tailer, query)
 		if err == nil || t.err != nil {
 			err = t.flush(ctx)
 		}
@@ -55,19 +57,45 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 			s.r.log.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: events that were sent and not recorded may come twice")
 		}
 	}
-	s.r.log.Info().Int("read", t.read).Int("found", t.found).Dur("took", time.Since(begun)).
+	s.r.log.Info().Int("read", t.records).Int("found", t.found).Dur("took", time.Since(begun)).
 		Msg("unclean stop: read the topics back and journaled what had been sent and not recorded")
 	return nil
 }
 
 // tailJournal journals records that the journal does not have.
 type tailJournal struct {
-	session     *session
-	source      string
-	topic       string
-	batch       []store.Published
-	read, found int
-	err         error // of Postgres: the session must end
+	session *session
+	source  string
+	topic   string
+	batch   []store.Published
+	records int // that were read
+	found   int
+	err     error // of Postgres: the session must end
+}
+
+// read reads one topic, again while what is wrong may pass. While no broker answers it waits without an end: nothing could be
+// sent either, and a start that did not wait would send everything twice that the crash left unrecorded.
+func (t *tailJournal) read(ctx context.Context, tailer sink.Tailer, query sink.TailQuery) error {
+	waiting := false
+	for deadline := time.Now().Add(tailPatience); ; {
+		bounded, cancel := context.WithTimeout(ctx, tailPatience)
+		err := tailer.Tail(bounded, query, func(rec sink.TailRecord) error { return t.take(ctx, rec) })
+		cancel()
+		unreachable := errors.Is(err, sink.ErrUnreachable)
+		switch {
+		case err == nil, t.err != nil, ctx.Err() != nil:
+			return err
+		case unreachable:
+			deadline = time.Now().Add(tailPatience)
+			if !waiting {
+				waiting = true
+				t.session.r.log.Warn().Err(err).Str("topic", query.Topic).Msg("unclean stop: the topics must be read back before anything is sent, and no broker answers; waiting")
+			}
+		case !errors.Is(err, sink.ErrPassing), !time.Now().Before(deadline):
+			return err
+		}
+		sleep(ctx, tailAgain)
+	}
 }
 
 func (t *tailJournal) take(ctx context.Context, rec sink.TailRecord) error {
@@ -75,7 +103,7 @@ func (t *tailJournal) take(ctx context.Context, rec sink.TailRecord) error {
 	if id == nil || !outbox.SameSource(string(source), t.source) || rec.Headers[2] != nil { // a dead letter's copy is no event
 		return nil
 	}
-	t.read++
+	t.records++
 	t.batch = append(t.batch, store.Published{ID: append([]byte(nil), id...), Topic: t.topic, Partition: rec.Partition, Offset: rec.Offset})
 	if len(t.batch) < tailBatch {
 		return nil

@@ -2,13 +2,23 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"time"
+)
+
+// What an error of Tail is besides its text; without either nobody need try again.
+var (
+	// ErrUnreachable says that no broker answered: nothing can be read, nor can anything be sent.
+	ErrUnreachable = errors.New("no broker answers")
+	// ErrPassing says that the same question may be answered in a moment.
+	ErrPassing = errors.New("it may pass")
 )
 
 // Tailer is a [Driver] that can read back the end of a topic: what a process that died had sent and not recorded.
 type Tailer interface {
 	// Tail hands out the records of the topic's partitions, each partition from its start to the end that it has when it
-	// is asked, in order within a partition. An error names what could not be read; what could be was handed out.
+	// is asked, in order within a partition. An error names what could not be read; what could be was handed out. It can be
+	// ErrUnreachable or ErrPassing too.
 	// A topic that does not exist is empty.
 	Tail(ctx context.Context, q TailQuery, each func(TailRecord) error) error
 }

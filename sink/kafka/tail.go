@@ -33,7 +33,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 
 	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{q.Topic}})
 	if err != nil {
-		return fmt.Errorf("ask for topic %q: %w", q.Topic, err)
+		return fmt.Errorf("ask for topic %q: %w: %w", q.Topic, sink.ErrUnreachable, err)
 	}
 	var problems []error
 	for _, t := range answer.Topics {
@@ -41,16 +41,34 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 		case t.Name != q.Topic:
 		case errors.Is(t.Error, kafkago.UnknownTopicOrPartition):
 		case t.Error != nil:
-			problems = append(problems, fmt.Errorf("topic %q: %w", q.Topic, t.Error))
+			problems = append(problems, passing(fmt.Errorf("topic %q: %w", q.Topic, t.Error)))
 		default:
 			for _, p := range t.Partitions {
 				if err := tailPartition(ctx, client, q, p.ID, each); err != nil {
-					problems = append(problems, fmt.Errorf("topic %q, partition %d: %w", q.Topic, p.ID, err))
+					problems = append(problems, passing(fmt.Errorf("topic %q, partition %d: %w", q.Topic, p.ID, err)))
 				}
 			}
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// passing marks what is wrong for a moment only: a leader that moves, a connection that breaks. A code that the client does not
+// take for temporary is an answer.
+func passing(err error) error {
+	if code, answered := errors.AsType[kafkago.Error](err); answered && !code.Temporary() && !leaderless(code) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", sink.ErrPassing, err)
+}
+
+// leaderless are codes of a partition whose leader is another one or does not know of it yet, beside those that are temporary.
+func leaderless(code kafkago.Error) bool {
+	switch code {
+	case kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition, kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch, kafkago.UnknownLeaderEpoch, kafkago.OffsetNotAvailable:
+		return true
+	}
+	return false
 }
 
 // tailPartition reads one partition from its start to its present end.
