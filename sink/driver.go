@@ -120,8 +120,8 @@ type Outcome struct {
 	// Code is the broker's name for what it answered, such as REQUEST_TIMED_OUT: one of few, fit for a metric. Empty when
 	// it accepted, when nothing was answered, and for drivers whose brokers have no names.
 	Code string
-	// Alone, with Unknown: the answer takes unusually long, maybe because of another partition in the request, and is not
-	// waited for any more. That is no trouble: the batch goes again at once, alone.
+	// Alone, with Unknown and never for a batch that goes alone: the answer takes unusually long, maybe because of another
+	// partition in the request, and is not waited for any more. That is no trouble: the batch goes again at once, alone.
 	Alone bool
 	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
 	Throttle time.Duration

@@ -53,12 +53,12 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 	if f.handed > f.limit {
 		f.reports = append(f.reports, "unrecorded: "+strconv.Itoa(f.handed)+", more than "+strconv.Itoa(f.limit))
 	}
-	plan := f.plan(guilty, written)
+	plan := f.plan(guilty, written, a.Batch.Alone)
 	f.note(a.Batch, plan)
 	return plan
 }
 
-func (f *faults) plan(guilty []int, written bool) sinktest.Plan {
+func (f *faults) plan(guilty []int, written, alone bool) sinktest.Plan {
 	var plan sinktest.Plan
 	if f.on && f.random.Float64() < f.slow {
 		plan.Delay = time.Duration(f.random.IntN(2000)) * time.Millisecond
@@ -71,6 +71,7 @@ func (f *faults) plan(guilty []int, written bool) sinktest.Plan {
 		}
 		if f.random.IntN(2) == 0 {
 			plan.Outcome.Verdict = sink.Unknown
+			plan.Outcome.Alone = !alone && f.random.IntN(4) == 0
 			plan.Written = len(guilty) == 0 && f.random.IntN(2) == 0
 		}
 		return plan
