@@ -33,7 +33,9 @@ type Key struct {
 func Keys() []Key { return slices.Clone(allKeys()) }
 
 // allKeys is computed once: the walk is the same each time.
-var allKeys = sync.OnceValue(func() []Key {
+var allKeys = sync.OnceValue(listKeys)
+
+func listKeys() []Key {
 	defaults := Default()
 	var keys []Key
 	walk(reflect.TypeFor[Config](), "", nil, func(k Key) {
@@ -45,7 +47,7 @@ var allKeys = sync.OnceValue(func() []Key {
 		keys = append(keys, k)
 	})
 	return keys
-})
+}
 
 func walk(t reflect.Type, prefix string, index []int, leaf func(Key)) {
 	for i := range t.NumField() {

@@ -300,7 +300,7 @@ func TestEngineStatusKnowsWhoseTroubleAnUnknownTopicIs(t *testing.T) {
 	}
 }
 
-// Catches: misuse that corrupts the lists instead of stopping the process.
+// Catches: misuse that corrupts the lists instead of stopping the process. Seen to fail without the panic of Settled.
 func TestEnginePanicsOnMisuse(t *testing.T) {
 	var never chan struct{}
 	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{Until: never} }, func(t *testing.T, r *rig) {
