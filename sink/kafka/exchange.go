@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,35 +70,21 @@ func (r *produceRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error)
 	if err != nil {
 		return nil, err
 	}
-	end := r.hurry(rw)
-	id, answer, err := protocol.ReadResponse(rw, protocol.Produce, r.version)
-	if over := end(); over && err != nil {
-		err = errImpatient
+	connection, hurried := rw.(net.Conn)
+	if hurried = hurried && r.patience > 0; hurried {
+		// The library takes the deadline away when this returns.
+		if err := connection.SetReadDeadline(time.Now().Add(r.patience)); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil && id != r.id {
+	id, answer, err := protocol.ReadResponse(rw, protocol.Produce, r.version)
+	switch {
+	case hurried && errors.Is(err, os.ErrDeadlineExceeded):
+		err = errImpatient
+	case err == nil && id != r.id:
 		err = fmt.Errorf("the broker answered request %d, and %d was asked", id, r.id)
 	}
 	return answer, err
-}
-
-// hurry ends the reading of the answer when the patience is over, until end is called, which says whether it was.
-func (r *produceRequest) hurry(rw io.ReadWriter) (end func() (over bool)) {
-	connection, is := rw.(net.Conn)
-	if r.patience <= 0 || !is {
-		return func() bool { return false }
-	}
-	done := make(chan struct{})
-	timer := time.AfterFunc(r.patience, func() {
-		_ = connection.SetReadDeadline(time.Now()) // it fails if the connection is closed, which ends the reading too
-		close(done)
-	})
-	return func() bool {
-		if timer.Stop() {
-			return false
-		}
-		<-done // the deadline must not hit the connection's next request
-		return true
-	}
 }
 
 // gathered is up to how many bytes parts of a request are gathered into one write; what a larger part has beyond that

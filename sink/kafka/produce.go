@@ -60,7 +60,9 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	defer cancel()
 	alone := ready[0].batch.Alone
 	if !alone && !d.config.patient {
-		request.patience = e.pace.patience(request.size(), time.Now())
+		if patience := e.pace.patience(request.size(), time.Now()); patience < timeout {
+			request.patience = patience
+		}
 	}
 	began := time.Now()
 	answer, err := e.roundTrip(limited, request)

@@ -21,7 +21,7 @@ import (
 var (
 	clientsFlag = flag.String("clients", "", "compare Kafka clients: cpu and rates of records per second, by commas: cpu,1000,10000,50000")
 	recordsFlag = flag.Int("records", 1_000_000, "records of each run of -clients cpu")
-	paceFlag    = flag.Duration("clients-for", 5*time.Second, "how long a client keeps a rate of -clients up in each run")
+	paceFlag    = flag.Duration("clients-for", 4*time.Second, "how long a client keeps a rate of -clients up in each run")
 )
 
 // comparison is what all runs of clients share.
