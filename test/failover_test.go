@@ -50,6 +50,7 @@ func (f *failover) finish(t *testing.T) {
 // is written to, or taken for a server without a slot. Seen to fail (duplicates) with the topics not read back after a change
 // of the timeline.
 func TestFailoverToAStandbyWithoutTheSlot(t *testing.T) {
+	t.Parallel()
 	f := newFailover(t)
 	if f.standby.Server.Version() >= 17 {
 		f.standby.Exec(t, "ALTER SYSTEM SET sync_replication_slots = off")
@@ -113,6 +114,7 @@ func (f *failover) readOnly(t *testing.T) {
 // made without failover; a copy that is thrown away and made anew; events in flight that are forgotten, or sent twice; a
 // check that does not say whether the copy would survive. Seen to fail with the slot made without FAILOVER.
 func TestFailoverToAStandbyWithTheSlot(t *testing.T) {
+	t.Parallel()
 	f := newFailover(t)
 	if f.standby.Server.Version() < 17 {
 		t.Skip("slots are copied to standbys from PostgreSQL 17 on; make test-matrix runs this")

@@ -16,6 +16,7 @@ import (
 // The publication loses the table under load. Breaks it catches: a relay that notices late, and goes on to confirm; rows
 // of the time until the repair that do not arrive, or arrive behind later ones.
 func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "2s")
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
 	load.WaitCommitted(t, 500, time.Minute)
@@ -41,6 +42,7 @@ func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 // The server removes WAL that the slot needs while the relay is down, and the load goes on. Breaks it catches: rows of
 // that time that do not arrive, that arrive twice, or behind later ones.
 func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_slot_wal_keep_size": "1MB"}})
 	s := startScenario(t, pg, harness.Kafka(t))
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
@@ -72,6 +74,7 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 // catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew taken
 // for the old one. Seen to fail without the comparison of a moved slot with the state (out of order).
 func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
 	drop := fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", s.settings.Slot())
@@ -120,6 +123,7 @@ func (s *scenario) waitHalted(t *testing.T, code string) time.Duration {
 // other_table says, all under load. Breaks it catches: WAL without a publication taken for nothing to do; rows of the
 // impostor left behind, or sent before older ones. Seen to fail (rows lost) without the INSERT of the runbook.
 func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
+	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "1s")
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
 	load.WaitCommitted(t, 300, time.Minute)
@@ -134,7 +138,7 @@ func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
 	s.pg.Exec(t, `BEGIN; ALTER TABLE outbox_events RENAME TO outbox_events_before; CREATE TABLE outbox_events (LIKE outbox_events_before INCLUDING ALL); COMMIT`)
 	t.Logf("halted %v after the table was swapped", s.waitHalted(t, "other_table").Round(time.Millisecond))
 	load.WaitCommitted(t, 200, time.Minute)
-	s.pg.Exec(t, runbookSQL(t, "other_table"))
+	s.pg.Exec(t, runbookSQL(t, "other_table")[0])
 	s.relay.WaitReady(t, 2*time.Minute)
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
@@ -142,17 +146,19 @@ func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
 	s.judge(t, 0)
 }
 
-// runbookSQL is what stands in a runbook as SQL, to be run as it stands.
-func runbookSQL(t *testing.T, halt string) string {
+// runbookSQL are the blocks of SQL of a runbook, to be run as they stand.
+func runbookSQL(t *testing.T, halt string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "runbooks", halt+".md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(text), "```sql\n")
-	sql, _, closed := strings.Cut(rest, "```")
-	if !found || !closed {
+	for _, rest := range strings.Split(string(text), "```sql\n")[1:] {
+		sql, _, _ := strings.Cut(rest, "```")
+		blocks = append(blocks, sql)
+	}
+	if len(blocks) == 0 {
 		t.Fatalf("runbook %s has no SQL", halt)
 	}
-	return sql
+	return blocks
 }

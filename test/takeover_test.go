@@ -10,14 +10,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// second is another relay for the same slot, started and standing by.
-func (s *scenario) second(t *testing.T) *harness.Relay {
+// another is a second relay for the same slot, not started.
+func (s *scenario) another(t *testing.T) *harness.Relay {
 	t.Helper()
 	port, err := embedded.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	standby := harness.NewRelay(t, s.settings.With("http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
+	return harness.NewRelay(t, s.settings.With("http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
+}
+
+// second is another relay for the same slot, started and standing by.
+func (s *scenario) second(t *testing.T) *harness.Relay {
+	t.Helper()
+	standby := s.another(t)
 	standby.Start(t)
 	standby.WaitReady(t, time.Minute)
 	return standby

@@ -26,7 +26,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
 	// Of Postgres.
-	"migrations":              {ci: 10, nightly: 100},
+	"migrations":              {ci: 5, nightly: 100},
+	"large row megabytes":     {ci: 0, nightly: 600},
 	"sync standby seconds":    {ci: 3, nightly: 60}, // away
 	"killed takeovers":        {ci: 1, nightly: 20},
 	"killed takeover seconds": {ci: 10, nightly: 1},
