@@ -115,7 +115,6 @@ var notSeenYet = []string{
 	"test/harness TestKafkaTakesRecordsAtOnce",
 	"test/harness TestOwnKafkaSurvivesEveryKindOfEnd",
 	"test/harness TestOwnPostgresCanBeKilledWithoutHarmToOthers",
-	"test/harness TestPostgresDropsWhatATestLeaves",
 	"test/harness TestTruthIsWhatPostgresDecodes",
 	"test/harness TestTruthSurvivesCrashesOfPostgres",
 	"test/harness TestWorkloadKeepsItsRate",
