@@ -49,7 +49,8 @@ func (b *bed) run(ctx context.Context, binary, folder, test, order string, withi
 		return failed, took, said, nil
 	case began && (strings.Contains(said, "panic: ") || strings.Contains(said, "fatal error: ")):
 		return crashed, took, said, nil
-	case strings.Contains(said, "--- SKIP: "+test+" "):
+	case strings.Contains(said, "--- SKIP: "+test+" "),
+		strings.Contains(said, "--- SKIP: "+test+"/") && !strings.Contains(said, "--- PASS: "+test+"/"): // all its parts were
 		return skipped, took, said, nil
 	case strings.Contains(said, "--- PASS: "+test+" ") && err == nil:
 		return passed, took, said, nil
