@@ -92,7 +92,6 @@ var notSeenYet = []string{
 	"relay TestPublicationThatHidesSomethingHaltsWithItsRepair",
 	"relay TestReconnectsUnderLoadDuplicateNothing",
 	"relay TestRefusedDeadLettersKeepTheirEventsUnconfirmed",
-	"relay TestRenamedColumnHaltsUntilItIsRepaired",
 	"relay TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder",
 	"relay TestRestartsUnderLoadDuplicateNothing",
 	"relay TestSlotForSomethingElseHalts",
