@@ -74,7 +74,6 @@ var notSeenYet = []string{
 	"relay TestEventsThatCannotBeMessagesDieAlone",
 	"relay TestEventsThatComeAgainGoBeforeThoseParkedSince",
 	"relay TestFencedSessionEndsThoughNothingComes",
-	"relay TestFewDeadLettersAreNoFlood",
 	"relay TestFirstStartPublishesOlderRowsOnceInOrder",
 	"relay TestFloodEndsTheProcessWhereHaltsDo",
 	"relay TestHaltThatExitsRecordsWhatWasSent",
