@@ -27,6 +27,20 @@ func (s Setup) stillFirst(ctx context.Context) error {
 	return nil
 }
 
+// beginLost is beginAgain if the slot still is gone or invalidated: to begin again under another relay, which has made a new one, would
+// let the next start publish from the table what that one has in its stream.
+func (s Setup) beginLost(ctx context.Context, state *store.State) error {
+	begun, err := s.Store.BeginCatchUpOfLost(ctx)
+	switch {
+	case err != nil:
+		return explainStore(err)
+	case !begun:
+		return errMeanwhile
+	}
+	state.Phase, state.Dirty, state.CatchUpReady = store.CatchUp, true, false
+	return nil
+}
+
 // tableFirst is for a slot that this start has made: the state, read when the slot is granted, may be one that another relay
 // left meanwhile for a slot that is gone; see stillFirst. Then all begins again from the table.
 func (r *Relay) tableFirst(ctx context.Context, state *store.State) error {

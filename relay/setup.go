@@ -107,10 +107,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err 
 	}
 	if state.CatchUpReady {
 		// The list of older rows belongs to a slot that is gone: a new one needs a new list.
-		if err := s.Store.BeginCatchUp(ctx, false); err != nil {
-			return table, false, explainStore(err)
+		if err := s.beginLost(ctx, state); err != nil {
+			return table, false, err
 		}
-		state.CatchUpReady = false
 	}
 	if !recovered {
 		if err := s.setBaseline(ctx, state); err != nil {
@@ -157,7 +156,12 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 	}
 	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
 		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")
-	if err := s.beginAgain(ctx, state, false); err != nil {
+	if s.Last.Refused && exists {
+		err = s.beginAgain(ctx, state, false)
+	} else if err = s.beginLost(ctx, state); err == nil {
+		s.counted()
+	}
+	if err != nil {
 		return err
 	}
 	if !exists {
@@ -166,16 +170,20 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 	return s.Postgres.DropSlot(ctx, ReplicationConfig(s.Config))
 }
 
-// beginAgain commits that the table comes first.
+// beginAgain commits that the table comes first, whatever the slot is like.
 func (s Setup) beginAgain(ctx context.Context, state *store.State, late bool) error {
 	if err := s.Store.BeginCatchUp(ctx, late); err != nil {
 		return explainStore(err)
 	}
 	state.Phase, state.Dirty, state.CatchUpReady, state.CatchUpLate = store.CatchUp, true, false, late || state.CatchUpLate
+	s.counted()
+	return nil
+}
+
+func (s Setup) counted() {
 	if s.Counted != nil {
 		s.Counted()
 	}
-	return nil
 }
 
 // explainMoved finds a slot that somebody else has moved forward, or made anew under the same name: it stands where no

@@ -130,6 +130,21 @@ func (s *Store) BeginCatchUp(ctx context.Context, late bool) error {
 	return nil
 }
 
+// BeginCatchUpOfLost is BeginCatchUp for a slot that is gone or invalidated, if it still is: another relay may have made a new one
+// since that was seen, and be through with its catch-up. It says whether it was.
+func (s *Store) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {
+	err = s.tx(ctx, writing, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
+WHERE slot = $1 AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND wal_status IS DISTINCT FROM 'lost')`), s.config.Slot)
+		begun = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("begin a catch-up: %w", err)
+	}
+	return begun, nil
+}
+
 // baselineBatch is the number of ids in one batch row of a baseline.
 const baselineBatch = 1000
 

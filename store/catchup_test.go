@@ -279,3 +279,25 @@ func TestCatchUpGivesParkedEventsTheirPlaces(t *testing.T) {
 		t.Errorf("place of the dead letter: got %s, want that between 2 and 4", got)
 	}
 }
+
+// Breaks caught: a catch-up that begins again under another relay, which has made a new slot since ours was seen to be gone (seen to
+// fail without the condition); one that never begins.
+func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	conn := takeOver(t, pg, c, s)
+	must(t, "finish", s.FinishCatchUp(t.Context()))
+	if begun, err := s.BeginCatchUpOfLost(t.Context()); begun || err != nil {
+		t.Errorf("with the slot: got begun %t, %v; want false", begun, err)
+	}
+	must(t, "end the stream", conn.Close(t.Context()))
+	pg.Exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
+	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, c.Slot))
+	if begun, err := s.BeginCatchUpOfLost(t.Context()); !begun || err != nil {
+		t.Errorf("without the slot: got begun %t, %v; want true", begun, err)
+	}
+	if got := pg.Query(t, "SELECT phase FROM cdc_relay_state"); got != "catch_up" {
+		t.Errorf("phase: got %s, want catch_up", got)
+	}
+}

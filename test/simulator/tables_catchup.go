@@ -45,6 +45,20 @@ func (t *tables) BeginCatchUp(ctx context.Context, late bool) error {
 	})
 }
 
+// BeginCatchUpOfLost is BeginCatchUp if there is no slot that can be used.
+func (t *tables) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {
+	err = t.do(ctx, "begin catch-up of lost", func(db *database) error {
+		st, slot := db.states[t.slot], t.w.server.slots[t.slot]
+		if begun = st != nil && (slot == nil || slot.lost); begun {
+			st.Phase, st.CatchUpReady, st.Dirty = store.CatchUp, false, true
+			t.w.note("p%d: the table comes first, the slot is lost", t.p.number)
+		}
+		t.durable()
+		return nil
+	})
+	return begun, err
+}
+
 // Barrier waits until the transactions that run are over.
 func (t *tables) Barrier(ctx context.Context, timeout time.Duration) (blockers []store.Blocker, err error) {
 	var upTo uint32
