@@ -93,6 +93,10 @@ bench: ## throughput, latency, CPU and memory beside their floors; ARGS="-scenar
 bench-clients: ## the Kafka sink beside franz-go and kafka.Writer: CPU, latency; ARGS="-clients cpu -runs 3", see docs/benchmarks.md
 	cd test/bench && go test -count=1 -timeout 2h -run '^TestClients$$' -args -clients cpu,1000,10000,50000 -runs 7 $(ARGS)
 
+.PHONY: bench-debezium
+bench-debezium: ## the relay beside Debezium and a polling worker; ARGS="-runs 1 -events 100000 -rates 1000", see docs/benchmarks.md
+	cd test/bench && go test -count=1 -timeout 6h -run '^TestDebezium$$' -args -debezium drain-100,drain-1,paced $(ARGS)
+
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./...

@@ -96,11 +96,7 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 	})
 	x.mirrored = x.atJournal.at
 	if r.afterPublish != "keep" {
-		x.mirrored = r.poll(100*time.Millisecond, "every row is marked", func() bool {
-			var left int
-			r.one("SELECT count(*) FROM cdc_relay_journal_batch WHERE NOT mirrored", &left)
-			return left == 0
-		})
+		x.mirrored = r.poll(100*time.Millisecond, "every row is marked", r.mirrored)
 	}
 	x.atEnd = r.cost()
 	x.rss = r.relay.PeakRSS(r.t)
@@ -116,6 +112,14 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 		}
 	}
 	return x
+}
+
+// mirrored says whether every journaled row is marked, or deleted.
+func (r *run) mirrored() bool {
+	r.t.Helper()
+	var left int
+	r.one("SELECT count(*) FROM cdc_relay_journal_batch WHERE NOT mirrored", &left)
+	return left == 0
 }
 
 // mean is the mean of a histogram of the relay, 0 when it is empty.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,10 +42,25 @@ func (r *run) load(d drain) {
 	r.exec("VACUUM (ANALYZE) outbox_events")
 }
 
-// judge compares the outbox with what is in the topic and in the journal. Rows of one aggregate are written by one
-// session, so that the order of seq is the order of the commits. It returns the broker's times of the first and the last
-// record.
+// judge compares the outbox with what is in the topic and in the journal. It returns the broker's times of the first and the
+// last record.
 func (r *run) judge() (first, last time.Time) {
+	r.t.Helper()
+	further := r.judgeJournal
+	if r.variant.unjournaled {
+		further = nothingFurther
+	}
+	times := r.judgeTopic(further)
+	return times[0], times[len(times)-1]
+}
+
+// nothingFurther is for programs that keep no journal.
+func nothingFurther(*verify.Judge) {}
+
+// judgeTopic compares the outbox with what is in the topic, and fails at any difference: it is told all that further finds, too. Rows
+// of one aggregate are written by one session, so that the order of seq is the order of the commits. It returns the
+// broker's times of all records, in their order.
+func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	r.t.Helper()
 	judge := verify.New(func(_ string, key []byte) int32 { return verify.Murmur2(key, int32(r.partitions)) })
 	rows, err := r.conn.Query(r.t.Context(), `SELECT id::text, aggregate_id, payload::text FROM outbox_events ORDER BY seq`)
@@ -68,23 +84,17 @@ func (r *run) judge() (first, last time.Time) {
 		if bytes.HasPrefix(harness.Header(record, "x-outbox-position"), []byte("table/")) {
 			fromTable++
 		}
-		if first.IsZero() || record.Timestamp.Before(first) {
-			first = record.Timestamp
-		}
-		if record.Timestamp.After(last) {
-			last = record.Timestamp
-		}
+		times = append(times, record.Timestamp)
 	})
-	if !r.variant.unjournaled {
-		r.judgeJournal(judge)
-	}
+	further(judge)
 	if err := judge.Report().Err(0); err != nil {
 		r.t.Fatalf("the run was wrong: %v", err)
 	}
 	if fromTable > 0 {
 		r.t.Fatalf("the run was wrong: %d events came from the table, not from the stream", fromTable)
 	}
-	return first, last
+	slices.SortFunc(times, time.Time.Compare)
+	return times
 }
 
 func (r *run) judgeJournal(judge *verify.Judge) {

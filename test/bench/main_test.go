@@ -6,6 +6,7 @@
 //	make bench                                   everything, with the defaults of the flags
 //	make bench ARGS="-scenarios drain-100 -runs 3 -json out.json"
 //	make bench-clients                           the relay's Kafka sink beside other Go clients
+//	make bench-debezium                          the relay beside Debezium and a polling worker
 //
 // What the figures mean stands in docs/benchmarks.md.
 package bench
@@ -26,6 +27,9 @@ import (
 func TestMain(m *testing.M) {
 	if text := os.Getenv(clientVariable); text != "" {
 		os.Exit(runClient(text))
+	}
+	if text := os.Getenv(pollerVariable); text != "" {
+		os.Exit(runPoller(text))
 	}
 	harness.Main(m)
 }
@@ -68,6 +72,7 @@ type options struct {
 	events, singles         int
 	rates                   []int
 	pacedWarm, pacedFor     time.Duration
+	longWarmUp              time.Duration // before the paces of a comparison
 	payload, keys           int
 	partitions, kafkaWarmUp int
 	afterPublish            string
@@ -79,7 +84,7 @@ type options struct {
 
 func flagOptions() (options, error) {
 	o := options{
-		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, pacedWarm: 2 * time.Second, pacedFor: *pacedFlag,
+		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, pacedWarm: 2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag,
 		payload: *payloadFlag, keys: *keysFlag, partitions: *partsFlag, kafkaWarmUp: *warmFlag, afterPublish: *mirrorFlag,
 		postgres: postgresSettings(*fsyncFlag, *buffersFlag), perf: *perfFlag,
 	}
@@ -148,7 +153,7 @@ func TestBench(t *testing.T) {
 // fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge, with a
 // row of the journal deleted before the verdict, and with the truth in another order).
 func TestBenchMeasuresEveryScenario(t *testing.T) {
-	if *scenariosFlag != "" || *clientsFlag != "" {
+	if *scenariosFlag != "" || *clientsFlag != "" || *debeziumFlag != "" {
 		t.Skip("left out while measuring")
 	}
 	report := measure(t, options{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -25,11 +26,14 @@ type pace struct {
 	total   int // events, those of the warm-up included
 	skipped int // of these, the first ones, which are not measured
 	writers int // sessions: each waits for its own commits, so a slow disk needs more of them
+	from    int // number of the first event: those of one table differ
 }
 
-func (st *stage) pace(rate int) pace {
+func (st *stage) pace(rate int) pace { return newPace(rate, st.pacedWarm, st.pacedFor) }
+
+func newPace(rate int, warm, measured time.Duration) pace {
 	count := func(d time.Duration) int { return int(math.Ceil(float64(rate) * d.Seconds())) }
-	return pace{rate: rate, total: count(st.pacedWarm + st.pacedFor), skipped: count(st.pacedWarm), writers: min(max(rate/100, 4), 64)}
+	return pace{rate: rate, total: count(warm + measured), skipped: count(warm), writers: min(max(rate/100, 4), 64)}
 }
 
 // wait waits until an event is to begin.
@@ -165,7 +169,7 @@ func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, sta
 	for n := w; n < p.total; n += p.writers {
 		p.wait(start, n)
 		key := fmt.Sprintf("order-%d-%d", w, n/p.writers%max(r.keys/p.writers, 1))
-		if _, err := conn.Exec(ctx, insert, idOf(n), key, n, filler); err != nil {
+		if _, err := conn.Exec(ctx, insert, idOf(p.from+n), key, n, filler); err != nil {
 			return fmt.Errorf("insert: %w", err)
 		}
 		x.done[n] = time.Since(x.base)
@@ -192,7 +196,7 @@ func numberOf(id []byte, p pace) (int, error) {
 	if _, err := hex.Decode(number[2:], id[len(id)-last:]); err != nil {
 		return 0, fmt.Errorf("the id %q is no uuid: %w", id, err)
 	}
-	n := binary.BigEndian.Uint64(number[:])
+	n := binary.BigEndian.Uint64(number[:]) - uint64(p.from) // too small wraps around to too large
 	if n >= uint64(p.total) {
 		return 0, fmt.Errorf("the id %q is of no event", id)
 	}
@@ -262,14 +266,21 @@ func (r *run) paceBareStream(p pace) latency {
 	return x.latency(p)
 }
 
-// follower is a consumer of the whole of a new topic, ready to receive.
+// follower is a consumer of what comes into a topic from now on.
 func (r *run) follower(topic string) *kgo.Client {
 	r.t.Helper()
-	from := map[int32]kgo.Offset{}
-	for n := range r.partitions {
-		from[int32(n)] = kgo.NewOffset().At(0)
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Addrs...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
+	var ends kadm.ListedOffsets
+	harness.Eventually(r.t, time.Minute, "a new topic has leaders", func(ctx context.Context) string {
+		var err error
+		if ends, err = r.admin.ListEndOffsets(ctx, topic); err == nil {
+			err = ends.Error()
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Addrs...), kgo.ConsumePartitions(ends.KOffsets()))
 	if err != nil {
 		r.t.Fatalf("make a consumer: %v", err)
 	}
@@ -319,7 +330,7 @@ func (r *run) paceBareKafka(p pace) latency {
 		start := time.Now()
 		for n := range p.total {
 			p.wait(start, n)
-			id := idOf(n)
+			id := idOf(p.from + n)
 			text := fmt.Appendf(nil, "%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 			record := &kgo.Record{Key: fmt.Appendf(nil, "order-%d", n%r.keys), Value: value, Headers: []kgo.RecordHeader{{Key: "id", Value: text}}}
 			x.done[n] = time.Since(x.base)
@@ -336,21 +347,28 @@ func (r *run) paceBareKafka(p pace) latency {
 	return x.latency(p)
 }
 
-// paceRelay measures COMMIT returned -> received by a consumer, and the share of a core that the relay needs for it. It
-// judges what was received.
+// paceRelay measures the relay and judges what was received.
 func (r *run) paceRelay(p pace) (l latency, busy float64) {
+	r.t.Helper()
+	l, busy = r.paceProcess(p, r.relay.PID())
+	r.poll(20*time.Millisecond, "everything is journaled", func() bool { return r.settled() >= p.total })
+	r.judge()
+	return l, busy
+}
+
+// paceProcess measures COMMIT returned -> received by a consumer, and the share of a core that the process that relays needs
+// for it.
+func (r *run) paceProcess(p pace, pid int) (l latency, busy float64) {
 	r.t.Helper()
 	consumer := r.follower(r.topic)
 	x := newTrace(p)
 	read := func() error { return x.receive(p, consumer) }
 	r.awaited("the consumer behind the relay", read, consumer.Close, func() {
 		begun := time.Now()
-		before, _ := processCPU(r.relay.PID())
+		before, _ := processCPU(pid)
 		r.write(p, "outbox_events", x)
-		after, _ := processCPU(r.relay.PID())
+		after, _ := processCPU(pid)
 		busy = (after - before).Seconds() / time.Since(begun).Seconds()
 	})
-	r.poll(20*time.Millisecond, "everything is journaled", func() bool { return r.settled() >= p.total })
-	r.judge()
 	return x.latency(p), busy
 }

@@ -63,6 +63,7 @@ type result struct {
 	Machine   machine           `json:"machine"`
 	Postgres  map[string]string `json:"postgres,omitempty"`
 	Kafka     string            `json:"kafka"`
+	Rival     string            `json:"rival,omitempty"`
 	Relay     string            `json:"relay_settings"` // other than the defaults, by -set
 	Load      []string          `json:"load_average"`   // before the first and after the last run: more than 1-2 means that others used the machine too
 	Scenarios []scenario        `json:"scenarios"`
@@ -122,6 +123,9 @@ func (r *result) print(w io.Writer) {
 			r.Postgres["synchronous_commit"], r.Postgres["shared_buffers"])
 	}
 	fmt.Fprintf(w, "Kafka %s\n", r.Kafka)
+	if r.Rival != "" {
+		fmt.Fprintln(w, r.Rival)
+	}
 	if r.Relay != "" {
 		fmt.Fprintf(w, "relay settings: %s\n", r.Relay)
 	}

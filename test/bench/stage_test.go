@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
@@ -25,22 +26,33 @@ type stage struct {
 	kafka  *harness.Cluster
 }
 
-// measure runs what the options say, and always returns what it has.
-func measure(t *testing.T, o options) *result {
+// newStage starts the servers.
+func newStage(t *testing.T, o options) *stage {
 	st := &stage{
 		options: o,
 		server:  harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: o.postgres}),
 		kafka:   harness.NewOwnKafka(t, harness.KafkaConfig{Fast: true, HeapMiB: 1024}),
 	}
 	st.warmUp(t)
+	return st
+}
+
+// result begins a report.
+func (st *stage) result(t *testing.T) *result {
 	r := &result{
 		When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Postgres: map[string]string{},
-		Relay: strings.TrimSpace(fmt.Sprintln(o.relaySettings...)),
+		Relay: strings.TrimSpace(fmt.Sprintln(st.relaySettings...)), Load: []string{loadAverage()},
 	}
 	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size", "checkpoint_timeout", "wal_level"} {
 		r.Postgres[name] = st.server.Query(t, "SELECT current_setting('"+name+"')")
 	}
-	r.Load = append(r.Load, loadAverage())
+	return r
+}
+
+// measure runs what the options say, and always returns what it has.
+func measure(t *testing.T, o options) *result {
+	st := newStage(t, o)
+	r := st.result(t)
 	for _, name := range o.scenarios {
 		switch name {
 		case drainBatches:
@@ -85,6 +97,7 @@ type run struct {
 	relay   *harness.Relay
 	topic   string
 	conn    *pgx.Conn
+	admin   *kadm.Client
 	api     *http.Client
 }
 
@@ -95,7 +108,10 @@ func (st *stage) newRun(t *testing.T, v variant) *run {
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
 	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish).With(st.relaySettings...)
-	r := &run{stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType), api: &http.Client{Timeout: 5 * time.Second}}
+	r := &run{
+		stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType),
+		admin: st.kafka.Admin(t), api: &http.Client{Timeout: 5 * time.Second},
+	}
 	t.Cleanup(r.api.CloseIdleConnections)
 	// The broker's clock on each record: no consumer has to run beside the relay to time it.
 	st.kafka.CreateTopic(t, r.topic, st.partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})

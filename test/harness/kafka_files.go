@@ -4,86 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
 // kafkaVersion must be that of test/kafka/pom.xml.
 const kafkaVersion = "4.3.0"
 
-// kafkaPrograms finds Java and the broker's jars, which Maven brings into the cache at the first call on a machine.
+// kafkaPrograms finds Java and the broker's jars.
 func kafkaPrograms(ctx context.Context) (java, classpath string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
 		return "", "", fmt.Errorf("find Java 17 or later (Debian: openjdk-17-jre-headless), or set CDC_RELAY_TEST_KAFKA: %w", err)
 	}
-	cache, err := os.UserCacheDir()
+	jars, err := fromMaven(ctx, "kafka-"+kafkaVersion, "kafka", copyJars(""))
 	if err != nil {
-		return "", "", fmt.Errorf("find a cache directory for Kafka's jars: %w", err)
-	}
-	cache = filepath.Join(cache, "cdc-relay")
-	jars := filepath.Join(cache, "kafka-"+kafkaVersion)
-	if _, err := os.Stat(jars); errors.Is(err, fs.ErrNotExist) {
-		if err := fetchJars(ctx, cache, jars); err != nil {
-			return "", "", fmt.Errorf("get Kafka %s: %w", kafkaVersion, err)
-		}
+		return "", "", fmt.Errorf("get Kafka %s, or set CDC_RELAY_TEST_KAFKA: %w", kafkaVersion, err)
 	}
 	return java, filepath.Join(jars, "*"), nil
-}
-
-// fetchJars copies the jars aside and moves them into place whole, one test process at a time: Maven's own cache does not
-// stand two at once.
-func fetchJars(ctx context.Context, cache, jars string) (err error) {
-	maven, err := exec.LookPath("mvn")
-	if err != nil {
-		return fmt.Errorf("find Maven (Debian: maven), or set CDC_RELAY_TEST_KAFKA: %w", err)
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return fmt.Errorf("make the cache directory: %w", err)
-	}
-	unlock, err := lockFile(filepath.Join(cache, "fetch.lock"))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, err := os.Stat(jars); err == nil {
-		return nil // another process was faster
-	}
-	aside, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return fmt.Errorf("make a directory to fetch into: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(aside)) }()
-	pom := filepath.Join(moduleDir(), "test", "kafka", "pom.xml")
-	fetched := filepath.Join(aside, "jars")
-	command := exec.CommandContext(ctx, maven, "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory="+fetched)
-	command.WaitDelay = time.Second
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("run mvn: %w: %.2000s", err, output)
-	}
-	if err := os.Rename(fetched, jars); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("move the jars into place: %w", err)
-	}
-	return nil
-}
-
-// lockFile waits until no other process holds the lock; the function gives it back.
-func lockFile(path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock: %w", err)
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
-	}
-	return func() { _ = file.Close() }, nil // closing unlocks
 }
 
 // moduleDir is the root of the repository.
@@ -180,6 +123,27 @@ func (n *Node) list(settings map[string]string) {
 	}
 }
 
+// warningsToConsole is a configuration of log4j2.
+var warningsToConsole = []string{
+	"rootLogger.level=WARN",
+	"rootLogger.appenderRefs=out",
+	"rootLogger.appenderRef.out.ref=out",
+	"appender.out.type=Console",
+	"appender.out.name=out",
+	"appender.out.layout.type=PatternLayout",
+	"appender.out.layout.pattern=%d %p %c{1}: %m%n",
+}
+
+// properties is a file of Java's.
+func properties(settings map[string]string) []byte {
+	lines := make([]string, 0, len(settings))
+	for key, value := range settings {
+		lines = append(lines, key+"="+value)
+	}
+	slices.Sort(lines)
+	return []byte(joinLines(lines))
+}
+
 func (n *Node) writeFiles(nodes int, controller, voters string) error {
 	replicas, insync := "1", "1"
 	if nodes >= 3 {
@@ -216,24 +180,10 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 	for key, value := range n.config.Settings {
 		settings[key] = value
 	}
-	lines := make([]string, 0, len(settings))
-	for key, value := range settings {
-		lines = append(lines, key+"="+value)
-	}
-	slices.Sort(lines)
-	logging := []string{
-		"rootLogger.level=WARN",
-		"rootLogger.appenderRefs=out",
-		"rootLogger.appenderRef.out.ref=out",
-		"appender.out.type=Console",
-		"appender.out.name=out",
-		"appender.out.layout.type=PatternLayout",
-		"appender.out.layout.pattern=%d %p %c{1}: %m%n",
-	}
 	return errors.Join(
 		os.MkdirAll(n.dir, 0o755),
-		os.WriteFile(filepath.Join(n.dir, "server.properties"), []byte(joinLines(lines)), 0o644),
-		os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(joinLines(logging)), 0o644),
+		os.WriteFile(filepath.Join(n.dir, "server.properties"), properties(settings), 0o644),
+		os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(joinLines(warningsToConsole)), 0o644),
 	)
 }
 

@@ -343,22 +343,28 @@ func (r *Relay) get(ctx context.Context, path string) (int, string, error) {
 	return response.StatusCode, string(body), nil
 }
 
-// PeakRSS is the most memory that the running relay has held, in bytes (VmHWM of proc(5)).
+// PeakRSS is the most memory that the running relay has held, in bytes.
 func (r *Relay) PeakRSS(t testing.TB) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
+	return PeakRSS(t, r.PID())
+}
+
+// PeakRSS is the most memory that a running process has held, in bytes (VmHWM of proc(5)).
+func PeakRSS(t testing.TB, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Fatalf("read the relay's memory: %v", err)
+		t.Fatalf("read the memory of process %d: %v", pid, err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			if err != nil {
-				t.Fatalf("read the relay's memory: %v", err)
+				t.Fatalf("read the memory of process %d: %v", pid, err)
 			}
 			return kib << 10
 		}
 	}
-	t.Fatal("read the relay's memory: no VmHWM")
+	t.Fatalf("read the memory of process %d: no VmHWM", pid)
 	return 0
 }

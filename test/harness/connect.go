@@ -1,0 +1,134 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
+)
+
+// The versions of test/debezium/pom.xml.
+const (
+	DebeziumVersion = "3.6.1.Final"
+	ConnectVersion  = "4.3.0"
+)
+
+// connectStopPatience is how long a worker may take to stop: it flushes its offsets, and gives its tasks 5 s.
+const connectStopPatience = 30 * time.Second
+
+// ConnectConfig is a standalone worker of Kafka Connect with one connector.
+type ConnectConfig struct {
+	Brokers   []string
+	Worker    map[string]string // over Connect's defaults
+	Connector map[string]string
+	HeapMiB   int
+}
+
+// Connect is a worker of Kafka Connect with Debezium's Postgres connector among its plugins, as a child process.
+type Connect struct {
+	dir     string
+	java    string
+	args    []string
+	process *child.Process // nil = never started
+}
+
+// NewConnect writes the worker's files and, at the first call on a machine, fetches Connect and Debezium with Maven; it starts
+// nothing. At the test's end the worker is killed; if the test failed, the end of its log is shown.
+func NewConnect(t testing.TB, config ConnectConfig) *Connect {
+	t.Helper()
+	needsServers(t)
+	java, err := exec.LookPath("java")
+	if err != nil {
+		missing(t, "Java 17 or later (Debian: openjdk-17-jre-headless)", err)
+	}
+	const plugins, libs = "plugins", "libs"
+	artifacts, err := fromMaven(t.Context(), "debezium-"+DebeziumVersion+"-connect-"+ConnectVersion, "debezium", copyJars(libs), unpack(plugins))
+	if err != nil {
+		missing(t, "Debezium", err)
+	}
+	api, err := freeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "cdc-relay-connect-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := map[string]string{
+		"bootstrap.servers":            strings.Join(config.Brokers, ","),
+		"listeners":                    "http://" + api,
+		"plugin.path":                  filepath.Join(artifacts, plugins),
+		"offset.storage.file.filename": filepath.Join(dir, "offsets"),
+		"key.converter":                "org.apache.kafka.connect.storage.StringConverter",
+		"value.converter":              "org.apache.kafka.connect.storage.StringConverter",
+	}
+	maps.Copy(worker, config.Worker)
+	c := &Connect{dir: dir, java: java}
+	t.Cleanup(func() { c.cleanUp(t) })
+	workerFile, connectorFile, logging := filepath.Join(dir, "worker.properties"), filepath.Join(dir, "connector.properties"), filepath.Join(dir, "log4j2.properties")
+	err = errors.Join(
+		os.WriteFile(workerFile, properties(worker), 0o600),
+		os.WriteFile(connectorFile, properties(config.Connector), 0o600),
+		os.WriteFile(logging, []byte(joinLines(warningsToConsole)), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.args = []string{
+		"-Xms256m", fmt.Sprintf("-Xmx%dm", config.HeapMiB),
+		// What Kafka's own start script gives to the JVM (bin/kafka-run-class.sh, KAFKA_JVM_PERFORMANCE_OPTS).
+		"-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+		"-Dlog4j2.configurationFile=" + logging,
+		"-cp", filepath.Join(artifacts, libs, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", workerFile, connectorFile,
+	}
+	return c
+}
+
+func (c *Connect) cleanUp(t testing.TB) {
+	if c.process != nil {
+		c.process.Kill()
+		if t.Failed() {
+			t.Logf("the log of Kafka Connect ends:\n%s", c.process.LastWords())
+		}
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Errorf("remove the directory of Kafka Connect: %v", err)
+	}
+}
+
+// Start starts the worker once and does not wait.
+func (c *Connect) Start(t testing.TB) {
+	t.Helper()
+	var err error
+	c.process, err = child.Start(child.Config{Path: c.java, Args: c.args, Dir: c.dir, DeathSignal: syscall.SIGKILL})
+	if err != nil {
+		t.Fatalf("start Kafka Connect: %v", err)
+	}
+}
+
+// PID is its process id, 0 when it does not run.
+func (c *Connect) PID() int {
+	if c.process == nil || c.process.Ended() {
+		return 0
+	}
+	return c.process.PID()
+}
+
+// Stop sends SIGTERM and waits for its end.
+func (c *Connect) Stop(t testing.TB) {
+	t.Helper()
+	c.process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.process.Done():
+	case <-time.After(connectStopPatience):
+		t.Fatalf("Kafka Connect did not stop within %v; its log ends: %s", connectStopPatience, c.process.LastWords())
+	}
+}
