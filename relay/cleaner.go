@@ -11,6 +11,9 @@ const (
 	cleanEvery = time.Minute            // between two rounds of pruning
 	cleanStep  = 1000                   // rows removed in one transaction
 	cleanPause = 100 * time.Millisecond // between two transactions, so that others get their turn
+
+	// requestsKept is how long finished requests tell who did what: a quarter of a year, which most audits look back.
+	requestsKept = 90 * 24 * time.Hour
 )
 
 // retention deletes published rows that are older than outbox.retention, where they are not deleted at once anyway.
@@ -26,8 +29,8 @@ func (r *Relay) retention(ctx context.Context) {
 	}
 }
 
-// cleaner prunes the journal, and dead letters that somebody has resolved: rows that are older than their retention and
-// that nothing needs any more.
+// cleaner prunes the journal, dead letters that somebody has resolved, and requests that are done: rows that are older than
+// their retention and that nothing needs any more.
 func (r *Relay) cleaner(ctx context.Context) {
 	for sleep(ctx, cleanEvery) {
 		if !r.clean(ctx, "the journal", func(limit int) (int, bool, error) {
@@ -38,6 +41,9 @@ func (r *Relay) cleaner(ctx context.Context) {
 		if r.c.DLQ.Retention > 0 && !r.clean(ctx, "the dead letters", func(limit int) (int, bool, error) {
 			return r.store.PruneDead(ctx, time.Duration(r.c.DLQ.Retention), limit)
 		}) {
+			return
+		}
+		if !r.clean(ctx, "finished requests", func(limit int) (int, bool, error) { return r.store.PruneRequests(ctx, requestsKept, limit) }) {
 			return
 		}
 	}

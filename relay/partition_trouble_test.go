@@ -56,7 +56,7 @@ func (b *bed) commitTo(keys []string, from, to int) {
 // that nothing else flows, or come back in another order; a batch with an unknown outcome that is given back.
 func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
 	t.Parallel()
-	for _, trouble := range []*kerr.Error{kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.RequestTimedOut} { // codes 5, 6, 7
+	for _, trouble := range []*kerr.Error{kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.TopicAuthorizationFailed} { // codes 5, 6, 7, 29
 		t.Run(trouble.Message, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)

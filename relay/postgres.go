@@ -102,6 +102,7 @@ type Tables interface {
 	DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 	Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 	PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
+	PruneRequests(ctx context.Context, older time.Duration, limit int) (rows int, more bool, err error)
 }
 
 // server is the Postgres that the configuration names.

@@ -66,15 +66,16 @@ func (s *Store) CountDead(ctx context.Context) (n int64, err error) {
 }
 
 // dieAgain notes in its dead letter that a replayed event was given up once more, and that nothing has become of it after
-// all. Its attempts are those of all its lives. False: it was published before, and never a dead letter.
+// all. Its attempts are those of all its lives; whether it holds its lane is decided anew. False: it was published before, and
+// never a dead letter.
 func (s *Store) dieAgain(ctx context.Context, tx pgx.Tx, o *Outbox, source int32, d *Dead) (found bool, err error) {
 	p := new(params).int4(source)
 	if err := p.id(o.IDType, d.Event.ID); err != nil {
 		return false, err
 	}
-	p.int4(int32(d.Attempts)).text(string(d.Class)).text(clean(d.Code)).text(clean(d.Text))
+	p.int4(int32(d.Attempts)).text(string(d.Class)).text(clean(d.Code)).text(clean(d.Text)).boolean(d.Holds)
 	result := tx.Conn().PgConn().ExecParams(ctx, s.names.sql(`UPDATE {dlq} SET attempts = attempts + $3, error_class = $4, error_code = $5, last_error = $6,
- dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`), p.values, p.oids, p.formats, nil).Read()
+ holds = $7, dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`), p.values, p.oids, p.formats, nil).Read()
 	if result.Err != nil {
 		return false, fmt.Errorf("note the death of the replayed event %.64q: %w", d.Event.ID, result.Err)
 	}

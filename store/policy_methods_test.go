@@ -17,6 +17,7 @@ func policyMethods(s *store.Store) []calledMethod {
 			_, err := s.Cleanable(ctx, time.Hour, time.Hour, time.Hour)
 			return err
 		}},
+		{"PruneRequests", func(ctx context.Context) error { _, _, err := s.PruneRequests(ctx, time.Hour, 1); return err }},
 		{"PruneDead", func(ctx context.Context) error { _, _, err := s.PruneDead(ctx, time.Hour, 1); return err }},
 	}
 }

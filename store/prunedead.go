@@ -35,6 +35,19 @@ SELECT count(*) FROM gone`), source, s.config.Slot, retention.Microseconds(), li
 	return rows, rows == limit, nil
 }
 
+// PruneRequests removes up to limit finished requests that are older than that and have no event on its way any more: a
+// replayed event's dead letter is closed by what its request says. It says how many, and whether there may be more.
+func (s *Store) PruneRequests(ctx context.Context, older time.Duration, limit int) (rows int, more bool, err error) {
+	err = s.one(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.names.sql(`WITH gone AS (
+ DELETE FROM {request} WHERE id = ANY (ARRAY(SELECT r.id FROM {request} r WHERE r.slot = $1 AND r.finished_at < now() - $2 * interval '1 microsecond'
+  AND NOT EXISTS (SELECT FROM {parked} p WHERE p.replay = r.id) ORDER BY r.id LIMIT $3)) RETURNING 1)
+SELECT count(*) FROM gone`), s.config.Slot, older.Microseconds(), limit)
+	if err != nil {
+		return 0, false, fmt.Errorf("prune requests: %w", err)
+	}
+	return rows, rows == limit, nil
+}
+
 // Cleanable is how many rows could go now, at most.
 type Cleanable struct{ Outbox, Journal, Dead int64 }
 
