@@ -82,7 +82,6 @@ var notSeenYet = []string{
 	"relay TestLostSlotIsRecoveredFromTheTable",
 	"relay TestMissingTopicDoesNotStopACatchUp",
 	"relay TestMoreOlderRowsThanAllowedHaltBeforeAnythingIsMade",
-	"relay TestParkedEventsSurviveARestartInOrder",
 	"relay TestPublicationDroppedWhileRunningHalts",
 	"relay TestPublicationMadeAnewHaltsWhenAPersonDecides",
 	"relay TestReconnectsUnderLoadDuplicateNothing",
