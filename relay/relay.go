@@ -146,7 +146,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 }
 
 const (
-	standbyPoll   = 500 * time.Millisecond // how often a standby looks whether the slot is free
+	standbyPoll   = 250 * time.Millisecond // how often a standby looks whether the slot is free
 	steadySession = 10 * time.Second       // a session that lasted this long resets the backoff
 	briefAttempts = 3                      // the backoff of one that streamed for a shorter time grows no further than this
 )
