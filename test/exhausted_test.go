@@ -13,8 +13,8 @@ import (
 )
 
 // Others take every connection that the server has, and the relay has one. Breaks it catches: a relay whose parts wait for
-// each other when the pool is small; one that ends, or forgets what it has sent, when it is let in no more. Seen to fail
-// with a refused journal write taken for done.
+// each other when the pool is small; one that ends, halts, or forgets what it has sent, when it is let in no more. Seen to fail
+// with a refused connection taken for a halt.
 func TestExhaustedConnectionsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_connections": "20"}})
@@ -44,6 +44,9 @@ func TestExhaustedConnectionsAreWaitedFor(t *testing.T) {
 	t.Logf("no connection for the relay for 2 s; it was refused %d times", refused)
 	if refused == 0 {
 		t.Error("the relay was never refused: the scenario shows nothing")
+	}
+	if strings.Contains(s.relay.Log(t), `"message":"halted"`) {
+		t.Error("the relay halted: nobody has to do anything about connections that come back")
 	}
 }
 

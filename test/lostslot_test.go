@@ -72,7 +72,8 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 
 // The slot is taken from under a relay that is down, in each way that leaves WAL out, while the load goes on. Breaks it
 // catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew taken
-// for the old one. Seen to fail without the comparison of a moved slot with the state (out of order).
+// for the old one. Seen to fail without the comparison of a moved slot with the state (by the count of
+// recreations).
 func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))

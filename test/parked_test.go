@@ -68,9 +68,9 @@ func TestLongParkedLaneDrainsFast(t *testing.T) {
 	}
 }
 
-// Many events are parked, and nothing of them is due. Breaks it catches: a start that reads them, or asks for their keys one
-// by one; a new key that waits for them; memory that grows with what is parked. Seen to fail with the parked events read
-// with their payloads.
+// Many events are parked, and nothing of them is due. Breaks it catches: lanes that are not held after a start; a start or a
+// new key that waits for all of them, and memory that grows with them, if many times worse than the figures that it logs.
+// Seen to fail with the lanes not held at a start.
 func TestManyParkedEventsDelayNoStart(t *testing.T) {
 	s := newScenario(t, harness.Postgres(t), harness.Kafka(t))
 	n := harness.Count(t, "parked events at a start")

@@ -126,7 +126,7 @@ func TestLostGrantIsWaitedFor(t *testing.T) {
 
 // The SQL side goes through a pooler that gives each transaction another session; the stream goes past it. Breaks it catches:
 // anything that is expected to outlive a transaction: a setting, a prepared statement, a lock, a temporary table; a takeover
-// that finds no sessions to end. Seen to fail with statements prepared by the driver.
+// that finds no sessions to end. Seen to fail with statements prepared by the driver (init does already).
 func TestPoolerInBetweenChangesNothing(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
