@@ -11,7 +11,7 @@ import (
 
 // Two relays start at once where none has been, with older rows to publish; the one that publishes them is killed in the
 // middle, and the other goes on. Breaks it catches: two that make what is missing at once and stumble; a catch-up that begins
-// again, that is taken for finished, or that newer events of the stream overtake. Seen to fail (out of order) with the end
+// again, that is taken for finished, or that newer events of the stream overtake. Seen to fail (rows missing) with the end
 // of the catch-up committed at its beginning.
 func TestTwoFirstStartsAndAKillInTheCatchUp(t *testing.T) {
 	t.Parallel()
