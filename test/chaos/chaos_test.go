@@ -52,7 +52,7 @@ func TestChaosLosesNothingAndKeepsTheOrder(t *testing.T) {
 	w.caughtUp()
 	w.settled(time.Time{})
 	tally.after = w.read()
-	if tally.after.late > 0 {
+	if tally.after.late > 0 && !tally.skipped { // else some of it was under way when the last loop was looked at
 		t.Errorf("%d events were found late after the last fault was over", tally.after.late)
 	}
 	report := w.judge()
@@ -118,6 +118,7 @@ func (w *world) loop(draw func(target string) (fault, bool), tally *tally) {
 	}
 	got := w.read()
 	tally.add(names, took, got)
+	tally.skipped = skips
 	w.t.Logf("%d: %s: caught up after %v, %d duplicates, %d late", tally.loops, strings.Join(names, " and "), took.Round(time.Millisecond), got.duplicates, got.late)
 	if got.late > 0 && !skips {
 		w.t.Errorf("%s: the stream left out %d events, which the relay then found in the table: nothing of that may make it miss any", strings.Join(names, " and "), got.late)
@@ -127,6 +128,7 @@ func (w *world) loop(draw func(target string) (fault, bool), tally *tally) {
 // tally counts what was done and what came of it.
 type tally struct {
 	loops, faults int
+	skipped       bool    // in the last loop the stream left rows out
 	after         portion // of what came after the last loop
 	kinds         map[string]*kind
 }

@@ -156,6 +156,8 @@ func idOf(t *testing.T, r *kgo.Record) (id [16]byte) {
 // is waited for first.
 func (w *world) settled(since time.Time) {
 	w.t.Helper()
+	// What is committed until a catch-up reads the table is published late as well.
+	w.none("catch-ups under way", "SELECT count(*) FROM cdc_relay_state WHERE phase <> 'stream'")
 	now := time.Now().UTC()
 	w.none("transactions that were open", fmt.Sprintf(`SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < '%s' AND application_name NOT LIKE 'cdc-relay/%%')
 		+ (SELECT count(*) FROM pg_prepared_xacts WHERE prepared < '%[1]s')`, now.Format(time.RFC3339Nano)))

@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 )
@@ -16,7 +16,7 @@ import (
 // wrote to stdout and stderr.
 func (r *Relay) Run(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	state, stdout, stderr := r.run(t, time.Minute, args)
+	state, stdout, stderr := r.run(t, time.Minute, args, nil)
 	return state.ExitCode(), stdout, stderr
 }
 
@@ -24,14 +24,29 @@ func (r *Relay) Run(t testing.TB, args ...string) (code int, stdout, stderr stri
 // cpu the processor time that it took, of the kernel too.
 func (r *Relay) RunMeasured(t testing.TB, args ...string) (stdout string, peak int64, cpu time.Duration) {
 	t.Helper()
-	state, stdout, stderr := r.run(t, 10*time.Minute, args)
+	// Not the kernel's account at the end: a child begins with what its parent had, and a test with the race detector has a lot.
+	watch := func(pid int, ended <-chan struct{}) {
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			if now, err := peakRSS(pid); err == nil { // it is over between two looks
+				peak = max(peak, now)
+			}
+			select {
+			case <-ticker.C:
+			case <-ended:
+				return
+			}
+		}
+	}
+	state, stdout, stderr := r.run(t, 10*time.Minute, args, watch)
 	if state.ExitCode() != 0 {
 		t.Fatalf("%s: exit code %d, want 0; it said:\n%s%s", strings.Join(args, " "), state.ExitCode(), stdout, stderr)
 	}
-	return stdout, state.SysUsage().(*syscall.Rusage).Maxrss << 10, state.UserTime() + state.SystemTime()
+	return stdout, peak, state.UserTime() + state.SystemTime()
 }
 
-func (r *Relay) run(t testing.TB, patience time.Duration, args []string) (state *os.ProcessState, stdout, stderr string) {
+func (r *Relay) run(t testing.TB, patience time.Duration, args []string, watch func(pid int, ended <-chan struct{})) (state *os.ProcessState, stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -39,7 +54,17 @@ func (r *Relay) run(t testing.TB, patience time.Duration, args []string) (state 
 	command.Dir, command.Env = r.dir, relayEnviron()
 	var out, diagnostics bytes.Buffer
 	command.Stdout, command.Stderr = &out, &diagnostics
-	err := command.Run()
+	err := command.Start()
+	if err == nil {
+		ended := make(chan struct{})
+		var watching sync.WaitGroup
+		if watch != nil {
+			watching.Go(func() { watch(command.Process.Pid, ended) })
+		}
+		err = command.Wait()
+		close(ended)
+		watching.Wait()
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("run %s: %v", strings.Join(args, " "), err)
