@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"math"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
@@ -93,6 +94,9 @@ func choose(seed uint64) profile {
 	p.requests = d.between(1, 4) * one(d, 0, 0, 1)
 	p.people = p.requests > 0
 	p.oftenDead(d)
+	if !p.people { // who would have to end the flood
+		p.config.DLQ.Breaker.Count = math.MaxInt
+	}
 	if p.deletes { // a row that is deleted before the table is read, or read again, is the application's business
 		p.older, p.drift, p.longTransaction = 0, false, false
 	}
