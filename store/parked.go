@@ -62,19 +62,7 @@ func (s *Store) Park(ctx context.Context, events []Parked) (parked int64, err er
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
 		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
-			var b pgconn.Batch
-			for i := range events {
-				p, err := s.parkParams(o, source, &events[i])
-				if err != nil {
-					return err
-				}
-				b.ExecParams(s.sql(o, parkSQL), p.values, p.oids, p.formats, nil)
-			}
-			results, err := tx.Conn().PgConn().ExecBatch(ctx, &b).ReadAll()
-			parked = 0
-			for _, r := range results {
-				parked += r.CommandTag.RowsAffected()
-			}
+			parked, err = s.parkEach(ctx, tx, o, source, events, parkSQL, nil)
 			return err
 		})
 	}
@@ -82,6 +70,28 @@ func (s *Store) Park(ctx context.Context, events []Parked) (parked int64, err er
 		return 0, fmt.Errorf("park %d events: %w", len(events), err)
 	}
 	return parked, nil
+}
+
+// parkEach runs the statement, in one round trip, for each event, and says how many it parked. more, if it is not nil, adds
+// what the statement needs besides parkedValues.
+func (s *Store) parkEach(ctx context.Context, tx pgx.Tx, o *Outbox, source int32, events []Parked, statement string, more func(*params)) (parked int64, err error) {
+	var b pgconn.Batch
+	text := s.sql(o, statement)
+	for i := range events {
+		p, err := s.parkParams(o, source, &events[i])
+		if err != nil {
+			return 0, err
+		}
+		if more != nil {
+			more(p)
+		}
+		b.ExecParams(text, p.values, p.oids, p.formats, nil)
+	}
+	results, err := tx.Conn().PgConn().ExecBatch(ctx, &b).ReadAll()
+	for _, r := range results {
+		parked += r.CommandTag.RowsAffected()
+	}
+	return parked, err
 }
 
 func (s *Store) parkParams(o *Outbox, source int32, e *Parked) (*params, error) {

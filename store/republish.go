@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // republishRowsSQL numbers all rows of the request, in the table's order, and gives those that are left: journaled before it
@@ -48,20 +47,7 @@ func (s *Store) Republish(ctx context.Context, r *Request, events []Parked) (par
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
 		err = s.fenced(ctx, writing, func(tx pgx.Tx) error {
-			var b pgconn.Batch
-			for i := range events {
-				p, err := s.parkParams(o, source, &events[i])
-				if err != nil {
-					return err
-				}
-				p.int8(r.ID)
-				b.ExecParams(s.sql(o, republishSQL), p.values, p.oids, p.formats, nil)
-			}
-			results, err := tx.Conn().PgConn().ExecBatch(ctx, &b).ReadAll()
-			parked = 0
-			for _, r := range results {
-				parked += r.CommandTag.RowsAffected()
-			}
+			parked, err = s.parkEach(ctx, tx, o, source, events, republishSQL, func(p *params) { p.int8(r.ID) })
 			if err == nil {
 				_, err = tx.Exec(ctx, s.names.sql(`UPDATE {request} SET done = done + $2 WHERE id = $1`), r.ID, parked)
 			}
