@@ -245,10 +245,6 @@ func (s *session) readBack(ctx context.Context) error {
 // compatible refuses a server that is not the one that the state was written for.
 func (s *session) compatible() error {
 	if s.grant.System.ID == s.state.SystemID {
-		if s.grant.System.Timeline != s.state.Timeline {
-			s.r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
-				Msg("the server was promoted or restored since the slot was made; the slot is there, and what it sends again is looked up")
-		}
 		return nil
 	}
 	return otherServer(s.grant.System.ID, s.state.SystemID)
@@ -269,8 +265,12 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	}
 	var err error
 	asked := time.Now()
-	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.grant.PID)); err != nil {
+	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.grant.PID), s.grant.System.Timeline); err != nil {
 		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
+	}
+	if s.grant.System.Timeline != s.state.Timeline { // the take-over has noted it, so this is said once
+		r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
+			Msg("the server was promoted or restored since the last session; what the stream sends again is looked up")
 	}
 	r.epoch = s.epoch
 	s.epochSeen.Store(s.epoch)

@@ -66,7 +66,7 @@ func takeOver(t testing.TB, pg *harness.PG, c store.Config, s *store.Store) *pgc
 	pg.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%[1]s', 'pgoutput')
 WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '%[1]s')`, c.Slot))
 	conn := walsender(t, pg, c.Slot)
-	_, err := s.TakeOver(t.Context(), conn.PID())
+	_, err := s.TakeOver(t.Context(), conn.PID(), 1)
 	must(t, "take over", err)
 	return conn
 }

@@ -16,12 +16,12 @@ const terminateWait = time.Second
 var takingOver = limits{lock: writing.statement, statement: writing.statement + terminateWait, commit: durable}
 
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
-// older epochs of this slot, raises the epoch, names the pool's connections after it, and sets dirty. walsenderPID is
-// the backend of our replication connection; [ErrLeaseLost] when the slot is not held by it.
+// older epochs of this slot, raises the epoch, names the pool's connections after it, sets dirty, and notes the server's
+// timeline. walsenderPID is the backend of our replication connection; [ErrLeaseLost] when the slot is not held by it.
 //
 // The order matters. The sessions end first, so that none of them can be in the middle of a fenced write; the epoch's
 // row then waits for those that are, and any later one finds the epoch moved on.
-func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32) (epoch int64, err error) {
+func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, err error) {
 	if err := s.terminateOlder(ctx, walsenderPID); err != nil {
 		return 0, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
 	}
@@ -39,7 +39,7 @@ WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name =
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET dirty = true, updated_at = now() WHERE slot = $1`), s.config.Slot)
+		tag, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET dirty = true, timeline = $2, updated_at = now() WHERE slot = $1`), s.config.Slot, timeline)
 		if err == nil && tag.RowsAffected() != 1 {
 			err = fmt.Errorf("the slot has no state: Register comes before TakeOver")
 		}

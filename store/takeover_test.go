@@ -23,15 +23,15 @@ func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	s := registered(t, c)
-	if _, err := s.TakeOver(t.Context(), 1); !errors.Is(err, store.ErrLeaseLost) {
+	if _, err := s.TakeOver(t.Context(), 1, 1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("without a slot: got %v, want ErrLeaseLost", err)
 	}
 	conn := takeOver(t, pg, c, s)
-	if _, err := s.TakeOver(t.Context(), conn.PID()+1); !errors.Is(err, store.ErrLeaseLost) {
+	if _, err := s.TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("with another's pid: got %v, want ErrLeaseLost", err)
 	}
 	alive := backend(t, s)
-	if _, err := open(t, c).TakeOver(t.Context(), conn.PID()+1); !errors.Is(err, store.ErrLeaseLost) {
+	if _, err := open(t, c).TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("by another relay with another pid: got %v, want ErrLeaseLost", err)
 	}
 	if got := backend(t, s); got != alive {
@@ -53,7 +53,7 @@ func TestTakeOverFailsWhenTheSlotIsLostOnTheWay(t *testing.T) {
 	exec(t, writer, `BEGIN; SELECT FROM cdc_relay_epoch FOR SHARE`)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.TakeOver(t.Context(), conn.PID())
+		_, err := s.TakeOver(t.Context(), conn.PID(), 1)
 		done <- err
 	}()
 	harness.Eventually(t, waitLong, "takeover waits", func(context.Context) string {
@@ -71,7 +71,8 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_
 }
 
 // Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections that
-// keep the old name, dirty not set. Seen to fail with sessions of the present epoch spared.
+// keep the old name, dirty not set, a timeline not noted. Seen to fail with sessions of the present epoch
+// spared, and with the timeline left as it was.
 func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -88,7 +89,7 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	must(t, "leave the slot", conn.Close(t.Context()))
 	next := open(t, c)
 	backend(t, next) // a connection from before the takeover
-	takeOver(t, pg, c, next)
+	conn = takeOver(t, pg, c, next)
 	if got := pg.Query(t, fmt.Sprintf(`SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE pid = %d`, oldPID)); got != "" {
 		t.Errorf("the old epoch's session %s is alive", got)
 	}
@@ -104,6 +105,11 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	}
 	if st, err := next.State(t.Context()); err != nil || !st.Dirty || st.Confirmed != 5 {
 		t.Errorf("state: got %+v, %v, want dirty, confirmed 0/5", st, err)
+	}
+	_, err := next.TakeOver(t.Context(), conn.PID(), 2)
+	must(t, "take over on the next timeline", err)
+	if st, err := next.State(t.Context()); err != nil || st.Timeline != 2 {
+		t.Errorf("state after a promotion: got %+v, %v, want timeline 2", st, err)
 	}
 }
 

@@ -37,18 +37,30 @@ func (f *failover) fail(t *testing.T) {
 	t.Logf("PostgreSQL %d: streaming %v after the promotion", f.standby.Server.Version(), time.Since(began).Round(time.Millisecond))
 }
 
-// finish writes to the promoted server and judges all that was written to either.
+// finish writes to the promoted server, in two sessions, and judges all that was written to either.
 func (f *failover) finish(t *testing.T) {
 	t.Helper()
+	const epoch = "SELECT epoch FROM cdc_relay_epoch"
+	before := f.standby.Query(t, epoch)
+	f.standby.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s'", f.settings.Slot()))
+	harness.Eventually(t, time.Minute, "another session", func(context.Context) string {
+		if f.standby.Query(t, epoch) == before {
+			return "not yet"
+		}
+		return ""
+	})
 	f.load(t, harness.Workload{Events: 300}).Wait(t)
 	f.settled(t)
 	f.judge(t, 0)
+	if got := strings.Count(f.relay.Log(t), "the server was promoted or restored"); got != 1 {
+		t.Errorf("the log tells of the promotion %d times, want once", got)
+	}
 }
 
 // The standby has no copy of the slot, as on any version before 17, and lacks the last journal rows. Breaks it catches: events
 // that are lost with the slot; rows whose journal rows were lost published again, though the topics hold them; a standby that
-// is written to, or taken for a server without a slot. Seen to fail (duplicates) with the topics not read back after a change
-// of the timeline.
+// is written to, or taken for a server without a slot; each session's warning of the same promotion. Seen to fail (duplicates)
+// with the topics not read back after a change of the timeline, and (two warnings) with the new timeline not noted.
 func TestFailoverToAStandbyWithoutTheSlot(t *testing.T) {
 	t.Parallel()
 	f := newFailover(t)

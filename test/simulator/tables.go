@@ -211,7 +211,7 @@ func (t *tables) Register(ctx context.Context, system string, timeline int32, oi
 }
 
 // TakeOver ends the calls of older epochs and raises the epoch.
-func (t *tables) TakeOver(ctx context.Context, pid uint32) (epoch int64, err error) {
+func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoch int64, err error) {
 	err = t.do(ctx, "take over", func(db *database) error {
 		s := t.w.server
 		if t.w.mutant != anyLease {
@@ -227,7 +227,7 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32) (epoch int64, err err
 		t.w.takenAt = time.Now()
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials
-		db.states[t.slot].Dirty = true
+		db.states[t.slot].Dirty, db.states[t.slot].Timeline = true, timeline
 		t.durable()
 		t.w.note("p%d takes over, epoch %d, with backend %d", t.p.number, epoch, pid)
 		t.w.judgeTakeOver(t.p, t.slot, pid)
