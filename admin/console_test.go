@@ -210,8 +210,9 @@ func (s *site) busy() {
 	}()
 }
 
-// Breaks it catches: a page that does not load, complains, loads anything from elsewhere or needs inline code; numbers that
-// stand still under load; a page that does not fit a phone; one that cannot be used by keys.
+// Breaks it catches: a page that does not load, complains, loads anything from elsewhere or needs inline code; numbers
+// that stand still under load; a page that does not fit a phone; one that cannot be used by keys. Seen to fail with only
+// the first frame shown, with tables that do not scroll, and with a script in the page.
 func TestConsoleShowsWhatFlows(t *testing.T) {
 	s, run := newSite(t)
 	run()

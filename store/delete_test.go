@@ -47,3 +47,26 @@ func TestDeleteTakesOnlyPublishedRowsBelowTheConfirmedPosition(t *testing.T) {
 		t.Errorf("journal rows: got %s, want 8", kept)
 	}
 }
+
+// Where rows are marked, a retention deletes those that are, and no others. Seen to fail with batches taken that are not
+// marked (their rows then stay for ever), and with rows deleted whatever they say.
+func TestRetentionDeletesOnlyWhatIsMarked(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.Retention = time.Hour
+	s := owner(t, pg, c)
+	insertEvents(t, pg, 0, 10)
+	must(t, "settle", s.Settle(t.Context(), published(10, uuid), nil))
+	confirmHere(t, pg, s)
+	pg.Exec(t, "UPDATE cdc_relay_journal_batch SET published_at = now() - interval '2 hours'")
+	wantDeleted := func(when string, want int) {
+		t.Helper()
+		if got, _, err := s.DeleteStep(t.Context(), time.Hour, 100); err != nil || got != want {
+			t.Fatalf("%s: got %d rows deleted, %v; want %d", when, got, err, want)
+		}
+	}
+	wantDeleted("nothing is marked", 0)
+	mirrorAll(t, s, 10)
+	pg.Exec(t, "UPDATE outbox_events SET published_at = NULL WHERE id = '"+uuid(3)+"'")
+	wantDeleted("all were marked, and one mark was taken away", 9)
+}

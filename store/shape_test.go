@@ -23,7 +23,7 @@ import (
 
 var (
 	measure     = flag.Bool("journal.measure", false, "measure the shapes of the journal (docs/journal.md)")
-	measureRows = flag.Int("journal.rows", 2_000_000, "rows in the journal before the measurement")
+	measureRows = flag.Int("journal.rows", 2_000_000, "rows in the journal before the measurement; at least 200,000, since a hundredth of them is looked up by thousands")
 )
 
 // shape is one way to lay out the journal.
@@ -32,6 +32,7 @@ type shape struct {
 	statement        string // settles by this statement; "" = by COPY into table
 	chosen           bool   // settles by Settle
 	prune            string // one eighth of the rows, or rows by the array that is its parameter
+	source           int32  // of the store that settles
 }
 
 const rowColumns = `published_at timestamptz NOT NULL DEFAULT now(), "offset" bigint NOT NULL, source integer NOT NULL,
@@ -39,7 +40,7 @@ const rowColumns = `published_at timestamptz NOT NULL DEFAULT now(), "offset" bi
 
 const (
 	emptyOwn    = `TRUNCATE cdc_relay_journal, cdc_relay_journal_batch`
-	deleteArray = `DELETE FROM %s WHERE source = 1 AND event_id = ANY ($1)`
+	deleteArray = `DELETE FROM %s WHERE source = (SELECT source FROM cdc_relay_source) AND event_id = ANY ($1)`
 )
 
 var shapes = []shape{
@@ -82,22 +83,25 @@ func uuidText(b [16]byte) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// TestMeasureJournalShapes prints the figures of docs/journal.md. It judges nothing.
-func TestMeasureJournalShapes(t *testing.T) {
+// BenchmarkJournalShapes prints the figures of docs/journal.md, each measured once, whatever b.N is.
+func BenchmarkJournalShapes(b *testing.B) {
 	if !*measure {
-		t.Skip("measures only with -journal.measure")
+		b.Skip("takes minutes: measures only with -journal.measure")
 	}
-	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{
+	pg := harness.NewOwnPostgres(b, embedded.PostgresConfig{Settings: map[string]string{
 		"fsync": "on", "shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "30min", "autovacuum": "off"}})
-	c := usual(t, pg)
+	c := usual(b, pg)
 	c.PoolSize = 1
-	s := registered(t, c)
-	conn := pg.Connect(t)
+	s := registered(b, c)
+	conn := pg.Connect(b)
+	var source int32
+	must(b, "read the source", conn.QueryRow(b.Context(), `SELECT source FROM cdc_relay_source`).Scan(&source))
 	for _, ids := range []string{"v7", "v4"} {
 		for _, sh := range shapes {
-			exec(t, conn, "DROP TABLE IF EXISTS j CASCADE")
-			exec(t, conn, sh.ddl)
-			measureShape(t, s, conn, ids, sh)
+			exec(b, conn, "DROP TABLE IF EXISTS j CASCADE")
+			exec(b, conn, sh.ddl)
+			sh.source = source
+			measureShape(b, s, conn, ids, sh)
 		}
 	}
 }
@@ -109,7 +113,7 @@ func exec(t testing.TB, conn *pgx.Conn, sql string) {
 	}
 }
 
-func measureShape(t *testing.T, s *store.Store, conn *pgx.Conn, ids string, sh shape) {
+func measureShape(t testing.TB, s *store.Store, conn *pgx.Conn, ids string, sh shape) {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 0
 	next := func(int) string {
@@ -119,7 +123,7 @@ func measureShape(t *testing.T, s *store.Store, conn *pgx.Conn, ids string, sh s
 		}
 		return v4(r)
 	}
-	preload(t, conn, sh.table, next)
+	preload(t, conn, sh, next)
 	exec(t, conn, "ANALYZE "+sh.table+"; CHECKPOINT")
 	rows, err := conn.Query(t.Context(), `SELECT event_id::text FROM `+sh.table+` TABLESAMPLE SYSTEM (1) ORDER BY random() LIMIT 10000`)
 	must(t, "sample", err)
@@ -134,7 +138,7 @@ func measureShape(t *testing.T, s *store.Store, conn *pgx.Conn, ids string, sh s
 	t.Logf("%s size %s", name, tableSize(t, conn, sh.table))
 }
 
-func measureSettle(t *testing.T, s *store.Store, conn *pgx.Conn, name string, sh shape, size int, next func(int) string) {
+func measureSettle(t testing.TB, s *store.Store, conn *pgx.Conn, name string, sh shape, size int, next func(int) string) {
 	rows := min(50_000, size*500)
 	took := make([]time.Duration, rows/size)
 	from, cpu := walPosition(t, conn), cpuTime(t, conn)+cpuTime(t, s.Pool())
@@ -147,7 +151,7 @@ func measureSettle(t *testing.T, s *store.Store, conn *pgx.Conn, name string, sh
 		case sh.statement != "":
 			must(t, "settle", s.SettleAs(t.Context(), sh.statement, batch))
 		default:
-			must(t, "settle", copyBatch(t.Context(), conn, sh.table, batch))
+			must(t, "settle", copyBatch(t.Context(), conn, sh, batch))
 		}
 		took[i] = time.Since(start)
 	}
@@ -157,7 +161,7 @@ func measureSettle(t *testing.T, s *store.Store, conn *pgx.Conn, name string, sh
 }
 
 // measurePrune removes rows as the shape does; by arrays of 1,000 ids, or by dropping what holds a day.
-func measurePrune(t *testing.T, conn *pgx.Conn, name string, sh shape, known []string) {
+func measurePrune(t testing.TB, conn *pgx.Conn, name string, sh shape, known []string) {
 	if sh.prune == "" {
 		return
 	}
@@ -178,32 +182,32 @@ func measurePrune(t *testing.T, conn *pgx.Conn, name string, sh shape, known []s
 }
 
 // preload spreads the rows over the eight days before now, as a week's retention does.
-func preload(t testing.TB, conn *pgx.Conn, table string, next func(int) string) {
+func preload(t testing.TB, conn *pgx.Conn, sh shape, next func(int) string) {
 	total := *measureRows
 	at := time.Now().Add(-7 * 24 * time.Hour)
 	step := 7 * 24 * time.Hour / time.Duration(total)
 	i := 0
-	_, err := conn.CopyFrom(t.Context(), pgx.Identifier{table}, []string{"published_at", "offset", "source", "partition", "event_id", "topic"},
+	_, err := conn.CopyFrom(t.Context(), pgx.Identifier{sh.table}, []string{"published_at", "offset", "source", "partition", "event_id", "topic"},
 		pgx.CopyFromFunc(func() ([]any, error) {
 			if i == total {
 				return nil, nil
 			}
 			i++
-			return []any{at.Add(time.Duration(i) * step), int64(i), int32(1), int32(i % 12), next(i), "outbox.event.Order"}, nil
+			return []any{at.Add(time.Duration(i) * step), int64(i), sh.source, int32(i % 12), next(i), "outbox.event.Order"}, nil
 		}))
 	must(t, "preload", err)
 }
 
-func copyBatch(ctx context.Context, conn *pgx.Conn, table string, batch []store.Published) error {
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{table}, []string{"source", "event_id", "topic", "partition", "offset"},
+func copyBatch(ctx context.Context, conn *pgx.Conn, sh shape, batch []store.Published) error {
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{sh.table}, []string{"source", "event_id", "topic", "partition", "offset"},
 		pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 			e := batch[i]
-			return []any{int32(1), string(e.ID), e.Topic, e.Partition, e.Offset}, nil
+			return []any{sh.source, string(e.ID), e.Topic, e.Partition, e.Offset}, nil
 		}))
 	return err
 }
 
-func measureLookup(t *testing.T, s *store.Store, name string, sh shape, known []string, next func(int) string) {
+func measureLookup(t testing.TB, s *store.Store, name string, sh shape, known []string, next func(int) string) {
 	statement := fmt.Sprintf(`SELECT u.n FROM unnest($2) WITH ORDINALITY AS u(id, n)
 WHERE EXISTS (SELECT 1 FROM %s j WHERE j.source = $1 AND j.event_id = u.id)`, sh.table)
 	var hit, miss []time.Duration

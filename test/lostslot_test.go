@@ -14,7 +14,8 @@ import (
 )
 
 // The publication loses the table under load. Breaks it catches: a relay that notices late, and goes on to confirm; rows
-// of the time until the repair that do not arrive, or arrive behind later ones.
+// of the time until the repair that do not arrive, or arrive behind later ones. Seen to fail with nobody looking at the
+// publication, and (rows lost) with the drift not noted for after the repair and no reconciler either.
 func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "2s")
@@ -40,7 +41,8 @@ func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 }
 
 // The server removes WAL that the slot needs while the relay is down, and the load goes on. Breaks it catches: rows of
-// that time that do not arrive, that arrive twice, or behind later ones.
+// that time that do not arrive, that arrive twice, or behind later ones. Seen to fail (rows twice) with events of the
+// list not known again in the stream.
 func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_slot_wal_keep_size": "1MB"}})

@@ -181,7 +181,7 @@ func (c benchCommand) measure(ctx context.Context, a *app, cfg config.Config, na
 	if err != nil {
 		return one, fmt.Errorf("judge the outcome: %w", err)
 	}
-	one.Missing, one.Duplicated, one.OutOfOrder, one.Different = v.Missing, v.Duplicated, v.OutOfOrder, v.Different
+	one.Judged, one.Missing, one.Duplicated, one.OutOfOrder, one.Different = v.Records, v.Missing, v.Duplicated, v.OutOfOrder, v.Different
 	return one, nil
 }
 
@@ -215,6 +215,7 @@ type benchRun struct {
 	P99        float64 `json:"latency_p99_ms,omitempty"`
 	P999       float64 `json:"latency_p999_ms,omitempty"`
 	Most       float64 `json:"latency_max_ms,omitempty"`
+	Judged     int     `json:"judged"` // records of the topic that the judge has read
 	Missing    int     `json:"missing"`
 	Duplicated int     `json:"duplicated"`
 	OutOfOrder int     `json:"out_of_order"`

@@ -14,8 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Breaks it catches: a scenario that measures nothing, a floor without a stream, a judge that is not asked, and things of
-// a run that stay behind (seen with the removal of the publication left out).
+// Breaks it catches: a scenario that measures nothing, a floor without a stream, a judge that is not asked, and things
+// of a run that stay behind. Seen to fail with the publication left, with no rate of the stream alone, and with the
+// judge not asked.
 func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 	s := newServices(t, nil)
 	plot := filepath.Join(t.TempDir(), "latency.svg")
@@ -33,8 +34,8 @@ func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 	}
 	for _, s := range report.Scenarios {
 		r := s.Runs[0]
-		if r.Missing+r.Duplicated+r.OutOfOrder+r.Different != 0 || r.Rate <= 0 {
-			t.Errorf("%s: got %+v, want a rate and nothing wrong", s.Name, r)
+		if r.Missing+r.Duplicated+r.OutOfOrder+r.Different != 0 || r.Judged != r.Events || r.Rate <= 0 {
+			t.Errorf("%s: got %+v, want a rate, and every event judged and right", s.Name, r)
 		}
 		if drain := s.Name != "paced"; drain && (r.Events != 1000 || r.Floor <= 0 || r.CPU <= 0 || r.PeakMiB <= 0) || !drain && (r.Events < 250 || r.P50 < 0 || r.P99 <= 0 || r.P99 < r.P50) {
 			t.Errorf("%s: got %+v, want everything measured", s.Name, r)

@@ -14,6 +14,7 @@ import (
 // What Postgres prints of each type of payload becomes what the format promises, and the audit finds it again. Breaks it
 // catches: the type of the column lost between catalog and router, a format that verify cannot read, an id that it looks
 // for in the wrong header. The relay is killed in between, and must find in the topic, by their ids, what it has sent.
+// Seen to fail with every payload taken for text, and with the topic read back by the header id.
 func TestFormatsFromTableToAudit(t *testing.T) {
 	for _, c := range []struct{ format, payloadType, payload, want string }{
 		{"envelope", "jsonb", `'{"b": [1, "é"],"a":null}'`, `"payload":{"a": null, "b": [1, "é"]}}`},

@@ -17,7 +17,8 @@ func events(n int) string {
 
 // Breaks it catches: a dangerous command that does not ask, or that works under a running relay; rows that are called
 // missed though the slot still holds them, or nothing called missed though it cannot be known; rows that the moved slot
-// has skipped and that reconcile leaves out.
+// has skipped and that reconcile leaves out. Seen to fail with the answer asked for where nobody can give one, and with
+// a slot that stands ahead of the state taken as it is.
 func TestSlotAndReconcile(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)

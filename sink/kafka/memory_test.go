@@ -24,9 +24,10 @@ func alive() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A broker takes requests and never answers, which is when most is kept: records, encoded batches for the resend, and the
-// client's copy of them, for each of 48 partitions. Breaks it catches: encoded batches that are as large as the window, or
-// grow with the number of partitions (88 MiB without a bound on the bytes of batches without an answer).
+// A broker takes requests and never answers, which is when most is kept: records, encoded batches for the resend, and
+// the client's copy of them, for each of 48 partitions. Breaks it catches: encoded batches that are as large as the
+// window, or grow with the number of partitions (88 MiB without a bound on the bytes of batches without an answer). Seen
+// to fail with batches without an answer let fill the whole window.
 func TestWindowOf32MiBCostsLessThan48(t *testing.T) {
 	if raceDetector || testing.Short() {
 		t.Skip("the race detector keeps memory of its own; filling the window takes 10 s")

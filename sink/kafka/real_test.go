@@ -37,7 +37,8 @@ func deliver(t testing.TB, d *Driver, b *sink.Batch) sink.Outcome {
 	}
 }
 
-// Breaks when a real broker cannot read a batch as we encode it, or names other records than we think.
+// Breaks when a real broker cannot read a batch as we encode it, or names other records than we think. Seen to fail with
+// another checksum, and with the records that the broker names passed over.
 func TestKafkaNamesTheGuiltyRecords(t *testing.T) {
 	c := harness.Kafka(t)
 	for _, refusal := range []struct {
@@ -81,6 +82,7 @@ func TestKafkaNamesTheGuiltyRecords(t *testing.T) {
 }
 
 // Breaks when our count of bytes is not the broker's: one too many would be refused by it, one too few sent in vain.
+// Seen to fail with a record counted one byte too small, and one too large.
 func TestKafkaCountsBytesAsWeDo(t *testing.T) {
 	c := harness.Kafka(t)
 	topic := c.Topic(t, "limit", 1, map[string]string{configLimit: "2000"})
@@ -101,7 +103,8 @@ func TestKafkaCountsBytesAsWeDo(t *testing.T) {
 	}
 }
 
-// Breaks when the sequence does not go on at 0 behind the largest, as brokers expect.
+// Breaks when the sequence does not go on at 0 behind the largest, as brokers expect. Seen to fail with the numbers
+// counted modulo the largest.
 func TestKafkaTakesTheSequenceWrap(t *testing.T) {
 	c := harness.Kafka(t)
 	topic := c.Topic(t, "wrap", 1, nil)
@@ -122,7 +125,7 @@ func TestKafkaTakesTheSequenceWrap(t *testing.T) {
 }
 
 // Breaks when a batch whose answer got lost is written again after its broker was killed and came back, or when the
-// sequence does not go on there.
+// sequence does not go on there. Seen to fail with a new producer id for each resend: the batch was there twice.
 func TestKafkaKnowsTheBatchAgainAfterAKill(t *testing.T) {
 	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
 	topic := c.Topic(t, "restart", 1, nil)

@@ -97,8 +97,10 @@ func wantLockedOut(t *testing.T, addrs []string, edit func(*Config), words ...st
 	}
 }
 
-// One broker serves all of these. They break when a login does not work as Kafka wants it, when an error that a person must
-// heal counts as one that passes or does not say what to change, and when renewed secrets need a restart.
+// One broker serves all of these. They break when a login does not work as Kafka wants it, when an error that a person
+// must heal counts as one that passes or does not say what to change, and when renewed secrets need a restart. Seen to
+// fail with a refused login taken for an error that passes, with SCRAM-SHA-512 done as SCRAM-SHA-256, and with passwords
+// read once.
 func TestKafkaLogins(t *testing.T) {
 	f := newFortress(t)
 	secured := f.Listeners["SECURED"]

@@ -1,9 +1,14 @@
 package harness_test
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
@@ -38,7 +43,7 @@ func TestPostgresDropsWhatATestLeaves(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an own server that is the shared one.
+// Breaks it catches: an own server that is the shared one. Seen to fail with the shared one given out.
 func TestOwnPostgresCanBeKilledWithoutHarmToOthers(t *testing.T) {
 	common, own := harness.Postgres(t), harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	own.Exec(t, "CREATE TABLE kept AS SELECT 1 AS n")
@@ -63,15 +68,17 @@ func produce(t *testing.T, c *harness.Cluster, topic string, values ...string) {
 		t.Fatal(err)
 	}
 	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	for _, value := range values {
-		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
+		if err := client.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
 			t.Fatalf("produce: %v", err)
 		}
 	}
 }
 
 // Breaks it catches: a broker that is not ready when it is handed out, topics shared by tests, a topic configuration
-// that is lost.
+// that is lost. Seen to fail with one topic for a name, and with the configuration not handed on.
 func TestKafkaTakesRecordsAtOnce(t *testing.T) {
 	c := harness.Kafka(t)
 	topic, other := c.Topic(t, "orders", 3, map[string]string{"max.message.bytes": "2000"}), c.Topic(t, "orders", 3, nil)
@@ -90,21 +97,30 @@ func TestKafkaTakesRecordsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, config := range configs[0].Configs {
-		if config.Key == "max.message.bytes" && config.MaybeValue() != "2000" {
-			t.Errorf("max.message.bytes: got %s, want 2000", config.MaybeValue())
-		}
+	if got := setting(configs[0], "max.message.bytes"); got != "2000" {
+		t.Errorf("max.message.bytes: got %s, want 2000", got)
 	}
 }
 
+// setting is a value of a topic's or a broker's configuration, "" if it has no such key.
+func setting(c kadm.ResourceConfig, key string) string {
+	for _, config := range c.Configs {
+		if config.Key == key {
+			return config.MaybeValue()
+		}
+	}
+	return ""
+}
+
 // Breaks it catches: an end that is not waited for, another port or empty data after a restart, a Freeze without effect.
+// Seen to fail with the logs removed at a start, and with a Freeze that does nothing.
 func TestOwnKafkaSurvivesEveryKindOfEnd(t *testing.T) {
 	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
 	topic, node := c.Topic(t, "orders", 1, nil), c.Nodes[0]
 	ends := []struct {
 		name string
 		end  func()
-	}{{"Stop", func() { node.Stop(t) }}, {"Kill9", node.Kill9}, {"Kill9 while frozen", func() { node.Freeze(); node.Kill9() }}}
+	}{{"Stop", func() { node.Stop(t) }}, {"Kill9", node.Kill9}, {"Kill9 while frozen", func() { node.Freeze(); awaitFrozen(t, node); node.Kill9() }}}
 	for n, e := range ends {
 		produce(t, c, topic, e.name)
 		e.end()
@@ -124,8 +140,23 @@ func TestOwnKafkaSurvivesEveryKindOfEnd(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a cluster handed out before all of its brokers know each other, topics that are not replicated, a
-// fail-over that takes the default of nine seconds.
+// awaitFrozen waits until the kernel says that the broker's process is stopped (proc(5)).
+func awaitFrozen(t *testing.T, node *harness.Node) {
+	t.Helper()
+	harness.Eventually(t, 30*time.Second, "the broker is frozen", func(context.Context) string {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", node.PID()))
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(string(stat), ") T ") {
+			return string(stat)
+		}
+		return ""
+	})
+}
+
+// Breaks it catches: a cluster without a second leader when the first one dies, topics that are not replicated, a
+// fail-over that takes the default of nine seconds. Seen to fail with one replica, and with the default time.
 func TestClusterOutlivesItsLeader(t *testing.T) {
 	began := time.Now()
 	c := harness.KafkaCluster(t, 3)
@@ -144,8 +175,13 @@ func TestClusterOutlivesItsLeader(t *testing.T) {
 	c.Nodes[partition.Leader-1].Kill9()
 	produce(t, c, topic, "after")
 	t.Logf("produced %v after the leader was killed", time.Since(began).Round(time.Millisecond))
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("fail-over: took %v, want about 2 s", took)
-	}
 	c.Nodes[partition.Leader-1].Start(t)
+	// How long the fail-over took says as much about a busy machine as about the cluster; what it waits for is a setting.
+	configs, err := c.Admin(t).DescribeBrokerConfigs(t.Context(), partition.Leader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := setting(configs[0], "broker.session.timeout.ms"); got != "2000" {
+		t.Errorf("ms without a sign of life after which a broker counts as dead: got %s, want 2000", got)
+	}
 }

@@ -85,9 +85,9 @@ func relayed(t *testing.T, p *harness.PG, topics map[string]string, ids []string
 	return records
 }
 
-// The order in which Postgres itself decodes the load is the order that the truth claims, and nothing is missing. Breaks it
-// catches: a lane not locked until commit, rows of a rolled back savepoint or aborted transaction in the truth, deleted
-// rows not in it.
+// The order in which Postgres itself decodes the load is the order that the truth claims, and nothing is missing. Breaks
+// it catches: a lane not locked until commit, rows of a rolled back savepoint or aborted transaction in the truth,
+// deleted rows not in it. Seen to fail with lanes read without a lock, and with rows of the savepoint kept in the truth.
 func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 	p, c := harness.Postgres(t), harness.Kafka(t)
 	p.Exec(t, outboxSchema)
@@ -145,7 +145,7 @@ func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 }
 
 // Breaks it catches: writers that give up at a crash, a truth that differs from the table after one, locks that a
-// prepared transaction keeps.
+// prepared transaction keeps. Seen to fail with writers that end at any error.
 func TestTruthSurvivesCrashesOfPostgres(t *testing.T) {
 	p := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	p.Exec(t, outboxSchema)
@@ -173,7 +173,7 @@ func TestTruthSurvivesCrashesOfPostgres(t *testing.T) {
 	}
 }
 
-// Break it catches: a rate that is ignored, or counted per writer.
+// Break it catches: a rate that is ignored, or counted per writer. Seen to fail with the rate counted per writer.
 func TestWorkloadKeepsItsRate(t *testing.T) {
 	p := harness.Postgres(t)
 	p.Exec(t, outboxSchema)
