@@ -27,6 +27,8 @@ type bed struct {
 	pg     *harness.PG
 	broker *embedded.FakeKafka
 	c      config.Config
+
+	postgres relay.Postgres // of relays that start from now on; nil: the one of c
 }
 
 func newBed(t *testing.T) *bed {
@@ -71,7 +73,7 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 	if os.Getenv("CDC_RELAY_TEST_LOG") == "" {
 		log = zerolog.Nop()
 	}
-	r = relay.New(relay.Options{Config: b.c, Driver: driver, Logger: log, Version: "test"})
+	r = relay.New(relay.Options{Config: b.c, Driver: driver, Postgres: b.postgres, Logger: log, Version: "test"})
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- r.Run(ctx) }()

@@ -51,6 +51,7 @@ type session struct {
 	commitLSN outbox.LSN
 	index     uint32
 
+	heard  bool        // its stream was read
 	tables []uint32    // OIDs of the outbox and its partitions, as last seen; the watch's
 	fail   func(error) // ends the session, from any goroutine
 
@@ -70,7 +71,7 @@ type session struct {
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (r *Relay) runSession(ctx context.Context) (err error) {
 	table, made, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
-		Last: r.last, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
+		Last: r.last, Superseded: r.superseded, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,13 +143,21 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 
 // remember keeps what the next start must know of this session.
 func (r *Relay) remember(s *session, err error) {
-	_, refused := errors.AsType[*replication.PublicationMissingError](err)
-	epoch, confirmed := s.epoch, s.ledger.Confirmed()
-	broken := r.last.Broken.next(err, confirmed > r.last.Confirmed)
-	if epoch == 0 { // it never took over, and confirmed nothing
-		epoch, confirmed = r.last.Epoch, r.last.Confirmed
+	last, was := LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed()}, r.last
+	if last.Epoch == 0 { // it never took over, and confirmed nothing
+		last.Epoch, last.Confirmed = was.Epoch, was.Confirmed
 	}
-	r.last = LastSession{Epoch: epoch, Confirmed: confirmed, Refused: refused, Broken: broken}
+	if _, refused := errors.AsType[*replication.PublicationMissingError](err); refused {
+		last.RefusedAt = s.ledger.Confirmed()
+	}
+	last.Broken = was.Broken.next(err, last.Confirmed > was.Confirmed)
+	if !s.heard {
+		last.Unheard = was.Unheard + 1
+		if store.Classify(err) != store.Corrupt {
+			last.Broken = was.Broken // it says nothing of what the slot holds
+		}
+	}
+	r.last = last
 }
 
 // errStateGone says that the slot's state cannot be read between two steps of a start.
@@ -191,6 +200,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	s.r.breaker.enter(RoleActive)
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
+	s.heard = true
 	return s.dispatch(working, ctx.Done())
 }
 
@@ -198,6 +208,9 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 func (s *session) begin(ctx, working context.Context, table store.Outbox) error {
 	ctx, cancel := within(working, ctx)
 	defer cancel()
+	if s.r.last.Unheard >= soundAfter {
+		return s.sound(ctx)
+	}
 	if err := s.takeOver(ctx, table); err != nil {
 		return err
 	}

@@ -23,14 +23,20 @@ type Setup struct {
 	Postgres Postgres // nil: the server that Config names
 	Logger   zerolog.Logger
 	Last     LastSession // of this process; empty when it had none
-	Counted  func()      // called when a slot was found lost or moved, and all begins again from the table; may be nil
+	// Superseded says that the process must begin anew before it makes anything; see Relay.superseded. May be nil.
+	Superseded func(*store.State) bool
+	Counted    func() // called when a slot was found lost or moved, and all begins again from the table; may be nil
 }
 
 // LastSession is what a process knows of its own last session.
 type LastSession struct {
 	Epoch     int64
 	Confirmed outbox.LSN // the most that it can have confirmed
-	Refused   bool       // the server cannot decode what the slot holds, because the publication is younger
+	// RefusedAt is up to where the slot stood when the server could not decode what it holds, because the publication is younger;
+	// 0: it could. A slot that stands further on is another one, made by another relay: made anew once more it would lose
+	// what that one has not read.
+	RefusedAt outbox.LSN
+	Unheard   int // sessions in a row that ended before their stream was read; see session.sound
 	Broken    broken
 }
 
@@ -64,6 +70,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err 
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
 		return table, false, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
+	if state != nil && s.Superseded != nil && s.Superseded(state) {
+		return table, false, errSuperseded
+	}
 	if err := s.checkState(state, table, slot); err != nil {
 		return table, false, err
 	}
@@ -72,7 +81,7 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err 
 	}
 	recovered := false
 	if lost := lostSlot(state, slot); lost != "" {
-		if err := s.recoverSlot(ctx, state, lost, slot.Exists); err != nil {
+		if err := s.recoverSlot(ctx, state, lost, slot); err != nil {
 			return table, false, err
 		}
 		recovered, slot.Exists = true, false
@@ -96,8 +105,8 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err 
 		}
 		return table, false, err
 	}
-	if slot.Exists && s.Last.Refused && s.Config.Postgres.OnSlotLost != config.SlotLostHalt {
-		if err := s.recoverSlot(ctx, state, "is older than the publication, so that the server cannot decode what it holds", true); err != nil {
+	if slot.Exists && s.Last.RefusedAt != 0 && slot.Confirmed <= s.Last.RefusedAt && s.Config.Postgres.OnSlotLost != config.SlotLostHalt {
+		if err := s.recoverSlot(ctx, state, "is older than the publication, so that the server cannot decode what it holds", slot); err != nil {
 			return table, false, err
 		}
 		recovered, slot.Exists = true, false
@@ -139,7 +148,7 @@ func lostSlot(state *store.State, slot store.SlotStatus) string {
 // recoverSlot begins again from the table, which knows what is not published: phase catch_up is committed, then a new slot
 // is made, the unrecorded rows are published in table order, and the stream goes on. Nothing that is still in the table is
 // lost; rows that the application deleted in between are.
-func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, exists bool) error {
+func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, slot store.SlotStatus) error {
 	name := s.Config.Postgres.Slot
 	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
 		return &Halt{Code: HaltSlotMissing,
@@ -156,7 +165,7 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 	}
 	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
 		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")
-	if s.Last.Refused && exists {
+	if slot.Exists && slot.WALStatus != lostWAL {
 		err = s.beginAgain(ctx, state, false)
 	} else if err = s.beginLost(ctx, state); err == nil {
 		s.counted()
@@ -164,7 +173,7 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 	if err != nil {
 		return err
 	}
-	if !exists {
+	if !slot.Exists {
 		return nil
 	}
 	return s.Postgres.DropSlot(ctx, ReplicationConfig(s.Config))
