@@ -90,12 +90,12 @@ func (p *Process) Kill() {
 	p.Signal(syscall.SIGSTOP) // so that it forks no more
 	family := p.children()
 	p.Signal(syscall.SIGKILL)
-	for _, pid := range family {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+	for _, c := range family {
+		_ = syscall.Kill(c.pid, syscall.SIGKILL)
 	}
 	<-p.done
-	for _, pid := range family {
-		for syscall.Kill(pid, 0) == nil && !isZombie(pid) {
+	for _, c := range family {
+		for !c.gone() {
 			time.Sleep(time.Millisecond) // not our child once orphaned: nothing to wait on
 		}
 	}
@@ -104,57 +104,71 @@ func (p *Process) Kill() {
 // Freeze stops it and its children with SIGSTOP.
 func (p *Process) Freeze() {
 	p.Signal(syscall.SIGSTOP)
-	for _, pid := range p.children() {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	for _, c := range p.children() {
+		_ = syscall.Kill(c.pid, syscall.SIGSTOP)
 	}
 }
 
 // Thaw lets them go on.
 func (p *Process) Thaw() {
-	for _, pid := range p.children() {
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+	for _, c := range p.children() {
+		_ = syscall.Kill(c.pid, syscall.SIGCONT)
 	}
 	p.Signal(syscall.SIGCONT)
 }
 
+// relative is a child of the server. Its number alone would not do: a busy machine gives it to the next process soon.
+type relative struct {
+	pid     int
+	started string // clock ticks from the machine's start
+}
+
+// gone says that it has ended, whoever has its number now.
+func (r relative) gone() bool {
+	now := statusOf(r.pid)
+	return now.state == "" || now.state == "Z" || now.started != r.started
+}
+
 // children lists the processes whose parent is the server. Backends are their own process groups, so a signal to the
 // server's group does not reach them.
-func (p *Process) children() []int {
+func (p *Process) children() []relative {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	var found []int
+	var found []relative
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
-		if _, parent := statusOf(pid); parent == p.PID() {
-			found = append(found, pid)
+		if s := statusOf(pid); s.parent == p.PID() {
+			found = append(found, relative{pid, s.started})
 		}
 	}
 	return found
 }
 
-func isZombie(pid int) bool {
-	state, _ := statusOf(pid)
-	return state == "Z"
+// status is what the kernel says of a process; state is "" if there is none.
+type status struct {
+	state   string // a letter
+	parent  int
+	started string
 }
 
-// statusOf reads a process's state letter and its parent from /proc/<pid>/stat (proc(5)); parent 0 if it is gone. The
-// command's name, in parentheses, may hold anything.
-func statusOf(pid int) (state string, parent int) {
+// statusOf reads /proc/<pid>/stat (proc(5)). The command's name, in parentheses, may hold anything.
+func statusOf(pid int) status {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return "", 0
+		return status{}
 	}
+	const stateField, parentField, startField = 0, 1, 19 // behind the name
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 2 {
-		return "", 0
+	if len(fields) <= startField {
+		return status{}
 	}
-	parent, _ = strconv.Atoi(fields[1])
-	return fields[0], parent
+	parent, _ := strconv.Atoi(fields[parentField])
+	return status{fields[stateField], parent, fields[startField]}
 }
 
 // tail keeps the end of a log.
