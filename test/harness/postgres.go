@@ -22,8 +22,17 @@ type PG struct {
 	URL      string // of the superuser; also good for replication
 }
 
+// A server that does not answer ends the test that asked it, with what it asked, and not all tests of the package by their
+// time-out. Both are far longer than anything that ends takes, on a machine however busy.
+const (
+	postgresPatience = 5 * time.Minute // for a server to be made and started
+	sqlPatience      = 5 * time.Minute // for a connection and one statement
+)
+
 var sharedPostgres = sync.OnceValues(func() (*embedded.Postgres, error) {
-	server, err := embedded.StartPostgres(context.Background(), postgresConfig(embedded.PostgresConfig{}))
+	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	defer cancel()
+	server, err := embedded.StartPostgres(ctx, postgresConfig(embedded.PostgresConfig{}))
 	if err == nil {
 		atEnd(server.Stop)
 	}
@@ -58,7 +67,9 @@ func Postgres(t testing.TB) *PG {
 func NewOwnPostgres(t testing.TB, c embedded.PostgresConfig) *PG {
 	t.Helper()
 	needsServers(t)
-	server, err := embedded.StartPostgres(t.Context(), postgresConfig(c))
+	ctx, cancel := context.WithTimeout(t.Context(), postgresPatience)
+	defer cancel()
+	server, err := embedded.StartPostgres(ctx, postgresConfig(c))
 	if err != nil {
 		missing(t, "Postgres", err)
 	}
@@ -153,7 +164,9 @@ func quote(literal string) string { return "'" + strings.ReplaceAll(literal, "'"
 // Connect opens a session that is closed at the test's end.
 func (p *PG) Connect(t testing.TB) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), p.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), sqlPatience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.URL)
 	if err != nil {
 		t.Fatalf("connect to the test's database: %v", err)
 	}
@@ -184,6 +197,8 @@ func (p *PG) Query(t testing.TB, sql string) string {
 func (p *PG) TryQuery(ctx context.Context, sql string) (string, error) { return p.query(ctx, sql) }
 
 func (p *PG) query(ctx context.Context, sql string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, sqlPatience)
+	defer cancel()
 	conn, err := pgx.Connect(ctx, p.URL)
 	if err != nil {
 		return "", fmt.Errorf("connect: %w", err)
@@ -200,6 +215,8 @@ func (p *PG) query(ctx context.Context, sql string) (string, error) {
 }
 
 func execOn(ctx context.Context, url, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, sqlPatience)
+	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)

@@ -84,7 +84,7 @@ func (b *bed) traceOnce(ctx context.Context, binary, folder, name string, o opti
 		return traced{}, err
 	}
 	if result != passed {
-		fmt.Printf("%s.%s: does not pass as it is (%v in %v)\n%.1500s\n", folder, name, result, took.Round(time.Millisecond), said)
+		fmt.Printf("%s.%s: does not pass as it is (%v in %v)\n%.8000s\n", folder, name, result, took.Round(time.Millisecond), said)
 		return traced{}, nil
 	}
 	known.Sum, known.Reached, known.Took = sum, ids, took
