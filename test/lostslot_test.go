@@ -37,7 +37,7 @@ func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judge(t, 0)
+	s.judgeInOrder(t)
 }
 
 // The server removes WAL that the slot needs while the relay is down, and the load goes on. Breaks it catches: rows of
@@ -66,7 +66,7 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judge(t, 0)
+	s.judgeInOrder(t)
 	if n := s.relay.Metric(t, "cdc_slot_recreations_total"); n != 1 {
 		t.Errorf("cdc_slot_recreations_total: got %v, want 1", n)
 	}
@@ -74,8 +74,7 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 
 // The slot is taken from under a relay that is down, in each way that leaves WAL out, while the load goes on. Breaks it
 // catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew taken
-// for the old one. Seen to fail without the comparison of a moved slot with the state (by the count of
-// recreations).
+// for the old one. Seen to fail (rows out of order) with a moved slot counted, and read on as if nothing was missing.
 func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
@@ -106,7 +105,7 @@ func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judge(t, 0)
+	s.judgeInOrder(t)
 }
 
 // waitHalted waits until the relay has halted with the code.
@@ -146,7 +145,7 @@ func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judge(t, 0)
+	s.judgeInOrder(t)
 }
 
 // runbookSQL are the blocks of SQL of a runbook, to be run as they stand.

@@ -74,9 +74,19 @@ func (s *scenario) settled(t *testing.T) {
 // judge compares truth, topics and journal, and allows so many duplicates.
 func (s *scenario) judge(t *testing.T, duplicates int) verify.Report {
 	t.Helper()
-	report := harness.Audit{
-		PG: s.pg, Brokers: s.kafka.Addrs, Topic: s.settings.Topic, Journal: "cdc_relay_journal",
-	}.Judge(t)
+	return s.verdict(t, duplicates, harness.Audit{})
+}
+
+// judgeInOrder allows no duplicates, and nothing behind later events of its lane, not even what is marked as late.
+func (s *scenario) judgeInOrder(t *testing.T) {
+	t.Helper()
+	s.verdict(t, 0, harness.Audit{InOrder: true})
+}
+
+func (s *scenario) verdict(t *testing.T, duplicates int, a harness.Audit) verify.Report {
+	t.Helper()
+	a.PG, a.Brokers, a.Topic, a.Journal = s.pg, s.kafka.Addrs, s.settings.Topic, "cdc_relay_journal"
+	report := a.Judge(t)
 	t.Logf("%v", report)
 	if err := report.Err(duplicates); err != nil {
 		t.Error(err)

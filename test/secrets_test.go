@@ -123,24 +123,3 @@ func TestLostGrantIsWaitedFor(t *testing.T) {
 	report := s.judge(t, 0)
 	t.Logf("%s of %d events were journaled when the grant was taken away", journal, report.Expected)
 }
-
-// The SQL side goes through a pooler that gives each transaction another session; the stream goes past it. Breaks it catches:
-// anything that is expected to outlive a transaction: a setting, a prepared statement, a lock, a temporary table; a takeover
-// that finds no sessions to end. Seen to fail with statements prepared by the driver (init does already).
-func TestPoolerInBetweenChangesNothing(t *testing.T) {
-	t.Parallel()
-	pg := harness.Postgres(t)
-	s := startScenario(t, pg, harness.Kafka(t), "postgres.url", harness.Pooler(t, pg), "postgres.replication_url", pg.URL)
-	load := s.load(t, harness.Workload{Rate: 500})
-	load.WaitCommitted(t, 500, time.Minute)
-	s.relay.Kill9()
-	s.start(t)
-	load.WaitCommitted(t, 500, time.Minute)
-	s.relay.Stop(t)
-	s.start(t)
-	load.WaitCommitted(t, 300, time.Minute)
-	load.Stop(t)
-	s.settled(t)
-	s.judge(t, 0)
-	t.Logf("through %s", harness.PoolerVersion(t))
-}

@@ -18,6 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
+// PoolerSessions is how many sessions of the server the pooler has at most.
+const PoolerSessions = 3
+
 // Pooler starts PgBouncer in front of the database, with transactions pooled, and returns the URL through it. The test is
 // left out, or fails in CI, where it is not installed.
 func Pooler(t testing.TB, pg *PG) string {
@@ -44,9 +47,9 @@ listen_port = %[3]d
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = 3
+default_pool_size = %[4]d
 max_client_conn = 100
-`, pg.Database, pg.Server.Port(), port)
+`, pg.Database, pg.Server.Port(), port, PoolerSessions)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
