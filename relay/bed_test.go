@@ -72,9 +72,12 @@ func (b *bed) wantNumbers(topic string, n int) {
 	}
 }
 
+// bedPatience is for anything that comes: no test is about how soon.
+const bedPatience = 2 * time.Minute
+
 func (b *bed) waitQuery(what, sql, want string) {
 	b.t.Helper()
-	harness.Eventually(b.t, 30*time.Second, what, func(context.Context) string {
+	harness.Eventually(b.t, bedPatience, what, func(context.Context) string {
 		if got := b.pg.Query(b.t, sql); got != want {
 			return fmt.Sprintf("got %s, want %s", got, want)
 		}
@@ -96,7 +99,7 @@ func (b *bed) waitDead(n int) {
 func (b *bed) waitHalt(r *relay.Relay, code string, texts ...string) {
 	b.t.Helper()
 	var halt *relay.HaltStatus
-	harness.Eventually(b.t, 30*time.Second, "halt "+code, func(context.Context) string {
+	harness.Eventually(b.t, bedPatience, "halt "+code, func(context.Context) string {
 		st := r.Status()
 		if st.Halt == nil || st.Role != relay.RoleHalted || st.Halt.Code != code {
 			return fmt.Sprintf("%s, halt %+v, last error %s", st.Role, st.Halt, st.LastError)

@@ -104,7 +104,7 @@ func (b *bed) audit() harness.Audit {
 
 func (b *bed) waitRole(r *relay.Relay, want relay.Role) {
 	b.t.Helper()
-	harness.Eventually(b.t, 30*time.Second, "role "+string(want), func(context.Context) string {
+	harness.Eventually(b.t, bedPatience, "role "+string(want), func(context.Context) string {
 		if st := r.Status(); st.Role != want {
 			return fmt.Sprintf("%s: %s", st.Role, st.LastError)
 		}

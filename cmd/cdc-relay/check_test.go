@@ -47,6 +47,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	for _, c := range []struct {
 		name, breakIt, repair string
+		since                 int // version of Postgres that knows it
 		args                  []string
 		code                  int
 		want                  []string
@@ -56,7 +57,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			code: exitFailed, want: []string{`FAIL  outbox public.outbox_events: there is no column "payload"`, "outbox.columns.payload", `ALTER TABLE "public"."outbox_events" ADD COLUMN "payload" jsonb`},
 		},
 		{
-			name: "row filter", breakIt: `ALTER PUBLICATION cdc_relay SET TABLE outbox_events WHERE (aggregate_type = 'x')`, repair: `ALTER PUBLICATION cdc_relay SET TABLE outbox_events`,
+			name: "row filter", breakIt: `ALTER PUBLICATION cdc_relay SET TABLE outbox_events WHERE (aggregate_type = 'x')`, repair: `ALTER PUBLICATION cdc_relay SET TABLE outbox_events`, since: 15,
 			code: exitFailed, want: []string{"FAIL  publication cdc_relay: it has a row filter", `ALTER PUBLICATION "cdc_relay" SET TABLE`},
 		},
 		{
@@ -106,6 +107,9 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		{name: "all brokers away", args: []string{"--kafka-brokers=127.0.0.1:1"}, code: exitFailed, want: []string{"FAIL  broker 127.0.0.1:1: ", "!topic"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if version := s.pg.Server.Version(); version < c.since {
+				t.Skipf("PostgreSQL %d does not know it", version)
+			}
 			if c.breakIt != "" {
 				s.pg.Exec(t, c.breakIt)
 				defer s.pg.Exec(t, c.repair)
