@@ -64,6 +64,9 @@ func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
 	case sink.ClusterTrouble: // of one broker, if others live
 		return t.Full && time.Since(t.Since) > topicPatience && r.clusterAnswers() && r.engine.WellLately(othersWell)
 	case sink.PartitionTrouble:
+		if t.Slow {
+			return t.Full && t.Alone
+		}
 		return (t.Full || time.Since(t.Since) > time.Duration(r.c.Kafka.PartitionPatience)) && r.engine.WellLately(othersWell)
 	}
 	return false

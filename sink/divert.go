@@ -113,7 +113,21 @@ type TroubleReport struct {
 	// Full says that its records fill its share of the window: those in trouble may hold half of it together, in equal
 	// parts, so that what is submitted for others finds room for as long as it takes to divert them.
 	Full bool
+	// Slow says that nothing failed: its requests take long. Alone says of a slow one that others are not: requests that were
+	// sent later have been answered in time for a while; or it fills the window, so that nothing is sent to others, which
+	// were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make that worse.
+	Slow, Alone bool
 }
+
+const (
+	// passedPatience is how long a slow request is out while later ones are answered until it is called alone: after a pause of
+	// everything, be it the brokers' or this machine's, answers come one after the other.
+	passedPatience = time.Second
+	// restingPatience is the same while nothing is sent to others.
+	restingPatience = 3 * time.Second
+	// restsWell is how long ago a partition that rests may have taken its last batch to be called well.
+	restsWell = time.Minute
+)
 
 // Troubles lists what is in trouble and what is diverted.
 func (e *Engine) Troubles() []TroubleReport {
@@ -176,7 +190,7 @@ func (e *Engine) report(p *partition, ill int, now time.Time) TroubleReport {
 			r.Since, r.Reason, r.Full = p.since, p.reason(), full
 		}
 	case slow && (full || p.diverted && p.batch != nil): // slow is trouble only of a partition that is in others' way
-		r.Kind, r.Since, r.Full = PartitionTrouble, since, full
+		r.Kind, r.Since, r.Full, r.Slow, r.Alone = PartitionTrouble, since, full, true, e.slowAlone(p, now)
 		r.Reason = fmt.Sprintf("topic %q partition %d: its requests take longer than %v, and %d records wait", p.topic.name, p.number, slowRequest, p.queue.length)
 	default:
 		r.Well = true
@@ -191,6 +205,30 @@ func (p *partition) noteSpeed(now time.Time, took time.Duration) {
 	} else if p.slow.IsZero() {
 		p.slow = now.Add(-took)
 	}
+}
+
+// slowAlone is [TroubleReport.Alone]. That the partition's present request was passed is noted when it is seen here first.
+func (e *Engine) slowAlone(p *partition, now time.Time) bool {
+	late := p.busy && now.Sub(p.sentAt) >= slowRequest
+	if late && p.passed.IsZero() && e.prompt.After(p.sentAt) {
+		p.passed = now
+	}
+	if !p.passed.IsZero() {
+		return now.Sub(p.passed) >= passedPatience
+	}
+	return late && now.Sub(p.sentAt) >= restingPatience && e.someRestWell(now)
+}
+
+// someRestWell says whether some partition has nothing to send and took its last batch lately and in time.
+func (e *Engine) someRestWell(now time.Time) bool {
+	for _, t := range e.topics {
+		for _, p := range t.partitions {
+			if !p.hasWork() && p.slow.IsZero() && now.Sub(p.accepted) < restsWell && e.driver.Node(t.name, p.number) >= 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // slowSince says whether the partition's requests are slow, or its present one is, and since when.

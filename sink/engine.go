@@ -130,6 +130,7 @@ type Engine struct {
 	generations uint64              // the last generation given to a lane
 	given       uint64              // results so far
 	rerouted    uint64              // changes of a topic's number of partitions
+	prompt      time.Time           // when the latest request was sent of those that were accepted and not slow
 }
 
 // engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that

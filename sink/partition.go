@@ -39,6 +39,7 @@ type partition struct {
 
 	sentAt   time.Time // when its batch was handed to the driver last
 	slow     time.Time // since when its requests are slow; zero when the last was not
+	passed   time.Time // since when it is known that a later request than its slow one was answered in time; zero: not known
 	accepted time.Time // when a batch was accepted last
 	failures int       // of the batch, in a row
 	since    time.Time // of the first of these, or since when it has had no leader

@@ -81,6 +81,75 @@ func TestEngineTellsWhenASlowPartitionFillsItsShare(t *testing.T) {
 	})
 }
 
+// Catches: a partition that is called slow alone in a pause of everything, or because it is the last whose answer comes after
+// one; and one that is never called so, as the only one that is sent to or beside others that go on. Seen to fail with each
+// of the two patiences taken away, with requests sent before the slow one as proof, and with partitions that wait for their
+// own answer taken for resting.
+func TestEngineTellsWhetherASlowPartitionIsAlone(t *testing.T) {
+	var delay [4]time.Duration
+	inRig(t, 4, sink.Config{MaxEvents: 100}, func(a sinktest.Attempt) sinktest.Plan {
+		return sinktest.Plan{Delay: delay[a.Batch.Partition]}
+	}, func(t *testing.T, r *rig) {
+		for p := range int32(4) {
+			r.broker.SetLeader(topic, p, p)
+			r.submit(r.to(p, 1)...)
+		}
+		r.await(4, time.Nanosecond)
+		alone := func() (partitions []int32) {
+			synctest.Wait()
+			for _, report := range r.Troubles() {
+				if report.Alone && report.Slow && report.Full {
+					partitions = append(partitions, report.Partition)
+				}
+			}
+			return partitions
+		}
+		want := func(when string, want ...int32) {
+			t.Helper()
+			if got := alone(); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: slow alone: got %v, want %v; reports %+v", when, got, want, r.Troubles())
+			}
+		}
+
+		delay = [4]time.Duration{5 * time.Second, 5 * time.Second, 5500 * time.Millisecond, 5 * time.Second}
+		for p := range int32(4) {
+			r.submit(r.to(p, 25)...)
+			time.Sleep(time.Millisecond) // so that each is sent later than the one before
+		}
+		time.Sleep(4 * time.Second)
+		want("everything pauses")
+		delay = [4]time.Duration{}
+		r.await(75, 2*time.Second)
+		r.submit(r.to(0, 25)...)
+		r.await(25, time.Nanosecond)
+		want("the others go on after the pause") // passed, as the reports see now
+		r.await(25, time.Second)
+		want("all go on")
+
+		delay[2] = 20 * time.Second
+		r.submit(r.to(2, 50)...)
+		time.Sleep(restingPatience - time.Millisecond)
+		want("the only one that is sent to is slow")
+		time.Sleep(time.Millisecond)
+		want("it is slow for longer", 2)
+		r.await(50, 20*time.Second)
+
+		r.submit(r.to(2, 50)...)
+		time.Sleep(slow)
+		r.submit(r.to(1, 1)...)
+		r.await(1, time.Nanosecond)
+		want("passed just now")
+		time.Sleep(passedPatience - time.Millisecond)
+		want("passed for a moment")
+		time.Sleep(time.Millisecond)
+		want("passed for a while", 2)
+		r.await(50, 20*time.Second)
+	})
+}
+
+// The patiences of the engine for a slow partition.
+const passedPatience, restingPatience = time.Second, 3 * time.Second
+
 // slow is from when on a request is slow.
 const slow = time.Second
 

@@ -214,7 +214,7 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 	now := time.Now()
 	answered := false
 	for i, p := range w.sending {
-		p.busy = false
+		p.busy, p.passed = false, time.Time{}
 		outcome := w.request[i].Outcome // accept and refuse recycle the batch
 		if outcome.answered() {
 			p.noteSpeed(now, took)
@@ -225,6 +225,9 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 		answered = answered || outcome.answered() || outcome.Alone
 		switch outcome.Verdict {
 		case Accepted:
+			if took < slowRequest && p.sentAt.After(e.prompt) {
+				e.prompt = p.sentAt
+			}
 			e.accept(p, now)
 		case Refused:
 			e.refuse(p)
