@@ -120,7 +120,7 @@ func (r *router) copy(d *delivery, topic string) *delivery {
 		h.Add(errorHeaders+"copy", []byte("without its value: "+refusal.Error()))
 	}
 	rec.Headers = h
-	rec.Cost = deliveryCost + len(rec.Key) + len(rec.Value) + len(h.Block())
+	rec.Cost = cost(len(rec.Key) + len(rec.Value) + len(h.Block()))
 	return copied
 }
 

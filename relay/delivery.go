@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -76,11 +77,13 @@ const (
 	blockSize = 14
 	// takenMost is how many free deliveries are taken under one hold of the lock.
 	takenMost = 128
-	// freeMost is how many free deliveries are kept, with their bytes, while events are in flight: more than a few journal
-	// transactions give back at once, so that a steady flow allocates nothing.
-	freeMost = 16 << 10
-	// freeIdle is how many are kept when nothing is in flight: an idle relay gives the memory of its last burst back.
-	freeIdle = 1 << 10
+	// freeLeast is how many free deliveries are kept, with their bytes, even if they are not used.
+	freeLeast = 1 << 10
+	// trimEvery is how often the others that were not used since are given to the garbage collector: a steady flow, even one
+	// that stops for moments, allocates nothing, and an idle relay gives the memory of its last burst back.
+	trimEvery = 5 * time.Second
+	// trimMost is how many of them go under one hold of the lock.
+	trimMost = 4 << 10
 )
 
 // registry knows every delivery in flight, so that a new session can recognise them when they come again, and keeps the
@@ -92,6 +95,7 @@ type registry struct {
 	late   int      // of those, rows that the reconciler found; parked ones that come back apart
 	free   *delivery
 	unused int           // in the list of the free
+	low    int           // the fewest that were in it since the last trim
 	empty  chan struct{} // closed when count fell to zero; nil when nobody waits
 }
 
@@ -111,6 +115,7 @@ func (g *registry) take(into []*delivery) []*delivery {
 		g.unused--
 		into = append(into, d)
 	}
+	g.low = min(g.low, g.unused)
 	if len(into) == 0 {
 		block := new([blockSize]delivery)
 		for i := range block {
@@ -168,22 +173,47 @@ func (g *registry) drop(ds []*delivery) {
 			g.late--
 		}
 		*d = delivery{bytes: d.bytes[:0], event: outbox.Event{Extra: d.event.Extra[:0]}}
-		if g.unused < freeMost {
-			d.next, g.free = g.free, d
-			g.unused++
-		}
+		d.next, g.free = g.free, d
+		g.unused++
 	}
 	g.count -= len(ds)
-	if g.count > 0 {
-		return
-	}
-	if g.unused > freeIdle {
-		g.free, g.unused = nil, 0
-	}
-	if g.empty != nil {
+	if g.count == 0 && g.empty != nil {
 		close(g.empty)
 		g.empty = nil
 	}
+}
+
+// trims calls trim until the context ends.
+func (g *registry) trims(ctx context.Context) {
+	for sleep(ctx, trimEvery) {
+		g.trim()
+	}
+}
+
+// trim lets go of the free deliveries that nobody has used since the last trim. Each is taken out of the chain: a pointer to
+// one of them that is left anywhere would else keep all behind it.
+func (g *registry) trim() {
+	for g.trimSome() {
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.low = g.unused
+}
+
+func (g *registry) trimSome() (more bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range trimMost {
+		if g.low <= freeLeast {
+			return false
+		}
+		d := g.free
+		g.free = d.next
+		*d = delivery{}
+		g.unused--
+		g.low--
+	}
+	return true
 }
 
 // abandon drops everything that is in flight, unsettled; nobody may have it any more. Its memory is not used anew: the

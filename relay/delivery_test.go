@@ -82,6 +82,49 @@ func TestForgottenEventsAreNeverConfirmed(t *testing.T) {
 	}
 }
 
+// Breaks it catches: free deliveries that are given up while events still flow, so that all are made anew after each moment in
+// which nothing is in flight; those of a burst that are kept for ever; and one that is kept by a pointer to an earlier one.
+// Seen to fail with a trim of whatever is free, with none, and with the chain left whole.
+func TestFreeDeliveriesAreKeptWhileTheyAreUsed(t *testing.T) {
+	g, l := newRegistry(), offsets.New(100)
+	l.Begin(0)
+	flow := func(n int) []*delivery {
+		ds := deliver(g, "e", n, l)
+		g.finish(ds)
+		return ds
+	}
+	const burst = 5 * freeLeast
+	flow(burst)
+	made := g.unused
+	for range 3 {
+		flow(burst)
+		g.trim()
+		if g.unused != made {
+			t.Fatalf("free, as all were used since the last trim: got %d, want %d", g.unused, made)
+		}
+	}
+	few := flow(10)
+	g.trim()
+	stale := few[9] // the first that was given back; the others of the burst lie behind it
+	for range 2 {
+		flow(10)
+		g.trim()
+	}
+	if g.unused < freeLeast/2 || g.unused > freeLeast+2*takenMost { // deliver drops what it takes and does not need
+		t.Errorf("free after the burst: got %d, want about %d", g.unused, freeLeast)
+	}
+	reached := 0
+	for d := stale; d != nil; d = d.next {
+		reached++
+	}
+	if reached > g.unused {
+		t.Errorf("a pointer to a delivery keeps %d others, and %d are free", reached, g.unused)
+	}
+	if flow(burst); g.unused < burst {
+		t.Errorf("free after another burst: got %d, want at least %d", g.unused, burst)
+	}
+}
+
 // Break it catches: an outcome counted twice, which would confirm an event that is still in flight.
 func TestSettlingTwicePanics(t *testing.T) {
 	g := newRegistry()

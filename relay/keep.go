@@ -28,7 +28,7 @@ func (r *router) keep(d *delivery) bool {
 		size += len(rec.Value)
 	}
 	if size > keepMost {
-		rec.Cost = deliveryCost + size
+		rec.Cost = cost(size)
 		return false
 	}
 	if cap(d.bytes) < size {
@@ -53,7 +53,7 @@ func (r *router) keep(d *delivery) bool {
 	}
 	rec.Headers = rec.Headers.In(b)
 	d.bytes = b
-	rec.Cost = deliveryCost + cap(d.bytes)
+	rec.Cost = cost(cap(d.bytes))
 	r.takeBack()
 	return true
 }

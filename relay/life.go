@@ -35,6 +35,7 @@ func (r *Relay) live(ctx context.Context, graceOver func() <-chan struct{}) erro
 	var workers sync.WaitGroup
 	for _, run := range []func(context.Context){
 		r.settler.run, r.mirror, r.watch, r.retrier.run, r.diverter, r.cleaner, r.retention, r.execute, r.reconciler.run, r.breaker.run,
+		r.inflight.trims,
 	} {
 		workers.Go(func() { run(background) })
 	}

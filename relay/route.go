@@ -236,15 +236,20 @@ func (r *router) route(d *delivery) *sink.Reason {
 	if r.maxBytes > 0 && size > r.maxBytes {
 		return permanent("MESSAGE_TOO_LARGE", fmt.Sprintf("the event has %d bytes of key, value and headers; limits.max_event_bytes is %d", size, r.maxBytes))
 	}
-	rec.Cost = deliveryCost + size + len(e.ID) + len(e.AggregateType) + len(e.EventType)
+	held := size + len(e.ID) + len(e.AggregateType) + len(e.EventType)
 	if r.format.name == config.FormatEnvelope {
-		rec.Cost += len(e.Payload) // the value holds a copy
+		held += len(e.Payload) // the value holds a copy
 	}
+	rec.Cost = cost(held)
 	return nil
 }
 
 // deliveryCost is the memory of a delivery beside its event's bytes: itself and its places in batches and journal jobs.
 const deliveryCost = 640
+
+// cost is what an event that holds so many bytes takes of the window: as much again as it holds is for its copy in a request
+// and for garbage that is not collected yet. So the window is what the events add to the process, not just what is alive.
+func cost(held int) int { return 2 * (deliveryCost + held) }
 
 func permanent(code, text string) *sink.Reason {
 	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}

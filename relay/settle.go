@@ -61,7 +61,7 @@ type settler struct {
 	aside    bool     // a portion of either is with the writer
 	sorted   uint64   // results of the sink taken in
 	parking  parking
-	jobs     sync.Pool
+	jobs     []*journalJob // for reuse
 	frontier frontier
 	progress chan struct{} // told, without waiting, after each commit
 }
@@ -83,12 +83,11 @@ func newSettler(r *Relay) *settler {
 		written: make(chan *journalJob), buried: make(chan *delivery),
 		asides: make(chan []*aside), asided: make(chan []*aside), breakerWords: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
-		jobs:     sync.Pool{New: func() any { return new(journalJob) }},
 	}
 	s.lanes = lanes{engine: r.engine, byName: map[string]*lane{}}
 	s.parking = parking{s: s, policy: retryPolicy(r.c.Retry), lanes: map[string]*parkedLane{}}
 	s.copies = newCopies(s)
-	s.pending = s.jobs.Get().(*journalJob)
+	s.pending = s.newJob()
 	return s
 }
 
@@ -172,7 +171,7 @@ func (s *settler) run(ctx context.Context) {
 			s.dying = append(s.dying, ds...)
 		case journals <- s.pending:
 			s.frontier.issue(s.pending)
-			s.pending, s.lastJob = s.jobs.Get().(*journalJob), time.Now()
+			s.pending, s.lastJob = s.newJob(), time.Now()
 		case deaths <- dead:
 			s.graves = s.graves[1:]
 		case word := <-s.breakerWords:
@@ -349,26 +348,38 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 
 func (s *settler) finishJournal(j *journalJob) {
 	s.r.breaker.published(len(j.rows))
-	s.r.engine.Settled(j.records)
-	if j.retried {
-		for _, d := range j.deliveries {
-			if d.parked {
-				s.parking.journaled(d)
+	s.r.engine.SettledThen(j.records, func() {
+		if j.retried {
+			for _, d := range j.deliveries {
+				if d.parked {
+					s.parking.journaled(d)
+				}
 			}
 		}
-	}
-	s.r.inflight.finish(j.deliveries) // last: it may free the records
+		s.r.inflight.finish(j.deliveries)
+	})
 	clear(j.rows)
 	clear(j.deliveries)
 	clear(j.records)
 	j.rows, j.deliveries, j.records = j.rows[:0], j.deliveries[:0], j.records[:0]
 	for _, passed := range s.frontier.written(j) {
 		passed.ends, passed.committed, passed.retried = passed.ends[:0], false, false
-		s.jobs.Put(passed)
+		s.jobs = append(s.jobs, passed)
 	}
 	s.lanes.advance()
 	s.parking.advance()
 	s.told()
+}
+
+// newJob is an empty job. There are as many as are with the writers, and one, so all are kept.
+func (s *settler) newJob() *journalJob {
+	n := len(s.jobs)
+	if n == 0 {
+		return new(journalJob)
+	}
+	j := s.jobs[n-1]
+	s.jobs = s.jobs[:n-1]
+	return j
 }
 
 func (s *settler) told() {

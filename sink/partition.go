@@ -96,7 +96,10 @@ func (l *ready) append(other *ready) {
 // turn. The batch is nil if nothing can be sent: the queue is empty then, or there is no unrecorded credit.
 func (e *Engine) cut(p *partition, now time.Time) *Batch {
 	batchLimit, recordLimit := e.driver.Limits(p.topic.name)
-	most := min((e.config.MaxUnrecorded-e.outstanding)/batchShare+1, e.config.MaxUnrecorded-e.unrecorded)
+	most := 0
+	if !e.starved() {
+		most = min(e.fullBatch(), e.config.MaxUnrecorded-e.unrecorded)
+	}
 	room := (e.config.MaxBytes/sentShare - e.sentBytes) / batchShare
 	narrowed := p.narrow > 0
 	if narrowed {

@@ -139,6 +139,27 @@ func (e *Engine) finish(r *Record, result Result, at time.Time) {
 // Settled gives records back whose outcome is durable: their room in the window and their unrecorded credit are free,
 // and the submitter may reuse them. It panics if one has not been returned by Results.
 func (e *Engine) Settled(records []*Record) {
+	e.settle(records)
+	e.offer()
+}
+
+// SettledThen is Settled that calls free in between: when the engine has let go of the records, and before their room is
+// offered. So a submitter that uses its records again has them back when it is woken, and makes no new ones.
+func (e *Engine) SettledThen(records []*Record, free func()) {
+	e.settle(records)
+	free()
+	e.offer()
+}
+
+// offer wakes who waits for room in the window or for unrecorded credit.
+func (e *Engine) offer() {
+	signal(e.room)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.feed()
+}
+
+func (e *Engine) settle(records []*Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range records {
@@ -155,6 +176,4 @@ func (e *Engine) Settled(records []*Record) {
 		}
 		r.engine = engineState{}
 	}
-	signal(e.room)
-	e.feed()
 }

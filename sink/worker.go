@@ -165,7 +165,7 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 	}
 	for p.batch == nil {
 		p.batch = e.cut(p, now)
-		starving := e.unrecorded >= e.config.MaxUnrecorded
+		starving := e.starved()
 		if p.batch == nil && (starving || !p.hasWork()) {
 			e.starving = e.starving || starving
 			p.busy = false
@@ -253,9 +253,20 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 	e.feed()
 }
 
-// feed wakes the workers that found no unrecorded credit, if there is some now.
+// starved says that there is no unrecorded credit to give out: it was used up, and there is not enough again for a batch of
+// full size. Given out as it trickles in, it would make small batches, which cost so much more for each record that it
+// goes on trickling. What was accepted is settled in time, so there will be enough.
+func (e *Engine) starved() bool {
+	credit := e.config.MaxUnrecorded - e.unrecorded
+	return credit <= 0 || e.starving && credit < e.fullBatch()
+}
+
+// fullBatch is the most records that a batch may have now, if there is credit.
+func (e *Engine) fullBatch() int { return (e.config.MaxUnrecorded-e.outstanding)/batchShare + 1 }
+
+// feed wakes the workers that found no unrecorded credit, if there is enough now.
 func (e *Engine) feed() {
-	if !e.starving || e.unrecorded >= e.config.MaxUnrecorded {
+	if !e.starving || e.starved() {
 		return
 	}
 	e.starving = false

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -29,8 +28,8 @@ func (s *Store) copyJournal(ctx context.Context, o *Outbox, source int32, publis
 
 // copyInto does the same by a connection that may be in a transaction. The statements that it begins with come first.
 func (s *Store) copyInto(ctx context.Context, c *pgconn.PgConn, first string, o *Outbox, source int32, published []Published) error {
-	buffers := copyBuffers.Get().(*copyBuffer)
-	defer copyBuffers.Put(buffers)
+	buffers := s.copyBuffer()
+	defer s.keepCopyBuffer(buffers)
 	var err error
 	if buffers.rows, err = copyRows(buffers.rows[:0], o.IDType, source, published); err != nil {
 		return err
@@ -55,7 +54,24 @@ func (s *Store) copyInto(ctx context.Context, c *pgconn.PgConn, first string, o 
 // copyBuffer is the memory of one batch on its way, used again: at full speed it would be most of the garbage.
 type copyBuffer struct{ rows, text []byte }
 
-var copyBuffers = sync.Pool{New: func() any { return new(copyBuffer) }}
+// copyBuffersKept is how many are kept: one for each that the relay writes at once.
+const copyBuffersKept = 2
+
+func (s *Store) copyBuffer() *copyBuffer {
+	select {
+	case b := <-s.copyBuffers:
+		return b
+	default:
+		return new(copyBuffer)
+	}
+}
+
+func (s *Store) keepCopyBuffer(b *copyBuffer) {
+	select {
+	case s.copyBuffers <- b:
+	default:
+	}
+}
 
 // copyRows appends the file format of COPY … (FORMAT binary), Postgres's documentation of COPY, "Binary Format".
 func copyRows(b []byte, idType string, source int32, published []Published) ([]byte, error) {

@@ -43,13 +43,15 @@ func (s *Store) LookupAs(ctx context.Context, statement string, ids [][]byte) (f
 
 // EncodeBatch is what Settle does for each batch before it is sent.
 func EncodeBatch(idType string, published []Published) (int, error) {
-	buffers := copyBuffers.Get().(*copyBuffer)
-	defer copyBuffers.Put(buffers)
+	buffers := encoding.copyBuffer()
+	defer encoding.keepCopyBuffer(buffers)
 	rows, err := copyRows(buffers.rows[:0], idType, 1, published)
 	text := appendIDsLiteral(buffers.text[:0], idType, published)
 	buffers.rows, buffers.text = rows, text
 	return len(rows) + len(text), err
 }
+
+var encoding = &Store{copyBuffers: make(chan *copyBuffer, copyBuffersKept)}
 
 // ExplainSince and ExplainIn are Postgres's plans for what UnrecordedSince and UnrecordedIn run.
 func (s *Store) ExplainSince(ctx context.Context, since time.Time) (string, error) {

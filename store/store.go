@@ -78,11 +78,13 @@ type Store struct {
 	epoch  atomic.Int64           // 0 until TakeOver
 	source atomic.Int32           // 0 until State or Register
 	table  atomic.Pointer[Outbox] // nil until Outbox
+
+	copyBuffers chan *copyBuffer // for reuse
 }
 
 // Open checks the configuration and prepares the pool; the first call connects.
 func Open(ctx context.Context, c Config) (*Store, error) {
-	s := &Store{config: c}
+	s := &Store{config: c, copyBuffers: make(chan *copyBuffer, copyBuffersKept)}
 	if err := s.setNames(); err != nil {
 		return nil, err
 	}

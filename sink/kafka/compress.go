@@ -79,7 +79,7 @@ func compressorFor(c Compression) *compressor {
 
 // release gives the compressor back, without the buffer of a rare giant.
 func (c *compressor) release() {
-	if cap(c.out) > largestPooled {
+	if cap(c.out) > largestKept {
 		c.out = nil
 	}
 	compressors[c.codec].Put(c)

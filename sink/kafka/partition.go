@@ -89,7 +89,8 @@ func (d *Driver) prepare(ctx context.Context, e *endpoint, p *partition, b *sink
 // encode writes the batch's record set into the attempt, compressed once for all resends.
 func (d *Driver) encode(a *attempt, b *sink.Batch) {
 	if need := b.Bytes + setPrefix + batchOverhead; cap(a.bytes) < need {
-		a.bytes = make([]byte, 0, need)
+		keepBuffer(a.bytes)
+		a.bytes = newBuffer(need)
 	}
 	c := compressorFor(d.config.Compression)
 	a.bytes = appendRecordSet(a.bytes, b.Records, a.stamp, c)
@@ -108,19 +109,15 @@ func (a *attempt) discard() {
 
 // recycle gives the attempt back after its verdict, its buffer only if no connection can still be reading it (K4).
 func (a *attempt) recycle() {
-	buffer := a.bytes[:0]
-	if a.lent || cap(buffer) > largestPooled {
-		buffer = nil
+	if !a.lent {
+		keepBuffer(a.bytes)
 	}
-	*a = attempt{bytes: buffer}
+	*a = attempt{}
 	attempts.Put(a)
 }
 
-// attempts keeps the encoding buffers of batches that got their verdict.
+// attempts are those of batches that got their verdict, for reuse.
 var attempts = sync.Pool{New: func() any { return new(attempt) }}
-
-// largestPooled is the largest buffer that is kept, in bytes: a rare giant should not stay in memory.
-const largestPooled = 4 << 20
 
 // accepted moves the sequence behind the batch (K3).
 func (d *Driver) accepted(p *partition, a *attempt, firstOffset int64) {
