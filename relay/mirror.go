@@ -113,7 +113,9 @@ func sleepErr(ctx context.Context, d time.Duration) error {
 
 // behind says that events wait for the sink or for Postgres.
 func (r *Relay) behind() bool {
-	return float64(r.engine.Status().Events) > mirrorYield*float64(r.c.Limits.InFlightEvents)
+	s := r.engine.Status()
+	full := max(float64(s.Events)/float64(r.c.Limits.InFlightEvents), float64(s.Bytes)/float64(r.c.Limits.InFlightBytes))
+	return full > mirrorYield
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -41,6 +41,7 @@ type Tables interface {
 	CreatePublication(ctx context.Context, name string) error
 	CheckPublication(ctx context.Context, name string) ([]store.Problem, error)
 	Slot(ctx context.Context) (store.SlotStatus, error)
+	Clock(ctx context.Context) (time.Time, error)
 
 	// The state and the fence.
 	State(ctx context.Context) (*store.State, error)

@@ -94,6 +94,7 @@ type Relay struct {
 	running        atomic.Pointer[sink.Engine] // engine, once there is one: for status
 	opened         atomic.Pointer[store.Store] // store, once there is one, if it is a real one: for the API
 	eventsReceived atomic.Uint64
+	age            atomic.Int64 // microseconds, see streamAge
 
 	// session is the current one, nil between two. Only the supervisor's goroutine stores it.
 	session atomic.Pointer[session]

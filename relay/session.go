@@ -43,6 +43,7 @@ type session struct {
 	known   map[string]*delivery // in flight when the session began
 	passing bool                 // the token is in what is being sent
 
+	ahead   time.Duration  // how much the server's clock is ahead of ours
 	records []*sink.Record // scratch of send
 	large   bool           // an event of the batch was left in the buffer in which it was read; see keep
 
@@ -214,6 +215,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.takeOver(ctx, table); err != nil {
 		return err
 	}
+	if err := s.setClock(ctx); err != nil {
+		return err
+	}
 	if err := s.r.breaker.load(ctx); err != nil {
 		return err
 	}
@@ -304,9 +308,6 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	return nil
 }
 
-// lastWords is how long the reason for a stream's end may take to arrive after its effect was seen.
-const lastWords = time.Second
-
 // explainLost says why the slot is not ours on the SQL side, when that is another server.
 func (s *session) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrLeaseLost) {
@@ -321,25 +322,6 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 		Reason: fmt.Sprintf("the stream from the slot %q was granted, and the server that postgres.url reaches knows nothing of it", s.r.c.Postgres.Slot),
 		Risk:   riskWAL,
 		Remedy: "point postgres.url and postgres.replication_url at the same server and database; where a pooler stands in between, at the server behind it"}
-}
-
-// hearOut reads the rest of a stream that the server has ended, for the reason that stands at its end. It has not begun to
-// count, so that nothing of it is confirmed.
-func (s *session) hearOut(ctx context.Context) {
-	patience := time.After(lastWords)
-	for {
-		select {
-		case b, more := <-s.stream.Batches():
-			if !more {
-				return
-			}
-			b.Recycle(false)
-		case <-ctx.Done():
-			return
-		case <-patience:
-			return
-		}
-	}
 }
 
 // expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the

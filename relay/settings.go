@@ -55,7 +55,7 @@ func (r *Relay) sinkConfig() sink.Config {
 	return sink.Config{
 		MaxEvents: r.c.Limits.InFlightEvents, MaxBytes: int(r.c.Limits.InFlightBytes), MaxUnrecorded: r.c.Limits.MaxUnrecorded,
 		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(r.c.Limits.InFlightBytes)/requestShare)),
-		Linger:          time.Duration(r.c.Kafka.Linger), Permit: r.mayProduce,
+		Linger:          time.Duration(r.c.Kafka.Linger), Behind: r.streamAge, Permit: r.mayProduce,
 		Hooks: sink.Hooks{
 			Request: r.metrics.request,
 			Rerouted: func(topic string, from, to int) {

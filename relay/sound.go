@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // A session reads nothing of its stream before parked lanes, topics and catch-up are done. When the server cannot decode what
@@ -38,4 +39,26 @@ func (s *session) sound(ctx context.Context) error {
 		}
 	}
 	return errSounded
+}
+
+// lastWords is how long the reason for a stream's end may take to arrive after its effect was seen.
+const lastWords = time.Second
+
+// hearOut reads the rest of a stream that the server has ended, for the reason that stands at its end. It has not begun to
+// count, so that nothing of it is confirmed.
+func (s *session) hearOut(ctx context.Context) {
+	patience := time.After(lastWords)
+	for {
+		select {
+		case b, more := <-s.stream.Batches():
+			if !more {
+				return
+			}
+			b.Recycle(false)
+		case <-ctx.Done():
+			return
+		case <-patience:
+			return
+		}
+	}
 }

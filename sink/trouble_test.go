@@ -236,6 +236,35 @@ func TestEngineLingerSpacesRequests(t *testing.T) {
 	})
 }
 
+// Catches: requests that follow each other at once although what is submitted is old, ones that wait although it is not, or
+// longer than they may. Seen to fail with the age not asked for, and with no bound.
+func TestEngineMakesLargerRequestsWhenItIsBehind(t *testing.T) {
+	for _, c := range []struct{ behind, apart time.Duration }{
+		{-time.Hour, time.Millisecond}, {0, time.Millisecond}, {250 * time.Millisecond, 5 * time.Millisecond},
+		{time.Hour, 20 * time.Millisecond},
+	} {
+		var at []time.Duration
+		var start time.Time
+		config := sink.Config{Behind: func() time.Duration { return c.behind }, Hooks: sink.Hooks{
+			Request: func(sink.Request) { at = append(at, time.Since(start)) },
+		}}
+		inRig(t, 1, config, nil, func(t *testing.T, r *rig) {
+			start = time.Now()
+			for range 41 {
+				r.submit(in(1)...)
+				time.Sleep(time.Millisecond)
+			}
+			r.await(41, time.Second)
+			synctest.Wait()
+			for i, got := range at {
+				if want := time.Duration(i) * c.apart; got != want {
+					t.Fatalf("%v behind: request %d after %v, want %v", c.behind, i, got, want)
+				}
+			}
+		})
+	}
+}
+
 // Catches: hooks that are not told of a new number of partitions, or count resent records as new.
 func TestEngineTellsItsHooks(t *testing.T) {
 	var requests []sink.Request

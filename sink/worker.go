@@ -314,13 +314,28 @@ func (e *Engine) backoff(p *partition, failures int, now time.Time) time.Time {
 	return now.Add(e.config.Backoff(failures))
 }
 
+// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
+const (
+	behindShare = 50
+	mostBehind  = 20 * time.Millisecond
+)
+
+// linger is the least time between the starts of two requests to a node.
+func (e *Engine) linger() time.Duration {
+	linger := e.config.Linger
+	if e.config.Behind != nil {
+		linger = max(linger, min(e.config.Behind()/behindShare, mostBehind))
+	}
+	return linger
+}
+
 // paceNode decides when the node's worker goes on, and which partitions of its last request go alone from now on.
 func (e *Engine) paceNode(w *worker, answered bool, now time.Time, took time.Duration) {
 	wasWell := w.failures == 0
 	if answered {
 		w.failures, w.pause = 0, time.Time{}
-		if e.config.Linger > 0 {
-			w.pause = now.Add(e.config.Linger - took)
+		if linger := e.linger(); linger > took {
+			w.pause = now.Add(linger - took)
 		}
 	} else {
 		w.failures++

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,6 +53,12 @@ LEFT JOIN pg_replication_slots r ON r.slot_name = $1`, s.config.Slot)
 		}
 	}
 	return st, nil
+}
+
+// Clock is the server's time.
+func (s *Store) Clock(ctx context.Context) (t time.Time, err error) {
+	err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&t) }, `SELECT clock_timestamp()`)
+	return t, err
 }
 
 // EmitToken writes a message into the WAL in a transaction of its own, which is flushed to this server's disk when it

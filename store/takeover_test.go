@@ -269,6 +269,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"SaveHorizon", func(ctx context.Context) error { return s.SaveHorizon(ctx, time.Now()) }},
 		{"SaveSweep", func(ctx context.Context) error { return s.SaveSweep(ctx, time.Now()) }},
 		{"CheckExpressions", s.CheckExpressions},
+		{"Clock", func(ctx context.Context) error { _, err := s.Clock(ctx); return err }},
 		{"CleanStop", func(ctx context.Context) error { return s.CleanStop(ctx, 7) }},
 	}, append(requestMethods(s), policyMethods(s)...)...)
 }

@@ -257,6 +257,15 @@ func (t *tables) CleanStop(ctx context.Context, confirmed outbox.LSN) error {
 	})
 }
 
+// Clock is the time.
+func (t *tables) Clock(ctx context.Context) (now time.Time, err error) {
+	err = t.do(ctx, "clock", func(*database) error {
+		now = time.Now()
+		return nil
+	})
+	return now, err
+}
+
 // EmitToken commits a message.
 func (t *tables) EmitToken(ctx context.Context, prefix, content string) (at outbox.LSN, err error) {
 	err = t.do(ctx, "emit token", func(*database) error {

@@ -1,0 +1,23 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// streamAge is how old, by its commit time, the transaction was that was dispatched last; see sink.Config.Behind.
+func (r *Relay) streamAge() time.Duration { return time.Duration(r.age.Load()) * time.Microsecond }
+
+// setClock learns how much the server's clock is ahead of ours, or a clock that is wrong by a second would cost each event
+// as much as being behind by a second.
+func (s *session) setClock(ctx context.Context) error {
+	before := time.Now()
+	server, err := s.r.store.Clock(ctx)
+	if err != nil {
+		return fmt.Errorf("read the server's clock: %w", err)
+	}
+	took := time.Since(before)
+	s.ahead = server.Sub(before.Add(took / 2))
+	return nil
+}
