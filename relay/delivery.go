@@ -32,7 +32,7 @@ type delivery struct {
 	// Guarded by registry.mu.
 	txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
 	ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
-	prev, next *delivery       // in the registry's list of what is in flight; next also in that of the free ones
+	prev, next *delivery       // in the registry's list of what is in flight
 	state      deliveryState
 }
 
@@ -82,8 +82,6 @@ const (
 	// trimEvery is how often the others that were not used since are given to the garbage collector: a steady flow, even one
 	// that stops for moments, allocates nothing, and an idle relay gives the memory of its last burst back.
 	trimEvery = 5 * time.Second
-	// trimMost is how many of them go under one hold of the lock.
-	trimMost = 4 << 10
 )
 
 // registry knows every delivery in flight, so that a new session can recognise them when they come again, and keeps the
@@ -93,9 +91,8 @@ type registry struct {
 	flying delivery // head of the ring of those in flight; only prev and next are used
 	count  int      // in the ring
 	late   int      // of those, rows that the reconciler found; parked ones that come back apart
-	free   *delivery
-	unused int           // in the list of the free
-	low    int           // the fewest that were in it since the last trim
+	free   []*delivery
+	low    int           // the fewest that were free since the last trim
 	empty  chan struct{} // closed when count fell to zero; nil when nobody waits
 }
 
@@ -109,13 +106,11 @@ func newRegistry() *registry {
 func (g *registry) take(into []*delivery) []*delivery {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for n := 0; n < takenMost && g.free != nil; n++ {
-		d := g.free
-		g.free, d.next = d.next, nil
-		g.unused--
-		into = append(into, d)
-	}
-	g.low = min(g.low, g.unused)
+	rest := max(len(g.free)-takenMost, 0)
+	into = append(into, g.free[rest:]...) // none of them is looked at: they are cold
+	clear(g.free[rest:])
+	g.free = g.free[:rest]
+	g.low = min(g.low, rest)
 	if len(into) == 0 {
 		block := new([blockSize]delivery)
 		for i := range block {
@@ -173,9 +168,8 @@ func (g *registry) drop(ds []*delivery) {
 			g.late--
 		}
 		*d = delivery{bytes: d.bytes[:0], event: outbox.Event{Extra: d.event.Extra[:0]}}
-		d.next, g.free = g.free, d
-		g.unused++
 	}
+	g.free = append(g.free, ds...)
 	g.count -= len(ds)
 	if g.count == 0 && g.empty != nil {
 		close(g.empty)
@@ -190,30 +184,14 @@ func (g *registry) trims(ctx context.Context) {
 	}
 }
 
-// trim lets go of the free deliveries that nobody has used since the last trim. Each is taken out of the chain: a pointer to
-// one of them that is left anywhere would else keep all behind it.
+// trim lets go of the free deliveries that nobody has used since the last trim.
 func (g *registry) trim() {
-	for g.trimSome() {
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.low = g.unused
-}
-
-func (g *registry) trimSome() (more bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for range trimMost {
-		if g.low <= freeLeast {
-			return false
-		}
-		d := g.free
-		g.free = d.next
-		*d = delivery{}
-		g.unused--
-		g.low--
+	if surplus := g.low - freeLeast; surplus > 0 {
+		g.free = append(make([]*delivery, 0, len(g.free)-surplus), g.free[surplus:]...)
 	}
-	return true
+	g.low = len(g.free)
 }
 
 // abandon drops everything that is in flight, unsettled; nobody may have it any more. Its memory is not used anew: the

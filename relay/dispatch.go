@@ -197,8 +197,9 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 // apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
 // the end of the current transaction; what follows was not taken and comes again.
 func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{}, out []*delivery) []*delivery {
-	m := s.r.metrics
 	s.router.now = time.Now()
+	received, transactions := 0, 0
+	defer func() { s.count(received, transactions) }()
 	for _, st := range steps {
 		if !s.inTx && stopped(stop) {
 			return out
@@ -211,7 +212,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		case stepCommit:
 			s.ledger.Commit(st.lsn)
 			s.inTx = false
-			m.transactions.Inc()
+			transactions++
 			if s.marked != nil {
 				s.marked.end.Store(uint64(st.lsn)) // after the ledger has it
 				s.marked = nil
@@ -226,9 +227,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			s.lookingUp.Store(false)
 			s.r.log.Info().Str("token", s.token).Msg("redelivery is over; look-ups end")
 		case stepInsert:
-			m.received.Inc()
-			s.r.eventsReceived.Add(1)
-			s.events.Add(1)
+			received++
 			if s.comesAgain(st.delivery, found) {
 				continue
 			}
@@ -240,6 +239,14 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		}
 	}
 	return out
+}
+
+// count counts what came from the stream, for a whole batch at a time.
+func (s *session) count(received, transactions int) {
+	s.r.metrics.received.Add(float64(received))
+	s.r.metrics.transactions.Add(float64(transactions))
+	s.r.eventsReceived.Add(uint64(received))
+	s.events.Add(uint64(received))
 }
 
 // comesAgain says that an event is already in flight or recorded. One in flight counts for this session's ledger from now.

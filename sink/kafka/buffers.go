@@ -10,8 +10,9 @@ const (
 	bufferStep = 4 << 10
 	// largestKept is the largest buffer that is kept, in bytes: a rare giant should not stay in memory.
 	largestKept = 4 << 20
-	// mostKept is how many bytes of buffers one list keeps: about what the batches of one request need.
-	mostKept = 4 << 20
+	// mostKept is how many bytes of buffers one list keeps: about what all batches need that wait for an answer, with the usual
+	// window. All of them come back at once, and are needed again at once.
+	mostKept = 7 << 20
 )
 
 // bufferList are buffers for encoded batches that nobody uses, the smallest first.
