@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// gcPercent lets the heap grow by half of what is alive before the garbage is collected. What is alive is the window,
-	// and little beside it is thrown away, so collecting twice as often as by default costs little. See docs/sizing.md.
+	// gcPercent lets the heap grow by a third of what is alive before the garbage is collected. What is alive is the window,
+	// and little beside it is thrown away, so collecting three times as often as by default costs little. See docs/sizing.md.
 	gcPercent = 30
 	// baseMemory is what the process needs however small the window is: code and its tables, connections, buffers.
 	baseMemory = 32 << 20
