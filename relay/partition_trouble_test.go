@@ -68,7 +68,15 @@ func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
 			r, stop := b.start()
 			b.waitRole(r, relay.RoleActive)
 			b.commitTo(sick, 1, 10)
+			// Others must take something after that. Until then the partition's answer about its topic is believed of the topic.
+			harness.Eventually(t, bedPatience, "the partition is in trouble", func(context.Context) string {
+				if metric(t, r, "outbox_retry_total") == 0 {
+					return "nothing was tried again"
+				}
+				return ""
+			})
 			b.commitTo(well, 11, 30)
+			b.waitRecorded(20)
 			b.commitTo(sick, 31, 500)
 			b.commitTo(well, 501, 600)
 			b.waitRecorded(120)
