@@ -108,9 +108,6 @@ func (st *stage) newRun(t *testing.T, v variant) *run {
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
 	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish).With(st.relaySettings...)
-	if v.unjournaled { // else the reconciler finds events that nothing says were published, and publishes them again
-		settings = settings.With("reconcile.interval", "24h")
-	}
 	r := &run{
 		stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType),
 		admin: st.kafka.Admin(t), api: &http.Client{Timeout: 5 * time.Second},
