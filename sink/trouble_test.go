@@ -219,21 +219,27 @@ func TestEngineSlowPartitionGoesAlone(t *testing.T) {
 
 // Catches: a linger that delays the first record, or lets requests follow each other sooner.
 func TestEngineLingerSpacesRequests(t *testing.T) {
-	var at []time.Duration
+	at := requestTimes(t, sink.Config{Linger: 5 * time.Millisecond}, 12)
+	if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at, want) {
+		t.Errorf("requests: got %v, want %v", at, want)
+	}
+}
+
+// requestTimes is when each request was answered, from the first record on, when one is submitted every millisecond.
+func requestTimes(t *testing.T, config sink.Config, records int) (at []time.Duration) {
+	t.Helper()
 	var start time.Time
-	config := sink.Config{Linger: 5 * time.Millisecond, Hooks: sink.Hooks{Request: func(sink.Request) { at = append(at, time.Since(start)) }}}
+	config.Hooks.Request = func(sink.Request) { at = append(at, time.Since(start)) }
 	inRig(t, 1, config, nil, func(t *testing.T, r *rig) {
 		start = time.Now()
-		for range 12 {
+		for range records {
 			r.submit(in(1)...)
 			time.Sleep(time.Millisecond)
 		}
-		r.await(12, time.Second)
+		r.await(records, time.Second)
 		synctest.Wait()
-		if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at, want) {
-			t.Errorf("requests: got %v, want %v", at, want)
-		}
 	})
+	return at
 }
 
 // Catches: requests that follow each other at once although what is submitted is old, ones that wait although it is not, or
@@ -243,25 +249,12 @@ func TestEngineMakesLargerRequestsWhenItIsBehind(t *testing.T) {
 		{-time.Hour, time.Millisecond}, {0, time.Millisecond}, {250 * time.Millisecond, 5 * time.Millisecond},
 		{time.Hour, 20 * time.Millisecond},
 	} {
-		var at []time.Duration
-		var start time.Time
-		config := sink.Config{Behind: func() time.Duration { return c.behind }, Hooks: sink.Hooks{
-			Request: func(sink.Request) { at = append(at, time.Since(start)) },
-		}}
-		inRig(t, 1, config, nil, func(t *testing.T, r *rig) {
-			start = time.Now()
-			for range 41 {
-				r.submit(in(1)...)
-				time.Sleep(time.Millisecond)
+		at := requestTimes(t, sink.Config{Behind: func() time.Duration { return c.behind }}, 41)
+		for i, got := range at {
+			if want := time.Duration(i) * c.apart; got != want {
+				t.Fatalf("%v behind: request %d after %v, want %v", c.behind, i, got, want)
 			}
-			r.await(41, time.Second)
-			synctest.Wait()
-			for i, got := range at {
-				if want := time.Duration(i) * c.apart; got != want {
-					t.Fatalf("%v behind: request %d after %v, want %v", c.behind, i, got, want)
-				}
-			}
-		})
+		}
 	}
 }
 

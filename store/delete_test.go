@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -26,9 +25,7 @@ func TestDeleteTakesOnlyPublishedRowsBelowTheConfirmedPosition(t *testing.T) {
 		}
 	}
 	wantDeleted("nothing is confirmed", 0)
-	at, err := outbox.ParseLSN(pg.Query(t, "SELECT pg_current_wal_insert_lsn()"))
-	must(t, "parse", err)
-	must(t, "save progress", s.SaveProgress(t.Context(), at))
+	confirmHere(t, pg, s)
 	if got, _, err := s.DeleteStep(t.Context(), time.Hour, 100); err != nil || got != 0 {
 		t.Fatalf("within the retention: got %d rows deleted, %v; want none", got, err)
 	}
@@ -36,9 +33,7 @@ func TestDeleteTakesOnlyPublishedRowsBelowTheConfirmedPosition(t *testing.T) {
 	exec(t, locker, "BEGIN; SELECT 1 FROM outbox_events WHERE id = '"+uuid(3)+"' FOR UPDATE")
 	wantDeleted("one row is locked", 7)
 	exec(t, locker, "COMMIT")
-	at, err = outbox.ParseLSN(pg.Query(t, "SELECT pg_current_wal_insert_lsn()"))
-	must(t, "parse", err)
-	must(t, "save progress", s.SaveProgress(t.Context(), at))
+	confirmHere(t, pg, s)
 	wantDeleted("it is free", 1)
 	if left := pg.Query(t, "SELECT count(*) FROM outbox_events"); left != "2" {
 		t.Errorf("rows left: got %s, want the 2 that are not published", left)
