@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ const (
 	reconcilerAgain = 5 * time.Second
 	// markLook is the pause between two looks whether the stream has come as far as a proof needs.
 	markLook = 20 * time.Millisecond
+
+	neverSaved = math.MaxUint64
 )
 
 // reconciler proves, round by round, that no committed row was missed, and publishes it if one was. A round:
@@ -55,7 +58,7 @@ type reconciler struct {
 	state   store.AuditState
 	horizon horizon
 	due     time.Time // of the next round, or of the next sweep where only sweeps can be
-	settled uint64    // events settled when the horizon was saved
+	settled uint64    // events settled when this process saved the horizon; neverSaved: it has not yet
 	sweep   *sweep    // that is under way
 	missed  int       // found by the last round
 }
@@ -89,7 +92,7 @@ func (o *reconcileOrder) dropped() bool {
 }
 
 func newReconciler(r *Relay) *reconciler {
-	return &reconciler{r: r, asked: make(chan *reconcileOrder)}
+	return &reconciler{r: r, asked: make(chan *reconcileOrder), settled: neverSaved}
 }
 
 // Reconcile looks at the whole table at once and publishes what the stream has missed. It waits until this relay streams,
@@ -244,7 +247,8 @@ func (c *reconciler) judge(missed int, whole bool, began time.Time) {
 	}
 }
 
-// saveHorizon writes only after events: an idle relay stays idle.
+// saveHorizon writes only after events: an idle relay stays idle. The first one of a process is written in any case, since
+// the process before may have ended with events behind its horizon.
 func (c *reconciler) saveHorizon(ctx context.Context) error {
 	n := c.r.metrics.settledEvents.Load()
 	if n == c.settled {

@@ -195,6 +195,27 @@ func TestHorizonWaitsForARunningTransaction(t *testing.T) {
 	mustStop(t, stop)
 }
 
+// A relay ends while a transaction that is as old as its events still runs. Break it catches: the next one, which sees no
+// event, leaves the horizon where it is. Seen to fail with the horizon saved after events only.
+func TestHorizonMovesAfterAStartWithoutEvents(t *testing.T) {
+	t.Parallel()
+	b := newAuditBed(t)
+	conn := execer{b.pg.Connect(t)}
+	conn.exec(t, "BEGIN; SELECT 1")
+	_, stop := b.start()
+	b.pg.Exec(t, many(1, 10, 3))
+	b.waitRecorded(10)
+	moved := "SELECT horizon > '" + b.pg.Query(t, "SELECT now()") + "' FROM cdc_relay_state"
+	mustStop(t, stop)
+	if got := b.pg.Query(t, moved); got != "false" {
+		t.Fatalf("the horizon has moved while the transaction ran: %s", got)
+	}
+	conn.exec(t, "COMMIT")
+	_, stop = b.start()
+	b.waitQuery("the horizon moves", moved, "true")
+	mustStop(t, stop)
+}
+
 // Breaks it catches: rows whose created_at lies before every horizon are never found; a table without an index on
 // created_at is never looked at. Seen failing with sweeps that are never due.
 func TestSweepFindsOldRowsAndNeedsNoIndex(t *testing.T) {

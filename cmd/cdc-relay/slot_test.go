@@ -71,11 +71,11 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 		return startRelay(t, s.environ, "--reconcile-interval", "1h", "--drift-interval", "1h")
 	}
 	r, started := start(), time.Now()
-	harness.Eventually(t, time.Minute, "the round that a start begins with is over", func(context.Context) string {
+	harness.Eventually(t, 3*time.Minute, "the round that a start begins with is over", func(context.Context) string {
 		if s.pg.Query(t, "SELECT horizon > '"+before+"' FROM cdc_relay_state") == "true" {
 			return ""
 		}
-		if time.Since(started) > 5*time.Second { // another transaction was open at that moment; the next round is an hour away
+		if time.Since(started) > 10*time.Second { // another transaction was open at that moment; the next round is an hour away
 			r.stop(t, syscall.SIGTERM)
 			r, started = start(), time.Now()
 		}
