@@ -273,12 +273,21 @@ func (l *link) slotOptions() string {
 
 // DropSlot drops the slot, which nobody may be using.
 func DropSlot(ctx context.Context, c Config) error {
+	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{})
+}
+
+// DropSlotWhenFree drops the slot as soon as nobody uses it: a walsender holds it for a moment after its client has gone.
+func DropSlotWhenFree(ctx context.Context, c Config) error {
+	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{Wait: true})
+}
+
+func dropSlot(ctx context.Context, c Config, how pglogrepl.DropReplicationSlotOptions) error {
 	l, err := dial(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if err := pglogrepl.DropReplicationSlot(ctx, l.conn, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
+	if err := pglogrepl.DropReplicationSlot(ctx, l.conn, c.Slot, how); err != nil {
 		return fmt.Errorf("drop replication slot %q: %w", c.Slot, err)
 	}
 	return nil

@@ -312,6 +312,20 @@ func TestBusyAndMissingSlotsAreTold(t *testing.T) {
 	}
 }
 
+// Break it catches: a slot that stays for ever, because its walsender had not ended yet. Seen to fail without the wait.
+func TestDropWaitsUntilTheSlotIsFree(t *testing.T) {
+	f := newFixture(t)
+	r := f.open()
+	dropped := make(chan error, 1)
+	go func() { dropped <- DropSlotWhenFree(context.Background(), f.c) }()
+	f.waitFor("the drop to wait", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'ReplicationSlotDrop')")
+	r.finish(t)
+	if err := <-dropped; err != nil {
+		t.Error(err)
+	}
+	f.waitFor("the slot to be gone", "SELECT NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '"+f.c.Slot+"')")
+}
+
 func isA[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

@@ -127,13 +127,15 @@ func (b *benchArea) remove(ctx context.Context) error {
 	return nil
 }
 
-// dropSlot drops a slot if it exists; nobody may be using it.
+// dropSlot drops a slot if it exists, once nobody uses it.
 func (b *benchArea) dropSlot(ctx context.Context, c replication.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	var exists bool
 	if err := b.ask(ctx, &exists, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)", c.Slot); err != nil || !exists {
 		return err
 	}
-	return replication.DropSlot(ctx, c)
+	return replication.DropSlotWhenFree(ctx, c)
 }
 
 // ask scans one value.

@@ -94,13 +94,13 @@ func (c benchCommand) filler() int {
 }
 
 // floor reads a copy of the slot and throws everything away: what the server's sending and our reading can give at most.
-func (c benchCommand) floor(ctx context.Context, area *benchArea, one *benchRun) error {
+func (c benchCommand) floor(ctx context.Context, area *benchArea, one *benchRun) (err error) {
 	cfg := relay.ReplicationConfig(area.cfg)
 	cfg.Slot += "_floor"
 	if err := area.exec(ctx, fmt.Sprintf("SELECT pg_copy_logical_replication_slot('%s', '%s')", area.name, cfg.Slot)); err != nil {
 		return err
 	}
-	defer func() { _ = area.dropSlot(context.WithoutCancel(ctx), cfg) }()
+	defer func() { err = errors.Join(err, area.dropSlot(context.WithoutCancel(ctx), cfg)) }()
 	session, err := replication.Open(ctx, cfg)
 	if err != nil {
 		return err
