@@ -171,7 +171,7 @@ func (c comparison) once(t *testing.T, name string, o orders) (r outcome) {
 // one record out).
 func TestEveryClientProduces(t *testing.T) {
 	c := comparison{
-		stage:  &stage{options: options{payload: 310, keys: 50, partitions: 3}, kafka: harness.Kafka(t)},
+		stage:  &stage{options: options{shape: shape{payload: 310, keys: 50, partitions: 3}}, kafka: harness.Kafka(t)},
 		warmUp: 1000,
 	}
 	for name := range producers {

@@ -19,8 +19,8 @@ type pacedContestant struct {
 
 func (st *stage) contestPaces(t *testing.T, r *result, all []entry) {
 	turn := 0
-	what := fmt.Sprintf("single-row commits, each rate for %v after %v, the first after %v at 1000 per second, too; about %d bytes of jsonb, %d keys, %d partitions, acks=all; after_publish %s",
-		st.pacedFor, st.pacedWarm, st.longWarmUp, st.payload, st.keys, st.partitions, st.afterPublish)
+	what := fmt.Sprintf("single-row commits up to %d per second, several rows above, each rate for %v after %v, the first after %v at 1000 per second, too; %v, acks=all",
+		mostCommits, st.pacedFor, st.pacedWarm, st.longWarmUp, st.shape)
 	st.repeat(t, r, "debezium-paced", what, func(t *testing.T) []sample {
 		by := contest(st, t, turn, all, (*run).contestPace)
 		turn++
@@ -66,7 +66,7 @@ func contestPaceSamples(rates []int, all []entry, by map[string]pacedContestant)
 				sample{name + "p95 ms", l.p95, mark{}},
 				sample{name + "p99 ms", l.p99, mark{}},
 				sample{name + "CPU % of a core", 100 * by[e.name].busy[n], mark{}},
-				sample{name + "commits per second", l.rate, mark{atLeast: 0.95 * float64(rate)}},
+				sample{name + "events per second", l.rate, mark{atLeast: 0.95 * float64(rate)}},
 			)
 		}
 		relay := by[relayName].latencies[n]
@@ -102,11 +102,11 @@ func TestContestMeasuresAndJudges(t *testing.T) {
 		t.Skip("the broker is not of this test: its CPU cannot be read")
 	}
 	st := &stage{server: harness.Postgres(t), kafka: kafka, options: options{
-		runs: 1, payload: 310, keys: 50, partitions: 3, afterPublish: "mark", rates: []int{200},
+		runs: 1, shape: shape{payload: 310, keys: 50, partitions: 3, afterPublish: "mark"}, rates: []int{200},
 		pacedWarm: 100 * time.Millisecond, pacedFor: 400 * time.Millisecond,
 	}}
 	r := &result{}
-	st.contestDrains(t, r, drain{drainBatches, 3000, 100}, entries(relayName, pollerName))
+	st.contestDrains(t, r, drain{name: drainBatches, events: 3000, perTransaction: 100}, entries(relayName, pollerName))
 	st.contestPaces(t, r, entries(relayName, pollerName))
 	for _, name := range []string{"debezium-" + drainBatches, "debezium-paced"} {
 		s, found := r.find(name)

@@ -47,9 +47,9 @@ func TestDebezium(t *testing.T) {
 	for _, name := range o.scenarios {
 		switch name {
 		case drainBatches:
-			st.contestDrains(t, r, drain{name, o.events, 100}, entries(relayName, defaultName, throughputName, pollerName))
+			st.contestDrains(t, r, drain{name: name, events: o.events, perTransaction: 100}, entries(relayName, defaultName, throughputName, pollerName))
 		case drainSingles:
-			st.contestDrains(t, r, drain{name, min(o.singles, o.events), 1}, entries(relayName, defaultName, throughputName, pollerName))
+			st.contestDrains(t, r, drain{name: name, events: min(o.singles, o.events), perTransaction: 1}, entries(relayName, defaultName, throughputName, pollerName))
 		case paced:
 			st.contestPaces(t, r, entries(relayName, defaultName, latencyName, pollerName))
 		}
@@ -92,8 +92,7 @@ type drained struct {
 
 func (st *stage) contestDrains(t *testing.T, r *result, d drain, all []entry) {
 	turn := 0
-	what := fmt.Sprintf("%d events, %d rows in a transaction, about %d bytes of jsonb, %d keys, %d partitions, acks=all; after_publish %s",
-		d.events, d.perTransaction, st.payload, st.keys, st.partitions, st.afterPublish)
+	what := fmt.Sprintf("%d events, %d rows in a transaction, %v, acks=all", d.events, d.perTransaction, st.shape)
 	st.repeat(t, r, "debezium-"+d.name, what, func(t *testing.T) []sample {
 		by := contest(st, t, turn, all, func(r *run, e entry) drained { return r.contestDrain(e, d) })
 		turn++

@@ -48,7 +48,7 @@ func recvlogical(t *testing.T) string {
 // has begun, which does not count its connecting, to its own end.
 func (r *run) recvlogicalFloor(slot string, end uint64) floor {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.patience)
 	defer cancel()
 	at, err := url.Parse(r.pg.URL)
 	if err != nil {

@@ -41,9 +41,14 @@ var (
 	runsFlag      = flag.Int("runs", 5, "runs of each scenario; the table shows medians")
 	jsonFlag      = flag.String("json", "", "also write the results to this file, as JSON")
 	perfFlag      = flag.String("perf", "", "also record CPU profiles of relay and Postgres in the drains into this directory, by Linux perf")
-	eventsFlag    = flag.Int("events", 1_000_000, "events of drain-100 and drain-one-tx")
+	svgFlag       = flag.String("svg", "", "also draw the results into this directory, as SVG")
+	eventsFlag    = flag.Int("events", 1_000_000, "events of a drain, if it is none of the following")
 	singleFlag    = flag.Int("events-single", 200_000, "events of drain-1")
-	ratesFlag     = flag.String("rates", "200,1000,5000", "commits per second of the paced scenario, by commas")
+	backlogFlag   = flag.Int("events-backlog", 5_000_000, "events of backlog")
+	largeFlag     = flag.Int("large-bytes", 200_000_000, "bytes of all payloads of drain-10k, and of drain-100k, at most")
+	parkedFlag    = flag.Int("parked-keys", 10_000, "parked keys of parked")
+	ratesFlag     = flag.String("rates", "200,1000,5000", "events per second of the paced scenario, by commas: one in a transaction up to 5000, more above")
+	payloadsFlag  = flag.String("payloads", "", "kB of the payloads of the paced scenario, by commas: 0.2,1,10; default: as -payload")
 	pacedFlag     = flag.Duration("paced-for", 10*time.Second, "how long each rate is kept up and measured")
 	payloadFlag   = flag.Int("payload", 310, "bytes of a payload, about")
 	keysFlag      = flag.Int("keys", 10_000, "aggregates")
@@ -55,37 +60,31 @@ var (
 	warmFlag      = flag.Int("warm-up", 3_000_000, "records produced to Kafka first: a young JVM runs at half speed")
 )
 
-// The scenarios.
-const (
-	drainBatches = "drain-100"    // 100 rows in a transaction
-	drainSingles = "drain-1"      // one row in a transaction
-	drainOneTx   = "drain-one-tx" // all rows in one transaction
-	paced        = "paced"        // single-row commits at a given rate
-)
-
-var scenarioNames = []string{drainBatches, drainSingles, drainOneTx, paced}
-
 // options is what to measure.
 type options struct {
-	scenarios               []string
-	runs                    int
-	events, singles         int
-	rates                   []int
-	pacedWarm, pacedFor     time.Duration
-	longWarmUp              time.Duration // before the paces of a comparison
-	payload, keys           int
-	partitions, kafkaWarmUp int
-	afterPublish            string
-	relaySettings           []any             // further settings of the relay: key, value, …
-	postgres                map[string]string // settings of the server
-	perf                    string            // directory; "" = none
-	variants                []variant         // relays to be compared; none: only this tree's, beside the floors
+	scenarios           []string
+	runs                int
+	events              int // of a drain
+	singles, backlog    int // of the drains of these names
+	largeBytes          int // of all payloads of a drain with large ones, at most
+	manyParked          int // keys
+	shape                   // of the events, where a scenario does not say otherwise
+	rates               []int
+	payloads            []int // bytes, of paces; none: as in shape
+	pacedWarm, pacedFor time.Duration
+	longWarmUp          time.Duration     // before the paces of a comparison
+	kafkaWarmUp         int               // records
+	relaySettings       []any             // further settings of the relay: key, value, …
+	postgres            map[string]string // settings of the server
+	perf                string            // directory; "" = none
+	variants            []variant         // relays to be compared; none: only this tree's, beside the floors
 }
 
 func flagOptions() (options, error) {
 	o := options{
-		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, pacedWarm: 2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag,
-		payload: *payloadFlag, keys: *keysFlag, partitions: *partsFlag, kafkaWarmUp: *warmFlag, afterPublish: *mirrorFlag,
+		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, backlog: *backlogFlag, largeBytes: *largeFlag, manyParked: *parkedFlag,
+		pacedWarm: 2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag, kafkaWarmUp: *warmFlag,
+		shape:    shape{payload: *payloadFlag, keys: *keysFlag, partitions: *partsFlag, afterPublish: *mirrorFlag},
 		postgres: postgresSettings(*fsyncFlag, *buffersFlag), perf: *perfFlag,
 	}
 	switch *scenariosFlag {
@@ -103,9 +102,19 @@ func flagOptions() (options, error) {
 	for _, text := range strings.Split(*ratesFlag, ",") {
 		rate, err := strconv.Atoi(text)
 		if err != nil || rate < 1 {
-			return o, fmt.Errorf("-rates: %q is not a number of commits per second", text)
+			return o, fmt.Errorf("-rates: %q is not a number of events per second", text)
 		}
 		o.rates = append(o.rates, rate)
+	}
+	for _, text := range strings.FieldsFunc(*payloadsFlag, func(r rune) bool { return r == ',' }) {
+		size, err := strconv.ParseFloat(text, 64)
+		if err != nil || size <= 0 || size > 1000 {
+			return o, fmt.Errorf("-payloads: %q is not a number of kB up to 1000", text)
+		}
+		o.payloads = append(o.payloads, int(size*1000))
+	}
+	if o.afterPublish == "delete" && slices.Contains(o.scenarios, paced) {
+		return o, fmt.Errorf("-after-publish delete: after %s there are no rows left to judge by", paced)
 	}
 	for _, pair := range strings.FieldsFunc(*setFlag, func(r rune) bool { return r == ',' }) {
 		key, value, found := strings.Cut(pair, "=")
@@ -147,21 +156,31 @@ func TestBench(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if *svgFlag != "" {
+		if err := report.draw(*svgFlag); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
-// TestBenchMeasuresEveryScenario runs each scenario once with little to do. Breaks it catches: a bench that no longer
+// unlike are the scenarios of which none differs from another one in numbers only.
+var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", "drain-100k", "drain-delete", "drain-keep", "parked", paced}
+
+// TestBenchMeasuresEveryScenario runs each kind of scenario once with little to do. Breaks it catches: a bench that no longer
 // fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge, with a
-// row of the journal deleted before the verdict, and with the truth in another order).
+// row of the journal deleted before the verdict, with the truth in another order, with deleted rows not kept as truth, with
+// nothing parked, and with several rows in a transaction of which one is timed).
 func TestBenchMeasuresEveryScenario(t *testing.T) {
 	if *scenariosFlag != "" || *clientsFlag != "" || *debeziumFlag != "" {
 		t.Skip("left out while measuring")
 	}
 	report := measure(t, options{
-		scenarios: scenarioNames, runs: 1, events: 3000, singles: 500, rates: []int{200}, pacedWarm: 100 * time.Millisecond,
-		pacedFor: 400 * time.Millisecond, payload: 310, keys: 50, partitions: 3, kafkaWarmUp: 1000, afterPublish: "mark",
+		scenarios: unlike, runs: 1, events: 3000, singles: 500, largeBytes: 5_000_000, manyParked: 300, rates: []int{200, 6000},
+		pacedWarm: 100 * time.Millisecond, pacedFor: 400 * time.Millisecond, kafkaWarmUp: 1000,
+		shape:    shape{payload: 310, keys: 50, partitions: 3, afterPublish: "mark"},
 		postgres: map[string]string{"fsync": "off"},
 	})
-	want := []string{drainBatches, drainSingles, drainOneTx, "paced-200"}
+	want := append(slices.DeleteFunc(slices.Clone(unlike), func(name string) bool { return name == paced }), "paced-200", "paced-6000")
 	for _, name := range want {
 		scenario, found := report.find(name)
 		if !found {

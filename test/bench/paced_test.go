@@ -2,28 +2,24 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// pace is a load of single-row commits that come at even intervals.
+// pace is a load of commits that come at even intervals.
 type pace struct {
-	rate    int // per second
-	total   int // events, those of the warm-up included
+	rate    int // events per second
+	rows    int // in a transaction
+	total   int // events, those of the warm-up included; whole transactions
 	skipped int // of these, the first ones, which are not measured
 	writers int // sessions: each waits for its own commits, so a slow disk needs more of them
 	from    int // number of the first event: those of one table differ
@@ -31,9 +27,21 @@ type pace struct {
 
 func (st *stage) pace(rate int) pace { return newPace(rate, st.pacedWarm, st.pacedFor) }
 
+// mostCommits is how many single-row commits per second are asked for: a machine that runs everything can hardly do more. Of more
+// events several are in a transaction, and a fifth as many transactions are made.
+const mostCommits = 5000
+
 func newPace(rate int, warm, measured time.Duration) pace {
-	count := func(d time.Duration) int { return int(math.Ceil(float64(rate) * d.Seconds())) }
-	return pace{rate: rate, total: count(warm + measured), skipped: count(warm), writers: min(max(rate/100, 4), 64)}
+	p := pace{rate: rate, rows: 1}
+	if rate > mostCommits {
+		p.rows = (rate + mostCommits/5 - 1) / (mostCommits / 5)
+	}
+	count := func(d time.Duration) int {
+		return p.rows * int(math.Ceil(float64(rate)*d.Seconds()/float64(p.rows)))
+	}
+	p.total, p.skipped = count(warm+measured), count(warm)
+	p.writers = min(max(rate/p.rows/100, 4), 64)
+	return p
 }
 
 // wait waits until an event is to begin.
@@ -86,16 +94,34 @@ func (x *trace) latency(p pace) latency {
 // latencyMark is the first mark, at 1,000 commits per second, in milliseconds.
 var latencyMark = mark{atMost: 3}
 
-func (st *stage) paces(t *testing.T, r *result, rate int) {
+// paces measures each rate with each size of payloads.
+func (st *stage) paces(t *testing.T, r *result) {
+	for _, rate := range st.rates {
+		name := fmt.Sprintf("%s-%d", paced, rate)
+		if len(st.payloads) == 0 {
+			st.pacesOf(t, r, name, rate)
+		}
+		for _, size := range st.payloads {
+			st.with(shape{payload: size}).pacesOf(t, r, fmt.Sprintf("%s-%vkB", name, float64(size)/1000), rate)
+		}
+	}
+}
+
+func (st *stage) pacesOf(t *testing.T, r *result, name string, rate int) {
 	p := st.pace(rate)
-	what := fmt.Sprintf("%d single-row commits per second by %d sessions for %v after %v of warm-up, about %d bytes of jsonb, %d keys, %d partitions, after_publish %s",
-		rate, p.writers, st.pacedFor, st.pacedWarm, st.payload, st.keys, st.partitions, st.afterPublish)
+	commits := "single-row commits"
+	if p.rows > 1 {
+		commits = fmt.Sprintf("events, %d in a transaction,", p.rows)
+	}
+	what := fmt.Sprintf("%d %s per second by %d sessions for %v after %v of warm-up, %v", rate, commits, p.writers, st.pacedFor, st.pacedWarm, st.shape)
 	turn := 0
-	st.repeat(t, r, fmt.Sprintf("paced-%d", rate), what, func(t *testing.T) []sample {
+	st.repeat(t, r, name, what, func(t *testing.T) []sample {
 		turn++
 		return st.inTurns(t, turn, func(t *testing.T, v variant) []sample { return st.paceOnce(t, v, p) })
 	})
 }
+
+const relayLatency = "COMMIT returned to received, "
 
 // paceOnce measures the two floors and the relay one after another, so that none takes the other's CPU.
 func (st *stage) paceOnce(t *testing.T, v variant, p pace) []sample {
@@ -112,12 +138,12 @@ func (st *stage) paceOnce(t *testing.T, v variant, p pace) []sample {
 	rss := r.relay.PeakRSS(t)
 	r.relay.Stop(t)
 	samples := []sample{
-		{"COMMIT returned to received, p50 ms", whole.p50, p50},
-		{"COMMIT returned to received, p95 ms", whole.p95, none},
-		{"COMMIT returned to received, p99 ms", whole.p99, none},
+		{relayLatency + "p50 ms", whole.p50, p50},
+		{relayLatency + "p95 ms", whole.p95, none},
+		{relayLatency + "p99 ms", whole.p99, none},
 		{"COMMIT returned to received, max ms", whole.most, none},
 		{"  received before COMMIT returned, %", whole.early, none},
-		{"  commits per second", whole.rate, mark{atLeast: 0.95 * float64(p.rate)}},
+		{"  events per second", whole.rate, mark{atLeast: 0.95 * float64(p.rate)}},
 		{"relay, CPU % of a core", 100 * busy, none},
 		{"relay, peak RSS, MiB", float64(rss) / (1 << 20), none},
 	}
@@ -129,78 +155,13 @@ func (st *stage) paceOnce(t *testing.T, v variant, p pace) []sample {
 		{"floor COMMIT returned to pgoutput Commit, p95 ms", wal.p95, none},
 		{"floor COMMIT returned to pgoutput Commit, p99 ms", wal.p99, none},
 		{"  received before COMMIT returned, %", wal.early, none},
-		{"  commits per second", wal.rate, mark{atLeast: 0.95 * float64(p.rate)}},
+		{"  events per second", wal.rate, mark{atLeast: 0.95 * float64(p.rate)}},
 		{"floor produce to received, p50 ms", broker.p50, none},
 		{"floor produce to received, p95 ms", broker.p95, none},
 		{"floor produce to received, p99 ms", broker.p99, none},
 		{"relay p50 / sum of the floors' p50", whole.p50 / (wal.p50 + broker.p50), none},
 		{"relay p99 / sum of the floors' p99", whole.p99 / (wal.p99 + broker.p99), none},
 	}...)
-}
-
-// write commits the events of the pace into a table like the outbox, and notes when each COMMIT has returned.
-func (r *run) write(p pace, table string, x *trace) {
-	r.t.Helper()
-	var writers sync.WaitGroup
-	failures := make(chan error, p.writers)
-	conns := make([]*pgx.Conn, p.writers)
-	for w := range conns {
-		conns[w] = r.pg.Connect(r.t)
-	}
-	start := time.Now()
-	for w, conn := range conns {
-		writers.Go(func() { failures <- r.writeShare(r.t.Context(), conn, p, w, start, table, x) })
-	}
-	writers.Wait()
-	close(failures)
-	for err := range failures {
-		if err != nil {
-			r.t.Fatalf("write at a steady pace: %v", err)
-		}
-	}
-}
-
-// writeShare commits every event whose number is w modulo the number of writers. Each writer has its own aggregates, so that
-// the order of an aggregate's commits is the order of seq.
-func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, start time.Time, table string, x *trace) error {
-	filler := strings.Repeat("abcdefghij klmnop", r.payload/17+1)[:max(r.payload-payloadFrame, 0)]
-	insert := `INSERT INTO ` + table + ` (id, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, '` + aggregateType + `', $2, 'OrderPlaced',
-		jsonb_build_object('order', $3::int, 'customer', 'customer-4711', 'amount_cents', 12345, 'currency', 'EUR', 'note', $4::text))`
-	for n := w; n < p.total; n += p.writers {
-		p.wait(start, n)
-		key := fmt.Sprintf("order-%d-%d", w, n/p.writers%max(r.keys/p.writers, 1))
-		if _, err := conn.Exec(ctx, insert, idOf(p.from+n), key, n, filler); err != nil {
-			return fmt.Errorf("insert: %w", err)
-		}
-		x.done[n] = time.Since(x.base)
-	}
-	return nil
-}
-
-// idOf is the uuid of an event of a pace: a version 7 whose last 48 bits are its number.
-func idOf(n int) [16]byte {
-	id := [16]byte{0x01, 0x93, 0, 0, 0, 0, 0x70, 0, 0x80}
-	var number [8]byte
-	binary.BigEndian.PutUint64(number[:], uint64(n))
-	copy(id[10:], number[2:])
-	return id
-}
-
-// numberOf is the reverse for the text form.
-func numberOf(id []byte, p pace) (int, error) {
-	const last = 12 // hexadecimal digits after the last hyphen
-	var number [8]byte
-	if len(id) != 36 {
-		return 0, fmt.Errorf("the id %q is no uuid", id)
-	}
-	if _, err := hex.Decode(number[2:], id[len(id)-last:]); err != nil {
-		return 0, fmt.Errorf("the id %q is no uuid: %w", id, err)
-	}
-	n := binary.BigEndian.Uint64(number[:]) - uint64(p.from) // too small wraps around to too large
-	if n >= uint64(p.total) {
-		return 0, fmt.Errorf("the id %q is of no event", id)
-	}
-	return int(n), nil
 }
 
 // awaited runs a reader beside the function that makes its input, and fails if it has not read everything a while after.
@@ -241,7 +202,7 @@ func (r *run) paceBareStream(p pace) latency {
 	}
 	x := newTrace(p)
 	read := func() error {
-		var open int
+		var open []int
 		for left := p.total; left > 0; {
 			message, err := stream.next()
 			if err != nil {
@@ -252,12 +213,18 @@ func (r *run) paceBareStream(p pace) latency {
 			}
 			switch message[0] {
 			case 'I':
-				if open, err = numberOf(insertedID(message), p); err != nil {
+				n, err := numberOf(insertedID(message), p)
+				if err != nil {
 					return err
 				}
+				open = append(open, n)
 			case 'C':
-				x.out[open] = time.Since(x.base)
-				left--
+				now := time.Since(x.base)
+				for _, n := range open {
+					x.out[n] = now
+				}
+				left -= len(open)
+				open = open[:0]
 			}
 		}
 		return nil
@@ -329,7 +296,7 @@ func (r *run) paceBareKafka(p pace) latency {
 		failures := make(chan error, p.total)
 		start := time.Now()
 		for n := range p.total {
-			p.wait(start, n)
+			p.wait(start, n-n%p.rows)
 			id := idOf(p.from + n)
 			text := fmt.Appendf(nil, "%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 			record := &kgo.Record{Key: fmt.Appendf(nil, "order-%d", n%r.keys), Value: value, Headers: []kgo.RecordHeader{{Key: "id", Value: text}}}

@@ -54,18 +54,11 @@ func measure(t *testing.T, o options) *result {
 	st := newStage(t, o)
 	r := st.result(t)
 	for _, name := range o.scenarios {
-		switch name {
-		case drainBatches:
-			st.drains(t, r, drain{name, o.events, 100})
-		case drainSingles:
-			st.drains(t, r, drain{name, o.singles, 1})
-		case drainOneTx:
-			st.drains(t, r, drain{name, o.events, o.events})
-		case paced:
-			for _, rate := range o.rates {
-				st.paces(t, r, rate)
-			}
+		if d, found := o.drain(name); found {
+			st.with(d.shape).drains(t, r, d)
+			continue
 		}
+		st.paces(t, r)
 	}
 	r.Load = append(r.Load, loadAverage())
 	return r
@@ -96,9 +89,12 @@ type run struct {
 	pg      *harness.PG
 	relay   *harness.Relay
 	topic   string
+	truth   string // table that has every event, also when the relay has deleted its row
 	conn    *pgx.Conn
 	admin   *kadm.Client
 	api     *http.Client
+
+	patience time.Duration // more than anything here should take
 }
 
 // newRun makes the outbox, the topic and the slot, and lets the relay finish its first start.
@@ -109,8 +105,8 @@ func (st *stage) newRun(t *testing.T, v variant) *run {
 	t.Cleanup(func() { st.drop(t, name) })
 	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish).With(st.relaySettings...)
 	r := &run{
-		stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType),
-		admin: st.kafka.Admin(t), api: &http.Client{Timeout: 5 * time.Second},
+		stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType), truth: "outbox_events",
+		admin: st.kafka.Admin(t), api: &http.Client{Timeout: 5 * time.Second}, patience: 3 * time.Minute,
 	}
 	t.Cleanup(r.api.CloseIdleConnections)
 	// The broker's clock on each record: no consumer has to run beside the relay to time it.
@@ -222,11 +218,10 @@ func (r *run) steady() {
 	})
 }
 
-// poll asks until done says so, and fails after the time that nothing here should take.
+// poll asks until done says so, and fails when it has no patience left.
 func (r *run) poll(every time.Duration, what string, done func() bool) time.Time {
 	r.t.Helper()
-	const patience = 3 * time.Minute
-	limit := time.After(patience)
+	limit := time.After(r.patience)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for !done() {
@@ -236,7 +231,7 @@ func (r *run) poll(every time.Duration, what string, done func() bool) time.Time
 		select {
 		case <-ticker.C:
 		case <-limit:
-			r.t.Fatalf("%s: not within %v", what, patience)
+			r.t.Fatalf("%s: not within %v", what, r.patience)
 		case <-r.t.Context().Done():
 			r.t.Fatal(r.t.Context().Err())
 		}

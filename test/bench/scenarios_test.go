@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// The scenarios that others name, too.
+const (
+	drainBatches = "drain-100"    // 100 rows in a transaction
+	drainSingles = "drain-1"      // one row in a transaction
+	drainOneTx   = "drain-one-tx" // all rows in one transaction
+	paced        = "paced"        // commits at a given rate
+)
+
+// shape is what the events are like, and what becomes of them. In a scenario 0 and "" stand for what the flags say.
+type shape struct {
+	payload      int    // bytes of jsonb, about
+	keys         int    // aggregates
+	hotKeys      int    // of these, the ones that half of all events are of; 0 = all keys have as many
+	partitions   int    // of the topic
+	afterPublish string // outbox.after_publish
+	parkedKeys   int    // further keys, each with an event that the broker has refused
+}
+
+// or gives what is not said in s by what others say.
+func (s shape) or(others shape) shape {
+	return shape{
+		cmp.Or(s.payload, others.payload), cmp.Or(s.keys, others.keys), cmp.Or(s.hotKeys, others.hotKeys),
+		cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish), cmp.Or(s.parkedKeys, others.parkedKeys),
+	}
+}
+
+func (s shape) String() string {
+	keys := fmt.Sprintf("%d keys", s.keys)
+	if s.hotKeys > 0 {
+		keys += fmt.Sprintf(" (half of the events on %d of them)", s.hotKeys)
+	}
+	if s.parkedKeys > 0 {
+		keys += fmt.Sprintf(", %d others parked", s.parkedKeys)
+	}
+	return fmt.Sprintf("about %d bytes of jsonb, %s, %d partitions, after_publish %s", s.payload, keys, s.partitions, s.afterPublish)
+}
+
+// drain is a slot full of events that are read as fast as can be.
+type drain struct {
+	name                   string
+	events, perTransaction int
+	shape
+}
+
+// drains are the scenarios that empty a slot. A new one is a new row.
+func (o options) drains() []drain {
+	of := func(payload int) int { return min(o.events, max(o.largeBytes/payload, 1)) }
+	return []drain{
+		{drainBatches, o.events, 100, shape{}},
+		{drainSingles, o.singles, 1, shape{}},
+		{drainOneTx, o.events, o.events, shape{}},
+		{"drain-hot-key", o.events, 100, shape{keys: 1}},
+		{"drain-hot-keys", o.events, 100, shape{hotKeys: max(o.keys/100, 1)}},
+		{"drain-200", o.events, 100, shape{partitions: 200}},
+		{"drain-10k", of(10_000), 100, shape{payload: 10_000}},
+		{"drain-100k", of(100_000), 10, shape{payload: 100_000}},
+		{"drain-delete", o.events, 100, shape{afterPublish: "delete"}},
+		{"drain-keep", o.events, 100, shape{afterPublish: "keep"}},
+		{"backlog", o.backlog, 100, shape{}},
+		{"parked", o.events, 100, shape{parkedKeys: o.manyParked}},
+	}
+}
+
+func (o options) drain(name string) (drain, bool) {
+	all := o.drains()
+	n := slices.IndexFunc(all, func(d drain) bool { return d.name == name })
+	if n < 0 {
+		return drain{}, false
+	}
+	return all[n], true
+}
+
+// scenarioNames is everything that -scenarios accepts.
+var scenarioNames = func() (names []string) {
+	for _, d := range (options{}).drains() {
+		names = append(names, d.name)
+	}
+	return append(names, paced)
+}()
+
+// with is the stage with other events.
+func (st *stage) with(s shape) *stage {
+	own := *st
+	own.shape = s.or(st.shape)
+	if own.parkedKeys > 0 {
+		own.relaySettings = slices.Concat(parkingSettings, st.relaySettings)
+	}
+	return &own
+}
