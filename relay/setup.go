@@ -131,6 +131,16 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err 
 	return table, true, s.createSlot(ctx)
 }
 
+// PreparePublication makes the publication if there is none, where there is no slot yet, and refuses one that would hide rows. It
+// makes nothing for which the server keeps WAL, nor decides which events are the relay's: until the first start another
+// worker may publish from the outbox. The tables must be there. It returns a *Halt as Prepare does.
+func (s Setup) PreparePublication(ctx context.Context) error {
+	if _, err := s.Store.Outbox(ctx); err != nil {
+		return explainTable(err)
+	}
+	return s.checkPublication(ctx, true)
+}
+
 // lostWAL is the wal_status of a slot that the server has given up.
 const lostWAL = "lost"
 

@@ -85,7 +85,10 @@ func (s *scenario) judgeInOrder(t *testing.T) {
 
 func (s *scenario) verdict(t *testing.T, duplicates int, a harness.Audit) verify.Report {
 	t.Helper()
-	a.PG, a.Brokers, a.Topic, a.Journal = s.pg, s.kafka.Addrs, s.settings.Topic, "cdc_relay_journal"
+	a.PG, a.Brokers, a.Topic = s.pg, s.kafka.Addrs, s.settings.Topic
+	if a.Journal == "" {
+		a.Journal = "cdc_relay_journal"
+	}
 	report := a.Judge(t)
 	t.Logf("%v", report)
 	if err := report.Err(duplicates); err != nil {

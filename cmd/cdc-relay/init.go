@@ -17,6 +17,7 @@ import (
 
 type initCommand struct {
 	DryRun  bool          `help:"Print the SQL and create nothing." env:"CDC_RELAY_INIT_DRY_RUN"`
+	NoSlot  bool          `help:"Leave the slot to the first start: a slot keeps every event from when it is made, those too that another worker still publishes." env:"CDC_RELAY_INIT_NO_SLOT"`
 	Roles   bool          `help:"Also make the least-privilege roles, or give them what a newer version needs." env:"CDC_RELAY_INIT_ROLES"`
 	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl" env:"CDC_RELAY_INIT_ROLE_STREAM"`
 	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
@@ -24,7 +25,7 @@ type initCommand struct {
 }
 
 func (initCommand) Help() string {
-	return "Creates the outbox table if there is none, the relay's own tables and view, the publication and, last, the replication slot. Run it again at any time: what is there is left as it is, and a newer version adds what it needs. With --roles it also makes two roles with just the grants that run needs; they have no passwords until you set them.\n\nExamples:\n\n  cdc-relay init --dry-run --postgres-url postgres://postgres@db/app\n\n  cdc-relay init --config relay.yaml\n\n  cdc-relay init --config relay.yaml --postgres-url postgres://postgres@db/app --roles"
+	return "Creates the outbox table if there is none, the relay's own tables and view, the publication and, last, the replication slot. Run it again at any time: what is there is left as it is, and a newer version adds what it needs. With --no-slot everything but the slot is made, for a table that another worker still publishes from: the first start of run makes it. With --roles it also makes two roles with just the grants that run needs; they have no passwords until you set them.\n\nExamples:\n\n  cdc-relay init --dry-run --postgres-url postgres://postgres@db/app\n\n  cdc-relay init --config relay.yaml\n\n  cdc-relay init --config relay.yaml --no-slot\n\n  cdc-relay init --config relay.yaml --postgres-url postgres://postgres@db/app --roles"
 }
 
 // initResult is what init did, or would do.
@@ -33,7 +34,7 @@ type initResult struct {
 	SQL         []string `json:"sql"`         // of tables, view and publication, in order
 	Tables      string   `json:"tables"`      // created or exists
 	Publication string   `json:"publication"` // created or exists
-	Slot        string   `json:"slot"`        // created or exists
+	Slot        string   `json:"slot"`        // created, exists or left
 	Roles       []string `json:"roles,omitempty"`
 }
 
@@ -52,13 +53,17 @@ func (c initCommand) Run(a *app) error {
 		return err
 	}
 	defer st.Close()
-	result, err := planInit(ctx, cfg, st)
+	result, err := c.plan(ctx, cfg, st)
 	if err != nil {
 		return err
 	}
 	result.DryRun = c.DryRun
 	if !c.DryRun {
-		if err := createAll(ctx, cfg, st); err != nil {
+		create := createAll
+		if result.Slot == left {
+			create = createAllButSlot
+		}
+		if err := create(ctx, cfg, st); err != nil {
 			return err
 		}
 	}
@@ -102,10 +107,11 @@ func (c initCommand) makeRoles(ctx context.Context, cfg config.Config, st *store
 const (
 	exists  = "exists"
 	created = "created"
+	left    = "left" // to the first start
 )
 
-// planInit finds out what is missing. It only reads.
-func planInit(ctx context.Context, cfg config.Config, st *store.Store) (initResult, error) {
+// plan finds out what is missing. It only reads.
+func (c initCommand) plan(ctx context.Context, cfg config.Config, st *store.Store) (initResult, error) {
 	result := initResult{SQL: []string{}, Tables: exists, Publication: exists, Slot: exists}
 	statements, err := st.Plan(ctx)
 	if err != nil {
@@ -126,7 +132,11 @@ func planInit(ctx context.Context, cfg config.Config, st *store.Store) (initResu
 	if err != nil {
 		return result, err
 	}
-	if !slot.Exists {
+	switch {
+	case slot.Exists:
+	case c.NoSlot:
+		result.Slot = left
+	default:
 		result.Slot = created
 		result.SQL = append(result.SQL, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", cfg.Postgres.Slot))
 	}
@@ -158,6 +168,14 @@ func createAll(ctx context.Context, cfg config.Config, st *store.Store) error {
 	return err
 }
 
+// createAllButSlot creates tables and publication, and leaves to the first start what decides which events are the relay's.
+func createAllButSlot(ctx context.Context, cfg config.Config, st *store.Store) error {
+	if err := st.Migrate(ctx); err != nil {
+		return err
+	}
+	return relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}.PreparePublication(ctx)
+}
+
 func (a *app) printInit(r initResult, cfg config.Config) {
 	if r.DryRun {
 		for _, statement := range r.SQL {
@@ -171,6 +189,12 @@ func (a *app) printInit(r initResult, cfg config.Config) {
 	fmt.Fprintf(a.out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication, r.Publication, cfg.Postgres.Slot, r.Slot)
 	if len(r.Roles) > 0 {
 		fmt.Fprintf(a.out, "roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n", r.Roles[0], r.Roles[1])
+	}
+	switch r.Slot {
+	case created:
+		fmt.Fprintln(a.out, "The slot keeps every event from now on: what another worker still publishes from this table will come twice (--no-slot leaves it to the first start).")
+	case left:
+		fmt.Fprintln(a.out, "The slot is left to the first start of run: stop the worker that publishes from this table before that.")
 	}
 	fmt.Fprintln(a.out, "Next: cdc-relay check, then cdc-relay run.")
 }

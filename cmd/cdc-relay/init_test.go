@@ -9,6 +9,24 @@ import (
 const inventory = `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) AND relkind IN ('r', 'p', 'v', 'i'))
 	|| ' relations, ' || (SELECT count(*) FROM pg_publication) || ' publications, ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots'`
 
+// Breaks it catches: an init that makes a slot all the same, or leaves out more than that; a dry run that prints another thing. Seen to
+// fail with --no-slot not looked at.
+func TestInitLeavesTheSlotToTheFirstStart(t *testing.T) {
+	s := newServices(t, nil)
+	cdcRelay(t, s.environ, "init", "--no-slot", "--dry-run").want(t, exitDone, []string{"CREATE TABLE", "CREATE PUBLICATION", "!pg_create_logical_replication_slot"}, nil)
+	for _, tables := range []string{created, exists} {
+		cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"tables       " + tables, "left\n", "stop the worker"}, nil)
+		if got := s.pg.Query(t, inventory); !strings.HasSuffix(got, " 1 publications, 0 slots") {
+			t.Errorf("after init --no-slot: got %s, want a publication and no slot", got)
+		}
+		if states := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_state"); states != "0" {
+			t.Errorf("states after init --no-slot: got %s, want none: the first start is still to come", states)
+		}
+	}
+	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"created\n", "will come twice"}, nil)
+	cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"exists\n", "!left"}, nil)
+}
+
 // Breaks it catches: a dry run that creates something, SQL that is not what init does, a second init that changes or
 // fails, a publication that is younger than the slot. Seen to fail with a dry run that creates.
 func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
