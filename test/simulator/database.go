@@ -42,7 +42,7 @@ type row struct {
 	place      int       // in the lane
 	appeared   int       // in its topic
 	excused    bool      // it may appear once more: see cluster.append
-	unrecorded *process
+	unrecorded *turn     // that appended it, while it is not journaled
 	baselined  bool
 }
 

@@ -34,7 +34,8 @@
 //   - J1 Every committed row is in its topic, or is a dead letter; once, except where a duplicate could not be known: its
 //     dead process's request was written after its successor had read the topic, or that could not be read.
 //   - J2 First appearances of a lane are in the order of its commits, dead letters left out.
-//   - J3 A process has never more than limits.max_unrecorded records in topics that are not journaled.
+//   - J3 A process that has the slot has never more than limits.max_unrecorded records in topics that are not journaled; what
+//     it has left there before another one took the slot over, and it got it back, is that crash's.
 //   - J4 The slot's position never passes an event that is neither journaled, nor parked, nor dead; it never goes back by
 //     the relay's word, and never exceeds what the session has received.
 //   - J5 A journal row is true, and so is an offset below which everything of ours is said to be journaled.

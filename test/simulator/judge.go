@@ -66,12 +66,25 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 		w.judgeOrder(p, r)
 	}
 	if r.unrecorded == nil && !w.server.isJournaled(r) {
-		r.unrecorded = p
-		p.unrecorded++
-		if limit := w.profile.config.Limits.MaxUnrecorded; p.unrecorded > limit {
-			w.violate("p%d has %d records in topics that are not journaled, more than %d", p.number, p.unrecorded, limit)
+		r.unrecorded = w.turns[serial-1]
+		r.unrecorded.unrecorded++
+		if n, limit := r.unrecorded.unrecorded, w.profile.config.Limits.MaxUnrecorded; n > limit {
+			w.violate("p%d has %d records in topics that are not journaled, more than %d", p.number, n, limit)
 		}
 	}
+}
+
+// turn is the time in which a process has the slot, or loses it and gets it back before another one had it.
+type turn struct {
+	unrecorded int // records appended in it that are not journaled
+}
+
+// turnOf is the turn of the process that takes the slot over now, and that takers has already.
+func (w *world) turnOf(p *process) *turn {
+	if n := len(w.turns); n > 0 && w.takers[n-1] == p {
+		return w.turns[n-1]
+	}
+	return &turn{}
 }
 
 // unreadable says that the row is among the records of a partition whose end could not be read back.

@@ -23,21 +23,20 @@ type process struct {
 	ended  chan struct{} // closed when Run has returned
 
 	// Guarded by world.mu.
-	tables     *tables
-	dead       bool
-	died       chan struct{} // closed at the kill
-	thawed     chan struct{} // closed when it goes on; nil when it is not frozen
-	woke       time.Time     // when it went on last
-	steps      int           // calls that began or ended
-	fatalStep  int           // the step at which it is killed; 0: none
-	stopping   bool
-	serial     int // of its last take-over, over all processes
-	appended   int // records of it that topics got
-	unrecorded int // records that it appended and that are not journaled
-	calls      map[string]int
-	requests   map[string]int
-	over       bool // Run has returned
-	err        error
+	tables    *tables
+	dead      bool
+	died      chan struct{} // closed at the kill
+	thawed    chan struct{} // closed when it goes on; nil when it is not frozen
+	woke      time.Time     // when it went on last
+	steps     int           // calls that began or ended
+	fatalStep int           // the step at which it is killed; 0: none
+	stopping  bool
+	serial    int // of its last take-over, over all processes
+	appended  int // records of it that topics got
+	calls     map[string]int
+	requests  map[string]int
+	over      bool // Run has returned
+	err       error
 }
 
 // spawn starts a process. Called with mu held.

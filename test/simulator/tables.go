@@ -224,6 +224,7 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		epoch = db.epochs[t.slot]
 		t.w.serials++
 		t.w.takers = append(t.w.takers, t.p)
+		t.w.turns = append(t.w.turns, t.w.turnOf(t.p))
 		t.w.takenAt = time.Now()
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials

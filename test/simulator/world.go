@@ -27,6 +27,7 @@ type world struct {
 	processes []*process
 	serials   int        // take-overs so far
 	takers    []*process // of these
+	turns     []*turn    // that began, or went on, with these
 	takenAt   time.Time  // of the last one
 	calm      bool       // all trouble has ended
 	decided   time.Time  // when a person looked last
