@@ -100,7 +100,7 @@ func restartReason(err error) string {
 	if errors.Is(err, replication.ErrServerEnded) {
 		return restartServerShutdown
 	}
-	if errors.Is(err, errLeaseLost) || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrLeaseLost) {
+	if errors.Is(err, errLeaseLost) || errors.Is(err, errNotStreaming) || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrLeaseLost) {
 		return restartLeaseLost
 	}
 	return restartConnection

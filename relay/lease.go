@@ -30,9 +30,18 @@ func (r *Relay) mayProduce() bool {
 
 func (r *Relay) proofValid() time.Duration { return time.Duration(r.c.Postgres.WALSenderTimeout) / 2 }
 
-// checkLease takes the server's word on who streams from the slot, asked at the given time.
-func (r *Relay) checkLease(s *session, slot store.SlotStatus, asked time.Time) {
-	if slot.Active && int64(slot.ActivePID) == s.grant.PID && r.session.Load() == s {
+// checkLease takes the server's word on who streams from the slot, asked at the given time. If it is not this session, which had
+// taken over before it was asked, another relay may have the slot, and the session ends: a stream that is not being read, because a
+// catch-up is under way or the window is full, does not tell.
+func (r *Relay) checkLease(s *session, owned bool, slot store.SlotStatus, asked time.Time) {
+	switch {
+	case r.session.Load() != s:
+	case slot.Active && int64(slot.ActivePID) == s.grant.PID:
 		r.prove(asked)
+	case !owned: // TakeOver says why
+	case slot.Active:
+		s.lose(errLeaseLost)
+	default:
+		s.lose(errNotStreaming)
 	}
 }

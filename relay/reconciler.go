@@ -145,6 +145,7 @@ func (c *reconciler) run(ctx context.Context) {
 			err = c.step(ctx, s)
 		}
 		if err != nil && ctx.Err() == nil {
+			s.heed(err)
 			c.failed(err)
 			timer.Reset(reconcilerAgain)
 		}

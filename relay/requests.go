@@ -80,9 +80,11 @@ func (r *Relay) execute(ctx context.Context) {
 			}
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, store.ErrFenced): // the session's end is on its way
 		default:
-			s.leaveShutdown(err)
+			s.heed(err)
+			if errors.Is(err, store.ErrFenced) {
+				continue
+			}
 			if r.health.settleTrouble("request", err) {
 				r.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
 			}
@@ -175,12 +177,8 @@ func (e *executor) finish(ctx context.Context, request *store.Request, failed st
 }
 
 func (e *executor) replay(ctx context.Context, request *store.Request) (more bool, err error) {
-	most := min(requestPortion, e.room())
-	full := most <= 0
-	switch {
-	case full && e.r.c.Retry.OnDead == config.OnDeadHold:
-		most = 1 // at each look: what fills the room may be parked behind the very dead letters that are to be replayed
-	case full:
+	most, full := e.portion(requestPortion)
+	if most <= 0 {
 		return false, nil // until some of what is parked is published
 	}
 	step, err := e.tables.ReplayDead(ctx, request, e.cursor, most)
@@ -194,6 +192,17 @@ func (e *executor) replay(ctx context.Context, request *store.Request) (more boo
 	e.r.parked.Add(step.Parked)
 	e.r.retrier.dueIn(0)
 	return !full, nil
+}
+
+// portion is how many events, at most so many, a request may park at this look, and whether the room is full. With retry.on_dead: hold
+// one goes in all the same: what fills the room may be parked behind the very dead letters that are to be replayed, or behind
+// dead letters of which a later request decides.
+func (e *executor) portion(most int) (events int, full bool) {
+	room := e.room()
+	if room <= 0 && e.r.c.Retry.OnDead == config.OnDeadHold {
+		return 1, true
+	}
+	return min(most, room), room <= 0
 }
 
 // room is how many events a replay may park now.

@@ -15,10 +15,13 @@ const republishPortion = 200
 const republishPlaces = 1 << 20
 
 // republish parks the next rows of a request about what the topics have lost: they are in the journal, and go from there to
-// the parked events. Among themselves they have the table's order, before whatever of this era is parked of their lanes. What
+// the parked events. Among themselves they have the table's order (behind those that are done: rows may be deleted meanwhile), before whatever of this era is parked of their lanes. What
 // their lanes have in the topic by now stays in front of them: they are late, and x-outbox-replay says so.
 func (e *executor) republish(ctx context.Context, s *session, request *store.Request) (more bool, err error) {
-	most := min(republishPortion, e.room())
+	if s.passed.Load() == 0 {
+		return false, nil // a start may still read the topics back, and a catch-up begin another era
+	}
+	most, full := e.portion(republishPortion)
 	if most <= 0 {
 		return false, nil // until some of what is parked is published
 	}
@@ -37,7 +40,7 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 	events := make([]store.Parked, len(rows))
 	for i := range rows {
 		d := &delivery{event: rows[i].Event}
-		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: uint64(request.ID)*republishPlaces + rows[i].Row}
+		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: uint64(request.ID)*republishPlaces + uint64(request.Done) + uint64(i)}
 		// A row that cannot be a message any more is parked all the same: when its turn comes it is given up with its reason.
 		_ = router.route(d)
 		events[i] = store.Parked{
@@ -51,7 +54,7 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 	}
 	e.r.parked.Add(parked)
 	e.r.retrier.dueIn(0)
-	return true, nil
+	return !full, nil
 }
 
 // routerOf is the executor's own router of the session.

@@ -48,7 +48,8 @@ type retrier struct {
 
 	// Owned by run.
 	tidied   time.Time
-	troubled bool // since the last round
+	troubled bool     // since the last round
+	session  *session // of the round
 
 	mu    sync.Mutex // guards what follows
 	asked []laneAsk
@@ -155,6 +156,7 @@ func (t *retrier) run(ctx context.Context) {
 		if session = t.r.mayRetry(); session == nil {
 			continue
 		}
+		t.session = session
 		if !t.makeDue(ctx) || !t.lookAgain(ctx) || !t.answer(ctx, session) {
 			return
 		}
@@ -331,6 +333,7 @@ func (t *retrier) failed(ctx context.Context, err error) (more bool) {
 		return false
 	}
 	t.troubled = true
+	t.session.heed(err)
 	if t.r.health.settleTrouble("retry", err) {
 		t.r.log.Warn().Err(err).Msg("cannot read parked events; they stay parked")
 	}

@@ -19,8 +19,12 @@ import (
 // tokenPrefix marks the relay's own logical messages in the WAL.
 const tokenPrefix = "cdc-relay"
 
-// errLeaseLost says that another relay took the slot over.
-var errLeaseLost = errors.New("another relay took the slot over")
+// errLeaseLost says that another relay took the slot over, errNotStreaming that the server has ended our stream and that the reason,
+// behind what nobody has read, has not arrived.
+var (
+	errLeaseLost    = errors.New("another relay took the slot over")
+	errNotStreaming = errors.New("the server does not stream to this relay any more, and has not told why yet")
+)
 
 // session is one replication connection's worth of relaying. Only the goroutine in runSession uses it, but for ledger,
 // which the settler and the stream use too.
@@ -127,6 +131,7 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 		err = s.drain(working)
 	}
 	r.session.Store(nil)
+	r.disown()                      // before the stream takes leave, which takes time
 	cause := context.Cause(working) // what ended the work, if it did not end by itself
 	endStream()
 	ended := <-streamErr
@@ -174,13 +179,25 @@ func (r *Relay) owner() *session {
 	return nil
 }
 
-// leaveShutdown ends the session, nil for none, when the error of a call that it owned says that the server is shutting
-// down. The server waits, without an end, until the stream has confirmed everything that was sent, and what is not settled
-// by now cannot be any more.
-func (s *session) leaveShutdown(err error) {
-	if s != nil && store.IsShutdown(err) {
-		s.fail(replication.ErrServerEnded)
+// heed ends the session, nil for none, when the error of a call that it owned says that it can record nothing any more. Either the
+// server is shutting down: it waits, without an end, until the stream has confirmed everything that was sent, and what is not settled
+// by now cannot be any more. Or another relay has taken the slot over, which a stream that is not being read tells nothing of.
+func (s *session) heed(err error) {
+	switch {
+	case s == nil:
+	case errors.Is(err, store.ErrFenced):
+		s.lose(errLeaseLost)
+	case store.IsShutdown(err): // also what a take-over says to the sessions that it ends
+		s.lose(replication.ErrServerEnded)
 	}
+}
+
+// lose ends the session because the slot is not, or may not be, its own any more: from now on no request begins.
+func (s *session) lose(why error) {
+	if s.r.session.Load() == s {
+		s.r.disown()
+	}
+	s.fail(why)
 }
 
 // errGraceOver says that a stop took longer than it may.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -331,10 +330,7 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 		if ctx.Err() != nil {
 			return false
 		}
-		if session != nil && errors.Is(err, store.ErrFenced) {
-			session.fail(errLeaseLost)
-		}
-		session.leaveShutdown(err)
+		session.heed(err)
 		if s.r.health.settleTrouble(what, err) {
 			s.r.log.Warn().Err(err).Str("write", what).Int("attempt", attempt).Msg("cannot record outcomes; nothing is confirmed meanwhile")
 		}

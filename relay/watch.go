@@ -54,6 +54,7 @@ func (r *Relay) watch(ctx context.Context) {
 				if err := r.saveProgress(ctx, at); err == nil {
 					saved, settled = at, n
 				} else if ctx.Err() == nil {
+					s.heed(err)
 					r.log.Debug().Err(err).Msg("cannot save progress")
 				}
 			}
@@ -103,14 +104,14 @@ func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 	asked, owner := time.Now(), r.owner()
 	slot, err := r.store.Slot(bounded)
 	if err != nil {
-		owner.leaveShutdown(err)
+		owner.heed(err)
 		return
 	}
 	r.metrics.slot.Store(&slotLook{slot, asked})
 	if s == nil {
 		return
 	}
-	r.checkLease(s, slot, asked)
+	r.checkLease(s, s == owner, slot, asked)
 	if n, err := r.store.MirrorLag(bounded); err == nil {
 		r.metrics.mirrorLag.Set(float64(n))
 		r.rowsLeft.Store(n)

@@ -117,10 +117,10 @@ func (s *Store) Request(ctx context.Context, id int64) (*Request, error) {
 }
 
 // NextRequest is the request to be worked at: pauses and resumes first, then the oldest that is not finished, reconciles, which
-// may take long, last; nil when there is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
+// may take long, and republishes, which may wait for what other requests decide, last; nil when there is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
 func (s *Store) NextRequest(ctx context.Context) (*Request, error) {
 	r, err := scanRequest(s.pool.QueryRow(ctx, s.names.sql(`SELECT `+requestColumns+` FROM {request} r WHERE r.slot = $1 AND r.finished_at IS NULL
-ORDER BY r.kind NOT IN ('pause', 'resume'), r.kind = 'reconcile', r.id LIMIT 1`), s.config.Slot))
+ORDER BY r.kind NOT IN ('pause', 'resume'), r.kind IN ('reconcile', 'republish'), r.id LIMIT 1`), s.config.Slot))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

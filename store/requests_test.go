@@ -238,6 +238,8 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 	ctx := t.Context()
 	_, err := other.AddRequest(ctx, store.RequestPause, store.Filter{}, "x", "")
 	must(t, "ask another", err)
+	_, err = s.AddRequest(ctx, store.RequestRepublish, store.Filter{IDs: []string{uuid(1)}}, "a", "") // waits for what others decide
+	must(t, "ask", err)
 	first := ask(t, s, store.RequestReplay, store.Filter{All: true}, "a", "")
 	_, err = s.AddRequest(ctx, store.RequestDiscard, store.Filter{All: true}, "a", "")
 	must(t, "ask", err)
