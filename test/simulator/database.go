@@ -44,6 +44,9 @@ type row struct {
 	excused    bool      // it may appear once more: see cluster.append
 	unrecorded *turn     // that appended it, while it is not journaled
 	baselined  bool
+	journaled  time.Time // at last
+	lost       bool      // its topic has lost it, at least once
+	forgotten  bool      // nor can it be published again: its row is gone
 }
 
 type poison uint8

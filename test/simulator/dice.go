@@ -21,6 +21,8 @@ const (
 	aboutTail
 	aboutDeath
 	aboutPeople
+	aboutEnds
+	aboutLosses
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

@@ -11,13 +11,15 @@
 // package store: a call is one transaction, which may be slow, fail, be cut off, or lose its answer after it has
 // committed; writes that do not wait for the disk are forgotten by a crash; the fence of the epoch, the lease, the end of
 // older sessions at a take-over. The slot is dropped or invalidated, the publication loses the table, the application
-// deletes rows, the table is made anew with the same ids. It does not know SQL: that is what the tests of package store
+// deletes rows, the table is made anew with the same ids. It ends streams by an error of its own, with the reason behind what the relay
+// has not read, and gives the slot away at once: now and then without a cause that stays, or because the publication was dropped or
+// a transaction cannot be decoded, until a person repairs that. It does not know SQL: that is what the tests of package store
 // are for, on a real server. Where both could differ, this one is to be harsher.
 //
 // # The Kafka
 //
 // Partitions with their records, and answers of every kind: accepted late, not written, unknown and written or not or
-// later, refused with the guilty named or not, no leader, no right to write, no topic, no broker at all.
+// later, refused with the guilty named or not, no leader, no right to write, no topic, no broker at all. Topics lose records.
 //
 // # The processes
 //
@@ -26,7 +28,8 @@
 //
 // # The people
 //
-// They ask for replays, discards, retries, pauses and rounds of the reconciler at any time, and decide what the relay waits for
+// They ask for replays, discards, retries, pauses and rounds of the reconciler at any time, for what topics have lost some seconds after
+// that, and decide what the relay waits for
 // in the end: about dead letters that hold their lanes, a breaker that is open, a pause.
 //
 // # The invariants
@@ -41,13 +44,16 @@
 //   - J5 A journal row is true, and so is an offset below which everything of ours is said to be journaled.
 //   - J6 Topic, key, id and value of a record are those of a row that has committed.
 //   - J7 Attempts are spent, and dead letters made, by events that were refused themselves.
-//   - J8 Only the process to which the slot was granted raises the epoch, and only it begins requests.
+//   - J8 Only the process to which the slot was granted raises the epoch, and only it begins requests; but for one whose stream ended
+//     behind what it has not read, until SQL tells it or its proof of the lease is too old.
 //   - J9 When all trouble ends, everything is published, recorded and confirmed within three minutes of fake time, and the
 //     processes stop when they are asked to. A start after a clean stop sends nothing.
 //   - J10 Only a row that the stream has not brought is published as late.
 //   - J11 Nothing is published behind a dead letter that holds its lane, before a person has decided about that; and a
 //     replay keeps the order of the dead letters of a key.
 //   - J12 No more events die than dlq.breaker lets, and none before its copy is in dlq.topic.
+//   - J13 While something ends each stream, somebody says what, twenty seconds after the end of all other trouble at the latest.
+//   - J14 What topics have lost and somebody asks for is published once more if its row is there, in the order of its lane, and counted.
 //
 // # What a seed leaves open
 //

@@ -355,7 +355,7 @@ func (d *driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 		from, known := q.From[int32(n)]
 		for offset := from; offset < int64(len(part.log)); offset++ {
 			m := part.log[offset]
-			if !known && m.at.Before(q.Since) {
+			if !known && m.at.Before(q.Since) || m.id == "" {
 				continue
 			}
 			source := m.source

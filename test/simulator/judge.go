@@ -157,7 +157,7 @@ func (w *world) judgeCopy(p *process, rec *sink.Record) *row {
 // letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is marked as
 // late, and may be.
 func (w *world) finished(r *row) bool {
-	return r.appeared > 0 || r.baselined || r.late || w.server.isDead(r) || r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold
+	return r.appeared > 0 || r.baselined || r.late || r.lost || w.server.isDead(r) || r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold
 }
 
 // judgeConfirmed fails if the slot's position passes an event that is not terminal (J4).
@@ -183,6 +183,7 @@ func (w *world) judgeJournaled(t *tables, p store.Published) {
 		w.violate("p%d journals %s, which no row is", t.p.number, string(p.ID))
 		return
 	}
+	r.journaled = time.Now()
 	if r.unrecorded != nil {
 		r.unrecorded.unrecorded--
 		r.unrecorded = nil
@@ -262,9 +263,15 @@ func (w *world) judgeFlood(t *tables) {
 }
 
 // judgeRequest fails if a process begins a request though another one has taken the slot over (J8). One that was frozen
-// when its connection broke, and has just gone on, cannot know.
+// when its connection broke, and has just gone on, cannot know; nor can one whose stream ended behind what it has not read, until
+// an answer to SQL tells it or its proof of the lease is too old.
 func (w *world) judgeRequest(p *process, asked time.Time) {
 	const instant = 5 * time.Millisecond
+	if !p.leftAlone.IsZero() && time.Since(p.leftAlone) <= time.Duration(w.profile.config.Postgres.WALSenderTimeout)/2 &&
+		(p.learnt.Before(w.takenAt) || time.Since(p.learnt) <= instant) {
+		w.counts.LeftAlone++
+		return
+	}
 	if w.serials > p.serial && time.Since(w.takenAt) > instant && time.Since(asked) == 0 && time.Since(p.woke) > instant {
 		w.violate("p%d begins a request %v after another process took the slot over", p.number, time.Since(w.takenAt))
 	}
@@ -308,6 +315,9 @@ func (w *world) unsettled() string {
 	if s.pending("") {
 		return "a request is not done"
 	}
+	if w.comparing > 0 {
+		return "somebody is about to ask for what topics have lost"
+	}
 	if n := len(s.wal.items); n > 0 && slot.confirmed <= s.wal.items[n-1].from() {
 		return fmt.Sprintf("confirmed is %v, and the last commit %v", slot.confirmed, s.wal.items[n-1].from())
 	}
@@ -319,7 +329,7 @@ func (w *world) judgeEnd() {
 	for _, r := range w.server.table.rows {
 		dead, journaled := w.server.isDead(r), w.server.isJournaled(r)
 		switch {
-		case r.baselined:
+		case r.baselined, r.forgotten:
 		case r.appeared == 0 && !dead:
 			w.violate("%s is lost: committed, not in its topic, no dead letter", r.id)
 		case dead && r.appeared > 0 && !r.excused && !w.unreadable(r):

@@ -24,6 +24,8 @@ type process struct {
 
 	// Guarded by world.mu.
 	tables    *tables
+	leftAlone time.Time // the server has ended its stream, and the news is behind what it has not read; zero: no
+	learnt    time.Time // when it was last told by SQL that the slot is not its own
 	dead      bool
 	died      chan struct{} // closed at the kill
 	thawed    chan struct{} // closed when it goes on; nil when it is not frozen

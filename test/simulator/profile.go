@@ -44,8 +44,15 @@ type profile struct {
 	drift           bool // the publication loses the table for a while
 	longTransaction bool // one runs for more than a minute, and is committed meanwhile
 
+	dropped    bool          // the publication, for a while
+	unreadable bool          // a transaction, until a person has repaired that
+	broken     time.Duration // for so long
+	unread     float64       // of streams that the server ends, before the end of all trouble
+	slowStarts bool          // a start takes longer than a standby needs to see that the slot is free
+
 	people   bool // ask for things
 	requests int  // at any time
+	losses   int  // of records that topics had, and that somebody asks for once more
 
 	secondTable bool // at last the table is made anew, with the same ids, and relayed under another slot's name
 
@@ -92,11 +99,15 @@ func choose(seed uint64) profile {
 	p.secondTable = d.chance(0.05)
 	p.config = configure(d)
 	p.requests = d.between(1, 4) * one(d, 0, 0, 1)
-	p.people = p.requests > 0
+	if about := newDice(seed, aboutProfile, aboutLosses); about.chance(0.07) {
+		p.losses = about.between(1, 3)
+	}
+	p.people = p.requests+p.losses > 0
 	p.oftenDead(d)
 	if !p.people { // who would have to end the flood
 		p.config.DLQ.Breaker.Count = math.MaxInt
 	}
+	p.ends(newDice(seed, aboutProfile, aboutEnds))
 	if p.deletes { // a row that is deleted before the table is read, or read again, is the application's business
 		p.older, p.drift, p.longTransaction = 0, false, false
 	}

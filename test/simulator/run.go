@@ -42,6 +42,7 @@ func Run(seed uint64, o Options, counts *Counts) error {
 	w.cluster.plan()
 	w.planServer()
 	w.planPeople()
+	w.planLosses()
 	w.keepOneAlive()
 	w.mu.Unlock()
 
@@ -95,6 +96,7 @@ func (w *world) planServer() {
 		w.duringTrouble(d.pause(0, w.profile.length), func() { w.server.loseSlot(d) })
 	}
 	w.planDrift(d)
+	w.planBreak(w.dice(aboutEnds))
 	for range 3 {
 		w.duringTrouble(d.pause(0, w.profile.length), w.server.checkpoint)
 	}
@@ -154,7 +156,7 @@ func (w *world) fine() bool {
 func (w *world) settle() {
 	w.mu.Lock()
 	w.note("all trouble ends")
-	w.calm, w.repaired = true, false
+	w.calm, w.calmAt, w.repaired = true, time.Now(), false
 	w.cluster.calm()
 	for _, p := range w.processes {
 		p.thaw()
@@ -176,6 +178,7 @@ func (w *world) settle() {
 		if left == "" || !w.fine() {
 			return
 		}
+		w.listen()
 		w.wait(look)
 	}
 	w.mu.Lock()
@@ -268,4 +271,10 @@ func (c *Counts) add(o *Counts) {
 	c.BreakerOpened += o.BreakerOpened
 	c.Reconciled += o.Reconciled
 	c.Deleted += o.Deleted
+	c.Lost += o.Lost
+	c.Republished += o.Republished
+	c.StreamsDied += o.StreamsDied
+	c.DiedUnread += o.DiedUnread
+	c.Reasons += o.Reasons
+	c.LeftAlone += o.LeftAlone
 }

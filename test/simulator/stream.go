@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -36,6 +37,9 @@ type stream struct {
 	received  outbox.LSN         // by the relay
 	onItsWay  outbox.LSN         // a status that has not reached the server
 	decoded   outbox.LSN         // WAL that the server has read
+	said      error              // of die
+	died      time.Time          // see die
+	upTo      int                // items of the WAL that it had sent when it died
 	waiting   *replication.Batch // read, not handed over yet
 }
 
@@ -58,13 +62,15 @@ func (b backend) OpenStream(ctx context.Context, c replication.Config) (relay.St
 		st = &stream{
 			w: s.w, p: b.p, slot: slot, batches: make(chan *replication.Batch), cut: make(chan struct{}), sent: slot.confirmed,
 			d: s.w.dice(aboutStream, uint64(s.lastPID)), received: slot.confirmed, decoded: slot.confirmed,
-			grant: replication.Grant{System: replication.System{ID: systemID, Timeline: 1}, Confirmed: slot.confirmed, PID: s.lastPID},
+			grant: replication.Grant{System: replication.System{ID: systemID, Timeline: 1, WALFlush: s.wal.end}, Confirmed: slot.confirmed, PID: s.lastPID},
 		}
 		for st.next < len(s.wal.items) && s.wal.items[st.next].from() < slot.confirmed {
 			st.next++
 		}
 		slot.holder = st
+		b.p.leftAlone = time.Time{}
 		s.w.note("p%d streams from %v as backend %d", b.p.number, slot.confirmed, s.lastPID)
+		st.drawEnd()
 		return nil
 	})
 	if err != nil {
@@ -121,7 +127,10 @@ func (s *stream) Run(ctx context.Context, confirmed func() outbox.LSN) error {
 		if err := s.status(confirmed, false); err != nil {
 			return err
 		}
-		batch, changed := s.read()
+		batch, changed, err := s.read()
+		if err != nil {
+			return err
+		}
 		var out chan<- *replication.Batch
 		if batch != nil {
 			out = s.batches
@@ -163,6 +172,9 @@ func (s *stream) status(confirmed func() outbox.LSN, last bool) error {
 	if s.why != nil || s.p.dead {
 		return nil
 	}
+	if s.brokenPipe() {
+		return fmt.Errorf("send status: %w", syscall.EPIPE)
+	}
 	if at < s.sent || at > s.received {
 		s.w.violate("p%d confirms %v after %v, having received %v", s.p.number, at, s.sent, s.received)
 		return nil
@@ -184,7 +196,7 @@ func (s *stream) status(confirmed func() outbox.LSN, last bool) error {
 
 // arrive lets the status that is on its way reach the slot. Called with mu held.
 func (s *stream) arrive() {
-	if s.onItsWay > s.slot.confirmed && !s.slot.lost {
+	if s.onItsWay > s.slot.confirmed && !s.slot.lost && s.said == nil {
 		s.w.judgeConfirmed(s.p, s.slot, s.onItsWay)
 		s.slot.confirmed = s.onItsWay
 		if s.d.chance(0.1) {
@@ -195,13 +207,14 @@ func (s *stream) arrive() {
 }
 
 // read takes the next batch out of the WAL: some messages, of one transaction or of several, with keepalives in between.
-// It returns nil when there is nothing, with a channel that is closed at the next news.
-func (s *stream) read() (*replication.Batch, <-chan struct{}) {
+// It returns nil when there is nothing, with a channel that is closed at the next news; and an error behind the last message of a
+// stream that has died.
+func (s *stream) read() (*replication.Batch, <-chan struct{}, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	changed := s.w.server.changed
 	if s.waiting != nil || s.why != nil {
-		return s.waiting, nil
+		return s.waiting, nil, nil
 	}
 	b := &replication.Batch{Received: time.Now()}
 	for want := 1 + s.d.below(one(s.d, 1, 4, 30)); len(b.Messages) < want; {
@@ -210,10 +223,10 @@ func (s *stream) read() (*replication.Batch, <-chan struct{}) {
 		}
 	}
 	if len(b.Messages) == 0 {
-		return nil, changed
+		return nil, changed, s.said
 	}
 	s.waiting = b
-	return b, nil
+	return b, nil, nil
 }
 
 // readOne appends one message or keepalive to the batch; false: the WAL has no more.
@@ -230,6 +243,9 @@ func (s *stream) readOne(b *replication.Batch) bool {
 		return true
 	}
 	s.messages, s.part = nil, 0
+	if s.stuck() {
+		return false
+	}
 	if s.next == len(wal.items) {
 		if s.decoded == wal.end || !s.d.chance(0.8) {
 			return false

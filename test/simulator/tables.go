@@ -27,6 +27,7 @@ type tables struct {
 	// Guarded by world.mu.
 	epoch  int64
 	source int32
+	ended  bool // a take-over by another process has ended its connections; the next call finds that
 }
 
 // Close has nothing to do.
@@ -43,6 +44,7 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 	p.calls[name]++
 	d := w.dice(aboutCall, uint64(p.number), about(name), uint64(p.calls[name]))
 	fails, lost, pause := w.troubles(d)
+	pause += w.slowStart(name)
 	w.server.called++
 	number, epoch := w.server.called, t.epoch
 	w.mu.Unlock()
@@ -55,7 +57,9 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 		err = io.ErrUnexpectedEOF
 	case !w.server.up:
 		err = &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}
-	case number < w.server.takeOver && epoch > 0: // a take-over ended the connection
+	case number < w.server.takeOver && epoch > 0 && epoch < w.server.db.epochs[t.slot], t.ended && epoch > 0: // a take-over ended the connection
+		t.ended = false
+		p.learnt = time.Now()
 		err = &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
 	case fails:
 		err = t.failure(d)
@@ -96,6 +100,7 @@ func (t *tables) fenced(ctx context.Context, name string, effect func(db *databa
 	return t.do(ctx, name, func(db *database) error {
 		if db.epochs[t.slot] != t.epoch && t.w.mutant != noFence {
 			t.w.counts.Fenced++
+			t.p.learnt = time.Now()
 			return store.ErrFenced
 		}
 		return effect(db)
@@ -168,6 +173,9 @@ func (t *tables) Slot(ctx context.Context) (st store.SlotStatus, err error) {
 		if slot.holder != nil {
 			st.Active, st.ActivePID = true, uint32(slot.holder.grant.PID)
 		}
+		if slot.holder == nil || slot.holder.p != t.p {
+			t.p.learnt = time.Now()
+		}
 		return nil
 	})
 	return st, err
@@ -228,6 +236,7 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		t.w.takenAt = time.Now()
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials
+		t.endOthers()
 		db.states[t.slot].Dirty, db.states[t.slot].Timeline = true, timeline
 		t.durable()
 		t.w.note("p%d takes over, epoch %d, with backend %d", t.p.number, epoch, pid)
@@ -336,7 +345,9 @@ func (t *tables) SettleRetried(ctx context.Context, published []store.Published)
 		t.enterJournal(db, published)
 		for _, p := range published {
 			if row := t.unpark(db, p.ID); row != nil && row.replay != 0 {
-				db.dead[t.at(p.ID)].replayed = true
+				if d := db.dead[t.at(p.ID)]; d != nil { // else it was republished
+					d.replayed = true
+				}
 			}
 		}
 		t.durable()

@@ -105,24 +105,30 @@ func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// renumber moves parked events into the era of the catch-up: to the place of their row, or of the one that was in front of them
+// renumber moves parked events, and dead letters that may be replayed, into the era of the catch-up: to the place of their row, or of the one that was in front of them
 // in their lane if that is further back, or if their row is gone.
 func (t *tables) renumber(db *database) {
-	lanes := map[string][]*parkedRow{}
+	lanes := map[string][]*outbox.Event{}
 	for at, p := range db.parked {
 		if at.source == t.key() {
 			name := p.topic + "/" + string(p.key)
-			lanes[name] = append(lanes[name], p)
+			lanes[name] = append(lanes[name], &p.event)
+		}
+	}
+	for at, d := range db.dead {
+		if at.source == t.key() && db.open(at, d) {
+			name := d.topic + "/" + string(d.key)
+			lanes[name] = append(lanes[name], &d.event)
 		}
 	}
 	for _, lane := range lanes {
-		slices.SortFunc(lane, func(a, b *parkedRow) int { return a.event.Position.Compare(b.event.Position) })
+		slices.SortFunc(lane, func(a, b *outbox.Event) int { return a.Position.Compare(b.Position) })
 		behind := uint64(0)
-		for i, p := range lane {
-			if r := t.w.server.table.byID[string(p.event.ID)]; r != nil && r.visible && !r.deleted {
+		for i, e := range lane {
+			if r := t.w.server.table.byID[string(e.ID)]; r != nil && r.visible && !r.deleted {
 				behind = max(behind, uint64(r.seq))
 			}
-			p.event.Position = outbox.Position{Epoch: t.epoch, Table: true, Order: behind, Index: uint32(i + 1)}
+			e.Position = outbox.Position{Epoch: t.epoch, Table: true, Order: behind, Index: uint32(i + 1)}
 		}
 	}
 }

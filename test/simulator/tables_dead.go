@@ -67,7 +67,7 @@ func (t *tables) GiveUp(ctx context.Context, dead store.Dead) error {
 		row := t.unpark(db, dead.Event.ID)
 		switch {
 		case row == nil:
-		case row.replay != 0:
+		case row.replay != 0 && db.dead[t.at(dead.Event.ID)] != nil:
 			d := db.dead[t.at(dead.Event.ID)]
 			d.attempts, d.at = d.attempts+dead.Attempts, time.Now()
 			t.w.counts.DiedAgain++

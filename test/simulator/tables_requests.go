@@ -43,7 +43,7 @@ func turnOf(kind string) int {
 	switch kind {
 	case store.RequestPause, store.RequestResume:
 		return 0
-	case store.RequestReconcile:
+	case store.RequestReconcile, store.RequestRepublish:
 		return 2
 	}
 	return 1
@@ -79,19 +79,12 @@ func (t asked) NoteRequest(ctx context.Context, id, total, done int64) error {
 	})
 }
 
-// RepublishRows finds none: nobody asks for that here.
-func (t asked) RepublishRows(context.Context, *store.Request, int) ([]store.CatchUpRow, error) {
-	return nil, nil
-}
-
-// Republish does nothing: see RepublishRows.
-func (t asked) Republish(context.Context, *store.Request, []store.Parked) (int64, error) {
-	return 0, nil
-}
-
 func (t *tables) finish(db *database, id int64, failed string) {
 	now := time.Now()
 	r := db.request(id)
+	if r.Kind == store.RequestRepublish && r.FinishedAt == nil {
+		t.w.judgeRepublished(t, r)
+	}
 	r.FinishedAt, r.Error = &now, failed
 	t.w.counts.Requests++
 	t.w.note("p%d has done request %d, %s%s", t.p.number, id, r.Kind, failed)

@@ -18,8 +18,9 @@ type transaction struct {
 	commit   outbox.LSN  // where its commit record begins
 	end      outbox.LSN  // the first byte behind it
 	at       time.Time
-	hidden   bool // not published
-	shuffled bool // a message stands in front of the rows
+	hidden   bool  // not published
+	refused  error // the server ends each stream that comes here; nil: it does not
+	shuffled bool  // a message stands in front of the rows
 }
 
 // item is what the stream sends in order: a transaction, or a message that belongs to none.

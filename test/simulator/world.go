@@ -30,9 +30,12 @@ type world struct {
 	turns     []*turn    // that began, or went on, with these
 	takenAt   time.Time  // of the last one
 	calm      bool       // all trouble has ended
+	calmAt    time.Time  // since when
+	broken    *breakage  // what ends each stream, until a person repairs it; nil: nothing
 	decided   time.Time  // when a person looked last
 	decisions int
 	repaired  bool
+	comparing int // people who will ask for what topics have lost
 	failure   string
 	trace     []step
 	steps     int
@@ -60,6 +63,8 @@ type Counts struct {
 	FakeSeconds                                                  int
 	Requests, Replayed, DiedAgain, Copies, BreakerOpened         int
 	Reconciled, Deleted                                          int
+	Lost, Republished                                            int
+	StreamsDied, DiedUnread, Reasons, LeftAlone                  int
 }
 
 func (w *world) dice(about ...uint64) *dice { return newDice(w.seed, about...) }

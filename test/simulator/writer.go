@@ -156,9 +156,10 @@ func (s *server) commit(tx *transaction) {
 	tx.end = s.wal.end
 	tx.at = time.Now()
 	// The server decodes by the publication as it was then.
-	hidden := !s.db.published && s.slots[s.slotName] != nil
+	hidden := !s.db.published && s.slots[s.slotName] != nil && !s.w.profile.dropped
 	tx.hidden = hidden
 	s.wal.items = append(s.wal.items, item{tx: tx})
+	s.refuse(tx)
 	s.undo = s.undo[:0]
 	t := s.table
 	for _, r := range tx.rows {
