@@ -38,6 +38,7 @@ func ReplicationConfig(c config.Config) replication.Config {
 
 func (r *Relay) replicationConfig() replication.Config {
 	c := ReplicationConfig(r.c)
+	c.Behind = r.streamAge
 	c.OnNotice = func(n replication.NoticeText) {
 		r.log.Warn().Str("severity", n.Severity).Str("sqlstate", n.Code).Str("text", n.Message).Msg("the server said in the stream")
 	}

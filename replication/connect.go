@@ -28,6 +28,7 @@ type Config struct {
 	StatusInterval   time.Duration           // a status is sent at least this often; at most a quarter of WALSenderTimeout
 	WALSenderTimeout time.Duration           // of this stream: silence for longer than this ends the session on either side
 	OnNotice         func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
+	Behind           func() time.Duration    // how old what is read is, see socket; nil: not known. Called from Run's goroutine
 }
 
 // NoticeText is a notice or warning that the server sent.
@@ -100,6 +101,7 @@ type System struct {
 type link struct {
 	conn *pgconn.PgConn
 	raw  io.Reader // below the frontend, which never reads past the message that it returns; see messageReader
+	net  *socket   // below raw, and below TLS
 }
 
 // dial opens a connection in replication mode with the session settings pinned, so that the text form of every column
@@ -134,7 +136,15 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		conf.RuntimeParams[name] = value
 	}
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
-	conf.DialFunc = dialer.DialContext
+	l := &link{}
+	conf.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		l.net = newSocket(conn) // the last attempt wins, as below
+		return l.net, nil
+	}
 	if conf.ValidateConnect != nil {
 		conf.ValidateConnect = writable // the library's own asks in a way that a replication connection refuses
 	}
@@ -146,7 +156,6 @@ func dial(ctx context.Context, c Config) (*link, error) {
 			c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
 		}
 	}
-	l := &link{}
 	conf.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		l.raw = r // the last attempt wins: fallbacks (host, TLS) build a frontend each
 		return pgproto3.NewFrontend(&messageReader{src: r}, w)

@@ -133,6 +133,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	s.received, s.sent = s.Confirmed, s.Confirmed
 	s.position.Store(uint64(s.received))
 	s.frames.src = l.raw
+	l.net.stream(l.conn.Conn(), c.Behind)
 	return s, nil
 }
 
@@ -202,7 +203,7 @@ func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) err
 	}
 }
 
-// receive reads once and cuts what came into messages; Run hands the last batch over. A read that times out is no error.
+// receive reads what is there and cuts it into messages; Run hands the last batch over. A read that times out is no error.
 func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() outbox.LSN) error {
 	wait := s.c.StatusInterval
 	if s.sent < s.received {
@@ -214,13 +215,22 @@ func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() o
 	if err := ctx.Err(); err != nil {
 		return err // the watcher's deadline may have been overwritten just now
 	}
-	if err := s.frames.fill(); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return ctx.Err()
+	for began := time.Now(); ; {
+		if err := s.frames.fill(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("read from server: %w", err)
 		}
-		return fmt.Errorf("read from server: %w", err)
+		s.lastReceived = time.Now()
+		if err := s.cut(ctx, confirmed); err != nil || !s.link.net.more() || s.lastReceived.Sub(began) > progressInterval {
+			return err
+		}
 	}
-	s.lastReceived = time.Now()
+}
+
+// cut takes every message that was read whole.
+func (s *Session) cut(ctx context.Context, confirmed func() outbox.LSN) error {
 	for {
 		kind, body, ok, err := s.frames.next()
 		if err != nil || !ok {
