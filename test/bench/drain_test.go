@@ -73,7 +73,7 @@ type relayed struct {
 	atStart, atJournal  cost      // at the start of the process and when everything was journaled
 	atEnd               cost      // when everything was mirrored, too
 	rss                 int64     // peak, bytes
-	slotLag             int64     // when everything was journaled: WAL that was written and not confirmed, bytes
+	slotLag, eventLag   int64     // when everything was journaled: WAL that was written and not confirmed; of it, up to the last event; bytes
 	ahead               int       // most records that were in the topic and, as far as the relay had said, not journaled
 
 	// Means over the drain, by the relay's own metrics.
@@ -95,7 +95,7 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 		steps = append(steps, step{time.Now(), r.settled()})
 		return steps[len(steps)-1].settled >= d.events
 	})
-	r.one("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1", &x.slotLag, r.slot())
+	x.slotLag, x.eventLag = r.slotLag(end)
 	x.atJournal = r.cost()
 	stopProfiles()
 	x.confirmed = r.poll(20*time.Millisecond, "the slot is past the events", func() bool {
@@ -128,6 +128,17 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 		r.t.Fatalf("the run was wrong: %d keys are parked, want %d", got, r.parkedKeys)
 	}
 	return x
+}
+
+// slotLag is how much WAL was written and is not confirmed, and how much of it is not beyond end, in bytes.
+func (r *run) slotLag(end uint64) (all, upToEnd int64) {
+	r.t.Helper()
+	err := r.conn.QueryRow(r.t.Context(), `SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, greatest(pg_wal_lsn_diff($2::pg_lsn, confirmed_flush_lsn), 0)::bigint
+		FROM pg_replication_slots WHERE slot_name = $1`, r.slot(), outbox.LSN(end).String()).Scan(&all, &upToEnd)
+	if err != nil {
+		r.t.Fatalf("read the slot's lag: %v", err)
+	}
+	return all, upToEnd
 }
 
 // step is what the relay had settled when it was asked.
@@ -189,6 +200,7 @@ func drainSamples(d drain, c, loop floor, x relayed) []sample {
 		{"relay, last record to everything journaled, ms", milliseconds(x.atJournal.at.Sub(x.last)), none},
 		{"relay, last record to the slot past it, ms", milliseconds(x.confirmed.Sub(x.last)), none},
 		{"relay, slot lag when everything is journaled, bytes", float64(x.slotLag), none},
+		{"  of these up to the last event", float64(x.eventLag), none},
 		{"relay, most records in the topic and not yet journaled", float64(x.ahead), none},
 		{"relay, last record to every row marked, ms", milliseconds(x.mirrored.Sub(x.last)), none},
 		{"relay, CPU s per million, until journaled", perMillion(used.relay, d.events), none},

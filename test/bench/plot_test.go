@@ -104,7 +104,7 @@ func (p plot) svg() string {
 			colour := barColours[slices.Index(p.series, bar.series)%len(barColours)]
 			write(`<rect class="bar" x="%d" y="%.1f" width="%d" height="%.1f" fill="%s"><title>%s: %s (%s-%s)</title></rect>`, at, y(bar.median), barWidth-4, float64(top+high)-y(bar.median),
 				colour, html.EscapeString(bar.series), number(bar.median), number(bar.min), number(bar.max))
-			write(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#000"/>`, at+barWidth/2-2, at+barWidth/2-2, y(bar.min), y(bar.max))
+			write(`<line class="whisker" x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#000"/>`, at+barWidth/2-2, at+barWidth/2-2, y(bar.min), y(bar.max))
 			at += barWidth
 		}
 		x += room + gap
@@ -138,11 +138,11 @@ func (p plot) scale(top, high float64) (y func(float64) float64, ticks []float64
 		}, ticks
 	}
 	step := math.Pow(10, math.Floor(math.Log10(most)))
-	for _, part := range []float64{5, 2} { // at least five lines, or nearly
-		if most/step < 4 {
-			step = step * part / 10
-			break
-		}
+	switch { // so that there are some five lines
+	case most < 2*step:
+		step /= 5
+	case most < 4*step:
+		step /= 2
 	}
 	for v := 0.0; v < most+step; v += step {
 		ticks = append(ticks, v)
@@ -172,12 +172,12 @@ func TestPlotsAreWellFormedAndComplete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bars, err := readBars(file)
+		marks, err := readMarks(file)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if bars != want {
-			t.Errorf("%s: got %d bars, want %d", name, bars, want)
+		if marks["bar"] != want || marks["whisker"] != want {
+			t.Errorf("%s: got %v, want %d of each", name, marks, want)
 		}
 		if err := file.Close(); err != nil {
 			t.Error(err)
@@ -185,16 +185,17 @@ func TestPlotsAreWellFormedAndComplete(t *testing.T) {
 	}
 }
 
-// readBars reads the whole of a plot and counts its bars; none may have an edge that is no number, or a height below 0.
-func readBars(from io.Reader) (bars int, err error) {
+// readMarks reads the whole of a plot and counts its bars and whiskers; none may have an edge that is no number, or below 0.
+func readMarks(from io.Reader) (map[string]int, error) {
+	marks := map[string]int{}
 	reader := xml.NewDecoder(from)
 	for {
 		token, err := reader.Token()
 		if errors.Is(err, io.EOF) {
-			return bars, nil
+			return marks, nil
 		}
 		if err != nil {
-			return bars, err
+			return marks, err
 		}
 		element, ok := token.(xml.StartElement)
 		if !ok {
@@ -202,10 +203,10 @@ func readBars(from io.Reader) (bars int, err error) {
 		}
 		for _, a := range element.Attr {
 			if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") || strings.HasPrefix(a.Value, "-") {
-				return bars, fmt.Errorf("<%s %s=%q>", element.Name.Local, a.Name.Local, a.Value)
+				return marks, fmt.Errorf("<%s %s=%q>", element.Name.Local, a.Name.Local, a.Value)
 			}
-			if a.Name.Local == "class" && a.Value == "bar" {
-				bars++
+			if a.Name.Local == "class" {
+				marks[a.Value]++
 			}
 		}
 	}
