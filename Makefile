@@ -15,6 +15,9 @@ FROM ?= 1000000
 MATRIX ?= 14 15 16 17 18
 MATRIX_SCENARIOS ?= MixedLoad|Kill|Failover|Slot|Publication|Positions|Postgres|Standby|Rotated|Grant|Pooler|Check|Init|Roles
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# The latest that Go 1.26 builds.
+GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
+KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 15m
 
@@ -115,6 +118,17 @@ fmt-check: ## fail if a file is not as gofmt has it
 fmt: ## format the Go files
 	gofmt -w .
 
+.PHONY: release-check
+release-check: ## make a release here, in dist, without publishing it, and render the Kubernetes manifests; minutes of compiling
+	go run $(GORELEASER) check
+	skip=publish; command -v syft >/dev/null || { echo "syft is not installed: no SBOM"; skip=publish,sbom; }; \
+	  go run $(GORELEASER) release --snapshot --clean --skip=$$skip
+	cd dist && sha256sum --check *_SHA256SUMS
+	"$$(ls -d dist/cdc-relay_linux_$$(go env GOARCH)*)/cdc-relay" version
+	@for binary in dist/cdc-relay_linux_*/cdc-relay; do for flag in CGO_ENABLED=0 -trimpath=true; do \
+	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
+	go run $(KUSTOMIZE) build deploy/kubernetes >/dev/null
+
 .PHONY: clean
 clean: ## remove what the other targets made here
-	rm -rf bin .cache
+	rm -rf bin dist .cache

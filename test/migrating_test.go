@@ -42,9 +42,9 @@ func commands(t *testing.T, page, name string) (lines [][]string) {
 }
 
 // runCommands runs them but `run`, which the test does in its way; each must succeed.
-func runCommands(t *testing.T, r *harness.Relay, name string) {
+func runCommands(t *testing.T, r *harness.Relay, page, name string) {
 	t.Helper()
-	for _, args := range commands(t, migrating, name) {
+	for _, args := range commands(t, page, name) {
 		if args[0] == "run" {
 			continue
 		}
@@ -115,13 +115,13 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 	slot, topic := harness.Unique(t, "shadow"), harness.Unique(t, "shadow")
 	settings["postgres.slot"], settings["message.topic"] = slot, topic+".{aggregate_type}"
 	shadow = harness.NewRelay(t, shadow.Settings.With(pairs(settings)...))
-	runCommands(t, shadow, "shadow")
+	runCommands(t, shadow, migrating, "shadow")
 	shadow.Start(t)
 	shadow.WaitReady(t, time.Minute)
 
 	load := s.load(t, harness.Workload{Seed: 2, Rate: 300, OnlyKept: true})
 	load.WaitCommitted(t, 200, time.Minute)
-	runCommands(t, s.relay, "prepare")
+	runCommands(t, s.relay, migrating, "prepare")
 	load.WaitCommitted(t, 200, time.Minute)
 	w.Stop(t)
 	s.start(t)
@@ -130,7 +130,7 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 
 	s.relay.Stop(t)
 	s.pg.Exec(t, sql["mark"])
-	runCommands(t, s.relay, "back")
+	runCommands(t, s.relay, migrating, "back")
 	w = s.startWorker(t)
 	load.WaitCommitted(t, 300, time.Minute)
 	w.Stop(t)
@@ -149,7 +149,7 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 		t.Errorf("records of the shadow: got %d, want %d, what was written since it began", shadowed, want)
 	}
 	harness.Eventually(t, time.Minute, "every row is marked", s.marked(t))
-	runCommands(t, s.relay, "look")
+	runCommands(t, s.relay, migrating, "look")
 	report := s.judgeBoth(t)
 	t.Logf("%d events; the worker sent %d of them, and %d when it was back", report.Expected, byWorker, again)
 	if byWorker <= older || again == 0 {
