@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,5 +159,37 @@ func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 		if found, err := filepath.Glob("../../" + pattern); err != nil || len(found) == 0 {
 			t.Errorf("archive: %s matches nothing (%v)", pattern, err)
 		}
+	}
+}
+
+// Break it catches: an image that cannot be built, because a folder that the binary is made of is kept out of its context. Seen to fail
+// with .dockerignore as it was, without tracing.
+func TestImageIsBuiltOfAllThatTheBinaryNeeds(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const module = "github.com/cdc-relay/cdc-relay/"
+	list := exec.Command("go", "list", "-deps", ".")
+	list.Env = append(os.Environ(), "CGO_ENABLED=0")
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatalf("list what the binary is made of: %v", err)
+	}
+	needed, kept := 0, strings.Split(string(text), "\n")
+	for path := range strings.Lines(string(packages)) {
+		inner, ours := strings.CutPrefix(strings.TrimSpace(path), module)
+		if !ours {
+			continue
+		}
+		needed++
+		folder, _, _ := strings.Cut(inner, "/")
+		if !slices.Contains(kept, "!"+folder) {
+			t.Errorf("%s is kept out of the image's context: .dockerignore has no !%s", inner, folder)
+		}
+	}
+	if needed < 10 {
+		t.Errorf("packages of this module that the binary is made of: got %d, want all", needed)
 	}
 }
