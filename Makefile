@@ -31,6 +31,7 @@ build: ## build bin/cdc-relay, a static binary
 
 .PHONY: demo
 demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for scripts
+	@echo "Compiling; the first time takes a minute or more …"
 	go run ./cmd/cdc-relay demo $(ARGS)
 
 .PHONY: test

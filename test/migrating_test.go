@@ -106,7 +106,7 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 	s.pg.Exec(t, olderOutbox)
 	s.pg.Exec(t, workerTables)
 	w := s.startWorker(t)
-	s.load(t, harness.Workload{Events: 1000, OnlyKept: true}).Wait(t)
+	s.load(t, harness.Workload{Events: 400, OnlyKept: true}).Wait(t)
 	harness.Eventually(t, time.Minute, "the worker has published what was there", s.marked(t))
 	older := s.number(t, s.pg.Truth(t))
 
@@ -120,23 +120,23 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 	shadow.WaitReady(t, time.Minute)
 
 	load := s.load(t, harness.Workload{Seed: 2, Rate: 300, OnlyKept: true})
-	load.WaitCommitted(t, 200, time.Minute)
+	load.WaitCommitted(t, 100, time.Minute)
 	runCommands(t, s.relay, migrating, "prepare")
-	load.WaitCommitted(t, 200, time.Minute)
+	load.WaitCommitted(t, 100, time.Minute)
 	w.Stop(t)
 	s.start(t)
-	load.WaitCommitted(t, 300, time.Minute)
+	load.WaitCommitted(t, 150, time.Minute)
 	byWorker := w.sent
 
 	s.relay.Stop(t)
 	s.pg.Exec(t, sql["mark"])
 	runCommands(t, s.relay, migrating, "back")
 	w = s.startWorker(t)
-	load.WaitCommitted(t, 300, time.Minute)
+	load.WaitCommitted(t, 150, time.Minute)
 	w.Stop(t)
 	again := w.sent
 	s.start(t)
-	load.WaitCommitted(t, 300, time.Minute)
+	load.WaitCommitted(t, 150, time.Minute)
 	load.Stop(t)
 	s.settled(t)
 

@@ -36,6 +36,8 @@ type initResult struct {
 	Publication string   `json:"publication"` // created or exists
 	Slot        string   `json:"slot"`        // created, exists or left
 	Roles       []string `json:"roles,omitempty"`
+
+	ownOutbox bool // init makes the outbox: nobody else publishes from it
 }
 
 // Run creates what is missing, in the order in which one needs the other.
@@ -117,6 +119,8 @@ func (c initCommand) plan(ctx context.Context, cfg config.Config, st *store.Stor
 	if err != nil {
 		return result, err
 	}
+	_, err = st.Outbox(ctx)
+	result.ownOutbox = errors.Is(err, store.ErrNoOutbox)
 	if result.SQL = append(result.SQL, statements...); len(statements) > 0 {
 		result.Tables = created
 	}
@@ -190,10 +194,11 @@ func (a *app) printInit(r initResult, cfg config.Config) {
 	if len(r.Roles) > 0 {
 		fmt.Fprintf(a.out, "roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n", r.Roles[0], r.Roles[1])
 	}
-	switch r.Slot {
-	case created:
+	switch {
+	case r.ownOutbox:
+	case r.Slot == created:
 		fmt.Fprintln(a.out, "The slot keeps every event from now on: what another worker still publishes from this table will come twice (--no-slot leaves it to the first start).")
-	case left:
+	case r.Slot == left:
 		fmt.Fprintln(a.out, "The slot is left to the first start of run: stop the worker that publishes from this table before that.")
 	}
 	fmt.Fprintln(a.out, "Next: cdc-relay check, then cdc-relay run.")
