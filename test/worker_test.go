@@ -43,11 +43,6 @@ func (s *scenario) startWorker(t *testing.T) *worker {
 		defer client.Close()
 		w.done <- w.run(t.Context(), conn, client, s.settings.Topic)
 	}()
-	t.Cleanup(func() {
-		if t.Failed() {
-			client.Close()
-		}
-	})
 	return w
 }
 
