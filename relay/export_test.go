@@ -10,3 +10,6 @@ func (r *Relay) Revisit(topic, key string) {
 	r.retrier.revisit(store.Lane{Topic: topic, Key: []byte(key)})
 	r.retrier.nudge()
 }
+
+// RealPostgres is the server that the configuration names; tests change some of what it does.
+type RealPostgres = server

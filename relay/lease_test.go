@@ -8,18 +8,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/replication"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // muted is a Postgres that ends the first stream when it is told to, and whose relay does not learn it from the connection: as when the
 // reason stands behind what is not read, and a proxy takes what is written.
 type muted struct {
+	relay.RealPostgres
 	end  chan struct{}
 	once sync.Once
-}
-
-func (m *muted) OpenTables(ctx context.Context, c store.Config) (relay.Tables, error) {
-	return store.Open(ctx, c)
 }
 
 func (m *muted) OpenStream(ctx context.Context, c replication.Config) (relay.Stream, error) {
@@ -30,18 +26,6 @@ func (m *muted) OpenStream(ctx context.Context, c replication.Config) (relay.Str
 	var stream relay.Stream = s
 	m.once.Do(func() { stream = &mutedStream{Session: s, end: m.end} })
 	return stream, nil
-}
-
-func (m *muted) Identify(ctx context.Context, c replication.Config) (replication.System, error) {
-	return replication.Identify(ctx, c)
-}
-
-func (m *muted) CreateSlot(ctx context.Context, c replication.Config) (outbox.LSN, error) {
-	return replication.CreateSlot(ctx, c)
-}
-
-func (m *muted) DropSlot(ctx context.Context, c replication.Config) error {
-	return replication.DropSlot(ctx, c)
 }
 
 type mutedStream struct {

@@ -41,17 +41,17 @@ func (s Setup) beginLost(ctx context.Context, state *store.State) error {
 	return nil
 }
 
-// tableFirst is for a slot that this start has made: the state, read when the slot is granted, may be one that another relay
-// left meanwhile for a slot that is gone; see stillFirst. Then all begins again from the table.
-func (r *Relay) tableFirst(ctx context.Context, state *store.State) error {
-	if state.Phase == store.CatchUp && !state.CatchUpReady {
-		return nil
-	}
-	if err := r.store.BeginCatchUp(ctx, false); err != nil {
+// tableFirst is for a slot that this start has just made: while Postgres made it, which takes until every transaction of that time has
+// ended, another relay may have been through with the catch-up of a slot that is gone. Then all begins again from the table. Only
+// now can that be told: a state that is found later may be what another relay has left that had this very slot meanwhile, and
+// the stream of that has what an application deletes from its table, in the order in which it came.
+func (s Setup) tableFirst(ctx context.Context) error {
+	switch err := s.stillFirst(ctx); {
+	case errors.Is(err, errMeanwhile):
+		return s.Store.BeginCatchUp(ctx, false)
+	default:
 		return err
 	}
-	state.Phase, state.CatchUpReady, state.Dirty = store.CatchUp, false, true
-	return nil
 }
 
 // explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state, or it

@@ -75,7 +75,7 @@ type session struct {
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (r *Relay) runSession(ctx context.Context) (err error) {
-	table, made, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
+	table, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
 		Last: r.last, Superseded: r.superseded, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
 	if err != nil {
 		return err
@@ -93,12 +93,6 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 	if r.superseded(state) {
 		stream.Close()
 		return errSuperseded
-	}
-	if made {
-		if err := r.tableFirst(ctx, state); err != nil {
-			stream.Close()
-			return err
-		}
 	}
 	grant := stream.Granted()
 	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed), tables: table.OIDs,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -42,93 +41,96 @@ type LastSession struct {
 
 // Prepare finds out what this start is and makes what a first start lacks, in the only safe order: tables, state with
 // phase catch_up, publication, slot. It does not make the outbox itself. It returns a *Halt where going on could lose
-// events, and a *replication.SlotBusyError while another relay streams. made: the slot is new.
-func (s Setup) Prepare(ctx context.Context) (table store.Outbox, made bool, err error) {
+// events, and a *replication.SlotBusyError while another relay streams.
+func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 	if s.Postgres == nil {
 		s.Postgres = server{}
 	}
 	if table, err = s.Store.Outbox(ctx); err != nil {
-		return table, false, explainTable(err)
+		return table, explainTable(err)
 	}
 	if err = s.Store.Migrate(ctx); err != nil {
-		return table, false, explainStore(err)
+		return table, explainStore(err)
 	}
 	state, err := s.Store.State(ctx)
 	if err != nil {
-		return table, false, explainStore(err)
+		return table, explainStore(err)
 	}
 	slot, err := s.Store.Slot(ctx)
 	if err != nil {
-		return table, false, explainStore(err)
+		return table, explainStore(err)
 	}
 	if slot.Recovery {
-		return table, false, readOnly(nil)
+		return table, readOnly(nil)
 	}
 	if err := s.Last.Broken.halt(slot, s.Last.Confirmed); err != nil {
-		return table, false, err
+		return table, err
 	}
 	if slot.Active { // asking for the stream would be refused and fill the server's log at each look
-		return table, false, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
+		return table, &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(slot.ActivePID)}
 	}
 	if state != nil && s.Superseded != nil && s.Superseded(state) {
-		return table, false, errSuperseded
+		return table, errSuperseded
 	}
 	if err := s.checkState(state, table, slot); err != nil {
-		return table, false, err
+		return table, err
 	}
 	if state == nil && slot.Exists && slot.WALStatus == lostWAL {
-		return table, false, s.explainUnknown(ctx)
+		return table, s.explainUnknown(ctx)
 	}
 	recovered := false
 	if lost := lostSlot(state, slot); lost != "" {
 		if err := s.recoverSlot(ctx, state, lost, slot); err != nil {
-			return table, false, err
+			return table, err
 		}
 		recovered, slot.Exists = true, false
 	}
 	if err := s.explainMoved(ctx, state, slot); err != nil {
-		return table, false, err
+		return table, err
 	}
 	if !recovered && (state == nil || !slot.Exists) {
 		if err := s.countOlderRows(ctx); err != nil {
-			return table, false, err // before anything is created
+			return table, err // before anything is created
 		}
 	}
 	if state == nil {
 		if state, err = s.register(ctx, table); err != nil {
-			return table, false, err
+			return table, err
 		}
 	}
 	if err := s.checkPublication(ctx, !recovered && !slot.Exists); err != nil {
 		if asHalt(err) != nil && state.Phase == store.Stream {
 			err = errors.Join(err, s.Store.BeginCatchUp(ctx, true)) // once it is repaired
 		}
-		return table, false, err
+		return table, err
 	}
 	if slot.Exists && s.Last.RefusedAt != 0 && slot.Confirmed <= s.Last.RefusedAt && s.Config.Postgres.OnSlotLost != config.SlotLostHalt {
 		if err := s.recoverSlot(ctx, state, "is older than the publication, so that the server cannot decode what it holds", slot); err != nil {
-			return table, false, err
+			return table, err
 		}
 		recovered, slot.Exists = true, false
 	}
 	if slot.Exists {
-		return table, false, nil
+		return table, nil
 	}
 	if state.CatchUpReady {
 		// The list of older rows belongs to a slot that is gone: a new one needs a new list.
 		if err := s.beginLost(ctx, state); err != nil {
-			return table, false, err
+			return table, err
 		}
 	}
 	if !recovered {
 		if err := s.setBaseline(ctx, state); err != nil {
-			return table, false, err
+			return table, err
 		}
 	}
 	if err := s.stillFirst(ctx); err != nil {
-		return table, false, err
+		return table, err
 	}
-	return table, true, s.createSlot(ctx)
+	if err := s.createSlot(ctx); err != nil {
+		return table, err
+	}
+	return table, s.tableFirst(ctx)
 }
 
 // PreparePublication makes the publication if there is none, where there is no slot yet, and refuses one that would hide rows. It
@@ -139,54 +141,6 @@ func (s Setup) PreparePublication(ctx context.Context) error {
 		return explainTable(err)
 	}
 	return s.checkPublication(ctx, true)
-}
-
-// lostWAL is the wal_status of a slot that the server has given up.
-const lostWAL = "lost"
-
-// lostSlot says how the slot that the relay has used was lost; empty when it was not.
-func lostSlot(state *store.State, slot store.SlotStatus) string {
-	switch {
-	case slot.Exists && slot.WALStatus == lostWAL:
-		return "was invalidated: the server removed WAL that it needed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"
-	case !slot.Exists && state != nil && state.Phase == store.Stream:
-		return "is gone from this server"
-	}
-	return ""
-}
-
-// recoverSlot begins again from the table, which knows what is not published: phase catch_up is committed, then a new slot
-// is made, the unrecorded rows are published in table order, and the stream goes on. Nothing that is still in the table is
-// lost; rows that the application deleted in between are.
-func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, slot store.SlotStatus) error {
-	name := s.Config.Postgres.Slot
-	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
-		return &Halt{Code: HaltSlotMissing,
-			Reason: fmt.Sprintf("the slot %q %s, and the relay has used it before (confirmed %s)", name, how, state.Confirmed),
-			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
-			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else set postgres.on_slot_lost: recover, which makes a new slot and publishes all rows of the table that are not published"}
-	}
-	system, err := s.Postgres.Identify(ctx, ReplicationConfig(s.Config))
-	if err != nil {
-		return err
-	}
-	if system.ID != state.SystemID {
-		return otherServer(system.ID, state.SystemID)
-	}
-	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
-		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")
-	if slot.Exists && slot.WALStatus != lostWAL {
-		err = s.beginAgain(ctx, state, false)
-	} else if err = s.beginLost(ctx, state); err == nil {
-		s.counted()
-	}
-	if err != nil {
-		return err
-	}
-	if !slot.Exists {
-		return nil
-	}
-	return s.Postgres.DropSlot(ctx, ReplicationConfig(s.Config))
 }
 
 // beginAgain commits that the table comes first, whatever the slot is like.
@@ -361,40 +315,4 @@ func (s Setup) register(ctx context.Context, table store.Outbox) (*store.State, 
 		return nil, explainStore(fmt.Errorf("register the slot in the relay's state: %w", err))
 	}
 	return state, nil
-}
-
-const (
-	slotPatience = 30 * time.Second // how long one attempt to create a slot may wait for running transactions
-	slotSays     = 2 * time.Second  // after which the relay says for whose
-)
-
-func (s Setup) createSlot(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, slotPatience)
-	defer cancel()
-	saying := time.AfterFunc(slotSays, func() {
-		if blockers, err := s.Store.Barrier(bounded, 0); err == nil && len(blockers) > 0 {
-			s.Logger.Warn().Str("slot", s.Config.Postgres.Slot).Strs("waits_for", texts(blockers)).
-				Msg("Postgres creates the slot when every transaction that runs now has ended, and waits for these")
-		}
-	})
-	defer saying.Stop()
-	at, err := s.Postgres.CreateSlot(bounded, ReplicationConfig(s.Config))
-	if err == nil {
-		s.Logger.Info().Str("slot", s.Config.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
-		return nil
-	}
-	if bounded.Err() != nil && ctx.Err() == nil {
-		blockers, _ := s.Store.Barrier(ctx, 0)
-		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %s: %w",
-			slotPatience, strings.Join(texts(blockers), "; "), err)
-	}
-	return err
-}
-
-func texts(blockers []store.Blocker) []string {
-	list := make([]string, len(blockers))
-	for i, b := range blockers {
-		list[i] = b.String()
-	}
-	return list
 }

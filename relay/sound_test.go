@@ -9,19 +9,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/replication"
-	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // deaf is a Postgres whose slot is older than the publication, so that it ends each stream, as soon as the relay has taken over, with
 // the reason behind what was not read; as a server of real size does while a start is at its catch-up. A new slot cures it.
 type deaf struct {
+	relay.RealPostgres
 	b     *bed
 	cured atomic.Bool
-}
-
-func (d *deaf) OpenTables(ctx context.Context, c store.Config) (relay.Tables, error) {
-	return store.Open(ctx, c)
 }
 
 func (d *deaf) OpenStream(ctx context.Context, c replication.Config) (relay.Stream, error) {
@@ -35,17 +31,9 @@ func (d *deaf) OpenStream(ctx context.Context, c replication.Config) (relay.Stre
 	return &unread{Session: s, d: d, epoch: d.epoch(ctx), batches: make(chan *replication.Batch)}, nil
 }
 
-func (d *deaf) Identify(ctx context.Context, c replication.Config) (replication.System, error) {
-	return replication.Identify(ctx, c)
-}
-
 func (d *deaf) CreateSlot(ctx context.Context, c replication.Config) (outbox.LSN, error) {
 	d.cured.Store(true)
 	return replication.CreateSlot(ctx, c)
-}
-
-func (d *deaf) DropSlot(ctx context.Context, c replication.Config) error {
-	return replication.DropSlot(ctx, c)
 }
 
 func (d *deaf) epoch(ctx context.Context) string {

@@ -165,7 +165,7 @@ func createAll(ctx context.Context, cfg config.Config, st *store.Store) error {
 	if err := st.Migrate(ctx); err != nil {
 		return err
 	}
-	_, _, err := relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}.Prepare(ctx)
+	_, err := relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}.Prepare(ctx)
 	if _, streaming := errors.AsType[*replication.SlotBusyError](err); streaming {
 		return nil // a relay runs: all that it needs is there
 	}

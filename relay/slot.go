@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// lostWAL is the wal_status of a slot that the server has given up.
+const lostWAL = "lost"
+
+// lostSlot says how the slot that the relay has used was lost; empty when it was not.
+func lostSlot(state *store.State, slot store.SlotStatus) string {
+	switch {
+	case slot.Exists && slot.WALStatus == lostWAL:
+		return "was invalidated: the server removed WAL that it needed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"
+	case !slot.Exists && state != nil && state.Phase == store.Stream:
+		return "is gone from this server"
+	}
+	return ""
+}
+
+// recoverSlot begins again from the table, which knows what is not published: phase catch_up is committed, then a new slot
+// is made, the unrecorded rows are published in table order, and the stream goes on. Nothing that is still in the table is
+// lost; rows that the application deleted in between are.
+func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, slot store.SlotStatus) error {
+	name := s.Config.Postgres.Slot
+	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
+		return &Halt{Code: HaltSlotMissing,
+			Reason: fmt.Sprintf("the slot %q %s, and the relay has used it before (confirmed %s)", name, how, state.Confirmed),
+			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
+			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else set postgres.on_slot_lost: recover, which makes a new slot and publishes all rows of the table that are not published"}
+	}
+	system, err := s.Postgres.Identify(ctx, ReplicationConfig(s.Config))
+	if err != nil {
+		return err
+	}
+	if system.ID != state.SystemID {
+		return otherServer(system.ID, state.SystemID)
+	}
+	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
+		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")
+	if slot.Exists && slot.WALStatus != lostWAL {
+		err = s.beginAgain(ctx, state, false)
+	} else if err = s.beginLost(ctx, state); err == nil {
+		s.counted()
+	}
+	if err != nil {
+		return err
+	}
+	if !slot.Exists {
+		return nil
+	}
+	return s.Postgres.DropSlot(ctx, ReplicationConfig(s.Config))
+}
+
+const (
+	slotPatience = 30 * time.Second // how long one attempt to create a slot may wait for running transactions
+	slotSays     = 2 * time.Second  // after which the relay says for whose
+)
+
+func (s Setup) createSlot(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, slotPatience)
+	defer cancel()
+	saying := time.AfterFunc(slotSays, func() {
+		if blockers, err := s.Store.Barrier(bounded, 0); err == nil && len(blockers) > 0 {
+			s.Logger.Warn().Str("slot", s.Config.Postgres.Slot).Strs("waits_for", texts(blockers)).
+				Msg("Postgres creates the slot when every transaction that runs now has ended, and waits for these")
+		}
+	})
+	defer saying.Stop()
+	at, err := s.Postgres.CreateSlot(bounded, ReplicationConfig(s.Config))
+	if err == nil {
+		s.Logger.Info().Str("slot", s.Config.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
+		return nil
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		blockers, _ := s.Store.Barrier(ctx, 0)
+		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %s: %w",
+			slotPatience, strings.Join(texts(blockers), "; "), err)
+	}
+	return err
+}
+
+func texts(blockers []store.Blocker) []string {
+	list := make([]string, len(blockers))
+	for i, b := range blockers {
+		list[i] = b.String()
+	}
+	return list
+}
