@@ -9,6 +9,18 @@ import (
 // streamAge is how old, by its commit time, the transaction was that was dispatched last; see sink.Config.Behind.
 func (r *Relay) streamAge() time.Duration { return time.Duration(r.age.Load()) * time.Microsecond }
 
+const (
+	// oldAge is from what age on the stream is behind, so that what can wait does.
+	oldAge = time.Second
+	// oldFor is for how long that is true after the stream has delivered something: a stream that is idle is not behind.
+	oldFor = 500 * time.Millisecond
+)
+
+// streamOld says that the stream delivers, and that what it delivers is old.
+func (r *Relay) streamOld() bool {
+	return r.streamAge() > oldAge && time.Now().UnixNano()-r.delivered.Load() < int64(oldFor)
+}
+
 // setClock learns how much the server's clock is ahead of ours, or a clock that is wrong by a second would cost each event
 // as much as being behind by a second.
 func (s *session) setClock(ctx context.Context) error {

@@ -243,6 +243,9 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 
 // count counts what came from the stream, for a whole batch at a time.
 func (s *session) count(received, transactions int) {
+	if received > 0 {
+		s.r.delivered.Store(s.router.now.UnixNano())
+	}
 	s.r.metrics.received.Add(float64(received))
 	s.r.metrics.transactions.Add(float64(transactions))
 	s.r.eventsReceived.Add(uint64(received))

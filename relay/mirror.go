@@ -111,8 +111,11 @@ func sleepErr(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// behind says that events wait for the sink or for Postgres.
+// behind says that events wait: in the WAL, for the sink or for Postgres.
 func (r *Relay) behind() bool {
+	if r.streamOld() {
+		return true
+	}
 	s := r.engine.Status()
 	full := max(float64(s.Events)/float64(r.c.Limits.InFlightEvents), float64(s.Bytes)/float64(r.c.Limits.InFlightBytes))
 	return full > mirrorYield

@@ -95,6 +95,7 @@ type Relay struct {
 	opened         atomic.Pointer[store.Store] // store, once there is one, if it is a real one: for the API
 	eventsReceived atomic.Uint64
 	age            atomic.Int64 // microseconds, see streamAge
+	delivered      atomic.Int64 // when the stream delivered events last, Unix nanoseconds; see streamOld
 
 	// session is the current one, nil between two. Only the supervisor's goroutine stores it.
 	session atomic.Pointer[session]
