@@ -52,8 +52,10 @@ func (r *Relay) cleaner(ctx context.Context) {
 // clean prunes one table in small steps while events do not wait; false: the context has ended.
 func (r *Relay) clean(ctx context.Context, what string, step func(limit int) (rows int, more bool, err error)) bool {
 	for r.session.Load() != nil && r.health.role() == RoleActive && !r.behind() {
+		owner := r.owner()
 		_, more, err := step(cleanStep)
 		if err != nil && ctx.Err() == nil {
+			owner.heed(err)
 			r.log.Debug().Err(err).Msg("cannot prune " + what + " now")
 		}
 		if err != nil || !more {

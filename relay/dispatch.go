@@ -211,7 +211,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			s.inTx = true
 		case stepCommit:
 			s.ledger.Commit(st.lsn)
-			s.inTx = false
+			s.inTx, s.reached = false, st.lsn
 			transactions++
 			if s.marked != nil {
 				s.marked.end.Store(uint64(st.lsn)) // after the ledger has it
@@ -219,6 +219,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			}
 		case stepKeepalive:
 			s.ledger.Keepalive(st.lsn)
+			s.reached = max(s.reached, st.lsn)
 		case stepMark:
 			st.mark.commit.Store(uint64(st.lsn))
 			s.marked = st.mark
@@ -246,6 +247,7 @@ func (s *session) count(received, transactions int) {
 	if received > 0 {
 		s.r.delivered.Store(s.router.now.UnixNano())
 	}
+	s.taken.Store(uint64(s.reached))
 	s.r.metrics.received.Add(float64(received))
 	s.r.metrics.transactions.Add(float64(transactions))
 	s.r.eventsReceived.Add(uint64(received))

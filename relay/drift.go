@@ -17,7 +17,10 @@ const driftPatience = 5 * time.Second
 func (r *Relay) lookForDrift(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, driftPatience)
 	defer cancel()
-	if halt := asHalt(r.drift(bounded, s)); halt != nil && r.session.Load() == s {
+	owner := r.owner()
+	err := r.drift(bounded, s)
+	owner.heed(err)
+	if halt := asHalt(err); halt != nil && r.session.Load() == s {
 		r.noteLeftOut(bounded, halt)
 		s.fail(halt)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -41,17 +42,20 @@ func (s Setup) beginLost(ctx context.Context, state *store.State) error {
 	return nil
 }
 
-// tableFirst is for a slot that this start has just made: while Postgres made it, which takes until every transaction of that time has
-// ended, another relay may have been through with the catch-up of a slot that is gone. Then all begins again from the table. Only
-// now can that be told: a state that is found later may be what another relay has left that had this very slot meanwhile, and
-// the stream of that has what an application deletes from its table, in the order in which it came.
-func (s Setup) tableFirst(ctx context.Context) error {
-	switch err := s.stillFirst(ctx); {
-	case errors.Is(err, errMeanwhile):
-		return s.Store.BeginCatchUp(ctx, false)
-	default:
-		return err
+// tableFirst is for a slot that this start has just made, and that has everything from the position on: while Postgres made it, which
+// takes until every transaction of that time has ended, another relay may have been through with the catch-up of a slot that is
+// gone. Then all begins again from the table. Not so if it was this very slot, which another relay had before we have looked: its
+// stream also has what the application deletes from the table, in the order in which that came. The WAL tells: it had not come
+// to our slot's position when a slot was taken over that was gone before.
+func (s Setup) tableFirst(ctx context.Context, at outbox.LSN) error {
+	state, err := s.Store.State(ctx)
+	switch {
+	case err != nil:
+		return explainStore(err)
+	case state == nil, state.Phase == store.CatchUp && !state.CatchUpReady, state.TakenLSN >= at:
+		return nil
 	}
+	return s.Store.BeginCatchUp(ctx, false)
 }
 
 // explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state, or it

@@ -63,10 +63,13 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 	if r.c.Outbox.AfterPublish == config.AfterPublishDelete {
 		step = r.deleteStep
 	}
+	owner := r.owner()
 	rows, more, err := step(ctx, mirrorStep)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return false, 0
+	}
+	owner.heed(err)
+	switch {
 	case store.IsTransient(err):
 		r.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
 		return true, mirrorAgain

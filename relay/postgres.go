@@ -72,6 +72,7 @@ type Tables interface {
 	CloseBreaker(ctx context.Context) error
 
 	// Parked events.
+	OldestParked(ctx context.Context) (time.Time, error)
 	Park(ctx context.Context, events []store.Parked) (parked int64, err error)
 	RetryLater(ctx context.Context, failed []store.Attempt) error
 	ParkedLanes(ctx context.Context) (lanes []store.Lane, events int64, err error)

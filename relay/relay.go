@@ -95,6 +95,9 @@ type Relay struct {
 	opened         atomic.Pointer[store.Store] // store, once there is one, if it is a real one: for the API
 	eventsReceived atomic.Uint64
 	age            atomic.Int64 // microseconds, see streamAge
+	unread         unread
+	oldestParked   atomic.Int64 // when it was parked, microseconds since the Unix epoch, as read last; 0: none
+	eventBytes     atomic.Int64 // of WAL, on average; 0: not known
 	delivered      atomic.Int64 // when the stream delivered events last, Unix nanoseconds; see streamOld
 
 	// session is the current one, nil between two. Only the supervisor's goroutine stores it.

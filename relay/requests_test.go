@@ -305,6 +305,14 @@ func TestPauseHoldsTheIntakeThroughARestart(t *testing.T) {
 		t.Errorf("paused: slot active %s, %s journaled; want it kept and 50", b.pg.Query(t, slot), b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"))
 	}
 	b.wantUnconfirmed(at)
+	for what, least := range map[string]float64{"outbox_oldest_pending_age_seconds": 1, "cdc_replication_lag_seconds": 1, "outbox_backlog_gauge": 1} {
+		harness.Eventually(t, time.Minute, what+" tells of what waits in the WAL", func(context.Context) string {
+			if got := metric(t, r, what); got < least {
+				return fmt.Sprintf("got %v, want at least %v", got, least)
+			}
+			return ""
+		})
+	}
 	begun := time.Now()
 	mustStop(t, stop)
 	if took := time.Since(begun); took > 10*time.Second {

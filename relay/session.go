@@ -55,6 +55,7 @@ type session struct {
 	inTx      bool
 	commitLSN outbox.LSN
 	index     uint32
+	reached   outbox.LSN // end of the last transaction or keepalive
 
 	heard  bool        // its stream was read
 	tables []uint32    // OIDs of the outbox and its partitions, as last seen; the watch's
@@ -71,6 +72,7 @@ type session struct {
 	lookingUp atomic.Bool
 	events    atomic.Uint64 // received from the stream in this session
 	passed    atomic.Uint64 // see redelivered; 0 before
+	taken     atomic.Uint64 // position up to which the dispatcher has applied the stream; 0 before
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.

@@ -127,10 +127,11 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 	if err := s.stillFirst(ctx); err != nil {
 		return table, err
 	}
-	if err := s.createSlot(ctx); err != nil {
+	at, err := s.createSlot(ctx)
+	if err != nil {
 		return table, err
 	}
-	return table, s.tableFirst(ctx)
+	return table, s.tableFirst(ctx, at)
 }
 
 // PreparePublication makes the publication if there is none, where there is no slot yet, and refuses one that would hide rows. It

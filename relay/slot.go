@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -63,7 +64,8 @@ const (
 	slotSays     = 2 * time.Second  // after which the relay says for whose
 )
 
-func (s Setup) createSlot(ctx context.Context) error {
+// createSlot returns the position from which the new slot has everything.
+func (s Setup) createSlot(ctx context.Context) (at outbox.LSN, err error) {
 	bounded, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
 	saying := time.AfterFunc(slotSays, func() {
@@ -73,17 +75,17 @@ func (s Setup) createSlot(ctx context.Context) error {
 		}
 	})
 	defer saying.Stop()
-	at, err := s.Postgres.CreateSlot(bounded, ReplicationConfig(s.Config))
+	at, err = s.Postgres.CreateSlot(bounded, ReplicationConfig(s.Config))
 	if err == nil {
 		s.Logger.Info().Str("slot", s.Config.Postgres.Slot).Str("consistent_point", at.String()).Msg("created the replication slot")
-		return nil
+		return at, nil
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
 		blockers, _ := s.Store.Barrier(ctx, 0)
-		return fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %s: %w",
+		return 0, fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still run after %v: %s: %w",
 			slotPatience, strings.Join(texts(blockers), "; "), err)
 	}
-	return err
+	return 0, err
 }
 
 func texts(blockers []store.Blocker) []string {

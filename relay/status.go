@@ -66,7 +66,7 @@ func (r *Relay) Status() Status {
 	st := Status{
 		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
 		ReceivedLSN: r.receivedLSN().String(), ConfirmedLSN: r.confirmedLSN().String(),
-		LagBytes: r.lagBytes(), LagSeconds: r.oldestAge().Seconds(), Backlog: r.backlog(),
+		LagBytes: r.lagBytes(), LagSeconds: r.lagAge().Seconds(), Backlog: r.backlog(),
 		InFlight: r.inflight.len(), Settled: r.metrics.settledEvents.Load(), Received: r.eventsReceived.Load(),
 	}
 	if s := r.session.Load(); s != nil {
@@ -209,39 +209,4 @@ func (r *Relay) lagBytes() int64 {
 	}
 	end := max(slot.WALEnd, r.receivedLSN())
 	return max(int64(end)-int64(confirmed), 0)
-}
-
-// oldestAge is how long ago the oldest transaction was committed that holds the confirmed position back.
-func (r *Relay) oldestAge() time.Duration {
-	s := r.session.Load()
-	if s == nil {
-		return 0
-	}
-	at, some := s.ledger.Oldest()
-	if !some {
-		return 0
-	}
-	return max(time.Since(time.UnixMicro(at)), 0)
-}
-
-// leastEventBytes is the least WAL that an event is taken to need in the estimate of the backlog.
-const leastEventBytes = 256
-
-// backlog is what was received and is not terminal, plus an estimate of what is still in the WAL by the WAL that events
-// have needed so far.
-func (r *Relay) backlog() int64 {
-	n := int64(r.inflight.len())
-	slot, s := r.metrics.slot.Load(), r.session.Load()
-	if slot == nil || s == nil {
-		return n
-	}
-	received := r.receivedLSN()
-	if slot.WALEnd <= received {
-		return n
-	}
-	perEvent := int64(leastEventBytes)
-	if events := int64(s.events.Load()); events > 0 && received > s.grant.Confirmed {
-		perEvent = max(perEvent, int64(received-s.grant.Confirmed)/events)
-	}
-	return n + int64(slot.WALEnd-received)/perEvent
 }

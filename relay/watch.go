@@ -37,7 +37,7 @@ func (r *Relay) watch(ctx context.Context) {
 		}
 		if s != nil && time.Since(counted) >= deadEvery {
 			counted = time.Now()
-			r.countDead(ctx)
+			r.countStored(ctx)
 		}
 		if s == nil || r.health.role() != RoleActive {
 			continue
@@ -66,11 +66,23 @@ func (r *Relay) watch(ctx context.Context) {
 	}
 }
 
-// countDead refreshes the gauge of dead letters; people and other processes change their number, too.
-func (r *Relay) countDead(ctx context.Context) {
-	if n, err := r.store.CountDead(ctx); err == nil {
+// countStored refreshes what is known of dead letters and parked events; people and other processes change them, too.
+func (r *Relay) countStored(ctx context.Context) {
+	owner := r.owner()
+	n, err := r.store.CountDead(ctx)
+	if err == nil {
 		r.metrics.openDead.Set(float64(n))
 	}
+	owner.heed(err)
+	if r.Parked() == 0 {
+		r.oldestParked.Store(0)
+		return
+	}
+	at, err := r.store.OldestParked(ctx)
+	if err == nil && !at.IsZero() {
+		r.oldestParked.Store(at.UnixMicro())
+	}
+	owner.heed(err)
 }
 
 // deletableAfter is how long after the last event its position is still noted: its journal row lies behind it in the WAL.
@@ -108,12 +120,16 @@ func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 		return
 	}
 	r.metrics.slot.Store(&slotLook{slot, asked})
+	r.unread.note(asked, slot.WALEnd)
 	if s == nil {
 		return
 	}
 	r.checkLease(s, s == owner, slot, asked)
-	if n, err := r.store.MirrorLag(bounded); err == nil {
-		r.metrics.mirrorLag.Set(float64(n))
-		r.rowsLeft.Store(n)
+	n, err := r.store.MirrorLag(bounded)
+	if err != nil {
+		owner.heed(err)
+		return
 	}
+	r.metrics.mirrorLag.Set(float64(n))
+	r.rowsLeft.Store(n)
 }

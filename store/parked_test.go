@@ -40,6 +40,24 @@ func rowIDs(rows []store.ParkedRow) string {
 	return strings.Join(ids, " ")
 }
 
+// Breaks it catches: another time than that of the event that waits longest; events of another slot counted; none that is none.
+// Seen to fail with max for min, and without the slot.
+func TestOldestParkedIsThatOfThisSlot(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	if at, err := s.OldestParked(t.Context()); err != nil || !at.IsZero() {
+		t.Errorf("nothing parked: got %v, %v", at, err)
+	}
+	parkAll(t, s, []store.Parked{parkedAt(1, "k", store.NotDue)})
+	parkAll(t, s, []store.Parked{parkedAt(2, "k", store.NotDue)})
+	pg.Exec(t, `INSERT INTO cdc_relay_parked SELECT (jsonb_populate_record(p, '{"source": 9999, "parked_at": "2020-01-01"}')).* FROM cdc_relay_parked p LIMIT 1`)
+	at, err := s.OldestParked(t.Context())
+	must(t, "look for the oldest", err)
+	if first := pg.Query(t, "SELECT extract(epoch FROM parked_at)::numeric(20, 6) FROM cdc_relay_parked WHERE source <> 9999 ORDER BY position_order LIMIT 1"); fmt.Sprintf("%.6f", float64(at.UnixMicro())/1e6) != first {
+		t.Errorf("got %v, want %s", at, first)
+	}
+}
+
 // Breaks caught: a queue in the order of arrival; a second park that takes another place; a payload, a header or a NULL
 // that does not come back as it was. Seen to fail with the reverse order, also of the rows that a limit
 // leaves out.

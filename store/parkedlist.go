@@ -151,3 +151,21 @@ func (s *Store) collectParked(ctx context.Context, tx pgx.Tx, text string, args 
 	*into = append(*into, found...)
 	return err
 }
+
+// OldestParked is when the event was parked that is parked longest, by the server's clock; zero when none is. It reads every
+// parked row.
+func (s *Store) OldestParked(ctx context.Context) (time.Time, error) {
+	var at *time.Time
+	o, source, err := s.outboxAndSource(ctx)
+	if err == nil {
+		err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&at) },
+			s.sql(o, `SELECT min(parked_at) FROM {parked} WHERE source = $1`), source)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for the oldest parked event: %w", err)
+	}
+	if at == nil {
+		return time.Time{}, nil
+	}
+	return *at, nil
+}

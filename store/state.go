@@ -25,25 +25,29 @@ type State struct {
 	Confirmed    outbox.LSN // as last saved; the slot may be ahead of it after an unclean stop
 	SystemID     string
 	Timeline     int32
-	Epoch        int64     // as last taken over by anybody; 0 = never
-	CatchUpReady bool      // SnapshotCatchUp is done, CatchUpRows says what is left
-	CatchUpLate  bool      // what the present catch-up publishes is marked as late
-	Era          int64     // the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
-	Baseline     bool      // SetBaseline is done
-	UpdatedAt    time.Time // of the last progress
+	Epoch        int64      // as last taken over by anybody; 0 = never
+	TakenLSN     outbox.LSN // where the WAL stood at that moment; 0: not known
+	CatchUpReady bool       // SnapshotCatchUp is done, CatchUpRows says what is left
+	CatchUpLate  bool       // what the present catch-up publishes is marked as late
+	Era          int64      // the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
+	Baseline     bool       // SetBaseline is done
+	UpdatedAt    time.Time  // of the last progress
 }
 
 const selectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline, e.epoch,
  t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
- coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false)
+ coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0')
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
 
 func scanState(row pgx.Row) (*State, error) {
 	var st State
-	var confirmed string
+	var confirmed, taken string
 	err := row.Scan(&st.Source, &st.TableOID, &st.Phase, &st.Dirty, &confirmed, &st.SystemID, &st.Timeline, &st.Epoch,
-		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate)
+		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate, &taken)
 	if err != nil {
+		return nil, err
+	}
+	if st.TakenLSN, err = outbox.ParseLSN(taken); err != nil {
 		return nil, err
 	}
 	st.Confirmed, err = outbox.ParseLSN(confirmed)

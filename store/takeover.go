@@ -30,7 +30,7 @@ func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32, timeline int3
 		if _, err := tx.Exec(ctx, s.names.sql(`SELECT FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.config.Slot); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, s.names.sql(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now()
+		err := tx.QueryRow(ctx, s.names.sql(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
 WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2) RETURNING epoch`),
 			s.config.Slot, int64(walsenderPID)).Scan(&epoch)
 		if errors.Is(err, pgx.ErrNoRows) {

@@ -245,6 +245,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 			return err
 		}},
 		{"CountParked", func(ctx context.Context) error { _, err := s.CountParked(ctx); return err }},
+		{"OldestParked", func(ctx context.Context) error { _, err := s.OldestParked(ctx); return err }},
 		{"CountDead", func(ctx context.Context) error { _, err := s.CountDead(ctx); return err }},
 		{"WaitingTopics", func(ctx context.Context) error { _, err := s.WaitingTopics(ctx); return err }},
 		{"MakeDue", func(ctx context.Context) error { return s.MakeDue(ctx, "t") }},

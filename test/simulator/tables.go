@@ -237,7 +237,8 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials
 		t.endOthers()
-		db.states[t.slot].Dirty, db.states[t.slot].Timeline = true, timeline
+		db.states[t.slot].Dirty, db.states[t.slot].Timeline, db.states[t.slot].TakenLSN = true, timeline, s.wal.end
+		s.wal.end += walCommit
 		t.durable()
 		t.w.note("p%d takes over, epoch %d, with backend %d", t.p.number, epoch, pid)
 		t.w.judgeTakeOver(t.p, t.slot, pid)

@@ -111,6 +111,9 @@ func (t *tables) CountDead(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
+// OldestParked is for a metric that nobody looks at here.
+func (t *tables) OldestParked(context.Context) (time.Time, error) { return time.Time{}, nil }
+
 func sortBySeq(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
 }
