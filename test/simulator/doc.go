@@ -52,7 +52,7 @@
 //   - J11 Nothing is published behind a dead letter that holds its lane, before a person has decided about that; and a
 //     replay keeps the order of the dead letters of a key.
 //   - J12 No more events die than dlq.breaker lets, and none before its copy is in dlq.topic.
-//   - J13 While something ends each stream, somebody says what, twenty seconds after the end of all other trouble at the latest.
+//   - J13 While something ends each stream, somebody says what, a minute after the end of all other trouble at the latest.
 //   - J14 What topics have lost and somebody asks for is published once more if its row is there, in the order of its lane, and counted.
 //
 // # What a seed leaves open

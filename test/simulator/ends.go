@@ -20,8 +20,8 @@ import (
 const startPause = 300 * time.Millisecond
 
 // reasonPatience is how much fake time a relay may take, when all other trouble has ended, to halt with the reason why it cannot go on:
-// two looks for drift (5 s here), or the few sessions that it takes to learn why they end.
-const reasonPatience = 20 * time.Second
+// two looks for drift (5 s here), or the few sessions, with up to 15 s between two of them, that it takes to learn why they end.
+const reasonPatience = time.Minute
 
 // breakage is what ends each stream that comes to it.
 type breakage struct {
