@@ -312,7 +312,7 @@ func (w *world) unsettled() string {
 			return r.id + " has no outcome"
 		}
 	}
-	if s.pending("") {
+	if s.pending(lastTurn) {
 		return "a request is not done"
 	}
 	if w.comparing > 0 {

@@ -91,7 +91,7 @@ func (w *world) decide() {
 	if b := db.breakers[slot]; db.pauses[slot] != nil || b != nil && b.open {
 		w.ask(store.RequestResume, store.Filter{})
 	}
-	if w.server.pending(store.RequestReconcile) || w.profile.config.Retry.OnDead != config.OnDeadHold || len(db.parked) == 0 {
+	if w.server.pending(lastTurn-1) || w.profile.config.Retry.OnDead != config.OnDeadHold || len(db.parked) == 0 {
 		return
 	}
 	for at, d := range db.dead {
@@ -117,10 +117,11 @@ func (w *world) repair() {
 	}
 }
 
-// pending says whether a request of another kind than this is not done.
-func (s *server) pending(but string) bool {
+// pending says whether a request is not done whose turn is not after this one. Those of the last turn wait for room, or for what the stream
+// delivers, and so for what a person decides.
+func (s *server) pending(turn int) bool {
 	for _, r := range s.db.requests {
-		if r.slot == s.slotName && r.FinishedAt == nil && r.Kind != but {
+		if r.slot == s.slotName && r.FinishedAt == nil && turnOf(r.Kind) <= turn {
 			return true
 		}
 	}

@@ -26,7 +26,7 @@ const someDead = 2
 // NextRequest is the one to be worked at.
 func (t asked) NextRequest(ctx context.Context) (next *store.Request, err error) {
 	err = t.do(ctx, "next request", func(db *database) error {
-		for turn := range 3 { // as package store orders them
+		for turn := range lastTurn + 1 { // as package store orders them
 			for _, r := range db.requests {
 				if next == nil && r.slot == t.slot && r.FinishedAt == nil && turnOf(r.Kind) == turn {
 					found := r.Request
@@ -39,12 +39,14 @@ func (t asked) NextRequest(ctx context.Context) (next *store.Request, err error)
 	return next, err
 }
 
+const lastTurn = 2
+
 func turnOf(kind string) int {
 	switch kind {
 	case store.RequestPause, store.RequestResume:
 		return 0
 	case store.RequestReconcile, store.RequestRepublish:
-		return 2
+		return lastTurn
 	}
 	return 1
 }
