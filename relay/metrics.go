@@ -47,6 +47,9 @@ type metrics struct {
 	// Owned by the settler, which alone calls results.
 	lastTopic   string
 	lastCounter prometheus.Counter
+	lastRun     int       // events of that topic that are not added yet
+	lastAt      time.Time // and lastMicros: see acknowledged
+	lastMicros  int64
 }
 
 func newMetrics(r *Relay) *metrics {
@@ -127,43 +130,41 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.collector(haltCollector{&r.health}, halted)
 }
 
-// results counts what became of records.
-func (m *metrics) results(records []*sink.Record) {
+// beginResults and endResults stand around a run of acknowledged: a scrape sees all of it or nothing. One goroutine at a time.
+func (m *metrics) beginResults() {
+	m.relayLatency.mu.Lock()
+	m.publishLatency.mu.Lock()
+}
+
+func (m *metrics) endResults() {
+	m.flush()
+	m.relayLatency.mu.Unlock()
+	m.publishLatency.mu.Unlock()
+}
+
+// acknowledged counts an event that the broker has acknowledged.
+func (m *metrics) acknowledged(rec *sink.Record, d *delivery) {
 	if !instrumented {
 		return
 	}
-	run := 0
-	m.relayLatency.mu.Lock()
-	m.publishLatency.mu.Lock()
-	defer m.relayLatency.mu.Unlock()
-	defer m.publishLatency.mu.Unlock()
-	var at time.Time
-	var atMicros int64
-	for _, rec := range records {
-		d := rec.Owner.(*delivery)
-		if rec.Result != sink.Published || d.death != nil && d.death.copyOf != nil {
-			continue
-		}
-		if rec.Topic != m.lastTopic || m.lastCounter == nil {
-			m.flush(run)
-			run = 0
-			m.lastTopic, m.lastCounter = rec.Topic, m.published.WithLabelValues(rec.Topic)
-		}
-		run++
-		m.relayLatency.observe(rec.At.Sub(d.received))
-		if d.dated {
-			if rec.At != at { // those of one request have the same
-				at, atMicros = rec.At, rec.At.UnixMicro()
-			}
-			m.publishLatency.observe(time.Duration(atMicros-d.created) * time.Microsecond)
-		}
+	if rec.Topic != m.lastTopic || m.lastCounter == nil {
+		m.flush()
+		m.lastTopic, m.lastCounter = rec.Topic, m.published.WithLabelValues(rec.Topic)
 	}
-	m.flush(run)
+	m.lastRun++
+	m.relayLatency.observe(rec.At.Sub(d.received))
+	if d.dated {
+		if rec.At != m.lastAt { // those of one request have the same
+			m.lastAt, m.lastMicros = rec.At, rec.At.UnixMicro()
+		}
+		m.publishLatency.observe(time.Duration(m.lastMicros-d.created) * time.Microsecond)
+	}
 }
 
-func (m *metrics) flush(run int) {
-	if run > 0 {
-		m.lastCounter.Add(float64(run))
+func (m *metrics) flush() {
+	if m.lastRun > 0 {
+		m.lastCounter.Add(float64(m.lastRun))
+		m.lastRun = 0
 	}
 }
 

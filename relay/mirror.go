@@ -11,6 +11,7 @@ import (
 const (
 	mirrorStep  = 1000                   // rows marked in one transaction
 	mirrorPause = 200 * time.Millisecond // between two looks while there is something left
+	mirrorRest  = 200 * time.Millisecond // after everything was marked: each step costs the server a flush of its WAL
 	mirrorAgain = time.Second            // after an error that passes, such as a lock
 	mirrorRetry = 5 * time.Second        // after another error
 	// mirrorYield is how full the window may be before the mirror lets the events go first.
@@ -42,6 +43,9 @@ func (r *Relay) mirror(ctx context.Context) {
 				return
 			}
 		case !more:
+			if !sleep(ctx, mirrorRest) {
+				return
+			}
 			select {
 			case <-r.settler.progress:
 			case <-ctx.Done():

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,11 @@ type router struct {
 	arena     []byte              // headers and composed keys are placed here, in chunks
 	mark      []byte              // arena as it was before the last route
 	now       time.Time
+	created   struct { // the last created_at that was read
+		text []byte
+		at   time.Time
+		err  error
+	}
 }
 
 type addedHeader struct {
@@ -205,6 +211,15 @@ func (r *router) begin(source string, epoch int64) {
 	r.source, r.epoch = []byte(source), fmt.Append(nil, epoch)
 }
 
+// parseCreated reads created_at, which the events of one transaction mostly share.
+func (r *router) parseCreated(text []byte) (time.Time, error) {
+	if r.created.text == nil || !bytes.Equal(text, r.created.text) {
+		r.created.text = append(r.created.text[:0], text...)
+		r.created.at, r.created.err = outbox.ParseTimestamp(text)
+	}
+	return r.created.at, r.created.err
+}
+
 // route fills the delivery's record from its event. A reason says that the event cannot be a message at all.
 func (r *router) route(d *delivery) *sink.Reason {
 	e, rec := &d.event, &d.record
@@ -217,7 +232,7 @@ func (r *router) route(d *delivery) *sink.Reason {
 	rec.Timestamp = r.now.UnixMilli()
 	d.dated = false
 	if e.CreatedAt != nil {
-		t, err := outbox.ParseTimestamp(e.CreatedAt)
+		t, err := r.parseCreated(e.CreatedAt)
 		d.dated, d.created = err == nil, t.UnixMicro()
 		if r.createdAt && err != nil {
 			return permanent("INVALID_CREATED_AT", "message.timestamp is created_at and this event's cannot be used: "+err.Error())

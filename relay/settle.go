@@ -227,8 +227,9 @@ func (s *settler) collect(ctx context.Context) {
 
 // sort puts results where they belong.
 func (s *settler) sort(records []*sink.Record) {
-	s.r.metrics.results(records)
 	s.r.trace(records)
+	m := s.r.metrics
+	m.beginResults()
 	for _, rec := range records {
 		d := rec.Owner.(*delivery)
 		if d.death != nil && d.death.copyOf != nil {
@@ -237,6 +238,7 @@ func (s *settler) sort(records []*sink.Record) {
 		}
 		switch rec.Result {
 		case sink.Published:
+			m.acknowledged(rec, d)
 			if d.death != nil && d.death.probe {
 				s.r.breaker.want(byProbe)
 			}
@@ -263,6 +265,7 @@ func (s *settler) sort(records []*sink.Record) {
 			panic("relay: the sink gave a record back without a result")
 		}
 	}
+	m.endResults()
 	s.sorted += uint64(len(records))
 	s.noteAside()
 	s.lanes.advance()
