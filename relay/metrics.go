@@ -44,7 +44,7 @@ type metrics struct {
 	possibleDuplicates atomic.Uint64            // of a process that died; the driver counts its own
 	slot               atomic.Pointer[slotLook] // as read last, nil before
 
-	// Owned by the settler, which alone calls results.
+	// Owned by the settler, which alone calls acknowledged.
 	lastTopic   string
 	lastCounter prometheus.Counter
 	lastRun     int       // events of that topic that are not added yet

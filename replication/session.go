@@ -209,13 +209,14 @@ func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() o
 	if s.sent < s.received {
 		wait = min(wait, progressInterval) // something is on its way to being confirmed, or is to be told
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+	began := time.Now()
+	if err := conn.SetReadDeadline(began.Add(wait)); err != nil {
 		return fmt.Errorf("read from server: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err // the watcher's deadline may have been overwritten just now
 	}
-	for began := time.Now(); ; {
+	for {
 		if err := s.frames.fill(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return ctx.Err()
