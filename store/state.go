@@ -106,11 +106,13 @@ WHERE t.source <> excluded.source`), s.config.Slot, source, phase, systemID, tim
 }
 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal
-// after an unclean stop. The caller limits the rate to one per second. ErrFenced after a takeover by another.
+// after an unclean stop. Behind a CleanStop it changes nothing: a note that was on its way when the stop was recorded, and
+// that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the rate to one
+// per second. ErrFenced after a takeover by another.
 func (s *Store) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
 	l := writing
 	l.commit = relaxed
-	return s.saveState(ctx, l, "save progress", `confirmed = $3::pg_lsn`, confirmed)
+	return s.saveState(ctx, l, "save progress", `confirmed = CASE WHEN dirty THEN $3::pg_lsn ELSE confirmed END`, confirmed)
 }
 
 // CleanStop records that everything up to the LSN is confirmed and nothing else was sent. ErrFenced after a takeover by

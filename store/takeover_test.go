@@ -70,6 +70,21 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_
 	}
 }
 
+// Break caught: a note of progress that comes behind the clean stop, as of a request that was cut off, and takes the position back.
+// Seen to fail with the position set in any case.
+func TestProgressBehindACleanStopChangesNothing(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	takeOver(t, pg, c, s)
+	must(t, "progress", s.SaveProgress(t.Context(), 5))
+	must(t, "clean stop", s.CleanStop(t.Context(), 9))
+	must(t, "progress that comes late", s.SaveProgress(t.Context(), 7))
+	if st, err := s.State(t.Context()); err != nil || st.Dirty || st.Confirmed != 9 {
+		t.Errorf("state: got %+v, %v, want clean at 0/9", st, err)
+	}
+}
+
 // Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections that
 // keep the old name, dirty not set, a timeline not noted. Seen to fail with sessions of the present epoch
 // spared, and with the timeline left as it was.

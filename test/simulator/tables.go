@@ -251,6 +251,9 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 func (t *tables) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
 	return t.fenced(ctx, "save progress", func(db *database) error {
 		st := db.states[t.slot]
+		if !st.Dirty { // one that was on its way when a clean stop was recorded
+			return nil
+		}
 		was := st.Confirmed
 		st.Confirmed = confirmed
 		t.relaxed(func() { st.Confirmed = was })
