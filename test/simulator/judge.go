@@ -242,7 +242,7 @@ func (w *world) judgeDead(t *tables, dead *store.Dead) {
 }
 
 // judgeFlood fails if more events are dead than the breaker lets die, in a run in which it counts them all and was never
-// closed again (J12).
+// closed again (J12). Those that a person has dealt with count no more: a restart forgets them.
 func (w *world) judgeFlood(t *tables) {
 	limits := w.profile.config.DLQ.Breaker
 	if time.Duration(limits.Window) < time.Hour || w.profile.requests > 0 {
@@ -252,8 +252,8 @@ func (w *world) judgeFlood(t *tables) {
 		return
 	}
 	n := 0
-	for at := range w.server.db.dead {
-		if at.source == t.key() {
+	for at, d := range w.server.db.dead {
+		if at.source == t.key() && !d.replayed && !d.discarded {
 			n++
 		}
 	}
