@@ -40,7 +40,9 @@ type Config struct {
 
 	Hooks Hooks
 
-	patient bool // for tests that count attempts: no answer takes unusually long
+	// For tests that count.
+	patient bool // no answer takes unusually long
+	lazy    bool // nothing is asked for before it is needed
 }
 
 // Hooks are told what happens, so that this package needs no logger. Each may be nil. They are called from the

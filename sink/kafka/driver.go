@@ -49,7 +49,8 @@ type Driver struct {
 
 var _ sink.Driver = (*Driver)(nil)
 
-// New makes a driver. It connects when it is asked for something, so that brokers that are away are no error here.
+// New makes a driver. It connects beside its caller, so that brokers that are away are no error here, and asks at once for what the
+// first batch needs of any broker: a start has other things to wait for meanwhile.
 func New(c Config) (*Driver, error) {
 	c, err := c.withDefaults()
 	if err != nil {

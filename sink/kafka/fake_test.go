@@ -42,9 +42,10 @@ func newFake(t testing.TB, options ...kfake.Opt) *kfake.Cluster {
 }
 
 // newDriver makes a driver for the brokers; edit may change its configuration.
+// newDriver asks for nothing ahead, unless edit makes it.
 func newDriver(t testing.TB, brokers []string, edit func(*Config)) *Driver {
 	t.Helper()
-	c := Config{Brokers: brokers}
+	c := Config{Brokers: brokers, lazy: true}
 	if edit != nil {
 		edit(&c)
 	}

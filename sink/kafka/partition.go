@@ -146,6 +146,23 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
+// producerAhead takes the first producer id before a partition needs it, which also opens connections. Where that fails, the
+// first batch asks again, and tells.
+func (d *Driver) producerAhead() {
+	select {
+	case d.asking <- struct{}{}:
+	default:
+		return // somebody asks already
+	}
+	defer func() { <-d.asking }()
+	if d.producer != nil {
+		return
+	}
+	if s, err := d.initProducer(d.ctx, d.endpoint(d.candidates()[0])); err == nil {
+		d.producer = &s
+	}
+}
+
 // newProducer takes a producer id that the partition has never used, at sequence 0. Partitions share one id, as the
 // sequences are per id and partition; a partition that gave the shared one up makes the driver ask for a new one.
 func (d *Driver) newProducer(ctx context.Context, e *endpoint, p *partition) error {

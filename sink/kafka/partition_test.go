@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // observed collects what the hooks were told.
@@ -238,6 +240,23 @@ func TestLoadingBrokersAreAskedAgainForAProducer(t *testing.T) {
 	}
 	if got := s.count(kmsg.FindCoordinator); got != 0 {
 		t.Errorf("requests for a coordinator: got %d, want 0", got)
+	}
+}
+
+// Breaks when the first batch has to wait for what could be had before it. Seen to fail with nothing asked ahead.
+func TestProducerIsThereBeforeTheFirstBatch(t *testing.T) {
+	c := newFake(t)
+	s := newSpy(c)
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.lazy = false })
+	harness.Eventually(t, patience, "a producer id is asked for", func(context.Context) string {
+		if s.count(kmsg.InitProducerID) == 0 {
+			return "not yet"
+		}
+		return ""
+	})
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a")), 0)
+	if got := s.count(kmsg.InitProducerID); got != 1 {
+		t.Errorf("requests for a producer id: got %d, want 1", got)
 	}
 }
 

@@ -46,7 +46,11 @@ func (d *Driver) refreshSoon() {
 func (d *Driver) refreshLoop() {
 	var last time.Time
 	gap := refreshFirstPause
-	timer := time.NewTimer(refreshInterval)
+	first := time.Duration(0)
+	if d.config.lazy {
+		first = refreshInterval
+	}
+	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
 		forced := false
@@ -61,6 +65,9 @@ func (d *Driver) refreshLoop() {
 		case <-timer.C:
 		}
 		changed, settled := d.refresh(d.ctx)
+		if last.IsZero() && !d.config.lazy && d.Reachable() {
+			d.running.Go(d.producerAhead)
+		}
 		last = time.Now()
 		settled = settled && last.Sub(time.Unix(0, d.lastFailure.Load())) > suspicion
 		if changed || settled && !forced {

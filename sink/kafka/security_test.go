@@ -257,7 +257,7 @@ func (d *Driver) cutAll() {
 // newUnowned makes a driver that somebody else closes.
 func newUnowned(t testing.TB, brokers []string, edit func(*Config)) *Driver {
 	t.Helper()
-	c := Config{Brokers: brokers}
+	c := Config{Brokers: brokers, lazy: true}
 	edit(&c)
 	d, err := New(c)
 	if err != nil {
