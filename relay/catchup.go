@@ -118,7 +118,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		}
 		d := s.next()
 		s.use()
-		d.event, d.received, d.late = rows[i].Event, now, s.state.CatchUpLate
+		d.event, d.received, d.late = rows[i].Event, sinceStart(now), s.state.CatchUpLate
 		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
 		d.reason = s.router.route(d)
 		s.router.keep(d)

@@ -15,19 +15,23 @@ import (
 // The dispatcher fills it before Submit; after that the settler owns it, except for the fields under the registry's mu.
 // When it is terminal it is used anew for another event, and so are its bytes: nobody may keep a slice of them.
 type delivery struct {
-	record   sink.Record
+	record sink.Record
+
+	// What settling a result looks at lies between the end of the record and the event's ID, which it looks at, too: a
+	// delivery is cold by then, and each of its cache lines has to be fetched.
+	received time.Duration // from the WAL, or read from the table; see sinceStart
+	created  int64         // created_at, microseconds since the Unix epoch, if it is dated
+	death    *death        // nil, but for those that die
+	dated    bool          // created_at could be read
+	retried  bool          // handed in again for a held lane, no result yet
+	parked   bool          // comes from the parked events; its row is there until it is journaled or dead
+	replay   bool          // it was a dead letter
+	late     bool          // the stream has not delivered it in its place
+
 	event    outbox.Event
 	bytes    []byte       // what record and event are made of, when the delivery owns it; see keep
-	received time.Time    // from the WAL, or read from the table
 	reason   *sink.Reason // why it is or will be a dead letter
-	created  int64        // created_at, microseconds since the Unix epoch, if it is dated
-	dated    bool         // created_at could be read
-	retried  bool         // handed in again for a held lane, no result yet
-	parked   bool         // comes from the parked events; its row is there until it is journaled or dead
-	replay   bool         // it was a dead letter
 	attempts int          // spent so far by a parked event
-	late     bool         // the stream has not delivered it in its place
-	death    *death       // nil, but for those that die
 
 	// Guarded by registry.mu.
 	txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
@@ -35,6 +39,12 @@ type delivery struct {
 	prev, next *delivery       // in the registry's list of what is in flight
 	state      deliveryState
 }
+
+// start is what times of deliveries are counted from: a duration is a third of a time.Time.
+var start = time.Now()
+
+// sinceStart is the time, by the clock that is never set.
+func sinceStart(at time.Time) time.Duration { return at.Sub(start) }
 
 // death is what is known of an event that dies, or of the copy of one. Few do, so it is not in every delivery.
 type death struct {

@@ -115,6 +115,7 @@ func (s *session) settleBefore(ctx context.Context) {
 // decode turns a batch into steps, up to the first message that cannot be decoded. Events are decoded into deliveries in
 // place.
 func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error) {
+	received := sinceStart(batch.Received)
 	for i := range batch.Messages {
 		m := &batch.Messages[i]
 		if m.Keepalive {
@@ -133,7 +134,7 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		case decoder.Commit:
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
-			d.received = batch.Received
+			d.received = received
 			d.event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(s.commitLSN), Index: s.index}
 			s.index++
 			s.use()

@@ -48,7 +48,8 @@ type metrics struct {
 	lastTopic   string
 	lastCounter prometheus.Counter
 	lastRun     int       // events of that topic that are not added yet
-	lastAt      time.Time // and lastMicros: see acknowledged
+	lastAt      time.Time // of the answer that was counted last
+	lastSince   time.Duration
 	lastMicros  int64
 }
 
@@ -152,11 +153,11 @@ func (m *metrics) acknowledged(rec *sink.Record, d *delivery) {
 		m.lastTopic, m.lastCounter = rec.Topic, m.published.WithLabelValues(rec.Topic)
 	}
 	m.lastRun++
-	m.relayLatency.observe(rec.At.Sub(d.received))
+	if rec.At != m.lastAt { // those of one request have the same
+		m.lastAt, m.lastSince, m.lastMicros = rec.At, sinceStart(rec.At), rec.At.UnixMicro()
+	}
+	m.relayLatency.observe(m.lastSince - d.received)
 	if d.dated {
-		if rec.At != m.lastAt { // those of one request have the same
-			m.lastAt, m.lastMicros = rec.At, rec.At.UnixMicro()
-		}
 		m.publishLatency.observe(time.Duration(m.lastMicros-d.created) * time.Microsecond)
 	}
 }

@@ -356,7 +356,7 @@ func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session *sessi
 			free = inflight.take(free)
 		}
 		d := free[len(free)-1]
-		d.event, d.attempts, d.parked, d.received, d.late = rows[i].Event, rows[i].Attempts, true, router.now, rows[i].Late
+		d.event, d.attempts, d.parked, d.received, d.late = rows[i].Event, rows[i].Attempts, true, sinceStart(router.now), rows[i].Late
 		d.replay = rows[i].Replay
 		d.reason = router.route(d)
 		if d.reason != nil && len(records) > 0 {

@@ -127,7 +127,7 @@ func (s *session) sendLate(ctx context.Context, late lateRows) error {
 	for i := range late.rows {
 		d := s.next()
 		s.use()
-		d.event, d.received, d.late = late.rows[i].Event, now, true
+		d.event, d.received, d.late = late.rows[i].Event, sinceStart(now), true
 		d.event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
 		d.reason = s.router.route(d)
 		s.router.keep(d)

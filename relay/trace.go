@@ -32,6 +32,6 @@ func (r *Relay) trace(records []*sink.Record) {
 		if rec.Result == sink.Held || d.death != nil && d.death.copyOf != nil {
 			continue
 		}
-		r.tracer.Attempted(Attempt{Record: rec, ID: d.event.ID, Position: d.event.Position, Received: d.received, Number: d.attempts + 1})
+		r.tracer.Attempted(Attempt{Record: rec, ID: d.event.ID, Position: d.event.Position, Received: start.Add(d.received), Number: d.attempts + 1})
 	}
 }
