@@ -32,14 +32,22 @@ func TestFailedAttemptsAreNotedTogetherEachAsItWas(t *testing.T) {
 }
 
 // Another relay had the slot for a while and journaled one of them. Breaks it catches: a batch that is never settled because
-// of it (seen to fail with the journal copied only); an event that stays parked though it is journaled.
+// of it (seen to fail with the journal copied only); an event that stays parked though it is journaled; a place in the journal that
+// is the other relay's and may be gone (seen to fail with rows that conflict left as they are).
 func TestRetriedEventsSettleThoughSomeAreJournaled(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	parkAll(t, s, []store.Parked{parkedAt(0, "k", 0), parkedAt(1, "k", 0), parkedAt(2, "k", 0)})
-	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
-	must(t, "settle retried", s.SettleRetried(t.Context(), published(3, uuid)))
+	theirs, ours := published(1, uuid), published(3, uuid)
+	for i := range ours {
+		ours[i].Offset = 70 + int64(i)
+	}
+	must(t, "settle", s.Settle(t.Context(), theirs, nil))
+	must(t, "settle retried", s.SettleRetried(t.Context(), ours))
 	if got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM cdc_relay_parked)`); got != "3 0" {
 		t.Errorf("journaled and parked: got %s, want 3 and 0", got)
+	}
+	if got := pg.Query(t, `SELECT string_agg("offset"::text, ' ' ORDER BY "offset") FROM cdc_relay_journal`); got != "70 71 72" {
+		t.Errorf("places in the journal: got %s, want 70 71 72", got)
 	}
 }
