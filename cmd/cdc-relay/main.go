@@ -68,20 +68,9 @@ func (silentError) Error() string { return "failed" }
 // execute runs one command line and returns its exit code.
 func execute(args []string, s streams) int {
 	var c cli
-	keyFlags := newKeyFlags()
-	c.Plugins = kong.Plugins{keyFlags.target}
 	// kong ends --help by calling its exit function and goes on when that returns.
 	asked, exited := exitDone, false
-	parser, err := kong.New(&c,
-		kong.Name("cdc-relay"),
-		kong.Description("Relay committed rows of a Postgres outbox table to Kafka, in order and without loss."),
-		kong.Writers(s.out, s.err),
-		kong.Exit(func(code int) { asked, exited = code, true }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
-	)
-	if err != nil {
-		panic(fmt.Sprintf("the command line is built wrongly: %v", err))
-	}
+	parser, keyFlags := commandLine(&c, s, func(code int) { asked, exited = code, true })
 	if len(args) == 0 {
 		parser.Stdout = s.err
 		_, _ = parser.Parse([]string{"--help"})
@@ -97,6 +86,23 @@ func execute(args []string, s streams) int {
 	}
 	app := &app{streams: s, cli: &c, keyFlags: keyFlags, ownEnv: ownVariables(parser.Model)}
 	return exitCode(command.Run(app), s.err)
+}
+
+// commandLine is the parser that fills c.
+func commandLine(c *cli, s streams, exit func(int)) (*kong.Kong, keyFlags) {
+	flags := newKeyFlags()
+	c.Plugins = kong.Plugins{flags.target}
+	parser, err := kong.New(c,
+		kong.Name("cdc-relay"),
+		kong.Description("Relay committed rows of a Postgres outbox table to Kafka, in order and without loss."),
+		kong.Writers(s.out, s.err),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+	)
+	if err != nil {
+		panic(fmt.Sprintf("the command line is built wrongly: %v", err))
+	}
+	return parser, flags
 }
 
 // exitCode says on standard error what went wrong, unless the command did, and returns the code for it.

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// inline is a command between backquotes; the other kind has a line of its own in a block of code.
+var inline = regexp.MustCompile("`cdc-relay ([a-z][^`]*)`")
+
+// word is one of a command line: quotes keep spaces together, and go.
+var word = regexp.MustCompile(`(?:[^\s'"]+|'[^']*'|"[^"]*")+`)
+
+// arguments are the arguments of a command as a shell would have them, up to a comment, a pipe or the end of the command.
+func arguments(command string) (args []string) {
+	for _, w := range word.FindAllString(command, -1) {
+		switch {
+		case w[0] == '#', w == "|", w == "&&", w == "&", w == ";", w == "\\", w == "…", w[0] == '>', strings.HasPrefix(w, "2>"):
+			return args
+		case w[0] == '$': // flags that the page defines
+			continue
+		}
+		last := w[len(w)-1] == ';'
+		args = append(args, strings.NewReplacer(`"`, "", `'`, "", ";", "").Replace(w))
+		if last {
+			return args
+		}
+	}
+	return args
+}
+
+// commandsIn are the commands that a text shows, by the text's own words.
+func commandsIn(text string) (commands []string) {
+	for line := range strings.Lines(text) {
+		if command, is := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "cdc-relay "); is {
+			if strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "  ") || fenced(text, line) {
+				commands = append(commands, strings.Trim(command, " `\n"))
+			}
+			continue
+		}
+		for _, found := range inline.FindAllStringSubmatch(line, -1) {
+			commands = append(commands, found[1])
+		}
+	}
+	return commands
+}
+
+// fenced says that the line stands between two fences.
+func fenced(text, line string) bool {
+	before, _, _ := strings.Cut(text, line)
+	return strings.Count(before, "```")%2 == 1
+}
+
+// Breaks caught: a page, a help text or an error's remedy with a command or a flag that there is not. Seen to fail with a flag misspelt in a page.
+func TestCommandsThatAreWrittenDownExist(t *testing.T) {
+	const root = "../.."
+	found := 0
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist", ".cache", "testdata"}, entry.Name()):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, ".md") && (!strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go")), entry.Name() == "CHANGELOG.md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, command := range commandsIn(strings.ReplaceAll(string(text), `\n`, "\n")) {
+			found++
+			if err := understood(arguments(command)); err != nil {
+				t.Errorf("%s: cdc-relay %s: %v", strings.TrimPrefix(path, root+"/"), command, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 100 {
+		t.Errorf("found %d commands, which cannot be all", found)
+	}
+}
+
+// understood parses a command line and does nothing.
+func understood(args []string) error {
+	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "--") && !strings.Contains(args[n-1], "=") {
+		if understoodExactly(args) == nil {
+			return nil
+		}
+		args = append(args, "1") // prose names a flag and leaves its value out
+	}
+	return understoodExactly(args)
+}
+
+func understoodExactly(args []string) error {
+	var c cli
+	parser, _ := commandLine(&c, streams{out: io.Discard, err: io.Discard}, func(int) {})
+	_, err := parser.Parse(args)
+	return err
+}
