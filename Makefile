@@ -91,7 +91,7 @@ fuzz: ## fuzz each fuzz target for FUZZTIME, 1m
 
 .PHONY: bench
 bench: ## throughput, latency, CPU and memory beside their floors; ARGS="-scenarios drain-100 -runs 3", see docs/benchmarks.md
-	cd test/bench && go test -count=1 -timeout 6h -run '^TestBench$$' -args -scenarios all $(ARGS)
+	cd test/bench && CGO_ENABLED=0 go test -count=1 -timeout 6h -run '^TestBench$$' -args -scenarios all $(ARGS)
 
 .PHONY: bench-clients
 bench-clients: ## the Kafka sink beside franz-go and kafka.Writer: CPU, latency; ARGS="-clients cpu -runs 3", see docs/benchmarks.md
@@ -99,7 +99,7 @@ bench-clients: ## the Kafka sink beside franz-go and kafka.Writer: CPU, latency;
 
 .PHONY: bench-debezium
 bench-debezium: ## the relay beside Debezium and a polling worker; ARGS="-runs 1 -events 100000 -rates 1000", see docs/benchmarks.md
-	cd test/bench && go test -count=1 -timeout 6h -run '^TestDebezium$$' -args -debezium drain-100,drain-1,paced $(ARGS)
+	cd test/bench && CGO_ENABLED=0 go test -count=1 -timeout 6h -run '^TestDebezium$$' -args -debezium drain-100,drain-1,paced $(ARGS)
 
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat
