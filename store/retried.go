@@ -19,17 +19,22 @@ SELECT event_id::text, replay FROM gone WHERE replay IS NOT NULL`
 const closeReplayedSQL = `UPDATE {dlq} d SET replayed_at = now(), resolved_by = r.who, note = coalesce(r.note, d.note)
 FROM unnest($2, $3::bigint[]) AS g(event_id, replay) JOIN {request} r ON r.id = g.replay WHERE d.source = $1 AND d.original_id = g.event_id`
 
-const unjournalSQL = `DELETE FROM {journal} WHERE source = $1 AND event_id = ANY($2)`
-
 // SettleRetried journals parked events that were published, takes them out of the parked ones, and closes the dead
 // letters of those that were replayed, in one transaction. The journal has the place where they are now, also of those that it
 // has a place of already: another relay that had the slot for a while may have come late with one that is gone. Fenced.
 func (s *Store) SettleRetried(ctx context.Context, published []Published) error {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
-		err = s.settleRetried(ctx, o, source, published, "")
-		if isUniqueViolation(err) {
-			err = s.settleRetried(ctx, o, source, published, unjournalSQL)
+		err = s.settleRetried(ctx, o, source, published, func(tx pgx.Tx) error {
+			return s.copyInto(ctx, tx.Conn().PgConn(), "", o, source, published)
+		})
+		if isUniqueViolation(err) { // some are journaled
+			var journal *params
+			if journal, err = journalParams(o.IDType, source, published); err == nil {
+				err = s.settleRetried(ctx, o, source, published, func(tx pgx.Tx) error {
+					return execWire(ctx, tx, s.sql(o, rejournalSQL), journal)
+				})
+			}
 		}
 	}
 	if err != nil {
@@ -38,18 +43,13 @@ func (s *Store) SettleRetried(ctx context.Context, published []Published) error 
 	return nil
 }
 
-func (s *Store) settleRetried(ctx context.Context, o *Outbox, source int32, published []Published, first string) error {
+func (s *Store) settleRetried(ctx context.Context, o *Outbox, source int32, published []Published, journal func(pgx.Tx) error) error {
 	p := new(params).int4(source)
 	if err := p.ids(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
 		return err
 	}
 	return s.fenced(ctx, writing, func(tx pgx.Tx) error {
-		if first != "" {
-			if err := execWire(ctx, tx, s.sql(o, first), p); err != nil {
-				return err
-			}
-		}
-		if err := s.copyInto(ctx, tx.Conn().PgConn(), "", o, source, published); err != nil {
+		if err := journal(tx); err != nil {
 			return err
 		}
 		gone := tx.Conn().PgConn().ExecParams(ctx, s.names.sql(unparkSQL), p.values, p.oids, p.formats, nil).Read()

@@ -33,7 +33,8 @@ func TestFailedAttemptsAreNotedTogetherEachAsItWas(t *testing.T) {
 
 // Another relay had the slot for a while and journaled one of them. Breaks it catches: a batch that is never settled because
 // of it (seen to fail with the journal copied only); an event that stays parked though it is journaled; a place in the journal that
-// is the other relay's and may be gone (seen to fail with rows that conflict left as they are).
+// is the other relay's and may be gone (seen to fail with rows that conflict left as they are); an id
+// that comes twice (seen to fail without DISTINCT).
 func TestRetriedEventsSettleThoughSomeAreJournaled(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -42,6 +43,7 @@ func TestRetriedEventsSettleThoughSomeAreJournaled(t *testing.T) {
 	for i := range ours {
 		ours[i].Offset = 70 + int64(i)
 	}
+	ours = append(ours, ours[2]) // of an outbox whose ids are not unique
 	must(t, "settle", s.Settle(t.Context(), theirs, nil))
 	must(t, "settle retried", s.SettleRetried(t.Context(), ours))
 	if got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM cdc_relay_parked)`); got != "3 0" {

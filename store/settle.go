@@ -36,13 +36,21 @@ type Dead struct {
 	Holds     bool   // its lane waits until it is replayed or discarded; only of an event with a key
 }
 
-// journalSQL writes a batch that may hold ids that are journaled already. The ids are sent once and written twice, as rows
-// and as one array.
-const journalSQL = `WITH rows AS (
+// journalSQL writes a batch that may hold ids that are journaled already, which stay as they are. The ids are sent once and written
+// twice, as rows and as one array. rejournalSQL gives those that are journaled already their place anew; where
+// one id is of two rows of the outbox, the place of either.
+const (
+	journalSQL   = journalRows + journalFrom + `DO NOTHING` + journalEnd
+	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom + `(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset"` + journalEnd
+
+	journalRows = `WITH rows AS (
  INSERT INTO {journal} (source, event_id, topic, partition, "offset")
- SELECT $1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
- ON CONFLICT DO NOTHING)
+ SELECT `
+	journalFrom = `$1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
+ ON CONFLICT `
+	journalEnd = `)
 INSERT INTO {batch} (source, size, ids) VALUES ($1, cardinality($2), $2)`
+)
 
 // Settle commits the outcomes of events, all or none, and returns after the commit is durable (S1). An id that is
 // settled already is left as it is (S3). A dead letter needs the epoch ([ErrFenced]); journal rows alone do not.

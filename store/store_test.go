@@ -65,6 +65,9 @@ func takeOver(t testing.TB, pg *harness.PG, c store.Config, s *store.Store) *pgc
 	must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
 	pg.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%[1]s', 'pgoutput')
 WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '%[1]s')`, c.Slot))
+	harness.Eventually(t, waitLong, "slot is free", func(context.Context) string { // its last walsender may not have ended yet
+		return pg.Query(t, `SELECT min('not yet') FROM pg_replication_slots WHERE active AND slot_name = '`+c.Slot+`'`)
+	})
 	conn := walsender(t, pg, c.Slot)
 	_, err := s.TakeOver(t.Context(), conn.PID(), 1)
 	must(t, "take over", err)

@@ -346,10 +346,11 @@ func (t *tables) enterJournal(db *database, published []store.Published) {
 // SettleRetried journals parked events and takes them out.
 func (t *tables) SettleRetried(ctx context.Context, published []store.Published) error {
 	return t.fenced(ctx, "settle retried", func(db *database) error {
-		for _, p := range published {
-			delete(db.journal, t.at(p.ID))
-		}
 		t.enterJournal(db, published)
+		for _, p := range published {
+			p.ID = bytes.Clone(p.ID)
+			db.journal[t.at(p.ID)] = p // also of those that it had a place of
+		}
 		for _, p := range published {
 			if row := t.unpark(db, p.ID); row != nil && row.replay != 0 {
 				if d := db.dead[t.at(p.ID)]; d != nil { // else it was republished
