@@ -41,7 +41,8 @@
 //     it has left there before another one took the slot over, and it got it back, is that crash's.
 //   - J4 The slot's position never passes an event that is neither journaled, nor parked, nor dead; it never goes back by
 //     the relay's word, and never exceeds what the session has received.
-//   - J5 A journal row is true, and so is an offset below which everything of ours is said to be journaled.
+//   - J5 A journal row is true when it is written, but for one of a process that has lost the slot, whose record the topic has lost since,
+//     and all are at the end; so is an offset below which everything of ours is said to be journaled.
 //   - J6 Topic, key, id and value of a record are those of a row that has committed.
 //   - J7 Attempts are spent, and dead letters made, by events that were refused themselves.
 //   - J8 Only the process to which the slot was granted raises the epoch, and only it begins requests; but for one whose stream ended

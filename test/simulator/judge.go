@@ -192,15 +192,23 @@ func (w *world) judgeJournaled(t *tables, p store.Published) {
 		r.baselined = true
 		return
 	}
-	topic := w.cluster.topics[p.Topic]
-	there := topic != nil && int(p.Partition) < len(topic.partitions) && p.Offset >= 0 && p.Offset < int64(len(topic.partitions[p.Partition].log))
-	if there {
-		at := topic.partitions[p.Partition].log[p.Offset].row
-		there = at == r || at == nil && r.lost && t.p.serial < w.serials // lost since a process saw it that has lost the slot since
-	}
-	if !there {
+	at, there := w.recordAt(p)
+	if !there || at != r && (at != nil || !r.lost || t.p.serial == w.serials) { // lost since a process saw it that has lost the slot since
 		w.violate("p%d journals %s at %s/%d offset %d, and it is not there", t.p.number, string(p.ID), p.Topic, p.Partition, p.Offset)
 	}
+}
+
+// recordAt is the event whose record is at the place, nil for none of ours or one that was lost. False: there is no such place.
+func (w *world) recordAt(p store.Published) (r *row, there bool) {
+	topic := w.cluster.topics[p.Topic]
+	if topic == nil || p.Partition < 0 || int(p.Partition) >= len(topic.partitions) {
+		return nil, false
+	}
+	log := topic.partitions[p.Partition].log
+	if p.Offset < 0 || p.Offset >= int64(len(log)) {
+		return nil, false
+	}
+	return log[p.Offset].row, true
 }
 
 // judgeOffset fails if a record of ours below the offset is not journaled (J5).
@@ -342,6 +350,11 @@ func (w *world) judgeEnd() {
 			w.violate("%s is in its topic and not journaled", r.id)
 		case r.unrecorded != nil && !dead && !r.excused:
 			w.violate("%s is counted as not journaled", r.id)
+		case journaled:
+			place := w.server.db.journal[w.server.keyOf(r)]
+			if at, _ := w.recordAt(place); at != r {
+				w.violate("%s is journaled at %s/%d offset %d, and is not there", r.id, place.Topic, place.Partition, place.Offset)
+			}
 		}
 	}
 }
