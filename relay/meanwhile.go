@@ -55,7 +55,22 @@ func (s Setup) tableFirst(ctx context.Context, at outbox.LSN) error {
 	case state == nil, state.Phase == store.CatchUp && !state.CatchUpReady, state.TakenLSN >= at:
 		return nil
 	}
-	return s.Store.BeginCatchUp(ctx, false)
+	begun, err := s.Store.BeginCatchUpSince(ctx, state.Epoch, false)
+	if err == nil && !begun {
+		err = errMeanwhile
+	}
+	return err
+}
+
+// explainOtherList finds a list of rows that was read from the table for another slot than the one that is there: it stands behind
+// where the WAL was when the list's slot was taken over. Whoever made it has not come to tableFirst. What came in between is in neither.
+func (s Setup) explainOtherList(ctx context.Context, state *store.State, slot store.SlotStatus) error {
+	if !state.CatchUpReady || slot.Confirmed <= state.TakenLSN {
+		return nil
+	}
+	s.Logger.Warn().Str("slot", s.Config.Postgres.Slot).Str("slot_at", slot.Confirmed.String()).Str("taken_at", state.TakenLSN.String()).
+		Msg("the slot was made anew since the rows that come first were read from the table; reading them again")
+	return s.beginAgain(ctx, state, state.CatchUpLate)
 }
 
 // explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state, or it

@@ -55,6 +55,7 @@ type Tables interface {
 	CountUnrecorded(ctx context.Context, limit int64) (int64, error)
 	SetBaseline(ctx context.Context) (rows int64, err error)
 	BeginCatchUp(ctx context.Context, late bool) error
+	BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error)
 	BeginCatchUpOfLost(ctx context.Context) (begun bool, err error)
 	Barrier(ctx context.Context, timeout time.Duration) ([]store.Blocker, error)
 	SnapshotCatchUp(ctx context.Context) (rows int64, err error)

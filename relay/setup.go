@@ -144,10 +144,14 @@ func (s Setup) PreparePublication(ctx context.Context) error {
 	return s.checkPublication(ctx, true)
 }
 
-// beginAgain commits that the table comes first, whatever the slot is like.
+// beginAgain commits that the table comes first, whatever the slot is like, unless a relay has taken over since the state was read.
 func (s Setup) beginAgain(ctx context.Context, state *store.State, late bool) error {
-	if err := s.Store.BeginCatchUp(ctx, late); err != nil {
+	begun, err := s.Store.BeginCatchUpSince(ctx, state.Epoch, late)
+	switch {
+	case err != nil:
 		return explainStore(err)
+	case !begun:
+		return errMeanwhile
 	}
 	state.Phase, state.Dirty, state.CatchUpReady, state.CatchUpLate = store.CatchUp, true, false, late || state.CatchUpLate
 	s.counted()
@@ -165,8 +169,11 @@ func (s Setup) counted() {
 // that is ahead of the state is usual, because keepalives are confirmed without a note; then the reconciler's first round
 // tells whether something was skipped.
 func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.SlotStatus) error {
-	if state == nil || !slot.Exists || state.Phase != store.Stream {
+	switch {
+	case state == nil || !slot.Exists:
 		return nil
+	case state.Phase == store.CatchUp:
+		return s.explainOtherList(ctx, state, slot)
 	}
 	known := state.Confirmed
 	switch {

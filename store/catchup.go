@@ -130,6 +130,21 @@ func (s *Store) BeginCatchUp(ctx context.Context, late bool) error {
 	return nil
 }
 
+// BeginCatchUpSince is BeginCatchUp unless a relay has taken over since the epoch. It says whether none has. A take-over waits for it.
+func (s *Store) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error) {
+	err = s.tx(ctx, writing, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.names.sql(`WITH since AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
+UPDATE {state} SET catch_up_late = $3 OR catch_up_late, phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
+WHERE slot = $1 AND EXISTS (SELECT FROM since)`), s.config.Slot, epoch, late)
+		begun = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("begin a catch-up: %w", err)
+	}
+	return begun, nil
+}
+
 // BeginCatchUpOfLost is BeginCatchUp for a slot that is gone or invalidated, if it still is: another relay may have made a new one
 // since that was seen, and be through with its catch-up. It says whether it was.
 func (s *Store) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {

@@ -301,3 +301,25 @@ func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 		t.Errorf("phase: got %s, want catch_up", got)
 	}
 }
+
+// Breaks caught: a catch-up that begins again under another relay, which has taken over since our look at the state (seen to fail without
+// the condition); one that never begins.
+func TestCatchUpBeginsAgainOnlyBeforeATakeOver(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	takeOver(t, pg, c, s)
+	must(t, "finish", s.FinishCatchUp(t.Context()))
+	if begun, err := s.BeginCatchUpSince(t.Context(), 0, true); begun || err != nil {
+		t.Errorf("with the epoch before: got begun %t, %v; want false", begun, err)
+	}
+	if st, err := s.State(t.Context()); err != nil || st.Phase != store.Stream {
+		t.Errorf("state: got %+v, %v, want phase stream", st, err)
+	}
+	if begun, err := s.BeginCatchUpSince(t.Context(), 1, true); !begun || err != nil {
+		t.Errorf("with the present epoch: got begun %t, %v; want true", begun, err)
+	}
+	if st, err := s.State(t.Context()); err != nil || st.Phase != store.CatchUp || !st.CatchUpLate || st.CatchUpReady || !st.Dirty {
+		t.Errorf("state: got %+v, %v, want a late catch-up", st, err)
+	}
+}

@@ -232,6 +232,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
 		{"FinishCatchUp", s.FinishCatchUp},
 		{"BeginCatchUp", func(ctx context.Context) error { return s.BeginCatchUp(ctx, true) }},
+		{"BeginCatchUpSince", func(ctx context.Context) error { _, err := s.BeginCatchUpSince(ctx, 1, true); return err }},
 		{"BeginCatchUpOfLost", func(ctx context.Context) error { _, err := s.BeginCatchUpOfLost(ctx); return err }},
 		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
 		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},

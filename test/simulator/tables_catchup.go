@@ -45,6 +45,20 @@ func (t *tables) BeginCatchUp(ctx context.Context, late bool) error {
 	})
 }
 
+// BeginCatchUpSince is BeginCatchUp unless somebody has taken over since.
+func (t *tables) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error) {
+	err = t.do(ctx, "begin catch-up since", func(db *database) error {
+		st := db.states[t.slot]
+		if begun = st != nil && db.epochs[t.slot] == epoch; begun {
+			st.Phase, st.CatchUpReady, st.Dirty, st.CatchUpLate = store.CatchUp, false, true, late || st.CatchUpLate
+			t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
+		}
+		t.durable()
+		return nil
+	})
+	return begun, err
+}
+
 // BeginCatchUpOfLost is BeginCatchUp if there is no slot that can be used.
 func (t *tables) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {
 	err = t.do(ctx, "begin catch-up of lost", func(db *database) error {
