@@ -13,7 +13,7 @@ import (
 // that ends with the grant of the slot, which only one of them gets. This file is about what would not.
 
 // errMeanwhile says that what a start has seen holds no more.
-var errMeanwhile = errors.New("another relay was faster and is gone again; looking anew")
+var errMeanwhile = errors.New("another relay has started meanwhile; looking anew")
 
 // stillFirst looks once more whether the table comes first: since the first look another relay may have made the slot, been
 // through with the catch-up and lost the slot again. A slot that is made now has nothing of what came meanwhile.
@@ -60,17 +60,6 @@ func (s Setup) tableFirst(ctx context.Context, at outbox.LSN) error {
 		err = errMeanwhile
 	}
 	return err
-}
-
-// explainOtherList finds a list of rows that was read from the table for another slot than the one that is there: it stands behind
-// where the WAL was when the list's slot was taken over. Whoever made it has not come to tableFirst. What came in between is in neither.
-func (s Setup) explainOtherList(ctx context.Context, state *store.State, slot store.SlotStatus) error {
-	if !state.CatchUpReady || slot.Confirmed <= state.TakenLSN {
-		return nil
-	}
-	s.Logger.Warn().Str("slot", s.Config.Postgres.Slot).Str("slot_at", slot.Confirmed.String()).Str("taken_at", state.TakenLSN.String()).
-		Msg("the slot was made anew since the rows that come first were read from the table; reading them again")
-	return s.beginAgain(ctx, state, state.CatchUpLate)
 }
 
 // explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state, or it

@@ -46,7 +46,7 @@ type Tables interface {
 	// The state and the fence.
 	State(ctx context.Context) (*store.State, error)
 	Register(ctx context.Context, systemID string, timeline int32, tableOID uint32, phase string) (*store.State, error)
-	TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, err error)
+	TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error)
 	SaveProgress(ctx context.Context, confirmed outbox.LSN) error
 	CleanStop(ctx context.Context, confirmed outbox.LSN) error
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)

@@ -295,9 +295,14 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	}
 	var err error
 	asked := time.Now()
-	if s.epoch, err = r.store.TakeOver(ctx, uint32(s.grant.PID), s.grant.System.Timeline); err != nil {
+	listed := false
+	if s.epoch, listed, err = r.store.TakeOver(ctx, uint32(s.grant.PID), s.grant.System.Timeline); err != nil {
 		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
 	}
+	if s.state.CatchUpReady && !listed {
+		r.log.Warn().Msg("the slot was made anew since the rows that come first were read from the table; reading them again")
+	}
+	s.state.CatchUpReady = listed
 	if s.grant.System.Timeline != s.state.Timeline { // the take-over has noted it, so this is said once
 		r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
 			Msg("the server was promoted or restored since the last session; what the stream sends again is looked up")

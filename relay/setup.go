@@ -99,7 +99,7 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 		}
 	}
 	if err := s.checkPublication(ctx, !recovered && !slot.Exists); err != nil {
-		if asHalt(err) != nil && state.Phase == store.Stream {
+		if asHalt(err) != nil && (state.Phase == store.Stream || state.CatchUpReady) {
 			err = errors.Join(err, s.Store.BeginCatchUp(ctx, true)) // once it is repaired
 		}
 		return table, err
@@ -169,11 +169,8 @@ func (s Setup) counted() {
 // that is ahead of the state is usual, because keepalives are confirmed without a note; then the reconciler's first round
 // tells whether something was skipped.
 func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.SlotStatus) error {
-	switch {
-	case state == nil || !slot.Exists:
+	if state == nil || !slot.Exists || state.Phase != store.Stream {
 		return nil
-	case state.Phase == store.CatchUp:
-		return s.explainOtherList(ctx, state, slot)
 	}
 	known := state.Confirmed
 	switch {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -94,7 +95,8 @@ dead AS (
  UPDATE {dlq} d SET epoch = $2, from_stream = false, position_order = n, position_index = 0 FROM numbered a WHERE aside AND d.source = $1 AND d.original_id = a.id)
 INSERT INTO {catch_up} (source, row_number, event_id) SELECT $1, n, id FROM numbered WHERE NOT aside`
 
-// FinishCatchUp ends the phase: the stream is all there is from now on. ErrFenced after a takeover by another.
+// FinishCatchUp ends the phase: the stream is all there is from now on. It is an error if the list of rows is void by now, because the
+// slot was lost, or the stream has left rows out, since it was made. ErrFenced after a takeover by another.
 func (s *Store) FinishCatchUp(ctx context.Context) error {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil {
@@ -104,8 +106,11 @@ func (s *Store) FinishCatchUp(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, s.sql(o, `DELETE FROM {catch_up} WHERE source = $1`), source); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql(o, `UPDATE {state} SET phase = 'stream', catch_up_ready = false, catch_up_late = false, updated_at = now() WHERE slot = $1`),
-			s.config.Slot)
+		tag, err := tx.Exec(ctx, s.sql(o, `UPDATE {state} SET phase = 'stream', catch_up_ready = false, catch_up_late = false, updated_at = now()
+WHERE slot = $1 AND catch_up_ready`), s.config.Slot)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = errors.New("its list of rows is void: the slot was lost, or the stream has left rows out, since it was made")
+		}
 		return err
 	})
 	if err != nil {

@@ -41,10 +41,11 @@ type Dead struct {
 // one id is of two rows of the outbox, the place of either.
 const (
 	journalSQL   = journalRows + journalFrom + `DO NOTHING` + journalEnd
-	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom + `(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset"` + journalEnd
+	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom + `(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
+ published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition, excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
 
 	journalRows = `WITH rows AS (
- INSERT INTO {journal} (source, event_id, topic, partition, "offset")
+ INSERT INTO {journal} AS j (source, event_id, topic, partition, "offset")
  SELECT `
 	journalFrom = `$1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
  ON CONFLICT `

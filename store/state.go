@@ -106,7 +106,7 @@ WHERE t.source <> excluded.source`), s.config.Slot, source, phase, systemID, tim
 }
 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal
-// after an unclean stop. Behind a CleanStop it changes nothing: a note that was on its way when the stop was recorded, and
+// after an unclean stop. After a CleanStop it changes nothing: a note that was on its way when the stop was recorded, and
 // that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the rate to one
 // per second. ErrFenced after a takeover by another.
 func (s *Store) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {

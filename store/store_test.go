@@ -69,7 +69,7 @@ WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '%[1]s')`
 		return pg.Query(t, `SELECT min('not yet') FROM pg_replication_slots WHERE active AND slot_name = '`+c.Slot+`'`)
 	})
 	conn := walsender(t, pg, c.Slot)
-	_, err := s.TakeOver(t.Context(), conn.PID(), 1)
+	_, _, err := s.TakeOver(t.Context(), conn.PID(), 1)
 	must(t, "take over", err)
 	return conn
 }
@@ -91,6 +91,13 @@ func walsender(t testing.TB, pg *harness.PG, slot string) *pgconn.PgConn {
 	must(t, "start replication", pglogrepl.StartReplication(t.Context(), conn, slot, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{"proto_version '1'", "publication_names 'test'", "messages 'true'"}}))
 	return conn
+}
+
+// listRows makes the list of rows of a catch-up.
+func listRows(t testing.TB, s *store.Store) {
+	t.Helper()
+	_, err := s.SnapshotCatchUp(t.Context())
+	must(t, "list the rows", err)
 }
 
 func must(t testing.TB, what string, err error) {

@@ -18,19 +18,28 @@ var takingOver = limits{lock: writing.statement, statement: writing.statement + 
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
 // older epochs of this slot, raises the epoch, names the pool's connections after it, sets dirty, and notes the server's
 // timeline. walsenderPID is the backend of our replication connection; [ErrLeaseLost] when the slot is not held by it.
+// listed says whether there is a list of rows to catch up with for this slot: one that was made for a slot before it, which was
+// taken over when the WAL had not come to where this one begins, is void, since it lacks what was committed in between.
 //
 // The order matters. The sessions end first, so that none of them can be in the middle of a fenced write; the epoch's
 // row then waits for those that are, and any later one finds the epoch moved on.
-func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, err error) {
+func (s *Store) TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error) {
 	if err := s.terminateOlder(ctx, walsenderPID); err != nil {
-		return 0, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
+		return 0, false, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
 	}
 	err = s.tx(ctx, takingOver, func(tx pgx.Tx) error {
 		// Fenced writes that are under way hold the row. Only after them is the lease looked at once more.
-		if _, err := tx.Exec(ctx, s.names.sql(`SELECT FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.config.Slot); err != nil {
+		// A position that is not known is of a version that did not note it.
+		var other bool
+		err := tx.QueryRow(ctx, s.names.sql(`SELECT coalesce(taken_lsn < (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1), false)
+FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.config.Slot).Scan(&other)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoState
+		}
+		if err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, s.names.sql(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
+		err = tx.QueryRow(ctx, s.names.sql(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
 WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2) RETURNING epoch`),
 			s.config.Slot, int64(walsenderPID)).Scan(&epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -39,19 +48,22 @@ WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name =
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, s.names.sql(`UPDATE {state} SET dirty = true, timeline = $2, updated_at = now() WHERE slot = $1`), s.config.Slot, timeline)
-		if err == nil && tag.RowsAffected() != 1 {
-			err = fmt.Errorf("the slot has no state: Register comes before TakeOver")
+		err = tx.QueryRow(ctx, s.names.sql(`UPDATE {state} SET dirty = true, timeline = $2, catch_up_ready = catch_up_ready AND NOT $3, updated_at = now()
+WHERE slot = $1 RETURNING catch_up_ready`), s.config.Slot, timeline, other).Scan(&listed)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoState
 		}
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
+		return 0, false, fmt.Errorf("take over slot %q: %w", s.config.Slot, err)
 	}
 	s.epoch.Store(epoch)
 	s.pool.Reset() // connections made from now on carry the epoch; those in use are closed when they come back
-	return epoch, nil
+	return epoch, listed, nil
 }
+
+var errNoState = errors.New("the slot has no state: Register comes before TakeOver")
 
 // terminateOlder ends the sessions whose application_name is that of an earlier epoch of this slot. Epoch 0 is a relay
 // that stands by, or a command: it owns nothing.

@@ -23,15 +23,15 @@ func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	s := registered(t, c)
-	if _, err := s.TakeOver(t.Context(), 1, 1); !errors.Is(err, store.ErrLeaseLost) {
+	if _, _, err := s.TakeOver(t.Context(), 1, 1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("without a slot: got %v, want ErrLeaseLost", err)
 	}
 	conn := takeOver(t, pg, c, s)
-	if _, err := s.TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
+	if _, _, err := s.TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("with another's pid: got %v, want ErrLeaseLost", err)
 	}
 	alive := backend(t, s)
-	if _, err := open(t, c).TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
+	if _, _, err := open(t, c).TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("by another relay with another pid: got %v, want ErrLeaseLost", err)
 	}
 	if got := backend(t, s); got != alive {
@@ -53,7 +53,7 @@ func TestTakeOverFailsWhenTheSlotIsLostOnTheWay(t *testing.T) {
 	exec(t, writer, `BEGIN; SELECT FROM cdc_relay_epoch FOR SHARE`)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.TakeOver(t.Context(), conn.PID(), 1)
+		_, _, err := s.TakeOver(t.Context(), conn.PID(), 1)
 		done <- err
 	}()
 	harness.Eventually(t, waitLong, "takeover waits", func(context.Context) string {
@@ -121,7 +121,7 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	if st, err := next.State(t.Context()); err != nil || !st.Dirty || st.Confirmed != 5 {
 		t.Errorf("state: got %+v, %v, want dirty, confirmed 0/5", st, err)
 	}
-	_, err := next.TakeOver(t.Context(), conn.PID(), 2)
+	_, _, err := next.TakeOver(t.Context(), conn.PID(), 2)
 	must(t, "take over on the next timeline", err)
 	if st, err := next.State(t.Context()); err != nil || st.Timeline != 2 {
 		t.Errorf("state after a promotion: got %+v, %v, want timeline 2", st, err)
@@ -144,6 +144,7 @@ func TestRegisterLeavesAStateThatExistsAndBeginsAgainForANewTable(t *testing.T) 
 		t.Fatalf("before Register: got %+v, %v, want nil", st, err)
 	}
 	s = owner(t, pg, c)
+	listRows(t, s)
 	must(t, "finish", s.FinishCatchUp(t.Context()))
 	must(t, "save progress", s.SaveProgress(t.Context(), 42))
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))

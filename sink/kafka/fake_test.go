@@ -41,8 +41,7 @@ func newFake(t testing.TB, options ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
-// newDriver makes a driver for the brokers; edit may change its configuration.
-// newDriver asks for nothing ahead, unless edit makes it.
+// newDriver makes a driver for the brokers that asks for nothing ahead; edit may change its configuration.
 func newDriver(t testing.TB, brokers []string, edit func(*Config)) *Driver {
 	t.Helper()
 	c := Config{Brokers: brokers, lazy: true}

@@ -146,6 +146,9 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
+// aheadPatience is how long a first batch may have to wait for a broker that is not its leader's.
+const aheadPatience = 500 * time.Millisecond
+
 // producerAhead takes the first producer id before a partition needs it, which also opens connections. Where that fails, the
 // first batch asks again, and tells.
 func (d *Driver) producerAhead() {
@@ -158,7 +161,9 @@ func (d *Driver) producerAhead() {
 	if d.producer != nil {
 		return
 	}
-	if s, err := d.initProducer(d.ctx, d.endpoint(d.candidates()[0])); err == nil {
+	ctx, cancel := context.WithTimeout(d.ctx, aheadPatience)
+	defer cancel()
+	if s, err := d.initProducer(ctx, d.endpoint(d.candidates()[0])); err == nil {
 		d.producer = &s
 	}
 }

@@ -219,7 +219,7 @@ func (t *tables) Register(ctx context.Context, system string, timeline int32, oi
 }
 
 // TakeOver ends the calls of older epochs and raises the epoch.
-func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoch int64, err error) {
+func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoch int64, listed bool, err error) {
 	err = t.do(ctx, "take over", func(db *database) error {
 		s := t.w.server
 		if t.w.mutant != anyLease {
@@ -237,14 +237,19 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials
 		t.endOthers()
-		db.states[t.slot].Dirty, db.states[t.slot].Timeline, db.states[t.slot].TakenLSN = true, timeline, s.wal.end
+		st := db.states[t.slot]
+		if slot := s.slots[t.slot]; slot != nil && st.TakenLSN != 0 && slot.confirmed > st.TakenLSN {
+			st.CatchUpReady = false // its list is another slot's
+		}
+		st.Dirty, st.Timeline, st.TakenLSN = true, timeline, s.wal.end
+		listed = st.CatchUpReady
 		s.wal.end += walCommit
 		t.durable()
 		t.w.note("p%d takes over, epoch %d, with backend %d", t.p.number, epoch, pid)
 		t.w.judgeTakeOver(t.p, t.slot, pid)
 		return nil
 	})
-	return epoch, err
+	return epoch, listed, err
 }
 
 // SaveProgress notes the confirmed position.
@@ -349,7 +354,10 @@ func (t *tables) SettleRetried(ctx context.Context, published []store.Published)
 		t.enterJournal(db, published)
 		for _, p := range published {
 			p.ID = bytes.Clone(p.ID)
-			db.journal[t.at(p.ID)] = p // also of those that it had a place of
+			if was := db.journal[t.at(p.ID)]; was.Topic != p.Topic || was.Partition != p.Partition || was.Offset != p.Offset {
+				db.journal[t.at(p.ID)] = p
+				t.w.judgeJournaled(t, p)
+			}
 		}
 		for _, p := range published {
 			if row := t.unpark(db, p.ID); row != nil && row.replay != 0 {

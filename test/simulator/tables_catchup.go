@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -184,8 +185,11 @@ func (r *row) event() outbox.Event {
 // FinishCatchUp ends the phase.
 func (t *tables) FinishCatchUp(ctx context.Context) error {
 	return t.fenced(ctx, "finish catch-up", func(db *database) error {
-		delete(db.catchUp, t.source)
 		st := db.states[t.slot]
+		if !st.CatchUpReady {
+			return errors.New("its list of rows is void")
+		}
+		delete(db.catchUp, t.source)
 		st.Phase, st.CatchUpReady, st.CatchUpLate = store.Stream, false, false
 		t.durable()
 		return nil
