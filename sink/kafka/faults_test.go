@@ -93,7 +93,8 @@ func TestSilentBrokerIsUnknownAfterTheTimeout(t *testing.T) {
 	wantAccepted(t, send(t, d, b), 1)
 }
 
-// Breaks when the engine's end leaves a batch NotWritten that may have left, or keeps Produce from returning.
+// Breaks when the engine's end leaves a batch NotWritten that may have left, keeps Produce from returning, or does not keep it from
+// sending: then chance decides. Seen to fail now and then, on a busy machine, without the look at the context.
 func TestEndedContextIsUnknown(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)

@@ -24,7 +24,7 @@ type flight struct {
 	partition *partition
 }
 
-// Produce is [sink.Driver]. The context's end leaves batches Unknown that may have left the process.
+// Produce is [sink.Driver]. The context's end leaves batches Unknown that may have left the process. After it nothing is sent.
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
 	flights := make([]flight, 0, len(batches))
 	for _, b := range batches {
@@ -39,6 +39,10 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 			f.partition.busy.Store(false)
 		}
 	}()
+	if ctx.Err() != nil { // whether anything would still be sent, and answered, would be left to chance
+		d.notSent(flights, context.Cause(ctx))
+		return
+	}
 	address, known := d.view.Load().nodes[node]
 	if !known {
 		d.refreshSoon()
