@@ -197,3 +197,9 @@ func isHalt(err error, code string) bool {
 	h, ok := errors.AsType[*relay.Halt](err)
 	return ok && h.Code == code
 }
+
+// waitFree waits until the server is done with the last stream: a relay that has ended does not know when.
+func (b *bed) waitFree() {
+	b.t.Helper()
+	b.waitQuery("the slot is free", "SELECT count(*) FROM pg_replication_slots WHERE active AND slot_name = '"+b.c.Postgres.Slot+"'", "0")
+}

@@ -89,6 +89,7 @@ func TestListOfASlotThatIsGoneIsReadAnew(t *testing.T) {
 	b.waitRecorded(3)
 	mustStop(t, stop)
 	b.pg.Exec(t, `UPDATE cdc_relay_state SET phase = 'catch_up', catch_up_ready = true, dirty = true`)
+	b.waitFree()
 	b.pg.Exec(t, `SELECT pg_drop_replication_slot('`+b.c.Postgres.Slot+`')`)
 	b.pg.Exec(t, many(4, 3, 1))
 	b.pg.Exec(t, `SELECT pg_create_logical_replication_slot('`+b.c.Postgres.Slot+`', 'pgoutput')`)

@@ -153,6 +153,7 @@ func TestLostSlotIsRecoveredFromTheTable(t *testing.T) {
 // moveSlot does to the slot what somebody else may do while no relay runs.
 func (b *bed) moveSlot(how string) {
 	b.t.Helper()
+	b.waitFree()
 	for _, statement := range strings.Split(how, ";") {
 		b.pg.Exec(b.t, fmt.Sprintf(statement, b.c.Postgres.Slot))
 	}
