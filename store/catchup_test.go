@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -292,9 +293,7 @@ func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 	if begun, err := s.BeginCatchUpOfLost(t.Context()); begun || err != nil {
 		t.Errorf("with the slot: got begun %t, %v; want false", begun, err)
 	}
-	must(t, "end the stream", conn.Close(t.Context()))
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, c.Slot))
+	loseSlot(t, pg, c, conn)
 	if begun, err := s.BeginCatchUpOfLost(t.Context()); !begun || err != nil {
 		t.Errorf("without the slot: got begun %t, %v; want true", begun, err)
 	}
@@ -339,9 +338,7 @@ func TestListOfRowsIsOfOneSlot(t *testing.T) {
 	if st, err := s.State(t.Context()); err != nil || !st.CatchUpReady {
 		t.Errorf("with the same slot: got %+v, %v, want the list", st, err)
 	}
-	must(t, "leave the slot", conn.Close(t.Context()))
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, c.Slot))
+	loseSlot(t, pg, c, conn)
 	pg.Exec(t, `SELECT pg_logical_emit_message(true, 'test', 'what came in between')`)
 	takeOver(t, pg, c, s)
 	if st, err := s.State(t.Context()); err != nil || st.CatchUpReady || st.Phase != store.CatchUp {
@@ -350,4 +347,12 @@ func TestListOfRowsIsOfOneSlot(t *testing.T) {
 	if err := s.FinishCatchUp(t.Context()); err == nil {
 		t.Error("the catch-up ended without a list")
 	}
+}
+
+// loseSlot drops the slot from which the connection streams.
+func loseSlot(t *testing.T, pg *harness.PG, c store.Config, conn *pgconn.PgConn) {
+	t.Helper()
+	must(t, "end the stream", conn.Close(t.Context()))
+	pg.Exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
+	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, c.Slot))
 }

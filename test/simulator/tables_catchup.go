@@ -38,12 +38,16 @@ func (t *tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err
 func (t *tables) BeginCatchUp(ctx context.Context, late bool) error {
 	return t.do(ctx, "begin catch-up", func(db *database) error {
 		if st := db.states[t.slot]; st != nil {
-			st.Phase, st.CatchUpReady, st.Dirty, st.CatchUpLate = store.CatchUp, false, true, late || st.CatchUpLate
-			t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
+			t.tableFirst(st, late)
 		}
 		t.durable()
 		return nil
 	})
+}
+
+func (t *tables) tableFirst(st *store.State, late bool) {
+	st.Phase, st.CatchUpReady, st.Dirty, st.CatchUpLate = store.CatchUp, false, true, late || st.CatchUpLate
+	t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
 }
 
 // BeginCatchUpSince is BeginCatchUp unless somebody has taken over since.
@@ -51,8 +55,7 @@ func (t *tables) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) 
 	err = t.do(ctx, "begin catch-up since", func(db *database) error {
 		st := db.states[t.slot]
 		if begun = st != nil && db.epochs[t.slot] == epoch; begun {
-			st.Phase, st.CatchUpReady, st.Dirty, st.CatchUpLate = store.CatchUp, false, true, late || st.CatchUpLate
-			t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
+			t.tableFirst(st, late)
 		}
 		t.durable()
 		return nil
