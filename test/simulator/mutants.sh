@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-seeds=40000
+seeds=500000
 if [ "${1:-}" = -n ]; then
   seeds=$2
   shift 2
