@@ -28,7 +28,7 @@ func (r *router) keep(d *delivery) bool {
 		size += len(rec.Value)
 	}
 	if size > keepMost {
-		rec.Cost = cost(size)
+		rec.Cost = cost(size + size/5) // of the buffer also what its neighbours held, which are gone
 		return false
 	}
 	if cap(d.bytes) < size {

@@ -260,7 +260,7 @@ func (r *router) route(d *delivery) *sink.Reason {
 }
 
 // deliveryCost is the memory of a delivery beside its event's bytes: itself and its places in batches and journal jobs.
-const deliveryCost = 640
+const deliveryCost = 720
 
 // cost is what an event that holds so many bytes takes of the window: as much again as it holds is for its copy in a request
 // and for garbage that is not collected yet. So the window is what the events add to the process, not just what is alive.

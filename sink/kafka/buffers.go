@@ -3,6 +3,7 @@ package kafka
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 const (
@@ -10,27 +11,32 @@ const (
 	bufferStep = 4 << 10
 	// largestKept is the largest buffer that is kept, in bytes: a rare giant should not stay in memory.
 	largestKept = 4 << 20
-	// mostKept is how many bytes of buffers one list keeps: about what all batches need that wait for an answer, with the usual
+	// mostKept is how many bytes of buffers are kept: about what all batches need that wait for an answer, with the usual
 	// window. All of them come back at once, and are needed again at once.
-	mostKept = 7 << 20
+	mostKept = 5 << 20
+	// keptFor is how long buffers are kept when nothing is sent.
+	keptFor = 10 * time.Second
 )
 
-// bufferList are buffers for encoded batches that nobody uses, the smallest first.
+// bufferList are buffers for encoded batches that nobody uses, the smallest first. Batches vary in size, so a pool of single
+// buffers, such as sync.Pool is, would give out too small ones, or keep many more than are needed at a time; and the garbage
+// collector empties it while it is in use.
 type bufferList struct {
-	free  [][]byte
-	bytes int // of free
+	mu     sync.Mutex
+	free   [][]byte
+	bytes  int // of free
+	forget *time.Timer
 }
 
-// bufferLists are one or a few, and the garbage collector takes them when nothing is sent for a while. Batches vary in size,
-// so a pool of single buffers would give out too small ones, or keep many more than are needed at a time.
-var bufferLists = sync.Pool{New: func() any { return new(bufferList) }}
+// buffers are those of all drivers of the process.
+var buffers bufferList
 
 func byCapacity(b []byte, size int) int { return cap(b) - size }
 
-// newBuffer is an empty buffer with room for n bytes: the smallest that there is, or a new one.
-func newBuffer(n int) []byte {
-	l := bufferLists.Get().(*bufferList)
-	defer bufferLists.Put(l)
+// get is an empty buffer with room for n bytes: the smallest that there is, or a new one.
+func (l *bufferList) get(n int) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(l.free, n, byCapacity)
 	if i == len(l.free) {
 		return make([]byte, 0, (n+bufferStep-1)/bufferStep*bufferStep)
@@ -41,14 +47,14 @@ func newBuffer(n int) []byte {
 	return b
 }
 
-// keepBuffer gives a buffer back that nobody reads or writes any more. When there are too many the smallest go: a larger one
+// keep gives a buffer back that nobody reads or writes any more. When there are too many the smallest go: a larger one
 // serves as well.
-func keepBuffer(b []byte) {
+func (l *bufferList) keep(b []byte) {
 	if cap(b) == 0 || cap(b) > largestKept {
 		return
 	}
-	l := bufferLists.Get().(*bufferList)
-	defer bufferLists.Put(l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(l.free, cap(b), byCapacity)
 	l.free = slices.Insert(l.free, i, b[:0])
 	l.bytes += cap(b)
@@ -56,4 +62,15 @@ func keepBuffer(b []byte) {
 		l.bytes -= cap(l.free[0])
 		l.free = slices.Delete(l.free, 0, 1)
 	}
+	if l.forget == nil {
+		l.forget = time.AfterFunc(keptFor, l.empty)
+	}
+	l.forget.Reset(keptFor)
+}
+
+// empty leaves all buffers to the garbage collector.
+func (l *bufferList) empty() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free, l.bytes = nil, 0
 }

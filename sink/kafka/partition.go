@@ -89,8 +89,8 @@ func (d *Driver) prepare(ctx context.Context, e *endpoint, p *partition, b *sink
 // encode writes the batch's record set into the attempt, compressed once for all resends.
 func (d *Driver) encode(a *attempt, b *sink.Batch) {
 	if need := b.Bytes + setPrefix + batchOverhead; cap(a.bytes) < need {
-		keepBuffer(a.bytes)
-		a.bytes = newBuffer(need)
+		buffers.keep(a.bytes)
+		a.bytes = buffers.get(need)
 	}
 	c := compressorFor(d.config.Compression)
 	a.bytes = appendRecordSet(a.bytes, b.Records, a.stamp, c)
@@ -110,7 +110,7 @@ func (a *attempt) discard() {
 // recycle gives the attempt back after its verdict, its buffer only if no connection can still be reading it (K4).
 func (a *attempt) recycle() {
 	if !a.lent {
-		keepBuffer(a.bytes)
+		buffers.keep(a.bytes)
 	}
 	*a = attempt{}
 	attempts.Put(a)
