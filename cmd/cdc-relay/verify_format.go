@@ -20,14 +20,14 @@ func payloadOf(format, payloadType string, value []byte) []byte {
 	if payloadType == "jsonb" || payloadType == "json" {
 		return envelope.Payload
 	}
-	var text string
-	if json.Unmarshal(envelope.Payload, &text) != nil {
+	var text *string // nil: null, which is no empty text
+	if json.Unmarshal(envelope.Payload, &text) != nil || text == nil {
 		return value
 	}
 	if payloadType != "bytea" {
-		return []byte(text)
+		return []byte(*text)
 	}
-	bytes, err := base64.StdEncoding.DecodeString(text)
+	bytes, err := base64.StdEncoding.DecodeString(*text)
 	if err != nil {
 		return value
 	}

@@ -16,6 +16,7 @@ func TestPayloadIsFoundInTheMessage(t *testing.T) {
 		{"envelope", "text", `{"id":"1","payload":"a\n\"b\""}`, "a\n\"b\""},
 		{"envelope", "text", `{"id":"1","payload":""}`, ""},
 		{"envelope", "bytea", `{"id":"1","payload":"+/8A"}`, "\xfb\xff\x00"},
+		{"envelope", "text", `{"id":"1","payload":null}`, `{"id":"1","payload":null}`},
 		{"envelope", "text", `{"id":"1","payload":5}`, `{"id":"1","payload":5}`},
 		{"envelope", "bytea", `{"id":"1","payload":"?"}`, `{"id":"1","payload":"?"}`},
 		{"envelope", "jsonb", `{"id":"1"}`, `{"id":"1"}`},

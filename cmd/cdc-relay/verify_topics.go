@@ -32,7 +32,6 @@ const (
 type topicReader struct {
 	cfg      config.Config
 	client   *kafkago.Client
-	dialer   *kafkago.Dialer // the readers'
 	idHeader string
 	payload  string                     // type of the payload column
 	sources  []string                   // of our records; none when the relay has never run
@@ -79,13 +78,13 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
-	dialer, client, err := kafkaClients(cfg)
+	_, client, err := kafkaClients(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &topicReader{
 		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{}, compact: map[string]bool{},
-		dialer: dialer, client: client,
+		client: client,
 	}
 	for _, source := range sources {
 		if state != nil {
@@ -277,58 +276,4 @@ func (r *topicReader) telling(ctx context.Context, t *truth, seen *atomic.Int64,
 		cancel()
 		showing.Wait()
 	}
-}
-
-// readPartition reads up to the end that was found. A log can end in offsets that have no record any more; after a while
-// without one the rest is taken to be that, and said.
-func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, t *truth, seen *atomic.Int64) error {
-	reader := kafkago.NewReader(kafkago.ReaderConfig{
-		Brokers: r.cfg.Kafka.Brokers, Topic: p.topic, Partition: p.partition, MinBytes: 1, MaxBytes: fetchBytes,
-		MaxWait: 250 * time.Millisecond, Dialer: r.dialer,
-	})
-	defer func() { _ = reader.Close() }()
-	if err := reader.SetOffset(p.next); err != nil {
-		return fmt.Errorf("read topic %s, partition %d: %w", p.topic, p.partition, err)
-	}
-	for p.next < p.end {
-		patience, cancel := context.WithTimeout(ctx, readPatience)
-		m, err := reader.ReadMessage(patience)
-		cancel()
-		switch {
-		case err == nil:
-		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			p.note = fmt.Sprintf("topic %s, partition %d: no record came from offset %d to its end at %d", p.topic, p.partition, p.next, p.end)
-			p.unread, p.next = p.next, p.end
-			return nil
-		default:
-			return fmt.Errorf("read topic %s, partition %d at offset %d: %w", p.topic, p.partition, p.next, err)
-		}
-		p.next = m.Offset + 1
-		seen.Add(1)
-		if record, ours := r.record(m); ours {
-			t.pending.seen(record.ID)
-			if err := t.auditor.Record(record); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// record takes from a message what the judge needs; false for one of another relay.
-func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
-	record := verify.Record{Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Key: m.Key, Value: verify.DigestOf(payloadOf(r.cfg.Message.Format, r.payload, m.Value))}
-	for _, h := range m.Headers {
-		switch h.Key {
-		case r.idHeader:
-			record.ID = string(h.Value)
-		case "x-outbox-late", "x-outbox-replay":
-			record.Late = true
-		case "x-outbox-source":
-			if len(r.sources) > 0 && !slices.ContainsFunc(r.sources, func(source string) bool { return outbox.SameSource(string(h.Value), source) }) {
-				return record, false
-			}
-		}
-	}
-	return record, true
 }
