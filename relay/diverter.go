@@ -60,9 +60,9 @@ func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
 	}
 	switch t.Kind {
 	case sink.TopicTrouble:
-		return t.Partition == wholeTopic && time.Since(t.Since) > topicPatience && r.clusterAnswers()
+		return t.Partition == wholeTopic && time.Since(t.Since) > topicPatience && r.clusterAnswered(t.Since)
 	case sink.ClusterTrouble: // of one broker, if others live
-		return t.Full && time.Since(t.Since) > topicPatience && r.clusterAnswers() && r.engine.WellLately(othersWell)
+		return t.Full && time.Since(t.Since) > topicPatience && r.clusterAnswered(t.Since) && r.engine.WellLately(othersWell)
 	case sink.PartitionTrouble:
 		if t.Slow {
 			return t.Full && t.Alone
@@ -72,10 +72,11 @@ func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
 	return false
 }
 
-// clusterAnswers says that the brokers speak with us: what they say of a topic is then about the topic.
-func (r *Relay) clusterAnswers() bool {
-	driver, tells := r.driver.(interface{ Reachable() bool })
-	return !tells || driver.Reachable()
+// clusterAnswered says that the brokers have answered since the trouble began: what they say of a topic is then about the topic.
+// Brokers that are frozen are not known to be away for some seconds, and what they said before proves nothing.
+func (r *Relay) clusterAnswered(since time.Time) bool {
+	driver, tells := r.driver.(interface{ AnsweredSince(time.Time) bool })
+	return !tells || driver.AnsweredSince(since)
 }
 
 func (r *Relay) divert(topic string, partition int32, why string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type bed struct {
 	broker *embedded.FakeKafka
 	c      config.Config
 
+	log      io.Writer      // of relays that start from now on; nil: nowhere
 	postgres relay.Postgres // of relays that start from now on; nil: the one of c
 }
 
@@ -72,6 +74,9 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 	log := zerolog.New(zerolog.NewTestWriter(b.t)).Level(zerolog.InfoLevel)
 	if os.Getenv("CDC_RELAY_TEST_LOG") == "" {
 		log = zerolog.Nop()
+	}
+	if b.log != nil {
+		log = zerolog.New(b.log)
 	}
 	r = relay.New(relay.Options{Config: b.c, Driver: driver, Postgres: b.postgres, Logger: log, Version: "test"})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -139,6 +139,22 @@ func (r *Relay) describeSink(st *Status) {
 	}
 }
 
+// noteBroker says it in the log, once, when the sink has been in trouble for as long as makes the relay not ready, and when that is
+// over; the watch calls it once a second.
+func (r *Relay) noteBroker(said *bool) {
+	var st Status
+	r.describeSink(&st)
+	switch away := len(st.Reasons) > 0; {
+	case away && !*said:
+		*said = true
+		r.log.Warn().Str("broker", st.Broker).Int("in_flight", r.inflight.len()).
+			Msg("the broker does not take events: they wait, in order and in bounded memory, for as long as it takes; no attempt is spent")
+	case *said && st.Broker == "ok":
+		*said = false
+		r.log.Info().Msg("the broker takes events again")
+	}
+}
+
 // alarms are what the driver noticed and a person must look into; never nil.
 func (r *Relay) alarms() []sink.Alarm {
 	if witness, tells := r.driver.(sink.Witness); tells {

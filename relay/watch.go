@@ -22,6 +22,7 @@ func (r *Relay) watch(ctx context.Context) {
 	defer ticker.Stop()
 	var saved outbox.LSN
 	var settled, seen, moved uint64
+	var away bool
 	var changed, wrote, looked, compared, counted time.Time
 	for {
 		select {
@@ -30,6 +31,7 @@ func (r *Relay) watch(ctx context.Context) {
 			return
 		}
 		r.noteMoves(&moved)
+		r.noteBroker(&away)
 		s := r.session.Load()
 		if time.Since(looked) >= look && (s != nil || r.health.role() != RoleStandby) {
 			looked = time.Now()

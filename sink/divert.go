@@ -137,7 +137,7 @@ func (e *Engine) Troubles() []TroubleReport {
 	ill := e.ill(now)
 	var reports []TroubleReport
 	for _, t := range e.topics {
-		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: troubleOf(t.err), Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
+		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: t.trouble(), Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
 		if !whole.Well && (t.waiting.length > 0 || t.diverted) {
 			whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
 		}
@@ -162,6 +162,14 @@ func (e *Engine) Troubles() []TroubleReport {
 		}
 	}
 	return reports
+}
+
+// trouble is whose trouble it is that the topic is not usable. One of which the brokers have said nothing waits for them.
+func (t *topic) trouble() Trouble {
+	if t.err == nil && len(t.partitions) == 0 {
+		return ClusterTrouble
+	}
+	return troubleOf(t.err)
 }
 
 // takes says that a partition of the topic is well and has accepted something since then: what others answer about the

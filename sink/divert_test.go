@@ -28,6 +28,27 @@ func allHeld(t *testing.T, records []*sink.Record) map[string]uint64 {
 	return generations
 }
 
+// silentDriver is brokers that have said nothing yet.
+type silentDriver struct{ *sinktest.Broker }
+
+func (silentDriver) Partitions(string) (int, error) { return 0, nil }
+
+// Catches: a topic of which the brokers have said nothing that is called in trouble itself, so that its events are parked though it is
+// the brokers that are silent. Seen to fail with every topic whose partitions are not known in trouble of its own.
+func TestEngineCallsSilenceTheClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{Engine: sink.New(silentDriver{sinktest.NewBroker()}, sink.Config{}), t: t}
+		r.submit(in(2)...)
+		synctest.Wait()
+		if reports := r.Troubles(); len(reports) != 1 || reports[0].Kind != sink.ClusterTrouble || reports[0].Since.IsZero() {
+			t.Errorf("troubles: got %+v, want the cluster's", reports)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
 // Catches: records of a topic that does not exist which keep their place in the window; later ones that are not given
 // back; a lane that is not held, so that a later record overtakes; a retry that is diverted too.
 func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {

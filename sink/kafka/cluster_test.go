@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // told is a metadata answer of brokers 1 and 2 about one partition of "t".
@@ -305,4 +307,50 @@ func TestForbiddenTopicSaysWhy(t *testing.T) {
 	d := newDriver(t, c.ListenAddrs(), nil)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.TopicAuthorizationFailed, Count: -1})
 	await(t, d, "the reason", func() bool { _, err := d.Partitions("t"); return isCode(err, 29) })
+}
+
+// Breaks when what a broker said before it froze is taken for an answer to what was asked since: its events would be parked as if their
+// topic were in trouble. Seen to fail with the time of the answer not compared.
+func TestAnswersBeforeAFreezeAreNoneAfterIt(t *testing.T) {
+	c := newFake(t, kfake.NumBrokers(1))
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.DialTimeout = 100 * time.Millisecond })
+	if _, err := d.Partitions("missing"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, d, "the missing topic", func() bool { _, err := d.Partitions("missing"); return err != nil })
+	answered := func(since time.Time) string {
+		if !d.AnsweredSince(since) {
+			return "no answer"
+		}
+		return ""
+	}
+	asked := time.Now()
+	harness.Eventually(t, patience, "an answer", func(context.Context) string { return answered(asked) })
+	thawed := make(chan struct{})
+	thaw := sync.OnceFunc(func() { close(thawed) })
+	t.Cleanup(thaw)
+	frozen := make(chan struct{})
+	freeze := sync.OnceFunc(func() { close(frozen) })
+	c.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
+		freeze()
+		<-thawed
+		return nil, nil, false
+	})
+	d.refreshSoon()
+	<-frozen
+	asked = time.Now()
+	if d.AnsweredSince(asked) {
+		t.Error("frozen, and not known to be: got an answer since then")
+	}
+	harness.Eventually(t, patience, "the silence is known", func(context.Context) string {
+		if d.AnsweredSince(asked) {
+			t.Error("frozen: got an answer since then")
+		}
+		if d.Reachable() {
+			return "reachable"
+		}
+		return ""
+	})
+	thaw()
+	harness.Eventually(t, patience, "an answer after the freeze", func(context.Context) string { return answered(asked) })
 }

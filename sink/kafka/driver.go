@@ -26,8 +26,9 @@ type Driver struct {
 	keyless atomic.Uint64        // records without a key so far
 	stats   counters
 
-	trouble     atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
-	lastFailure atomic.Int64            // when a Produce request last got no answer, in nanoseconds since 1970
+	trouble     atomic.Pointer[silence]   // why the last metadata request failed; nil when it did not
+	told        atomic.Pointer[time.Time] // when the metadata request was made that was answered last; nil before the first
+	lastFailure atomic.Int64              // when a Produce request last got no answer, in nanoseconds since 1970
 
 	lastAccepted atomic.Int64  // when a batch was accepted last, in nanoseconds since 1970
 	wake         chan struct{} // to refreshLoop: do not wait
@@ -145,8 +146,18 @@ func (d *Driver) Node(topic string, id int32) int32 {
 	return t.partitions[id].node
 }
 
-// Reachable says that the brokers answer, as far as is known: what they say of a topic is then about the topic alone.
+// Reachable says that the brokers answer, as far as is known. It may take some seconds until it is known that they do not.
 func (d *Driver) Reachable() bool { return d.trouble.Load() == nil }
+
+// AnsweredSince says that brokers have told of the topics, asked after that time: what Partitions says of one is then as new.
+// While they have not, it makes them be asked.
+func (d *Driver) AnsweredSince(t time.Time) bool {
+	if at := d.told.Load(); at != nil && at.After(t) {
+		return d.Reachable()
+	}
+	d.refreshSoon()
+	return false
+}
 
 // silence is brokers that cannot be asked.
 type silence struct {

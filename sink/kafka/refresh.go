@@ -86,13 +86,14 @@ func (d *Driver) refreshLoop() {
 
 // refresh asks for the topics wanted. It says whether anything changed and whether all is well now.
 func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
+	began := time.Now()
 	d.mu.Lock()
 	wanted := d.wanted
 	d.mu.Unlock()
 	r, err := d.describeCluster(ctx, append([]string{}, wanted...)) // nil would mean all topics
 	if err != nil {
 		if ctx.Err() == nil {
-			silent := silence{time.Now(), err}
+			silent := silence{began, err}
 			if before := d.trouble.Load(); before != nil {
 				silent.since = before.since
 			}
@@ -114,6 +115,7 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 		was = d.view.Load()
 		is, n = was.advance(r, time.Now())
 	}
+	d.told.Store(&began)
 	d.announce(n)
 	d.dropEndpoints(is)
 	d.learnSoon(wanted)

@@ -82,8 +82,8 @@ func (d *driver) Size(r *sink.Record) int { return len(r.Key) + len(r.Value) + l
 // Close implements [sink.Driver].
 func (d *driver) Close() error { return nil }
 
-// Reachable says whether brokers answer.
-func (d *driver) Reachable() bool {
+// AnsweredSince says whether brokers answer; what they say of topics is never old.
+func (d *driver) AnsweredSince(time.Time) bool {
 	d.p.w.mu.Lock()
 	defer d.p.w.mu.Unlock()
 	return !d.p.w.cluster.down

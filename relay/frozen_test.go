@@ -1,0 +1,70 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// freezeBroker makes the broker take connections and requests and answer none, until thaw.
+func (b *bed) freezeBroker() (thaw func()) {
+	thawed := make(chan struct{})
+	b.broker.Cluster().Control(func(kmsg.Request) (kmsg.Response, error, bool) {
+		<-thawed
+		return nil, nil, false
+	})
+	thaw = sync.OnceFunc(func() { close(thawed) })
+	b.t.Cleanup(thaw)
+	return thaw
+}
+
+// The only broker freezes, and then come events for a topic that this process has not asked for yet. Breaks it catches: a frozen broker
+// taken for a missing topic, so that events are parked that nothing is wrong with; a relay that calls itself ready meanwhile; a log
+// that does not say it, or more than once. Seen to fail with a topic of which nothing was said in trouble of its own and old
+// answers believed, and with the look of the log left out.
+func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
+	t.Parallel()
+	const rows, line, well = 20, "the broker does not take events", "the broker takes events again"
+	b := newBed(t)
+	log := &said{}
+	b.log = log
+	b.createTopic("outbox.event.fresh", 3)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 1, 1))
+	b.waitRecorded(1)
+	thaw := b.freezeBroker()
+	for i := range rows {
+		b.pg.Exec(t, insert("fresh", fmt.Sprintf("k%d", i%3), fmt.Sprintf(`{"n": %d}`, i), ""))
+	}
+	b.waitReason(r, "its partitions are not known") // after longer than a topic's trouble is waited for
+	harness.Eventually(t, bedPatience, "the log says it", func(context.Context) string {
+		if !strings.Contains(log.String(), line) {
+			return log.String()
+		}
+		return ""
+	})
+	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked"); n != "0" {
+		t.Errorf("parked while the broker is frozen: got %s, want none", n)
+	}
+	thaw()
+	b.waitRecorded(rows + 1)
+	b.waitReady(r)
+	harness.Eventually(t, bedPatience, "the log says that it is over", func(context.Context) string {
+		if !strings.Contains(log.String(), well) {
+			return log.String()
+		}
+		return ""
+	})
+	mustStop(t, stop)
+	if begun, over := strings.Count(log.String(), line), strings.Count(log.String(), well); begun != over {
+		t.Errorf("log: got %d times %q, and %d times %q, want one each time", begun, line, over, well)
+	}
+}
