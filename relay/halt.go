@@ -77,11 +77,10 @@ func asHalt(err error) *Halt {
 	return nil
 }
 
-// columnHalt is the halt for an outbox that lacks a column. Rows carry in the WAL the names that the columns had when they
-// were inserted, so a column that was renamed back does not help those that were inserted in between.
+// columnHalt is the halt for an outbox that lacks a column, now or when the rows were inserted that come next: see refusal.
 func columnHalt(err error) *Halt {
 	return &Halt{Code: HaltColumn, Reason: err.Error(), Risk: riskWAL, cause: err,
-		Remedy: "repair the column as said; for rows that were inserted while it had another name set outbox.columns to that name until they are relayed"}
+		Remedy: "repair the column as said; rows that were committed while it was missing are published from the table then, before all newer ones. With postgres.on_slot_lost: halt that waits for a person: see docs/runbooks/column.md"}
 }
 
 // The labels of a session's end.

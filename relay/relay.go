@@ -180,6 +180,9 @@ func (r *Relay) supervise(ctx context.Context) error {
 		pause := reconnectBackoff.Delay(attempt, random())
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
 		halt := asHalt(err)
+		if halt != nil && r.repaired(ctx, err) {
+			halt = nil
+		}
 		if halts++; halt == nil {
 			halts = 0
 		}

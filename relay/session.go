@@ -149,8 +149,8 @@ func (r *Relay) remember(s *session, err error) {
 	if last.Epoch == 0 { // it never took over, and confirmed nothing
 		last.Epoch, last.Confirmed = was.Epoch, was.Confirmed
 	}
-	if _, refused := errors.AsType[*replication.PublicationMissingError](err); refused {
-		last.RefusedAt = s.ledger.Confirmed()
+	if why := refusal(err); why != "" {
+		last.RefusedAt, last.Refusal = s.ledger.Confirmed(), why
 	}
 	last.Broken = was.Broken.next(err, last.Confirmed > was.Confirmed)
 	if !s.heard {

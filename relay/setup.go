@@ -31,10 +31,11 @@ type Setup struct {
 type LastSession struct {
 	Epoch     int64
 	Confirmed outbox.LSN // the most that it can have confirmed
-	// RefusedAt is up to where the slot stood when the server could not decode what it holds, because the publication is younger;
-	// 0: it could. A slot that stands further on is another one, made by another relay: made anew once more it would lose
-	// what that one has not read.
+	// RefusedAt is up to where the slot stood when what it holds could not be read, for the reason in Refusal (see refusal); 0: it
+	// could. A slot that stands further on is another one, made by another relay: made anew once more it would lose what that
+	// one has not read.
 	RefusedAt outbox.LSN
+	Refusal   string
 	Unheard   int // sessions in a row that ended before their stream was read; see session.sound
 	Broken    broken
 }
@@ -105,7 +106,7 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 		return table, err
 	}
 	if slot.Exists && s.Last.RefusedAt != 0 && slot.Confirmed <= s.Last.RefusedAt && s.Config.Postgres.OnSlotLost != config.SlotLostHalt {
-		if err := s.recoverSlot(ctx, state, "is older than the publication, so that the server cannot decode what it holds", slot); err != nil {
+		if err := s.recoverSlot(ctx, state, s.Last.Refusal, slot); err != nil {
 			return table, err
 		}
 		recovered, slot.Exists = true, false
