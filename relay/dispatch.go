@@ -329,11 +329,16 @@ func (s *session) explainDecode(err error) error {
 	if _, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return err
 	}
-	return &Halt{Code: HaltMalformedWAL,
+	h := &Halt{Code: HaltMalformedWAL,
 		Reason: fmt.Sprintf("a WAL message that was received before %s cannot be used: %v", s.stream.Received(), err),
 		Risk:   riskWAL,
 		Remedy: "report it with this message; do not advance the slot past it unless the events of its transaction are known to be published",
 		cause:  err}
+	if _, ok := errors.AsType[*decoder.RowError](err); ok {
+		h.Remedy = "give the row an id in the table, or delete it, and make the column NOT NULL; then cdc-relay slot advance --to end --yes: " +
+			"the relay publishes from the table what that skips"
+	}
+	return h
 }
 
 func stopped(stop <-chan struct{}) bool {

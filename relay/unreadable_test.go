@@ -30,18 +30,24 @@ func TestUnreadableWALHaltsUntilTheSlotIsMoved(t *testing.T) {
 	b.waitHalt(r, relay.HaltUnreadable, "requested length too large", "unreadable.md")
 	b.wantUnconfirmed(position)
 	b.pg.Exec(t, many(11, 5, 3))
-	end := b.pg.Query(t, "SELECT pg_current_wal_lsn()")
-	harness.Eventually(t, 30*time.Second, "the slot is moved", func(ctx context.Context) string { // it may be trying just now
-		b.pg.Exec(t, fmt.Sprintf(`DO $$ BEGIN PERFORM pg_replication_slot_advance('%s', '%s'); EXCEPTION WHEN object_in_use THEN NULL; END $$`, b.c.Postgres.Slot, end))
-		if b.pg.Query(t, fmt.Sprintf("SELECT '%s'::pg_lsn >= '%s'", b.confirmed(), end)) != "true" {
-			return "the slot is in use"
-		}
-		return ""
-	})
+	b.moveSlotToTheEnd()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(16, 5, 3))
 	b.waitRecorded(20)
 	b.wantNumbers("outbox.event.order", 20)
 	b.wantLate("outbox.event.order", 6, 15)
 	mustStop(t, stop)
+}
+
+// moveSlotToTheEnd does what "slot advance --to end" does, as often as it takes: a relay that is halted may be trying just now.
+func (b *bed) moveSlotToTheEnd() {
+	b.t.Helper()
+	end := b.pg.Query(b.t, "SELECT pg_current_wal_lsn()")
+	harness.Eventually(b.t, 30*time.Second, "the slot is moved", func(context.Context) string {
+		b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN PERFORM pg_replication_slot_advance('%s', '%s'); EXCEPTION WHEN object_in_use THEN NULL; END $$`, b.c.Postgres.Slot, end))
+		if b.pg.Query(b.t, fmt.Sprintf("SELECT '%s'::pg_lsn >= '%s'", b.confirmed(), end)) != "true" {
+			return "the slot is in use"
+		}
+		return ""
+	})
 }
