@@ -2,22 +2,18 @@ package main
 
 import (
 	"os"
-	"runtime"
 	"runtime/debug"
 
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
 const (
-	// gcPercent lets the heap grow by a third of what is alive before the garbage is collected. What is alive is the window,
-	// and little beside it is thrown away, so collecting three times as often as by default costs little. See docs/sizing.md.
+	// gcPercent lets the heap grow by a fifth of what is alive before the garbage is collected. What is alive is the window,
+	// and little beside it is thrown away, so collecting five times as often as by default costs little. See docs/sizing.md.
 	gcPercent = 20
 	// baseMemory is what the process needs however small the window is: code and its tables, connections, buffers.
 	baseMemory = 32 << 20
 )
-
-// Nothing serves heap profiles, and what the runtime notes for them would take more than a MiB.
-func init() { runtime.MemProfileRate = 0 }
 
 // tuneMemory sets the garbage collector for a process whose memory is the window and requests made of it, unless the
 // environment does, by GOGC and GOMEMLIMIT. The limit is a soft one: near it garbage is collected sooner.
