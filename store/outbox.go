@@ -177,8 +177,8 @@ func (s *Store) fitColumn(w wanted, byName map[string]column, all []string) erro
 	have, found := byName[w.name]
 	switch {
 	case !found:
-		return fmt.Errorf("there is no column %[1]q. If it was renamed: ALTER TABLE %[2]s RENAME COLUMN <its name now> TO %[3]s, or set %[4]s to one of its columns (%[5]s). "+
-			"If it is missing: ALTER TABLE %[2]s ADD COLUMN %[3]s %[6]s", w.name, s.names.outbox, quote(w.name), key, strings.Join(all, ", "), w.add)
+		return fmt.Errorf("there is no column %[1]q: if it was renamed, ALTER TABLE %[2]s RENAME COLUMN <its name now> TO %[3]s, or set %[4]s to one of its columns (%[5]s); "+
+			"if it is missing, ALTER TABLE %[2]s ADD COLUMN %[3]s %[6]s", w.name, s.names.outbox, quote(w.name), key, strings.Join(all, ", "), w.add)
 	case w.types != nil && !slices.Contains(w.types, have.base):
 		return fmt.Errorf("column %q is of type %s, want one of %s: set %s to another column",
 			w.name, have.declared, strings.Join(w.types, ", "), key)
