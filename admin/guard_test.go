@@ -152,6 +152,7 @@ func TestChangesNeedTheTokenAndComeFromNoOtherOrigin(t *testing.T) {
 		{"no ids", "POST", "/api/v1/dlq/discard", `{"ids": []}`, []string{"Content-Type", jsonType, "Authorization", bearer}, 400, "nothing is chosen"},
 		{"two choices", "POST", "/api/v1/retry", `{"all": true, "ids": ["x"]}`, []string{"Content-Type", jsonType, "Authorization", bearer}, 400, "one of"},
 		{"misspelt", "POST", "/api/v1/dlq/replay", `{"filter": {"topik": "x"}}`, []string{"Content-Type", jsonType, "Authorization", bearer}, 400, "topik"},
+		{"bad class", "POST", "/api/v1/retry", `{"filter": {"class": "zzz"}}`, []string{"Content-Type", jsonType, "Authorization", bearer}, 400, "transient, permanent, blocked"},
 		{"bad age", "POST", "/api/v1/retry", `{"filter": {"older_than": "old"}}`, []string{"Content-Type", jsonType, "Authorization", bearer}, 400, "24h"},
 		{"bad id", "POST", "/api/v1/dlq/replay", `{"ids": ["x"]}`, []string{"Content-Type", jsonType, "Authorization", bearer}, 400, "uuid"},
 		{"two objects", "POST", pause, "{}{}", []string{"Content-Type", jsonType, "Authorization", bearer}, 400, ""},
@@ -279,7 +280,7 @@ func TestDeadLettersOverHTTP(t *testing.T) {
 		t.Errorf("a change without a token file: got %d %s", code, body)
 	}
 	for path, want := range map[string]int{
-		"/api/v1/dlq?topik=x": 400, "/api/v1/dlq?limit=0": 400, "/api/v1/dlq?limit=100000": 400, "/api/v1/dlq?after=x": 400, "/api/v1/dlq?state=odd": 400,
+		"/api/v1/dlq?topik=x": 400, "/api/v1/dlq?limit=0": 400, "/api/v1/dlq?limit=100000": 400, "/api/v1/dlq?after=x": 400, "/api/v1/dlq?state=odd": 400, "/api/v1/dlq?class=zzz": 400, "/api/v1/parked?class=zzz": 400,
 		"/api/v1/dlq?older_than=x": 400, "/api/v1/dlq?id=x": 400, "/api/v1/dlq?key=%00": 400, "/api/v1/dlq?key=a&key=b": 400, "/api/v1/parked?after=!": 400,
 		"/api/v1/dlq/x": 404, "/api/v1/requests/1": 404, "/api/v1/requests/x": 404, "/api/v1/parked": 200, "/api/v1/dlq?state=all&type=made&class=permanent&newer_than=1h&limit=1": 200,
 	} {

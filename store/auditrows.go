@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,11 +61,19 @@ LEFT JOIN {dlq} d ON d.source = ANY ($1) AND d.original_id = {oid}`
 
 const auditMemory = `SELECT set_config('work_mem', '64MB', true)`
 
+// ids are those that are given.
+func (r AuditRange) ids() []string {
+	return slices.DeleteFunc([]string{r.FromID, r.ToID}, func(id string) bool { return id == "" })
+}
+
 // AuditRows reads the rows of the range from one snapshot, in no order. A row that several sources know comes several times.
 // What it hands out is valid during the call only.
 func (s *Store) AuditRows(ctx context.Context, within AuditRange, columns []string, each func(*AuditRow) error) error {
 	o, err := s.knownOutbox(ctx)
 	if err != nil {
+		return err
+	}
+	if err := checkIDs(o, within.ids()); err != nil {
 		return err
 	}
 	sources, err := s.Sources(ctx)

@@ -21,6 +21,9 @@ const (
 	DeadAny       = "all"
 )
 
+// DeadStates are all of them.
+var DeadStates = []string{DeadOpen, DeadReplayed, DeadDiscarded, DeadAny}
+
 // deadStates are the conditions behind them.
 var deadStates = map[string]string{
 	DeadOpen: "d.replayed_at IS NULL AND d.discarded_at IS NULL", DeadReplayed: "d.replayed_at IS NOT NULL",
@@ -138,14 +141,15 @@ func (s *Store) DeadLetters(ctx context.Context, f Filter, state, after string, 
 	return page, nil
 }
 
-// DeadLetter is the dead letter of the event. ErrNoDeadLetter: there is none.
+// DeadLetter is the dead letter of the event. ErrNoDeadLetter: there is none; with ErrFilter: there cannot be one, the id is of another
+// type than the outbox's.
 func (s *Store) DeadLetter(ctx context.Context, id string) (*DeadLetterWhole, error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the dead letter: %w", err)
 	}
-	if _, err := appendID(nil, o.IDType, []byte(id)); err != nil {
-		return nil, ErrNoDeadLetter
+	if err := checkIDs(o, []string{id}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDeadLetter, err)
 	}
 	payload := `convert_to(d.payload::text, 'UTF8')`
 	if o.PayloadType == "bytea" {

@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
 // Filter chooses dead letters or parked events; all that is given must hold. The zero Filter with All chooses every one,
@@ -26,6 +29,9 @@ type Filter struct {
 
 // ErrFilter says that a filter cannot choose anything as it is.
 var ErrFilter = errors.New("the filter is wrong")
+
+// Classes are what a filter's Class can be.
+var Classes = []string{string(outbox.Transient), string(outbox.Permanent), string(outbox.Blocked)}
 
 // Age is a duration that JSON shows as a text such as "24h0m0s".
 type Age time.Duration
@@ -81,6 +87,14 @@ func (f Filter) Check() error {
 	if len(f.criteria()) == 0 {
 		return fmt.Errorf("%w: nothing is chosen: give ids, a filter, or all", ErrFilter)
 	}
+	return f.checkClass()
+}
+
+// checkClass refuses a class that there is not: it would choose nothing, and look like nothing to be done.
+func (f Filter) checkClass() error {
+	if f.Class != "" && !slices.Contains(Classes, f.Class) {
+		return fmt.Errorf("%w: class: found %q; allowed: %s", ErrFilter, f.Class, strings.Join(Classes, ", "))
+	}
 	return nil
 }
 
@@ -110,7 +124,10 @@ var (
 
 // matching appends the filter's conditions on a table; base is the SQL of the time that ages count from.
 func (c *conditions) matching(f Filter, p place, o *Outbox, base string) error {
-	texts := []string{f.Type, f.Class, f.Topic}
+	if err := f.checkClass(); err != nil {
+		return err
+	}
+	texts := []string{f.Type, f.Topic}
 	if f.Key != nil {
 		texts = append(texts, *f.Key)
 	}
@@ -120,10 +137,8 @@ func (c *conditions) matching(f Filter, p place, o *Outbox, base string) error {
 		}
 	}
 	if len(f.IDs) > 0 {
-		for _, id := range f.IDs {
-			if _, err := appendID(nil, o.IDType, []byte(id)); err != nil {
-				return fmt.Errorf("%w: %w", ErrFilter, err)
-			}
+		if err := checkIDs(o, f.IDs); err != nil {
+			return err
 		}
 		c.add(p.alias+"."+p.id+" = ANY (?::text[]::"+o.IDType+"[])", f.IDs)
 	}
@@ -150,10 +165,21 @@ func (s *Store) checkIDs(f Filter) error {
 	if o == nil {
 		return nil // the executor will say so
 	}
-	for _, id := range f.IDs {
+	return checkIDs(o, f.IDs)
+}
+
+// checkIDs names every id that is not of the type that the outbox's ids are of.
+func checkIDs(o *Outbox, ids []string) error {
+	var errs []error
+	for _, id := range ids {
 		if _, err := appendID(nil, o.IDType, []byte(id)); err != nil {
-			return fmt.Errorf("%w: %w", ErrFilter, err)
+			errs = append(errs, fmt.Errorf("%w: id: found %q; allowed: %s", ErrFilter, id, allowedIDs[o.IDType]))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// allowedIDs says for people what ids look like.
+var allowedIDs = map[string]string{
+	idUUID: "a uuid such as 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01", idBigint: "a whole number of type bigint", idText: "text without a zero byte",
 }

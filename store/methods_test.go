@@ -34,6 +34,7 @@ func requestMethods(s *store.Store) []calledMethod {
 		}},
 		{"DeadLetter", func(ctx context.Context) error { _, err := s.DeadLetter(ctx, uuid(4)); return err }},
 		{"ParkedKeys", func(ctx context.Context) error { _, err := s.ParkedKeys(ctx, store.Filter{}, "", 1); return err }},
+		{"ParkedSum", func(ctx context.Context) error { _, err := s.ParkedSum(ctx, store.Filter{}); return err }},
 		{"RetryNow", func(ctx context.Context) error {
 			retry := *r
 			retry.Kind = store.RequestRetry

@@ -57,12 +57,13 @@ func (c benchCommand) Run(a *app) (err error) {
 	if c.Demo {
 		needs = needsNothing
 	}
+	c.validate(a)
 	cfg, err := a.load(needs)
 	if err != nil {
 		return err
 	}
-	if err := c.validate(cfg); err != nil {
-		return usageError{err}
+	if !c.Demo && cfg.Sink != config.SinkKafka {
+		return usageError{fmt.Errorf("sink: found %q; bench measures with a consumer and needs %q", cfg.Sink, config.SinkKafka)}
 	}
 	ctx, stop := stoppable(context.Background(), func() { fmt.Fprintln(a.err, "stopping; what was made is removed") })
 	defer stop()
@@ -116,29 +117,17 @@ func (c benchCommand) Run(a *app) (err error) {
 	return err
 }
 
-func (c benchCommand) validate(cfg config.Config) error {
-	var errs []error
-	least := func(flag string, found, allowed int) {
-		if found < allowed {
-			errs = append(errs, fmt.Errorf("%s: found %d; allowed: at least %d", flag, found, allowed))
-		}
-	}
-	least("--events", c.Events, 1)
-	least("--payload", c.Payload, 0)
-	least("--keys", c.Keys, 1)
-	least("--partitions", c.Partitions, 1)
-	least("--runs", c.Runs, 1)
-	least("--replication-factor", c.ReplicationFactor, 0)
+func (c benchCommand) validate(a *app) {
+	a.atLeast("--events", c.Events, 1)
+	a.atLeast("--payload", c.Payload, 0)
+	a.atLeast("--keys", c.Keys, 1)
+	a.atLeast("--partitions", c.Partitions, 1)
+	a.atLeast("--runs", c.Runs, 1)
+	a.atLeast("--replication-factor", c.ReplicationFactor, 0)
 	for _, rate := range c.Rates {
-		least("--rates", rate, 1)
+		a.atLeast("--rates", rate, 1)
 	}
-	if c.For < time.Second {
-		errs = append(errs, fmt.Errorf("--for: found %v; allowed: at least 1s", c.For))
-	}
-	if !c.Demo && cfg.Sink != config.SinkKafka {
-		errs = append(errs, fmt.Errorf("sink: found %q; bench measures with a consumer and needs %q", cfg.Sink, config.SinkKafka))
-	}
-	return errors.Join(errs...)
+	a.notShorter("--for", c.For, time.Second)
 }
 
 // demoServers starts what --demo needs.

@@ -49,6 +49,7 @@ func (r *report) add(l level, name, text, fix string) {
 
 // Run examines the database, then the brokers, and prints what it found.
 func (c checkCommand) Run(a *app) error {
+	a.positive("--timeout", c.Timeout)
 	cfg, err := a.load(needsBoth)
 	if err != nil {
 		return err

@@ -26,8 +26,10 @@ type allFlag struct {
 	All bool `help:"All of them, as far as nothing else is chosen." env:"ALL"`
 }
 
-func (c chooseFlags) filter() (f store.Filter, err error) {
-	f = store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+// filter notes what is wrong with the flags.
+func (c chooseFlags) filter(a *app) store.Filter {
+	f := store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+	a.oneOf("--class", c.Class, store.Classes)
 	for _, age := range []struct {
 		flag, text string
 		into       *store.Age
@@ -35,51 +37,44 @@ func (c chooseFlags) filter() (f store.Filter, err error) {
 		if age.text == "" {
 			continue
 		}
+		var err error
 		if *age.into, err = store.ParseAge(age.text); err != nil {
-			return f, usageError{fmt.Errorf("%s: %w", age.flag, err)}
+			a.wrong(age.flag, fmt.Sprintf("found %q", age.text), "a duration above zero such as 90s, 24h or 7d")
 		}
 	}
-	return f, nil
+	return f
 }
 
 // toChange is the filter of a command that changes something.
-func (c chooseFlags) toChange(all allFlag) (store.Filter, error) {
-	f, err := c.filter()
-	if err != nil {
-		return f, err
-	}
+func (c chooseFlags) toChange(a *app, all allFlag) store.Filter {
+	f := c.filter(a)
 	f.All = all.All
-	if err := f.Check(); err != nil {
-		return f, usageError{fmt.Errorf("nothing is chosen: give ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")}
+	if f.Criteria() == "" && len(a.mistakes) == 0 { // an age that cannot be read chooses something
+		a.wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")
 	}
-	return f, nil
+	return f
 }
 
 // pageFlags are those of lists.
 type pageFlags struct {
 	Limit int    `help:"How many at once, 1 to 1000." default:"50" env:"LIMIT"`
 	After string `help:"Go on behind the cursor that the page before ended with." placeholder:"CURSOR" env:"AFTER"`
+	All   bool   `help:"All pages; nothing needs to be chosen." env:"ALL"`
 }
 
 const longestList = 1000
 
-func (p pageFlags) check() error {
+func (p pageFlags) check(a *app) {
 	if p.Limit < 1 || p.Limit > longestList {
-		return usageError{fmt.Errorf("--limit: found %d; allowed: 1 to %d", p.Limit, longestList)}
+		a.wrong("--limit", fmt.Sprintf("found %d", p.Limit), fmt.Sprintf("1 to %d", longestList))
 	}
-	return nil
 }
 
-// printPage prints one page of a list: the columns' names, then a line for each item.
+// printPage prints one page of a list, or with --all every page: the columns' names, then a line for each item.
 func printPage[T any](a *app, choose chooseFlags, p pageFlags, none, columns string,
-	read func(context.Context, *store.Store, store.Filter) (store.Page[T], error), line func(w io.Writer, item *T, now time.Time)) error {
-	filter, err := choose.filter()
-	if err == nil {
-		err = p.check()
-	}
-	if err != nil {
-		return err
-	}
+	read func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[T], error), line func(w io.Writer, item *T, now time.Time)) error {
+	filter := choose.filter(a)
+	p.check(a)
 	ctx, stop := stoppable(context.Background(), func() {})
 	defer stop()
 	st, _, err := a.openTables(ctx)
@@ -87,7 +82,15 @@ func printPage[T any](a *app, choose chooseFlags, p pageFlags, none, columns str
 		return err
 	}
 	defer st.Close()
-	page, err := read(ctx, st, filter)
+	if p.All {
+		p.Limit = longestList // of one look; all of them are printed
+	}
+	page, err := read(ctx, st, filter, p.After, p.Limit)
+	for more := page.Next; err == nil && p.All && more != ""; {
+		var next store.Page[T]
+		next, err = read(ctx, st, filter, more, p.Limit)
+		page.Items, page.Next, more = append(page.Items, next.Items...), next.Next, next.Next
+	}
 	if err != nil {
 		return badFilter(err)
 	}

@@ -31,12 +31,11 @@ type cleaned struct {
 
 // Run deletes in small steps until nothing more is due.
 func (c cleanupCommand) Run(a *app) error {
+	a.atLeast("--batch", c.Batch, 1)
+	a.notShorter("--pause", c.Pause, 0)
 	cfg, err := a.load(needsPostgres)
 	if err != nil {
 		return err
-	}
-	if c.Batch < 1 || c.Pause < 0 {
-		return usageError{fmt.Errorf("--batch: found %d; allowed: 1 or more; --pause: found %v; allowed: 0s or more", c.Batch, c.Pause)}
 	}
 	ctx, stop := stoppable(context.Background(), func() {})
 	defer stop()

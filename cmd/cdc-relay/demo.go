@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"os/signal"
 	"syscall"
 	"time"
@@ -44,18 +44,19 @@ var demoTypes = []string{"order", "customer", "payment"}
 
 // Run shows the whole path on this machine.
 func (c demoCommand) Run(a *app) (err error) {
+	a.atLeast("--rate", c.Rate, 1)
+	a.atLeast("--aggregates", c.Aggregates, 1)
+	a.notShorter("--duration", c.Duration, 0)
 	cfg, err := a.load(needsNothing)
 	if err != nil {
 		return err
-	}
-	if c.Rate < 1 || c.Aggregates < 1 || c.Duration < 0 {
-		return usageError{errors.New("--rate and --aggregates must be at least 1, --duration not negative")}
 	}
 	// A further Ctrl-C does nothing: the end is bounded, and cutting it short would leave files behind.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
-	fmt.Fprintln(a.out, "Starting Postgres and a stand-in for Kafka …")
+	say := a.aside()
+	fmt.Fprintln(say, "Starting Postgres and a stand-in for Kafka …")
 	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
 	if err != nil {
 		return err
@@ -71,7 +72,7 @@ func (c demoCommand) Run(a *app) (err error) {
 	}
 	defer broker.Close()
 	cfg = demoConfig(cfg, postgres.URL("postgres"), broker.Addresses())
-	fmt.Fprintf(a.out, "Postgres %d is real, at %s\nThe broker at %s is not Kafka: it is an in-process stand-in (kfake), good for a look and for no promise.\n",
+	fmt.Fprintf(say, "Postgres %d is real, at %s\nThe broker at %s is not Kafka: it is an in-process stand-in (kfake), good for a look and for no promise.\n",
 		postgres.Version(), cfg.Postgres.URL, cfg.Kafka.Brokers[0])
 	return c.show(ctx, a, cfg)
 }
@@ -107,8 +108,9 @@ func (c demoCommand) show(ctx context.Context, a *app, cfg config.Config) (err e
 		return errors.Join(err, driver.Close())
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	fmt.Fprintf(a.out, "The console: http://%s (beside it /api/v1/status, /metrics, /readyz)\n", server.Address())
-	fmt.Fprintf(a.out, "Writing %d events per second of %d aggregates. Ctrl-C stops.\n\n", c.Rate, c.Aggregates)
+	say := a.aside()
+	fmt.Fprintf(say, "The console: http://%s (beside it /api/v1/status, /metrics, /readyz)\n", server.Address())
+	fmt.Fprintf(say, "Writing %d events per second of %d aggregates. Ctrl-C stops.\n\n", c.Rate, c.Aggregates)
 
 	// Stopping goes against the stream: first the writer, then, when all has arrived, the relay and the consumer.
 	running, stopRunning := context.WithCancel(context.WithoutCancel(ctx))
@@ -145,15 +147,23 @@ func listenForDemo(c admin.Config, r *relay.Relay) (*admin.Server, error) {
 	return server, err
 }
 
+// aside is where a command tells people what it does meanwhile: with --json standard output is for machines.
+func (a *app) aside() io.Writer {
+	if a.cli.JSON {
+		return a.err
+	}
+	return a.out
+}
+
 // watchDemo prints one line a second, in place on a terminal.
 func (a *app) watchDemo(ctx context.Context, load *demoLoad, r *relay.Relay) error {
 	ticker := time.NewTicker(demoTick)
 	defer ticker.Stop()
 	begun, before := time.Now(), 0
-	lineEnd := "\n"
-	if isTerminal(os.Stdout) && isTerminal(a.out) {
+	lineEnd, say := "\n", a.aside()
+	if isTerminal(say) {
 		lineEnd = ""
-		defer fmt.Fprintln(a.out)
+		defer fmt.Fprintln(say)
 	}
 	for {
 		select {
@@ -169,15 +179,37 @@ func (a *app) watchDemo(ctx context.Context, load *demoLoad, r *relay.Relay) err
 		if lineEnd == "" {
 			line = "\r\x1b[K" + line
 		}
-		fmt.Fprint(a.out, line+lineEnd)
+		fmt.Fprint(say, line+lineEnd)
 	}
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
 
+// demoSummary is the outcome in JSON.
+type demoSummary struct {
+	Broker     string  `json:"broker"`
+	Written    int     `json:"written"`
+	Received   int     `json:"received"`
+	Missing    int     `json:"missing"`
+	Duplicated int     `json:"duplicated"`
+	OutOfOrder int     `json:"out_of_order"`
+	Latency50  float64 `json:"latency_p50_seconds"` // from insert to consumer
+	Latency95  float64 `json:"latency_p95_seconds"`
+}
+
 func (a *app) sumUp(t demoTotals) error {
-	fmt.Fprintf(a.out, "\nwritten %d, received %d: missing %d, duplicated %d, out of order %d; latency from insert to consumer p50 %s, p95 %s\n",
-		t.written, t.received, t.missing, t.duplicated, t.reordered, milliseconds(t.half), milliseconds(t.most))
+	if a.cli.JSON {
+		err := a.printJSON(demoSummary{
+			Broker: "an in-process stand-in (kfake), not Kafka", Written: t.written, Received: t.received, Missing: t.missing, Duplicated: t.duplicated,
+			OutOfOrder: t.reordered, Latency50: t.half.Seconds(), Latency95: t.most.Seconds(),
+		})
+		if err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.out, "\nwritten %d, received %d: missing %d, duplicated %d, out of order %d; latency from insert to consumer p50 %s, p95 %s\n",
+			t.written, t.received, t.missing, t.duplicated, t.reordered, milliseconds(t.half), milliseconds(t.most))
+	}
 	if t.missing > 0 || t.reordered > 0 {
 		return errors.New("the consumer did not get every event in order")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"strings"
 	"syscall"
@@ -67,7 +68,8 @@ func TestDemoStopsOnCtrlC(t *testing.T) {
 	}
 }
 
-// The demo's own judge must be able to say no. Breaks it catches: a count that stays 0 whatever arrives.
+// The demo's own judge must be able to say no. Breaks it catches: a count that stays 0 whatever arrives, text where JSON was asked
+// for. Seen to fail with the flag not looked at.
 func TestDemoCountsWhatGoesWrong(t *testing.T) {
 	l := newDemoLoad(1, 1)
 	l.outstanding = map[string]struct{}{"a": {}, "b": {}, "c": {}}
@@ -84,8 +86,15 @@ func TestDemoCountsWhatGoesWrong(t *testing.T) {
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	a := &app{streams: streams{out: &strings.Builder{}}}
+	out := &strings.Builder{}
+	a := &app{streams: streams{out: out}, cli: &cli{}}
 	if a.sumUp(got) == nil || a.sumUp(demoTotals{written: 1, received: 1}) != nil {
 		t.Error("got the wrong verdict, want an error for what is missing and none for a good run")
+	}
+	out.Reset()
+	a.cli.JSON = true
+	var summary demoSummary
+	if err := a.sumUp(got); err == nil || json.Unmarshal([]byte(out.String()), &summary) != nil || summary.Missing != 1 || summary.OutOfOrder != 1 || summary.Latency95 != 1 {
+		t.Errorf("in JSON: got %v and %s, want the same verdict", err, out)
 	}
 }

@@ -55,10 +55,7 @@ func (c dlqDiscardCommand) Run(a *app) error {
 // resolve asks for something to be done about what is chosen, dead letters or parked events, once confirm, if there is
 // one, agrees to their number.
 func (a *app) resolve(kind, what string, choose chooseFlags, all allFlag, flags askFlags, confirm func(int64) error) error {
-	filter, err := choose.toChange(all)
-	if err != nil {
-		return err
-	}
+	filter := choose.toChange(a, all)
 	ctx, stop := stoppable(context.Background(), func() {})
 	defer stop()
 	st, cfg, err := a.openTables(ctx)
@@ -67,14 +64,24 @@ func (a *app) resolve(kind, what string, choose chooseFlags, all allFlag, flags 
 	}
 	defer st.Close()
 	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: kind, filter: filter, what: what}
-	n, err := q.concerned(ctx)
-	if err != nil || n == 0 {
+	n, err := st.Count(ctx, kind, filter)
+	if err != nil {
+		return badFilter(err)
+	}
+	absent, err := q.absent(ctx, n)
+	if err != nil {
 		return err
+	}
+	if n == 0 {
+		return q.nothing(ctx, absent)
 	}
 	if confirm != nil {
 		if err := confirm(n); err != nil {
 			return err
 		}
 	}
-	return q.request(ctx)
+	if err := q.request(ctx); err != nil {
+		return err
+	}
+	return notThere(absent)
 }

@@ -15,18 +15,19 @@ import (
 type dlqListCommand struct {
 	chooseFlags `embed:"" envprefix:"CDC_RELAY_DLQ_LIST_"`
 	pageFlags   `embed:"" envprefix:"CDC_RELAY_DLQ_LIST_"`
-	State       string `help:"Which: open, replayed, discarded or all." enum:"open,replayed,discarded,all" default:"open" env:"CDC_RELAY_DLQ_LIST_STATE"`
+	State       string `help:"Which: open, replayed, discarded or all." default:"open" env:"CDC_RELAY_DLQ_LIST_STATE"`
 }
 
 func (dlqListCommand) Help() string {
-	return "Examples:\n\n  cdc-relay dlq list\n\n  cdc-relay dlq list --topic outbox.event.order --class permanent --limit 20\n\n  cdc-relay dlq list --state discarded --newer-than 7d --json"
+	return "Examples:\n\n  cdc-relay dlq list\n\n  cdc-relay dlq list --topic outbox.event.order --class permanent --limit 20\n\n  cdc-relay dlq list --state discarded --newer-than 7d --json\n\n  cdc-relay dlq list --all --state all"
 }
 
-// Run prints one page.
+// Run prints one page, or all.
 func (c dlqListCommand) Run(a *app) error {
+	a.oneOf("--state", c.State, store.DeadStates)
 	return printPage(a, c.chooseFlags, c.pageFlags, "no dead letters", "ID\tTOPIC\tKEY\tTYPE\tCLASS\tCODE\tDIED\tSTATE",
-		func(ctx context.Context, st *store.Store, f store.Filter) (store.Page[store.DeadLetter], error) {
-			return st.DeadLetters(ctx, f, c.State, c.After, c.Limit)
+		func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[store.DeadLetter], error) {
+			return st.DeadLetters(ctx, f, c.State, after, limit)
 		},
 		func(w io.Writer, d *store.DeadLetter, now time.Time) {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", plain(d.ID), d.Topic, text(d.Key), text(d.EventType), d.Class, plain(d.Code), ago(d.DeadAt, now), stateOf(d))
@@ -72,7 +73,7 @@ func (c dlqShowCommand) Run(a *app) error {
 	defer st.Close()
 	d, err := st.DeadLetter(ctx, c.ID)
 	if err != nil {
-		return err
+		return badFilter(err)
 	}
 	if a.cli.JSON {
 		return a.printJSON(d)

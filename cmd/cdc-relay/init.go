@@ -42,6 +42,7 @@ type initResult struct {
 
 // Run creates what is missing, in the order in which one needs the other.
 func (c initCommand) Run(a *app) error {
+	a.positive("--timeout", c.Timeout)
 	cfg, err := a.load(needsPostgres)
 	if err != nil {
 		return err

@@ -129,6 +129,7 @@ type app struct {
 	cli      *cli
 	keyFlags keyFlags
 	ownEnv   []string
+	mistakes config.Problems // in the command's own flags and arguments; see wrong
 }
 
 // ownVariables lists the environment variables of flags that are not configuration keys.

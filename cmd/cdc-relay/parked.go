@@ -24,14 +24,14 @@ type parkedListCommand struct {
 }
 
 func (parkedListCommand) Help() string {
-	return "One line for each key, told by the event at the head of its queue, then one for each event without a key.\n\nExamples:\n\n  cdc-relay parked list\n\n  cdc-relay parked list --topic outbox.event.order --older-than 15m --json"
+	return "One line for each key, told by the event at the head of its queue, then one for each event without a key.\n\nExamples:\n\n  cdc-relay parked list\n\n  cdc-relay parked list --topic outbox.event.order --older-than 15m --json\n\n  cdc-relay parked list --all"
 }
 
-// Run prints one page.
+// Run prints one page, or all.
 func (c parkedListCommand) Run(a *app) error {
 	return printPage(a, c.chooseFlags, c.pageFlags, "nothing is parked", "TOPIC\tKEY\tEVENTS\tHEAD\tATTEMPTS\tCLASS\tPARKED\tNEXT\tLAST ERROR",
-		func(ctx context.Context, st *store.Store, f store.Filter) (store.Page[store.ParkedKey], error) {
-			return st.ParkedKeys(ctx, f, c.After, c.Limit)
+		func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[store.ParkedKey], error) {
+			return st.ParkedKeys(ctx, f, after, limit)
 		},
 		func(w io.Writer, k *store.ParkedKey, now time.Time) {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, text(k.Key), k.Events, plain(k.ID), k.Attempts, k.Class, ago(k.ParkedAt, now), nextOf(k, now), shortened(plain(k.LastError)))

@@ -30,6 +30,7 @@ Examples:
 
 // Run reconciles once.
 func (c reconcileCommand) Run(a *app) error {
+	a.positive("--wait", c.Wait)
 	cfg, err := a.load(needsBoth)
 	if err != nil {
 		return err

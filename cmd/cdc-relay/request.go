@@ -157,18 +157,6 @@ func total(r *store.Request) int64 {
 	return *r.Total
 }
 
-// concerned counts what would be changed; with nothing to do it says so.
-func (q asking) concerned(ctx context.Context) (n int64, err error) {
-	if n, err = q.st.Count(ctx, q.kind, q.filter); err != nil || n > 0 {
-		return n, err
-	}
-	if q.a.cli.JSON {
-		return 0, q.a.printJSON(map[string]int{"concerned": 0})
-	}
-	fmt.Fprintf(q.a.out, "no %s match; nothing was asked for\n", q.what)
-	return 0, nil
-}
-
 // userAtHost is who runs this command, as the machine knows it.
 func userAtHost() string {
 	name := "unknown"

@@ -55,7 +55,8 @@ var (
 	needsBoth     = []string{"postgres.url", "kafka.brokers"}
 )
 
-// load reads the configuration from file, environment and flags, before anything is connected to or created.
+// load reads the configuration from file, environment and flags, before anything is connected to or created. What is wrong with
+// the command's own flags ([app.wrong]) is told together with what is wrong with it.
 func (a *app) load(required []string) (config.Config, error) {
 	in := config.Input{Environ: a.environ, OwnEnv: a.ownEnv, Flags: a.keyFlags.settings(), Required: required}
 	var problems config.Problems
@@ -80,7 +81,7 @@ func (a *app) load(required []string) (config.Config, error) {
 		problems = append(problems, more...)
 	}
 	if len(problems) > 0 {
-		return config.Config{}, problems
+		return config.Config{}, append(slices.Clone(a.mistakes), problems...)
 	}
-	return cfg, nil
+	return cfg, wrongUsage(a.mistakes)
 }

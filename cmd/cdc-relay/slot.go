@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -150,6 +151,9 @@ func (c slotDropCommand) Run(a *app) error {
 		if err := replication.DropSlot(ctx, relay.ReplicationConfig(cfg)); err != nil {
 			return err
 		}
+		if a.cli.JSON {
+			return a.printJSON(map[string]string{"slot": cfg.Postgres.Slot, "dropped_at": s.Confirmed.String()})
+		}
 		fmt.Fprintf(a.out, "dropped the slot %s\n", cfg.Postgres.Slot)
 		return nil
 	})
@@ -166,14 +170,15 @@ func (slotAdvanceCommand) Help() string {
 
 // Run moves the slot.
 func (c slotAdvanceCommand) Run(a *app) error {
-	return slotWork(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
-		to := s.WALEnd
-		if c.To != "end" {
-			var err error
-			if to, err = outbox.ParseLSN(c.To); err != nil {
-				return usageError{fmt.Errorf("--to: %w", err)}
-			}
+	var position outbox.LSN // 0: the end
+	if c.To != "end" {
+		var err error
+		if position, err = outbox.ParseLSN(c.To); err != nil || position == 0 {
+			a.wrong("--to", fmt.Sprintf("found %q", c.To), "a position such as 0/1A2B3C4D, or end")
 		}
+	}
+	return slotWork(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
+		to := cmp.Or(position, s.WALEnd)
 		if err := mayChange(cfg, s); err != nil {
 			return err
 		}
@@ -186,6 +191,9 @@ func (c slotAdvanceCommand) Run(a *app) error {
 		at, err := replication.AdvanceSlot(ctx, relay.ReplicationConfig(cfg), to)
 		if err != nil {
 			return err
+		}
+		if a.cli.JSON {
+			return a.printJSON(map[string]string{"slot": cfg.Postgres.Slot, "from": s.Confirmed.String(), "to": at.String()})
 		}
 		fmt.Fprintf(a.out, "moved the slot %s to %s; the next start publishes from the table what was skipped\n", cfg.Postgres.Slot, at)
 		return nil

@@ -18,7 +18,7 @@ func events(n int) string {
 // Breaks it catches: a dangerous command that does not ask, or that works under a running relay; rows that are called
 // missed though the slot still holds them, or nothing called missed though it cannot be known; rows that the moved slot
 // has skipped and that reconcile leaves out. Seen to fail with the answer asked for where nobody can give one, and with
-// a slot that stands ahead of the state taken as it is.
+// a slot that stands ahead of the state taken as it is; and with text printed though JSON was asked for.
 func TestSlotAndReconcile(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)
@@ -38,7 +38,7 @@ func TestSlotAndReconcile(t *testing.T) {
 	s.pg.Exec(t, events(2))
 	cdcRelay(t, s.environ, "slot", "advance", "--to", "end").want(t, exitUsage, nil, []string{"give --yes"})
 	cdcRelay(t, s.environ, "slot", "advance", "--to", "0/1", "--yes").want(t, exitUsage, nil, []string{"want a position between the two"})
-	cdcRelay(t, s.environ, "slot", "advance", "--to", "end", "--yes").want(t, exitDone, []string{"moved the slot"}, nil)
+	cdcRelay(t, s.environ, "slot", "advance", "--to", "end", "--yes", "--json").want(t, exitDone, []string{`"slot": "`, `"from": "`, `"to": "`, "!moved"}, nil)
 	cdcRelay(t, s.environ, "reconcile", "--json").want(t, exitDone, []string{`"missed": 0`}, nil) // the table came first
 	journaled("5")
 
@@ -55,7 +55,7 @@ func TestSlotAndReconcile(t *testing.T) {
 	}
 
 	cdcRelay(t, s.environ, "slot", "drop").want(t, exitUsage, nil, []string{"give --yes"})
-	cdcRelay(t, s.environ, "slot", "drop", "--yes").want(t, exitDone, []string{"dropped the slot"}, nil)
+	cdcRelay(t, s.environ, "slot", "drop", "--yes", "--json").want(t, exitDone, []string{`"dropped_at": "`, "!dropped the"}, nil)
 	cdcRelay(t, s.environ, "slot", "status", "--json").want(t, exitFailed, []string{`"exists": false`}, nil)
 }
 

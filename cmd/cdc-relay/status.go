@@ -29,6 +29,7 @@ const largestStatus = 16 << 20 // bytes; a status is a few kilobytes
 
 // Run prints what the running relay says of itself.
 func (c statusCommand) Run(a *app) error {
+	a.positive("--timeout", c.Timeout)
 	cfg, err := a.load(needsNothing)
 	if err != nil {
 		return err

@@ -70,6 +70,8 @@ type verdict struct {
 
 // Run compares the table with the topics.
 func (c verifyCommand) Run(a *app) error {
+	wanted := c.wantedRows(a, time.Now())
+	a.notShorter("--wait", c.Wait, 0)
 	cfg, err := a.load(needsBoth)
 	if err != nil {
 		return err
@@ -77,12 +79,8 @@ func (c verifyCommand) Run(a *app) error {
 	if cfg.Sink != config.SinkKafka {
 		return usageError{fmt.Errorf("verify compares the table with topics, and sink is %s, which has none: set sink to %s", cfg.Sink, config.SinkKafka)}
 	}
-	wanted, err := c.wantedRows(time.Now())
-	if err == nil && (wanted.Since != nil || wanted.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
-		err = errors.New("--since and --until need outbox.columns.created_at, which is empty")
-	}
-	if err != nil {
-		return usageError{err}
+	if (wanted.Since != nil || wanted.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
+		return usageError{errors.New("--since and --until need outbox.columns.created_at, which is empty")}
 	}
 	ctx, stop := stoppable(context.Background(), func() {})
 	defer stop()
@@ -96,6 +94,9 @@ func (c verifyCommand) Run(a *app) error {
 		}
 	}
 	v, err := c.audit(ctx, cfg, wanted, a.progress(), repair)
+	if errors.Is(err, store.ErrFilter) {
+		return usageError{fmt.Errorf("--from-id, --to-id: %w", err)}
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
 		return fmt.Errorf("%w: cdc-relay init creates it", err)
 	}
@@ -123,9 +124,9 @@ func (v *verdict) left() int64 {
 
 const undefinedTable = "42P01" // SQLSTATE
 
-func (c verifyCommand) wantedRows(now time.Time) (store.AuditRange, error) {
+// wantedRows notes what is wrong with the flags.
+func (c verifyCommand) wantedRows(a *app, now time.Time) store.AuditRange {
 	w := store.AuditRange{FromID: c.FromID, ToID: c.ToID}
-	var errs []error
 	for _, bound := range []struct {
 		flag, text string
 		into       **time.Time
@@ -137,14 +138,14 @@ func (c verifyCommand) wantedRows(now time.Time) (store.AuditRange, error) {
 		if err != nil {
 			age, ageErr := time.ParseDuration(bound.text)
 			if ageErr != nil {
-				errs = append(errs, fmt.Errorf("%s: found %q; allowed: a time such as 2026-01-31T12:00:00Z, or an age such as 24h", bound.flag, bound.text))
+				a.wrong(bound.flag, fmt.Sprintf("found %q", bound.text), "a time such as 2026-01-31T12:00:00Z, or an age such as 24h")
 				continue
 			}
 			at = now.Add(-age)
 		}
 		*bound.into = &at
 	}
-	return w, errors.Join(errs...)
+	return w
 }
 
 const lookAgain = 250 * time.Millisecond // pause between two looks for rows that are still to be published
