@@ -227,7 +227,7 @@ func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 	var body string
 	harness.Eventually(t, 30*time.Second, "every metric has happened", func(context.Context) string {
 		_, body, _ = s.ask(http.MethodGet, "/metrics")
-		for _, want := range []string{"outbox_failed_permanent_total{", "outbox_published_total{", "cdc_stream_restarts_total{", `cdc_slot_status{`} {
+		for _, want := range []string{"outbox_failed_permanent_total{", "outbox_published_total{", "cdc_stream_restarts_total{", `cdc_slot_status{`, "outbox_mirror_lag_events{", "outbox_dlq_events{"} {
 			if !strings.Contains(body, "\n"+want) {
 				return "no " + want
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -170,6 +171,18 @@ func metric(t testing.TB, r *relay.Relay, name string, labels ...string) float64
 		t.Errorf("metric %s%v: there is none", name, labels)
 	}
 	return sum
+}
+
+// waitMetric waits until the metric is there: what is read from the database is not, at first.
+func (b *bed) waitMetric(r *relay.Relay, name string) {
+	b.t.Helper()
+	harness.Eventually(b.t, bedPatience, name, func(context.Context) string {
+		families, err := r.Registry().Gather()
+		if err != nil || !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name }) {
+			return fmt.Sprintf("there is none, %v", err)
+		}
+		return ""
+	})
 }
 
 // mustStop ends the relay and fails if that was not clean.

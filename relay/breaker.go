@@ -129,6 +129,7 @@ func (b *breaker) enter(role Role) {
 	defer b.mu.Unlock()
 	if b.open {
 		b.was = role
+		b.r.health.took(role)
 		b.r.halted(b.halt)
 		return
 	}

@@ -65,10 +65,4 @@ func (r *Relay) Settings() []config.Shown { return r.c.Shown() }
 func (r *Relay) Parked() int64 { return max(r.parked.Load(), 0) }
 
 // OpenDead is how many dead letters nobody has replayed or discarded, as counted last.
-func (r *Relay) OpenDead() int64 {
-	var m dto.Metric
-	if r.metrics.openDead.Write(&m) != nil {
-		return 0
-	}
-	return int64(m.GetGauge().GetValue())
-}
+func (r *Relay) OpenDead() int64 { return r.metrics.openDead.value.Load() }

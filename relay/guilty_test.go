@@ -145,6 +145,7 @@ func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	if n := j.triesOf(`{"n": 10}`); n != 4 {
 		t.Errorf("tries: got %d, want 4", n)
 	}
+	b.waitMetric(r, "outbox_dlq_events")
 	for name, want := range map[string]float64{"outbox_retry_total": 3, "outbox_dlq_events": 1} {
 		if n := metric(t, r, name); n != want {
 			t.Errorf("%s: got %v, want %v", name, n, want)

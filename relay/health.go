@@ -34,6 +34,7 @@ type health struct {
 	now     Role
 	since   time.Time
 	halted  *Halt
+	tenure  tenure
 	last    trouble            // the newest trouble of a session
 	writes  map[string]trouble // what cannot be recorded at present, by kind of write
 	marking trouble
@@ -72,6 +73,7 @@ func (h *health) enter(role Role) bool {
 	if role != RoleHalted {
 		h.halted = nil
 	}
+	h.take(role)
 	if h.now == role {
 		return false
 	}

@@ -75,6 +75,7 @@ func (r *Relay) begin() {
 	r.moving.Store(0)
 	r.asideUpTo.Store(0)
 	r.health.forget()
+	r.dismissed()
 	r.engine = sink.New(r.driver, r.sinkConfig())
 	r.running.Store(r.engine)
 	r.retrier = newRetrier(r)

@@ -34,7 +34,7 @@ type metrics struct {
 	reconciled                                  prometheus.Counter
 	publishLatency, relayLatency                *latency
 	settleSeconds, settleBatch                  prometheus.Histogram
-	mirrorLag, openDead                         prometheus.Gauge
+	mirrorLag, openDead                         reading
 	uncopied                                    prometheus.Counter
 	produceRequests                             *prometheus.CounterVec
 	produceBatch, produceSeconds                prometheus.Histogram
@@ -76,8 +76,8 @@ func newMetrics(r *Relay) *metrics {
 	m.relayLatency = f.latency("outbox_relay_latency_seconds", "From receipt from the WAL to the broker's acknowledgement.")
 	m.settleSeconds = f.histogram("outbox_settle_seconds", "Duration of a journal transaction.", latencyBuckets)
 	m.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.", prometheus.ExponentialBuckets(1, 4, 8))
-	m.mirrorLag = f.gauge("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.")
-	m.openDead = f.gauge("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s.")
+	f.known("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.", r.toldReading(&m.mirrorLag))
+	f.known("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s.", r.toldReading(&m.openDead))
 	m.uncopied = f.counter("outbox_dlq_uncopied_total", "Dead letters that dlq.topic refused, even without their value; they are in the table only.")
 	m.produceRequests = f.counters("kafka_produce_requests_total", "Produce requests by their outcome: ok, or the broker's name for each answer in it that was another, or whose trouble it was when it gave none.", "code",
 		troubleCode(sink.PartitionTrouble), troubleCode(sink.TopicTrouble), troubleCode(sink.ConfigurationTrouble), troubleCode(sink.ClusterTrouble))
@@ -101,14 +101,14 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.computed("outbox_in_flight_events", "Events in memory.", func() float64 { return float64(r.inflight.len()) })
 	f.computed("outbox_in_flight_bytes", "Bytes of events in memory.", engine(func(s sink.Status) float64 { return float64(s.Bytes) }))
 	f.computed("outbox_unrecorded_events", "Events sent and not yet journaled: the most that a crash could duplicate.", engine(func(s sink.Status) float64 { return float64(s.Unrecorded) }))
-	f.computed("outbox_backlog_gauge", "Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", func() float64 { return float64(r.backlog()) })
-	f.computed("outbox_oldest_pending_age_seconds", "Age, by commit time, of the oldest event that is not terminal: at least, for what is still in the WAL, and since they were parked for parked ones.", func() float64 { return r.pendingAge().Seconds() })
-	f.computed("cdc_replication_lag_seconds", "Now minus the commit time of the oldest unconfirmed transaction, at least, while it was not received; 0 when there is none.", func() float64 { return r.lagAge().Seconds() })
-	f.computed("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", func() float64 { return float64(r.lagBytes()) })
+	f.known("outbox_backlog_gauge", "Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", r.toldBacklog)
+	f.known("outbox_oldest_pending_age_seconds", "Age, by commit time, of the oldest event that is not terminal: at least, for what is still in the WAL, and since they were parked for parked ones.", r.toldPendingAge)
+	f.known("cdc_replication_lag_seconds", "Now minus the commit time of the oldest unconfirmed transaction, at least, while it was not received; 0 when there is none.", r.toldLagAge)
+	f.known("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", r.toldLagBytes)
 	f.computed("cdc_confirmed_lsn", "Confirmed position, as a number.", func() float64 { return float64(r.confirmedLSN()) })
 	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.", func() float64 { return float64(r.receivedLSN()) })
-	f.computed("outbox_parked_events", "Events stored aside for a later attempt.", func() float64 { return float64(r.parked.Load()) })
-	f.computed("outbox_parked_keys", "Keys that are held: of parked events, and of events whose dead letter is being written.", engine(func(s sink.Status) float64 { return float64(s.HeldLanes) }))
+	f.known("outbox_parked_events", "Events stored aside for a later attempt.", r.toldParked)
+	f.known("outbox_parked_keys", "Keys that are held: of parked events, and of events whose dead letter is being written.", r.toldHeld)
 	f.counted("outbox_possible_duplicates_total", "Events that may be in a topic twice: written by a process that died and not found when its topics were read back, or sent again in a way that the broker cannot recognise.", func() float64 {
 		n := m.possibleDuplicates.Load()
 		if witness, tells := r.driver.(sink.Witness); tells {
@@ -119,7 +119,7 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.countedBy("kafka_alarms_total", "What a person must look into: records that the broker lost, offsets that went back, partitions that were added.", "kind", sink.Alarms, func(kind string) float64 {
 		return float64(r.alarmsOf(kind))
 	})
-	f.computed("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, how long the relay has streamed.", func() float64 { return r.reconciler.auditedUntil().Seconds() })
+	f.known("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, halts included.", r.toldAudited)
 	f.states("cdc_relay_role", "1 for the role that the process has.", "role", roles, func(role string) float64 {
 		return indicator(string(r.health.role()) == role)
 	})
@@ -177,7 +177,7 @@ func (m *metrics) settled(n int, took time.Duration) {
 
 func (m *metrics) dead(class outbox.ErrorClass) {
 	m.deaths.WithLabelValues(string(class)).Inc()
-	m.openDead.Inc() // until it is counted
+	m.openDead.value.Add(1) // until it is counted
 	m.settledEvents.Add(1)
 }
 

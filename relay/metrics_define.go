@@ -43,17 +43,29 @@ func (f factory) counters(name, help, label string, known ...string) *prometheus
 	return c
 }
 
-func (f factory) gauge(name, help string) prometheus.Gauge {
-	f.define(name, "gauge", help)
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	f.registerer.MustRegister(g)
-	return g
-}
-
 // computed is a gauge whose value is asked for when it is scraped.
 func (f factory) computed(name, help string, value func() float64) {
 	f.define(name, "gauge", help)
 	f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+// known is computed for what is not known at all times: there is no series then, where a 0 would be taken for the truth.
+func (f factory) known(name, help string, value func() (float64, bool)) {
+	d := definition{name, "gauge", help, nil}
+	f.collector(knownGauge{d.desc(), value}, d)
+}
+
+type knownGauge struct {
+	desc  *prometheus.Desc
+	value func() (float64, bool)
+}
+
+func (g knownGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+func (g knownGauge) Collect(ch chan<- prometheus.Metric) {
+	if value, known := g.value(); known {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value)
+	}
 }
 
 // counted is a counter that is kept elsewhere.

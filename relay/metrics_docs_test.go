@@ -15,13 +15,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// scraped is a relay that has connected to nothing, halted so that every metric is there, and what /metrics would show.
+// scraped is a relay that has connected to nothing, halted after it was active so that every metric is there, and what /metrics would show.
 func scraped(t *testing.T) (*Relay, map[string]*dto.MetricFamily) {
 	t.Helper()
 	r := New(Options{Config: config.Default(), Version: "1.2.3"})
+	r.health.enter(RoleActive)
 	r.health.halt(&Halt{Code: "column"})
-	r.metrics.slot.Store(&slotLook{at: r.started})
-	r.metrics.slot.Load().Exists = true
+	look := &slotLook{at: r.started}
+	look.Exists, look.Confirmed, look.WALEnd = true, 1, 1
+	r.metrics.slot.Store(look)
+	r.metrics.openDead.set(0)
+	r.metrics.mirrorLag.set(0)
 	r.metrics.published.WithLabelValues("a")
 	families, err := r.Registry().Gather()
 	if err != nil {

@@ -284,15 +284,3 @@ func (c *reconciler) all(ctx context.Context, s *session, order *reconcileOrder)
 	order.ReconcileReport = report
 	return c.swept(ctx, w, report.Missed)
 }
-
-// auditedUntil is how long ago the last round began that found nothing missing, or how long this process has streamed
-// without one; 0 when it does not stream.
-func (c *reconciler) auditedUntil() time.Duration {
-	if c.r.health.role() != RoleActive {
-		return 0
-	}
-	if at := c.clean.Load(); at != 0 {
-		return time.Since(time.Unix(0, at))
-	}
-	return c.r.health.sinceRole()
-}

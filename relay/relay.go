@@ -224,6 +224,7 @@ func (r *Relay) stopped(err error) error {
 
 func (r *Relay) standBy(busy *replication.SlotBusyError) {
 	if r.health.enter(RoleStandby) {
+		r.dismissed()
 		r.log.Info().Str("slot", busy.Slot).Int64("active_pid", busy.PID).Msg("another relay holds the slot; standing by")
 	}
 }

@@ -73,7 +73,7 @@ func (r *Relay) countStored(ctx context.Context) {
 	owner := r.owner()
 	n, err := r.store.CountDead(ctx)
 	if err == nil {
-		r.metrics.openDead.Set(float64(n))
+		r.metrics.openDead.set(n)
 	}
 	owner.heed(err)
 	if r.Parked() == 0 {
@@ -132,6 +132,6 @@ func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
 		owner.heed(err)
 		return
 	}
-	r.metrics.mirrorLag.Set(float64(n))
+	r.metrics.mirrorLag.set(n)
 	r.rowsLeft.Store(n)
 }

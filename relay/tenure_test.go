@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/replication"
+)
+
+// told are the gauges of what the database knows that the relay shows now, with their values.
+func told(t *testing.T, r *Relay) map[string]float64 {
+	t.Helper()
+	families, err := r.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		if name := f.GetName(); slices.Contains(ofTheDatabase, name) {
+			values[name] = f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return values
+}
+
+var (
+	lags          = []string{"cdc_replication_lag_bytes", "cdc_replication_lag_seconds", "outbox_oldest_pending_age_seconds"}
+	stays         = []string{"outbox_audited_until_seconds", "outbox_backlog_gauge", "outbox_dlq_events", "outbox_mirror_lag_events", "outbox_parked_events", "outbox_parked_keys"}
+	ofTheDatabase = append(slices.Clone(lags), stays...)
+)
+
+// Only the relay that holds the slot tells of what the database knows. Breaks it catches: a standby, or a relay that has not begun, that
+// shows zeros beside the truth of another; a halt, or Postgres away, in which what was known is not shown, or shown as 0; an audit that
+// does not age meanwhile, or that ages by what happened before another relay's time. Seen to fail with the gauges always there, with the
+// tenure ended by a halt, and with the last clean round of an earlier tenure counted.
+func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Config: config.Default()})
+		want := func(when string, names []string, audited time.Duration) {
+			t.Helper()
+			got := told(t, r)
+			for _, name := range ofTheDatabase {
+				if _, is := got[name]; is != slices.Contains(names, name) {
+					t.Errorf("%s: %s is shown: %v, want the contrary", when, name, is)
+				}
+			}
+			if n := got["outbox_audited_until_seconds"]; n != audited.Seconds() {
+				t.Errorf("%s: audited %v s ago, want %v", when, n, audited)
+			}
+		}
+		look := func() {
+			seen := &slotLook{at: time.Now()}
+			seen.Exists, seen.Confirmed, seen.WALEnd = true, 1000, 5000
+			r.metrics.slot.Store(seen)
+		}
+		look()
+		want("starting", nil, 0)
+		r.standBy(&replication.SlotBusyError{})
+		want("standing by", nil, 0)
+		r.health.halt(&Halt{Code: HaltSetup})
+		want("halted before it has relayed", append([]string{"outbox_backlog_gauge"}, lags...), 0)
+
+		r.health.enter(RoleActive)
+		r.metrics.openDead.set(3)
+		r.metrics.mirrorLag.set(4)
+		time.Sleep(time.Minute)
+		look()
+		want("active", ofTheDatabase, time.Minute)
+		r.reconciler.clean.Store(time.Now().UnixNano())
+		time.Sleep(time.Second)
+		want("active, audited", ofTheDatabase, time.Second)
+		r.health.halt(&Halt{Code: HaltColumn})
+		time.Sleep(20 * time.Minute)
+		look()
+		want("halted", ofTheDatabase, 20*time.Minute+time.Second)
+		if got := told(t, r); got["outbox_dlq_events"] != 3 || got["outbox_mirror_lag_events"] != 4 || got["cdc_replication_lag_bytes"] != 4000 {
+			t.Errorf("halted: got %v, want what was known", got)
+		}
+		r.health.trouble(restartConnection, errors.New("connection refused"))
+		time.Sleep(time.Hour)
+		want("Postgres away", stays, 80*time.Minute+time.Second)
+
+		r.standBy(&replication.SlotBusyError{})
+		look()
+		want("standing by again", nil, 0)
+		time.Sleep(time.Hour)
+		r.health.enter(RoleCatchUp)
+		want("catching up", []string{"outbox_backlog_gauge", "outbox_parked_events", "outbox_parked_keys"}, 0)
+		r.health.enter(RoleActive)
+		time.Sleep(time.Second)
+		look()
+		want("active again, nothing counted yet", slices.DeleteFunc(slices.Clone(ofTheDatabase), func(name string) bool {
+			return strings.HasSuffix(name, "dlq_events") || strings.HasSuffix(name, "mirror_lag_events")
+		}), time.Second)
+	})
+}
