@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -20,7 +21,7 @@ type Halt struct {
 }
 
 func (h *Halt) Error() string {
-	return fmt.Sprintf("halted (%s): %s; at risk: %s; to do: %s; see %s", h.Code, h.Reason, h.Risk, h.Remedy, h.Page())
+	return fmt.Sprintf("halted (%s): %s; at risk: %s; to do: %s; see %s", h.Code, h.Reason, h.Risk, strings.TrimRight(h.Remedy, ";"), h.Page())
 }
 
 // Page is where the documentation says what the halt means and what to do, step by step.
@@ -70,6 +71,9 @@ func asHalt(err error) *Halt {
 		return &Halt{Code: HaltPublication, Reason: e.Error(), cause: err,
 			Risk:   "rows that were committed while it was missing are not in the stream, though they are in the table",
 			Remedy: "create the publication again (cdc-relay init --dry-run prints the statement); if the slot is older than it, see docs/runbooks/publication.md"}
+	}
+	if e, ok := errors.AsType[*replication.NoDecodingError](err); ok {
+		return noDecoding(e.Error(), err)
 	}
 	if e, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return columnHalt(e)

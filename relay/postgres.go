@@ -37,6 +37,7 @@ type Tables interface {
 
 	// What is there, and what a start makes.
 	Outbox(ctx context.Context) (store.Outbox, error)
+	CheckExpressions(ctx context.Context) error
 	Migrate(ctx context.Context) error
 	CreatePublication(ctx context.Context, name string) error
 	CheckPublication(ctx context.Context, name string) ([]store.Problem, error)

@@ -64,6 +64,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 	if slot.Recovery {
 		return table, readOnly(nil)
 	}
+	if err := decodes(slot); err != nil {
+		return table, err
+	}
 	if err := s.Last.Broken.halt(slot, s.Last.Confirmed); err != nil {
 		return table, err
 	}
@@ -72,6 +75,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 	}
 	if state != nil && s.Superseded != nil && s.Superseded(state) {
 		return table, errSuperseded
+	}
+	if err := s.CheckExpressions(ctx); err != nil {
+		return table, err
 	}
 	if err := s.checkState(state, table, slot); err != nil {
 		return table, err
@@ -141,6 +147,9 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 func (s Setup) PreparePublication(ctx context.Context) error {
 	if _, err := s.Store.Outbox(ctx); err != nil {
 		return explainTable(err)
+	}
+	if err := s.CheckExpressions(ctx); err != nil {
+		return err
 	}
 	return s.checkPublication(ctx, true)
 }
@@ -297,7 +306,10 @@ func explainTable(err error) error {
 
 // explainStore turns what a new attempt cannot cure into a halt.
 func explainStore(err error) error {
+	refused := store.ExpressionErrors(err)
 	switch {
+	case len(refused) > 0:
+		return refusedExpressions(refused, err)
 	case errors.Is(err, store.ErrNoOutbox):
 		return &Halt{Code: HaltNotInitialised, Reason: err.Error(), Risk: riskWAL, cause: err,
 			Remedy: "run cdc-relay init, or correct outbox.table or postgres.url"}

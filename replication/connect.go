@@ -65,6 +65,13 @@ func (e *SlotMismatchError) Error() string {
 	return fmt.Sprintf("replication slot %q cannot be used: %s", e.Slot, e.Why)
 }
 
+// NoDecodingError says that the server writes too little into its WAL to decode rows from: wal_level is not logical.
+type NoDecodingError struct{ Said string }
+
+func (e *NoDecodingError) Error() string {
+	return fmt.Sprintf("the server decodes nothing from its WAL, whose wal_level is not logical (it said: %s)", e.Said)
+}
+
 // PublicationMissingError says that the server decodes WAL of a moment at which the publication did not exist.
 type PublicationMissingError struct{ Publication, Said string }
 
@@ -260,12 +267,24 @@ func CreateSlot(ctx context.Context, c Config) (outbox.LSN, error) {
 	// The library knows no FAILOVER. The row is slot_name, consistent_point, snapshot_name, output_plugin.
 	results, err := l.conn.Exec(ctx, `CREATE_REPLICATION_SLOT "`+c.Slot+`" LOGICAL pgoutput `+l.slotOptions()).ReadAll()
 	if err != nil {
-		return 0, fmt.Errorf("create replication slot %q: %w", c.Slot, err)
+		return 0, fmt.Errorf("create replication slot %q: %w", c.Slot, refusedSlot(err))
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 2 {
 		return 0, fmt.Errorf("create replication slot %q: the server's answer has another form", c.Slot)
 	}
 	return outbox.ParseLSN(string(results[0].Rows[0][1]))
+}
+
+// refusedSlot adds to what the server says what a person can do.
+func refusedSlot(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && pg.Code == "55000" && strings.Contains(pg.Message, "wal_level"): // object_not_in_prerequisite_state
+		return &NoDecodingError{Said: pg.Message}
+	case ok && pg.Code == "53400": // configuration_limit_exceeded
+		return fmt.Errorf("%w; drop a slot that nobody uses (SELECT slot_name, active FROM pg_replication_slots; SELECT pg_drop_replication_slot('…')), or raise max_replication_slots and restart Postgres", err)
+	}
+	return err
 }
 
 const failoverVersion = 17 // of Postgres

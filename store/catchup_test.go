@@ -23,8 +23,7 @@ func TestCatchUpRowsHaveTheBytesOfTheStream(t *testing.T) {
 	for _, payload := range []string{"jsonb", "json", "text", "bytea"} {
 		t.Run(payload, func(t *testing.T) {
 			pg := harness.Postgres(t)
-			for _, setting := range []string{"timezone = 'Asia/Kolkata'", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'",
-				"extra_float_digits = -3", "intervalstyle = 'iso_8601'"} {
+			for _, setting := range otherSettings {
 				pg.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET %s", pg.Database, setting))
 			}
 			pg.Exec(t, fmt.Sprintf(`CREATE TABLE outbox_events (seq serial, id uuid DEFAULT gen_random_uuid() PRIMARY KEY, aggregate_type text,

@@ -4,34 +4,122 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// ExpressionError says that Postgres does not take what a key of the configuration, or its default, puts into SQL.
+type ExpressionError struct {
+	Key   string // outbox.mark_set
+	Value string
+	Fix   string
+	Err   error // what the server said
+}
+
+func (e *ExpressionError) Error() string {
+	return fmt.Sprintf("%s (%s): Postgres refuses it: %v", e.Key, e.Value, e.Err)
+}
+
+func (e *ExpressionError) Unwrap() error { return e.Err }
+
+// ExpressionErrors are all that the error is made of.
+func ExpressionErrors(err error) (list []*ExpressionError) {
+	switch e := err.(type) {
+	case *ExpressionError:
+		return []*ExpressionError{e}
+	case interface{ Unwrap() error }:
+		return ExpressionErrors(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			list = append(list, ExpressionErrors(one)...)
+		}
+	}
+	return list
+}
+
+// expression is what one key puts into SQL. Each of the statements holds it once, at another kind of place: what closes a
+// bracket or a statement too early, to smuggle in one of its own, fits into one of the two at most.
+type expression struct {
+	key, value, fix string
+	statements      []string
+}
+
+func (o *Outbox) expressions() []expression {
+	list := []expression{
+		{"outbox.published_when", o.PublishedWhen, "set outbox.published_when to one condition on a row, such as published_at IS NOT NULL", []string{
+			`SELECT 1 FROM {outbox} o WHERE {published}`,
+			"SELECT CASE WHEN {condition}\n THEN 1 END FROM {outbox}", // without another name, as in the status view
+		}},
+		{"outbox.order_by", o.OrderBy, "set outbox.order_by to columns of the outbox, such as created_at, id", []string{
+			"SELECT row_number() OVER (ORDER BY {order}\n) FROM {outbox} o",
+			"SELECT 1 FROM {outbox} o ORDER BY {order}\n LIMIT 1",
+		}},
+	}
+	if o.MarkSet != "" {
+		list = append(list, expression{"outbox.mark_set", o.MarkSet, "set outbox.mark_set to assignments to columns of the outbox, such as processed = true, processed_at = now(), or outbox.after_publish: keep", []string{
+			"UPDATE {outbox} SET {mark}\n WHERE {id} = ANY (ARRAY(SELECT o.{id} FROM {outbox} o))",
+			"WITH marked AS (UPDATE {outbox} SET {mark}\n WHERE {id} IS NULL RETURNING 1) SELECT 1 FROM marked",
+		}})
+	}
+	return list
+}
+
 // CheckExpressions lets Postgres parse what the configuration puts into SQL: outbox.published_when, order_by and
-// mark_set. It runs nothing and names every key that is wrong. Parsing needs an instant of a lock on the outbox that
-// only a migration's lock keeps out; then the error is transient.
+// mark_set. It runs nothing. The error joins an [*ExpressionError] for every key that is wrong, or is trouble with asking.
+// Parsing needs an instant of a lock on the outbox that only a migration's lock keeps out; then the error is transient.
 func (s *Store) CheckExpressions(ctx context.Context) error {
 	o, err := s.Outbox(ctx)
 	if err != nil {
 		return err
 	}
-	checks := []struct{ key, statement string }{
-		{"outbox.published_when", `SELECT 1 FROM {outbox} o WHERE {published}`},
-		{"outbox.order_by", "SELECT row_number() OVER (ORDER BY {order}\n) FROM {outbox} o"},
-	}
-	if o.MarkSet != "" {
-		checks = append(checks, struct{ key, statement string }{"outbox.mark_set", "UPDATE {outbox} SET {mark}\nWHERE false"})
-	}
+	return s.tx(ctx, reading, func(tx pgx.Tx) error { return s.checkExpressions(ctx, tx, &o) })
+}
+
+func (s *Store) checkExpressions(ctx context.Context, tx pgx.Tx, o *Outbox) error {
 	var problems []error
-	for _, c := range checks {
-		err := s.tx(ctx, reading, func(tx pgx.Tx) error {
-			_, err := tx.Conn().PgConn().Prepare(ctx, "", s.sql(&o, c.statement), nil) // unnamed: gone with the next statement
-			return err
-		})
+	for _, e := range o.expressions() {
+		refused, err := s.checkExpression(ctx, tx, o, e)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", c.key, err))
+			return fmt.Errorf("have %s parsed: %w", e.key, err)
+		}
+		if refused != nil {
+			problems = append(problems, &ExpressionError{e.key, e.value, e.fix, refused})
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// checkExpression says why the server refuses the expression; err is trouble with asking.
+func (s *Store) checkExpression(ctx context.Context, tx pgx.Tx, o *Outbox, e expression) (refused, err error) {
+	for _, statement := range e.statements {
+		text := s.sql(o, strings.ReplaceAll(statement, "{condition}", o.PublishedWhen))
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint, so that the next one can be asked about
+			_, err := tx.Conn().PgConn().Prepare(ctx, "", text, nil) // unnamed: gone with the next statement
+			return err
+		})
+		if isRefusal(err) {
+			return err, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// isRefusal tells a statement that is wrong from one that could not be looked at. The classes are those of syntax and names, of
+// data, of features that do not exist, and of a statement that is too complex.
+func isRefusal(err error) bool {
+	const mayNot = "42501" // of a schema, for which check has its own line
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code == mayNot || len(pg.Code) < 2 {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "42", "22", "0A", "54":
+		return true
+	}
+	return false
 }

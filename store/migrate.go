@@ -35,7 +35,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		judged := false
 		for _, statement := range statements {
+			if judged, err = s.judgeOnce(ctx, tx, judged); err != nil {
+				return err
+			}
 			// The simple protocol takes several statements at once; there are no parameters.
 			if _, err := tx.Conn().PgConn().Exec(ctx, statement).ReadAll(); err != nil {
 				return err
@@ -48,6 +52,22 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	_, err = s.Outbox(ctx)
 	return err
+}
+
+// judgeOnce looks at the configuration's expressions as soon as there is an outbox, and says whether it has. The view holds one of
+// them, and goes to the server in a form that would take a second statement, too.
+func (s *Store) judgeOnce(ctx context.Context, tx pgx.Tx, judged bool) (bool, error) {
+	if judged {
+		return true, nil
+	}
+	o, err := s.describe(ctx, tx)
+	switch {
+	case errors.Is(err, ErrNoOutbox):
+		return false, nil
+	case err != nil:
+		return false, s.ofOutbox(err)
+	}
+	return true, s.checkExpressions(ctx, tx, &o)
 }
 
 // Plan is the SQL that Migrate would run, in order, each entry one or more whole statements that end with a semicolon;
@@ -123,17 +143,9 @@ func (s *Store) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 
 // planOutbox is the table as it is, or as it would be made.
 func (s *Store) planOutbox(ctx context.Context, tx pgx.Tx) (Outbox, schema.Names, error) {
-	o := Outbox{Schema: s.names.outboxSchema, Name: s.names.outboxTable}
-	err := readTable(ctx, tx, &o)
+	o, err := s.describe(ctx, tx)
 	switch {
 	case err == nil:
-		columns, err := readColumns(ctx, tx, o.OID)
-		if err == nil {
-			err = s.fit(&o, columns)
-		}
-		if err != nil {
-			return o, schema.Names{}, fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
-		}
 	case errors.Is(err, ErrNoOutbox):
 		o.IDType, o.PayloadType, o.HeadersType = idUUID, "jsonb", "jsonb"
 		o.HasPublishedAt, o.PublishedWhen = true, "published_at IS NOT NULL"
@@ -141,7 +153,7 @@ func (s *Store) planOutbox(ctx context.Context, tx pgx.Tx) (Outbox, schema.Names
 			o.PublishedWhen = s.config.PublishedWhen
 		}
 	default:
-		return o, schema.Names{}, err
+		return o, schema.Names{}, s.ofOutbox(err)
 	}
 	return o, s.schemaNames(&o), nil
 }

@@ -41,24 +41,33 @@ type column struct {
 // Outbox reads the table's shape from the catalog and keeps it for the calls that need it. The error names the column
 // that is missing or of the wrong type, and what repairs it. It reads the catalog only and waits for no lock.
 func (s *Store) Outbox(ctx context.Context) (Outbox, error) {
-	o := Outbox{Schema: s.names.outboxSchema, Name: s.names.outboxTable}
-	var columns []column
-	err := s.tx(ctx, reading, func(tx pgx.Tx) error {
-		if err := readTable(ctx, tx, &o); err != nil {
-			return err
-		}
-		var err error
-		columns, err = readColumns(ctx, tx, o.OID)
+	var o Outbox
+	err := s.tx(ctx, reading, func(tx pgx.Tx) (err error) {
+		o, err = s.describe(ctx, tx)
 		return err
 	})
-	if err == nil {
-		err = s.fit(&o, columns)
-	}
 	if err != nil {
-		return Outbox{}, fmt.Errorf("outbox %s.%s: %w", s.names.outboxSchema, s.names.outboxTable, err)
+		return Outbox{}, s.ofOutbox(err)
 	}
 	s.table.Store(&o)
 	return o, nil
+}
+
+func (s *Store) ofOutbox(err error) error {
+	return fmt.Errorf("outbox %s.%s: %w", s.names.outboxSchema, s.names.outboxTable, err)
+}
+
+// describe is Outbox in a transaction; with [ErrNoOutbox] it has the name at least.
+func (s *Store) describe(ctx context.Context, tx pgx.Tx) (Outbox, error) {
+	o := Outbox{Schema: s.names.outboxSchema, Name: s.names.outboxTable}
+	if err := readTable(ctx, tx, &o); err != nil {
+		return o, err
+	}
+	columns, err := readColumns(ctx, tx, o.OID)
+	if err != nil {
+		return o, err
+	}
+	return o, s.fit(&o, columns)
 }
 
 func readTable(ctx context.Context, tx pgx.Tx, o *Outbox) error {

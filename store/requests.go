@@ -81,14 +81,28 @@ func brief(text string, most int) string {
 	return clean(text)
 }
 
-const requestColumns = `r.id, r.kind, r.filter::text, r.who, coalesce(r.note, ''), r.requested_at, r.started_at, r.finished_at, r.total, r.done, coalesce(r.error, '')`
+// requestColumns has times as microseconds: as text they have the form of the database's datestyle, and [Store.NextRequest] sets none.
+const requestColumns = `r.id, r.kind, r.filter::text, r.who, coalesce(r.note, ''), (extract(epoch FROM r.requested_at) * 1000000)::bigint,
+ (extract(epoch FROM r.started_at) * 1000000)::bigint, (extract(epoch FROM r.finished_at) * 1000000)::bigint, r.total, r.done, coalesce(r.error, '')`
 
 func scanRequest(row pgx.Row, more ...any) (*Request, error) {
 	var r Request
 	var filter string
-	err := row.Scan(append([]any{&r.ID, &r.Kind, &filter, &r.Who, &r.Note, &r.RequestedAt, &r.StartedAt, &r.FinishedAt, &r.Total, &r.Done, &r.Error}, more...)...)
+	var requested int64
+	var started, finished *int64
+	err := row.Scan(append([]any{&r.ID, &r.Kind, &filter, &r.Who, &r.Note, &requested, &started, &finished, &r.Total, &r.Done, &r.Error}, more...)...)
 	if err != nil {
 		return nil, err
+	}
+	r.RequestedAt = time.UnixMicro(requested).UTC()
+	for _, at := range []struct {
+		micros *int64
+		to     **time.Time
+	}{{started, &r.StartedAt}, {finished, &r.FinishedAt}} {
+		if at.micros != nil {
+			t := time.UnixMicro(*at.micros).UTC()
+			*at.to = &t
+		}
 	}
 	// What a newer version wrote and this one does not know must not be taken for "everything".
 	decoder := json.NewDecoder(strings.NewReader(filter))

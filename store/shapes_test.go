@@ -72,6 +72,22 @@ CREATE TABLE feb PARTITION OF outbox_events FOR VALUES FROM ('2026-02-01') TO ('
 	}
 }
 
+// otherSettings are a database's defaults that print each value in another form.
+var otherSettings = []string{"timezone = 'Asia/Kolkata'", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "extra_float_digits = -3", "intervalstyle = 'iso_8601'"}
+
+// Break caught: a call that reads a time as the server prints it. Seen to fail with the times of NextRequest read as text.
+func TestEveryCallWorksWhateverTheDatabasesDefaultsAre(t *testing.T) {
+	pg := harness.Postgres(t)
+	for _, setting := range otherSettings {
+		pg.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET %s", pg.Database, setting))
+	}
+	s := owner(t, pg, usual(t, pg))
+	insertEvents(t, pg, 0, 5)
+	for _, row := range everyMethod(s, store.Mark) {
+		must(t, row.what, row.do(t.Context()))
+	}
+}
+
 // Breaks caught: drift that goes unseen, and a repair that does not repair.
 func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 	pg := harness.Postgres(t)
@@ -166,19 +182,71 @@ func TestOpenRefusesATableThatIsNotAName(t *testing.T) {
 	}
 }
 
-// Break caught: an expression of the configuration that is wrong and is found only when the mirror runs.
+// Break caught: an expression of the configuration that is wrong and is found only when the mirror runs, or that brings a
+// statement of its own along. Seen to fail with each of the two places of an expression looked at alone.
 func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	must(t, "migrate", open(t, c).Migrate(t.Context()))
 	must(t, "check the defaults", open(t, c).CheckExpressions(t.Context()))
-	c.PublishedWhen, c.OrderBy, c.MarkSet = "processed -- no such column", "seq DESC, nope", "published_at = now(); DROP TABLE outbox_events"
-	err := open(t, c).CheckExpressions(t.Context())
-	for _, key := range []string{"outbox.published_when", "outbox.order_by", "outbox.mark_set"} {
-		if err == nil || !strings.Contains(err.Error(), key) {
-			t.Errorf("got %v, want an error that names %s", err, key)
+	c.PublishedWhen, c.OrderBy, c.MarkSet = "processed -- no such column", "seq DESC, nope", "foo = 1"
+	refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context()))
+	if len(refused) != 3 {
+		t.Fatalf("got %v, want an error for each key", refused)
+	}
+	for i, want := range []struct{ key, said string }{
+		{"outbox.published_when", `column "processed" does not exist`}, {"outbox.order_by", `column "nope" does not exist`},
+		{"outbox.mark_set", `column "foo" of relation "outbox_events" does not exist`},
+	} {
+		if refused[i].Key != want.key || !strings.Contains(refused[i].Error(), want.said) || !strings.Contains(refused[i].Fix, want.key) {
+			t.Errorf("got %v, fix %s; want %s, %s", refused[i], refused[i].Fix, want.key, want.said)
 		}
 	}
 	c.PublishedWhen, c.OrderBy, c.MarkSet = "published_at IS NOT NULL -- really", "seq DESC -- newest", "published_at = clock_timestamp() -- so"
 	must(t, "check expressions with comments", open(t, c).CheckExpressions(t.Context()))
+
+	pg.Exec(t, `CREATE TABLE other (id uuid)`)
+	for _, set := range []string{
+		"published_at = now();drop", "published_at = now(); DROP TABLE other", "published_at = now() WHERE true", "published_at = now() RETURNING 1",
+		"published_at = now() WHERE true), gone AS (DELETE FROM other", "published_at = now() /*", "published_at = now() FROM other", "published_at = 'x'",
+		"published_at = now(), published_at = now()", "o.published_at = now()", "aggregate_id = '",
+	} {
+		c := usual(t, pg)
+		c.MarkSet = set
+		if refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context())); len(refused) != 1 || refused[0].Key != "outbox.mark_set" {
+			t.Errorf("mark_set %q: got %v, want it refused", set, refused)
+		}
+	}
+	for _, when := range []string{
+		"true); DROP TABLE other; SELECT (true", "true) UNION SELECT 1 FROM other WHERE (true", "true THEN 1 END, CASE WHEN true", "true) OR (true",
+		"count(*) > 1", "published_at", "o.published_at IS NOT NULL", "true /*", "'",
+	} {
+		c := usual(t, pg)
+		c.PublishedWhen = when
+		if refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context())); len(refused) != 1 || refused[0].Key != "outbox.published_when" {
+			t.Errorf("published_when %q: got %v, want it refused", when, refused)
+		}
+	}
+}
+
+// Break caught: a view made of an expression that nobody has looked at, by a protocol that takes several statements. Seen to
+// fail with Migrate that does not look at them.
+func TestMigrateMakesNothingWithAWrongExpression(t *testing.T) {
+	for _, table := range []string{"", `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`} {
+		pg := harness.Postgres(t)
+		if table != "" {
+			pg.Exec(t, table)
+		}
+		pg.Exec(t, `CREATE TABLE other (id uuid)`)
+		before := pg.Query(t, `SELECT count(*) FROM pg_class`)
+		c := usual(t, pg)
+		c.PublishedWhen = "true) IS TRUE AS published FROM outbox_events) o; DROP TABLE other; --"
+		err := open(t, c).Migrate(t.Context())
+		if refused := store.ExpressionErrors(err); len(refused) != 1 || refused[0].Key != "outbox.published_when" {
+			t.Errorf("got %v, want outbox.published_when refused", err)
+		}
+		if after := pg.Query(t, `SELECT count(*) FROM pg_class`); after != before {
+			t.Errorf("relations: got %s, want %s: nothing is made and nothing dropped", after, before)
+		}
+	}
 }

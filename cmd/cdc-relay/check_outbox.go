@@ -164,7 +164,11 @@ func (e *postgresExam) publication() error {
 		return err
 	}
 	for _, p := range problems {
-		e.add(fail, what, p.What, p.Repair+"; (as the table's owner, or by cdc-relay init)")
+		who := "as the owner of the publication" // init leaves alone one that is there: it may be somebody's on purpose
+		if p.Repair == e.store.PublicationSQL(name) {
+			who = "as the table's owner, or by cdc-relay init"
+		}
+		e.add(fail, what, p.What, p.Repair+"; ("+who+")")
 	}
 	if len(problems) > 0 {
 		return nil

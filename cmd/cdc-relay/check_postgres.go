@@ -39,7 +39,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *report) {
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
 		e.server, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
-		e.schemas, e.outbox, e.indexes, e.privileges, e.relayTables, e.publication, e.slot,
+		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.publication, e.slot,
 	} {
 		if err := look(); err != nil {
 			r.add(fail, "postgres", err.Error(), "see the error; the checks after this one were tried all the same")
@@ -102,13 +102,13 @@ func (e *postgresExam) server() error {
 }
 
 func (e *postgresExam) clock() error {
-	var theirs time.Time
+	var micros int64 // a time as text has the form of the database's datestyle
 	before := time.Now()
-	if err := e.row("SELECT clock_timestamp()", nil, &theirs); err != nil {
+	if err := e.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros); err != nil {
 		return err
 	}
 	ours := before.Add(time.Since(before) / 2)
-	if difference := theirs.Sub(ours).Abs(); difference > clockDifference {
+	if difference := time.UnixMicro(micros).Sub(ours).Abs(); difference > clockDifference {
 		e.add(warn, "clocks", fmt.Sprintf("the server's and this machine's differ by %s: latencies in metrics are off by that", difference.Round(time.Millisecond)), "synchronise both with NTP")
 	} else {
 		e.add(ok, "clocks", "server and this machine agree within "+clockDifference.String(), "")
@@ -224,14 +224,15 @@ func (e *postgresExam) slot() error {
 // longTransactions names what the creation of a slot would have to wait for.
 func (e *postgresExam) longTransactions() error {
 	var pid int
-	var age time.Duration
-	err := e.row(`SELECT pid, clock_timestamp() - xact_start FROM pg_stat_activity
-		WHERE xact_start < clock_timestamp() - $1::interval AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY xact_start LIMIT 1`,
-		[]any{longTransaction}, &pid, &age)
+	var micros int64 // an interval as text has the form of the database's intervalstyle
+	err := e.row(`SELECT pid, (extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint FROM pg_stat_activity
+		WHERE xact_start < clock_timestamp() - $1::bigint * interval '1 microsecond' AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY xact_start LIMIT 1`,
+		[]any{longTransaction.Microseconds()}, &pid, &micros)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err == nil {
+		age := time.Duration(micros) * time.Microsecond
 		e.add(warn, "long transactions", fmt.Sprintf("backend %d is in a transaction for %s; creating the slot waits for its end", pid, age.Round(time.Second)), fmt.Sprintf("end it, or SELECT pg_terminate_backend(%d);", pid))
 	}
 	return err

@@ -28,7 +28,7 @@ func TestCheckBeforeAndAfterInit(t *testing.T) {
 	}
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	o := cdcRelay(t, s.environ, "check")
-	o.want(t, exitDone, []string{"ok    outbox public.outbox_events: ", "ok    HOT: ", "ok    privileges on ", "ok    relay's tables: ", "ok    publication ", "ok    slot ", "!FAIL"}, nil)
+	o.want(t, exitDone, []string{"ok    outbox public.outbox_events: ", "ok    HOT: ", "ok    privileges on ", "ok    relay's tables: ", "ok    publication ", "ok    slot ", "ok    column id: unique and NOT NULL", "!FAIL"}, nil)
 	for _, line := range strings.Split(strings.TrimSpace(o.out), "\n") {
 		if !strings.HasPrefix(line, "ok    ") && !strings.HasPrefix(line, "warn  ") {
 			t.Errorf("got the line %q, want one line for each check", line)
@@ -41,7 +41,7 @@ func TestCheckBeforeAndAfterInit(t *testing.T) {
 }
 
 // Each row breaks one thing in a database that is otherwise right, and wants the line that says so and the repair. Seen to
-// fail with INSERT on cdc_relay_schema asked for.
+// fail with INSERT on cdc_relay_schema asked for, with the server's clock read as text, and with any unique index taken for one of the id.
 func TestCheckFindsAndRepairs(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -75,6 +75,21 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		{
 			name: "index that spoils HOT", breakIt: `CREATE INDEX spoils ON outbox_events (id) WHERE published_at IS NULL`, repair: `DROP INDEX spoils`,
 			want: []string{"warn  HOT: ", "spoils", "DROP INDEX CONCURRENTLY spoils"},
+		},
+		{
+			name: "other forms of dates", breakIt: `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = "SQL, DMY"', current_database()); END $$`,
+			repair: `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET datestyle', current_database()); END $$`, want: []string{"ok    clocks: ", "!FAIL"},
+		},
+		{
+			name: "id neither unique nor always there", breakIt: `ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_pkey; ALTER TABLE outbox_events ALTER COLUMN id DROP NOT NULL`,
+			repair: `ALTER TABLE outbox_events ADD PRIMARY KEY (id)`,
+			want: []string{"warn  column id: nothing keeps it unique", `CREATE UNIQUE INDEX CONCURRENTLY ON "public"."outbox_events" ("id");`,
+				"warn  column id: it may be NULL", `ALTER TABLE "public"."outbox_events" ALTER COLUMN "id" SET NOT NULL;`, "!FAIL"},
+		},
+		{
+			name: "partitioned by another column", breakIt: `CREATE TABLE parted (LIKE outbox_events INCLUDING DEFAULTS, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at)`,
+			repair: `DROP TABLE parted`, args: []string{"--outbox-table=public.parted"}, code: exitFailed, // it is not published
+			want: []string{"warn  column id: it is unique together with other columns only", "!FAIL  column", "!CREATE UNIQUE INDEX", "!may be NULL"},
 		},
 		{
 			name: "slot of another plugin", breakIt: `SELECT pg_create_logical_replication_slot('check_other_plugin', 'test_decoding')`, repair: `SELECT pg_drop_replication_slot('check_other_plugin')`,

@@ -122,6 +122,11 @@ func (c initCommand) plan(ctx context.Context, cfg config.Config, st *store.Stor
 	}
 	_, err = st.Outbox(ctx)
 	result.ownOutbox = errors.Is(err, store.ErrNoOutbox)
+	if err == nil {
+		if err := setup(cfg, st).CheckExpressions(ctx); err != nil {
+			return result, err
+		}
+	}
 	if result.SQL = append(result.SQL, statements...); len(statements) > 0 {
 		result.Tables = created
 	}
@@ -163,10 +168,14 @@ func publicationExists(ctx context.Context, cfg config.Config) (found bool, err 
 
 // createAll creates what is missing, the way that a first start would, and before that the outbox itself.
 func createAll(ctx context.Context, cfg config.Config, st *store.Store) error {
-	if err := st.Migrate(ctx); err != nil {
+	s := setup(cfg, st)
+	if err := s.CanDecode(ctx); err != nil {
 		return err
 	}
-	_, err := relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}.Prepare(ctx)
+	if err := s.CreateTables(ctx); err != nil {
+		return err
+	}
+	_, err := s.Prepare(ctx)
 	if _, streaming := errors.AsType[*replication.SlotBusyError](err); streaming {
 		return nil // a relay runs: all that it needs is there
 	}
@@ -175,10 +184,15 @@ func createAll(ctx context.Context, cfg config.Config, st *store.Store) error {
 
 // createAllButSlot creates tables and publication, and leaves to the first start what decides which events are the relay's.
 func createAllButSlot(ctx context.Context, cfg config.Config, st *store.Store) error {
-	if err := st.Migrate(ctx); err != nil {
+	s := setup(cfg, st)
+	if err := s.CreateTables(ctx); err != nil {
 		return err
 	}
-	return relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}.PreparePublication(ctx)
+	return s.PreparePublication(ctx)
+}
+
+func setup(cfg config.Config, st *store.Store) relay.Setup {
+	return relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}
 }
 
 func (a *app) printInit(r initResult, cfg config.Config) {
