@@ -183,11 +183,17 @@ func (m *metrics) dead(class outbox.ErrorClass) {
 
 // request is the sink's hook, once per request.
 func (m *metrics) request(q sink.Request) {
+	if q.Records == 0 {
+		return // all that it was to hold was refused before it was sent
+	}
 	m.produceSeconds.Observe(q.Took.Seconds())
 	m.attempts.Add(float64(q.Records))
 	m.retries.Add(float64(q.Resent))
 	var codes []string // each once; usually none
 	for _, b := range q.Batches {
+		if b.Outcome.Unsent {
+			continue
+		}
 		m.produceBatch.Observe(float64(len(b.Records)))
 		if code := codeOf(&b.Outcome); code != "" && !slices.Contains(codes, code) {
 			codes = append(codes, code)

@@ -111,6 +111,8 @@ type Outcome struct {
 	Guilty []int
 	// Refused: the reason for each of the guilty (same length as Guilty), or one reason for the batch.
 	Reasons []*Reason
+	// Unsent, with Refused, says that the driver refused it itself: no broker has seen anything of it in this attempt.
+	Unsent bool
 	// NotWritten, Unknown: the cause, for status and logs.
 	Err     error
 	Trouble Trouble

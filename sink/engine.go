@@ -80,8 +80,8 @@ type Hooks struct {
 type Request struct {
 	Node    int32
 	Batches []*Batch // with their outcomes; valid during the call only
-	Records int      // in all batches
-	Bytes   int      // of all batches, uncompressed
+	Records int      // in all batches but those that are refused unsent
+	Bytes   int      // of those, uncompressed
 	Resent  int      // those of Records that had been handed to the driver before in the same batch, and met trouble
 	Took    time.Duration
 	Trouble Trouble // the widest of the batches'

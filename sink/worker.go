@@ -375,8 +375,10 @@ func (e *Engine) observe(w *worker, took time.Duration) {
 	}
 	done := Request{Node: w.node, Batches: w.request, Resent: w.resent, Took: took}
 	for _, b := range w.request {
-		done.Records += len(b.Records)
-		done.Bytes += b.Bytes
+		if !b.Outcome.Unsent {
+			done.Records += len(b.Records)
+			done.Bytes += b.Bytes
+		}
 		if o := &b.Outcome; o.Verdict != Accepted && o.Verdict != Refused && o.Trouble >= done.Trouble {
 			done.Trouble, done.Err = o.Trouble, o.Err
 		}

@@ -81,8 +81,8 @@ func TestBatchLimitIsTheSmallerOfTopicAndConfiguration(t *testing.T) {
 	}
 }
 
-// Breaks when a record of exactly the limit is refused, one byte more is sent, or the reason lacks size or limit. Seen
-// to fail with a limit one byte too high.
+// Breaks when a record of exactly the limit is refused, one byte more is sent, the reason lacks size or limit, or
+// nobody is told that nothing was sent. Seen to fail with a limit one byte too high, and without that word.
 func TestRecordOverTheLimitIsRefusedUnsent(t *testing.T) {
 	c := newFake(t)
 	setLimit(t, c.ListenAddrs(), "t", 2000)
@@ -97,6 +97,9 @@ func TestRecordOverTheLimitIsRefusedUnsent(t *testing.T) {
 	want := "the record takes 2001 bytes as a batch of its own; the topic's max.message.bytes is 2000"
 	if len(o.Reasons) != 1 || o.Reasons[0].Code != "MESSAGE_TOO_LARGE" || o.Reasons[0].Class != outbox.Permanent || o.Reasons[0].Text != want {
 		t.Errorf("reasons: got %+v, want permanent MESSAGE_TOO_LARGE: %s", o.Reasons, want)
+	}
+	if !o.Unsent {
+		t.Error("the outcome does not say that nothing was sent")
 	}
 	if got := len(s.produced()); got != requests {
 		t.Errorf("requests: got %d more, want none", got-requests)

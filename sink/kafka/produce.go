@@ -98,7 +98,7 @@ func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) 
 	for _, f := range flights {
 		if f.batch.State == nil && len(f.batch.Records) == 1 {
 			if reason := d.tooLarge(ctx, f.batch); reason != nil {
-				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: reason.Code}
+				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: reason.Code, Unsent: true}
 				continue
 			}
 		}
