@@ -18,6 +18,9 @@ type Input struct {
 	Flags  []Setting
 	// Required are the keys that the command cannot do without; those of a sink only when it is the configured one.
 	Required []string
+	// Connects gives what the driver has against a connection URL, parts of the URL included, and connects to nothing. nil, for a
+	// command that does not connect: only the form is looked at.
+	Connects func(url string) error
 }
 
 // Setting is one value from the command line; a later one beats an earlier one of the same key.
@@ -31,7 +34,7 @@ type Setting struct {
 // with all of them; the configuration is then not usable.
 func Load(in Input) (Config, error) {
 	environ := environment(in.Environ)
-	l := loader{values: map[string]raw{}, complete: true}
+	l := loader{values: map[string]raw{}, complete: true, connects: in.Connects}
 	if in.File != "" {
 		f := file{name: in.File, values: l.values, lookup: func(name string) (string, bool) {
 			value, found := environ[name]
@@ -53,6 +56,7 @@ type loader struct {
 	values   map[string]raw // by key: the last source wins
 	complete bool           // false: the file could not be read, so a key without a value may be set there
 	problems Problems
+	connects func(url string) error // see Input
 }
 
 func environment(environ []string) map[string]string {
@@ -130,7 +134,7 @@ func (l *loader) assign(required []string) Config {
 				continue
 			}
 		}
-		if complaint := rules[key.Name].check(value.Interface()); complaint != "" {
+		if complaint := l.complaint(key, value.Interface()); complaint != "" {
 			broken[key.Name] = true
 			found := "found " + key.mask(r.String())
 			if complaint != notAllowed {
@@ -145,6 +149,18 @@ func (l *loader) assign(required []string) Config {
 		}
 	}
 	return cfg
+}
+
+// complaint is what is wrong with a value: by the key's rule, and then, for the URL of a connection, by those of the driver.
+func (l *loader) complaint(key Key, value any) string {
+	complaint := rules[key.Name].check(value)
+	if complaint != "" || l.connects == nil || key.Name != "postgres.url" && key.Name != "postgres.replication_url" || value == "" {
+		return complaint
+	}
+	if err := l.connects(value.(string)); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // isRequired leaves out what another sink than the configured one needs. The key sink comes before those of the sinks.

@@ -225,3 +225,25 @@ func TestKubernetesServiceLinksAreNotKeys(t *testing.T) {
 		t.Errorf("got %v, want both variables unknown", problems)
 	}
 }
+
+// The driver has the last word on the URLs of connections, and on nothing else. Seen to fail with its complaint not masked, and with it
+// asked about a URL that breaks the key's own rule.
+func TestTheDriverIsAskedAboutConnections(t *testing.T) {
+	var asked []string
+	in := Input{Connects: func(url string) error {
+		asked = append(asked, url)
+		return errors.New("no good: " + url)
+	}}
+	in.Flags = []Setting{{"--u", "postgres.url", "postgres://u:hidden@h/d"}, {"--r", "postgres.replication_url", "nonsense"}, {"--t", "tracing.endpoint", "http://c:4318"}}
+	problems := problemsOf(t, in)
+	if len(asked) != 1 || asked[0] != "postgres://u:hidden@h/d" {
+		t.Errorf("asked about %q, want postgres.url alone", asked)
+	}
+	if len(problems) != 2 || problems[0].Where != "--u" || !strings.Contains(problems[0].What, "no good") || strings.Contains(problems.Error(), "hidden") || problems[1].Where != "--r" {
+		t.Errorf("got %v, want a problem of each URL, masked", problems)
+	}
+	in.Flags = nil
+	if problems := problemsOf(t, in); len(problems) > 0 {
+		t.Errorf("nothing set: got %v, want no problem", problems)
+	}
+}

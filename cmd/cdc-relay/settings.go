@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/config"
 )
@@ -59,6 +63,9 @@ var (
 // the command's own flags ([app.wrong]) is told together with what is wrong with it.
 func (a *app) load(required []string) (config.Config, error) {
 	in := config.Input{Environ: a.environ, OwnEnv: a.ownEnv, Flags: a.keyFlags.settings(), Required: required}
+	if slices.Contains(required, "postgres.url") {
+		in.Connects = connects
+	}
 	var problems config.Problems
 	for _, pair := range a.cli.Set {
 		key, value, found := strings.Cut(pair, "=")
@@ -84,4 +91,18 @@ func (a *app) load(required []string) (config.Config, error) {
 		return config.Config{}, append(slices.Clone(a.mistakes), problems...)
 	}
 	return cfg, wrongUsage(a.mistakes)
+}
+
+// connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a certificate that
+// is not there. It reads files and environment variables as libpq does. What it says begins with the URL, which who asks shows anyway.
+func connects(url string) error {
+	_, err := pgxpool.ParseConfig(url)
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); !ok {
+		return err
+	}
+	text := err.Error()
+	if _, what, found := strings.Cut(text, "`: "); found {
+		text = what
+	}
+	return errors.New(text)
 }
