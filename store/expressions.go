@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,33 @@ func (s *Store) CheckExpressions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	err = s.tx(ctx, reading, func(tx pgx.Tx) error { return s.takesAll(ctx, tx.Conn().PgConn(), &o) })
+	if !isRefusal(err) {
+		return err
+	}
 	return s.tx(ctx, reading, func(tx pgx.Tx) error { return s.checkExpressions(ctx, tx, &o) })
+}
+
+// takesAll asks about all statements in one round trip, which a start has time for. The error is about the first that is wrong.
+func (s *Store) takesAll(ctx context.Context, c *pgconn.PgConn, o *Outbox) error {
+	p := c.StartPipeline(ctx)
+	for _, e := range o.expressions() {
+		for _, statement := range e.statements {
+			p.SendPrepare("", s.expressionSQL(o, statement), nil) // unnamed: gone with the next statement
+		}
+	}
+	err := p.Sync()
+	for err == nil {
+		var result any
+		if result, err = p.GetResults(); result == nil {
+			break
+		}
+	}
+	return cmp.Or(err, p.Close())
+}
+
+func (s *Store) expressionSQL(o *Outbox, statement string) string {
+	return s.sql(o, strings.ReplaceAll(statement, "{condition}", o.PublishedWhen))
 }
 
 func (s *Store) checkExpressions(ctx context.Context, tx pgx.Tx, o *Outbox) error {
@@ -94,9 +121,8 @@ func (s *Store) checkExpressions(ctx context.Context, tx pgx.Tx, o *Outbox) erro
 // checkExpression says why the server refuses the expression; err is trouble with asking.
 func (s *Store) checkExpression(ctx context.Context, tx pgx.Tx, o *Outbox, e expression) (refused, err error) {
 	for _, statement := range e.statements {
-		text := s.sql(o, strings.ReplaceAll(statement, "{condition}", o.PublishedWhen))
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint, so that the next one can be asked about
-			_, err := tx.Conn().PgConn().Prepare(ctx, "", text, nil) // unnamed: gone with the next statement
+			_, err := tx.Conn().PgConn().Prepare(ctx, "", s.expressionSQL(o, statement), nil)
 			return err
 		})
 		if isRefusal(err) {
