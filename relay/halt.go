@@ -53,6 +53,12 @@ const (
 	HaltFlood           = "dlq_flood"
 )
 
+// halts are all codes; each has a page and a series of cdc_relay_halted.
+var halts = []string{
+	HaltSlotMissing, HaltSlotLost, HaltSlotMoved, HaltReadOnly, HaltTwoServers, HaltSlotMismatch, HaltOtherServer, HaltOtherTable, HaltBaseline,
+	HaltCatchUpTooLarge, HaltNotInitialised, HaltPublication, HaltColumn, HaltMalformedWAL, HaltUnreadable, HaltSetup, HaltFlood,
+}
+
 // asHalt turns errors on which the relay must not go on into a Halt; nil for those that a new session may cure.
 func asHalt(err error) *Halt {
 	if h, ok := errors.AsType[*Halt](err); ok {

@@ -107,6 +107,16 @@ func (h *health) halt(halt *Halt) (news bool) {
 	return news
 }
 
+// haltCode is the code of the halt, empty while there is none.
+func (h *health) haltCode() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.halted == nil {
+		return ""
+	}
+	return h.halted.Code
+}
+
 // trouble is the end of a session that will be tried again. It says whether that is news, and how often the same was not
 // said since it was.
 func (h *health) trouble(reason string, err error) (news bool, unsaid int) {

@@ -60,7 +60,7 @@ func newMetrics(r *Relay) *metrics {
 
 	m.attempts = f.counter("outbox_publish_attempts_total", "Events handed to the broker, tries included.")
 	m.retries = f.counter("outbox_retry_total", "Attempts to publish an event after the first.")
-	m.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic")
+	m.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic", fixedTopic(r.c.Message.Topic)...)
 	m.deaths = f.counters("outbox_failed_permanent_total", "Events that became dead letters.", "class", string(outbox.Permanent), string(outbox.Transient))
 	m.transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
 	m.received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")
@@ -128,7 +128,9 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	info.WithLabelValues(r.version, runtime.Version()).Set(1)
 	f.collector(info, build)
 	f.collector(slotCollector{r}, slotRetained, slotSafe, slotStatus)
-	f.collector(haltCollector{&r.health}, halted)
+	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halts, func(code string) float64 {
+		return indicator(r.health.haltCode() == code)
+	})
 }
 
 // beginResults and endResults stand around a run of acknowledged: a scrape sees all of it or nothing. One goroutine at a time.

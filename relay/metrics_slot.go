@@ -89,21 +89,3 @@ func indicator(is bool) float64 {
 	}
 	return 0
 }
-
-var halted = definition{"cdc_relay_halted", "gauge", "1 while the relay is halted, with the reason's code.", []string{"code"}}
-
-// haltCollector shows the code of the halt, while there is one.
-type haltCollector struct{ health *health }
-
-var haltDesc = halted.desc()
-
-func (haltCollector) Describe(ch chan<- *prometheus.Desc) { ch <- haltDesc }
-
-func (c haltCollector) Collect(ch chan<- prometheus.Metric) {
-	c.health.mu.Lock()
-	halt := c.health.halted
-	c.health.mu.Unlock()
-	if halt != nil {
-		ch <- prometheus.MustNewConstMetric(haltDesc, prometheus.GaugeValue, 1, halt.Code)
-	}
-}

@@ -150,6 +150,22 @@ func templateNames(template string) (names []string) {
 	return names
 }
 
+// fixedTopic is the topic of a template that names no column; none of one that does.
+func fixedTopic(template string) []string {
+	if len(templateNames(template)) > 0 {
+		return nil
+	}
+	parts, err := config.ParseTemplate(template)
+	topic := ""
+	for _, p := range parts {
+		topic += p.Literal
+	}
+	if err != nil || topic == "" {
+		return nil
+	}
+	return []string{topic}
+}
+
 func compile(template string, cols outbox.Columns) (t templateParts, err error) {
 	parts, err := config.ParseTemplate(template)
 	if err != nil {
