@@ -18,7 +18,11 @@ func (e *postgresExam) outbox() error {
 	table, err := e.store.Outbox(e.ctx)
 	if err == nil {
 		e.table = table
-		e.add(ok, what, fmt.Sprintf("exists with the columns that are mapped; ids are %s, payloads %s", table.IDType, table.PayloadType), "")
+		said := fmt.Sprintf("exists with the columns that are mapped; ids are %s, payloads %s", table.IDType, table.PayloadType)
+		if e.cfg.Outbox.Columns.Headers == "" && slices.Contains(table.Columns, "headers") {
+			said += `; its column "headers" is not published, as outbox.columns.headers is not set`
+		}
+		e.add(ok, what, said, "")
 		return nil
 	}
 	if errors.Is(err, store.ErrNoOutbox) {

@@ -28,7 +28,8 @@ func TestCheckBeforeAndAfterInit(t *testing.T) {
 	}
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	o := cdcRelay(t, s.environ, "check")
-	o.want(t, exitDone, []string{"ok    outbox public.outbox_events: ", "ok    HOT: ", "ok    privileges on ", "ok    relay's tables: ", "ok    publication ", "ok    slot ", "ok    column id: unique and NOT NULL", "!FAIL"}, nil)
+	o.want(t, exitDone, []string{"ok    outbox public.outbox_events: ", `its column "headers" is not published`, "ok    HOT: ", "ok    privileges on ", "ok    relay's tables: ", "ok    publication ", "ok    slot ", "ok    column id: unique and NOT NULL", "!FAIL"}, nil)
+	cdcRelay(t, s.environ, "check", "--set", "outbox.columns.headers=headers").want(t, exitDone, []string{"!is not published"}, nil)
 	for _, line := range strings.Split(strings.TrimSpace(o.out), "\n") {
 		if !strings.HasPrefix(line, "ok    ") && !strings.HasPrefix(line, "warn  ") {
 			t.Errorf("got the line %q, want one line for each check", line)
