@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -67,6 +68,9 @@ func (o *Outbox) expressions() []expression {
 	return list
 }
 
+// judging waits for the outbox only as long as it takes others to extend it: it holds a lock of its own already while it waits.
+var judging = limits{lock: 250 * time.Millisecond, statement: 10 * time.Second, interpreted: true}
+
 // CheckExpressions lets Postgres parse what the configuration puts into SQL: outbox.published_when, order_by and
 // mark_set. It runs nothing. The error joins an [*ExpressionError] for every key that is wrong, or is trouble with asking.
 // Parsing needs an instant of a lock on the outbox that only a migration's lock keeps out; then the error is transient.
@@ -75,11 +79,11 @@ func (s *Store) CheckExpressions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.tx(ctx, reading, func(tx pgx.Tx) error { return s.takesAll(ctx, tx.Conn().PgConn(), &o) })
+	err = s.tx(ctx, judging, func(tx pgx.Tx) error { return s.takesAll(ctx, tx.Conn().PgConn(), &o) })
 	if !isRefusal(err) {
 		return err
 	}
-	return s.tx(ctx, reading, func(tx pgx.Tx) error { return s.checkExpressions(ctx, tx, &o) })
+	return s.tx(ctx, judging, func(tx pgx.Tx) error { return s.checkExpressions(ctx, tx, &o) })
 }
 
 // takesAll asks about all statements in one round trip, which a start has time for. The error is about the first that is wrong.

@@ -12,7 +12,7 @@ import (
 )
 
 // Breaks it catches: an expression that a mirror fails on for ever, in silence. Seen to fail with Prepare, and with the plan of
-// init, that do not ask.
+// init, that do not ask, and with a lock taken for a refusal.
 func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
 	s := newServices(t, orderTopic)
 	wrong := append([]string{"CDC_RELAY_OUTBOX_MARK_SET=foo=1", "CDC_RELAY_OUTBOX_PUBLISHED_WHEN=done", "CDC_RELAY_OUTBOX_ORDER_BY=nope"}, s.environ...)
@@ -31,7 +31,16 @@ func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
 		`FAIL  outbox.published_when: done: `, `FAIL  outbox.order_by: nope: `, "fix: set outbox.mark_set to",
 	}, nil)
 	cdcRelay(t, s.environ, "check", "--set", "outbox.mark_set=published_at = now();drop").want(t, exitFailed, []string{"FAIL  outbox.mark_set: "}, nil)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"ok    expressions: "}, nil)
+
+	// A lock of somebody's migration is no fault of theirs, and the stream needs none.
+	conn := s.pg.Connect(t)
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE outbox_events"); err != nil {
+		t.Fatal(err)
+	}
+	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"warn  expressions: the outbox is locked"}, nil)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"tables       exists"}, nil)
 }
 
 // Breaks it catches: a URL that is found wrong only by who connects, after other things were, a password that is printed, a command
