@@ -96,7 +96,7 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 		mux.HandleFunc("GET "+path, ready)
 	}
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, r.Status())
+		answer(w, http.StatusOK, live.status())
 	})
 	lists{g.c, r}.register(mux)
 	changes{g, r}.register(mux)

@@ -62,9 +62,19 @@ func (l live) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/stream", l.stream)
 }
 
+// ratesOver is how many of the latest points the rates of a status are the mean of.
+const ratesOver = 10
+
+// status is the relay's, with rates.
+func (l live) status() relay.Status {
+	st := l.r.Status()
+	st.Rates = l.history.Rates(ratesOver)
+	return st
+}
+
 func (l live) frame() frame {
 	f := frame{
-		Status: l.r.Status(), Slot: l.r.Slot(), ParkedEvents: l.r.Parked(), DeadLetters: l.r.OpenDead(), Noted: l.r.Noted(),
+		Status: l.status(), Slot: l.r.Slot(), ParkedEvents: l.r.Parked(), DeadLetters: l.r.OpenDead(), Noted: l.r.Noted(),
 	}
 	if p, some := l.history.Last(); some {
 		f.Point = &p

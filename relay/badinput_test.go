@@ -105,6 +105,9 @@ func TestEventLargerThanTheTopicTakesDiesAlone(t *testing.T) {
 	if st := r.Status(); st.HeldLanes != 0 || !st.Ready {
 		t.Errorf("status: got %d held keys, ready %v, want 0, true", st.HeldLanes, st.Ready)
 	}
+	if r.Status().LastError == "" {
+		t.Error("the newest error: got none, want the event that died, or what came after it")
+	}
 }
 
 // A column is renamed while the relay runs. Breaks it catches: rows taken without it, a halt that does not say how to

@@ -113,6 +113,7 @@ func (s *settler) commitDeath(ctx context.Context, d *delivery) error {
 // finishDeath takes in that a dead letter is committed.
 func (s *settler) finishDeath(d *delivery) {
 	s.r.metrics.dead(d.reason.Class)
+	s.r.health.died(d.record.Topic, d.reason)
 	s.r.log.Warn().Str("topic", d.record.Topic).Str("code", d.reason.Code).Str("position", d.event.Position.String()).
 		Int("attempts", max(d.attempts, 1)).Str("reason", d.reason.Text).Msg("an event is dead; it was stored as a dead letter")
 	switch {

@@ -30,17 +30,19 @@ const repeatEvery = 30 * time.Second
 // health remembers what an operator must know. Its methods that begin with a verb of trouble say whether it is news,
 // so that a repeated error is logged once in a while and not at every attempt.
 type health struct {
-	mu      sync.Mutex
-	now     Role
-	since   time.Time
-	halted  *Halt
-	tenure  tenure
-	last    trouble            // the newest trouble of a session
-	writes  map[string]trouble // what cannot be recorded at present, by kind of write
-	marking trouble
-	missed  int    // rows that the last reconcile rounds found, since the last clean one
-	notes   []Note // the oldest first, at most notesKept
-	noted   int64  // how many there were
+	mu       sync.Mutex
+	now      Role
+	since    time.Time
+	halted   *Halt
+	tenure   tenure
+	last     trouble            // the newest trouble of a session
+	latest   lastError          // of any kind
+	writes   map[string]trouble // what cannot be recorded at present, by kind of write
+	marking  trouble
+	sinkSick bool   // something that the sink waits for, when it was looked at last
+	missed   int    // rows that the last reconcile rounds found, since the last clean one
+	notes    []Note // the oldest first, at most notesKept
+	noted    int64  // how many there were
 }
 
 type trouble struct {
@@ -99,6 +101,7 @@ func (h *health) halt(halt *Halt) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	news, _ = h.last.news(halt)
+	h.erred(sessionError, "", halt.Error())
 	h.halted = halt
 	h.note("halt", halt.Code, halt.Reason)
 	if h.now != RoleHalted {
@@ -123,6 +126,7 @@ func (h *health) trouble(reason string, err error) (news bool, unsaid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	news, unsaid = h.last.news(err)
+	h.erred(sessionError, "", err.Error())
 	h.note("restart", reason, err.Error())
 	h.halted = nil
 	if h.now != RoleStarting {
@@ -146,6 +150,7 @@ func (h *health) settleTrouble(what string, err error) (news bool) {
 	t := h.writes[what]
 	news, _ = t.news(err)
 	h.writes[what] = t
+	h.erred(writeError, what, "cannot record outcomes ("+what+"): "+err.Error())
 	return news
 }
 
@@ -175,5 +180,6 @@ func (h *health) mirrorTrouble(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	news, _ = h.marking.news(err)
+	h.erred(markError, "", "cannot mark rows as published: "+err.Error())
 	return news
 }

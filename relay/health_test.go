@@ -112,6 +112,46 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 	})
 }
 
+// The newest error of any kind is shown, with its time, and says when what it was about is well again. Breaks it catches: an event
+// that died, a write or a sink in trouble that the status keeps to itself; an outage that is over and told as if it went on, or the
+// reverse. Seen to fail with each kind not noted, and with each called over at once or never.
+func TestNewestErrorIsShownAndSaysWhenItIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		h := health{}
+		want := func(text string, over bool) {
+			t.Helper()
+			var st Status
+			if h.describe(&st); !strings.Contains(st.LastError, text) || st.LastErrorOver != over || st.LastErrorAt == nil || !st.LastErrorAt.Equal(begun) {
+				t.Errorf("got %q at %v, over: %v; want %q, over: %v", st.LastError, st.LastErrorAt, st.LastErrorOver, text, over)
+			}
+		}
+		h.trouble(restartConnection, errors.New("connection refused"))
+		want("connection refused", false)
+		h.halt(&Halt{Code: HaltColumn, Reason: "gone"})
+		want("gone", false)
+		h.enter(RoleActive)
+		want("gone", true)
+		h.settleTrouble("journal", errors.New("disk full"))
+		want("cannot record outcomes (journal): disk full", false)
+		h.settled("dead_letter")
+		want("disk full", false)
+		h.settled("journal")
+		want("disk full", true)
+		h.mirrorTrouble(errors.New("locked"))
+		want("cannot mark rows as published: locked", false)
+		h.mirrored()
+		want("locked", true)
+		h.sinkTrouble("topic t: its events are parked")
+		want("topic t", false)
+		h.sinkTrouble("")
+		want("topic t", true)
+		h.died("t", &sink.Reason{Code: "TOO_LARGE", Text: "2 MB"})
+		h.sinkTrouble("")
+		want("an event for topic t died (TOO_LARGE): 2 MB", false)
+	})
+}
+
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // Scripts read /api/v1/status. Break it catches: a name that changes or goes. Seen to fail with a name changed.
@@ -120,9 +160,9 @@ func TestStatusNamesAreStable(t *testing.T) {
 	got, err := json.MarshalIndent(Status{
 		Service: "service", Version: "version", Started: at, Role: RoleHalted, Since: at, Ready: true, Reasons: []string{"reason"},
 		Slot: "slot", Epoch: 1, ReceivedLSN: "0/2", ConfirmedLSN: "0/1", LagBytes: 3, LagSeconds: 4.5, RetainedWAL: 6, Backlog: 7,
-		InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, Received: 12, Settled: 13, LookingUp: true, Broker: "ok",
+		InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, ParkedKeys: 16, ParkedEvents: 17, DeadLetters: 18, Rates: &Rates{19, 20, 21, 22, 23}, Received: 12, Settled: 13, LookingUp: true, Broker: "ok",
 		Alarms:    []sink.Alarm{{Kind: "kind", Topic: "topic", Partition: 14, At: at, Text: "text", Count: 15}},
-		LastError: "error", LastErrorAt: &at, Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy"},
+		LastError: "error", LastErrorAt: &at, LastErrorOver: true, Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy"},
 	}, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,8 @@ func (b *bed) commit(aggregateType string, from, to, keys int) {
 
 // Breaks it catches: events of a topic that does not exist which keep others waiting, spend attempts, die, or arrive out
 // of order once it is there; a lane that is never given back to the live path; a parked event that does not say what it
-// waits for (seen to fail without the topic's trouble as its reason).
+// waits for (seen to fail without the topic's trouble as its reason); a status that does not tell of the topic, or not that it is well
+// again (seen to fail with either not noted).
 func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 	b := newBed(t)
 	b.c.Limits.InFlightEvents = 300 // fewer than the events of the missing topic
@@ -89,6 +90,7 @@ func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 	if said := b.pg.Query(t, "SELECT last_error FROM cdc_relay_parked WHERE error_class = 'transient' LIMIT 1"); !strings.Contains(said, "outbox.event.absent") {
 		t.Errorf("last_error of an event that waits for its topic: got %q, want one that names the topic", said)
 	}
+	b.waitError(r, "topic outbox.event.absent: its events are parked", false)
 	b.commit("absent", 601, 650, 7)
 	b.createTopic("outbox.event.absent", 4)
 	b.commit("absent", 651, 700, 7)
@@ -101,9 +103,21 @@ func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 		}
 		return ""
 	})
+	b.waitError(r, "", true)
 	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
+}
+
+// waitError waits until the status shows the error, and says that it is over or that it is not.
+func (b *bed) waitError(r *relay.Relay, text string, over bool) {
+	b.t.Helper()
+	harness.Eventually(b.t, 30*time.Second, "the newest error in the status", func(context.Context) string {
+		if st := r.Status(); !strings.Contains(st.LastError, text) || st.LastErrorOver != over {
+			return fmt.Sprintf("%q, over: %v", st.LastError, st.LastErrorOver)
+		}
+		return ""
+	})
 }
 
 // Breaks it catches: parked lanes that a restart forgets, so that later events overtake them; rows that nothing makes due

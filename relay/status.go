@@ -36,6 +36,10 @@ type Status struct {
 	InFlightBytes int          `json:"in_flight_bytes"`
 	Unrecorded    int          `json:"unrecorded_events"`
 	HeldLanes     int          `json:"held_keys"`
+	ParkedKeys    int          `json:"parked_keys"` // the same; an event without a key has none
+	ParkedEvents  int64        `json:"parked_events"`
+	DeadLetters   int64        `json:"dead_letters"` // neither replayed nor discarded, as counted last
+	Rates         *Rates       `json:"rates"`        // of the last seconds; null in the first one. The listener adds them
 	Received      uint64       `json:"events_received_total"`
 	Settled       uint64       `json:"events_settled_total"`
 	LookingUp     bool         `json:"looking_up"` // a restart's redelivery is not over
@@ -43,8 +47,18 @@ type Status struct {
 	Alarms        []sink.Alarm `json:"alarms"`     // the latest of each kind since the start; see docs/operations.md
 	LastError     string       `json:"last_error,omitempty"`
 	LastErrorAt   *time.Time   `json:"last_error_at,omitempty"`
+	LastErrorOver bool         `json:"last_error_over,omitempty"` // what it was about is well again
 	Halt          *HaltStatus  `json:"halt,omitempty"`
 	Paused        *store.Pause `json:"paused,omitempty"` // nothing is taken in, and who wanted that
+}
+
+// Rates are events per second, over so many seconds.
+type Rates struct {
+	Seconds   float64 `json:"seconds"`
+	Received  float64 `json:"received_per_second"`
+	Published float64 `json:"published_per_second"`
+	Settled   float64 `json:"settled_per_second"`
+	Dead      float64 `json:"dead_per_second"`
 }
 
 // HaltStatus is a halt in the API.
@@ -68,6 +82,9 @@ func (r *Relay) Status() Status {
 		ReceivedLSN: r.receivedLSN().String(), ConfirmedLSN: r.confirmedLSN().String(),
 		LagBytes: r.lagBytes(), LagSeconds: r.lagAge().Seconds(), Backlog: r.backlog(),
 		InFlight: r.inflight.len(), Settled: r.metrics.settledEvents.Load(), Received: r.eventsReceived.Load(),
+	}
+	if r.owner() != nil {
+		st.ParkedEvents, st.DeadLetters = r.Parked(), r.OpenDead()
 	}
 	if s := r.session.Load(); s != nil {
 		st.Epoch, st.LookingUp = s.epochSeen.Load(), s.lookingUp.Load()
@@ -123,7 +140,7 @@ func (r *Relay) describeSink(st *Status) {
 		return
 	}
 	q := engine.Status()
-	st.InFlightBytes, st.Unrecorded, st.HeldLanes = q.Bytes, q.Unrecorded, q.HeldLanes
+	st.InFlightBytes, st.Unrecorded, st.HeldLanes, st.ParkedKeys = q.Bytes, q.Unrecorded, q.HeldLanes, q.HeldLanes
 	since := q.Since
 	if q.State != sink.OK {
 		st.Broker = q.State.String() + ": " + q.Reason
@@ -139,11 +156,12 @@ func (r *Relay) describeSink(st *Status) {
 	}
 }
 
-// noteBroker says it in the log, once, when the sink has been in trouble for as long as makes the relay not ready, and when that is
+// noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as long as makes the relay not ready, and when that is
 // over; the watch calls it once a second.
 func (r *Relay) noteBroker(said *bool) {
 	var st Status
 	r.describeSink(&st)
+	r.noteSink(&st)
 	switch away := len(st.Reasons) > 0; {
 	case away && !*said:
 		*said = true
@@ -176,9 +194,9 @@ func (h *health) describe(st *Status) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	st.Role, st.Since = h.now, h.since
-	if h.last.text != "" {
-		at := h.last.at
-		st.LastError, st.LastErrorAt = h.last.text, &at
+	if h.latest.text != "" {
+		at := h.latest.at
+		st.LastError, st.LastErrorAt, st.LastErrorOver = h.latest.text, &at, h.isOver()
 	}
 	if h.halted != nil {
 		st.Halt = &HaltStatus{Code: h.halted.Code, Reason: h.halted.Reason, Risk: h.halted.Risk, Remedy: h.halted.Remedy}

@@ -111,6 +111,7 @@ func TestBrokerAwayAtStart(t *testing.T) {
 	}
 	b.waitRecorded(rows)
 	b.waitReady(r)
+	b.waitError(r, "", true)
 	b.wantNumbers("outbox.event.order", rows)
 }
 

@@ -169,6 +169,22 @@ func (h *History) Last() (Point, bool) {
 	return h.ring[(h.next+len(h.ring)-1)%len(h.ring)], true
 }
 
+// Rates are the means of the latest points, at most n of them; nil when there is none yet.
+func (h *History) Rates(n int) *relay.Rates {
+	all := h.All()
+	latest := all[max(len(all)-n, 0):]
+	if len(latest) == 0 {
+		return nil
+	}
+	r := relay.Rates{Seconds: Interval.Seconds() * float64(len(latest))}
+	for _, p := range latest {
+		r.Received, r.Published, r.Settled, r.Dead = r.Received+p.Received, r.Published+p.Published, r.Settled+p.Settled, r.Dead+p.Dead
+	}
+	points := float64(len(latest))
+	r.Received, r.Published, r.Settled, r.Dead = r.Received/points, r.Published/points, r.Settled/points, r.Dead/points
+	return &r
+}
+
 // Topics are the busiest topics, and how many others there are.
 func (h *History) Topics() (busiest []Topic, others int) {
 	h.mu.Lock()

@@ -34,14 +34,15 @@ func (f *fake) Topics() map[string]uint64 {
 }
 
 // Breaks it catches: rates that are totals, points out of order once the ring is full, a ring that grows, a newest point that
-// is the oldest (seen to fail with the ring written at 0), percentiles of all time (seen to fail with none taken off).
+// is the oldest (seen to fail with the ring written at 0), percentiles of all time (seen to fail with none taken off),
+// rates of other points than the latest (seen to fail with those of all).
 func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{topics: map[string]uint64{"a": 5}}
 		f.counts.Received = 1_000_000
 		f.counts.Relay[10] = 1_000_000 // long ago, and very fast
 		h := Start(f)
-		if _, some := h.Last(); some || len(h.All()) != 0 {
+		if _, some := h.Last(); some || len(h.All()) != 0 || h.Rates(10) != nil {
 			t.Error("before the first interval: got a point")
 		}
 		synctest.Wait()
@@ -75,6 +76,9 @@ func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 		}
 		if last, some := h.Last(); !some || last != all[len(all)-1] {
 			t.Errorf("the newest: got %+v, want that of the end", last)
+		}
+		if got := h.Rates(10); got == nil || got.Seconds != 10 || got.Received != Points+10-5.5 {
+			t.Errorf("rates of the last 10 s: got %+v, want the mean of the last 10 points", got)
 		}
 		topics, others := h.Topics()
 		if len(topics) != 2 || others != 0 || topics[0].Name != "b" || topics[0].Rate != 3 || topics[1].Rate != 0 || topics[1].Total != 5 {

@@ -100,7 +100,8 @@ func TestRunRelaysAndStopsOnSIGTERM(t *testing.T) {
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', (i % 5)::text, 'x', '{"a": 1}' FROM generate_series(1, 100) i`)
 	settled(t, s.pg, "100")
 	r.awaitStatus(t, `"role": "active"`)
-	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"active", "ready", "100 settled"}, nil)
+	r.awaitStatus(t, `"published_per_second": `)
+	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"active", "ready", "100 settled", "events/s published", "parked keys    0"}, nil)
 	response, err := http.Get("http://" + r.address + "/metrics")
 	if err != nil {
 		t.Fatal(err)

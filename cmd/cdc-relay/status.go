@@ -136,11 +136,11 @@ func (a *app) printStatus(st relay.Status, now time.Time) {
 	if p := st.Paused; p != nil {
 		line("paused", "%s", a.paint(yellow, fmt.Sprintf("by %s for %s%s", plain(p.By), now.Sub(p.Since).Round(time.Second), noteOf(p.Note))))
 	}
-	line("slot", "%s, epoch %d, received %s, confirmed %s", st.Slot, st.Epoch, st.ReceivedLSN, st.ConfirmedLSN)
-	line("lag", "%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s", bytesOf(st.LagBytes), seconds(st.LagSeconds), bytesOf(st.RetainedWAL))
-	line("backlog", "%d events, %d in flight (%s), %d sent and not yet journaled", st.Backlog, st.InFlight, bytesOf(int64(st.InFlightBytes)), st.Unrecorded)
-	line("events", "%d received, %d settled", st.Received, st.Settled)
-	line("held keys", "%d", st.HeldLanes)
+	if st.Role == relay.RoleStandby {
+		line("slot", "%s, held by another relay; ask that one for lag, rates and what is parked", st.Slot)
+	} else {
+		printFlow(st, line)
+	}
 	line("broker", "%s", st.Broker)
 	for _, alarm := range st.Alarms {
 		line("alarm", "%s", a.paint(red, fmt.Sprintf("%s ago, %d so far, topic %s partition %d: %s", now.Sub(alarm.At).Round(time.Second), alarm.Count, alarm.Topic, alarm.Partition, alarm.Text)))
@@ -149,13 +149,45 @@ func (a *app) printStatus(st relay.Status, now time.Time) {
 		line("restart", "looking up what was published before")
 	}
 	if st.LastErrorAt != nil {
-		line("last error", "%s ago: %s", now.Sub(*st.LastErrorAt).Round(time.Second), st.LastError)
+		over := ""
+		if st.LastErrorOver {
+			over = ", and it is over"
+		}
+		line("last error", "%s ago%s: %s", now.Sub(*st.LastErrorAt).Round(time.Second), over, plain(st.LastError))
 	}
 	if st.Halt != nil {
 		line("halted", "%s: %s", a.paint(red, st.Halt.Code), st.Halt.Reason)
 		line("at risk", "%s", st.Halt.Risk)
 		line("to do", "%s", st.Halt.Remedy)
 	}
+}
+
+// printFlow prints what the relay measures as the slot's holder; "-" is what it has not measured yet.
+func printFlow(st relay.Status, line func(name, format string, args ...any)) {
+	const unmeasured = "-"
+	epoch, lag, rates := unmeasured, unmeasured, unmeasured
+	if st.Epoch > 0 {
+		epoch = fmt.Sprint(st.Epoch)
+	}
+	position := func(lsn string) string {
+		if lsn == "" || lsn == "0/0" {
+			return unmeasured
+		}
+		return lsn
+	}
+	if position(st.ConfirmedLSN) != unmeasured {
+		lag = fmt.Sprintf("%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s", bytesOf(st.LagBytes), seconds(st.LagSeconds), bytesOf(st.RetainedWAL))
+	}
+	if r := st.Rates; r != nil {
+		rates = fmt.Sprintf("%.1f events/s published, %.1f/s received, over the last %.0f s", r.Published, r.Received, r.Seconds)
+	}
+	line("slot", "%s, epoch %s, received %s, confirmed %s", st.Slot, epoch, position(st.ReceivedLSN), position(st.ConfirmedLSN))
+	line("lag", "%s", lag)
+	line("rates", "%s", rates)
+	line("backlog", "%d events, %d in flight (%s), %d sent and not yet journaled", st.Backlog, st.InFlight, bytesOf(int64(st.InFlightBytes)), st.Unrecorded)
+	line("events", "%d received, %d settled", st.Received, st.Settled)
+	line("parked keys", "%d, with %d events", st.ParkedKeys, st.ParkedEvents)
+	line("dead letters", "%d", st.DeadLetters)
 }
 
 func seconds(s float64) string {

@@ -12,12 +12,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// Seen to fail with the halt not printed.
+// Seen to fail with the halt, the rates or the parked keys not printed.
 func TestStatusShowsTheRunningRelay(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	st := relay.Status{
 		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at, Reasons: []string{"halted (column): gone"},
-		Slot: "s1", LagBytes: 3 << 20, Broker: "ok", LastError: "it broke", LastErrorAt: &at,
+		Slot: "s1", ConfirmedLSN: "0/16", ParkedKeys: 4, ParkedEvents: 44, DeadLetters: 5, Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13}, LagBytes: 3 << 20, Broker: "ok", LastError: "it broke", LastErrorAt: &at,
 		Halt: &relay.HaltStatus{Code: "column", Reason: "column payload is gone", Risk: "nothing", Remedy: "ALTER TABLE"},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,12 +30,27 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
 	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone, // seconds pass until it prints
-		[]string{"orders v1, up 1m", "halted for 1m", "s, not ready", "3.0 MiB of WAL", "last error     1m", "s ago: it broke", "column: column payload is gone", "ALTER TABLE"}, nil)
+		[]string{"orders v1, up 1m", "halted for 1m", "s, not ready", "3.0 MiB of WAL", "last error     1m", "s ago: it broke", "column: column payload is gone", "ALTER TABLE",
+			"12.5 events/s published, 13.0/s received, over the last 10 s", "parked keys    4, with 44 events", "dead letters   5", "epoch -, received -, confirmed 0/16", "!it is over"}, nil)
 	o := cdcRelay(t, nil, "status", "--json", "--http-listen", address)
 	var got relay.Status
 	if err := json.Unmarshal([]byte(o.out), &got); err != nil || got.Slot != "s1" || got.Halt == nil {
 		t.Errorf("got %+v, %v; want the status as it was answered", got, err)
 	}
+}
+
+// A standby measures nothing of the slot that another relay holds, and an error that is over says so. Seen to fail with zeros printed,
+// and with the end not said.
+func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
+	at := time.Now().Add(-time.Minute)
+	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1", ReceivedLSN: "0/0", ConfirmedLSN: "0/0", LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	over := "s ago, and it is over: it broke"
+	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone, []string{"s1, held by another relay", over, "!epoch", "!0/0", "!0 B", "!rates  ", "!parked keys"}, nil)
+	st.Role = relay.RoleStarting
+	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n"}, nil)
 }
 
 // Breaks it catches: a watch that shows one picture only, or that does not end.

@@ -123,7 +123,7 @@ func (w *world) listen() {
 	}
 	for _, p := range processes {
 		st := p.relay.Status()
-		if st.Halt != nil && st.Halt.Code == b.code || !st.Ready && strings.Contains(st.LastError, unreadable) {
+		if st.Halt != nil && st.Halt.Code == b.code || !st.Ready && strings.Contains(strings.Join(st.Reasons, " "), unreadable) {
 			w.mu.Lock()
 			b.said = true
 			w.mu.Unlock()

@@ -1,0 +1,83 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// errorKind says what a lastError was about, and so when it is over.
+type errorKind string
+
+const (
+	sessionError errorKind = "session" // a halt, or a stream that ended: over when a session runs again
+	writeError   errorKind = "write"   // of outcomes: over when the write succeeds
+	markError    errorKind = "mark"    // of rows
+	sinkError    errorKind = "sink"    // a broker, topic or partition in trouble: over when all are well
+	deadError    errorKind = "dead"    // an event that died: it stays dead
+)
+
+// lastError is the newest error of any kind.
+type lastError struct {
+	kind errorKind
+	what string // of a write: which
+	text string
+	at   time.Time
+}
+
+// erred notes the newest error. The caller holds mu.
+func (h *health) erred(kind errorKind, what, text string) {
+	h.latest = lastError{kind: kind, what: what, text: text, at: time.Now()}
+}
+
+// died notes an event that became a dead letter.
+func (h *health) died(topic string, reason *sink.Reason) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.erred(deadError, "", fmt.Sprintf("an event for topic %s died (%s): %s", topic, reason.Code, reason.Text))
+}
+
+// sinkTrouble notes what the sink waits for, or with "" that it waits for nothing.
+func (h *health) sinkTrouble(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sinkSick = text != ""; h.sinkSick {
+		h.erred(sinkError, "", text)
+	}
+}
+
+// isOver says whether what the newest error was about is well again. The caller holds mu.
+func (h *health) isOver() bool {
+	switch h.latest.kind {
+	case sessionError:
+		return h.now == RoleActive || h.now == RoleStandby || h.now == RoleCatchUp
+	case writeError:
+		_, still := h.writes[h.latest.what]
+		return !still
+	case markError:
+		return h.marking.text == ""
+	case sinkError:
+		return !h.sinkSick
+	}
+	return false
+}
+
+// noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics that are in
+// trouble.
+func (r *Relay) noteSink(st *Status) {
+	if len(st.Reasons) > 0 {
+		r.health.sinkTrouble("broker " + st.Broker)
+		return
+	}
+	topics := r.troubledTopics()
+	slices.Sort(topics)
+	for _, topic := range topics {
+		if why := r.troubleOf(topic); why != nil {
+			r.health.sinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
+			return
+		}
+	}
+	r.health.sinkTrouble("")
+}
