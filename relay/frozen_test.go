@@ -31,7 +31,7 @@ func (b *bed) freezeBroker() (thaw func()) {
 // answers believed, and with the look of the log left out.
 func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 	t.Parallel()
-	const rows, line, well = 20, "the broker does not take events", "the broker takes events again"
+	const rows, line, well = 20, "trouble at the broker: ", "the trouble at the broker is over"
 	b := newBed(t)
 	log := &said{}
 	b.log = log

@@ -166,10 +166,10 @@ func (r *Relay) noteBroker(said *bool) {
 	case away && !*said:
 		*said = true
 		r.log.Warn().Str("broker", st.Broker).Int("in_flight", r.inflight.len()).
-			Msg("the broker does not take events: they wait, in order and in bounded memory, for as long as it takes; no attempt is spent")
+			Msg("trouble at the broker: the events that it concerns wait, in order and in bounded memory, for as long as it lasts; no attempt is spent")
 	case *said && st.Broker == "ok":
 		*said = false
-		r.log.Info().Msg("the broker takes events again")
+		r.log.Info().Msg("the trouble at the broker is over")
 	}
 }
 
