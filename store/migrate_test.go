@@ -90,7 +90,7 @@ func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
 	pg := harness.Postgres(t)
 	for _, row := range []struct{ name, ddl, column, repair string }{
 		{"missing", `id uuid PRIMARY KEY, aggregate_type text, agg_id text, event_type text, payload jsonb, created_at timestamptz`,
-			`"aggregate_id"`, `set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload, created_at), or ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
+			`"aggregate_id"`, `set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload, created_at); if it is missing, ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
 		{"payload type", `id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload xml, created_at timestamptz`,
 			`"payload" is of type xml`, "set outbox.columns.payload"},
 		{"id type", `id numeric PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
