@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -12,58 +13,118 @@ type completionCommand struct {
 }
 
 func (completionCommand) Help() string {
-	return "Completes commands and flags.\n\nExamples:\n\n  source <(cdc-relay completion bash)\n\n  cdc-relay completion fish > ~/.config/fish/completions/cdc-relay.fish"
+	return "Completes commands, subcommands and flags.\n\nExamples:\n\n  source <(cdc-relay completion bash)\n\n  cdc-relay completion fish > ~/.config/fish/completions/cdc-relay.fish"
 }
 
 // Run prints the script. It lists what the command line knows now, so that it never starts the program to complete.
 func (c completionCommand) Run(a *app, k *kong.Kong) error {
-	commands, flags := words(k.Model.Node)
+	places := placesOf("", k.Model.Node)
 	switch c.Shell {
 	case "fish":
-		for _, n := range k.Model.Children {
-			fmt.Fprintf(a.out, "complete -c cdc-relay -n __fish_use_subcommand -f -a %s -d %q\n", n.Name, n.Help)
-			for _, f := range n.Flags {
-				fmt.Fprintf(a.out, "complete -c cdc-relay -n '__fish_seen_subcommand_from %s' -l %s -d %q\n", n.Name, f.Name, f.Help)
-			}
-		}
-		for _, f := range k.Model.Flags {
-			fmt.Fprintf(a.out, "complete -c cdc-relay -l %s -d %q\n", f.Name, f.Help)
-		}
+		printFish(a.out, places)
 		return nil
 	case "zsh":
 		fmt.Fprint(a.out, "#compdef cdc-relay\nautoload -U +X bashcompinit && bashcompinit\n")
 	}
-	fmt.Fprintf(a.out, `_cdc_relay() {
-  local word="${COMP_WORDS[COMP_CWORD]}" command="" w
-  for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do case " %[1]s " in *" $w "*) command="$w"; break;; esac; done
-  local flags="%[2]s"
-  case "$command" in
-%[3]s  esac
-  if [[ "$word" == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$word"))
-  elif [[ -z "$command" ]]; then COMPREPLY=($(compgen -W "%[1]s" -- "$word"))
-  else COMPREPLY=($(compgen -f -- "$word")); fi
-}
-complete -F _cdc_relay cdc-relay
-`, strings.Join(commands, " "), strings.Join(flags, " "), flagsByCommand(k.Model.Node))
+	printBash(a.out, places)
 	return nil
 }
 
-func words(n *kong.Node) (commands, flags []string) {
-	for _, child := range n.Children {
-		commands = append(commands, child.Name)
-	}
-	for _, f := range n.Flags {
-		flags = append(flags, "--"+f.Name)
-	}
-	return commands, flags
+// place is one command, a subcommand such as /dlq/list, or "" for what comes before any.
+type place struct {
+	path  string
+	words []offer // that can come next: subcommands, or the values of an argument
+	flags []offer
 }
 
-func flagsByCommand(n *kong.Node) string {
-	var b strings.Builder
-	for _, child := range n.Children {
-		if _, flags := words(child); len(flags) > 0 {
-			fmt.Fprintf(&b, "    %s) flags=\"$flags %s\";;\n", child.Name, strings.Join(flags, " "))
+type offer struct{ text, help string }
+
+// placesOf are the place of the node and those below it.
+func placesOf(path string, n *kong.Node) []place {
+	p := place{path: path}
+	for _, f := range n.Flags {
+		p.flags = append(p.flags, offer{"--" + f.Name, f.Help})
+	}
+	for _, argument := range n.Positional {
+		for _, value := range strings.FieldsFunc(argument.Enum, func(r rune) bool { return r == ',' }) {
+			p.words = append(p.words, offer{value, argument.Help})
 		}
 	}
-	return b.String()
+	var below []place
+	for _, child := range n.Children {
+		p.words = append(p.words, offer{child.Name, child.Help})
+		below = append(below, placesOf(path+"/"+child.Name, child)...)
+	}
+	return append([]place{p}, below...)
+}
+
+func texts(words []offer) string {
+	var list []string
+	for _, w := range words {
+		list = append(list, w.text)
+	}
+	return strings.Join(list, " ")
+}
+
+// paths are the commands and subcommands, with the separator between them.
+func paths(places []place, separator string) string {
+	var list []string
+	for _, p := range places[1:] {
+		list = append(list, p.path)
+	}
+	return strings.Join(list, separator)
+}
+
+func printBash(w io.Writer, places []place) {
+	fmt.Fprintf(w, `_cdc_relay() {
+  local word="${COMP_WORDS[COMP_CWORD]}" place="" words="" flags="%s" w i
+  for ((i = 1; i < COMP_CWORD; i++)); do w="${COMP_WORDS[i]}"; case "$place/$w" in %s) place="$place/$w";; esac; done
+  case "$place" in
+`, texts(places[0].flags), paths(places, "|"))
+	for _, p := range places {
+		if p.path == "" {
+			fmt.Fprintf(w, "    \"\") words=\"%s\";;\n", texts(p.words))
+		} else {
+			fmt.Fprintf(w, "    %s) words=\"%s\" flags=\"$flags %s\";;\n", p.path, texts(p.words), texts(p.flags))
+		}
+	}
+	fmt.Fprint(w, `  esac
+  if [[ "$word" == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$word"))
+  elif [[ -n "$words" ]]; then COMPREPLY=($(compgen -W "$words" -- "$word"))
+  else COMPREPLY=($(compgen -f -- "$word")); fi
+}
+complete -F _cdc_relay cdc-relay
+`)
+}
+
+func printFish(w io.Writer, places []place) {
+	fmt.Fprintf(w, `function __cdc_relay_place
+  set -l place ""
+  for w in (commandline -opc)[2..-1]
+    switch "$place/$w"
+      case %s
+        set place "$place/$w"
+    end
+  end
+  echo "$place"
+end
+`, paths(places, " "))
+	for _, p := range places {
+		at := fmt.Sprintf(`test (__cdc_relay_place) = "%s"`, p.path)
+		for _, next := range p.words {
+			fmt.Fprintf(w, "complete -c cdc-relay -n '%s' -f -a %s -d %s\n", at, next.text, fishText(next.help))
+		}
+		condition := fmt.Sprintf("-n '%s' ", at)
+		if p.path == "" { // these can stand anywhere
+			condition = ""
+		}
+		for _, flag := range p.flags {
+			fmt.Fprintf(w, "complete -c cdc-relay %s-l %s -d %s\n", condition, strings.TrimPrefix(flag.text, "--"), fishText(flag.help))
+		}
+	}
+}
+
+// fishText quotes a text for fish.
+func fishText(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -113,23 +114,43 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a script that its shell cannot read, or that does not know the commands.
+// Breaks it catches: a script that its shell cannot read, or that does not know the commands, their subcommands and the flags of
+// these; a subcommand taken for the command of the same name. Seen to fail with subcommands left out, and with only the last word
+// looked at.
 func TestCompletionScripts(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		cdcRelay(t, nil, "completion", shell).want(t, exitDone, []string{"verify", "kafka-brokers"}, nil)
+	for shell, want := range map[string]string{
+		"bash": "/dlq/list) words=", "zsh": "/dlq/list) words=", "fish": `complete -c cdc-relay -n 'test (__cdc_relay_place) = "/dlq"' -f -a replay -d 'Publish dead letters`,
+	} {
+		cdcRelay(t, nil, "completion", shell).want(t, exitDone, []string{"verify", "kafka-brokers", want, "!-a  -d"}, nil)
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: no bash")
 	}
-	script := cdcRelay(t, nil, "completion", "bash").out + `
-COMP_WORDS=(cdc-relay ver); COMP_CWORD=1; _cdc_relay; echo "${COMPREPLY[*]}"
-COMP_WORDS=(cdc-relay demo --ra); COMP_CWORD=2; _cdc_relay; echo "${COMPREPLY[*]}"
-COMP_WORDS=(cdc-relay run --kafka-b); COMP_CWORD=2; _cdc_relay; echo "${COMPREPLY[*]}"
-`
-	got, err := exec.Command(bash, "-c", script).CombinedOutput()
-	if want := "verify version\n--rate\n--kafka-brokers\n"; err != nil || string(got) != want {
-		t.Errorf("got %q, %v; want %q", got, err, want)
+	for line, want := range map[string]string{
+		"ver":                       "verify version",
+		"demo --ra":                 "--rate",
+		"run --kafka-b":             "--kafka-brokers",
+		"dlq ":                      "list show replay discard",
+		"parked ":                   "list",
+		"retry ":                    "now",
+		"slot ":                     "status drop advance",
+		"slot d":                    "drop",
+		"dlq list --st":             "--state",
+		"dlq list --older":          "--older-than",
+		"dlq discard --y":           "--yes",
+		"dlq replay --y":            "",
+		"slot status --wat":         "",
+		"status --wat":              "--watch",
+		"--config=x dlq show --jso": "--json",
+		"completion ":               "bash zsh fish",
+	} {
+		words := strings.Split(line, " ")
+		script := cdcRelay(t, nil, "completion", "bash").out +
+			fmt.Sprintf("\nCOMP_WORDS=(cdc-relay '%s'); COMP_CWORD=%d; _cdc_relay; echo \"${COMPREPLY[*]}\"", strings.Join(words, "' '"), len(words))
+		if got, err := exec.Command(bash, "-c", script).CombinedOutput(); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%q: got %q, %v; want %q", line, got, err, want)
+		}
 	}
 }
 
