@@ -156,8 +156,8 @@ func (r *Relay) describeSink(st *Status) {
 	}
 }
 
-// noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as long as makes the relay not ready, and when that is
-// over; the watch calls it once a second.
+// noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as long as makes the
+// relay not ready, and when that is over; the watch calls it once a second.
 func (r *Relay) noteBroker(said *bool) {
 	var st Status
 	r.describeSink(&st)

@@ -96,6 +96,7 @@ func TestBrokerAwayAtStart(t *testing.T) {
 		t.Errorf("status: got %d in flight, broker %q, %d unrecorded; want some but far from %d, a reason, 0", st.InFlight, st.Broker, st.Unrecorded, rows)
 	}
 	b.wantUnconfirmed(position)
+	b.waitError(r, "broker ", false) // it is noted once a second, and what is over before that never is
 
 	var err error
 	if b.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Port: port, Topics: map[string]int32{"outbox.event.order": 12}}); err != nil {
