@@ -86,6 +86,7 @@ type Relay struct {
 	informed bool        // it knows what the topics hold beyond the journal
 	timeline int32       // of the server of which it knows that; 0: none
 	last     LastSession // of this process; owned by the supervisor's goroutine
+	older    olderRows   // what a first start that is not allowed to publish so many has counted
 
 	dispatching, settling pulse        // of the goroutines of the hot path
 	submitting            pulse        // of the dispatcher while it hands events to the sink

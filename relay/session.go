@@ -78,7 +78,7 @@ type session struct {
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (r *Relay) runSession(ctx context.Context) (err error) {
 	table, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
-		Last: r.last, Superseded: r.superseded, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
+		Last: r.last, Older: &r.older, Superseded: r.superseded, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
 	if err != nil {
 		return err
 	}

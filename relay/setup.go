@@ -24,7 +24,8 @@ type Setup struct {
 	Last     LastSession // of this process; empty when it had none
 	// Superseded says that the process must begin anew before it makes anything; see Relay.superseded. May be nil.
 	Superseded func(*store.State) bool
-	Counted    func() // called when a slot was found lost or moved, and all begins again from the table; may be nil
+	Older      *olderRows // remembered from one look to the next; may be nil
+	Counted    func()     // called when a slot was found lost or moved, and all begins again from the table; may be nil
 }
 
 // LastSession is what a process knows of its own last session.
@@ -225,25 +226,6 @@ func (s Setup) setBaseline(ctx context.Context, state *store.State) error {
 	}
 	s.Logger.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
 	return nil
-}
-
-// countOlderRows refuses to publish more rows that are older than the slot than was allowed.
-func (s Setup) countOlderRows(ctx context.Context) error {
-	limit := int64(s.Config.Outbox.CatchUpMax)
-	if limit == 0 || !s.Config.Outbox.CatchUp {
-		return nil
-	}
-	n, err := s.Store.CountUnrecorded(ctx, limit+1)
-	if err != nil {
-		return explainStore(err)
-	}
-	if n <= limit {
-		return nil
-	}
-	return &Halt{Code: HaltCatchUpTooLarge,
-		Reason: fmt.Sprintf("the outbox %s holds more than outbox.catch_up_max = %d rows that are not published, and this is the first start", s.Config.Outbox.Table, limit),
-		Risk:   "publishing them may be unwanted (another worker may have published them already); no slot was created yet",
-		Remedy: "to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set outbox.published_when, or outbox.catch_up: false"}
 }
 
 // checkState compares what the relay remembers with what is there.
