@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
@@ -117,10 +118,11 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	conf, err := pgconn.ParseConfig(c.URL)
+	client, err := pgxpool.ParseConfig(c.URL) // which knows the options of the SQL side that the server does not, such as pool_max_conns
 	if err != nil {
 		return nil, fmt.Errorf("parse replication URL: %w", err)
 	}
+	conf := &client.ConnConfig.Config
 	if c.Password != nil {
 		if conf.Password, err = c.Password(); err != nil {
 			return nil, fmt.Errorf("read replication password: %w", err)

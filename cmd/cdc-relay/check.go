@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -91,10 +92,11 @@ func (a *app) printReport(r *report) {
 
 // connect opens one connection of the SQL side that works through a pooler.
 func connect(ctx context.Context, cfg config.Config) (*pgx.Conn, error) {
-	pc, err := pgx.ParseConfig(cfg.Postgres.URL)
+	pool, err := pgxpool.ParseConfig(cfg.Postgres.URL) // which knows the options of the pool, too
 	if err != nil {
 		return nil, fmt.Errorf("read postgres.url: %w", err)
 	}
+	pc := pool.ConnConfig
 	pc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if password := relay.StoreConfig(cfg).Password; password != nil {
 		if pc.Password, err = password(); err != nil {

@@ -158,3 +158,21 @@ func TestRunFailsWithTheReason(t *testing.T) {
 	defer listener.Close()
 	cdcRelay(t, s.environ, "run", "--http-listen", listener.Addr().String()).want(t, exitFailed, nil, []string{"http.listen", listener.Addr().String()})
 }
+
+// A URL may have options of the client's pool. Breaks it catches: a stream, or a check, that hands them to the server, which refuses
+// the connection. Seen to fail with the stream's URL read as the server's alone, and with that of check.
+func TestOptionsOfThePoolServeEveryConnection(t *testing.T) {
+	s := newServices(t, orderTopic)
+	url := s.pg.URL + "&"
+	if !strings.Contains(url, "?") {
+		url = s.pg.URL + "?"
+	}
+	environ := append(s.environ, "CDC_RELAY_POSTGRES_URL="+url+"pool_max_conns=3&default_query_exec_mode=simple_protocol")
+	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
+	cdcRelay(t, environ, "check").want(t, exitDone, []string{"!FAIL"}, nil)
+	r := startRelay(t, environ)
+	r.awaitStatus(t, `"role": "active"`)
+	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+		t.Errorf("got exit code %d, want 0; log:\n%s", code, r.log)
+	}
+}
