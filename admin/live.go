@@ -68,7 +68,9 @@ const ratesOver = 10
 // status is the relay's, with rates.
 func (l live) status() relay.Status {
 	st := l.r.Status()
-	st.Rates = l.history.Rates(ratesOver)
+	if st.Role != relay.RoleStandby { // which has no events
+		st.Rates = l.history.Rates(ratesOver)
+	}
 	return st
 }
 

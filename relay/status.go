@@ -39,7 +39,7 @@ type Status struct {
 	ParkedKeys    int          `json:"parked_keys"` // the same; an event without a key has none
 	ParkedEvents  int64        `json:"parked_events"`
 	DeadLetters   int64        `json:"dead_letters"` // neither replayed nor discarded, as counted last
-	Rates         *Rates       `json:"rates"`        // of the last seconds; null in the first one. The listener adds them
+	Rates         *Rates       `json:"rates"`        // of the last seconds; null in the first one and on a standby. The listener adds them
 	Received      uint64       `json:"events_received_total"`
 	Settled       uint64       `json:"events_settled_total"`
 	LookingUp     bool         `json:"looking_up"` // a restart's redelivery is not over
