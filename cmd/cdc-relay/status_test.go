@@ -44,13 +44,14 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1", ReceivedLSN: "0/0", ConfirmedLSN: "0/0", LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
-	defer server.Close()
-	address := strings.TrimPrefix(server.URL, "http://")
-	over := "s ago, and it is over: it broke"
-	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone, []string{"s1, held by another relay", over, "!epoch", "!0/0", "!0 B", "!rates  ", "!parked keys"}, nil)
+	printed := func(st relay.Status) outcome {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
+		defer server.Close()
+		return cdcRelay(t, nil, "status", "--http-listen", strings.TrimPrefix(server.URL, "http://"))
+	}
+	printed(st).want(t, exitDone, []string{"s1, held by another relay", "s ago, and it is over: it broke", "!epoch", "!0/0", "!0 B", "!rates  ", "!parked keys"}, nil)
 	st.Role = relay.RoleStarting
-	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n"}, nil)
+	printed(st).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n"}, nil)
 }
 
 // Breaks it catches: a watch that shows one picture only, or that does not end.
