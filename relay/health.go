@@ -90,13 +90,6 @@ func (h *health) role() Role {
 	return h.now
 }
 
-// sinceRole is for how long the role has not changed.
-func (h *health) sinceRole() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Since(h.since)
-}
-
 func (h *health) halt(halt *Halt) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
