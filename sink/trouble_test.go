@@ -258,6 +258,31 @@ func TestEngineMakesLargerRequestsWhenItIsBehind(t *testing.T) {
 	}
 }
 
+// Catches: a partition that gets all events, and more than go into one batch, and waits for nothing between its requests; and one
+// that goes on when most of the credit is used up, in ever smaller batches. Seen to fail with a full batch not looked for, and with the
+// credit not asked for.
+func TestEngineSendsFullBatchesAtOnceWhenItIsBehind(t *testing.T) {
+	const unrecorded = 800
+	var at []time.Duration
+	var sizes []int
+	var start time.Time
+	config := sink.Config{MaxUnrecorded: unrecorded, Behind: func() time.Duration { return time.Hour }}
+	config.Hooks.Request = func(q sink.Request) { at, sizes = append(at, time.Since(start)), append(sizes, q.Records) }
+	inRig(t, 1, config, nil, func(t *testing.T, r *rig) {
+		start = time.Now()
+		r.submit(in(2000)...)
+		time.Sleep(19 * time.Millisecond)
+		synctest.Wait()
+		sent := 0
+		for _, n := range sizes {
+			sent += n
+		}
+		if at[len(at)-1] != 0 || sent <= unrecorded/2 || sent > unrecorded/2+unrecorded/8 {
+			t.Errorf("requests of %v at %v: got %d records, want a little more than half of %d, at once", sizes, at, sent, unrecorded)
+		}
+	})
+}
+
 // Catches: hooks that are not told of a new number of partitions, or count resent records as new.
 func TestEngineTellsItsHooks(t *testing.T) {
 	var requests []sink.Request

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -321,12 +322,22 @@ const (
 )
 
 // linger is the least time between the starts of two requests to a node.
-func (e *Engine) linger() time.Duration {
+func (e *Engine) linger(w *worker) time.Duration {
 	linger := e.config.Linger
-	if e.config.Behind != nil {
+	if e.config.Behind != nil && !e.fullAhead(w) {
 		linger = max(linger, min(e.config.Behind()/behindShare, mostBehind))
 	}
 	return linger
+}
+
+// fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger with time,
+// and that there is credit for several more. So it is where few partitions get nearly all events.
+func (e *Engine) fullAhead(w *worker) bool {
+	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/2 {
+		return false
+	}
+	full := e.fullBatch()
+	return slices.ContainsFunc(w.sending, func(p *partition) bool { return p.batch == nil && p.queue.length >= full })
 }
 
 // paceNode decides when the node's worker goes on, and which partitions of its last request go alone from now on.
@@ -334,7 +345,7 @@ func (e *Engine) paceNode(w *worker, answered bool, now time.Time, took time.Dur
 	wasWell := w.failures == 0
 	if answered {
 		w.failures, w.pause = 0, time.Time{}
-		if linger := e.linger(); linger > took {
+		if linger := e.linger(w); linger > took {
 			w.pause = now.Add(linger - took)
 		}
 	} else {
