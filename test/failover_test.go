@@ -21,7 +21,7 @@ func newFailover(t *testing.T) *failover {
 	t.Helper()
 	primary := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	standby := harness.NewStandby(t, primary)
-	s := startScenario(t, primary.Either(standby), harness.Kafka(t), "limits.max_unrecorded", 200)
+	s := startScenario(t, primary.Either(standby), harness.Kafka(t), "limits.max_unrecorded", 500) // more than the workload commits, with its larger transactions, while the journal is locked
 	return &failover{s, primary, standby}
 }
 
