@@ -238,6 +238,7 @@ func topicCreatedAgain(t *testing.T, c *harness.Cluster) {
 	if _, err := admin.DeleteTopic(t.Context(), topic); err != nil {
 		t.Fatal(err)
 	}
+	c.AwaitGone(t, topic)
 	l.begin(t)
 	harness.Eventually(t, time.Minute, "the driver knows that the topic is gone", func(context.Context) string {
 		if _, err := l.driver.Partitions(topic); err == nil {

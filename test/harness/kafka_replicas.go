@@ -147,6 +147,31 @@ func (c *Cluster) AwaitWithout(t testing.TB, topic string, node *Node) {
 	})
 }
 
+// AwaitGone waits until no broker knows the topic, which was deleted: the controller says so before they do, and what a
+// broker takes until it knows is deleted with the topic.
+func (c *Cluster) AwaitGone(t testing.TB, topic string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs...))
+	if err != nil {
+		t.Fatalf("make a Kafka client: %v", err)
+	}
+	defer client.Close()
+	ask := kmsg.NewPtrMetadataRequest()
+	ask.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
+	Eventually(t, replicaPatience, "no broker knows "+topic, func(ctx context.Context) string {
+		for _, node := range c.Nodes {
+			answer, err := client.Broker(node.ID).RetriableRequest(ctx, ask)
+			if err != nil {
+				return err.Error()
+			}
+			if code := answer.(*kmsg.MetadataResponse).Topics[0].ErrorCode; code != kerr.UnknownTopicOrPartition.Code {
+				return fmt.Sprintf("node %d answers with code %d", node.ID, code)
+			}
+		}
+		return ""
+	})
+}
+
 // MoveLeader gives the partition another leader, in good order, and waits until it has it.
 func (c *Cluster) MoveLeader(t testing.TB, topic string, partition int32) {
 	t.Helper()
