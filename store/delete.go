@@ -18,10 +18,10 @@ WHERE total - size < $2`
 
 // deleteSQL deletes what it can lock at once, and notes the rest as a new batch; see markSQL. Where rows are marked, one
 // whose mark somebody took away stays.
-const deleteSQL = `WITH todo AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND {said}),
-locked AS MATERIALIZED (
+const deleteSQL = `WITH locked AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND {said} FOR UPDATE SKIP LOCKED),
+todo AS MATERIALIZED (
+ SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY (` + unlockedSQL + `) AND {said}),
 gone AS (
  DELETE FROM {outbox} WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
 again AS (
