@@ -14,11 +14,15 @@ import (
 const (
 	// settleGap is the least time between two journal transactions while events keep coming. Confirming a few
 	// milliseconds later costs nobody anything; a commit per event would cost the database a flush each.
-	settleGap = 10 * time.Millisecond
-	// settleEarly is how many outcomes do not wait for the gap.
-	settleEarly = 1000
+	settleGap = 25 * time.Millisecond
+	// settleEarly is how many outcomes do not wait for the gap; a share of what may be unrecorded or in flight, if that is
+	// less, or waiting would hold up the sink. A COPY costs the server as much by itself as a thousand rows.
+	settleEarly = 4000
+	settleShare = 4
+	// settleBeside is how many times as many, or as long, outcomes wait while others are being journaled.
+	settleBeside = 2
 	// settleMost bounds one journal transaction.
-	settleMost = 5000
+	settleMost = 10_000
 	// dyingMost is how many events that cannot be messages may wait for their dead letters: they take no place in the
 	// sink's window, and the table may refuse them for as long as nobody repairs it.
 	dyingMost = 1000
@@ -51,6 +55,7 @@ type settler struct {
 	// Owned by run.
 	pending  *journalJob
 	lastJob  time.Time
+	early    int         // see settleEarly
 	dying    []*delivery // to become dead letters, if the breaker allows
 	copies   copies      // of those, to dlq.topic
 	graves   []*delivery // waiting for the dead-letter writer
@@ -82,6 +87,7 @@ func newSettler(r *Relay) *settler {
 		written: make(chan *journalJob), buried: make(chan *delivery),
 		asides: make(chan []*aside), asided: make(chan []*aside), breakerWords: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
+		early:    max(1, min(settleEarly, r.c.Limits.MaxUnrecorded/settleShare, r.c.Limits.InFlightEvents/settleShare)),
 	}
 	s.lanes = lanes{engine: r.engine, byName: map[string]*lane{}}
 	s.parking = parking{s: s, policy: retryPolicy(r.c.Retry), lanes: map[string]*parkedLane{}}
@@ -140,7 +146,7 @@ func (s *settler) run(ctx context.Context) {
 		}
 		if wait := s.wait(); wait > 0 {
 			journals = nil
-			if wait < settleGap*2 {
+			if wait <= settleGap*settleBeside {
 				timer.Reset(wait)
 			}
 		}
@@ -198,15 +204,20 @@ func (s *settler) run(ctx context.Context) {
 	}
 }
 
-// wait is how long the pending rows may still wait for company; an hour when there are none.
+// wait is how long the pending rows may still wait for company; an hour when there are none. While a journal transaction is
+// under way they wait longer: one after it costs the server less than one beside it, unless it is slow.
 func (s *settler) wait() time.Duration {
+	early, gap := s.early, settleGap
+	if len(s.frontier.issued) > 0 {
+		early, gap = early*settleBeside, gap*settleBeside
+	}
 	switch n := len(s.pending.rows); {
 	case n == 0:
 		return time.Hour
-	case n >= settleEarly:
+	case n >= early:
 		return 0
 	}
-	return settleGap - time.Since(s.lastJob)
+	return gap - time.Since(s.lastJob)
 }
 
 // collect takes results from the sink.

@@ -315,10 +315,12 @@ func (e *Engine) backoff(p *partition, failures int, now time.Time) time.Time {
 	return now.Add(e.config.Backoff(failures))
 }
 
-// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
 const (
+	// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
 	behindShare = 50
 	mostBehind  = 20 * time.Millisecond
+	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for it, is half.
+	aheadShare = 4
 )
 
 // linger is the least time between the starts of two requests to a node.
@@ -331,9 +333,9 @@ func (e *Engine) linger(w *worker) time.Duration {
 }
 
 // fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger with time,
-// and that there is credit for several more. So it is where few partitions get nearly all events.
+// and that there is credit for more. So it is where few partitions get nearly all events.
 func (e *Engine) fullAhead(w *worker) bool {
-	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/2 {
+	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/aheadShare {
 		return false
 	}
 	full := e.fullBatch()

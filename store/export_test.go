@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -41,14 +42,29 @@ func (s *Store) LookupAs(ctx context.Context, statement string, ids [][]byte) (f
 	return found, err
 }
 
+// Wrap has all connections from here on wrapped.
+func (s *Store) Wrap(ctx context.Context, wrap func(net.Conn) net.Conn) error {
+	c := s.pool.Config()
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(conn), nil
+	}
+	s.pool.Close()
+	var err error
+	s.pool, err = pgxpool.NewWithConfig(ctx, c)
+	return err
+}
+
 // EncodeBatch is what Settle does for each batch before it is sent.
 func EncodeBatch(idType string, published []Published) (int, error) {
-	buffers := encoding.copyBuffer()
-	defer encoding.keepCopyBuffer(buffers)
-	rows, err := copyRows(buffers.rows[:0], idType, 1, published)
-	text := appendIDsLiteral(buffers.text[:0], idType, published)
-	buffers.rows, buffers.text = rows, text
-	return len(rows) + len(text), err
+	buffer := encoding.copyBuffer()
+	defer encoding.keepCopyBuffer(buffer)
+	err := buffer.fill(idType, 1, published)
+	return len(buffer.batch) + len(buffer.rows), err
 }
 
 var encoding = &Store{copyBuffers: make(chan *copyBuffer, copyBuffersKept)}

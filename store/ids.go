@@ -60,16 +60,26 @@ func appendID(b []byte, idType string, text []byte) ([]byte, error) {
 
 // ids adds an array of ids; id(i) is the i-th in text form.
 func (p *params) ids(idType string, n int, id func(i int) []byte) error {
-	element, array := idElement(idType)
-	b := arrayHeader(make([]byte, 0, arrayHeaderSize+n*(4+16)), element, n)
-	var err error
-	for i := range n {
-		if b, err = appendID(b, idType, id(i)); err != nil {
-			return err
-		}
+	_, array := idElement(idType)
+	b, err := appendIDs(make([]byte, 0, arrayHeaderSize+n*(4+16)), idType, n, id)
+	if err != nil {
+		return err
 	}
 	p.add(array, binaryFormat, b)
 	return nil
+}
+
+// appendIDs appends an array of ids in binary form.
+func appendIDs(b []byte, idType string, n int, id func(i int) []byte) ([]byte, error) {
+	element, _ := idElement(idType)
+	b = arrayHeader(b, element, n)
+	var err error
+	for i := range n {
+		if b, err = appendID(b, idType, id(i)); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
 }
 
 // idArray collects binary arrays of ids as the server sent them into one.

@@ -47,6 +47,9 @@ const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervals
 func (l limits) sql() string {
 	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
 		l.lock.Milliseconds(), l.statement.Milliseconds())
+	if l.statement > 0 { // a process that is frozen within a transaction would hold up VACUUM for as long as it is
+		text += fmt.Sprintf(", set_config('idle_in_transaction_session_timeout', '%d', true)", l.statement.Milliseconds())
+	}
 	if l.interpreted {
 		text += ", set_config('jit', 'off', true)"
 	}

@@ -26,7 +26,7 @@ func (s *Store) SettleRetried(ctx context.Context, published []Published) error 
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
 		err = s.settleRetried(ctx, o, source, published, func(tx pgx.Tx) error {
-			return s.copyInto(ctx, tx.Conn().PgConn(), "", o, source, published)
+			return s.copyInto(ctx, tx.Conn().PgConn(), "", "", o, source, published)
 		})
 		if isUniqueViolation(err) { // some are journaled
 			var journal *params
