@@ -173,11 +173,8 @@ func (r *Relay) supervise(ctx context.Context) error {
 			return r.stopped(err)
 		case errors.Is(err, errSuperseded):
 			return err
-		case time.Since(begun) > steadySession:
-			attempt = 1
-		case r.health.role() == RoleActive: // it streamed: what ended it is new
-			attempt = min(attempt, briefAttempts)
 		}
+		attempt = r.failures(attempt, time.Since(begun), err)
 		pause := reconnectBackoff.Delay(attempt, random())
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
 		halt := asHalt(err)
@@ -210,6 +207,17 @@ func (r *Relay) supervise(ctx context.Context) error {
 			return r.stopped(nil)
 		}
 	}
+}
+
+// failures is how many sessions in a row count for the pause before the next one. The last of n lasted so long and ended by err.
+func (r *Relay) failures(n int, lasted time.Duration, err error) int {
+	switch {
+	case lasted > steadySession:
+		return 1
+	case r.health.role() == RoleActive, errors.Is(err, errSounded): // it read its stream: what ended it, or those before it, is over
+		return min(n, briefAttempts)
+	}
+	return n
 }
 
 // stopped is the end that was asked for: an error of the last session, such as a drain that ran out of time, is said

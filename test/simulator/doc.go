@@ -47,7 +47,7 @@
 //   - J7 Attempts are spent, and dead letters made, by events that were refused themselves.
 //   - J8 Only the process to which the slot was granted raises the epoch, and only it begins requests; but for one whose stream ended
 //     behind what it has not read, until SQL tells it or its proof of the lease is too old.
-//   - J9 When all trouble ends, everything is published, recorded and confirmed within three minutes of fake time, and the
+//   - J9 When all trouble ends, what persons repair included, everything is published, recorded and confirmed within three minutes of fake time, and the
 //     processes stop when they are asked to. A start after a clean stop sends nothing.
 //   - J10 Only a row that the stream has not brought is published as late.
 //   - J11 Nothing is published behind a dead letter that holds its lane, before a person has decided about that; and a

@@ -88,7 +88,7 @@ func (w *world) mend() {
 		w.note("the publication is made again; the slot is older than it, or is none")
 		w.server.db.published = true
 	}
-	w.broken = nil
+	w.broken, w.mendedAt = nil, time.Now()
 	w.server.tell()
 }
 

@@ -8,7 +8,7 @@ import (
 
 const (
 	// drainPatience is how much fake time everything may take to be published, recorded and confirmed once all trouble has
-	// ended (J9); the longest pauses of the relay are below a minute.
+	// ended (J9); the longest pauses of the relay are a minute and a half.
 	drainPatience = 3 * time.Minute
 	// stopPatience is how much fake time a stop may take.
 	stopPatience = 30 * time.Second
@@ -164,8 +164,9 @@ func (w *world) settle() {
 	w.keepOneAlive()
 	w.mu.Unlock()
 	left := ""
-	for begun := time.Now(); time.Since(begun) < drainPatience; {
+	for begun, late := time.Now(), false; !late; {
 		w.mu.Lock()
+		late = w.broken == nil && time.Since(w.calmAt) >= drainPatience && time.Since(w.mendedAt) >= drainPatience
 		if left = w.unsettled(); len(w.server.running) > 0 {
 			left = "a transaction runs"
 		}

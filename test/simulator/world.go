@@ -32,6 +32,7 @@ type world struct {
 	calm      bool       // all trouble has ended
 	calmAt    time.Time  // since when
 	broken    *breakage  // what ends each stream, until a person repairs it; nil: nothing
+	mendedAt  time.Time  // when a person has
 	decided   time.Time  // when a person looked last
 	decisions int
 	repaired  bool
