@@ -151,8 +151,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.net = newSocket(conn) // the last attempt wins, as below
-		return l.net, nil
+		return newSocket(conn), nil // not noted here: pgx also dials to cancel what a host did not answer, beside the next attempt
 	}
 	if conf.ValidateConnect != nil {
 		conf.ValidateConnect = writable // the library's own asks in a way that a replication connection refuses
@@ -172,6 +171,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	if l.conn, err = pgconn.ConnectConfig(ctx, conf); err != nil {
 		return nil, fmt.Errorf("connect for replication: %w", err)
 	}
+	l.net = socketOf(l.conn.Conn())
 	return l, nil
 }
 

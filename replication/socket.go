@@ -34,6 +34,14 @@ func newSocket(conn net.Conn) *socket {
 	return s
 }
 
+// socketOf is the socket below a connection, with TLS or without.
+func socketOf(conn net.Conn) *socket {
+	if secure, is := conn.(*tls.Conn); is {
+		conn = secure.NetConn()
+	}
+	return conn.(*socket)
+}
+
 // stream is called when the stream has begun; conn is the connection above this one, with TLS or without.
 func (s *socket) stream(conn net.Conn, behind func() time.Duration) {
 	_, secure := conn.(*tls.Conn)
