@@ -244,11 +244,11 @@ func TestStopConfirmsAndFreesTheSlot(t *testing.T) {
 	r := f.open()
 	f.exec("INSERT INTO box VALUES (1, 'x')")
 	r.confirmAll(t, 1)
-	r.confirmed.Store(uint64(r.Received()))
-	at := r.Received().String()
+	at := r.Received() // once: it grows
+	r.confirmed.Store(uint64(at))
 	r.finish(t)
 	var free, confirmed bool
-	err := f.conn.QueryRow(t.Context(), "SELECT NOT active, confirmed_flush_lsn >= $2::text::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", f.c.Slot, at).Scan(&free, &confirmed)
+	err := f.conn.QueryRow(t.Context(), "SELECT NOT active, confirmed_flush_lsn >= $2::text::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", f.c.Slot, at.String()).Scan(&free, &confirmed)
 	if err != nil || !free || !confirmed {
 		t.Errorf("after Run returned: free %t, confirmed %t, %v; want the slot free and %s confirmed", free, confirmed, err, at)
 	}
