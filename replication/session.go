@@ -101,6 +101,7 @@ type Session struct {
 	position atomic.Uint64 // received, for Received
 
 	// All below is owned by the goroutine in Run.
+	unwatch      func() // ends what ends a blocked read with the context
 	frames       frameReader
 	pending      *Batch     // read, not yet handed over; nil when none
 	received     outbox.LSN // highest position that the server sent
@@ -156,9 +157,7 @@ func (s *Session) Run(ctx context.Context, confirmed func() outbox.LSN) error {
 	defer close(s.batches)
 	defer s.link.close()
 	conn := s.link.conn.Conn()
-	// One watcher for the whole session: it ends a blocked read.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	s.unwatch = endReads(ctx, conn) // one watcher for the whole session
 	now := time.Now()
 	s.lastReceived, s.lastStatus = now, now
 	for {
@@ -373,6 +372,7 @@ func (s *Session) send(position outbox.LSN, ping bool) error {
 // leave ends the session. When the context ended the stream it sends the last status and CopyDone and waits, bounded,
 // for the server to agree, so that the position is confirmed and the slot is free when Run returns.
 func (s *Session) leave(ctx context.Context, cause error, confirmed func() outbox.LSN) error {
+	s.unwatch() // it may come late, and would end the wait below
 	if ctx.Err() == nil {
 		return cause
 	}

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"net"
 	"time"
@@ -40,6 +41,21 @@ func socketOf(conn net.Conn) *socket {
 		conn = secure.NetConn()
 	}
 	return conn.(*socket)
+}
+
+// endReads ends the reads of the connection with the context. The function that it returns, to be called once, ends that: when
+// it returns, a deadline that is set later stays.
+func endReads(ctx context.Context, conn net.Conn) (unwatch func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+		close(ended)
+	})
+	return func() {
+		if !stop() {
+			<-ended
+		}
+	}
 }
 
 // stream is called when the stream has begun; conn is the connection above this one, with TLS or without.
