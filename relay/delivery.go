@@ -231,7 +231,9 @@ func (g *registry) attach(d *delivery, id []byte, l *offsets.Ledger) bool {
 	if d.state != inFlight || string(d.event.ID) != string(id) { // it is free or another event's by now
 		return false
 	}
-	d.txn, d.ledger = l.Add(), l
+	if d.ledger != l { // else its id is twice in the stream: the first is enough, it holds back what comes after it
+		d.txn, d.ledger = l.Add(), l
+	}
 	return true
 }
 

@@ -165,6 +165,27 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 	}
 }
 
+// A row that was deleted and inserted again with its id is twice in the stream. Break it catches: the event in flight counted once
+// more, and finished once: nothing would be confirmed any more in this session. Seen to fail without a look whose it is already.
+func TestEventThatComesTwiceCountsOnceForTheNewSession(t *testing.T) {
+	g, renewed := newRegistry(), offsets.New(100)
+	ds := deliver(g, "e", 1, nil)
+	for end := outbox.LSN(200); end <= 300; end += 100 {
+		renewed.Begin(0)
+		if !g.attach(ds[0], []byte("e-0"), renewed) {
+			t.Fatalf("attach in the transaction that ends at %v: got false, want true", end)
+		}
+		renewed.Commit(end)
+	}
+	if got := renewed.Confirmed(); got != 100 {
+		t.Errorf("confirmed while the event is in flight: got %v, want 0/64", got)
+	}
+	g.finish(ds)
+	if got := renewed.Confirmed(); got != 300 {
+		t.Errorf("confirmed: got %v, want 0/12C", got)
+	}
+}
+
 // Break it catches: an event that is terminal, whose delivery is another event's by now, taken for one in flight: the
 // ledger would wait for an outcome that never comes, or count another event's.
 func TestReusedDeliveriesNeverConfuseTwoEvents(t *testing.T) {
