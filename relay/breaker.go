@@ -234,7 +234,7 @@ func (b *breaker) commit(ctx context.Context, write func() error, done func()) {
 
 // close ends the halt, in memory. The lock is held.
 func (b *breaker) close(ctx context.Context, why closing) {
-	wasOpen := b.open
+	wasOpen, halt := b.open, b.halt
 	// Not saved as open any more either: it may have opened since it was committed that it is closed.
 	b.open, b.halfOpen, b.unsaved, b.wantClose, b.halt = false, false, false, notYet, nil
 	b.tally.reset()
@@ -242,7 +242,7 @@ func (b *breaker) close(ctx context.Context, why closing) {
 	if !wasOpen {
 		return
 	}
-	if b.r.session.Load() != nil && b.r.health.role() == RoleHalted {
+	if b.r.session.Load() != nil && b.r.health.haltedBy(halt) { // else a session begins, or will
 		b.r.health.enter(b.was)
 	}
 	shut := b.shut.Swap(nil)

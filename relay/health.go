@@ -103,6 +103,13 @@ func (h *health) halt(halt *Halt) (news bool) {
 	return news
 }
 
+// haltedBy says that it is this halt that the process is in.
+func (h *health) haltedBy(halt *Halt) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.halted == halt
+}
+
 // haltCode is the code of the halt, empty while there is none.
 func (h *health) haltCode() string {
 	h.mu.Lock()
