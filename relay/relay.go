@@ -33,7 +33,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/replication"
-	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -151,21 +150,13 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	}
 }
 
-const (
-	standbyPoll   = 250 * time.Millisecond // how often a standby looks whether the slot is free
-	steadySession = 10 * time.Second       // a session that lasted this long resets the backoff
-	briefAttempts = 3                      // the backoff of one that streamed for a shorter time grows no further than this
-)
-
-var (
-	reconnectBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 15 * time.Second, Jitter: 0.2}
-	haltProbe        = retry.Backoff{Initial: 2 * time.Second, Max: 30 * time.Second, Jitter: 0.2}
-)
+// standbyPoll is how often a standby looks whether the slot is free.
+const standbyPoll = 250 * time.Millisecond
 
 // supervise runs one session after another until the context ends.
 func (r *Relay) supervise(ctx context.Context) error {
-	halts := 0 // in a row
-	for attempt := 1; ; attempt++ {
+	var row failures
+	for {
 		begun := time.Now()
 		err := r.runSession(ctx)
 		switch {
@@ -174,26 +165,22 @@ func (r *Relay) supervise(ctx context.Context) error {
 		case errors.Is(err, errSuperseded):
 			return err
 		}
-		attempt = r.failures(attempt, time.Since(begun), err)
-		pause := reconnectBackoff.Delay(attempt, random())
+		lasted, role := time.Since(begun), r.health.role()
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
 		halt := asHalt(err)
 		if halt != nil && r.repaired(ctx, err) {
 			halt = nil
 		}
-		if halts++; halt == nil {
-			halts = 0
-		}
+		pause := row.next(lasted, role, err, halt != nil)
 		switch {
 		case standby:
 			r.standBy(busy)
-			pause, attempt = spread(standbyPoll), 0
+			pause, row = spread(standbyPoll), failures{}
 		case halt != nil:
 			r.halted(halt)
 			if r.c.OnHalt == config.OnHaltExit {
 				return halt
 			}
-			pause = haltProbe.Delay(halts, random())
 		default:
 			reason := restartReason(err)
 			r.metrics.restarts.WithLabelValues(reason).Inc()
@@ -207,17 +194,6 @@ func (r *Relay) supervise(ctx context.Context) error {
 			return r.stopped(nil)
 		}
 	}
-}
-
-// failures is how many sessions in a row count for the pause before the next one. The last of n lasted so long and ended by err.
-func (r *Relay) failures(n int, lasted time.Duration, err error) int {
-	switch {
-	case lasted > steadySession:
-		return 1
-	case r.health.role() == RoleActive, errors.Is(err, errSounded): // it read its stream: what ended it, or those before it, is over
-		return min(n, briefAttempts)
-	}
-	return n
 }
 
 // stopped is the end that was asked for: an error of the last session, such as a drain that ran out of time, is said
