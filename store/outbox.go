@@ -213,6 +213,7 @@ func (s *Store) fitDefaults(o *Outbox, byName map[string]column) {
 		o.MarkSet = ""
 	}
 	if o.OrderBy != "" {
+		o.OrderBy = quoteColumns(o.OrderBy, byName)
 		return
 	}
 	if seq, found := byName["seq"]; found {
@@ -227,6 +228,18 @@ func (s *Store) fitDefaults(o *Outbox, byName map[string]column) {
 		o.position = "CASE WHEN isfinite(o." + quote(created) + ") THEN (extract(epoch FROM o." + quote(created) + ") * 1000000)::bigint ELSE 0 END"
 	}
 	o.OrderBy += quote(s.config.Columns.ID)
+}
+
+// quoteColumns quotes the terms of an ORDER BY that begin with a column of the table, which has its name as the catalog spells it.
+func quoteColumns(terms string, byName map[string]column) string {
+	list := strings.Split(terms, ",")
+	for i, term := range list {
+		name, direction, _ := strings.Cut(strings.TrimSpace(term), " ")
+		if _, found := byName[name]; found {
+			list[i] = strings.TrimSpace(quote(name) + " " + direction)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // fitPartitionKey refuses a mark that would move a row to another partition: Postgres replicates such an UPDATE as an

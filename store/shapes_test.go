@@ -164,6 +164,19 @@ SELECT source, id, 't', 1, true, 1, 0, class, 2, 'later' FROM cdc_relay_state, (
 	}
 }
 
+// Breaks caught: a column whose name has capitals that Postgres cannot find, and one that a configuration wrote as SQL and that it finds no more.
+// Seen to fail with the terms as they are, and with all of them quoted.
+func TestOrderByNamesColumnsAsTheCatalogShowsThem(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	must(t, "migrate", open(t, c).Migrate(t.Context()))
+	pg.Exec(t, `ALTER TABLE outbox_events ADD "EventNo" int`)
+	for _, order := range []string{"EventNo", "EventNo desc, id ASC", "CREATED_AT, EventNo"} {
+		c.OrderBy = order
+		must(t, "check outbox.order_by: "+order, open(t, c).CheckExpressions(t.Context()))
+	}
+}
+
 // Break caught: a view that depends on columns that the application wants to change.
 func TestApplicationCanChangeItsColumnsDespiteTheView(t *testing.T) {
 	pg := harness.Postgres(t)
