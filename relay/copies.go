@@ -124,14 +124,11 @@ func (r *router) copy(d *delivery, topic string) *delivery {
 	return copied
 }
 
-// rawHeaders are the standard headers of an event that cannot be a message, and its row's own as far as they are any.
+// rawHeaders are the headers of an event that cannot be a message, with its row's own as far as they are any.
 func (r *router) rawHeaders(e *outbox.Event) outbox.Headers {
 	var h outbox.Headers
-	for i, value := range [][]byte{e.ID, e.EventType, e.AggregateType, e.CreatedAt} {
-		if value != nil {
-			h.Add(r.names[i], value)
-		}
-	}
+	_, err := outbox.ParseTimestamp(e.CreatedAt)
+	r.columnHeaders(&h, e, err == nil)
 	own := h
 	if e.Headers != nil && r.rowHeaders(&own, e.Headers) == nil {
 		h = own

@@ -23,32 +23,11 @@ const sourceHeader = reservedPrefix + "source"
 
 // headers builds the record's header block: the relay's names, the row's own headers, the x-outbox- ones.
 func (r *router) headers(d *delivery) *sink.Reason {
-	e, cloudEvent := &d.event, r.format.name == config.FormatCloudEvents
+	e := &d.event
 	r.reserve(arenaSpare)
 	h := outbox.HeadersIn(r.arena[len(r.arena):])
+	r.columnHeaders(&h, e, d.dated)
 	var scratch [64]byte
-	h.Add(r.names[0], e.ID)
-	if e.EventType != nil {
-		h.Add(r.names[1], e.EventType)
-	}
-	if e.AggregateType != nil {
-		h.Add(r.names[2], e.AggregateType)
-	}
-	if cloudEvent {
-		r.format.cloudEvent(&h, e)
-	}
-	if e.CreatedAt != nil {
-		if t, ok := rfc3339(scratch[:0], e.CreatedAt, d.dated); ok {
-			h.Add(r.names[3], t)
-		} else if !cloudEvent { // whose time must be one
-			h.Add(r.names[3], e.CreatedAt)
-		}
-	}
-	for _, a := range r.added {
-		if v := a.column.of(e); v != nil {
-			h.Add(a.name, v)
-		}
-	}
 	if e.Headers != nil {
 		if err := r.rowHeaders(&h, e.Headers); err != nil {
 			return permanent("INVALID_HEADERS", err.Error())
@@ -69,6 +48,34 @@ func (r *router) headers(d *delivery) *sink.Reason {
 	r.claim(h.Block())
 	d.record.Headers = h
 	return nil
+}
+
+// columnHeaders adds what the row's columns say, under the relay's names. Dated: created_at is a time.
+func (r *router) columnHeaders(h *outbox.Headers, e *outbox.Event, dated bool) {
+	var scratch [64]byte
+	cloudEvent := r.format.name == config.FormatCloudEvents
+	h.Add(r.names[0], e.ID)
+	if e.EventType != nil {
+		h.Add(r.names[1], e.EventType)
+	}
+	if e.AggregateType != nil {
+		h.Add(r.names[2], e.AggregateType)
+	}
+	if cloudEvent {
+		r.format.cloudEvent(h, e)
+	}
+	if e.CreatedAt != nil {
+		if t, ok := rfc3339(scratch[:0], e.CreatedAt, dated); ok {
+			h.Add(r.names[3], t)
+		} else if !cloudEvent { // whose time must be one
+			h.Add(r.names[3], e.CreatedAt)
+		}
+	}
+	for _, a := range r.added {
+		if v := a.column.of(e); v != nil {
+			h.Add(a.name, v)
+		}
+	}
 }
 
 // rfc3339 turns Postgres's "2026-11-21 16:36:32.123456+00" into "2026-11-21T16:36:32.123456Z". False: it has another

@@ -44,7 +44,7 @@ type DeadLetter struct {
 	Class         string     `json:"class"`
 	Code          string     `json:"code"`
 	LastError     string     `json:"last_error"`
-	CreatedAt     *time.Time `json:"created_at"`
+	CreatedAt     *time.Time `json:"created_at"` // nil also where RFC 3339 cannot say it: infinity, BC, the year 10000
 	DeadAt        time.Time  `json:"dead_at"`
 	Replaying     bool       `json:"replaying"` // parked again, on its way to its topic
 	ReplayedAt    *time.Time `json:"replayed_at"`
@@ -75,7 +75,7 @@ var ErrCursor = errors.New("the cursor is not one that the list gave")
 var ErrNoDeadLetter = errors.New("there is no dead letter of an event with this id")
 
 const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.event_type, d.aggregate_type, d.aggregate_id, d.position, d.attempts, d.error_class,
- d.error_code, d.last_error, d.created_at, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note,
+ d.error_code, d.last_error, CASE WHEN d.created_at >= '0001-01-01 00:00+00' AND d.created_at < '10000-01-01 00:00+00' THEN d.created_at END, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note,
  EXISTS (SELECT 1 FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)`
 
 func (d *DeadLetter) scan(row pgx.Row, more ...any) error {
