@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -116,6 +117,10 @@ func (a *app) logger(cfg config.Config) zerolog.Logger {
 	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
 }
 
+// sameSignal is how close to the first signal another one is taken for the same: timeout(1), and a shell's Ctrl-C with a wrapper that
+// passes it on, send to the process and to its group.
+const sameSignal = 100 * time.Millisecond
+
 // stoppable gives a context that the first SIGTERM or SIGINT ends, after announcing it; a second one exits the process
 // at once. The function that it returns must be called at the end.
 func stoppable(parent context.Context, announce func()) (context.Context, func()) {
@@ -131,10 +136,16 @@ func stoppable(parent context.Context, announce func()) (context.Context, func()
 		case <-done:
 			return
 		}
-		select {
-		case <-signals:
-			os.Exit(exitFailed)
-		case <-done:
+		for first := time.Now(); ; {
+			select {
+			case <-signals:
+				if time.Since(first) > sameSignal {
+					fmt.Fprintln(os.Stderr, "a second signal: exiting at once")
+					os.Exit(exitFailed)
+				}
+			case <-done:
+				return
+			}
 		}
 	}()
 	return ctx, func() {

@@ -125,8 +125,8 @@ func TestRunRelaysAndStopsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// A supervisor that loses its patience must be obeyed. The topic does not exist, so the drain cannot end by itself. Seen
-// to fail with the second signal not heeded.
+// A supervisor that loses its patience must be obeyed, one that sends each signal twice is not impatient. The topic does not exist, so the
+// drain cannot end by itself. Seen to fail with the second signal not heeded, and with one that comes together with the first.
 func TestSecondSignalExitsAtOnce(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -134,8 +134,10 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	r.awaitStatus(t, `"role": "active"`)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('nowhere', '1', 'x')`)
 	r.awaitStatus(t, `"in_flight_events": 1`)
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	for _, same := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		if err := r.cmd.Process.Signal(same); err != nil {
+			t.Fatal(err)
+		}
 	}
 	select {
 	case <-r.done:
@@ -144,6 +146,9 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	}
 	if code := r.stop(t, syscall.SIGINT); code != exitFailed {
 		t.Errorf("got exit code %d after the second signal, want 1", code)
+	}
+	if !strings.Contains(r.log.String(), "a second signal") {
+		t.Errorf("the log does not say why it ended:\n%s", r.log)
 	}
 }
 
