@@ -76,6 +76,9 @@ type ReconcileReport struct {
 	Unrecorded int           `json:"unrecorded"` // rows that were not recorded when they were seen; most were on their way
 	Missed     int           `json:"missed"`     // of those, rows that the stream has never delivered; they are published now
 	Took       time.Duration `json:"took_ns"`
+	// CaughtUp is how many rows this process has published from the table before it streamed, since they are older than the slot, or the
+	// slot had passed them.
+	CaughtUp int `json:"caught_up,omitempty"`
 }
 
 // dropped says that nobody waits for the order; a nil one is not.
@@ -106,6 +109,7 @@ func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
 	}
 	select {
 	case <-order.done:
+		order.CaughtUp = int(r.caughtUp.Load())
 		return order.ReconcileReport, order.err
 	case <-ctx.Done():
 		return ReconcileReport{}, context.Cause(ctx)

@@ -79,6 +79,7 @@ type Relay struct {
 	asideUpTo atomic.Uint64
 	stopping  atomic.Bool  // no retries any more
 	rowsLeft  atomic.Int64 // outbox rows to be marked or deleted, as read last
+	caughtUp  atomic.Int64 // rows that catch-ups of this process have published
 
 	// Of this life; owned by the supervisor's goroutine.
 	epoch    int64       // of its last take-over; 0: none

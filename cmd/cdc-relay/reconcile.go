@@ -143,6 +143,10 @@ func (c reconcileCommand) reconcile(ctx context.Context, a *app, cfg config.Conf
 	if a.cli.JSON {
 		return a.printJSON(report)
 	}
-	fmt.Fprintf(a.out, "no relay was running, so this command relayed what waited and reconciled\nunrecorded  %d rows when they were looked at\nmissed      %d rows were never delivered by the stream, and are published now\n", report.Unrecorded, report.Missed)
+	fmt.Fprintln(a.out, "no relay was running, so this command relayed what waited and reconciled")
+	if report.CaughtUp > 0 {
+		fmt.Fprintf(a.out, "caught up   %d rows were published from the table first: they are older than the slot, or it had been moved past them\n", report.CaughtUp)
+	}
+	fmt.Fprintf(a.out, "unrecorded  %d rows when they were looked at after that\nmissed      %d rows were never delivered by the stream, and are published now\n", report.Unrecorded, report.Missed)
 	return nil
 }
