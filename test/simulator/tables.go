@@ -3,6 +3,7 @@ package simulator
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -52,19 +53,20 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 	waited := p.sleep(ctx, pause)
 	w.mu.Lock()
 	var err error
+	told := false // that another process has the slot
 	switch orphan := d.chance(0.5); {
 	case !waited && !orphan: // cut off before the server did it
 		err = io.ErrUnexpectedEOF
 	case !w.server.up:
 		err = &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}
 	case number < w.server.takeOver && epoch > 0 && epoch < w.server.db.epochs[t.slot], t.ended && epoch > 0: // a take-over ended the connection
-		t.ended = false
-		p.learnt = time.Now()
+		t.ended, told = false, true
 		err = &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
 	case fails:
 		err = t.failure(d)
 	default:
 		err = effect(&w.server.db)
+		told = errors.Is(err, store.ErrFenced)
 		if err != nil {
 			w.note("p%d %s: %v", p.number, name, err)
 		}
@@ -73,6 +75,9 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 			w.note("p%d %s: done, and the answer is lost", p.number, name)
 			err = io.ErrUnexpectedEOF
 		}
+	}
+	if told && epoch == t.epoch { // else it tells of the process's own take-over
+		p.learnt = time.Now()
 	}
 	if ctx.Err() != nil && err == nil {
 		err = ctx.Err()
@@ -100,7 +105,6 @@ func (t *tables) fenced(ctx context.Context, name string, effect func(db *databa
 	return t.do(ctx, name, func(db *database) error {
 		if db.epochs[t.slot] != t.epoch && t.w.mutant != noFence {
 			t.w.counts.Fenced++
-			t.p.learnt = time.Now()
 			return store.ErrFenced
 		}
 		return effect(db)
