@@ -111,12 +111,14 @@ func statusCode(ok bool) int {
 }
 
 func answer(w http.ResponseWriter, code int, body any) {
+	text, err := json.MarshalIndent(body, "", "  ")
+	if err != nil { // and not half a body under a code that says that all is well
+		code, text = http.StatusInternalServerError, []byte(`{"error": "this cannot be said in JSON"}`)
+	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(body) // the client is gone: nobody to tell
+	_, _ = w.Write(append(text, '\n')) // the client is gone: nobody to tell
 }
 
 // isLoopback says whether only this machine reaches the address.
