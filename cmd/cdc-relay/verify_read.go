@@ -123,8 +123,18 @@ func (r *topicReader) takeOne(rec *kafkago.Record, marker bool, p *partitionEnd,
 	if !ours {
 		return nil
 	}
+	if record.ID == "" && hasHeader(m, sourceHeader) {
+		p.nameless.add(rec.Offset)
+	}
 	t.pending.seen(record.ID)
 	return t.auditor.Record(record)
+}
+
+// sourceHeader says which relay's table a record is from.
+const sourceHeader = "x-outbox-source"
+
+func hasHeader(m kafkago.Message, name string) bool {
+	return slices.ContainsFunc(m.Headers, func(h kafkago.Header) bool { return h.Key == name })
 }
 
 // allOf is nil for null only, and gives back what the bytes are read from.
@@ -145,7 +155,7 @@ func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
 			record.ID = string(h.Value)
 		case "x-outbox-late", "x-outbox-replay":
 			record.Late = true
-		case "x-outbox-source":
+		case sourceHeader:
 			if len(r.sources) > 0 && !slices.ContainsFunc(r.sources, func(source string) bool { return outbox.SameSource(string(h.Value), source) }) {
 				return record, false
 			}

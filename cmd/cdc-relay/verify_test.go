@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,7 @@ func verdictOf(t *testing.T, o outcome) (v verdict) {
 
 // One history with everything that an audit can find, each thing added to what is right. Breaks it catches: any count
 // that is not made, an exit code that does not follow. Seen to fail with a repeated record not counted, and with an exit
-// code that different bytes leave at 0.
+// code that different bytes leave at 0; and with records of another configuration that count as lost.
 func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -48,6 +49,11 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 
 	if v := verdictOf(t, audit("--outbox-order-by=seq desc")); v.OutOfOrder == 0 {
 		t.Errorf("the table read backwards: got %+v, want events out of order", v)
+	}
+	for _, other := range []string{"--set=message.headers=id=x-event-id", "--set=message.format=cloudevents"} {
+		if v := verdictOf(t, audit(other)); v.Missing != 200 || v.Lost != 0 || !strings.Contains(fmt.Sprint(v.Notes), "200 records of this relay have no header") {
+			t.Errorf("%s: got %+v, want all missing, none lost, and a note", other, v)
+		}
 	}
 	repeatFirstRecord(t, s)
 	if o, v := audit(), verdictOf(t, audit()); o.code != exitDone || v.Duplicated != 1 {

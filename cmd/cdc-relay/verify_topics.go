@@ -49,17 +49,41 @@ type partitionEnd struct {
 	end       int64  // the log's end when this portion began
 	unread    int64  // from there on nothing came although the log goes on; -1 = everything was read
 	note      string // what a person should know about the reading
+	nameless  nameless
+}
+
+// nameless are records of this relay that have no id under the name that the configuration gives it: they are of the time of another
+// message.format or message.headers. Which rows they are nobody knows.
+type nameless struct {
+	count       int
+	first, last int64 // offsets; meaningless without a count
+}
+
+func (n *nameless) add(offset int64) {
+	if n.count++; n.count == 1 {
+		n.first = offset
+	}
+	n.last = offset
+}
+
+func (n *nameless) mayHold(offset int64) bool {
+	return n.count > 0 && offset >= n.first && offset <= n.last
 }
 
 // said are the notes of the whole reading.
 func (r *topicReader) said() []string {
 	notes := slices.Clone(r.notes)
+	foreign := 0
 	for _, ends := range r.topics {
 		for _, p := range ends {
+			foreign += p.nameless.count
 			if p.note != "" {
 				notes = append(notes, p.note)
 			}
 		}
+	}
+	if foreign > 0 {
+		notes = append(notes, fmt.Sprintf("%d records of this relay have no header %q: they were written under another message.format or message.headers, and cannot be compared with rows; rows of that time are called missing, not lost. Verify them with the configuration of then", foreign, r.idHeader))
 	}
 	slices.Sort(notes)
 	return notes
@@ -217,7 +241,7 @@ func (r *topicReader) why(at verify.Place) verify.Absence {
 		case p.partition != int(at.Partition):
 		case at.Offset < p.first:
 			return verify.Removed
-		case p.unread >= 0 && at.Offset >= p.unread:
+		case p.unread >= 0 && at.Offset >= p.unread, p.nameless.mayHold(at.Offset):
 			return verify.Unread
 		}
 	}
