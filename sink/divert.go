@@ -148,7 +148,7 @@ func (e *Engine) Troubles() []TroubleReport {
 			}
 			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
 				whole.Well = false
-				if whole.Since.IsZero() || r.Since.Before(whole.Since) {
+				if !r.Since.IsZero() && (whole.Since.IsZero() || r.Since.Before(whole.Since)) { // zero: nothing of it waits
 					whole.Since, whole.Reason = r.Since, r.Reason
 				}
 				continue

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -340,4 +341,41 @@ func TestEngineTakesNoTopicForIllThatAnotherPartitionAccepts(t *testing.T) {
 		time.Sleep(time.Second)
 		want("that one is refused, too", sink.WholeTopic, sink.NoTrouble)
 	})
+}
+
+// goneDriver knows a topic that the brokers do not know any more.
+type goneDriver struct{ *sinktest.Broker }
+
+func (d goneDriver) Partitions(name string) (int, error) {
+	n, _ := d.Broker.Partitions(name)
+	return n, errors.New("it is gone; create it again")
+}
+
+// Break caught: a deleted topic that is in nobody's trouble, and so keeps its events in the window and the stream's place
+// back, for as long as its last partition has no event. Seen to fail with no trouble told, for want of a time in it; with a
+// reason that does not say what the driver says.
+func TestEngineTellsOfADeletedTopicWithAPartitionAtRest(t *testing.T) {
+	for busy := range int32(4) {
+		synctest.Test(t, func(t *testing.T) {
+			b := sinktest.NewBroker()
+			b.SetTopic(topic, 4)
+			for p := range int32(4) {
+				b.SetLeader(topic, p, -1)
+			}
+			r := &rig{Engine: sink.New(goneDriver{b}, sink.Config{}), t: t, broker: b}
+			r.submit(r.to(busy, 1)...)
+			since := time.Now()
+			time.Sleep(time.Minute)
+			reports := r.Troubles()
+			if len(reports) != 1 || reports[0].Partition != sink.WholeTopic || reports[0].Kind != sink.TopicTrouble || !reports[0].Since.Equal(since) {
+				t.Errorf("an event for partition %d: got troubles %+v, want the topic's, since its event", busy, reports)
+			}
+			if why := r.Status().Reason; !strings.Contains(why, "create it again") || len(reports) == 1 && reports[0].Reason != why {
+				t.Errorf("an event for partition %d: got reason %q in the status, want what the driver says", busy, why)
+			}
+			if err := r.Close(t.Context()); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
 }

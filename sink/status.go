@@ -85,7 +85,7 @@ func stateOf(kind Trouble) State {
 
 func (p *partition) reason() string {
 	if p.failures == 0 {
-		return fmt.Sprintf("topic %q partition %d: no leader is known", p.topic.name, p.number)
+		return because(fmt.Sprintf("topic %q partition %d: no leader is known", p.topic.name, p.number), p.topic.err)
 	}
 	return because(fmt.Sprintf("topic %q partition %d: %d attempts failed", p.topic.name, p.number, p.failures), p.err)
 }
