@@ -149,7 +149,7 @@ func (e *Engine) refresh() (waits bool) {
 	}
 	for w := range e.solos {
 		signal(w.wake)
-		waits = waits || w.node < 0
+		waits = waits || w.homeless
 	}
 	select {
 	case <-e.news: // all that waits was just asked for, under the lock

@@ -18,7 +18,7 @@ const slowSolos, splitSolos = 16, 64
 // worker sends the batches of one node's partitions, one request at a time; or, with solo set, those of one partition
 // in trouble, whichever node leads it.
 type worker struct {
-	node int32         // of a solo: at its last attempt, -1 when there was none
+	node int32         // of a solo: of its last attempt
 	solo *partition    // nil for a node's worker
 	wake chan struct{} // holds a token when there may be something to do
 
@@ -31,6 +31,7 @@ type worker struct {
 	ready    ready
 	failures int       // requests in a row that brought no answer; of a solo: that failed
 	pause    time.Time // no request before
+	homeless bool      // a solo whose partition has no leader
 	retired  bool      // a solo whose partition is well again
 }
 
@@ -192,20 +193,19 @@ func (e *Engine) expect(p *partition) int {
 	return min(limit, p.queueBytes)
 }
 
-// follow looks up where a solo's partition is led now. After a move there is no reason to wait any more. It says false
-// while there is no leader.
+// follow looks up where a solo's partition is led now; false: nowhere. Another leader ends the pause; the same one, once more, does not.
 func (e *Engine) follow(w *worker, now time.Time) bool {
-	p := w.solo
-	if node := e.driver.Node(p.topic.name, p.number); node != w.node {
+	p, node := w.solo, e.driver.Node(w.solo.topic.name, w.solo.number)
+	if node >= 0 && node != w.node {
 		w.node, w.pause = node, time.Time{}
-		if node < 0 {
-			signal(e.news)
-		}
 	}
-	if w.node < 0 && p.since.IsZero() {
+	if node < 0 && !w.homeless {
+		signal(e.news)
+	}
+	if w.homeless = node < 0; w.homeless && p.since.IsZero() {
 		p.since = now
 	}
-	return w.node >= 0
+	return !w.homeless
 }
 
 // conclude takes the answer to the worker's request to its partitions.
