@@ -121,10 +121,10 @@ func (l *lanes) buried(d *delivery) {
 }
 
 // buriedForGood is buried for a dead letter that holds its lane. The lane is parked from now on; its followers are given
-// up, in order.
+// up, in order. Those that were handed in with it may still be on their way back as held.
 func (l *lanes) buriedForGood(d *delivery) []*delivery {
 	la := l.of(d)
-	if la.dying--; la.dying > 0 || la.out > 0 {
+	if la.dying--; la.dying > 0 {
 		panic("relay: two events of a lane were tried at a time")
 	}
 	delete(l.byName, la.name)

@@ -239,3 +239,37 @@ func TestHotLaneKeepsItsOrderUntilItIsReleased(t *testing.T) {
 	b.wantDone(want...)
 	b.wantHeld(0)
 }
+
+// Break caught: a dead letter that holds its lane and is committed before all that was tried behind it has come back, as while the
+// journal is locked and no result is taken: that ended the process. Seen to fail with the panic "two events of a lane were tried
+// at a time".
+func TestDeadLetterThatHoldsItsLaneNeedNotWaitForWhatIsOnItsWayBack(t *testing.T) {
+	b := newLaneBench(t)
+	b.submit("a:bad1", "a:bad2", "a:3")
+	b.results(3)
+	d := b.dying[0]
+	b.dying = nil
+	d.record.Value = []byte("1") // the breaker lets it be tried again, and now it is taken
+	if err := b.engine.Retry("t", d.record.Key, b.engine.Hold("t", d.record.Key), []*sink.Record{&d.record}); err != nil {
+		b.Fatal(err)
+	}
+	b.lanes.takenBack(d)
+	b.results(2) // 1 is published, bad2 rejected; 3 has a result, too
+	b.wantDone("1")
+	b.submit("a:4")
+	bad := b.dying[0]
+	if followers := b.lanes.buriedForGood(bad); len(followers) != 0 {
+		b.Fatalf("followers: got %d, want none back yet", len(followers))
+	}
+	b.engine.Settled([]*sink.Record{&bad.record})
+	b.lanes.advance()
+	records, err := b.engine.Results(b.context, make([]*sink.Record, 0, 2))
+	for _, rec := range records {
+		if d := rec.Owner.(*delivery); rec.Result != sink.Held || b.lanes.has(d) {
+			b.Errorf("%s: got result %d, kept in memory %v; want it held, to be parked", rec.Value, rec.Result, b.lanes.has(d))
+		}
+	}
+	if len(records) != 2 || err != nil {
+		b.Fatalf("came back: got %d, %v; want 3 and 4", len(records), err)
+	}
+}
