@@ -80,6 +80,13 @@ func (e *PublicationMissingError) Error() string {
 	return fmt.Sprintf("publication %q does not exist at the slot's position (the server said: %s)", e.Publication, e.Said)
 }
 
+// The server's routines that say that a publication is missing: an error, from PostgreSQL 18 a warning. Their texts are in the
+// language of the server (lc_messages), which only a superuser may choose.
+const (
+	missingPublication = "get_publication_oid"
+	skippedPublication = "LoadPublications"
+)
+
 var lastNumber = regexp.MustCompile(`\d+$`)
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)

@@ -258,7 +258,7 @@ func (s *Session) take(kind byte, body []byte) error {
 		if err := n.Decode(body); err != nil {
 			return fmt.Errorf("read notice: %w", err)
 		}
-		if strings.Contains(n.Message, "skipped loading publication") {
+		if n.Routine == skippedPublication || strings.Contains(n.Message, "skipped loading publication") {
 			// From PostgreSQL 18 a missing publication is only a warning, and its rows are skipped: silent loss.
 			return &PublicationMissingError{Publication: s.c.Publication, Said: n.Message}
 		}
@@ -273,7 +273,7 @@ func (s *Session) take(kind byte, body []byte) error {
 		if err := e.Decode(body); err != nil {
 			return fmt.Errorf("read error message: %w", err)
 		}
-		if e.Code == "42704" && strings.Contains(e.Message, "publication") {
+		if e.Code == "42704" && (e.Routine == missingPublication || strings.Contains(e.Message, "publication")) {
 			return &PublicationMissingError{Publication: s.c.Publication, Said: e.Message}
 		}
 		return fmt.Errorf("stream: %w", pgconn.ErrorResponseToPgError(&e))
