@@ -41,7 +41,8 @@ func (r *Relay) watch(ctx context.Context) {
 			counted = time.Now()
 			r.countStored(ctx)
 		}
-		if s == nil || r.health.role() != RoleActive {
+		role := r.health.role()
+		if s == nil || role != RoleActive && role != RoleCatchUp {
 			continue
 		}
 		n := r.metrics.settledEvents.Load()
@@ -51,17 +52,20 @@ func (r *Relay) watch(ctx context.Context) {
 		if (n != settled || r.deletes(time.Since(changed))) && time.Since(wrote) >= progressEvery {
 			wrote = time.Now()
 			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
-			// with the WAL of its own notes.
-			if at := s.ledger.Confirmed(); at > saved {
-				if err := r.saveProgress(ctx, at); err == nil {
+			// with the WAL of its own notes. The topics go on while one event, or a catch-up, holds back the position.
+			at := s.ledger.Confirmed()
+			err := r.saveOffsets(ctx)
+			if err == nil && role == RoleActive && at > saved {
+				if err = r.store.SaveProgress(ctx, at); err == nil {
 					saved, settled = at, n
-				} else if ctx.Err() == nil {
-					s.heed(err)
-					r.log.Debug().Err(err).Msg("cannot save progress")
 				}
 			}
+			if err != nil && ctx.Err() == nil {
+				s.heed(err)
+				r.log.Debug().Err(err).Msg("cannot save progress")
+			}
 		}
-		if time.Since(compared) >= time.Duration(r.c.Drift.Interval) {
+		if role == RoleActive && time.Since(compared) >= time.Duration(r.c.Drift.Interval) {
 			compared = time.Now()
 			r.lookForDrift(ctx, s)
 		}
@@ -99,15 +103,15 @@ func (r *Relay) deletes(quiet time.Duration) bool {
 	return r.c.Outbox.Retention > 0 && quiet < deletableAfter
 }
 
-// saveProgress notes how far the topics and the stream are recorded. Both may be behind the truth at any time: a start
-// after a crash then only looks at more.
-func (r *Relay) saveProgress(ctx context.Context, confirmed outbox.LSN) error {
+// saveOffsets notes how far the topics are recorded. It may be behind the truth at any time, as the position that is saved may be: a
+// start after a crash then only looks at more.
+func (r *Relay) saveOffsets(ctx context.Context) error {
 	offsets := r.settler.frontier.take()
-	if err := r.store.SaveOffsets(ctx, offsets); err != nil {
+	err := r.store.SaveOffsets(ctx, offsets)
+	if err != nil {
 		r.settler.frontier.giveBack(offsets)
-		return err
 	}
-	return r.store.SaveProgress(ctx, confirmed)
+	return err
 }
 
 // lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes on to
