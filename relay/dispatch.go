@@ -74,14 +74,18 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		// What came before a message that cannot be decoded is relayed all the same: else the same batch would be refused
 		// as a whole at each probe, and nothing of it would ever be confirmed.
 		var refused error
+		pulse.works()
 		steps, refused = s.decode(batch, steps[:0])
+		pulse.waits() // for Postgres
 		found, err := s.recorded(ctx, steps)
 		if err != nil {
 			return err
 		}
+		pulse.works()
 		s.large = false
 		out = s.apply(steps, found, stop, out[:0])
 		batch.Recycle(s.large)
+		pulse.waits() // for room in the window; see submitting
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
