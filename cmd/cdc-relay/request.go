@@ -119,7 +119,7 @@ func (q asking) follow(ctx context.Context, id int64) (r *store.Request, err err
 		if r.FinishedAt != nil && (r.Waiting == 0 || time.Since(moved) > requestPatience) {
 			return r, nil
 		}
-		if r.StartedAt == nil && !q.flags.Wait && time.Since(moved) > requestPatience {
+		if r.FinishedAt == nil && !q.flags.Wait && time.Since(moved) > requestPatience {
 			return r, nil
 		}
 		if r.Total != nil {
