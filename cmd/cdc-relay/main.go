@@ -84,8 +84,10 @@ func execute(args []string, s streams) int {
 		fmt.Fprintf(s.err, "cdc-relay: %v\nTry: cdc-relay --help\n", err)
 		return exitUsage
 	}
+	out := &output{Writer: s.out}
+	s.out = out
 	app := &app{streams: s, cli: &c, keyFlags: keyFlags, ownEnv: ownVariables(parser.Model)}
-	return exitCode(command.Run(app), s.err)
+	return exitCode(out.ended(command.Run(app)), s.err)
 }
 
 // commandLine is the parser that fills c.

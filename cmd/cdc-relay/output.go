@@ -6,10 +6,42 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"unicode"
 
 	"github.com/mattn/go-isatty"
 )
+
+// output is standard output. It remembers that it could not take something: a command whose output is cut must not end well.
+type output struct {
+	io.Writer
+	failed atomic.Pointer[error] // the first of Write
+}
+
+// Write writes and remembers an error.
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		o.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// ended is what came of a command, with what its output could not take.
+func (o *output) ended(err error) error {
+	if cut := o.failed.Load(); err == nil && cut != nil {
+		return fmt.Errorf("write the output: %w", *cut)
+	}
+	return err
+}
+
+// beneath is the file that the output goes to.
+func beneath(w io.Writer) io.Writer {
+	if o, is := w.(*output); is {
+		return o.Writer
+	}
+	return w
+}
 
 // printJSON writes one indented JSON value to standard output.
 func (a *app) printJSON(v any) error {
@@ -44,7 +76,7 @@ func (a *app) coloured(w io.Writer) bool {
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := beneath(w).(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }
 

@@ -37,7 +37,7 @@ func kafkaConfig(cfg config.Config) kafka.Config {
 // newDriver makes the sink's driver; what is printed goes to standard output, beside the log on standard error.
 func (a *app) newDriver(cfg config.Config) (sink.Driver, error) {
 	if cfg.Sink == config.SinkStdout {
-		return stdout.New(stdout.Config{Writer: a.out}), nil
+		return stdout.New(stdout.Config{Writer: beneath(a.out)}), nil // it writes again what could not be written
 	}
 	c := kafkaConfig(cfg)
 	c.Hooks = hooks(a.logger(cfg))
