@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
@@ -42,10 +41,7 @@ func (r *Relay) drift(ctx context.Context, s *session) error {
 	if err != nil {
 		return explainTable(err)
 	}
-	if !slices.Equal(table.OIDs, s.tables) { // a partition that is attached brings rows that no WAL tells of
-		s.tables = table.OIDs
-		r.reconciler.soon.Store(true)
-	}
+	r.reconciler.covers(table.OIDs)
 	setup := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log}
 	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
 	if err := setup.checkState(s.state, table, slot); err != nil {

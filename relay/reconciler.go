@@ -50,6 +50,8 @@ type reconciler struct {
 	asked chan *reconcileOrder
 	soon  atomic.Bool // the whole table is to be looked at, though its time has not come
 
+	tables atomic.Pointer[[]uint32] // OIDs of the outbox and its partitions, as last seen
+
 	clean atomic.Int64 // when the last round began that found nothing missing, Unix nanoseconds; 0: none
 
 	// Owned by run, of which a life has one.
@@ -158,7 +160,8 @@ func (c *reconciler) run(ctx context.Context) {
 
 // failed notes a round that was cut off. It proves nothing, and the age of the last clean one tells.
 func (c *reconciler) failed(err error) {
-	c.session, c.sweep = nil, nil
+	c.session = nil
+	c.drop()
 	if passes(err) {
 		c.r.log.Debug().Err(err).Msg("a reconcile round was cut off; another one follows")
 		return
@@ -195,7 +198,7 @@ func (c *reconciler) step(ctx context.Context, s *session) error {
 			return nil
 		}
 		return c.sweepOn(ctx, s)
-	case c.soon.Swap(false), c.state.Ranged && time.Since(c.state.SweptAt) > sweepEvery, !c.state.Ranged && !now.Before(c.due):
+	case c.soon.Load(), c.state.Ranged && time.Since(c.state.SweptAt) > sweepEvery, !c.state.Ranged && !now.Before(c.due):
 		return c.beginSweep(ctx)
 	}
 	return nil
@@ -208,7 +211,8 @@ func (c *reconciler) begin(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	c.session, c.state, c.horizon, c.sweep, c.due = s, state, horizon{}, nil, time.Now()
+	c.session, c.state, c.horizon, c.due = s, state, horizon{}, time.Now()
+	c.drop()
 	return nil
 }
 

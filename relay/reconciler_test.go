@@ -255,20 +255,12 @@ func TestRowsOfAnAttachedPartitionArePublishedLate(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)
 	b.c.Drift.Interval = config.Duration(200 * time.Millisecond)
-	b.pg.Exec(t, `DROP TABLE outbox_events CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public;
-		CREATE TABLE outbox_events (seq bigint, id uuid DEFAULT gen_random_uuid(), aggregate_type text, aggregate_id text, event_type text,
-			payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz, PRIMARY KEY (id, created_at))
-			PARTITION BY RANGE (created_at);
-		CREATE INDEX ON outbox_events (created_at);
-		CREATE TABLE present PARTITION OF outbox_events FOR VALUES FROM (now() - interval '1 day') TO (now() + interval '1 day');
-		CREATE TABLE past (LIKE outbox_events INCLUDING ALL)`)
-	b.pg.Exec(t, `INSERT INTO past (seq, aggregate_type, aggregate_id, event_type, payload, created_at)
-		SELECT i, 'order', 'k' || i % 3, 'made', jsonb_build_object('n', i + 10), now() - interval '3 days' FROM generate_series(1, 20) i`)
+	b.keepPast()
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(1, 10, 3))
 	b.waitRecorded(10)
-	b.pg.Exec(t, `ALTER TABLE outbox_events ATTACH PARTITION past FOR VALUES FROM (now() - interval '9 days') TO (now() - interval '1 day' - interval '1 hour')`)
+	b.attachPast()
 	b.waitRecorded(30)
 	b.wantLate("outbox.event.order", 11, 30)
 	b.wantNumbers("outbox.event.order", 30)

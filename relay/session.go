@@ -57,9 +57,8 @@ type session struct {
 	index     uint32
 	reached   outbox.LSN // end of the last transaction or keepalive
 
-	heard  bool        // its stream was read
-	tables []uint32    // OIDs of the outbox and its partitions, as last seen; the watch's
-	fail   func(error) // ends the session, from any goroutine
+	heard bool        // its stream was read
+	fail  func(error) // ends the session, from any goroutine
 
 	// The reconciler's: see there.
 	mark   atomic.Pointer[mark] // that it waits for
@@ -97,10 +96,11 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 		return errSuperseded
 	}
 	grant := stream.Granted()
-	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed), tables: table.OIDs,
+	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
 		late: make(chan lateRows), over: make(chan struct{})}
 	defer close(s.over)
 	defer func() { r.remember(s, err) }()
+	r.reconciler.covers(table.OIDs)
 	if err := s.compatible(); err != nil {
 		stream.Close()
 		return err

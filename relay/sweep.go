@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -14,16 +15,35 @@ type sweep struct {
 	missed  int
 	resting time.Time // until then
 	took    time.Duration
+	soon    bool // it is the one that could not wait
+}
+
+// covers takes in of which tables the outbox is made. One that is attached brings rows that no WAL tells of: the whole table is looked
+// at, again until one look has been through.
+func (c *reconciler) covers(oids []uint32) {
+	if last := c.tables.Swap(&oids); last != nil && !slices.Equal(*last, oids) {
+		c.soon.Store(true)
+	}
+}
+
+// drop gives up the sweep that is under way.
+func (c *reconciler) drop() {
+	if c.sweep != nil && c.sweep.soon {
+		c.soon.Store(true)
+	}
+	c.sweep = nil
 }
 
 // beginSweep begins a look at the whole table as it is now.
 func (c *reconciler) beginSweep(ctx context.Context) error {
+	soon := c.soon.Swap(false) // before the look: a partition that is attached behind it needs another
 	state, err := c.r.store.AuditState(ctx)
 	if err != nil {
+		c.soon.CompareAndSwap(false, soon)
 		return err
 	}
 	c.state.Ranged, c.state.Blocks = state.Ranged, state.Blocks
-	c.sweep = &sweep{began: time.Now(), end: state.Blocks}
+	c.sweep = &sweep{began: time.Now(), end: state.Blocks, soon: soon}
 	return nil
 }
 
