@@ -111,6 +111,7 @@ func (s *settler) finishAsides(portion []*aside) {
 	} else {
 		s.notes = s.notes[len(portion):]
 	}
+	s.r.metrics.setAside.Add(uint64(len(portion)))
 	for _, a := range portion {
 		topic := a.d.record.Topic
 		s.parking.committed(a)

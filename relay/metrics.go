@@ -41,6 +41,7 @@ type metrics struct {
 	produceOK                                   prometheus.Counter
 
 	settledEvents      atomic.Uint64
+	setAside           atomic.Uint64            // parks, and failed attempts of parked events, that are committed
 	possibleDuplicates atomic.Uint64            // of a process that died; the driver counts its own
 	slot               atomic.Pointer[slotLook] // as read last, nil before
 

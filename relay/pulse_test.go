@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Breaks it catches: a goroutine that is stuck and goes unnoticed (seen to fail with the settler left out), waiting or
@@ -90,5 +92,32 @@ func TestStandstillIsNotReady(t *testing.T) {
 		ready(false)
 		r.inflight.finish(waiting)
 		ready(true)
+	})
+}
+
+// Break it catches: a relay all of whose events are parked, because their topic is in trouble, that is called not ready for events
+// that nobody settles. Seen to fail with parks that are no moves.
+func TestParkingIsNoStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Config: config.Default()})
+		r.engine = sink.New(sinktest.NewBroker(), sink.Config{})
+		defer func() { _ = r.engine.Close(t.Context()) }()
+		r.retrier = newRetrier(r)
+		s := newSettler(r)
+		r.health.enter(RoleActive)
+		events := r.inflight.take(nil)[:5]
+		r.inflight.admit(events)
+		var settled uint64
+		r.noteMoves(&settled)
+		for _, d := range events[:4] {
+			d.record.Topic = "t"
+			time.Sleep(standstill - time.Second)
+			s.parking.park(d, outbox.Transient, 0, store.WhenWell)
+			s.finishAsides(s.parks[:1])
+			r.noteMoves(&settled)
+			if st := r.Status(); !st.Ready {
+				t.Fatalf("events are parked one after the other: got not ready, %q", st.Reasons)
+			}
+		}
 	})
 }

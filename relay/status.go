@@ -117,9 +117,9 @@ const standstill = 30 * time.Second
 // moved is when an event was settled last, or nothing was in flight.
 func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
 
-// noteMoves renews it; the watch calls it once a second.
+// noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted when it is published.
 func (r *Relay) noteMoves(settled *uint64) {
-	if n := r.metrics.settledEvents.Load(); n != *settled || r.inflight.len() == 0 {
+	if n := r.metrics.settledEvents.Load() + r.metrics.setAside.Load(); n != *settled || r.inflight.len() == 0 {
 		*settled = n
 		r.movedAt.Store(time.Now().UnixNano())
 	}
