@@ -21,15 +21,38 @@ func (r *Relay) streamOld() bool {
 	return r.streamAge() > oldAge && time.Now().UnixNano()-r.delivered.Load() < int64(oldFor)
 }
 
+// slowClock is how long the server may take to tell the time for the answer to be worth more than the one before: it is wrong by up to
+// half of that.
+const slowClock = oldAge / 10
+
 // setClock learns how much the server's clock is ahead of ours, or a clock that is wrong by a second would cost each event
 // as much as being behind by a second.
 func (s *session) setClock(ctx context.Context) error {
-	before := time.Now()
-	server, err := s.r.store.Clock(ctx)
-	if err != nil {
-		return fmt.Errorf("read the server's clock: %w", err)
+	ahead, _, err := s.r.compareClocks(ctx)
+	s.ahead.Store(int64(ahead))
+	return err
+}
+
+// keepClock does it again: either clock may be set while a session lives.
+func (r *Relay) keepClock(ctx context.Context) {
+	s := r.owner()
+	if s == nil {
+		return
 	}
-	took := time.Since(before)
-	s.ahead = server.Sub(before.Add(took / 2))
-	return nil
+	switch ahead, took, err := r.compareClocks(ctx); {
+	case err != nil:
+		s.heed(err)
+	case took < slowClock:
+		s.ahead.Store(int64(ahead))
+	}
+}
+
+func (r *Relay) compareClocks(ctx context.Context) (ahead, took time.Duration, err error) {
+	before := time.Now()
+	server, err := r.store.Clock(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the server's clock: %w", err)
+	}
+	took = time.Since(before)
+	return server.Sub(before.Add(took / 2)), took, nil
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,21 +10,35 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // clocked is a server whose clock is off.
 type clocked struct {
 	Tables
-	off time.Duration
+	off  atomic.Int64 // time.Duration
+	slow atomic.Int64 // it takes so long to answer, after it has looked at its clock
 }
 
-func (c clocked) Clock(context.Context) (time.Time, error) { return time.Now().Add(c.off), nil }
+func (c *clocked) Clock(context.Context) (time.Time, error) {
+	at := time.Now().Add(time.Duration(c.off.Load()))
+	time.Sleep(time.Duration(c.slow.Load()))
+	return at, nil
+}
+
+func (*clocked) CountDead(context.Context) (int64, error) { return 0, nil }
+
+func (*clocked) Slot(context.Context) (store.SlotStatus, error) {
+	return store.SlotStatus{}, context.DeadlineExceeded
+}
 
 // Catches: a server's clock that is off taken for events that are old, or for young ones, and so requests that wait for nothing
 // or never. Seen to fail with the difference of the clocks left out, and with it taken the other way.
 func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
-		r := &Relay{store: clocked{off: off}}
+		server := &clocked{}
+		server.off.Store(int64(off))
+		r := &Relay{store: server}
 		r.metrics = newMetrics(r)
 		s := &session{r: r, ledger: offsets.New(1), router: &router{}}
 		if err := s.setClock(t.Context()); err != nil {
@@ -35,6 +50,37 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 			t.Errorf("a transaction of 10 minutes ago, the server's clock off by %v: got an age of %v", off, age)
 		}
 	}
+}
+
+// A clock is set while a session goes on, as when a machine wakes up: the server's, or this one's, which is the same. Break it
+// catches: a stream that counts as old from then on, or as young, for as long as the session lives. Then nothing is pruned and no
+// sweep goes on while events come. Seen to fail with the clocks compared when a session begins, and never again, and with a slow
+// answer taken for what it is not.
+func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Config: config.Default()})
+		server := &clocked{}
+		r.store = server
+		s := &session{r: r, ledger: offsets.New(1), router: &router{}, fail: func(error) {}}
+		s.epochSeen.Store(1)
+		if err := s.setClock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.session.Store(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.watch(ctx)
+		for _, now := range []struct{ off, slow time.Duration }{{time.Minute, 0}, {-time.Hour, 0}, {-time.Hour, 4 * time.Second}} {
+			server.off.Store(int64(now.off))
+			server.slow.Store(int64(now.slow))
+			time.Sleep(3 * deadEvery)
+			s.ledger, s.inTx = offsets.New(1), false
+			s.apply([]step{{kind: stepBegin, lsn: 10, time: time.Now().Add(now.off).UnixMicro()}}, nil, nil, nil)
+			if age := r.streamAge().Abs(); age > time.Millisecond {
+				t.Errorf("a transaction of now, the server's clock off by %v, slow by %v: got an age of %v", now.off, now.slow, age)
+			}
+		}
+	})
 }
 
 // idle is a driver that nobody gives anything to do.

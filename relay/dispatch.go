@@ -212,7 +212,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		switch st.kind {
 		case stepBegin:
 			s.ledger.Begin(st.time)
-			s.r.age.Store(s.router.now.Add(s.ahead).UnixMicro() - st.time)
+			s.r.age.Store(s.router.now.Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
 			s.inTx = true
 		case stepCommit:
 			s.ledger.Commit(st.lsn)

@@ -47,7 +47,7 @@ type session struct {
 	known   map[string]*delivery // in flight when the session began
 	passing bool                 // the token is in what is being sent
 
-	ahead   time.Duration  // how much the server's clock is ahead of ours
+	ahead   atomic.Int64   // how much the server's clock is ahead of ours, in nanoseconds
 	records []*sink.Record // scratch of send
 	large   bool           // an event of the batch was left in the buffer in which it was read; see keep
 

@@ -40,6 +40,7 @@ func (r *Relay) watch(ctx context.Context) {
 		if s != nil && time.Since(counted) >= deadEvery {
 			counted = time.Now()
 			r.countStored(ctx)
+			r.keepClock(ctx)
 		}
 		role := r.health.role()
 		if s == nil || role != RoleActive && role != RoleCatchUp {
