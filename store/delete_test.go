@@ -65,3 +65,34 @@ func TestRetentionDeletesOnlyWhatIsMarked(t *testing.T) {
 	pg.Exec(t, "UPDATE outbox_events SET published_at = NULL WHERE id = '"+uuid(3)+"'")
 	wantDeleted("all were marked, and one mark was taken away", 9)
 }
+
+// Break caught: rows that were there before the first start, which nobody asked the relay to publish, deleted with those that it
+// has: pruning keeps their journal rows, and noted them anew as rows that are to be deleted. Seen to fail so, and with everything
+// that the pruner notes anew taken for the baseline.
+func TestDeleteSparesTheBaselineAlsoAfterThePruner(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.AfterPublish = store.Keep
+	s := owner(t, pg, c)
+	insertEvents(t, pg, 0, 3)
+	if n, err := s.SetBaseline(t.Context()); err != nil || n != 3 {
+		t.Fatalf("baseline: got %d rows, %v; want 3", n, err)
+	}
+	insertEvents(t, pg, 3, 2)
+	must(t, "settle", s.Settle(t.Context(), published(5, uuid)[3:], nil))
+	confirmHere(t, pg, s)
+	noOlderTransaction(t, s)
+	if n, _, err := s.Prune(t.Context(), 0, 1000); err != nil || n != 0 {
+		t.Fatalf("every row is there and does not say that it is published: got %d journal rows pruned, %v; want none", n, err)
+	}
+	confirmHere(t, pg, s)
+	noOlderTransaction(t, s)
+	c.AfterPublish = store.Delete // from now on
+	deletes := open(t, c)
+	if n, _, err := deletes.DeleteStep(t.Context(), 0, 1000); err != nil || n != 2 {
+		t.Errorf("after the pruner: got %d rows deleted, %v; want the 2 that were published", n, err)
+	}
+	if left := pg.Query(t, "SELECT string_agg(seq::text, ',' ORDER BY seq) FROM outbox_events"); left != "1,2,3" {
+		t.Errorf("rows left: got %s, want 1,2,3, the baseline", left)
+	}
+}

@@ -19,14 +19,17 @@ const oldBatchesSQL = `SELECT batch, size, ids FROM (
 WHERE total - size < $2`
 
 // pruneSQL keeps the journal row of every outbox row that does not say by itself that it is published: its id goes into
-// a new batch and is looked at again after another retention.
+// a new batch and is looked at again after another retention. What was there before the first start stays told apart: it is never
+// to be deleted.
 const pruneSQL = `WITH needed AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
 gone AS (
  DELETE FROM {journal} WHERE source = $1 AND event_id = ANY ($2) AND NOT EXISTS (SELECT 1 FROM needed n WHERE n.id{collate} = event_id)
  RETURNING 1),
 again AS (
- INSERT INTO {batch} (source, size, ids, mirrored) SELECT $1, count(*), array_agg(id), true FROM needed HAVING count(*) > 0),
+ INSERT INTO {batch} (source, size, ids, mirrored, deleted) SELECT $1, count(*), array_agg(id), true, baseline FROM (
+  SELECT id, coalesce((SELECT j.topic = '' FROM {journal} j WHERE j.source = $1 AND j.event_id = n.id{collate} LIMIT 1), false) AS baseline FROM needed n) n
+ GROUP BY baseline),
 done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), count(*) > 0 FROM gone`
