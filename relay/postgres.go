@@ -84,7 +84,7 @@ type Tables interface {
 	Portions(ctx context.Context, asks []store.Ask, limit, maxBytes int) ([]store.Portion, error)
 	WakeHeads(ctx context.Context) error
 	WaitingTopics(ctx context.Context) ([]string, error)
-	MakeDue(ctx context.Context, topic string) error
+	MakeDue(ctx context.Context, topic string) (more bool, err error)
 
 	// How far the topics are journaled.
 	AddTopics(ctx context.Context, topics []string) error

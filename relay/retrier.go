@@ -196,8 +196,11 @@ func (t *retrier) makeDue(ctx context.Context) (more bool) {
 		if t.r.troubled(topic) {
 			continue // again: the end of that makes them due
 		}
-		if err := t.r.store.MakeDue(ctx, topic); err != nil {
+		switch more, err := t.r.store.MakeDue(ctx, topic); {
+		case err != nil:
 			t.failed(ctx, err) // the next tidying makes them due
+		case more: // after what the settler has asked for since
+			t.isWell(topic)
 		}
 		t.dueIn(0)
 	}

@@ -115,7 +115,8 @@ func TestDueLanesAreThoseWhoseTimeHasCome(t *testing.T) {
 	if got, want := due(), `"now" ""`; got != want {
 		t.Errorf("due: got %s, want %s", got, want)
 	}
-	must(t, "make due", s.MakeDue(t.Context(), "t"))
+	_, err := s.MakeDue(t.Context(), "t")
+	must(t, "make due", err)
 	must(t, "wake heads", s.WakeHeads(t.Context()))
 	if got := due(); !strings.Contains(got, `"well"`) || !strings.Contains(got, `"left"`) {
 		t.Errorf("due once the topic is well and heads are awake: got %s, want also well and left", got)
@@ -123,6 +124,27 @@ func TestDueLanesAreThoseWhoseTimeHasCome(t *testing.T) {
 	lanes, events, err := s.ParkedLanes(t.Context())
 	if err != nil || len(lanes) != 4 || events != 6 {
 		t.Errorf("parked: got %d lanes and %d events, %v; want 4 and 6", len(lanes), events, err)
+	}
+}
+
+// Break caught: all that waits for a topic made due in one statement, whose time it may exceed each time; then nothing of the
+// topic would ever be sent. Seen to fail so, and with the rest forgotten. The trigger stands for the time: 200,000 rows, the
+// default of limits.parked_events, took 9 of the 10 s that a statement has.
+func TestWhatWaitsForATopicIsMadeDueInPortions(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index, next_retry_at, error_class)
+SELECT source, gen_random_uuid(), CASE WHEN i > 12000 THEN 'other' ELSE 't' END, int4send(i), 1, true, i, 0, 'infinity', 'transient'
+FROM cdc_relay_source, generate_series(1, 12100) i;
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF (SELECT count(*) FROM rows) > 6000 THEN RAISE query_canceled; END IF; RETURN NULL; END';
+CREATE TRIGGER slow AFTER UPDATE ON cdc_relay_parked REFERENCING NEW TABLE AS rows EXECUTE FUNCTION slow()`)
+	for more := true; more; {
+		var err error
+		more, err = s.MakeDue(t.Context(), "t")
+		must(t, "make due", err)
+	}
+	if left := pg.Query(t, `SELECT string_agg(DISTINCT topic, ' ') || ' ' || count(*) FROM cdc_relay_parked WHERE next_retry_at = 'infinity'`); left != "other 100" {
+		t.Errorf("events that still wait: got %s, want the 100 of the other topic", left)
 	}
 }
 
@@ -149,12 +171,13 @@ func TestParkedEventsAreFenced(t *testing.T) {
 	parkAll(t, s, []store.Parked{parkedAt(1, "k", 0)})
 	pg.Exec(t, "UPDATE cdc_relay_epoch SET epoch = epoch + 1")
 	_, parking := s.Park(t.Context(), []store.Parked{parkedAt(2, "k", 0)})
+	_, due := s.MakeDue(t.Context(), "t")
 	for what, err := range map[string]error{
 		"park":        parking,
 		"settle":      s.SettleRetried(t.Context(), published(2, uuid)),
 		"retry later": s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(1)), Attempts: 2, RetryIn: 0, Class: outbox.Transient, Text: ""}}),
 		"give up":     s.GiveUp(t.Context(), dead(1)),
-		"make due":    s.MakeDue(t.Context(), "t"),
+		"make due":    due,
 	} {
 		if err == nil || !strings.Contains(err.Error(), store.ErrFenced.Error()) {
 			t.Errorf("%s after a takeover: got %v, want it fenced", what, err)

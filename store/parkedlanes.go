@@ -42,30 +42,37 @@ func (s *Store) ParkedLanes(ctx context.Context) (lanes []Lane, events int64, er
 // WakeHeads makes due the head of each lane that has no time of its own. A head without one is left behind by a crash in
 // the middle of a lane's drain. It looks at all that is parked.
 func (s *Store) WakeHeads(ctx context.Context) error {
-	return s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
+	_, err := s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
 FROM (SELECT topic, key FROM {parked} WHERE source = $1 AND key IS NOT NULL GROUP BY topic, key) l,
  LATERAL (SELECT event_id, next_retry_at FROM {parked} f WHERE f.source = $1 AND f.topic = l.topic AND md5(f.key) = md5(l.key) AND f.key = l.key`+queueOrder+` LIMIT 1) h
 WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`+s.free("p"))
+	return err
 }
 
-// MakeDue makes due, now, what waits for the topic to be well.
-func (s *Store) MakeDue(ctx context.Context, topic string) error {
-	return s.changeParked(ctx, "make parked events of a topic due",
-		`UPDATE {parked} SET next_retry_at = now() WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity'`, topic)
+// duePortion is how many events MakeDue makes due in one transaction, whatever limits.parked_events is: 200,000 are more than
+// a busy server can do within the statement's time, and then none would ever be due.
+const duePortion = 5000
+
+// MakeDue makes due, now, the next of what waits for the topic to be well, and says whether there may be more.
+func (s *Store) MakeDue(ctx context.Context, topic string) (more bool, err error) {
+	n, err := s.changeParked(ctx, "make parked events of a topic due", `UPDATE {parked} SET next_retry_at = now() WHERE source = $1
+ AND event_id = ANY (ARRAY(SELECT event_id FROM {parked} WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity' LIMIT $3))`, topic, duePortion)
+	return n > 0, err
 }
 
-func (s *Store) changeParked(ctx context.Context, what, text string, args ...any) error {
+func (s *Store) changeParked(ctx context.Context, what, text string, args ...any) (changed int64, err error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
 		err = s.fenced(ctx, limits{lock: writing.lock, statement: writing.statement, commit: durable, interpreted: true}, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.sql(o, text), append([]any{source}, args...)...)
+			tag, err := tx.Exec(ctx, s.sql(o, text), append([]any{source}, args...)...)
+			changed = tag.RowsAffected()
 			return err
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return 0, fmt.Errorf("%s: %w", what, err)
 	}
-	return nil
+	return changed, nil
 }
 
 // dueSQL finds lanes that are due, and topics with due events that have no lane. An event behind one whose time has not

@@ -265,7 +265,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"OldestParked", func(ctx context.Context) error { _, err := s.OldestParked(ctx); return err }},
 		{"CountDead", func(ctx context.Context) error { _, err := s.CountDead(ctx); return err }},
 		{"WaitingTopics", func(ctx context.Context) error { _, err := s.WaitingTopics(ctx); return err }},
-		{"MakeDue", func(ctx context.Context) error { return s.MakeDue(ctx, "t") }},
+		{"MakeDue", func(ctx context.Context) error { _, err := s.MakeDue(ctx, "t"); return err }},
 		{"WakeHeads", s.WakeHeads},
 		{"DueLanes", func(ctx context.Context) error { _, _, err := s.DueLanes(ctx, 10, []string{"u"}); return err }},
 		{"Portions", func(ctx context.Context) error {

@@ -247,8 +247,8 @@ func (t *tables) WaitingTopics(ctx context.Context) (topics []string, err error)
 }
 
 // MakeDue makes due what waits for the topic.
-func (t *tables) MakeDue(ctx context.Context, topic string) error {
-	return t.fenced(ctx, "make due", func(db *database) error {
+func (t *tables) MakeDue(ctx context.Context, topic string) (more bool, err error) {
+	return false, t.fenced(ctx, "make due", func(db *database) error {
 		for at, p := range db.parked {
 			if at.source == t.key() && p.topic == topic && p.whenWell {
 				p.due, p.whenWell = time.Now(), false
