@@ -32,12 +32,16 @@ func (s *Store) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]
 		return nil, err
 	}
 	p := new(params).int4(source).int8(int64(afterRow)).int8(int64(limit))
-	rows, err := s.readPage(ctx, o, limit, "SELECT c.row_number"+s.eventColumns()+` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate}
-WHERE c.source = $1 AND c.row_number > $2 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`, p)
+	rows, err := s.readPage(ctx, o, limit, s.catchUpSQL(), p)
 	if err != nil {
 		return nil, fmt.Errorf("read rows to catch up: %w", err)
 	}
 	return rows, nil
+}
+
+func (s *Store) catchUpSQL() string {
+	return "SELECT c.row_number" + s.eventColumns() + ` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
+WHERE c.source = $1 AND c.row_number > $2 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
 }
 
 // readPage runs a statement that gives a number and the columns of eventColumns, until the page is full.

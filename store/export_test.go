@@ -80,12 +80,30 @@ func (s *Store) ExplainIn(ctx context.Context) (string, error) {
 	return s.explain(ctx, func(*Outbox) string { return `o.ctid >= $3 AND o.ctid < $4` }, p)
 }
 
+// ExplainCatchUp and ExplainPruneDead do so for CatchUpRows and PruneDead.
+func (s *Store) ExplainCatchUp(ctx context.Context) (string, error) {
+	return s.explainSQL(ctx, s.catchUpSQL(), new(params).int4(s.source.Load()).int8(0).int8(500))
+}
+
+// ExplainPruneDead explains what PruneDead runs.
+func (s *Store) ExplainPruneDead(ctx context.Context) (string, error) {
+	return s.explainSQL(ctx, pruneDeadSQL, new(params).int4(s.source.Load()).text(s.config.Slot).int8(0).int8(100))
+}
+
 func (s *Store) explain(ctx context.Context, where func(*Outbox) string, p *params) (plan string, err error) {
 	o, err := s.knownOutbox(ctx)
 	if err != nil {
 		return "", err
 	}
-	err = s.send(ctx, auditing, "EXPLAIN "+s.sql(o, s.unrecordedSQL(where(o))), p, nil, func(row [][]byte) error {
+	return s.explainSQL(ctx, s.unrecordedSQL(where(o)), p)
+}
+
+func (s *Store) explainSQL(ctx context.Context, text string, p *params) (plan string, err error) {
+	o, err := s.knownOutbox(ctx)
+	if err != nil {
+		return "", err
+	}
+	err = s.send(ctx, auditing, "EXPLAIN "+s.sql(o, text), p, nil, func(row [][]byte) error {
 		plan += string(row[0]) + "\n"
 		return nil
 	})

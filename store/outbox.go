@@ -22,6 +22,7 @@ type Outbox struct {
 	HasPublishedAt bool     // there is a column published_at
 	Columns        []string // all of the table's, in its order
 	createdZoned   bool     // created_at has a time zone
+	idCollation    string   // of a text id, quoted; "" = the id has none
 	position       string   // a bigint of the row o that sorts as OrderBy does, or by its first column; "" = there is none
 
 	// Ready to stand in SQL, defaults filled in.
@@ -36,6 +37,7 @@ var ErrNoOutbox = errors.New("the outbox table does not exist")
 type column struct {
 	name, base, declared string
 	generated, partition bool
+	collation            string
 }
 
 // Outbox reads the table's shape from the catalog and keeps it for the calls that need it. The error names the column
@@ -100,7 +102,8 @@ WITH RECURSIVE typ AS (
     SELECT typ.attnum, t.typbasetype FROM typ JOIN pg_type t ON t.oid = typ.oid AND t.typtype = 'd'
 )
 SELECT a.attname::text, format_type(t.oid, NULL), format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
-       a.attnum = ANY (coalesce((SELECT p.partattrs::int2[] FROM pg_partitioned_table p WHERE p.partrelid = $1), '{}'))
+       a.attnum = ANY (coalesce((SELECT p.partattrs::int2[] FROM pg_partitioned_table p WHERE p.partrelid = $1), '{}')),
+       coalesce((SELECT format('%I.%I', n.nspname, c.collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation), '')
 FROM pg_attribute a
 JOIN typ ON typ.attnum = a.attnum
 JOIN pg_type t ON t.oid = typ.oid AND t.typtype <> 'd'
@@ -110,7 +113,7 @@ ORDER BY a.attnum`, oid)
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c column, err error) {
-		err = r.Scan(&c.name, &c.base, &c.declared, &c.generated, &c.partition)
+		err = r.Scan(&c.name, &c.base, &c.declared, &c.generated, &c.partition, &c.collation)
 		return c, err
 	})
 }
@@ -166,6 +169,7 @@ func (s *Store) fit(o *Outbox, columns []column) error {
 		o.IDType = idText
 	}
 	o.PayloadType, o.HeadersType = storedType(byName[c.Payload].base), storedType(byName[c.Headers].base)
+	o.idCollation = byName[c.ID].collation
 	o.createdZoned = byName[c.CreatedAt].base == "timestamp with time zone"
 	s.fitDefaults(o, byName)
 	return fitPartitionKey(o, columns)
@@ -281,6 +285,14 @@ func (o *Outbox) collate() string {
 	return ""
 }
 
+// collateOwn makes a comparison with text ids of the relay's tables one that the outbox's own index answers.
+func (o *Outbox) collateOwn() string {
+	if o.idCollation == "" {
+		return ""
+	}
+	return " COLLATE " + o.idCollation
+}
+
 // sql fills in tables, columns and conditions. {published} is the row's own word. {recorded} and {unrecorded} ask whether
 // the id of the row o is in the journal, parked, or a dead letter of the source $1; the first for a handful of rows, the
 // second for a whole table.
@@ -288,7 +300,7 @@ func (s *Store) sql(o *Outbox, text string) string {
 	id := quote(s.config.Columns.ID)
 	oid := "o." + id + o.collate()
 	text = strings.NewReplacer("{recorded}", recordedWhen, "{unrecorded}", unrecordedWhen).Replace(text)
-	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet, "{collate}", o.collate(),
+	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet, "{collate}", o.collate(), "{collate_own}", o.collateOwn(),
 		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
 		"{journal}", s.names.journal, "{parked}", s.names.parked, "{dlq}", s.names.dlq, "{batch}", s.names.batch,
 		"{outbox}", s.names.outbox, "{state}", s.names.state, "{catch_up}", s.names.catchUp).Replace(text)

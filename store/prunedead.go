@@ -18,16 +18,18 @@ const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at 
   ELSE EXISTS (SELECT FROM {batch} b WHERE b.source = $1 AND b.published_at > d.dead_at AND b.wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)) END
  AND NOT EXISTS (SELECT FROM {parked} p WHERE p.source = $1 AND p.event_id = d.original_id)
  AND (EXISTS (SELECT FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
-  OR NOT EXISTS (SELECT FROM {outbox} o WHERE {oid} = d.original_id AND NOT {published}))`
+  OR NOT EXISTS (SELECT FROM {outbox} o WHERE o.{id} = d.original_id{collate_own} AND NOT {published}))`
+
+const pruneDeadSQL = `WITH gone AS (
+ DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE ` + oldDead + ` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING 1)
+SELECT count(*) FROM gone`
 
 // PruneDead removes up to limit dead letters that were replayed or discarded longer ago than the retention and that nothing
 // needs, and says how many, and whether there may be more. It waits for no row.
 func (s *Store) PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
 	o, source, err := s.outboxAndSource(ctx)
 	if err == nil {
-		err = s.one(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.sql(o, `WITH gone AS (
- DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE `+oldDead+` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING 1)
-SELECT count(*) FROM gone`), source, s.config.Slot, retention.Microseconds(), limit)
+		err = s.one(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.sql(o, pruneDeadSQL), source, s.config.Slot, retention.Microseconds(), limit)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("prune dead letters: %w", err)

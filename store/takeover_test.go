@@ -335,7 +335,7 @@ func everyCallWorksWithGrants(t *testing.T, after string) {
 // Seen to fail with DeleteStep and with Park left out of everyMethod.
 func TestEveryMethodIsEveryMethod(t *testing.T) {
 	// What asks nothing of Postgres, is for tests, or is tried by whoever calls everyMethod: a store cannot be owned twice.
-	others := []string{"Close", "Grants", "GrantsSQL", "MissingGrants", "RolesSQL", "Apply", "PublicationSQL", "LookupAs", "SettleAs", "Wrap", "ExplainSince", "ExplainIn", "Pool", "TakeOver"}
+	others := []string{"Close", "Grants", "GrantsSQL", "MissingGrants", "RolesSQL", "Apply", "PublicationSQL", "LookupAs", "SettleAs", "Wrap", "ExplainSince", "ExplainIn", "ExplainCatchUp", "ExplainPruneDead", "Pool", "TakeOver"}
 	listed := everyMethod(nil, store.Mark)
 	for method := range reflect.TypeFor[*store.Store]().Methods() {
 		if !slices.Contains(others, method.Name) && !slices.ContainsFunc(listed, func(m calledMethod) bool { return m.what == method.Name }) {
