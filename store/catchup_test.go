@@ -160,6 +160,29 @@ func TestCatchUpGivesEachUnrecordedRowOnceInOrder(t *testing.T) {
 	}
 }
 
+// Breaks caught: a start after a crash late in a long list whose first page looks at all that is recorded by then in one statement, which
+// ends by its time-out and begins again for ever; a list that is taken for done where so many rows in a row are recorded, or gone.
+// Seen to fail so.
+func TestCatchUpGoesOnBehindManyRecordedRows(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	insertEvents(t, pg, 0, 25_002)
+	listRows(t, s)
+	plan, err := s.ExplainCatchUp(t.Context())
+	if must(t, "explain", err); !strings.Contains(plan, "row_number <= '10000'") {
+		t.Errorf("a page's plan: got\n%s\nwant it to look at 10000 rows of the list at most", plan)
+	}
+	pg.Exec(t, `INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") SELECT source, event_id, 't', 0, row_number FROM cdc_relay_catch_up WHERE row_number < 25000;
+DELETE FROM outbox_events WHERE seq IN (25000, 25002)`)
+	rows, err := s.CatchUpRows(t.Context(), 1, 500)
+	if err != nil || len(rows) != 1 || rows[0].Row != 25_001 {
+		t.Fatalf("after 24,999 rows that are recorded: got %d rows, %v; want the one with number 25001", len(rows), err)
+	}
+	if rows, err = s.CatchUpRows(t.Context(), 25_001, 500); err != nil || len(rows) != 0 {
+		t.Errorf("at the end: got %d rows, %v; want none", len(rows), err)
+	}
+}
+
 // Break caught: a page bounded by rows only, which is as large as the events are.
 func TestCatchUpPageIsBoundedByBytes(t *testing.T) {
 	pg := harness.Postgres(t)

@@ -21,6 +21,10 @@ const (
 	catchUpBytes = 4 << 20 // a page of rows ends when it holds this much
 	firstFetch   = 8       // rows; then as many as fit by the average so far
 	mostFetch    = 512
+
+	// catchUpSpan is how many rows of the list one statement looks at: after a crash millions of them may be recorded, and
+	// nothing that a statement has looked at is known to the next one when its time was not enough.
+	catchUpSpan = 10_000
 )
 
 // CatchUpRows gives the next rows of the list that [Store.SnapshotCatchUp] made, after the row given, as long as they
@@ -31,17 +35,29 @@ func (s *Store) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]
 	if err != nil {
 		return nil, err
 	}
-	p := new(params).int4(source).int8(int64(afterRow)).int8(int64(limit))
-	rows, err := s.readPage(ctx, o, limit, s.catchUpSQL(), p)
-	if err != nil {
-		return nil, fmt.Errorf("read rows to catch up: %w", err)
+	for from := int64(afterRow); ; from += catchUpSpan {
+		rows, err := s.readPage(ctx, o, limit, s.catchUpSQL(), catchUpParams(source, from, limit))
+		var last int64
+		if err == nil && len(rows) == 0 {
+			err = s.one(ctx, reading, func(row pgx.Row) error { return row.Scan(&last) },
+				s.sql(o, `SELECT coalesce(max(row_number), 0) FROM {catch_up} WHERE source = $1`), source)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read rows to catch up: %w", err)
+		}
+		if len(rows) > 0 || last <= from+catchUpSpan {
+			return rows, nil
+		}
 	}
-	return rows, nil
+}
+
+func catchUpParams(source int32, from int64, limit int) *params {
+	return new(params).int4(source).int8(from).int8(int64(limit)).int8(from + catchUpSpan)
 }
 
 func (s *Store) catchUpSQL() string {
 	return "SELECT c.row_number" + s.eventColumns() + ` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
-WHERE c.source = $1 AND c.row_number > $2 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
+WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
 }
 
 // readPage runs a statement that gives a number and the columns of eventColumns, until the page is full.

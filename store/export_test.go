@@ -82,7 +82,7 @@ func (s *Store) ExplainIn(ctx context.Context) (string, error) {
 
 // ExplainCatchUp and ExplainPruneDead do so for CatchUpRows and PruneDead.
 func (s *Store) ExplainCatchUp(ctx context.Context) (string, error) {
-	return s.explainSQL(ctx, s.catchUpSQL(), new(params).int4(s.source.Load()).int8(0).int8(500))
+	return s.explainSQL(ctx, s.catchUpSQL(), catchUpParams(s.source.Load(), 0, 500))
 }
 
 // ExplainPruneDead explains what PruneDead runs.
