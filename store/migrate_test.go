@@ -108,21 +108,37 @@ func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
 	}
 }
 
-// Break caught: a mark that moves rows between partitions is replicated as a second INSERT of the event.
+// Break caught: a mark that moves rows between partitions is replicated as a second INSERT of the event. Seen to fail with
+// expressions, and partitions of partitions, not looked at, and with a partitioned table that no mark moves refused.
 func TestOutboxRefusesAMarkThatMovesRowsBetweenPartitions(t *testing.T) {
-	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
- created_at timestamptz, published_at timestamptz, done boolean) PARTITION BY LIST (done)`)
-	c := usual(t, pg)
-	c.MarkSet = "published_at = now(), done = true"
-	if _, err := open(t, c).Outbox(t.Context()); err == nil || !strings.Contains(err.Error(), "mark_set") {
-		t.Errorf("mark_set that sets the partition key: got %v, want an error that names mark_set", err)
-	}
-	c.MarkSet = ""
-	o, err := open(t, c).Outbox(t.Context())
-	must(t, "default mark", err)
-	if !o.Partitioned || o.MarkSet != "published_at = now()" {
-		t.Errorf("got partitioned %v, mark %q, want true and published_at = now()", o.Partitioned, o.MarkSet)
+	const moves, stays = "published_at = now(), done = true", "published_at = now()"
+	for _, row := range []struct{ key, mark, more, want string }{
+		{"LIST (done)", moves, "", `mark_set changes "done"`},
+		{"LIST (done)", "", "", ""},
+		{"LIST ((published_at IS NULL))", stays, "", `mark_set changes "published_at"`},
+		{"RANGE (created_at, date_trunc('day', created_at), (done IS TRUE))", moves, "", `mark_set changes "done"`},
+		{"RANGE (created_at)", moves, "PARTITION BY LIST (done)", `mark_set changes "done"`},
+		{"RANGE (created_at)", stays, "PARTITION BY LIST (done)", ""},
+	} {
+		t.Run(row.key+" "+row.mark+" "+row.more, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
+ created_at timestamp, published_at timestamptz, done boolean, CONSTRAINT c CHECK (done OR published_at IS NULL)) PARTITION BY `+row.key+`;
+CREATE TABLE part (published_at timestamptz, done boolean, created_at timestamp, payload jsonb, event_type text, aggregate_id text, aggregate_type text, id uuid,
+ CONSTRAINT c CHECK (done OR published_at IS NULL)) `+row.more+`;
+ALTER TABLE outbox_events ATTACH PARTITION part DEFAULT; CREATE INDEX ON outbox_events (done, published_at)`)
+			c := usual(t, pg)
+			c.MarkSet = row.mark
+			o, err := open(t, c).Outbox(t.Context())
+			switch {
+			case row.want != "":
+				if err == nil || !strings.Contains(err.Error(), row.want) {
+					t.Errorf("got %v, want an error with %s", err, row.want)
+				}
+			case err != nil || !o.Partitioned || o.MarkSet != stays:
+				t.Errorf("got partitioned %v, mark %q, %v; want true and %s", o.Partitioned, o.MarkSet, err, stays)
+			}
+		})
 	}
 }
 

@@ -93,7 +93,8 @@ WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind)
 	return err
 }
 
-// readColumns follows domains down to the type that they are made of.
+// readColumns follows domains down to the type that they are made of. A column by which the table is partitioned, or a partition of it, by
+// itself or in an expression, depends on the table that it is of (StorePartitionKey in Postgres's heap.c).
 func readColumns(ctx context.Context, tx pgx.Tx, oid uint32) ([]column, error) {
 	rows, err := tx.Query(ctx, `
 WITH RECURSIVE typ AS (
@@ -102,7 +103,9 @@ WITH RECURSIVE typ AS (
     SELECT typ.attnum, t.typbasetype FROM typ JOIN pg_type t ON t.oid = typ.oid AND t.typtype = 'd'
 )
 SELECT a.attname::text, format_type(t.oid, NULL), format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
-       a.attnum = ANY (coalesce((SELECT p.partattrs::int2[] FROM pg_partitioned_table p WHERE p.partrelid = $1), '{}')),
+       EXISTS (SELECT FROM pg_partition_tree($1::oid::regclass) p JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = p.relid
+        AND d.refclassid = 'pg_class'::regclass AND d.refobjid = p.relid AND d.refobjsubid = 0 AND d.deptype = 'i'
+        JOIN pg_attribute k ON k.attrelid = p.relid AND k.attnum = d.objsubid AND k.attname = a.attname),
        coalesce((SELECT format('%I.%I', n.nspname, c.collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation), '')
 FROM pg_attribute a
 JOIN typ ON typ.attnum = a.attnum
