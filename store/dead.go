@@ -90,7 +90,7 @@ func (s *Store) extra(values [][]byte) ([]byte, error) {
 	object := make(map[string]*string, len(values))
 	for i, name := range s.config.Columns.Extra {
 		if i < len(values) && values[i] != nil {
-			text := clean(string(values[i]))
+			text := valid(string(values[i]))
 			object[name] = &text
 		} else {
 			object[name] = nil
@@ -104,5 +104,10 @@ func clean(text string) string {
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText]
 	}
+	return valid(text)
+}
+
+// valid makes a text that Postgres takes, however long.
+func valid(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
 }

@@ -164,6 +164,40 @@ func TestRetriedEventsEndInExactlyOnePlace(t *testing.T) {
 	}
 }
 
+// Break caught: a further column, which message.headers may name, cut to the length of an error's text where the event is parked or
+// dead: it comes out with another header than it went in. Seen to fail so.
+func TestFurtherColumnsStayWholeThroughParkingAndDeath(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	c.Columns.Extra = []string{"context", "tenant"}
+	s := owner(t, pg, c)
+	long := strings.Repeat("ä", 5000)
+	p := parkedAt(1, "k", 0)
+	p.Event.Extra = [][]byte{[]byte(long), nil}
+	want := func(when string) {
+		t.Helper()
+		rows, err := laneRows(t, s, 1)
+		if err != nil || len(rows) != 1 || len(rows[0].Event.Extra) != 2 {
+			t.Fatalf("%s: got %d rows, %v; want one with two further columns", when, len(rows), err)
+		}
+		if extra := rows[0].Event.Extra; string(extra[0]) != long || extra[1] != nil {
+			t.Errorf("%s: got further columns of %d and %d bytes; want the %d that it had, and NULL", when, len(extra[0]), len(extra[1]), len(long))
+		}
+	}
+	parkAll(t, s, []store.Parked{p})
+	want("parked")
+	d := dead(1)
+	d.Event, d.Key = p.Event, p.Key
+	must(t, "give up", s.GiveUp(t.Context(), d))
+	id, err := s.AddRequest(t.Context(), store.RequestReplay, store.Filter{All: true}, "me", "")
+	must(t, "ask for a replay", err)
+	r, err := s.Request(t.Context(), id)
+	must(t, "read the request", err)
+	_, err = s.ReplayDead(t.Context(), r, store.DeadCursor{}, 10)
+	must(t, "replay", err)
+	want("replayed")
+}
+
 // Break caught: a write to parked events that is not fenced.
 func TestParkedEventsAreFenced(t *testing.T) {
 	pg := harness.Postgres(t)
