@@ -23,9 +23,14 @@ func remake(t *testing.T, c *kfake.Cluster, d *Driver, topic string, partitions 
 }
 
 // awaitAlarm waits for an alarm, which comes after the change that it tells of.
-func awaitAlarm(t *testing.T, d *Driver) {
+func (o *observed) awaitAlarm(t *testing.T) {
 	t.Helper()
-	for ctx := testContext(t); len(d.Alarms()) == 0; {
+	told := func() int { // by the hook, which comes after the driver's own list
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return len(o.alarms)
+	}
+	for ctx := testContext(t); told() == 0; {
 		if pause(ctx, time.Millisecond) != nil {
 			t.Fatal("waited in vain for an alarm")
 		}
@@ -77,6 +82,6 @@ func TestTopicMadeAnewWithOtherPartitionsSaysSo(t *testing.T) {
 	c, d, _, o := sequenceBench(t)
 	remake(t, c, d, "t", 5)
 	await(t, d, "5 partitions", func() bool { n, _ := d.Partitions("t"); return n == 5 })
-	awaitAlarm(t, d)
+	o.awaitAlarm(t)
 	o.wantAlarm(t, d, sink.AlarmPartitionChanged, sink.WholeTopic, "5 partitions instead of 3")
 }

@@ -228,7 +228,7 @@ func TestMorePartitionsAreNoticed(t *testing.T) {
 	}
 	d.refreshSoon()
 	await(t, d, "7 partitions", func() bool { n, _ := d.Partitions("t"); return n == 7 })
-	awaitAlarm(t, d)
+	o.awaitAlarm(t)
 	o.wantAlarm(t, d, sink.AlarmPartitionChanged, sink.WholeTopic, "7 partitions instead of 3", "order of a key")
 }
 
