@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,6 +154,7 @@ func download(ctx context.Context, version bundle.PostgresVersion, cache, unpack
 	programs := filepath.Join(aside, "programs")
 	server := bundle.NewDatabase(bundle.DefaultConfig().Version(version).Port(uint32(port)).
 		CachePath(aside).RuntimePath(filepath.Join(aside, "run")).BinariesPath(programs).Logger(io.Discard))
+	defer http.DefaultClient.CloseIdleConnections() // by which the module downloads, and which it leaves open
 	ended := make(chan error, 1)
 	go func() {
 		err := server.Start()
