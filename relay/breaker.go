@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 )
 
 // breaker halts the relay when more events die within dlq.breaker.window than dlq.breaker.count, and more than the share
@@ -31,7 +32,7 @@ type breaker struct {
 	loaded    bool
 	open      bool
 	halfOpen  bool
-	halt      *Halt
+	halt      *halt.Error
 	was       Role // before it opened
 	unsaved   bool // open, and not committed
 	wantClose closing
@@ -107,7 +108,7 @@ func (b *breaker) trip(d *delivery) {
 	if b.wantClose != byPerson { // who has asked for it already is heard
 		b.wantClose = notYet
 	}
-	b.halt = &Halt{Code: HaltFlood,
+	b.halt = &halt.Error{Code: halt.Flood,
 		Reason: fmt.Sprintf("%d of %d events died within %v and more are to: more than dlq.breaker.count = %d, and than the share dlq.breaker.ratio = %v; the next one: %s: %.300s",
 			dead, all, time.Duration(b.limits.Window), b.limits.Count, b.limits.Ratio, d.reason.Code, d.reason.Text),
 		Risk: "nothing is lost and nothing more dies; events wait, and Postgres keeps WAL for the slot until they are relayed",

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -39,8 +40,8 @@ func (b broken) halt(slot store.SlotStatus, confirmed outbox.LSN) error {
 	if b.sessions < brokenMost || !slot.Exists || slot.Confirmed > confirmed || time.Since(b.at) > brokenRest {
 		return nil
 	}
-	return &Halt{Code: HaltUnreadable, cause: b.by,
+	return &halt.Error{Code: halt.Unreadable, Cause: b.by,
 		Reason: fmt.Sprintf("the server cannot give out what comes next, %d times in a row: %v", b.sessions, b.by),
-		Risk:   riskWAL,
+		Risk:   halt.RiskWAL,
 		Remedy: "most likely a row is too large for Postgres to print (1 GB of text; a bytea needs two characters for each byte): find it and move the slot past it as docs/runbooks/unreadable.md says"}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
@@ -333,11 +334,11 @@ func (s *session) explainDecode(err error) error {
 	if _, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return err
 	}
-	h := &Halt{Code: HaltMalformedWAL,
+	h := &halt.Error{Code: halt.MalformedWAL,
 		Reason: fmt.Sprintf("a WAL message that was received before %s cannot be used: %v", s.stream.Received(), err),
-		Risk:   riskWAL,
+		Risk:   halt.RiskWAL,
 		Remedy: "report it with this message; do not advance the slot past it unless the events of its transaction are known to be published",
-		cause:  err}
+		Cause:  err}
 	if _, ok := errors.AsType[*decoder.RowError](err); ok {
 		h.Remedy = "give the row an id in the table, or delete it, and make the column NOT NULL; then cdc-relay slot advance --to end --yes: " +
 			"the relay publishes from the table what that skips"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -19,17 +20,17 @@ func (r *Relay) lookForDrift(ctx context.Context, s *session) {
 	owner := r.owner()
 	err := r.drift(bounded, s)
 	owner.heed(err)
-	if halt := asHalt(err); halt != nil && r.session.Load() == s {
-		r.noteLeftOut(bounded, halt)
-		s.fail(halt)
+	if stop := halt.Of(err); stop != nil && r.session.Load() == s {
+		r.noteLeftOut(bounded, stop)
+		s.fail(stop)
 	}
 }
 
 // noteLeftOut commits that the stream may have left rows out since the last look: once the cause is repaired, the table
 // comes first.
-func (r *Relay) noteLeftOut(ctx context.Context, halt *Halt) {
-	switch halt.Code {
-	case HaltPublication, HaltColumn, HaltOtherTable:
+func (r *Relay) noteLeftOut(ctx context.Context, why *halt.Error) {
+	switch why.Code {
+	case halt.Publication, halt.Column, halt.OtherTable:
 		if err := r.store.BeginCatchUp(ctx, true); err != nil {
 			r.log.Warn().Err(err).Msg("cannot note that the stream has left rows out; the reconciler will find them")
 		}

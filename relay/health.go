@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 )
 
 // Role is what the process is doing, as a whole.
@@ -33,7 +35,7 @@ type health struct {
 	mu       sync.Mutex
 	now      Role
 	since    time.Time
-	halted   *Halt
+	halted   *halt.Error
 	tenure   tenure
 	last     trouble            // the newest trouble of a session
 	latest   lastError          // of any kind
@@ -90,13 +92,13 @@ func (h *health) role() Role {
 	return h.now
 }
 
-func (h *health) halt(halt *Halt) (news bool) {
+func (h *health) halt(why *halt.Error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news, _ = h.last.news(halt)
-	h.erred(sessionError, "", halt.Error())
-	h.halted = halt
-	h.note("halt", halt.Code, halt.Reason)
+	news, _ = h.last.news(why)
+	h.erred(sessionError, "", why.Error())
+	h.halted = why
+	h.note("halt", why.Code, why.Reason)
 	if h.now != RoleHalted {
 		h.now, h.since = RoleHalted, time.Now()
 	}
@@ -104,10 +106,10 @@ func (h *health) halt(halt *Halt) (news bool) {
 }
 
 // haltedBy says that it is this halt that the process is in.
-func (h *health) haltedBy(halt *Halt) bool {
+func (h *health) haltedBy(why *halt.Error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.halted == halt
+	return h.halted == why
 }
 
 // haltCode is the code of the halt, empty while there is none.

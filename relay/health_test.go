@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -73,7 +74,7 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 		}
 		since := seen().Since
 		time.Sleep(time.Second)
-		halt := &Halt{Code: HaltColumn, Reason: "why", Risk: "what", Remedy: "how"}
+		halt := &halt.Error{Code: halt.Column, Reason: "why", Risk: "what", Remedy: "how"}
 		if !h.halt(halt) {
 			t.Error("a halt: want it said")
 		}
@@ -128,7 +129,7 @@ func TestNewestErrorIsShownAndSaysWhenItIsOver(t *testing.T) {
 		}
 		h.trouble(restartConnection, errors.New("connection refused"))
 		want("connection refused", false)
-		h.halt(&Halt{Code: HaltColumn, Reason: "gone"})
+		h.halt(&halt.Error{Code: halt.Column, Reason: "gone"})
 		want("gone", false)
 		h.enter(RoleActive)
 		want("gone", true)

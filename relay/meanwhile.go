@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -72,5 +73,5 @@ func (s Setup) explainUnknown(ctx context.Context) error {
 	case state != nil:
 		return errMeanwhile
 	}
-	return asHalt(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot, Why: "the server has invalidated it, and no relay of this schema has used it"})
+	return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot, Why: "the server has invalidated it, and no relay of this schema has used it"})
 }

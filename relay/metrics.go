@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -129,7 +130,7 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	info.WithLabelValues(r.version, runtime.Version()).Set(1)
 	f.collector(info, build)
 	f.collector(slotCollector{r}, slotRetained, slotSafe, slotStatus)
-	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halts, func(code string) float64 {
+	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halt.Codes(), func(code string) float64 {
 		return indicator(r.health.haltCode() == code)
 	})
 }

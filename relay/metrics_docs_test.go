@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 )
 
 // scraped is a relay that has connected to nothing, halted after it was active so that every metric is there, and what /metrics would show.
@@ -20,7 +21,7 @@ func scraped(t *testing.T) (*Relay, map[string]*dto.MetricFamily) {
 	t.Helper()
 	r := New(Options{Config: config.Default(), Version: "1.2.3"})
 	r.health.enter(RoleActive)
-	r.health.halt(&Halt{Code: "column"})
+	r.health.halt(&halt.Error{Code: "column"})
 	look := &slotLook{at: r.started}
 	look.Exists, look.Confirmed, look.WALEnd = true, 1, 1
 	r.metrics.slot.Store(look)

@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -168,19 +169,19 @@ func (r *Relay) supervise(ctx context.Context) error {
 		}
 		lasted, role := time.Since(begun), r.health.role()
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
-		halt := asHalt(err)
-		if halt != nil && r.repaired(ctx, err) {
-			halt = nil
+		stop := halt.Of(err)
+		if stop != nil && r.repaired(ctx, err) {
+			stop = nil
 		}
-		pause := row.next(lasted, role, err, halt != nil)
+		pause := row.next(lasted, role, err, stop != nil)
 		switch {
 		case standby:
 			r.standBy(busy)
 			pause, row = spread(standbyPoll), failures{}
-		case halt != nil:
-			r.halted(halt)
+		case stop != nil:
+			r.halted(stop)
 			if r.c.OnHalt == config.OnHaltExit {
-				return halt
+				return stop
 			}
 		default:
 			reason := restartReason(err)
@@ -215,7 +216,7 @@ func (r *Relay) standBy(busy *replication.SlotBusyError) {
 	}
 }
 
-func (r *Relay) halted(h *Halt) {
+func (r *Relay) halted(h *halt.Error) {
 	if r.health.halt(h) {
 		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).Str("page", h.Page()).Msg("halted")
 	}

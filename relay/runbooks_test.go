@@ -12,12 +12,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-var haltCode = regexp.MustCompile(`(?m)^\s+Halt[A-Za-z]+\s+= "([a-z_]+)"$`)
+var haltCode = regexp.MustCompile(`(?m)^\s+[A-Z][A-Za-z]+\s+= "([a-z_]+)"$`)
 
 // haltCodes are the codes that halt.go names.
 func haltCodes(t *testing.T) (codes []string) {
 	t.Helper()
-	text, err := os.ReadFile("halt.go")
+	text, err := os.ReadFile("internal/halt/halt.go")
 	if err != nil {
 		t.Fatal(err)
 	}

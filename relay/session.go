@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -133,7 +134,7 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 	ended := <-streamErr
 	r.disown()
 	switch {
-	case asHalt(err) != nil, ctx.Err() != nil:
+	case halt.Of(err) != nil, ctx.Err() != nil:
 		return err
 	case cause != nil:
 		return cause
@@ -277,14 +278,7 @@ func (s *session) compatible() error {
 	if s.grant.System.ID == s.state.SystemID {
 		return nil
 	}
-	return otherServer(s.grant.System.ID, s.state.SystemID)
-}
-
-func otherServer(here, there string) *Halt {
-	return &Halt{Code: HaltOtherServer,
-		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", here, there),
-		Risk:   "the slot's position may mean nothing here; events could be skipped",
-		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this is a restored copy, see docs/runbooks/other_server.md"}
+	return halt.WrongServer(s.grant.System.ID, s.state.SystemID)
 }
 
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
@@ -313,7 +307,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	cols := columnsOf(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
 	if s.router, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
-		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, Remedy: "correct the template", cause: err}
+		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template", Cause: err}
 	}
 	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
@@ -336,9 +330,9 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 		s.hearOut(ctx)
 		return err
 	}
-	return &Halt{Code: HaltTwoServers, cause: err,
+	return &halt.Error{Code: halt.TwoServers, Cause: err,
 		Reason: fmt.Sprintf("the stream from the slot %q was granted, and the server that postgres.url reaches knows nothing of it", s.r.c.Postgres.Slot),
-		Risk:   riskWAL,
+		Risk:   halt.RiskWAL,
 		Remedy: "point postgres.url and postgres.replication_url at the same server and database; where a pooler stands in between, at the server behind it"}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -107,7 +108,7 @@ func (s Setup) Prepare(ctx context.Context) (table store.Outbox, err error) {
 		}
 	}
 	if err := s.checkPublication(ctx, !recovered && !slot.Exists); err != nil {
-		if asHalt(err) != nil && (state.Phase == store.Stream || state.CatchUpReady) {
+		if halt.Of(err) != nil && (state.Phase == store.Stream || state.CatchUpReady) {
 			err = errors.Join(err, s.Store.BeginCatchUp(ctx, true)) // once it is repaired
 		}
 		return table, err
@@ -196,7 +197,7 @@ func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.
 	}
 	name := s.Config.Postgres.Slot
 	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
-		return &Halt{Code: HaltSlotMoved,
+		return &halt.Error{Code: halt.SlotMoved,
 			Reason: fmt.Sprintf("the slot %q stands at %s, and no relay has confirmed more than %s: somebody moved it forward, or made it anew", name, slot.Confirmed, known),
 			Risk:   "events that were committed between the two and not yet published are only in the outbox table now",
 			Remedy: "set postgres.on_slot_lost: recover, which publishes all rows of the table that are not published, then streams"}
@@ -207,10 +208,10 @@ func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.
 }
 
 // readOnly is the halt for a standby.
-func readOnly(cause error) *Halt {
-	return &Halt{Code: HaltReadOnly, cause: cause,
+func readOnly(cause error) *halt.Error {
+	return &halt.Error{Code: halt.ReadOnly, Cause: cause,
 		Reason: "the server that postgres.url reaches is a standby, or read-only: nothing can be recorded there",
-		Risk:   riskWAL,
+		Risk:   halt.RiskWAL,
 		Remedy: "point postgres.url and postgres.replication_url at the primary, or list all hosts and add target_session_attrs=read-write; after a promotion it passes by itself"}
 }
 
@@ -233,15 +234,15 @@ func (s Setup) checkState(state *store.State, table store.Outbox, slot store.Slo
 	switch {
 	case slot.Exists && slot.Plugin != "pgoutput":
 		// Seen here, before a publication is asked for that such a slot has no use for.
-		return asHalt(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot,
+		return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot,
 			Why: fmt.Sprintf("its plugin is %q; a logical slot with pgoutput is needed", slot.Plugin)})
 	case state != nil && state.TableOID != table.OID:
-		return &Halt{Code: HaltOtherTable,
+		return &halt.Error{Code: halt.OtherTable,
 			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)", s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
 			Risk:   "rows that were committed into either table around the exchange may not be in the stream",
 			Remedy: "if the table was swapped by mistake, swap it back; if it was made anew, give the relay a new postgres.slot name, so that it starts with a catch-up"}
 	case slot.Exists && (state == nil || state.Phase == store.CatchUp) && !s.Config.Outbox.CatchUp && (state == nil || !state.Baseline):
-		return &Halt{Code: HaltBaseline,
+		return &halt.Error{Code: halt.Baseline,
 			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows are older than it", s.Config.Postgres.Slot),
 			Risk:   "rows that the slot holds could be taken for older ones and never be published",
 			Remedy: "drop the slot (SELECT pg_drop_replication_slot('" + s.Config.Postgres.Slot + "')) and let the relay create it, or set outbox.catch_up: true"}
@@ -271,7 +272,7 @@ func (s Setup) checkPublication(ctx context.Context, create bool) error {
 			repair = append(repair, p.Repair+";")
 		}
 	}
-	return &Halt{Code: HaltPublication,
+	return &halt.Error{Code: halt.Publication,
 		Reason: fmt.Sprintf("publication %q: %s", name, strings.Join(what, "; ")),
 		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
 		Remedy: "run " + strings.Join(repair, " ")}
@@ -283,7 +284,7 @@ func explainTable(err error) error {
 	if errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified {
 		return explainStore(err)
 	}
-	return columnHalt(err)
+	return halt.MissingColumn(err)
 }
 
 // explainStore turns what a new attempt cannot cure into a halt.
@@ -293,12 +294,12 @@ func explainStore(err error) error {
 	case len(refused) > 0:
 		return refusedExpressions(refused, err)
 	case errors.Is(err, store.ErrNoOutbox):
-		return &Halt{Code: HaltNotInitialised, Reason: err.Error(), Risk: riskWAL, cause: err,
+		return &halt.Error{Code: halt.NotInitialised, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
 			Remedy: "run cdc-relay init, or correct outbox.table or postgres.url"}
 	case store.Classify(err) == store.FindPrimary:
 		return readOnly(err)
 	case store.Classify(err) == store.Setup, store.Classify(err) == store.Unclassified && !errors.Is(err, context.Canceled):
-		return &Halt{Code: HaltSetup, Reason: err.Error(), Risk: riskWAL, cause: err,
+		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
 			Remedy: "run cdc-relay check: it names what is missing and the statement that mends it"}
 	}
 	return err

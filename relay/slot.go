@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -31,7 +32,7 @@ func lostSlot(state *store.State, slot store.SlotStatus) string {
 func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, slot store.SlotStatus) error {
 	name := s.Config.Postgres.Slot
 	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
-		return &Halt{Code: HaltSlotMissing,
+		return &halt.Error{Code: halt.SlotMissing,
 			Reason: fmt.Sprintf("the slot %q %s, and the relay has used it before (confirmed %s)", name, how, state.Confirmed),
 			Risk:   "events that were committed after that and not yet published are only in the outbox table now",
 			Remedy: "if the database failed over, point postgres.url at the server that has the slot; else set postgres.on_slot_lost: recover, which makes a new slot and publishes all rows of the table that are not published"}
@@ -41,7 +42,7 @@ func (s Setup) recoverSlot(ctx context.Context, state *store.State, how string, 
 		return err
 	}
 	if system.ID != state.SystemID {
-		return otherServer(system.ID, state.SystemID)
+		return halt.WrongServer(system.ID, state.SystemID)
 	}
 	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
 		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then the stream")

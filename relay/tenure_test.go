@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
@@ -62,7 +63,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		want("starting", nil, 0)
 		r.standBy(&replication.SlotBusyError{})
 		want("standing by", nil, 0)
-		r.health.halt(&Halt{Code: HaltSetup})
+		r.health.halt(&halt.Error{Code: halt.Setup})
 		want("halted before it has relayed", append([]string{"outbox_backlog_gauge"}, lags...), 0)
 
 		r.health.enter(RoleActive)
@@ -74,7 +75,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		r.reconciler.clean.Store(time.Now().UnixNano())
 		time.Sleep(time.Second)
 		want("active, audited", ofTheDatabase, time.Second)
-		r.health.halt(&Halt{Code: HaltColumn})
+		r.health.halt(&halt.Error{Code: halt.Column})
 		time.Sleep(20 * time.Minute)
 		look()
 		want("halted", ofTheDatabase, 20*time.Minute+time.Second)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -45,21 +46,15 @@ func decodes(slot store.SlotStatus) error {
 	if slot.TooLowWALLevel == "" {
 		return nil
 	}
-	return noDecoding(fmt.Sprintf("the server's wal_level is %s: it writes too little to decode events from", slot.TooLowWALLevel), nil)
-}
-
-func noDecoding(reason string, cause error) *Halt {
-	return &Halt{Code: HaltSetup, Reason: reason, cause: cause,
-		Risk:   "nothing is lost; events wait in the outbox table",
-		Remedy: "ALTER SYSTEM SET wal_level = logical; and restart Postgres (managed services have a parameter for it, such as rds.logical_replication = 1); then cdc-relay init, or start the relay"}
+	return halt.NoDecoding(fmt.Sprintf("the server's wal_level is %s: it writes too little to decode events from", slot.TooLowWALLevel), nil)
 }
 
 // refusedExpressions is the halt for expressions that Postgres does not take.
-func refusedExpressions(refused []*store.ExpressionError, cause error) *Halt {
+func refusedExpressions(refused []*store.ExpressionError, cause error) *halt.Error {
 	var reasons, fixes []string
 	for _, e := range refused {
 		reasons, fixes = append(reasons, e.Error()), append(fixes, e.Fix)
 	}
-	return &Halt{Code: HaltSetup, Reason: strings.Join(reasons, "; "), Risk: riskWAL, cause: cause,
+	return &halt.Error{Code: halt.Setup, Reason: strings.Join(reasons, "; "), Risk: halt.RiskWAL, Cause: cause,
 		Remedy: strings.Join(fixes, "; ") + "; cdc-relay check says whether Postgres takes it, then start the relay again"}
 }
