@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -100,7 +101,18 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	})
 	lists{g.c, r}.register(mux)
 	changes{g, r}.register(mux)
-	return g.wrap(mux)
+	return g.wrap(wellFormed(mux))
+}
+
+// wellFormed refuses addresses whose parameters cannot be read: what is dropped could be what the question was about.
+func wellFormed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if _, err := url.ParseQuery(req.URL.RawQuery); err != nil {
+			fail(w, http.StatusBadRequest, fmt.Errorf("read the parameters behind the question mark: %w", err))
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 func statusCode(ok bool) int {

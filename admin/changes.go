@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -83,7 +85,14 @@ func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 }
 
 func readBody(r io.Reader) (body asked, err error) {
-	decoder := json.NewDecoder(r)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return body, fmt.Errorf("read the body: %w", err)
+	}
+	if !utf8.Valid(text) { // the decoder would put other characters in the place of the broken ones
+		return body, errors.New("read the body: it is not UTF-8")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&body); err != nil {
 		return body, fmt.Errorf("read the body: %w", err)

@@ -96,6 +96,9 @@ func (l live) stream(w http.ResponseWriter, req *http.Request) {
 	defer l.streams.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
+	if req.Method == http.MethodHead { // the connection is the next request's as soon as the headers are there
+		return
+	}
 	control := http.NewResponseController(w)
 	ticker := time.NewTicker(history.Interval)
 	defer ticker.Stop()

@@ -53,7 +53,7 @@ func ParseAge(text string) (Age, error) {
 		var n int
 		n, err = strconv.Atoi(days)
 		d = time.Duration(n) * day
-		if n > int(10*365) {
+		if n < 0 || n > 10*365 { // more days than a duration holds would wrap around
 			err = errors.New("too long")
 		}
 	}
@@ -88,6 +88,20 @@ func (f Filter) Check() error {
 		return fmt.Errorf("%w: nothing is chosen: give ids, a filter, or all", ErrFilter)
 	}
 	return f.checkClass()
+}
+
+// checkTexts refuses texts that no value in Postgres can equal: they would choose nothing, and look like nothing to be done.
+func (f Filter) checkTexts() error {
+	key := ""
+	if f.Key != nil {
+		key = *f.Key
+	}
+	for _, t := range []struct{ field, text string }{{"key", key}, {"type", f.Type}, {"topic", f.Topic}} {
+		if strings.ContainsRune(t.text, 0) || !utf8.ValidString(t.text) {
+			return fmt.Errorf("%w: %s: found %.100q; allowed: UTF-8 text without a zero byte", ErrFilter, t.field, t.text)
+		}
+	}
+	return nil
 }
 
 // checkClass refuses a class that there is not: it would choose nothing, and look like nothing to be done.
@@ -127,14 +141,8 @@ func (c *conditions) matching(f Filter, p place, o *Outbox, base string) error {
 	if err := f.checkClass(); err != nil {
 		return err
 	}
-	texts := []string{f.Type, f.Topic}
-	if f.Key != nil {
-		texts = append(texts, *f.Key)
-	}
-	for _, text := range texts {
-		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-			return fmt.Errorf("%w: %q is no text of Postgres", ErrFilter, text)
-		}
+	if err := f.checkTexts(); err != nil {
+		return err
 	}
 	if len(f.IDs) > 0 {
 		if err := checkIDs(o, f.IDs); err != nil {

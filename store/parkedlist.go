@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +61,7 @@ func (s *Store) ParkedKeys(ctx context.Context, f Filter, after string, limit in
 		if err == nil {
 			err = json.Unmarshal(text, &from)
 		}
-		if err != nil {
+		if err != nil || strings.ContainsRune(from.Topic+from.Hash, 0) {
 			return page, ErrCursor
 		}
 	}

@@ -62,6 +62,9 @@ func (s *Store) AddRequest(ctx context.Context, kind string, f Filter, who, note
 			return 0, err
 		}
 	}
+	if err := f.checkTexts(); err != nil {
+		return 0, err
+	}
 	filter, err := f.marshal()
 	if err == nil {
 		err = s.one(ctx, writing, func(row pgx.Row) error { return row.Scan(&id) },
