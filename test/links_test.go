@@ -1,6 +1,7 @@
 package test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,9 +11,11 @@ import (
 )
 
 var (
-	pageLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	heading   = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	pageLink     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading      = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	testName     = regexp.MustCompile("`(Test[A-Z]\\w+)[`/ ]")
+	codeBlock    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
 // anchor is what a heading is called in links, as the usual forges make it.
@@ -29,18 +32,12 @@ func anchor(title string) string {
 	return name.String()
 }
 
-// Break it catches: a link of a page to a page, a heading or a picture that is not there (any more), or a page that nobody
-// finds from the README. Seen to fail with a heading renamed, and with a page taken out of the README.
+// Break it catches: a link of a page to a page, a heading or a picture that is not there (any more), or a page that the index does
+// not lead to. Seen to fail with a heading renamed, and with a page taken out of docs/README.md.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	paths := []string{"../README.md", "../CHANGELOG.md"}
-	for _, pattern := range []string{"../docs/*.md", "../docs/runbooks/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: %d pages, %v", pattern, len(found), err)
-		}
-		paths = append(paths, found...)
-	}
+	const index = "../docs/README.md"
+	paths := pages(t)
 	texts, anchors := map[string]string{}, map[string]map[string]bool{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
@@ -71,8 +68,60 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
-		if name := filepath.Base(path); filepath.Dir(path) == "../docs" && !strings.Contains(texts["../README.md"], "docs/"+name) {
-			t.Errorf("the README does not lead to docs/%s", name)
+		if filepath.Dir(path) == "../docs" && path != index && !strings.Contains(texts[index], "]("+filepath.Base(path)) {
+			t.Errorf("%s does not lead to %s", index, path)
 		}
+	}
+}
+
+// pages are the paths of all pages that users and contributors read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	paths := []string{"../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md", "../SECURITY.md"}
+	before := len(paths)
+	err := filepath.WalkDir("../docs", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".md" {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil || len(paths) == before {
+		t.Fatalf("docs: %d pages, %v", len(paths)-before, err)
+	}
+	return paths
+}
+
+// Break it catches: a page that names as proof a test that was renamed or is gone. Seen to fail with a test renamed.
+func TestTestsThatArePagesProofExist(t *testing.T) {
+	t.Parallel()
+	there := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range testFunction.FindAllSubmatch(text, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, path := range pages(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testName.FindAllSubmatch(text, -1) {
+			named++
+			if name := string(m[1]); !there[name] && filepath.Base(filepath.Dir(path)) != "notes" {
+				t.Errorf("%s names %s, which no file has", path, name)
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("the pages name %d tests, which cannot be all", named)
 	}
 }
