@@ -18,6 +18,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The latest that Go 1.26 builds.
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+# Modules of their own below this one.
+MODULES := inbox
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 15m
 
@@ -38,10 +40,16 @@ demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for 
 test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven)
 	go test -race $(TESTFLAGS) ./...
 	go test -count=1 -timeout 15m ./test/simulator -args -seeds $(SEEDS)
+	for module in $(MODULES); do (cd $$module && go test -race $(TESTFLAGS) ./...); done
+
+.PHONY: modules
+modules: ## list the modules below this one
+	@echo $(MODULES)
 
 .PHONY: test-short
 test-short: ## the tests that need no server
 	go test -short ./...
+	for module in $(MODULES); do (cd $$module && go test -short ./...); done
 
 .PHONY: simulate
 simulate: ## play NIGHTLY_SEEDS seeds of the simulator, 1,000,000, from seed FROM on; about an hour on 2 cores

@@ -80,6 +80,9 @@ var house = map[string]room{
 		},
 	},
 
+	// Modules of their own, so that who imports them does not get the relay's dependencies.
+	"inbox/internal/protocol": {},
+
 	// What a user copies: it knows nothing of the relay.
 	"examples/consumer": {external: []string{"github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
 
