@@ -7,7 +7,7 @@ import (
 )
 
 // streamAge is how old, by its commit time, the transaction was that was dispatched last; see sink.Config.Behind.
-func (r *Relay) streamAge() time.Duration { return time.Duration(r.age.Load()) * time.Microsecond }
+func (r *Relay) streamAge() time.Duration { return time.Duration(r.seen.age.Load()) * time.Microsecond }
 
 const (
 	// oldAge is from what age on the stream is behind, so that what can wait does.
@@ -18,7 +18,7 @@ const (
 
 // streamOld says that the stream delivers, and that what it delivers is old.
 func (r *Relay) streamOld() bool {
-	return r.streamAge() > oldAge && time.Now().UnixNano()-r.delivered.Load() < int64(oldFor)
+	return r.streamAge() > oldAge && time.Now().UnixNano()-r.seen.delivered.Load() < int64(oldFor)
 }
 
 // slowClock is how long the server may take to tell the time for the answer to be worth more than the one before: it is wrong by up to
@@ -34,12 +34,12 @@ func (s *session) setClock(ctx context.Context) error {
 }
 
 // keepClock does it again: either clock may be set while a session lives.
-func (r *Relay) keepClock(ctx context.Context) {
-	s := r.owner()
+func (t *term) keepClock(ctx context.Context) {
+	s := t.owner()
 	if s == nil {
 		return
 	}
-	switch ahead, took, err := r.compareClocks(ctx); {
+	switch ahead, took, err := t.r.compareClocks(ctx); {
 	case err != nil:
 		s.heed(err)
 	case took < slowClock:

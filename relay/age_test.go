@@ -61,15 +61,18 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 		r := New(Options{Config: config.Default()})
 		server := &clocked{}
 		r.store = server
-		s := &session{r: r, ledger: offsets.New(1), router: &router{}, fail: func(error) {}}
+		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{}), inflight: newRegistry(), lease: lease{valid: proofValid(r.c)}}
+		defer tm.engine.Abandon(t.Context())
+		r.term.Store(tm)
+		s := &session{r: r, term: tm, ledger: offsets.New(1), router: &router{}, fail: func(error) {}}
 		s.epochSeen.Store(1)
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.session.Store(s)
+		tm.session.Store(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go r.watch(ctx)
+		go tm.watch(ctx)
 		for _, now := range []struct{ off, slow time.Duration }{{time.Minute, 0}, {-time.Hour, 0}, {-time.Hour, 4 * time.Second}} {
 			server.off.Store(int64(now.off))
 			server.slow.Store(int64(now.slow))
@@ -92,8 +95,9 @@ func (idle) Changed() <-chan struct{} { return nil }
 // wait for ever once it does not. Seen to fail with the stream's age not looked at, and with an age that stays.
 func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{engine: sink.New(idle{}, sink.Config{}), c: config.Default()}
-		defer r.engine.Abandon(t.Context())
+		r := &Relay{c: config.Default()}
+		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{})}
+		defer tm.engine.Abandon(t.Context())
 		r.metrics = newMetrics(r)
 		s := &session{r: r, router: &router{}}
 		for _, test := range []struct {
@@ -102,13 +106,13 @@ func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 			want     bool
 		}{{time.Hour, 1, true}, {10 * time.Millisecond, 1, false}, {time.Hour, 0, false}} {
 			s.router.now = time.Now()
-			r.age.Store(test.age.Microseconds())
+			r.seen.age.Store(test.age.Microseconds())
 			s.count(test.received, 1)
-			if got := r.behind(); got != test.want {
+			if got := tm.behind(); got != test.want {
 				t.Errorf("%d events that are %v old: got behind = %t", test.received, test.age, got)
 			}
 			time.Sleep(time.Second)
-			if r.behind() {
+			if tm.behind() {
 				t.Errorf("%d events that were %v old, a second ago: still behind", test.received, test.age)
 			}
 		}

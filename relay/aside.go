@@ -71,7 +71,7 @@ func (s *settler) commitAsides(ctx context.Context, portion []*aside) error {
 	}
 	parked, err := s.r.store.Park(ctx, parks)
 	if err == nil {
-		s.r.parked.Add(parked)
+		s.term.parked.Add(parked)
 	}
 	return err
 }
@@ -79,13 +79,13 @@ func (s *settler) commitAsides(ctx context.Context, portion []*aside) error {
 // release gives a delivery back whose outcome is committed.
 func (s *settler) release(d *delivery) {
 	if d.record.Result != sink.None { // else the sink never had it
-		s.r.engine.Settled([]*sink.Record{&d.record})
+		s.term.engine.Settled([]*sink.Record{&d.record})
 	}
-	s.r.inflight.finish([]*delivery{d})
+	s.term.inflight.finish([]*delivery{d})
 }
 
 // forget drops a delivery that the sink did not take; its event stays parked.
-func (s *settler) forget(d *delivery) { s.r.inflight.forget([]*delivery{d}) }
+func (s *settler) forget(d *delivery) { s.term.inflight.forget([]*delivery{d}) }
 
 // nextAsides is the next portion for the writer: notes of failed attempts, or as many parks as may be. While as many
 // events are parked as may be, parks wait, and so, in the end, does the stream; nothing else waits for them, and they do
@@ -101,7 +101,7 @@ func (s *settler) nextAsides() []*aside {
 }
 
 func (s *settler) parkingFull() bool {
-	return s.r.parked.Load() >= int64(s.r.c.Limits.ParkedEvents) && s.r.mayRetry() != nil && !s.parking.waitsForParks()
+	return s.term.parked.Load() >= int64(s.r.c.Limits.ParkedEvents) && s.term.mayRetry() != nil && !s.parking.waitsForParks()
 }
 
 // finishAsides takes in that a portion is committed.
@@ -118,9 +118,9 @@ func (s *settler) finishAsides(portion []*aside) {
 		s.release(a.d)
 		switch {
 		case a.in >= 0:
-			s.r.retrier.dueIn(a.in)
-		case a.in == store.WhenWell && !s.r.troubled(topic): // well since it was wanted
-			s.r.retrier.isWell(topic)
+			s.term.retrier.dueIn(a.in)
+		case a.in == store.WhenWell && !s.term.troubled(topic): // well since it was wanted
+			s.term.retrier.isWell(topic)
 		}
 	}
 	clear(portion)
@@ -135,7 +135,7 @@ func (s *settler) noteAside() {
 	if len(s.parks) > 0 {
 		upTo = s.parks[0].at
 	}
-	s.r.asideUpTo.Store(upTo)
+	s.term.asideUpTo.Store(upTo)
 }
 
 // describe is the last_error of a parked event.

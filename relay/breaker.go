@@ -23,6 +23,7 @@ import (
 // window of streaming without one closes it.
 type breaker struct {
 	r      *Relay
+	term   *term
 	limits config.Breaker
 	shut   atomic.Pointer[chan struct{}] // closed when the breaker is; nil when it is not open
 	news   chan struct{}                 // there is something for run to do
@@ -51,8 +52,8 @@ const (
 // breakerLook is how often a breaker that is not closed looks around.
 const breakerLook = time.Second
 
-func newBreaker(r *Relay) *breaker {
-	return &breaker{r: r, limits: r.c.DLQ.Breaker, news: make(chan struct{}, 1), tally: tally{window: time.Duration(r.c.DLQ.Breaker.Window)}}
+func newBreaker(t *term) *breaker {
+	return &breaker{r: t.r, term: t, limits: t.r.c.DLQ.Breaker, news: make(chan struct{}, 1), tally: tally{window: time.Duration(t.r.c.DLQ.Breaker.Window)}}
 }
 
 // load takes in what was committed, by this process or another.
@@ -118,7 +119,7 @@ func (b *breaker) trip(d *delivery) {
 	b.shut.Store(&shut)
 	b.was = b.r.health.role()
 	b.r.halted(b.halt)
-	if s := b.r.session.Load(); s != nil && b.r.c.OnHalt == config.OnHaltExit {
+	if s := b.term.session.Load(); s != nil && b.r.c.OnHalt == config.OnHaltExit {
 		s.fail(b.halt)
 	}
 	signal(b.news)
@@ -205,14 +206,14 @@ func (b *breaker) run(ctx context.Context) {
 		case unsaved: // also when the session has ended: the epoch is ours still, or the fence says so
 			b.commit(ctx, func() error { return b.r.store.OpenBreaker(ctx, text) }, func() { b.unsaved = false })
 			attempt, probeAt = 1, time.Now().Add(haltProbe.Delay(1, random()))
-		case b.r.owner() == nil: // only the process that holds the slot goes on
+		case b.term.owner() == nil: // only the process that holds the slot goes on
 		case why != notYet && (open || halfOpen):
 			b.commit(ctx, func() error { return b.r.store.CloseBreaker(ctx) }, func() { b.close(ctx, why) })
 		case open && time.Now().After(probeAt):
 			attempt++
 			probeAt = time.Now().Add(haltProbe.Delay(attempt, random()))
 			b.tellSettler(ctx, breakerWord{probe: true})
-		case halfOpen && b.r.mayRetry() == nil:
+		case halfOpen && b.term.mayRetry() == nil:
 			calmSince = time.Time{}
 		case halfOpen && calmSince.IsZero():
 			calmSince = time.Now()
@@ -224,7 +225,7 @@ func (b *breaker) run(ctx context.Context) {
 
 // commit writes and, if that succeeded, takes it in.
 func (b *breaker) commit(ctx context.Context, write func() error, done func()) {
-	if !b.r.settler.insist(ctx, "breaker", write) {
+	if !b.term.settler.insist(ctx, "breaker", write) {
 		return
 	}
 	b.mu.Lock()
@@ -243,7 +244,7 @@ func (b *breaker) close(ctx context.Context, why closing) {
 	if !wasOpen {
 		return
 	}
-	if b.r.session.Load() != nil && b.r.health.haltedBy(halt) { // else a session begins, or will
+	if b.term.session.Load() != nil && b.r.health.haltedBy(halt) { // else a session begins, or will
 		b.r.health.enter(b.was)
 	}
 	shut := b.shut.Swap(nil)
@@ -258,13 +259,13 @@ type breakerWord struct{ probe, pardon bool }
 
 func (b *breaker) tellSettler(ctx context.Context, w breakerWord) {
 	select {
-	case b.r.settler.breakerWords <- w:
+	case b.term.settler.breakerWords <- w:
 	case <-ctx.Done():
 	}
 }
 
 // resumed is told that a person wants the relay to go on.
-func (r *Relay) resumed() { r.breaker.want(byPerson) }
+func (t *term) resumed() { t.breaker.want(byPerson) }
 
 // tally counts events and deaths of a window that moves in steps of a sixtieth.
 type tally struct {

@@ -27,9 +27,10 @@ func (h handed) Received() outbox.LSN               { return 0 }
 // to say that it lives, and nothing restarts it. Seen to fail with the dispatcher never said to be busy.
 func TestDispatcherIsBusyInAStep(t *testing.T) {
 	r := New(Options{Config: config.Default()})
-	r.breaker = newBreaker(r)
+	tm := &term{r: r, inflight: newRegistry()}
+	tm.breaker = newBreaker(tm)
 	stream := handed{batches: make(chan *replication.Batch)}
-	s := &session{r: r, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}), late: make(chan lateRows)}
+	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}), late: make(chan lateRows)}
 	router, err := newRouter(r.c, columnsOf(r.c), "jsonb", func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -41,17 +42,17 @@ func TestDispatcherIsBusyInAStep(t *testing.T) {
 	ended := make(chan error, 1)
 	busy := func(want bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); (r.dispatching.busyFor() > 0) != want; runtime.Gosched() {
+		for deadline := time.Now().Add(time.Minute); (r.pulses.dispatching.busyFor() > 0) != want; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				t.Fatalf("the dispatcher is busy: got %v, want %v", !want, want)
 			}
 		}
 	}
-	r.inflight.mu.Lock() // decoding needs a free delivery
+	tm.inflight.mu.Lock() // decoding needs a free delivery
 	go func() { ended <- s.dispatch(ctx, nil) }()
 	stream.batches <- &replication.Batch{Messages: []replication.Message{{Data: begin}}}
 	busy(true)
-	r.inflight.mu.Unlock()
+	tm.inflight.mu.Unlock()
 	busy(false)
 	cancel()
 	if err := <-ended; err != context.Canceled {

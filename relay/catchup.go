@@ -21,7 +21,7 @@ const (
 // rows are in the journal as a baseline, and only those that came between the baseline and the slot are left.
 func (s *session) catchUp(ctx context.Context) error {
 	r := s.r
-	r.breaker.enter(RoleCatchUp)
+	s.term.breaker.enter(RoleCatchUp)
 	if !s.state.CatchUpReady {
 		// An event in flight has its place in the former era: parked after the snapshot it would be in front of all.
 		if err := s.drained(ctx); err != nil {
@@ -43,7 +43,7 @@ func (s *session) catchUp(ctx context.Context) error {
 		if err := r.pausing.wait(ctx); err != nil {
 			return err
 		}
-		if err := s.r.breaker.wait(ctx); err != nil {
+		if err := s.term.breaker.wait(ctx); err != nil {
 			return err
 		}
 		if err := s.sendRows(ctx, rows); err != nil {
@@ -60,7 +60,7 @@ func (s *session) catchUp(ctx context.Context) error {
 // drained waits until the outcome of all that is in flight is recorded.
 func (s *session) drained(ctx context.Context) error {
 	select {
-	case <-s.r.inflight.drained():
+	case <-s.term.inflight.drained():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -133,7 +133,7 @@ func (s *session) caughtUp(ctx context.Context, rows int) error {
 		return fmt.Errorf("finish the catch-up: %w", err)
 	}
 	s.state.Phase, s.state.Dirty, s.state.CatchUpLate = store.Stream, true, false
-	s.r.caughtUp.Add(int64(rows))
+	s.r.seen.caughtUp.Add(int64(rows))
 	s.r.log.Info().Int("rows", rows).Msg("caught up; the stream takes over")
 	return nil
 }

@@ -17,13 +17,13 @@ const (
 )
 
 // retention deletes published rows that are older than outbox.retention, where they are not deleted at once anyway.
-func (r *Relay) retention(ctx context.Context) {
-	keep := time.Duration(r.c.Outbox.Retention)
-	if keep == 0 || r.c.Outbox.AfterPublish == config.AfterPublishDelete { // the mirror does it
+func (t *term) retention(ctx context.Context) {
+	keep := time.Duration(t.r.c.Outbox.Retention)
+	if keep == 0 || t.r.c.Outbox.AfterPublish == config.AfterPublishDelete { // the mirror does it
 		return
 	}
 	for sleep(ctx, retentionPause(keep)) {
-		if !r.clean(ctx, "the outbox", func(limit int) (int, bool, error) { return r.store.DeleteStep(ctx, keep, limit) }) {
+		if !t.clean(ctx, "the outbox", func(limit int) (int, bool, error) { return t.r.store.DeleteStep(ctx, keep, limit) }) {
 			return
 		}
 	}
@@ -31,32 +31,32 @@ func (r *Relay) retention(ctx context.Context) {
 
 // cleaner prunes the journal, dead letters that somebody has resolved, and requests that are done: rows that are older than
 // their retention and that nothing needs any more.
-func (r *Relay) cleaner(ctx context.Context) {
+func (t *term) cleaner(ctx context.Context) {
 	for sleep(ctx, cleanEvery) {
-		if !r.clean(ctx, "the journal", func(limit int) (int, bool, error) {
-			return r.store.Prune(ctx, time.Duration(r.c.Journal.Retention), limit)
+		if !t.clean(ctx, "the journal", func(limit int) (int, bool, error) {
+			return t.r.store.Prune(ctx, time.Duration(t.r.c.Journal.Retention), limit)
 		}) {
 			return
 		}
-		if r.c.DLQ.Retention > 0 && !r.clean(ctx, "the dead letters", func(limit int) (int, bool, error) {
-			return r.store.PruneDead(ctx, time.Duration(r.c.DLQ.Retention), limit)
+		if t.r.c.DLQ.Retention > 0 && !t.clean(ctx, "the dead letters", func(limit int) (int, bool, error) {
+			return t.r.store.PruneDead(ctx, time.Duration(t.r.c.DLQ.Retention), limit)
 		}) {
 			return
 		}
-		if !r.clean(ctx, "finished requests", func(limit int) (int, bool, error) { return r.store.PruneRequests(ctx, requestsKept, limit) }) {
+		if !t.clean(ctx, "finished requests", func(limit int) (int, bool, error) { return t.r.store.PruneRequests(ctx, requestsKept, limit) }) {
 			return
 		}
 	}
 }
 
 // clean prunes one table in small steps while events do not wait; false: the context has ended.
-func (r *Relay) clean(ctx context.Context, what string, step func(limit int) (rows int, more bool, err error)) bool {
-	for r.session.Load() != nil && r.health.role() == RoleActive && !r.behind() {
-		owner := r.owner()
+func (t *term) clean(ctx context.Context, what string, step func(limit int) (rows int, more bool, err error)) bool {
+	for t.session.Load() != nil && t.r.health.role() == RoleActive && !t.behind() {
+		owner := t.owner()
 		_, more, err := step(cleanStep)
 		if err != nil && ctx.Err() == nil {
 			owner.heed(err)
-			r.log.Debug().Err(err).Msg("cannot prune " + what + " now")
+			t.r.log.Debug().Err(err).Msg("cannot prune " + what + " now")
 		}
 		if err != nil || !more {
 			break

@@ -59,12 +59,12 @@ func (c *copies) send() {
 	if len(c.wait) == 0 || time.Now().Before(c.again) {
 		return
 	}
-	router := c.s.r.copier.Load()
+	router := c.s.term.copier.Load()
 	c.again = time.Time{}
 	for len(c.wait) > 0 && (c.out == 0 || c.bytes < copiesBytes) {
 		d := c.wait[0]
 		copied := router.copy(d, c.topic)
-		if c.s.r.engine.Insert(&copied.record) != nil {
+		if c.s.term.engine.Insert(&copied.record) != nil {
 			return // the process ends
 		}
 		c.wait = slices.Delete(c.wait, 0, 1)
@@ -78,7 +78,7 @@ func (c *copies) result(copied *delivery) {
 	rec, d := &copied.record, copied.death.copyOf
 	c.out--
 	c.bytes -= rec.Cost
-	c.s.r.engine.Settled([]*sink.Record{rec})
+	c.s.term.engine.Settled([]*sink.Record{rec})
 	switch {
 	case rec.Result == sink.Published:
 	case rec.Reason != nil && rec.Reason.Class == outbox.Permanent && d.dying().refusal == nil:

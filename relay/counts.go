@@ -21,7 +21,7 @@ type Counts struct {
 func (r *Relay) Counts() Counts {
 	m := r.metrics
 	c := Counts{
-		Received: r.eventsReceived.Load(), Settled: m.settledEvents.Load(),
+		Received: r.seen.received.Load(), Settled: m.settledEvents.Load(),
 		Relay: m.relayLatency.counts(), Publish: m.publishLatency.counts(),
 	}
 	for _, n := range c.Relay {
@@ -62,7 +62,12 @@ func (r *Relay) Window() (events, bytes int) {
 func (r *Relay) Settings() []config.Shown { return r.c.Shown() }
 
 // Parked is about how many events are parked.
-func (r *Relay) Parked() int64 { return max(r.parked.Load(), 0) }
+func (r *Relay) Parked() int64 {
+	if t := r.term.Load(); t != nil {
+		return max(t.parked.Load(), 0)
+	}
+	return 0
+}
 
 // OpenDead is how many dead letters nobody has replayed or discarded, as counted last.
 func (r *Relay) OpenDead() int64 { return r.metrics.openDead.value.Load() }

@@ -20,7 +20,7 @@ func (s *settler) die(d *delivery) {
 
 // bury takes events that are to die as far as may be: past the breaker, to dlq.topic, and to the writer of dead letters.
 func (s *settler) bury() {
-	for len(s.dying) > 0 && len(s.graves) < gravesMost && s.copies.mayAdd() && s.r.breaker.mayDie(s.dying[0]) {
+	for len(s.dying) > 0 && len(s.graves) < gravesMost && s.copies.mayAdd() && s.term.breaker.mayDie(s.dying[0]) {
 		d := s.dying[0]
 		s.dying = s.dying[1:]
 		if s.copies.topic == "" {
@@ -58,7 +58,7 @@ func (s *settler) reconsider(w breakerWord) {
 
 // tryAgain hands a refused event to the sink once more; false: it does not take it now.
 func (s *settler) tryAgain(d *delivery) bool {
-	engine, rec := s.r.engine, &d.record
+	engine, rec := s.term.engine, &d.record
 	if rec.Key == nil {
 		engine.Settled([]*sink.Record{rec})
 		if engine.Insert(rec) != nil {

@@ -204,15 +204,6 @@ func (g *registry) trim() {
 	g.low = len(g.free)
 }
 
-// abandon drops everything that is in flight, unsettled; nobody may have it any more. Its memory is not used anew: the
-// driver may still read it.
-func (g *registry) abandon() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.flying.prev, g.flying.next = &g.flying, &g.flying
-	g.count, g.late = 0, 0
-}
-
 // snapshot lists what is in flight by event id.
 func (g *registry) snapshot() map[string]*delivery {
 	g.mu.Lock()

@@ -38,13 +38,13 @@ const (
 func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	var steps []step
 	var out []*delivery
-	pulse := &s.r.dispatching
+	pulse := &s.r.pulses.dispatching
 	defer pulse.waits()
 	for {
 		pulse.waits()
 		asked, batches, lates := stop, s.stream.Batches(), s.late
 		paused, changed := s.r.pausing.state()
-		closed := s.r.breaker.closed()
+		closed := s.term.breaker.closed()
 		switch {
 		case paused != nil || closed != nil: // nor while the breaker is open
 			batches, lates = nil, nil // a stop does not wait for the end of the pause, nor so for the commit
@@ -111,7 +111,7 @@ const refusedPatience = 5 * time.Second
 // configuration fits the rows before and after it.
 func (s *session) settleBefore(ctx context.Context) {
 	select {
-	case <-s.r.inflight.drained():
+	case <-s.term.inflight.drained():
 	case <-time.After(refusedPatience):
 	case <-ctx.Done():
 	}
@@ -159,7 +159,7 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 // next is a free delivery; it stays free until use.
 func (s *session) next() *delivery {
 	if len(s.spare) == 0 {
-		s.spare = s.r.inflight.take(s.spare)
+		s.spare = s.term.inflight.take(s.spare)
 	}
 	return s.spare[len(s.spare)-1]
 }
@@ -213,7 +213,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		switch st.kind {
 		case stepBegin:
 			s.ledger.Begin(st.time)
-			s.r.age.Store(s.router.now.Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
+			s.r.seen.age.Store(s.router.now.Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
 			s.inTx = true
 		case stepCommit:
 			s.ledger.Commit(st.lsn)
@@ -251,12 +251,12 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 // count counts what came from the stream, for a whole batch at a time.
 func (s *session) count(received, transactions int) {
 	if received > 0 {
-		s.r.delivered.Store(s.router.now.UnixNano())
+		s.r.seen.delivered.Store(s.router.now.UnixNano())
 	}
 	s.taken.Store(uint64(s.reached))
 	s.r.metrics.received.Add(float64(received))
 	s.r.metrics.transactions.Add(float64(transactions))
-	s.r.eventsReceived.Add(uint64(received))
+	s.r.seen.received.Add(uint64(received))
 	s.events.Add(uint64(received))
 }
 
@@ -267,7 +267,7 @@ func (s *session) comesAgain(d *delivery, found map[string]bool) bool {
 	}
 	id := d.event.ID
 	if earlier, ours := s.known[string(id)]; ours {
-		s.r.inflight.attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
+		s.term.inflight.attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
 		s.r.metrics.skippedMemory.Inc()
 		return true
 	}
@@ -287,26 +287,26 @@ func (s *session) send(ctx context.Context, out []*delivery) error {
 	if err := s.announceTopics(ctx); err != nil {
 		return err
 	}
-	s.r.inflight.admit(out)
-	good, rest := s.r.settler.divert(ctx, out)
+	s.term.inflight.admit(out)
+	good, rest := s.term.settler.divert(ctx, out)
 	if rest != nil {
-		s.r.inflight.forget(rest)
-		s.r.inflight.forget(good)
+		s.term.inflight.forget(rest)
+		s.term.inflight.forget(good)
 		return context.Cause(ctx)
 	}
-	s.r.intake.wait(ctx)
+	s.term.intake.wait(ctx)
 	records := s.records[:0]
 	for _, d := range good {
 		records = append(records, &d.record)
 	}
-	s.r.submitting.works()
-	taken, err := s.r.engine.Submit(ctx, records)
-	s.r.submitting.waits()
+	s.r.pulses.submitting.works()
+	taken, err := s.term.engine.Submit(ctx, records)
+	s.r.pulses.submitting.waits()
 	s.records = records
 	if err == nil {
 		return nil
 	}
-	s.r.inflight.forget(good[taken:])
+	s.term.inflight.forget(good[taken:])
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

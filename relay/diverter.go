@@ -23,51 +23,51 @@ const (
 
 // diverter parks the events of topics and partitions that are in trouble, so that everything else flows, and brings them
 // back when the trouble is over. It never diverts because the cluster is away: then all wait in the sink.
-func (r *Relay) diverter(ctx context.Context) {
+func (t *term) diverter(ctx context.Context) {
 	for sleep(ctx, diverterTick) {
 		// In a catch-up and before the look-ups are over too, or a missing topic could fill the window and end neither:
 		// parking takes no place from anybody, only retries could, and they wait.
-		if r.owner() == nil || r.stopping.Load() {
+		if t.owner() == nil || t.stopping.Load() {
 			continue
 		}
-		for _, t := range r.engine.Troubles() {
+		for _, sick := range t.engine.Troubles() {
 			switch {
-			case t.Diverted && t.Well:
-				r.engine.Divert(t.Topic, t.Partition, false)
-				r.log.Info().Str("topic", t.Topic).Int32("partition", t.Partition).Msg("well again: its parked events are published")
-			case !t.Diverted && !t.Well && r.shouldDivert(t):
-				r.divert(t.Topic, t.Partition, t.Reason)
+			case sick.Diverted && sick.Well:
+				t.engine.Divert(sick.Topic, sick.Partition, false)
+				t.r.log.Info().Str("topic", sick.Topic).Int32("partition", sick.Partition).Msg("well again: its parked events are published")
+			case !sick.Diverted && !sick.Well && t.shouldDivert(sick):
+				t.divert(sick.Topic, sick.Partition, sick.Reason)
 			}
 		}
-		r.wakeWell()
+		t.wakeWell()
 	}
 }
 
 // wakeWell brings back what is parked for topics of which nothing is diverted any more: because it is well, or because
 // the partition is gone.
-func (r *Relay) wakeWell() {
-	for _, topic := range r.troubledTopics() {
-		if !r.engine.Diverted(topic) {
-			r.diverted.Delete(topic)
-			r.retrier.isWell(topic)
+func (t *term) wakeWell() {
+	for _, topic := range t.troubledTopics() {
+		if !t.engine.Diverted(topic) {
+			t.diverted.Delete(topic)
+			t.retrier.isWell(topic)
 		}
 	}
 }
 
-func (r *Relay) shouldDivert(t sink.TroubleReport) bool {
-	if t.Since.IsZero() || t.Topic == r.c.DLQ.Topic || r.parked.Load() >= int64(r.c.Limits.ParkedEvents) {
+func (t *term) shouldDivert(sick sink.TroubleReport) bool {
+	if sick.Since.IsZero() || sick.Topic == t.r.c.DLQ.Topic || t.parked.Load() >= int64(t.r.c.Limits.ParkedEvents) {
 		return false
 	}
-	switch t.Kind {
+	switch sick.Kind {
 	case sink.TopicTrouble:
-		return t.Partition == wholeTopic && time.Since(t.Since) > topicPatience && r.clusterAnswered(t.Since)
+		return sick.Partition == wholeTopic && time.Since(sick.Since) > topicPatience && t.r.clusterAnswered(sick.Since)
 	case sink.ClusterTrouble: // of one broker, if others live
-		return t.Full && time.Since(t.Since) > topicPatience && r.clusterAnswered(t.Since) && r.engine.WellLately(othersWell)
+		return sick.Full && time.Since(sick.Since) > topicPatience && t.r.clusterAnswered(sick.Since) && t.engine.WellLately(othersWell)
 	case sink.PartitionTrouble:
-		if t.Slow {
-			return t.Full && t.Alone
+		if sick.Slow {
+			return sick.Full && sick.Alone
 		}
-		return (t.Full || time.Since(t.Since) > time.Duration(r.c.Kafka.PartitionPatience)) && r.engine.WellLately(othersWell)
+		return (sick.Full || time.Since(sick.Since) > time.Duration(t.r.c.Kafka.PartitionPatience)) && t.engine.WellLately(othersWell)
 	}
 	return false
 }
@@ -79,29 +79,29 @@ func (r *Relay) clusterAnswered(since time.Time) bool {
 	return !tells || driver.AnsweredSince(since)
 }
 
-func (r *Relay) divert(topic string, partition int32, why string) {
-	r.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: "IN_TROUBLE", Text: why})
-	r.engine.Divert(topic, partition, true)
-	r.log.Warn().Str("topic", topic).Int32("partition", partition).Str("reason", why).
+func (t *term) divert(topic string, partition int32, why string) {
+	t.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: "IN_TROUBLE", Text: why})
+	t.engine.Divert(topic, partition, true)
+	t.r.log.Warn().Str("topic", topic).Int32("partition", partition).Str("reason", why).
 		Msg("in trouble: its events are parked, in order, until it is well; no attempt is spent, and everything else flows")
 }
 
 // troubled says that the topic, or a partition of it, is diverted.
-func (r *Relay) troubled(topic string) bool {
-	_, yes := r.diverted.Load(topic)
+func (t *term) troubled(topic string) bool {
+	_, yes := t.diverted.Load(topic)
 	return yes
 }
 
 // troubleOf says what the trouble of a diverted topic is; nil when it is not diverted.
-func (r *Relay) troubleOf(topic string) *sink.Reason {
-	reason, _ := r.diverted.Load(topic)
+func (t *term) troubleOf(topic string) *sink.Reason {
+	reason, _ := t.diverted.Load(topic)
 	why, _ := reason.(*sink.Reason)
 	return why
 }
 
 // troubledTopics lists the topics of which something is diverted.
-func (r *Relay) troubledTopics() (topics []string) {
-	r.diverted.Range(func(topic, _ any) bool {
+func (t *term) troubledTopics() (topics []string) {
+	t.diverted.Range(func(topic, _ any) bool {
 		topics = append(topics, topic.(string))
 		return true
 	})

@@ -14,36 +14,36 @@ const driftPatience = 5 * time.Second
 // lookForDrift ends the session with a halt when the publication or the table is no longer what events come through. The
 // server goes on to send keepalives then, and confirming them would lose, without a sign, every row that it leaves out. After the
 // repair the table comes first: see Setup.
-func (r *Relay) lookForDrift(ctx context.Context, s *session) {
+func (t *term) lookForDrift(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, driftPatience)
 	defer cancel()
-	owner := r.owner()
-	err := r.drift(bounded, s)
+	owner := t.owner()
+	err := t.drift(bounded, s)
 	owner.heed(err)
-	if stop := halt.Of(err); stop != nil && r.session.Load() == s {
-		r.noteLeftOut(bounded, stop)
+	if stop := halt.Of(err); stop != nil && t.session.Load() == s {
+		t.noteLeftOut(bounded, stop)
 		s.fail(stop)
 	}
 }
 
 // noteLeftOut commits that the stream may have left rows out since the last look: once the cause is repaired, the table
 // comes first.
-func (r *Relay) noteLeftOut(ctx context.Context, why *halt.Error) {
+func (t *term) noteLeftOut(ctx context.Context, why *halt.Error) {
 	switch why.Code {
 	case halt.Publication, halt.Column, halt.OtherTable:
-		if err := r.store.BeginCatchUp(ctx, true); err != nil {
-			r.log.Warn().Err(err).Msg("cannot note that the stream has left rows out; the reconciler will find them")
+		if err := t.r.store.BeginCatchUp(ctx, true); err != nil {
+			t.r.log.Warn().Err(err).Msg("cannot note that the stream has left rows out; the reconciler will find them")
 		}
 	}
 }
 
-func (r *Relay) drift(ctx context.Context, s *session) error {
-	table, err := r.store.Outbox(ctx)
+func (t *term) drift(ctx context.Context, s *session) error {
+	table, err := t.r.store.Outbox(ctx)
 	if err != nil {
 		return explainTable(err)
 	}
-	r.reconciler.covers(table.OIDs)
-	setup := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log}
+	t.r.reconciler.covers(table.OIDs)
+	setup := Setup{Config: t.r.c, Store: t.r.store, Postgres: t.r.postgres, Logger: t.r.log}
 	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
 	if err := setup.checkState(s.state, table, slot); err != nil {
 		return err

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/retry"
@@ -37,4 +38,11 @@ func (f *failures) next(lasted time.Duration, role Role, err error, halt bool) t
 		return reconnectBackoff.Delay(f.sessions, random())
 	}
 	return haltProbe.Delay(f.halts, random())
+}
+
+func random() float64 { return rand.Float64() }
+
+// spread varies a pause by a quarter so that several processes do not poll in step.
+func spread(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
 }

@@ -17,9 +17,9 @@ type parkingBench struct {
 
 func newParkingBench(t *testing.T) *parkingBench {
 	b := newLaneBench(t)
-	r := &Relay{c: config.Default(), engine: b.engine}
-	r.retrier = newRetrier(r)
-	return &parkingBench{laneBench: b, parking: &newSettler(r).parking, lane: store.Lane{Topic: "t", Key: []byte("a")}}
+	term := &term{r: &Relay{c: config.Default()}, engine: b.engine}
+	term.retrier = newRetrier(term)
+	return &parkingBench{laneBench: b, parking: &newSettler(term).parking, lane: store.Lane{Topic: "t", Key: []byte("a")}}
 }
 
 // parkNext takes the next result, which must be held, and wants it parked.
@@ -51,14 +51,14 @@ func (b *parkingBench) due() {
 
 // answer is what the retrier has read: no row.
 func (b *parkingBench) answer() {
-	b.parking.s.r.retrier.asked = nil
+	b.parking.s.term.retrier.asked = nil
 	b.parking.take(retrierWord{portions: []store.Portion{{Lane: b.lane}}})
 	b.parking.advance()
 }
 
 func (b *parkingBench) wantAsked(want int) {
 	b.Helper()
-	if got := len(b.parking.s.r.retrier.asked); got != want {
+	if got := len(b.parking.s.term.retrier.asked); got != want {
 		b.Fatalf("questions for the lane's rows: got %d, want %d", got, want)
 	}
 }

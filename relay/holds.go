@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"context"
+
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -21,6 +23,34 @@ func (s *settler) local(d *delivery) bool {
 		return false
 	}
 	return d.reason != nil
+}
+
+// divert takes out of ds, in place, the events that cannot be messages, and hands them to the settler. It waits while too
+// many of them wait already; rest are those that it could not hand over before the context ended.
+func (s *settler) divert(ctx context.Context, ds []*delivery) (good, rest []*delivery) {
+	bad := 0
+	for _, d := range ds {
+		if s.local(d) {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return ds, nil
+	}
+	good, rest = ds[:0], make([]*delivery, 0, bad)
+	for _, d := range ds {
+		if s.local(d) {
+			rest = append(rest, d)
+		} else {
+			good = append(good, d)
+		}
+	}
+	select {
+	case s.locals <- rest:
+		return good, nil
+	case <-ctx.Done():
+		return good, rest
+	}
 }
 
 // holdLane takes in that the dead letter of a rejected event, which holds its lane, is committed, and parks what waits

@@ -45,13 +45,6 @@ func (g *intake) resume(name string) {
 	}
 }
 
-// reset opens it, for a new life.
-func (g *intake) reset() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.names, g.opened, g.until = nil, nil, time.Time{}
-}
-
 // wait returns when the intake is open, or has been paused for long enough.
 func (g *intake) wait(ctx context.Context) {
 	g.mu.Lock()

@@ -66,18 +66,18 @@ func (h *health) isOver() bool {
 
 // noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics that are in
 // trouble.
-func (r *Relay) noteSink(st *Status) {
+func (t *term) noteSink(st *Status) {
 	if len(st.Reasons) > 0 {
-		r.health.sinkTrouble("broker " + st.Broker)
+		t.r.health.sinkTrouble("broker " + st.Broker)
 		return
 	}
-	topics := r.troubledTopics()
+	topics := t.troubledTopics()
 	slices.Sort(topics)
 	for _, topic := range topics {
-		if why := r.troubleOf(topic); why != nil {
-			r.health.sinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
+		if why := t.troubleOf(topic); why != nil {
+			t.r.health.sinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
 			return
 		}
 	}
-	r.health.sinkTrouble("")
+	t.r.health.sinkTrouble("")
 }

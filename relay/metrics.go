@@ -93,14 +93,9 @@ func newMetrics(r *Relay) *metrics {
 // gauges are computed when they are scraped.
 func (m *metrics) gauges(f factory, r *Relay) {
 	engine := func(pick func(sink.Status) float64) func() float64 {
-		return func() float64 {
-			if e := r.running.Load(); e != nil {
-				return pick(e.Status())
-			}
-			return 0
-		}
+		return func() float64 { return pick(r.sinkStatus()) }
 	}
-	f.computed("outbox_in_flight_events", "Events in memory.", func() float64 { return float64(r.inflight.len()) })
+	f.computed("outbox_in_flight_events", "Events in memory.", func() float64 { return float64(r.inFlight()) })
 	f.computed("outbox_in_flight_bytes", "Bytes of events in memory.", engine(func(s sink.Status) float64 { return float64(s.Bytes) }))
 	f.computed("outbox_unrecorded_events", "Events sent and not yet journaled: the most that a crash could duplicate.", engine(func(s sink.Status) float64 { return float64(s.Unrecorded) }))
 	f.known("outbox_backlog_gauge", "Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", r.toldBacklog)

@@ -24,18 +24,18 @@ const (
 
 // mirror copies published_at from the journal to the rows, or deletes them, beside the path of the events: what is published is known
 // from the journal alone. It sleeps while there is nothing to do, and yields while the relay is behind.
-func (r *Relay) mirror(ctx context.Context) {
-	if r.c.Outbox.AfterPublish == config.AfterPublishKeep {
+func (t *term) mirror(ctx context.Context) {
+	if t.r.c.Outbox.AfterPublish == config.AfterPublishKeep {
 		return
 	}
 	last := time.Now()
 	for {
-		for r.behind() && time.Since(last) < mirrorStarve {
+		for t.behind() && time.Since(last) < mirrorStarve {
 			if !sleep(ctx, mirrorPause) {
 				return
 			}
 		}
-		more, pause := r.mirrorOnce(ctx)
+		more, pause := t.mirrorOnce(ctx)
 		last = time.Now()
 		switch {
 		case pause > 0:
@@ -47,7 +47,7 @@ func (r *Relay) mirror(ctx context.Context) {
 				return
 			}
 			select {
-			case <-r.settler.progress:
+			case <-t.settler.progress:
 			case <-ctx.Done():
 				return
 			}
@@ -59,15 +59,15 @@ func (r *Relay) mirror(ctx context.Context) {
 }
 
 // mirrorOnce marks one portion. more: the journal may hold more. pause: wait before the next look.
-func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) {
-	if r.session.Load() == nil {
+func (t *term) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) {
+	if t.session.Load() == nil {
 		return true, mirrorPause // only the process that holds the slot mirrors
 	}
-	step := r.store.MirrorStep
-	if r.c.Outbox.AfterPublish == config.AfterPublishDelete {
-		step = r.deleteStep
+	step := t.r.store.MirrorStep
+	if t.r.c.Outbox.AfterPublish == config.AfterPublishDelete {
+		step = t.deleteStep
 	}
-	owner := r.owner()
+	owner := t.owner()
 	rows, more, err := step(ctx, mirrorStep)
 	if ctx.Err() != nil {
 		return false, 0
@@ -75,15 +75,15 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 	owner.heed(err)
 	switch {
 	case store.IsTransient(err):
-		r.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
+		t.r.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
 		return true, mirrorAgain
 	case err != nil:
-		if r.health.mirrorTrouble(err) {
-			r.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")
+		if t.r.health.mirrorTrouble(err) {
+			t.r.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")
 		}
 		return true, mirrorRetry
 	}
-	r.health.mirrored()
+	t.r.health.mirrored()
 	if rows == 0 && more { // what is left is locked or above the oldest running transaction
 		return true, mirrorPause
 	}
@@ -91,13 +91,13 @@ func (r *Relay) mirrorOnce(ctx context.Context) (more bool, pause time.Duration)
 }
 
 // deleteStep deletes published rows. What is not below the persisted confirmed position yet is looked at again.
-func (r *Relay) deleteStep(ctx context.Context, limit int) (rows int, more bool, err error) {
-	retention := time.Duration(r.c.Outbox.Retention)
-	rows, more, err = r.store.DeleteStep(ctx, retention, limit)
+func (t *term) deleteStep(ctx context.Context, limit int) (rows int, more bool, err error) {
+	retention := time.Duration(t.r.c.Outbox.Retention)
+	rows, more, err = t.r.store.DeleteStep(ctx, retention, limit)
 	if err != nil || more {
 		return rows, more, err
 	}
-	left, err := r.store.MirrorLag(ctx)
+	left, err := t.r.store.MirrorLag(ctx)
 	if left > 0 && rows == 0 && err == nil && !sleep(ctx, progressEvery) {
 		return 0, false, ctx.Err()
 	}
@@ -119,12 +119,12 @@ func sleepErr(ctx context.Context, d time.Duration) error {
 }
 
 // behind says that events wait: in the WAL, for the sink or for Postgres.
-func (r *Relay) behind() bool {
-	if r.streamOld() {
+func (t *term) behind() bool {
+	if t.r.streamOld() {
 		return true
 	}
-	s := r.engine.Status()
-	full := max(float64(s.Events)/float64(r.c.Limits.InFlightEvents), float64(s.Bytes)/float64(r.c.Limits.InFlightBytes))
+	s := t.engine.Status()
+	full := max(float64(s.Events)/float64(t.r.c.Limits.InFlightEvents), float64(s.Bytes)/float64(t.r.c.Limits.InFlightBytes))
 	return full > mirrorYield
 }
 

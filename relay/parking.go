@@ -100,7 +100,7 @@ func (p *parking) held(d *delivery) {
 
 // diverted parks an event because of its topic, and says so: nothing was tried, so it has no reason of its own.
 func (p *parking) diverted(d *delivery) {
-	if d.reason = p.s.r.troubleOf(d.record.Topic); d.reason == nil { // well since
+	if d.reason = p.s.term.troubleOf(d.record.Topic); d.reason == nil { // well since
 		p.park(d, outbox.Transient, 0, 0)
 		return
 	}
@@ -110,7 +110,7 @@ func (p *parking) diverted(d *delivery) {
 // returned takes in that a parked event has a result.
 func (p *parking) returned(d *delivery, la *parkedLane) {
 	la.out--
-	p.s.r.retrier.weigh(la.lane.Topic, -d.record.Cost)
+	p.s.term.retrier.weigh(la.lane.Topic, -d.record.Cost)
 }
 
 // published is the result of a parked event; its journal row takes it out of the table.
@@ -124,7 +124,7 @@ func (p *parking) published(d *delivery) {
 // journaled says that the journal row of a retried event is committed.
 func (p *parking) journaled(d *delivery) {
 	p.of(d.record.Topic, d.record.Key).recording--
-	p.s.r.parked.Add(-1)
+	p.s.term.parked.Add(-1)
 }
 
 // verdict says what a refusal means for the event: how many attempts it has spent now, and when it may try again. While
@@ -172,13 +172,13 @@ func (p *parking) takenBack(d *delivery) {
 	la := p.of(d.record.Topic, d.record.Key)
 	la.recording--
 	la.out++
-	p.s.r.retrier.weigh(la.lane.Topic, d.record.Cost)
+	p.s.term.retrier.weigh(la.lane.Topic, d.record.Cost)
 }
 
 // buried says that the dead letter of a parked event is committed.
 func (p *parking) buried(d *delivery) {
 	p.of(d.record.Topic, d.record.Key).recording--
-	p.s.r.parked.Add(-1)
+	p.s.term.parked.Add(-1)
 }
 
 // committed says that an event is parked, or that its failed attempt is noted.
@@ -214,7 +214,7 @@ func (p *parking) takePortion(read *store.Portion, session *session) {
 	switch {
 	case inMemory && la.lane.Key != nil: // a replay came while followers of another dead letter wait for it; it is due again at the next look
 		la.due, la.waiting = true, true
-	case session != p.s.r.mayRetry(): // it ended, and what was read may have been published by another relay since
+	case session != p.s.term.mayRetry(): // it ended, and what was read may have been published by another relay since
 		la.due = true
 	case la.out > 0 || la.recording > 0: // what was read may be out already
 	case read.Held: // until a person has decided about the dead letter
@@ -231,7 +231,7 @@ func (p *parking) takePortion(read *store.Portion, session *session) {
 // empty gives the lane back to the live path, if nothing was parked since its rows were read. If something was, or if the
 // sink still has records of it that are on their way back, the lane moves again when they are parked.
 func (p *parking) empty(la *parkedLane) {
-	engine := p.s.r.engine
+	engine := p.s.term.engine
 	_, inMemory := p.s.lanes.byName[la.name]
 	switch {
 	case la.lane.Key == nil || inMemory,
@@ -249,7 +249,7 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session *session) 
 		la.few = 0
 	}
 	if la.few > fewCycles && la.lane.Key != nil {
-		p.s.r.intake.pause(la.name, handOver)
+		p.s.term.intake.pause(la.name, handOver)
 	}
 	if la.lane.Key != nil && !la.draining {
 		rows = rows[:1]
@@ -272,7 +272,7 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session *session) 
 	}
 	p.s.r.metrics.retries.Add(float64(again))
 	la.out += taken
-	p.s.r.retrier.weigh(la.lane.Topic, cost)
+	p.s.term.retrier.weigh(la.lane.Topic, cost)
 	for _, rec := range records[taken:] {
 		p.s.forget(rec.Owner.(*delivery))
 	}
@@ -290,9 +290,9 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session *session) 
 // submit hands the records in and says how many the sink took. Those of a lane go past its hold and past the window. Of
 // those without a key it takes what fits, the others are due again at the next look.
 func (p *parking) submit(la *parkedLane, records []*sink.Record) (taken int, err error) {
-	engine := p.s.r.engine
+	engine := p.s.term.engine
 	switch {
-	case p.s.r.stopping.Load(): // they are admitted: either the drain waits for them, or it is seen here that it began
+	case p.s.term.stopping.Load(): // they are admitted: either the drain waits for them, or it is seen here that it began
 		return 0, errors.New("stopping")
 	case la.lane.Key == nil:
 		return engine.Submit(ended, records)
@@ -318,16 +318,16 @@ func (p *parking) advance() {
 		case la.due || la.draining:
 			if !la.waiting || la.version != la.askedAt {
 				la.asking, la.askedAt, la.waiting = true, la.version, false
-				p.s.r.retrier.ask(laneAsk{store.Ask{Lane: la.lane}, la.lane.Key != nil && !la.draining})
+				p.s.term.retrier.ask(laneAsk{store.Ask{Lane: la.lane}, la.lane.Key != nil && !la.draining})
 			}
 		case la.parking == 0:
-			p.s.r.intake.resume(la.name)
+			p.s.term.intake.resume(la.name)
 			delete(p.lanes, la.name)
 		}
 	}
 	clear(p.moved)
 	p.moved = p.moved[:0]
-	p.s.r.moving.Store(int64(len(p.lanes)))
+	p.s.term.moving.Store(int64(len(p.lanes)))
 }
 
 // waitsForParks says that a lane which could make room cannot go on before what the sink gave back of it is parked: the
@@ -348,7 +348,7 @@ func (p *parking) waitsForParks() bool {
 // deliver turns parked rows into records for the sink. A row that cannot be a message any more is given up when its turn
 // comes.
 func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session *session) (records []*sink.Record) {
-	router, inflight := session.again, p.s.r.inflight
+	router, inflight := session.again, p.s.term.inflight
 	router.now = time.Now()
 	var free, ds []*delivery
 	for i := range rows {

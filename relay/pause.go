@@ -60,14 +60,14 @@ func (p *pausing) wait(ctx context.Context) error {
 
 // obey executes the requests to pause and to resume that are there, in the order in which they were made, and takes in
 // what holds then. A session does it before it reads anything: what was asked while no relay ran, holds.
-func (r *Relay) obey(ctx context.Context) error {
-	tables, can := r.store.(requests)
+func (t *term) obey(ctx context.Context) error {
+	tables, can := t.r.store.(requests)
 	if !can {
 		return nil
 	}
 	select {
-	case r.pausing.obeying <- struct{}{}:
-		defer func() { <-r.pausing.obeying }()
+	case t.r.pausing.obeying <- struct{}{}:
+		defer func() { <-t.r.pausing.obeying }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -80,24 +80,24 @@ func (r *Relay) obey(ctx context.Context) error {
 			break
 		}
 		if request.Kind == store.RequestResume {
-			r.resumed() // before the commit, whose answer may be lost: then nobody asks again
+			t.resumed() // before the commit, whose answer may be lost: then nobody asks again
 		}
-		r.pausing.unsure.Store(true)
+		t.r.pausing.unsure.Store(true)
 		if _, err := tables.SetPause(ctx, request); err != nil {
 			return err
 		}
-		r.log.Info().Int64("request", request.ID).Str("kind", request.Kind).Str("who", request.Who).Msg("request executed")
+		t.r.log.Info().Int64("request", request.ID).Str("kind", request.Kind).Str("who", request.Who).Msg("request executed")
 	}
 	now, err := tables.Paused(ctx)
 	if err != nil {
 		return err
 	}
-	r.pausing.unsure.Store(false)
-	switch news := r.pausing.set(now); {
+	t.r.pausing.unsure.Store(false)
+	switch news := t.r.pausing.set(now); {
 	case news && now != nil:
-		r.log.Warn().Str("by", now.By).Time("since", now.Since).Msg("paused: nothing is taken in until cdc-relay resume; Postgres keeps WAL for the slot meanwhile")
+		t.r.log.Warn().Str("by", now.By).Time("since", now.Since).Msg("paused: nothing is taken in until cdc-relay resume; Postgres keeps WAL for the slot meanwhile")
 	case news:
-		r.log.Info().Msg("resumed")
+		t.r.log.Info().Msg("resumed")
 	}
 	return nil
 }

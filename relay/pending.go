@@ -66,7 +66,7 @@ func (u *unread) age(read outbox.LSN) time.Duration {
 // takenLSN is up to where the dispatcher has taken what the stream delivers, which is less than what was received in a pause; and
 // between two sessions, or during a halt, what is confirmed. 0: not known.
 func (r *Relay) takenLSN() outbox.LSN {
-	if s := r.session.Load(); s != nil {
+	if s := r.session(); s != nil {
 		return max(outbox.LSN(s.taken.Load()), s.grant.Confirmed)
 	}
 	return r.confirmedLSN()
@@ -75,13 +75,13 @@ func (r *Relay) takenLSN() outbox.LSN {
 // lagAge is how long ago the oldest transaction was committed that is not confirmed. Of what was not taken from the stream it is not
 // known which transactions it holds, and when they committed: it counts as old as it was seen to be.
 func (r *Relay) lagAge() (age time.Duration) {
-	if s := r.session.Load(); s != nil {
+	if s := r.session(); s != nil {
 		if at, some := s.ledger.Oldest(); some {
 			age = max(time.Since(time.UnixMicro(at)), 0)
 		}
 	}
 	if taken := r.takenLSN(); taken != 0 {
-		age = max(age, r.unread.age(taken))
+		age = max(age, r.seen.unread.age(taken))
 	}
 	return age
 }
@@ -89,7 +89,7 @@ func (r *Relay) lagAge() (age time.Duration) {
 // pendingAge is lagAge with the events that are parked; these are as old as it was when they were parked.
 func (r *Relay) pendingAge() time.Duration {
 	age := r.lagAge()
-	if at := r.oldestParked.Load(); at != 0 && r.Parked() > 0 {
+	if at := r.seen.oldestParked.Load(); at != 0 && r.Parked() > 0 {
 		age = max(age, time.Since(time.UnixMicro(at)))
 	}
 	return age
@@ -98,15 +98,15 @@ func (r *Relay) pendingAge() time.Duration {
 // backlog is what was received or parked and is not terminal, plus an estimate of what is still in the WAL by the WAL that events
 // have needed so far.
 func (r *Relay) backlog() int64 {
-	n := int64(r.inflight.len()) + r.Parked()
+	n := int64(r.inFlight()) + r.Parked()
 	slot, taken := r.metrics.slot.Load(), r.takenLSN()
 	if slot == nil || taken == 0 || slot.WALEnd <= taken {
 		return n
 	}
-	if s := r.session.Load(); s != nil {
+	if s := r.session(); s != nil {
 		if events := int64(s.events.Load()); events > 0 && taken > s.grant.Confirmed {
-			r.eventBytes.Store(int64(taken-s.grant.Confirmed) / events)
+			r.seen.eventBytes.Store(int64(taken-s.grant.Confirmed) / events)
 		}
 	}
-	return n + int64(slot.WALEnd-taken)/max(leastEventBytes, r.eventBytes.Load())
+	return n + int64(slot.WALEnd-taken)/max(leastEventBytes, r.seen.eventBytes.Load())
 }

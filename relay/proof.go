@@ -101,7 +101,7 @@ func (c *reconciler) alarm(before int, rows []store.CatchUpRow) {
 
 // recorded waits until nothing that a round has published is in flight.
 func (c *reconciler) recorded(ctx context.Context, s *session) error {
-	return c.wait(ctx, s, func() bool { return c.r.inflight.lateOnes() == 0 })
+	return c.wait(ctx, s, func() bool { return c.term.inflight.lateOnes() == 0 })
 }
 
 func (c *reconciler) wait(ctx context.Context, s *session, done func() bool) error {

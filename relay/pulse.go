@@ -18,6 +18,16 @@ type pulse struct {
 	busy   atomic.Int64 // since when, in nanoseconds since origin; 0: it waits
 }
 
+// pulses are those of the goroutines of the hot path.
+type pulses struct {
+	dispatching, settling pulse
+	submitting            pulse // of the dispatcher while it hands events to the sink
+}
+
+func (p *pulses) begin(origin time.Time) {
+	p.dispatching.origin, p.settling.origin, p.submitting.origin = origin, origin, origin
+}
+
 func (p *pulse) works() { p.busy.Store(max(int64(time.Since(p.origin)), 1)) }
 func (p *pulse) waits() { p.busy.Store(0) }
 
@@ -36,13 +46,13 @@ func (r *Relay) Live() (live bool, reasons []string) {
 	for _, p := range []struct {
 		name  string
 		pulse *pulse
-	}{{"dispatcher", &r.dispatching}, {"settler", &r.settling}} {
+	}{{"dispatcher", &r.pulses.dispatching}, {"settler", &r.pulses.settling}} {
 		if busy := p.pulse.busyFor(); busy > stuckAfter {
 			reasons = append(reasons, fmt.Sprintf("the %s has been busy with one step for %v: it is stuck", p.name, busy.Round(time.Second)))
 		}
 	}
 	// Handing over may wait for room in the window for as long as an outage lasts, but not when nothing is in it.
-	if busy := r.submitting.busyFor(); busy > stuckAfter && r.running.Load().Status().Events == 0 {
+	if busy := r.pulses.submitting.busyFor(); busy > stuckAfter && r.sinkStatus().Events == 0 {
 		reasons = append(reasons, fmt.Sprintf("the dispatcher has waited for %v for room in a window that is empty: the sink is stuck", busy.Round(time.Second)))
 	}
 	return len(reasons) == 0, reasons

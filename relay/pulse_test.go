@@ -20,7 +20,7 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 		r := New(Options{Config: config.Default()})
 		engine := sink.New(sinktest.NewBroker(), sink.Config{})
 		defer func() { _ = engine.Close(t.Context()) }()
-		r.running.Store(engine)
+		r.term.Store(&term{r: r, engine: engine})
 		want := func(live bool, texts ...string) {
 			t.Helper()
 			got, reasons := r.Live()
@@ -38,7 +38,7 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 		for _, p := range []struct {
 			name  string
 			pulse *pulse
-		}{{"dispatcher", &r.dispatching}, {"settler", &r.settling}} {
+		}{{"dispatcher", &r.pulses.dispatching}, {"settler", &r.pulses.settling}} {
 			p.pulse.works()
 			time.Sleep(stuckAfter - time.Second)
 			want(true)
@@ -54,7 +54,7 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 			want(true)
 			p.pulse.waits()
 		}
-		r.submitting.works()
+		r.pulses.submitting.works()
 		time.Sleep(time.Hour)
 		want(false, "window that is empty")
 		if _, err := engine.Submit(t.Context(), []*sink.Record{{Topic: "absent", Key: []byte("k"), Value: []byte("v")}}); err != nil {
@@ -69,19 +69,22 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Config: config.Default()})
+		term := &term{r: r, engine: sink.New(sinktest.NewBroker(), sink.Config{}), inflight: newRegistry()}
+		defer func() { _ = term.engine.Close(t.Context()) }()
+		r.term.Store(term)
 		r.health.enter(RoleActive)
 		var settled uint64
 		ready := func(want bool) {
 			t.Helper()
-			r.noteMoves(&settled)
+			term.noteMoves(&settled)
 			if st := r.Status(); st.Ready != want {
 				t.Errorf("ready: got %v %q, want %v", st.Ready, st.Reasons, want)
 			}
 		}
 		time.Sleep(time.Hour)
 		ready(true) // nothing to do
-		waiting := r.inflight.take(nil)[:1]
-		r.inflight.admit(waiting)
+		waiting := term.inflight.take(nil)[:1]
+		term.inflight.admit(waiting)
 		time.Sleep(standstill - time.Second)
 		ready(true)
 		time.Sleep(2 * time.Second)
@@ -90,7 +93,7 @@ func TestStandstillIsNotReady(t *testing.T) {
 		ready(true)
 		time.Sleep(standstill + time.Second)
 		ready(false)
-		r.inflight.finish(waiting)
+		term.inflight.finish(waiting)
 		ready(true)
 	})
 }
@@ -100,21 +103,22 @@ func TestStandstillIsNotReady(t *testing.T) {
 func TestParkingIsNoStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Config: config.Default()})
-		r.engine = sink.New(sinktest.NewBroker(), sink.Config{})
-		defer func() { _ = r.engine.Close(t.Context()) }()
-		r.retrier = newRetrier(r)
-		s := newSettler(r)
+		term := &term{r: r, engine: sink.New(sinktest.NewBroker(), sink.Config{}), inflight: newRegistry()}
+		defer func() { _ = term.engine.Close(t.Context()) }()
+		term.retrier = newRetrier(term)
+		r.term.Store(term)
+		s := newSettler(term)
 		r.health.enter(RoleActive)
-		events := r.inflight.take(nil)[:5]
-		r.inflight.admit(events)
+		events := term.inflight.take(nil)[:5]
+		term.inflight.admit(events)
 		var settled uint64
-		r.noteMoves(&settled)
+		term.noteMoves(&settled)
 		for _, d := range events[:4] {
 			d.record.Topic = "t"
 			time.Sleep(standstill - time.Second)
 			s.parking.park(d, outbox.Transient, 0, store.WhenWell)
 			s.finishAsides(s.parks[:1])
-			r.noteMoves(&settled)
+			term.noteMoves(&settled)
 			if st := r.Status(); !st.Ready {
 				t.Fatalf("events are parked one after the other: got not ready, %q", st.Reasons)
 			}

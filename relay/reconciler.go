@@ -47,6 +47,7 @@ const (
 // (3) is recorded. That holds for long, prepared and asynchronous commits: it depends on no clock and no order of ids.
 type reconciler struct {
 	r     *Relay
+	term  *term // owned by run: the one that it works for
 	asked chan *reconcileOrder
 	soon  atomic.Bool // the whole table is to be looked at, though its time has not come
 
@@ -54,7 +55,7 @@ type reconciler struct {
 
 	clean atomic.Int64 // when the last round began that found nothing missing, Unix nanoseconds; 0: none
 
-	// Owned by run, of which a life has one.
+	// Owned by run, of which a term has one.
 	order   *reconcileOrder // taken and not done yet
 	session *session        // for which what follows was read
 	state   store.AuditState
@@ -111,14 +112,15 @@ func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
 	}
 	select {
 	case <-order.done:
-		order.CaughtUp = int(r.caughtUp.Load())
+		order.CaughtUp = int(r.seen.caughtUp.Load())
 		return order.ReconcileReport, order.err
 	case <-ctx.Done():
 		return ReconcileReport{}, context.Cause(ctx)
 	}
 }
 
-func (c *reconciler) run(ctx context.Context) {
+func (c *reconciler) run(ctx context.Context, t *term) {
+	c.term = t
 	timer := time.NewTimer(reconcilerLook)
 	defer timer.Stop()
 	for {
@@ -133,7 +135,7 @@ func (c *reconciler) run(ctx context.Context) {
 			return
 		}
 		timer.Reset(min(reconcilerLook, time.Duration(c.r.c.Reconcile.Interval)))
-		s := c.r.mayReconcile()
+		s := c.term.mayReconcile()
 		if s == nil {
 			continue
 		}
@@ -174,9 +176,9 @@ func passes(err error) bool { return errors.Is(err, errSessionOver) || store.IsT
 
 // mayReconcile is the session in which a round may begin: this process holds the slot, reads the stream, and what came
 // again after the start is over.
-func (r *Relay) mayReconcile() *session {
-	s := r.session.Load()
-	if s == nil || s.passed.Load() == 0 || r.stopping.Load() || r.health.role() != RoleActive {
+func (t *term) mayReconcile() *session {
+	s := t.session.Load()
+	if s == nil || s.passed.Load() == 0 || t.stopping.Load() || t.r.health.role() != RoleActive {
 		return nil
 	}
 	return s
@@ -194,7 +196,7 @@ func (c *reconciler) step(ctx context.Context, s *session) error {
 	case c.state.Ranged && !now.Before(c.due):
 		return c.round(ctx, s)
 	case c.sweep != nil:
-		if now.Before(c.sweep.resting) || c.r.behind() {
+		if now.Before(c.sweep.resting) || c.term.behind() {
 			return nil
 		}
 		return c.sweepOn(ctx, s)

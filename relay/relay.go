@@ -13,19 +13,19 @@
 // Only then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the stream pulls
 // it, nobody pushes.
 //
-// The supervisor in this file runs sessions one after another. A session (session.go) is one replication connection:
+// The supervisor (term.go) runs sessions one after another. A session (session.go) is one replication connection:
 // prepare (setup.go), take the lease, take over, read the topics back after a crash (tails.go), catch up if this is a
 // start from the table (catchup.go), look up what may come again, read (dispatch.go). What is in flight belongs to the
-// process and outlives a session (delivery.go): the next session recognises it and attaches it to its own ledger. The
+// term and outlives a session (delivery.go): the next session recognises it and attaches it to its own ledger. The
 // settler (settle.go, deaths.go, aside.go), what brings parked events back (parking.go, retrier.go, diverter.go), the
-// mirror and the watch run as long as the process. All of it is made anew (life.go) when another relay had the slot meanwhile.
+// mirror and the watch run as long as a term (term.go): when another relay has had the slot, all of it is dropped, and the
+// next term begins as after a crash.
 package relay
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,76 +50,77 @@ type Options struct {
 }
 
 // Relay relays one outbox through one slot. Make it with New, then call Run once.
+//
+// There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.
+//
+//   - Relay is the process: made by New, ended by the end of Run. It knows nothing of an event.
+//   - term (term.go) is what may be in memory because no other relay has had the slot since. Run makes one after the other.
+//   - session (session.go) is one replication connection. The supervisor of a term makes one after the other.
+//
+// The supervisor is the goroutine that called Run: it makes and ends terms and sessions. Each term starts the goroutines
+// that work beside its sessions, and waits for their ends before it ends itself. Status, metrics and the API ask from
+// goroutines of their own, at any time: they see one term, whole, or none.
+//
+// Locks are leaves: who holds one takes no other, with these exceptions, always in this order:
+//
+//	breaker.mu → health.mu
+//	registry.mu → the mutex of an offsets.Ledger
+//	metrics.relayLatency.mu → metrics.publishLatency.mu → breaker.mu, retrier.mu, registry.mu, or one of the sink's engine
 type Relay struct {
-	c       config.Config
-	version string
-	log     zerolog.Logger
-	driver  sink.Driver
-	metrics *metrics
-	tracer  Tracer // nil: none
-	started time.Time
-
-	engine   *sink.Engine
+	// Made by New, never changed.
+	c        config.Config
+	version  string
+	log      zerolog.Logger
+	driver   sink.Driver
+	tracer   Tracer // nil: none
+	started  time.Time
 	postgres Postgres
-	store    Tables
-	inflight *registry
-	settler  *settler
-	health   health
-	lease    lease
-	retrier  *retrier
+	metrics  *metrics
 
-	reconciler *reconciler
-	intake     intake
+	// Made by Run before the first term; opened is the same as store for the API, if it is a real one.
+	store  Tables
+	opened atomic.Pointer[store.Store]
+
+	// Each guards itself.
+	health     health
 	pausing    pausing
-	breaker    *breaker
-	copier     atomic.Pointer[router] // of the last session, for copies of dead letters; the settler's
-	diverted   sync.Map               // topics of which something is diverted, with the reason
-	parked     atomic.Int64           // parked events, about: see retrier.tidy
-	moving     atomic.Int64           // lanes of parked events that move; see parking
-	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
-	asideUpTo atomic.Uint64
-	stopping  atomic.Bool  // no retries any more
-	rowsLeft  atomic.Int64 // outbox rows to be marked or deleted, as read last
-	caughtUp  atomic.Int64 // rows that catch-ups of this process have published
+	reconciler *reconciler // its run belongs to one term after the other
+	pulses     pulses
+	seen       seen
 
-	// Of this life; owned by the supervisor's goroutine.
-	epoch    int64       // of its last take-over; 0: none
-	informed bool        // it knows what the topics hold beyond the journal
-	timeline int32       // of the server of which it knows that; 0: none
-	last     LastSession // of this process; owned by the supervisor's goroutine
-	older    olderRows   // what a first start that is not allowed to publish so many has counted
+	// Owned by the supervisor.
+	last  LastSession
+	older olderRows // what a first start that is not allowed to publish so many has counted
 
-	dispatching, settling pulse        // of the goroutines of the hot path
-	submitting            pulse        // of the dispatcher while it hands events to the sink
-	movedAt               atomic.Int64 // see moved; nanoseconds since 1970
+	// term is the current one, nil before Run. Only the supervisor stores it.
+	term atomic.Pointer[term]
+}
 
-	running        atomic.Pointer[sink.Engine] // engine, once there is one: for status
-	opened         atomic.Pointer[store.Store] // store, once there is one, if it is a real one: for the API
-	eventsReceived atomic.Uint64
-	age            atomic.Int64 // microseconds, see streamAge
-	unread         unread
-	oldestParked   atomic.Int64 // when it was parked, microseconds since the Unix epoch, as read last; 0: none
-	eventBytes     atomic.Int64 // of WAL, on average; 0: not known
-	delivered      atomic.Int64 // when the stream delivered events last, Unix nanoseconds; see streamOld
-
-	// session is the current one, nil between two. Only the supervisor's goroutine stores it.
-	session atomic.Pointer[session]
+// seen is what Status and the metrics show beside what they ask for. It describes the process; nothing of the path of an
+// event depends on it but for how long a stream that is behind may wait for company.
+type seen struct {
+	received     atomic.Uint64 // events from the stream
+	caughtUp     atomic.Int64  // rows that catch-ups have published
+	age          atomic.Int64  // microseconds, see streamAge
+	delivered    atomic.Int64  // when the stream delivered events last, Unix nanoseconds; see streamOld
+	movedAt      atomic.Int64  // see moved; nanoseconds since 1970
+	oldestParked atomic.Int64  // when it was parked, microseconds since the Unix epoch, as read last; 0: none
+	eventBytes   atomic.Int64  // of WAL, on average; 0: not known
+	unread       unread
 }
 
 // New makes a relay that has connected to nothing yet. The configuration must be valid.
 func New(o Options) *Relay {
 	r := &Relay{
 		c: o.Config, version: o.Version, log: o.Logger, driver: o.Driver, started: time.Now(),
-		inflight: newRegistry(), postgres: o.Postgres, tracer: o.Tracer, pausing: pausing{obeying: make(chan struct{}, 1)},
+		postgres: o.Postgres, tracer: o.Tracer, pausing: pausing{obeying: make(chan struct{}, 1)},
 	}
 	if r.postgres == nil {
 		r.postgres = server{}
 	}
 	r.reconciler = newReconciler(r)
-	r.movedAt.Store(r.started.UnixNano())
-	for _, p := range []*pulse{&r.dispatching, &r.settling, &r.submitting} {
-		p.origin = r.started
-	}
+	r.seen.movedAt.Store(r.started.UnixNano())
+	r.pulses.begin(r.started)
 	r.metrics = newMetrics(r)
 	r.health.enter(RoleStarting)
 	return r
@@ -140,7 +141,9 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	defer endGrace()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace) })()
 	for {
-		err := r.live(ctx, func() <-chan struct{} {
+		t := newTerm(r)
+		r.term.Store(t)
+		err := t.run(ctx, func() <-chan struct{} {
 			if ctx.Err() == nil {
 				time.AfterFunc(time.Duration(r.c.ShutdownGrace), endGrace)
 			}
@@ -149,53 +152,41 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		if !errors.Is(err, errSuperseded) {
 			return err
 		}
+		r.health.forget()
+		r.dismissed()
 	}
 }
 
-// standbyPoll is how often a standby looks whether the slot is free.
-const standbyPoll = 250 * time.Millisecond
-
-// supervise runs one session after another until the context ends.
-func (r *Relay) supervise(ctx context.Context) error {
-	var row failures
-	for {
-		begun := time.Now()
-		err := r.runSession(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return r.stopped(err)
-		case errors.Is(err, errSuperseded):
-			return err
-		}
-		lasted, role := time.Since(begun), r.health.role()
-		busy, standby := errors.AsType[*replication.SlotBusyError](err)
-		stop := halt.Of(err)
-		if stop != nil && r.repaired(ctx, err) {
-			stop = nil
-		}
-		pause := row.next(lasted, role, err, stop != nil)
-		switch {
-		case standby:
-			r.standBy(busy)
-			pause, row = spread(standbyPoll), failures{}
-		case stop != nil:
-			r.halted(stop)
-			if r.c.OnHalt == config.OnHaltExit {
-				return stop
-			}
-		default:
-			reason := restartReason(err)
-			r.metrics.restarts.WithLabelValues(reason).Inc()
-			if news, unsaid := r.health.trouble(reason, err); news {
-				r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Int("repeated", unsaid).Msg("stream ended; starting a new session")
-			}
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return r.stopped(nil)
-		}
+// session is the current session, nil when there is none.
+func (r *Relay) session() *session {
+	if t := r.term.Load(); t != nil {
+		return t.session.Load()
 	}
+	return nil
+}
+
+// owner is the current session if it has taken over; nil if there is none.
+func (r *Relay) owner() *session {
+	if t := r.term.Load(); t != nil {
+		return t.owner()
+	}
+	return nil
+}
+
+// inFlight is how many events are in memory.
+func (r *Relay) inFlight() int {
+	if t := r.term.Load(); t != nil {
+		return t.inflight.len()
+	}
+	return 0
+}
+
+// sinkStatus is what the sink says of itself; nothing before there is one.
+func (r *Relay) sinkStatus() (status sink.Status) {
+	if t := r.term.Load(); t != nil {
+		status = t.engine.Status()
+	}
+	return status
 }
 
 // stopped is the end that was asked for: an error of the last session, such as a drain that ran out of time, is said

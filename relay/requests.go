@@ -42,6 +42,7 @@ type requests interface {
 // order, and what its newer events do meanwhile does not matter: a replayed event is late, and says so in its header.
 type executor struct {
 	r      *Relay
+	term   *term
 	tables requests
 
 	// Owned by run.
@@ -53,12 +54,12 @@ type executor struct {
 	routed  *session // that router was made for
 }
 
-func (r *Relay) execute(ctx context.Context) {
-	tables, can := r.store.(requests)
+func (t *term) execute(ctx context.Context) {
+	tables, can := t.r.store.(requests)
 	if !can {
 		return
 	}
-	e := executor{r: r, tables: tables}
+	e := executor{r: t.r, term: t, tables: tables}
 	defer func() { e.looking.end() }()
 	for pause := requestsLook; ; {
 		select {
@@ -67,14 +68,14 @@ func (r *Relay) execute(ctx context.Context) {
 			return
 		}
 		pause = requestsLook
-		s := r.owner()
-		if s == nil || r.stopping.Load() {
+		s := t.owner()
+		if s == nil || t.stopping.Load() {
 			continue
 		}
 		more, err := e.look(ctx, s)
 		switch {
 		case err == nil:
-			r.health.settled("request")
+			t.r.health.settled("request")
 			if more {
 				pause = 0
 			}
@@ -85,8 +86,8 @@ func (r *Relay) execute(ctx context.Context) {
 			if errors.Is(err, store.ErrFenced) {
 				continue
 			}
-			if r.health.settleTrouble("request", err) {
-				r.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
+			if t.r.health.settleTrouble("request", err) {
+				t.r.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
 			}
 		}
 	}
@@ -99,11 +100,11 @@ func (e *executor) look(ctx context.Context, s *session) (more bool, err error) 
 	case err != nil:
 		return false, err
 	case e.r.pausing.unsure.Load():
-		return true, e.r.obey(ctx)
+		return true, e.term.obey(ctx)
 	case request == nil:
 		return false, nil
 	case request.Kind == store.RequestPause || request.Kind == store.RequestResume:
-		return true, e.r.obey(ctx)
+		return true, e.term.obey(ctx)
 	}
 	if why := e.refuse(request); why != "" {
 		return true, e.finish(ctx, request, why)
@@ -189,8 +190,8 @@ func (e *executor) replay(ctx context.Context, request *store.Request) (more boo
 		return true, e.finish(ctx, request, "")
 	}
 	e.cursor = step.Next
-	e.r.parked.Add(step.Parked)
-	e.r.retrier.dueIn(0)
+	e.term.parked.Add(step.Parked)
+	e.term.retrier.dueIn(0)
 	return !full, nil
 }
 
@@ -207,7 +208,7 @@ func (e *executor) portion(most int) (events int, full bool) {
 
 // room is how many events a replay may park now.
 func (e *executor) room() int {
-	parked := e.r.parked.Load()
+	parked := e.term.parked.Load()
 	if parked <= 0 {
 		return max(e.r.c.Limits.ParkedEvents/replayShare, 1)
 	}
@@ -225,9 +226,9 @@ func (e *executor) discard(ctx context.Context, request *store.Request) (more bo
 	e.cursor = step.Next
 	if e.r.c.Retry.OnDead == config.OnDeadHold {
 		for _, lane := range step.Lanes { // nothing holds it any more
-			e.r.retrier.revisit(lane)
+			e.term.retrier.revisit(lane)
 		}
-		e.r.retrier.nudge()
+		e.term.retrier.nudge()
 	}
 	return true, nil
 }
@@ -240,6 +241,6 @@ func (e *executor) retry(ctx context.Context, request *store.Request) (more bool
 	if n == 0 {
 		return true, e.finish(ctx, request, "")
 	}
-	e.r.retrier.dueIn(0)
+	e.term.retrier.dueIn(0)
 	return true, nil
 }

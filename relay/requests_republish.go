@@ -52,8 +52,8 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 	if err != nil {
 		return false, err
 	}
-	e.r.parked.Add(parked)
-	e.r.retrier.dueIn(0)
+	e.term.parked.Add(parked)
+	e.term.retrier.dueIn(0)
 	return !full, nil
 }
 

@@ -43,6 +43,7 @@ type laneAsk struct {
 // process that holds the slot is the only one that retries.
 type retrier struct {
 	r     *Relay
+	term  *term
 	words chan retrierWord
 	wake  chan struct{} // there is something to do
 
@@ -60,9 +61,9 @@ type retrier struct {
 	bytes map[string]int      // by topic: handed in, without an outcome
 }
 
-func newRetrier(r *Relay) *retrier {
+func newRetrier(t *term) *retrier {
 	return &retrier{
-		r: r, words: make(chan retrierWord), wake: make(chan struct{}, 1), tidied: time.Now(),
+		r: t.r, term: t, words: make(chan retrierWord), wake: make(chan struct{}, 1), tidied: time.Now(),
 		well: map[string]struct{}{}, bytes: map[string]int{},
 	}
 }
@@ -142,7 +143,7 @@ func (t *retrier) nudge() {
 
 func (t *retrier) run(ctx context.Context) {
 	for {
-		session := t.r.mayRetry()
+		session := t.term.mayRetry()
 		wait := t.untilNext()
 		if session == nil {
 			wait = retrierPause
@@ -153,7 +154,7 @@ func (t *retrier) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if session = t.r.mayRetry(); session == nil {
+		if session = t.term.mayRetry(); session == nil {
 			continue
 		}
 		t.session = session
@@ -193,7 +194,7 @@ func (t *retrier) makeDue(ctx context.Context) (more bool) {
 	clear(t.well)
 	t.mu.Unlock()
 	for _, topic := range topics {
-		if t.r.troubled(topic) {
+		if t.term.troubled(topic) {
 			continue // again: the end of that makes them due
 		}
 		switch more, err := t.r.store.MakeDue(ctx, topic); {
@@ -278,10 +279,10 @@ func (t *retrier) look(ctx context.Context) (more bool) {
 	t.mu.Lock()
 	t.next = time.Now().Add(retrierLook)
 	t.mu.Unlock()
-	if t.r.parked.Load() <= 0 {
+	if t.term.parked.Load() <= 0 {
 		return true
 	}
-	lanes, next, err := t.r.store.DueLanes(ctx, dueLanes+int(t.r.moving.Load()), t.r.troubledTopics())
+	lanes, next, err := t.r.store.DueLanes(ctx, dueLanes+int(t.term.moving.Load()), t.term.troubledTopics())
 	if err != nil {
 		t.dueIn(time.Second)
 		return t.failed(ctx, err)
@@ -309,13 +310,13 @@ func (t *retrier) tell(ctx context.Context, word retrierWord) bool {
 func (t *retrier) tidy(ctx context.Context) {
 	n, err := t.r.store.CountParked(ctx)
 	if err == nil {
-		t.r.parked.Store(n)
+		t.term.parked.Store(n)
 	}
 	if err == nil && n > 0 {
 		var topics []string
 		topics, err = t.r.store.WaitingTopics(ctx)
 		for _, topic := range topics {
-			if !t.r.troubled(topic) {
+			if !t.term.troubled(topic) {
 				t.isWell(topic)
 			}
 		}
@@ -351,12 +352,12 @@ func (t *retrier) failed(ctx context.Context, err error) (more bool) {
 // mayRetry is the session in which parked events may be retried, nil when they may not: this process must hold the slot,
 // the redelivery after a start must be over, and what came in its course and was given back by the sink must be parked.
 // Before that, an event that is not parked yet could be overtaken by one behind it that is.
-func (r *Relay) mayRetry() *session {
-	s := r.session.Load()
-	if s == nil || r.stopping.Load() || r.health.role() != RoleActive {
+func (t *term) mayRetry() *session {
+	s := t.session.Load()
+	if s == nil || t.stopping.Load() || t.r.health.role() != RoleActive {
 		return nil
 	}
-	if passed := s.passed.Load(); passed == 0 || r.asideUpTo.Load() < passed-1 {
+	if passed := s.passed.Load(); passed == 0 || t.asideUpTo.Load() < passed-1 {
 		return nil
 	}
 	return s
@@ -364,14 +365,14 @@ func (r *Relay) mayRetry() *session {
 
 // loadParked makes the sink hold the lanes that have parked events, before anything of the stream is sent.
 func (s *session) loadParked(ctx context.Context) error {
-	r := s.r
+	r, term := s.r, s.term
 	lanes, events, err := r.store.ParkedLanes(ctx)
 	if err != nil {
 		return err
 	}
-	r.parked.Store(events)
+	term.parked.Store(events)
 	for _, l := range lanes {
-		r.engine.Hold(l.Topic, l.Key)
+		term.engine.Hold(l.Topic, l.Key)
 	}
 	if events == 0 {
 		return nil
@@ -381,9 +382,9 @@ func (s *session) loadParked(ctx context.Context) error {
 		return err
 	}
 	for _, topic := range topics { // they were in trouble; whether they still are shows by itself
-		r.divert(topic, wholeTopic, "events were parked for it before this start")
+		term.divert(topic, wholeTopic, "events were parked for it before this start")
 	}
-	r.retrier.tidySoon()
+	term.retrier.tidySoon()
 	r.log.Info().Int64("events", events).Int("keys", len(lanes)).Msg("events are parked; their keys are held until they are published")
 	return nil
 }

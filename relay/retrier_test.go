@@ -23,7 +23,7 @@ func (t *portionTables) MakeDue(context.Context, string) (more bool, err error) 
 func TestAllThatWaitsForATopicIsMadeDue(t *testing.T) {
 	tables := &portionTables{portions: 3}
 	r := &Relay{store: tables, log: zerolog.Nop()}
-	retrier := newRetrier(r)
+	retrier := newRetrier(&term{r: r})
 	retrier.isWell("t")
 	for rounds := 0; rounds < 3; rounds++ {
 		select {

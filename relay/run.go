@@ -55,7 +55,7 @@ func (p *parking) advanceRun(la *parkedLane) bool {
 	case r.next != nil && la.out == 0:
 		read, session := r.next, r.session
 		_, inMemory := p.s.lanes.byName[la.name]
-		if r.next = nil; inMemory || session != p.s.r.mayRetry() { // see takePortion
+		if r.next = nil; inMemory || session != p.s.term.mayRetry() { // see takePortion
 			p.stopRun(la)
 			return false
 		}
@@ -64,7 +64,7 @@ func (p *parking) advanceRun(la *parkedLane) bool {
 	case r.next == nil && !r.asking:
 		after := r.after // the run may be another one when the retrier looks
 		r.asking, la.asking = true, true
-		p.s.r.retrier.ask(laneAsk{store.Ask{Lane: la.lane, After: &after}, false})
+		p.s.term.retrier.ask(laneAsk{store.Ask{Lane: la.lane, After: &after}, false})
 	}
 	return true
 }

@@ -31,6 +31,7 @@ var (
 // which the settler and the stream use too.
 type session struct {
 	r      *Relay
+	term   *term
 	ledger *offsets.Ledger
 	stream Stream
 	grant  replication.Grant
@@ -76,32 +77,32 @@ type session struct {
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
-func (r *Relay) runSession(ctx context.Context) (err error) {
-	table, err := Setup{Config: r.c, Store: r.store, Postgres: r.postgres, Logger: r.log,
-		Last: r.last, Older: &r.older, Superseded: r.superseded, Counted: r.metrics.recreations.Inc}.Prepare(ctx)
+func (t *term) runSession(ctx context.Context) (err error) {
+	table, err := Setup{Config: t.r.c, Store: t.r.store, Postgres: t.r.postgres, Logger: t.r.log,
+		Last: t.r.last, Older: &t.r.older, Superseded: t.superseded, Counted: t.r.metrics.recreations.Inc}.Prepare(ctx)
 	if err != nil {
 		return err
 	}
-	stream, err := r.postgres.OpenStream(ctx, r.replicationConfig())
+	stream, err := t.r.postgres.OpenStream(ctx, t.r.replicationConfig())
 	if err != nil {
 		return err
 	}
 	// Once more: another relay may have had the slot, and given it up, since the first look. From now on it is ours.
-	state, err := r.store.State(ctx)
+	state, err := t.r.store.State(ctx)
 	if err != nil || state == nil {
 		stream.Close()
 		return errors.Join(errStateGone, err)
 	}
-	if r.superseded(state) {
+	if t.superseded(state) {
 		stream.Close()
 		return errSuperseded
 	}
 	grant := stream.Granted()
-	s := &session{r: r, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
+	s := &session{r: t.r, term: t, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
 		late: make(chan lateRows), over: make(chan struct{})}
 	defer close(s.over)
-	defer func() { r.remember(s, err) }()
-	r.reconciler.covers(table.OIDs)
+	defer func() { t.remember(s, err) }()
+	t.r.reconciler.covers(table.OIDs)
 	if err := s.compatible(); err != nil {
 		stream.Close()
 		return err
@@ -111,7 +112,7 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 	working, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer endWork(nil)
 	defer context.AfterFunc(ctx, func() {
-		time.AfterFunc(time.Duration(r.c.ShutdownGrace), func() { endWork(errGraceOver) })
+		time.AfterFunc(time.Duration(t.r.c.ShutdownGrace), func() { endWork(errGraceOver) })
 	})()
 	streaming, endStream := context.WithCancel(context.WithoutCancel(ctx))
 	streamErr := make(chan error, 1)
@@ -122,17 +123,17 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 	}()
 	s.fail = endWork
 
-	r.session.Store(s)
+	t.session.Store(s)
 	err = s.relay(ctx, working, table)
 	if err == nil && ctx.Err() != nil {
 		err = s.drain(working)
 	}
-	r.session.Store(nil)
-	r.disown()                      // before the stream takes leave, which takes time
+	t.session.Store(nil)
+	t.lease.disown()                // before the stream takes leave, which takes time
 	cause := context.Cause(working) // what ended the work, if it did not end by itself
 	endStream()
 	ended := <-streamErr
-	r.disown()
+	t.lease.disown()
 	switch {
 	case halt.Of(err) != nil, ctx.Err() != nil:
 		return err
@@ -145,8 +146,8 @@ func (r *Relay) runSession(ctx context.Context) (err error) {
 }
 
 // remember keeps what the next start must know of this session.
-func (r *Relay) remember(s *session, err error) {
-	last, was := LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed()}, r.last
+func (t *term) remember(s *session, err error) {
+	last, was := LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed()}, t.r.last
 	if last.Epoch == 0 { // it never took over, and confirmed nothing
 		last.Epoch, last.Confirmed = was.Epoch, was.Confirmed
 	}
@@ -160,7 +161,7 @@ func (r *Relay) remember(s *session, err error) {
 			last.Broken = was.Broken // it says nothing of what the slot holds
 		}
 	}
-	r.last = last
+	t.r.last = last
 }
 
 // errStateGone says that the slot's state cannot be read between two steps of a start.
@@ -169,8 +170,8 @@ var errStateGone = errors.New("the relay's state cannot be read")
 // owner is the current session if it has taken over. What a database call says of the session, its fence or the server's
 // end, counts only for the one that owned the slot when the call began: a take-over ends the calls of the time before, and
 // they see what a server says that shuts down.
-func (r *Relay) owner() *session {
-	if s := r.session.Load(); s != nil && s.epochSeen.Load() != 0 {
+func (t *term) owner() *session {
+	if s := t.session.Load(); s != nil && s.epochSeen.Load() != 0 {
 		return s
 	}
 	return nil
@@ -191,8 +192,8 @@ func (s *session) heed(err error) {
 
 // lose ends the session because the slot is not, or may not be, its own any more: from now on no request begins.
 func (s *session) lose(why error) {
-	if s.r.session.Load() == s {
-		s.r.disown()
+	if s.term.session.Load() == s {
+		s.term.lease.disown()
 	}
 	s.fail(why)
 }
@@ -212,7 +213,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	if err := s.begin(ctx, working, table); err != nil {
 		return err
 	}
-	s.r.breaker.enter(RoleActive)
+	s.term.breaker.enter(RoleActive)
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
 	s.heard = true
@@ -232,10 +233,10 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.setClock(ctx); err != nil {
 		return err
 	}
-	if err := s.r.breaker.load(ctx); err != nil {
+	if err := s.term.breaker.load(ctx); err != nil {
 		return err
 	}
-	if err := s.r.obey(ctx); err != nil {
+	if err := s.term.obey(ctx); err != nil {
 		return err
 	}
 	if err := s.loadParked(ctx); err != nil {
@@ -263,13 +264,13 @@ func (s *session) readBack(ctx context.Context) error {
 	for _, t := range tails {
 		s.router.announced[t.Topic] = struct{}{}
 	}
-	promoted := s.r.timeline != 0 && s.r.timeline != s.grant.System.Timeline
-	if s.state.Dirty && (!s.r.informed || promoted) && len(tails) > 0 {
+	promoted := s.term.timeline != 0 && s.term.timeline != s.grant.System.Timeline
+	if s.state.Dirty && (!s.term.informed || promoted) && len(tails) > 0 {
 		if err := s.readTails(ctx, tails); err != nil {
 			return err
 		}
 	}
-	s.r.informed, s.r.timeline = true, s.grant.System.Timeline
+	s.term.informed, s.term.timeline = true, s.grant.System.Timeline
 	return nil
 }
 
@@ -283,8 +284,8 @@ func (s *session) compatible() error {
 
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
 func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
-	r := s.r
-	if s.state.Phase == store.Stream && s.state.Dirty && r.epoch == 0 { // else it was this process that left it so
+	r, term := s.r, s.term
+	if s.state.Phase == store.Stream && s.state.Dirty && term.epoch == 0 { // else it was this process that left it so
 		r.metrics.uncleanStarts.Inc()
 	}
 	var err error
@@ -301,9 +302,9 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 		r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
 			Msg("the server was promoted or restored since the last session; what the stream sends again is looked up")
 	}
-	r.epoch = s.epoch
+	term.epoch = s.epoch
 	s.epochSeen.Store(s.epoch)
-	r.prove(asked)
+	term.lease.prove(asked)
 	cols := columnsOf(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
 	if s.router, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
@@ -315,8 +316,8 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
 	s.router.begin(source, s.epoch)
 	s.again.begin(source, s.epoch)
-	r.copier.Store(s.again)
-	s.known = r.inflight.snapshot()
+	term.copier.Store(s.again)
+	s.known = term.inflight.snapshot()
 	return nil
 }
 
@@ -357,25 +358,25 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 // redelivered says that nothing can come again any more, and all that did is with the sink: from now on, once those of
 // it that the sink gave back are parked, parked events may be retried. See mayRetry.
 func (s *session) redelivered() {
-	s.passed.Store(s.r.engine.Given() + 1)
-	s.r.retrier.nudge()
+	s.passed.Store(s.term.engine.Given() + 1)
+	s.term.retrier.nudge()
 }
 
 // drain is the second half of a stop: reading has ended at a transaction's end, what is in flight is sent and recorded
 // within the grace, then the state says clean and the stream, which still runs, confirms the same position.
 func (s *session) drain(working context.Context) error {
-	s.r.stopping.Store(true)
+	s.term.stopping.Store(true)
 	select {
-	case <-s.r.inflight.drained():
-	case <-s.r.breaker.patience():
-		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there", s.r.inflight.len())
+	case <-s.term.inflight.drained():
+	case <-s.term.breaker.patience():
+		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there", s.term.inflight.len())
 	case <-working.Done():
-		return fmt.Errorf("%d events were still in flight: %w", s.r.inflight.len(), context.Cause(working))
+		return fmt.Errorf("%d events were still in flight: %w", s.term.inflight.len(), context.Cause(working))
 	}
 	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; the next start looks up again")
 	}
-	offsets := s.r.settler.frontier.take()
+	offsets := s.term.settler.frontier.take()
 	if err := s.r.store.SaveOffsets(working, offsets); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}
@@ -384,11 +385,4 @@ func (s *session) drain(working context.Context) error {
 	}
 	s.r.log.Info().Str("confirmed", s.ledger.Confirmed().String()).Msg("clean stop recorded")
 	return nil
-}
-
-func random() float64 { return rand.Float64() }
-
-// spread varies a pause by a quarter so that several processes do not poll in step.
-func spread(d time.Duration) time.Duration {
-	return d + time.Duration(rand.Int64N(int64(d)/4+1))
 }

@@ -52,15 +52,15 @@ const (
 	leastRequest = 1 << 20
 )
 
-func (r *Relay) sinkConfig() sink.Config {
+func (t *term) sinkConfig() sink.Config {
 	return sink.Config{
-		MaxEvents: r.c.Limits.InFlightEvents, MaxBytes: int(r.c.Limits.InFlightBytes), MaxUnrecorded: r.c.Limits.MaxUnrecorded,
-		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(r.c.Limits.InFlightBytes)/requestShare)),
-		Linger:          time.Duration(r.c.Kafka.Linger), Behind: r.streamAge, Permit: r.mayProduce,
+		MaxEvents: t.r.c.Limits.InFlightEvents, MaxBytes: int(t.r.c.Limits.InFlightBytes), MaxUnrecorded: t.r.c.Limits.MaxUnrecorded,
+		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(t.r.c.Limits.InFlightBytes)/requestShare)),
+		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.streamAge, Permit: t.lease.mayProduce,
 		Hooks: sink.Hooks{
-			Request: r.metrics.request,
+			Request: t.r.metrics.request,
 			Rerouted: func(topic string, from, to int) {
-				r.log.Warn().Str("topic", topic).Int("from", from).Int("to", to).
+				t.r.log.Warn().Str("topic", topic).Int("from", from).Int("to", to).
 					Msg("the topic's number of partitions changed: keys may be in another partition from now on")
 			},
 		},

@@ -39,7 +39,8 @@ var settleBackoff = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.
 //
 // One goroutine, run, owns its state; what others hand in comes by channel.
 type settler struct {
-	r *Relay
+	r    *Relay
+	term *term
 
 	arrived  chan []*sink.Record // results of the sink
 	locals   chan []*delivery    // events that cannot be messages
@@ -80,48 +81,20 @@ type journalJob struct {
 	committed  bool
 }
 
-func newSettler(r *Relay) *settler {
+func newSettler(t *term) *settler {
 	s := &settler{
-		r: r, arrived: make(chan []*sink.Record), locals: make(chan []*delivery),
+		r: t.r, term: t, arrived: make(chan []*sink.Record), locals: make(chan []*delivery),
 		journals: make(chan *journalJob), deaths: make(chan *delivery),
 		written: make(chan *journalJob), buried: make(chan *delivery),
 		asides: make(chan []*aside), asided: make(chan []*aside), breakerWords: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
-		early:    max(1, min(settleEarly, r.c.Limits.MaxUnrecorded/settleShare, r.c.Limits.InFlightEvents/settleShare)),
+		early:    max(1, min(settleEarly, t.r.c.Limits.MaxUnrecorded/settleShare, t.r.c.Limits.InFlightEvents/settleShare)),
 	}
-	s.lanes = lanes{engine: r.engine, byName: map[string]*lane{}}
-	s.parking = parking{s: s, policy: retryPolicy(r.c.Retry), lanes: map[string]*parkedLane{}}
+	s.lanes = lanes{engine: t.engine, byName: map[string]*lane{}}
+	s.parking = parking{s: s, policy: retryPolicy(t.r.c.Retry), lanes: map[string]*parkedLane{}}
 	s.copies = newCopies(s)
 	s.pending = s.newJob()
 	return s
-}
-
-// divert takes out of ds, in place, the events that cannot be messages, and hands them to the settler. It waits while too
-// many of them wait already; rest are those that it could not hand over before the context ended.
-func (s *settler) divert(ctx context.Context, ds []*delivery) (good, rest []*delivery) {
-	bad := 0
-	for _, d := range ds {
-		if s.local(d) {
-			bad++
-		}
-	}
-	if bad == 0 {
-		return ds, nil
-	}
-	good, rest = ds[:0], make([]*delivery, 0, bad)
-	for _, d := range ds {
-		if s.local(d) {
-			rest = append(rest, d)
-		} else {
-			good = append(good, d)
-		}
-	}
-	select {
-	case s.locals <- rest:
-		return good, nil
-	case <-ctx.Done():
-		return good, rest
-	}
 }
 
 // run settles until the context ends. What is unsettled then is found by the next start's look-ups.
@@ -137,7 +110,7 @@ func (s *settler) run(ctx context.Context) {
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pulse := &s.r.settling
+	pulse := &s.r.pulses.settling
 	defer pulse.waits()
 	for {
 		arrived, local, journals, deaths := s.arrived, s.locals, s.journals, s.deaths
@@ -193,7 +166,7 @@ func (s *settler) run(ctx context.Context) {
 			s.aside = false
 			pulse.works()
 			s.finishAsides(done)
-		case word := <-s.r.retrier.words:
+		case word := <-s.term.retrier.words:
 			pulse.works()
 			s.parking.take(word)
 			s.parking.advance()
@@ -224,7 +197,7 @@ func (s *settler) wait() time.Duration {
 func (s *settler) collect(ctx context.Context) {
 	buffers := [2][]*sink.Record{make([]*sink.Record, 0, 1024), make([]*sink.Record, 0, 1024)}
 	for i := 0; ; i = 1 - i { // run has done with one buffer when it takes the next
-		records, err := s.r.engine.Results(ctx, buffers[i][:0])
+		records, err := s.term.engine.Results(ctx, buffers[i][:0])
 		if err != nil {
 			return
 		}
@@ -251,7 +224,7 @@ func (s *settler) sort(records []*sink.Record) {
 		case sink.Published:
 			m.acknowledged(rec, d)
 			if d.death != nil && d.death.probe {
-				s.r.breaker.want(byProbe)
+				s.term.breaker.want(byProbe)
 			}
 			s.pending.rows = append(s.pending.rows, store.Published{ID: d.event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset})
 			s.pending.deliveries = append(s.pending.deliveries, d)
@@ -335,7 +308,7 @@ func (s *settler) commitJournal(ctx context.Context, j *journalJob) error {
 // and nothing is gained by giving up: the journal's transactions are short and harmless to repeat.
 func (s *settler) insist(ctx context.Context, what string, write func() error) bool {
 	for attempt := 1; ; attempt++ {
-		session := s.r.owner()
+		session := s.term.owner()
 		err := write()
 		if err == nil {
 			s.r.health.settled(what)
@@ -357,8 +330,8 @@ func (s *settler) insist(ctx context.Context, what string, write func() error) b
 }
 
 func (s *settler) finishJournal(j *journalJob) {
-	s.r.breaker.published(len(j.rows))
-	s.r.engine.SettledThen(j.records, func() {
+	s.term.breaker.published(len(j.rows))
+	s.term.engine.SettledThen(j.records, func() {
 		if j.retried {
 			for _, d := range j.deliveries {
 				if d.parked {
@@ -366,7 +339,7 @@ func (s *settler) finishJournal(j *journalJob) {
 				}
 			}
 		}
-		s.r.inflight.finish(j.deliveries)
+		s.term.inflight.finish(j.deliveries)
 	})
 	clear(j.rows)
 	clear(j.deliveries)

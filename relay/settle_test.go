@@ -17,8 +17,7 @@ func TestOutcomesWaitForCompanyUnlessTheyAreAShareOfTheWindow(t *testing.T) {
 	} {
 		r := &Relay{c: config.Default()}
 		r.c.Limits.MaxUnrecorded, r.c.Limits.InFlightEvents = row.unrecorded, row.inFlight
-		r.engine = newLaneBench(t).engine
-		s := newSettler(r)
+		s := newSettler(&term{r: r, engine: newLaneBench(t).engine})
 		s.lastJob = time.Now().Add(time.Hour) // so that the gap does not pass while the test looks
 		if s.wait() < settleGap {
 			t.Errorf("%+v, nothing to journal: got a wait of %v, want the gap at least", row, s.wait())

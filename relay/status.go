@@ -81,12 +81,12 @@ func (r *Relay) Status() Status {
 		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
 		ReceivedLSN: r.receivedLSN().String(), ConfirmedLSN: r.confirmedLSN().String(),
 		LagBytes: r.lagBytes(), LagSeconds: r.lagAge().Seconds(), Backlog: r.backlog(),
-		InFlight: r.inflight.len(), Settled: r.metrics.settledEvents.Load(), Received: r.eventsReceived.Load(),
+		InFlight: r.inFlight(), Settled: r.metrics.settledEvents.Load(), Received: r.seen.received.Load(),
 	}
 	if r.owner() != nil {
 		st.ParkedEvents, st.DeadLetters = r.Parked(), r.OpenDead()
 	}
-	if s := r.session.Load(); s != nil {
+	if s := r.session(); s != nil {
 		st.Epoch, st.LookingUp = s.epochSeen.Load(), s.lookingUp.Load()
 		if slot := r.metrics.slot.Load(); slot != nil {
 			st.RetainedWAL = slot.RetainedBytes
@@ -115,13 +115,13 @@ func (r *Relay) Status() Status {
 const standstill = 30 * time.Second
 
 // moved is when an event was settled last, or nothing was in flight.
-func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
+func (r *Relay) moved() time.Time { return time.Unix(0, r.seen.movedAt.Load()) }
 
 // noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted when it is published.
-func (r *Relay) noteMoves(settled *uint64) {
-	if n := r.metrics.settledEvents.Load() + r.metrics.setAside.Load(); n != *settled || r.inflight.len() == 0 {
+func (t *term) noteMoves(settled *uint64) {
+	if n := t.r.metrics.settledEvents.Load() + t.r.metrics.setAside.Load(); n != *settled || t.inflight.len() == 0 {
 		*settled = n
-		r.movedAt.Store(time.Now().UnixNano())
+		t.r.seen.movedAt.Store(time.Now().UnixNano())
 	}
 }
 
@@ -135,11 +135,11 @@ type unreachable interface {
 
 func (r *Relay) describeSink(st *Status) {
 	st.Broker = "ok"
-	engine := r.running.Load()
-	if engine == nil {
+	t := r.term.Load()
+	if t == nil {
 		return
 	}
-	q := engine.Status()
+	q := t.engine.Status()
 	st.InFlightBytes, st.Unrecorded, st.HeldLanes, st.ParkedKeys = q.Bytes, q.Unrecorded, q.HeldLanes, q.HeldLanes
 	since := q.Since
 	if q.State != sink.OK {
@@ -158,18 +158,18 @@ func (r *Relay) describeSink(st *Status) {
 
 // noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as long as makes the
 // relay not ready, and when that is over; the watch calls it once a second.
-func (r *Relay) noteBroker(said *bool) {
+func (t *term) noteBroker(said *bool) {
 	var st Status
-	r.describeSink(&st)
-	r.noteSink(&st)
+	t.r.describeSink(&st)
+	t.noteSink(&st)
 	switch away := len(st.Reasons) > 0; {
 	case away && !*said:
 		*said = true
-		r.log.Warn().Str("broker", st.Broker).Int("in_flight", r.inflight.len()).
+		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.len()).
 			Msg("trouble at the broker: the events that it concerns wait, in order and in bounded memory, for as long as it lasts; no attempt is spent")
 	case *said && st.Broker == "ok":
 		*said = false
-		r.log.Info().Msg("the trouble at the broker is over")
+		t.r.log.Info().Msg("the trouble at the broker is over")
 	}
 }
 
@@ -218,7 +218,7 @@ func (h *health) describe(st *Status) {
 
 // confirmedLSN is the session's, or between two sessions and during a halt what the server says of the slot.
 func (r *Relay) confirmedLSN() outbox.LSN {
-	if s := r.session.Load(); s != nil {
+	if s := r.session(); s != nil {
 		return s.ledger.Confirmed()
 	}
 	if slot := r.metrics.slot.Load(); slot != nil && time.Since(slot.at) < slotFresh && r.health.role() != RoleStandby {
@@ -228,7 +228,7 @@ func (r *Relay) confirmedLSN() outbox.LSN {
 }
 
 func (r *Relay) receivedLSN() outbox.LSN {
-	if s := r.session.Load(); s != nil {
+	if s := r.session(); s != nil {
 		return s.stream.Received()
 	}
 	return 0

@@ -147,8 +147,8 @@ func (t *tailJournal) flush(ctx context.Context) error {
 
 // flushParked journals those of the batch that are parked: they were retried, and that was not recorded.
 func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
-	r := t.session.r
-	if r.parked.Load() <= 0 {
+	r, term := t.session.r, t.session.term
+	if term.parked.Load() <= 0 {
 		return nil
 	}
 	lanes, err := r.store.ParkedAmong(ctx, ids)
@@ -159,13 +159,13 @@ func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
 	for _, p := range t.batch {
 		if lane, parked := lanes[string(p.ID)]; parked {
 			retried = append(retried, p)
-			r.retrier.revisit(lane) // it may be empty now
+			term.retrier.revisit(lane) // it may be empty now
 		}
 	}
 	if err := r.store.SettleRetried(ctx, retried); err != nil {
 		return err
 	}
-	r.parked.Add(-int64(len(lanes)))
+	term.parked.Add(-int64(len(lanes)))
 	t.found += len(lanes)
 	r.metrics.skippedTopic.Add(float64(len(lanes)))
 	return nil

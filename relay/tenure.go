@@ -83,10 +83,7 @@ func (r *Relay) toldReading(n *reading) func() (float64, bool) {
 func (r *Relay) toldParked() (float64, bool) { return float64(r.Parked()), r.inTenure() }
 
 func (r *Relay) toldHeld() (held float64, known bool) {
-	if e := r.running.Load(); e != nil {
-		held = float64(e.Status().HeldLanes)
-	}
-	return held, r.inTenure()
+	return float64(r.sinkStatus().HeldLanes), r.inTenure()
 }
 
 func (r *Relay) toldLagBytes() (float64, bool) {

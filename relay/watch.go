@@ -15,79 +15,101 @@ const (
 )
 
 // watch keeps the state row and the gauges that come from the database up to date. It is the state row's one writer
-// between take-over and clean stop.
-func (r *Relay) watch(ctx context.Context) {
-	look := min(slotEvery, r.proofValid()/3)
-	ticker := time.NewTicker(min(progressEvery, look))
+// between take-over and clean stop. A term has one; only its goroutine uses it.
+type watch struct {
+	r    *Relay
+	term *term
+	look time.Duration // pause between two looks at the slot
+
+	rowsLeft      int64     // outbox rows to be marked or deleted, as read last
+	moved         uint64    // see noteMoves
+	away          bool      // see noteBroker
+	seen, settled uint64    // events settled: as known, and when the state row was written
+	changed       time.Time // when seen was another number last
+	saved         outbox.LSN
+
+	wrote, looked, compared, counted time.Time // last
+}
+
+func (t *term) watch(ctx context.Context) {
+	w := &watch{r: t.r, term: t, look: min(slotEvery, t.lease.valid/3)}
+	ticker := time.NewTicker(min(progressEvery, w.look))
 	defer ticker.Stop()
-	var saved outbox.LSN
-	var settled, seen, moved uint64
-	var away bool
-	var changed, wrote, looked, compared, counted time.Time
 	for {
 		select {
 		case <-ticker.C:
+			w.step(ctx)
 		case <-ctx.Done():
 			return
-		}
-		r.noteMoves(&moved)
-		r.noteBroker(&away)
-		s := r.session.Load()
-		if time.Since(looked) >= look && (s != nil || r.health.role() != RoleStandby) {
-			looked = time.Now()
-			r.lookAtDatabase(ctx, s)
-		}
-		if s != nil && time.Since(counted) >= deadEvery {
-			counted = time.Now()
-			r.countStored(ctx)
-			r.keepClock(ctx)
-		}
-		role := r.health.role()
-		if s == nil || role != RoleActive && role != RoleCatchUp {
-			continue
-		}
-		n := r.metrics.settledEvents.Load()
-		if n != seen {
-			seen, changed = n, time.Now()
-		}
-		if (n != settled || r.deletes(time.Since(changed))) && time.Since(wrote) >= progressEvery {
-			wrote = time.Now()
-			// Only after events: confirming keepalives is no reason to write, or an idle relay would keep itself busy
-			// with the WAL of its own notes. The topics go on while one event, or a catch-up, holds back the position.
-			at := s.ledger.Confirmed()
-			err := r.saveOffsets(ctx)
-			if err == nil && role == RoleActive && at > saved {
-				if err = r.store.SaveProgress(ctx, at); err == nil {
-					saved, settled = at, n
-				}
-			}
-			if err != nil && ctx.Err() == nil {
-				s.heed(err)
-				r.log.Debug().Err(err).Msg("cannot save progress")
-			}
-		}
-		if role == RoleActive && time.Since(compared) >= time.Duration(r.c.Drift.Interval) {
-			compared = time.Now()
-			r.lookForDrift(ctx, s)
 		}
 	}
 }
 
-// countStored refreshes what is known of dead letters and parked events; people and other processes change them, too.
-func (r *Relay) countStored(ctx context.Context) {
-	owner := r.owner()
-	n, err := r.store.CountDead(ctx)
-	if err == nil {
-		r.metrics.openDead.set(n)
+// step does what is due.
+func (w *watch) step(ctx context.Context) {
+	w.term.noteMoves(&w.moved)
+	w.term.noteBroker(&w.away)
+	s := w.term.session.Load()
+	if time.Since(w.looked) >= w.look && (s != nil || w.r.health.role() != RoleStandby) {
+		w.looked = time.Now()
+		w.lookAtDatabase(ctx, s)
 	}
-	owner.heed(err)
-	if r.Parked() == 0 {
-		r.oldestParked.Store(0)
+	if s != nil && time.Since(w.counted) >= deadEvery {
+		w.counted = time.Now()
+		w.term.countStored(ctx)
+		w.term.keepClock(ctx)
+	}
+	role := w.r.health.role()
+	if s == nil || role != RoleActive && role != RoleCatchUp {
 		return
 	}
-	at, err := r.store.OldestParked(ctx)
+	w.saveProgress(ctx, s, role)
+	if role == RoleActive && time.Since(w.compared) >= time.Duration(w.r.c.Drift.Interval) {
+		w.compared = time.Now()
+		w.term.lookForDrift(ctx, s)
+	}
+}
+
+// saveProgress writes how far the topics and the stream are recorded, only after events: confirming keepalives is no reason
+// to write, or an idle relay would keep itself busy with the WAL of its own notes. The topics go on while one event, or a
+// catch-up, holds back the position.
+func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
+	n := w.r.metrics.settledEvents.Load()
+	if n != w.seen {
+		w.seen, w.changed = n, time.Now()
+	}
+	if n == w.settled && !w.deletes(time.Since(w.changed)) || time.Since(w.wrote) < progressEvery {
+		return
+	}
+	w.wrote = time.Now()
+	at := s.ledger.Confirmed()
+	err := w.term.saveOffsets(ctx)
+	if err == nil && role == RoleActive && at > w.saved {
+		if err = w.r.store.SaveProgress(ctx, at); err == nil {
+			w.saved, w.settled = at, n
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.heed(err)
+		w.r.log.Debug().Err(err).Msg("cannot save progress")
+	}
+}
+
+// countStored refreshes what is known of dead letters and parked events; people and other processes change them, too.
+func (t *term) countStored(ctx context.Context) {
+	owner := t.owner()
+	n, err := t.r.store.CountDead(ctx)
+	if err == nil {
+		t.r.metrics.openDead.set(n)
+	}
+	owner.heed(err)
+	if t.r.Parked() == 0 {
+		t.r.seen.oldestParked.Store(0)
+		return
+	}
+	at, err := t.r.store.OldestParked(ctx)
 	if err == nil && !at.IsZero() {
-		r.oldestParked.Store(at.UnixMicro())
+		t.r.seen.oldestParked.Store(at.UnixMicro())
 	}
 	owner.heed(err)
 }
@@ -97,46 +119,46 @@ const deletableAfter = 10 * time.Second
 
 // deletes says that rows wait to be deleted, the last of them journaled so long ago: they do so only below the position
 // that is saved.
-func (r *Relay) deletes(quiet time.Duration) bool {
-	if r.c.Outbox.AfterPublish == config.AfterPublishDelete {
-		return r.rowsLeft.Load() > 0
+func (w *watch) deletes(quiet time.Duration) bool {
+	if w.r.c.Outbox.AfterPublish == config.AfterPublishDelete {
+		return w.rowsLeft > 0
 	}
-	return r.c.Outbox.Retention > 0 && quiet < deletableAfter
+	return w.r.c.Outbox.Retention > 0 && quiet < deletableAfter
 }
 
 // saveOffsets notes how far the topics are recorded. It may be behind the truth at any time, as the position that is saved may be: a
 // start after a crash then only looks at more.
-func (r *Relay) saveOffsets(ctx context.Context) error {
-	offsets := r.settler.frontier.take()
-	err := r.store.SaveOffsets(ctx, offsets)
+func (t *term) saveOffsets(ctx context.Context) error {
+	offsets := t.settler.frontier.take()
+	err := t.r.store.SaveOffsets(ctx, offsets)
 	if err != nil {
-		r.settler.frontier.giveBack(offsets)
+		t.settler.frontier.giveBack(offsets)
 	}
 	return err
 }
 
 // lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes on to
 // look at the slot: WAL is kept while the relay is halted, too.
-func (r *Relay) lookAtDatabase(ctx context.Context, s *session) {
+func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
-	asked, owner := time.Now(), r.owner()
-	slot, err := r.store.Slot(bounded)
+	asked, owner := time.Now(), w.term.owner()
+	slot, err := w.r.store.Slot(bounded)
 	if err != nil {
 		owner.heed(err)
 		return
 	}
-	r.metrics.slot.Store(&slotLook{slot, asked})
-	r.unread.note(asked, slot.WALEnd)
+	w.r.metrics.slot.Store(&slotLook{slot, asked})
+	w.r.seen.unread.note(asked, slot.WALEnd)
 	if s == nil {
 		return
 	}
-	r.checkLease(s, s == owner, slot, asked)
-	n, err := r.store.MirrorLag(bounded)
+	w.term.checkLease(s, s == owner, slot, asked)
+	n, err := w.r.store.MirrorLag(bounded)
 	if err != nil {
 		owner.heed(err)
 		return
 	}
-	r.metrics.mirrorLag.set(n)
-	r.rowsLeft.Store(n)
+	w.r.metrics.mirrorLag.set(n)
+	w.rowsLeft = n
 }

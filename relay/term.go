@@ -1,0 +1,163 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// errSuperseded reports that another relay has had the slot since this process had it last.
+var errSuperseded = errors.New("another relay has had the slot meanwhile; beginning again")
+
+const (
+	// abandonPatience is how long requests in flight may go on when a term ends that another relay's has followed: what they
+	// write by then is found when the topics are read back.
+	abandonPatience = time.Second
+	// standbyPoll is how often a standby looks whether the slot is free.
+	standbyPoll = 250 * time.Millisecond
+)
+
+// term is what this process may have in memory because no other relay has had the slot since: what is in flight, parked,
+// diverted or held, and what settles it. Run makes it, whole, by newTerm. It ends with the process, or when another relay
+// turns out to have had the slot, and is dropped then: what was in flight may have been settled by the other one, or
+// parked, or be out of its place by now. Nothing of it is left to be reset, the next one begins from zero, as after a crash.
+//
+// A term lasts across sessions: what is in flight when a stream breaks is recognised when it comes again, and attached to
+// the next session's ledger. A take-over of its own does not end it.
+type term struct {
+	r *Relay
+
+	// Made by newTerm, never changed; each says which goroutine owns what of it.
+	engine   *sink.Engine
+	inflight *registry
+	settler  *settler
+	retrier  *retrier
+	breaker  *breaker
+	intake   intake
+	lease    lease
+
+	copier   atomic.Pointer[router] // of the last session, for copies of dead letters; the settler's
+	diverted sync.Map               // topics of which something is diverted, with the reason
+	parked   atomic.Int64           // parked events, about: see retrier.tidy
+	moving   atomic.Int64           // lanes of parked events that move; see parking
+	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
+	asideUpTo atomic.Uint64
+	stopping  atomic.Bool // no retries any more
+
+	// Owned by the supervisor.
+	epoch    int64 // of its last take-over; 0: none
+	informed bool  // it knows what the topics hold beyond the journal
+	timeline int32 // of the server of which it knows that; 0: none
+
+	// session is the current one, nil between two. Only the supervisor stores it.
+	session atomic.Pointer[session]
+}
+
+func newTerm(r *Relay) *term {
+	t := &term{r: r, inflight: newRegistry(), lease: lease{origin: r.started, valid: proofValid(r.c)}}
+	t.engine = sink.New(r.driver, t.sinkConfig())
+	t.retrier = newRetrier(t)
+	t.breaker = newBreaker(t)
+	t.settler = newSettler(t)
+	return t
+}
+
+// superseded reports that what this process has in memory may have been settled by another relay, or parked, or be out of its
+// place by now. The state is that of the moment at which the slot was granted. A take-over of our own whose answer was lost
+// looks the same, and costs the same.
+func (t *term) superseded(state *store.State) bool { return t.epoch != 0 && state.Epoch != t.epoch }
+
+// run runs sessions, and what works beside them, until the context ends or the relay halts for good. It returns
+// errSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a crash, and
+// the next term finds out about it as a start after a crash does. None of it can be sent or parked any more: the lease's
+// proof is gone since the last session ended, and all goroutines of the term have ended when run returns; a write that the
+// server still does is under an older epoch. graceOver begins the grace of a stop that nobody asked for.
+func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error {
+	// What runs beside the sessions outlives the context by the grace: stopping needs it.
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	var workers sync.WaitGroup
+	for _, work := range []func(context.Context){
+		t.settler.run, t.mirror, t.watch, t.retrier.run, t.diverter, t.cleaner, t.retention, t.execute, t.breaker.run,
+		t.inflight.trims, func(ctx context.Context) { t.r.reconciler.run(ctx, t) },
+	} {
+		workers.Go(func() { work(background) })
+	}
+	err := t.supervise(ctx)
+	end, patience := t.engine.Close, time.Second
+	if errors.Is(err, errSuperseded) {
+		end, patience = t.engine.Abandon, abandonPatience
+		t.r.log.Warn().Int("in_flight", t.inflight.len()).
+			Msg("another relay had the slot meanwhile: what was in flight is dropped, and looked up as after a crash")
+	} else {
+		// A session that a stop ended has drained already. After a halt, or between two sessions, what was sent must still be
+		// recorded, or the next start would send it again.
+		select {
+		case <-t.inflight.drained():
+		case <-t.breaker.patience():
+		case <-graceOver():
+		}
+		t.r.health.enter(RoleStopping)
+	}
+	stopBackground()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	ended := end(closing)
+	workers.Wait()
+	if errors.Is(err, errSuperseded) {
+		return err // requests that were cut off are no failure
+	}
+	return errors.Join(err, ended)
+}
+
+// supervise runs one session after another until the context ends.
+func (t *term) supervise(ctx context.Context) error {
+	var row failures
+	for {
+		begun := time.Now()
+		err := t.runSession(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return t.r.stopped(err)
+		case errors.Is(err, errSuperseded):
+			return err
+		}
+		lasted, role := time.Since(begun), t.r.health.role()
+		busy, standby := errors.AsType[*replication.SlotBusyError](err)
+		stop := halt.Of(err)
+		if stop != nil && t.r.repaired(ctx, err) {
+			stop = nil
+		}
+		pause := row.next(lasted, role, err, stop != nil)
+		switch {
+		case standby:
+			t.r.standBy(busy)
+			pause, row = spread(standbyPoll), failures{}
+		case stop != nil:
+			t.r.halted(stop)
+			if t.r.c.OnHalt == config.OnHaltExit {
+				return stop
+			}
+		default:
+			reason := restartReason(err)
+			t.r.metrics.restarts.WithLabelValues(reason).Inc()
+			if news, unsaid := t.r.health.trouble(reason, err); news {
+				t.r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Int("repeated", unsaid).
+					Msg("stream ended; starting a new session")
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return t.r.stopped(nil)
+		}
+	}
+}
