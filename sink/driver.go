@@ -37,9 +37,10 @@ type Driver interface {
 	// Unknown. The driver may keep what it needs for a resend in Batch.State.
 	//
 	// A batch whose outcome was NotWritten or Unknown comes again, unchanged: same records, same State, maybe to
-	// another node. That is what makes a driver's duplicate detection work. A batch is re-cut by the engine only after
-	// Refused; the driver must make that safe (an earlier attempt of the same batch may have been Unknown). After
-	// [Engine.Abandon] a batch that was Unknown never comes again, and others of its partition do.
+	// another node. That is what makes a driver's duplicate detection work. Only its front is missing then, if the driver
+	// said by Outcome.Written that it is done. A batch is re-cut by the engine only after Refused; the driver must make
+	// that safe (an earlier attempt of the same batch may have been Unknown). After [Engine.Abandon] a batch that was
+	// Unknown never comes again, and others of its partition do.
 	Produce(ctx context.Context, node int32, batches []*Batch)
 
 	// Close frees connections. No call follows it.
@@ -104,8 +105,14 @@ func troubleOf(err error) Trouble {
 // Outcome is the verdict on a batch with its particulars.
 type Outcome struct {
 	Verdict Verdict
-	// Accepted: the offset of the first record, the others follow it; -1 when the broker could not say.
+	// Written is how many records at the front of the batch are written durably, whatever the verdict says of the rest.
+	// They are published; the batch goes on without them. Accepted means all of them and needs no number. Brokers that
+	// take a batch whole or not at all leave it 0.
+	Written int
+	// Accepted, or Written: the offset of the first record, the others follow it; -1 when the broker could not say.
 	FirstOffset int64
+	// Accepted, or Written: the offset of each written record, where they do not follow the first; else nil.
+	Offsets []int64
 	// Refused: the indexes of the guilty records when the broker named them. Empty: the guilty are not known, the engine
 	// bisects; a batch of one record is guilty itself.
 	Guilty []int
@@ -127,4 +134,14 @@ type Outcome struct {
 	Alone bool
 	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
 	Throttle time.Duration
+}
+
+// answered reports whether the node is well: it has spoken about the batch.
+func (o *Outcome) answered() bool {
+	switch o.Verdict {
+	case Accepted, Refused:
+		return true
+	default:
+		return o.Written > 0 || o.Trouble == PartitionTrouble || o.Trouble == TopicTrouble
+	}
 }

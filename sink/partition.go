@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -230,21 +231,55 @@ func (e *Engine) recycle(b *Batch) {
 func (e *Engine) accept(p *partition, now time.Time) {
 	b := p.batch
 	e.resolve(p)
+	e.publish(p, b, len(b.Records), now)
+	e.recycle(b)
+}
+
+// acceptFront gives the front of the partition's batch that is written back as published; the rest stays the batch.
+func (e *Engine) acceptFront(p *partition, now time.Time) {
+	b, n := p.batch, p.batch.Outcome.Written
+	if n < 0 || n >= len(b.Records) {
+		panic(fmt.Sprintf("sink: the driver says that %d of %d records are written, and not all", n, len(b.Records)))
+	}
+	size := 0
+	for _, r := range b.Records[:n] {
+		size += int(r.engine.size)
+	}
+	e.outstanding -= n
+	e.sentBytes -= size
+	b.Bytes -= size
+	e.publish(p, b, n, now)
+	b.Records = slices.Delete(b.Records, 0, n)
+	guilty := b.Outcome.Guilty
+	for i := range guilty {
+		guilty[i] -= n
+	}
+	p.failures, p.kind, p.err, p.since = 0, NoTrouble, nil, time.Time{} // it went on
+}
+
+// publish gives the first n records of the batch back as published.
+func (e *Engine) publish(p *partition, b *Batch, n int, now time.Time) {
+	o := &b.Outcome
+	if o.Offsets != nil && len(o.Offsets) < n {
+		panic(fmt.Sprintf("sink: the driver gave %d offsets for %d written records", len(o.Offsets), n))
+	}
 	p.accepted = now
-	for i, r := range b.Records {
+	for i, r := range b.Records[:n] {
 		if l := r.engine.lane; l != nil {
 			l.retrying--
 			r.engine.lane, r.engine.generation = nil, 0
 		}
 		r.Partition, r.Offset = p.number, -1
-		if b.Outcome.FirstOffset >= 0 {
-			r.Offset = b.Outcome.FirstOffset + int64(i)
+		switch {
+		case o.Offsets != nil:
+			r.Offset = o.Offsets[i]
+		case o.FirstOffset >= 0:
+			r.Offset = o.FirstOffset + int64(i)
 		}
 		e.finish(r, Published, now)
 	}
-	p.topic.queued -= len(b.Records)
+	p.topic.queued -= n
 	e.switchIfDrained(p.topic)
-	e.recycle(b)
 }
 
 // refuse puts the records of the partition's batch back to the head of its queue, and marks those that are guilty;

@@ -54,6 +54,12 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 		f.reports = append(f.reports, "unrecorded: "+strconv.Itoa(f.handed)+", more than "+strconv.Itoa(f.limit))
 	}
 	plan := f.plan(guilty, written, a.Batch.Alone)
+	if o := &plan.Outcome; o.Verdict != sink.Unanswered && f.random.IntN(3) == 0 {
+		o.Written = f.random.IntN(len(a.Batch.Records)) // a front, and none of the guilty
+		if len(guilty) > 0 {
+			o.Written = min(o.Written, guilty[0])
+		}
+	}
 	f.note(a.Batch, plan)
 	return plan
 }
@@ -91,8 +97,12 @@ func (f *faults) plan(guilty []int, written, alone bool) sinktest.Plan {
 
 // note takes down what the plan does to the batch's events.
 func (f *faults) note(b *sink.Batch, plan sinktest.Plan) {
-	for _, r := range b.Records {
+	for i, r := range b.Records {
 		ev := r.Owner.(*event)
+		if i < plan.Outcome.Written {
+			ev.writtenTo = true
+			continue
+		}
 		switch plan.Outcome.Verdict {
 		case sink.Refused:
 			ev.handed = false

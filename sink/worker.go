@@ -224,6 +224,9 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 			e.throttled[w.node] = now.Add(outcome.Throttle)
 		}
 		answered = answered || outcome.answered() || outcome.Alone
+		if outcome.Written > 0 && outcome.Verdict != Accepted {
+			e.acceptFront(p, now)
+		}
 		switch outcome.Verdict {
 		case Accepted:
 			if took < slowRequest && p.sentAt.After(e.prompt) {
@@ -279,19 +282,12 @@ func (e *Engine) feed() {
 	}
 }
 
-// answered says that the node is well: it has spoken about the batch.
-func (o *Outcome) answered() bool {
-	switch o.Verdict {
-	case Accepted, Refused:
-		return true
-	default:
-		return o.Trouble == PartitionTrouble || o.Trouble == TopicTrouble
-	}
-}
-
 // paceSolo decides when the partition's own worker goes on, and whether it is still needed.
 func (e *Engine) paceSolo(w *worker, now time.Time, took time.Duration) {
 	p := w.solo
+	if p.failures == 1 { // the first of this batch, or of what is left of it
+		w.failures = 0
+	}
 	if p.failures > 0 {
 		w.failures++
 		w.pause = e.backoff(p, w.failures, now)

@@ -34,7 +34,8 @@ type Attempt struct {
 
 // Plan is how a [Broker] answers an [Attempt]. The zero value accepts at once.
 type Plan struct {
-	// Outcome is the answer; its FirstOffset is filled in. An Unanswered verdict means Accepted.
+	// Outcome is the answer; its FirstOffset is filled in. An Unanswered verdict means Accepted. A front that it calls
+	// Written is in the topic.
 	Outcome sink.Outcome
 	// Written, with Unknown: the batch is in the topic although the answer does not say so.
 	Written bool
@@ -77,8 +78,9 @@ type batchHistory struct {
 	batch   *sink.Batch
 	records []*sink.Record
 	number  int
-	written bool
+	written bool // all of records
 	offset  int64
+	front   int // so many of records are done by the present answer
 }
 
 // NewBroker makes a broker without topics.
@@ -294,21 +296,37 @@ func (b *Broker) apply(p *brokerPartition, history *batchHistory, plan Plan) sin
 	if o.Verdict == sink.NotWritten && history.written {
 		o.Verdict = sink.Unknown // an earlier attempt was written: nobody may say that it was not
 	}
+	if o.Verdict != sink.Accepted && o.Written > 0 {
+		history.front = o.Written
+		if !history.written {
+			history.offset = b.append(p, history, history.records[:o.Written])
+		}
+		o.FirstOffset = history.offset
+	}
 	if o.Verdict == sink.Accepted || o.Verdict == sink.Unknown && plan.Written {
 		if !history.written || b.Forgetful {
-			history.offset = int64(len(p.log))
-			for _, r := range history.records {
-				b.arrivals++
-				p.log = append(p.log, Message{ // copies: the submitter uses the record's bytes anew
-					Topic: r.Topic, Partition: history.batch.Partition, Offset: int64(len(p.log)),
-					Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Headers: r.Headers.In(nil), Timestamp: r.Timestamp, Arrival: b.arrivals,
-				})
+			first := b.append(p, history, history.records[history.front:])
+			if history.front == 0 {
+				history.offset = first
 			}
 		}
 		history.written = true
 		o.FirstOffset = history.offset
 	}
 	return o
+}
+
+// append puts records at the end of the partition.
+func (b *Broker) append(p *brokerPartition, history *batchHistory, records []*sink.Record) (first int64) {
+	first = int64(len(p.log))
+	for _, r := range records {
+		b.arrivals++
+		p.log = append(p.log, Message{ // copies: the submitter uses the record's bytes again
+			Topic: r.Topic, Partition: history.batch.Partition, Offset: int64(len(p.log)),
+			Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Headers: r.Headers.In(nil), Timestamp: r.Timestamp, Arrival: b.arrivals,
+		})
+	}
+	return first
 }
 
 // reply lets the partitions go; a request that was cut has only unknown outcomes.
@@ -326,8 +344,15 @@ func (b *Broker) reply(batches []*sink.Batch, cut bool) {
 		switch batch.Outcome.Verdict {
 		case sink.NotWritten, sink.Unknown:
 			p.open = batch.State.(*batchHistory)
+			p.open.advance(batch.Outcome.Written)
 		default:
 			p.open = nil
 		}
 	}
+}
+
+// advance leaves out the front that the engine has been told of.
+func (h *batchHistory) advance(told int) {
+	h.records, h.front = h.records[told:], 0
+	h.offset += int64(told)
 }
