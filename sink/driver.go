@@ -47,6 +47,10 @@ type Driver interface {
 	Close() error
 }
 
+// Leaver is a [Driver] that keeps what it knows of its brokers' ends for the engine on it, and must hear when that one has
+// gone ([Engine.Abandon]): the next begins with what it reads back, or knows that nothing is missing.
+type Leaver interface{ Left() }
+
 // Batch is consecutive records of one partition that are produced together.
 type Batch struct {
 	Topic     string
@@ -93,14 +97,17 @@ type Troubled interface {
 	Trouble() Trouble
 }
 
-// troubleOf is whose trouble an error of Partitions is.
-func troubleOf(err error) Trouble {
+// TroubleOf is whose trouble the error is, if it or one that it wraps is a [Troubled]; else what the caller says.
+func TroubleOf(err error, otherwise Trouble) Trouble {
 	var t Troubled
 	if errors.As(err, &t) {
 		return t.Trouble()
 	}
-	return TopicTrouble
+	return otherwise
 }
+
+// troubleOf is whose trouble an error of Partitions is.
+func troubleOf(err error) Trouble { return TroubleOf(err, TopicTrouble) }
 
 // Outcome is the verdict on a batch with its particulars.
 type Outcome struct {

@@ -222,7 +222,14 @@ func (e *Engine) Close(ctx context.Context) error {
 
 // Abandon is Close without an end of the driver, which another engine may have then. A driver must not take a batch of the
 // one for a new attempt at a batch of the other that was cut off.
-func (e *Engine) Abandon(ctx context.Context) error { return e.end(ctx, func() error { return nil }) }
+func (e *Engine) Abandon(ctx context.Context) error {
+	return e.end(ctx, func() error {
+		if l, ok := e.driver.(Leaver); ok {
+			l.Left()
+		}
+		return nil
+	})
+}
 
 func (e *Engine) end(ctx context.Context, last func() error) error {
 	e.mu.Lock()

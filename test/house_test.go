@@ -38,6 +38,8 @@ var house = map[string]room{
 
 	"sink":          {own: []string{"outbox"}, tests: []string{"sink/sinktest"}},
 	"sink/sinktest": {own: []string{"outbox", "sink"}},
+	// What drivers of brokers with conditional appends share.
+	"sink/conditional": {own: []string{"sink"}},
 	"sink/kafka": {
 		own:      []string{"outbox", "sink"},
 		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "github.com/xdg-go/scram", "github.com/segmentio/kafka-go"},

@@ -1,0 +1,360 @@
+package conditional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	// strayLimit is how many marks of what was found behind the end are kept until a record claims them: several times
+	// what a relay can have sent without knowing its fate (limits.max_unrecorded). The oldest are forgotten first.
+	strayLimit = 1 << 16
+	// rounds is how often one call appends again after the log had another end. A log that others write to all the time
+	// goes on in the next call.
+	rounds = 16
+	// endPatience is how old the permission to send may be when the end is asked for without [Log.Start]: what another
+	// relay wrote before that is behind no known end. A process that was frozen in between must be asked again whether it
+	// may send, which the engine does before each request.
+	endPatience = time.Second
+)
+
+// Mark identifies a record by its content: equal for the same event, whoever sent it.
+type Mark [16]byte
+
+// Found is an entry that was read behind the known end.
+type Found struct {
+	Offset int64
+	Mark   Mark
+}
+
+// Answer is what came of an append.
+type Answer struct {
+	// Offsets are those of the records that are written for certain: the front of what was to be appended.
+	Offsets []int64
+	// Verdict is about the rest: Accepted (there is none), NotWritten, Unknown or Refused.
+	Verdict sink.Verdict
+	// Moved, with NotWritten, says that the log has another end than expected.
+	Moved bool
+	// Guilty and Reason, with Refused: the record that the broker refused, by its index in what was to be appended.
+	Guilty int
+	Reason *sink.Reason
+	// NotWritten, Unknown: the cause; whose trouble it is if it is a [sink.Troubled], else the cluster's.
+	Err   error
+	Pause bool
+	Code  string
+}
+
+// Stream asks the broker about one log. Offsets grow by any steps and are at least 0.
+type Stream interface {
+	// End is the offset of the last entry that the log ever had, 0 when it never had one.
+	End(ctx context.Context) (int64, error)
+	// Append appends the records, if the log ends at end. What it writes is a front of them, in order.
+	Append(ctx context.Context, end int64, records []*sink.Record) Answer
+	// Behind hands out what stands behind the end, in order, and returns the end up to which it has read. With an error
+	// that is the last one that was handed out, or the one given.
+	Behind(ctx context.Context, end int64, each func(Found)) (int64, error)
+	// Mark is the record's mark.
+	Mark(r *sink.Record) Mark
+}
+
+// ErrWentBack says that the log ends before an entry that it had: it was deleted and made again, or its server lost
+// what it had acknowledged.
+var ErrWentBack = errors.New("the log ends before what it had acknowledged")
+
+// Log is what is known of one log's end.
+//
+// Invariants:
+//
+//   - C1: what stands in the log up to end was acknowledged to us, or it was read and is in strays until it is claimed.
+//   - C2: an append expects end, and is sent only while it is not in doubt whether something stands behind it.
+//   - C3: a record is appended only if no stray has its mark; a stray is claimed once.
+type Log struct {
+	// WentBack is told when the log's end went back. It is set before the first use and must be quick.
+	WentBack func(was, is int64)
+
+	turn chan struct{} // holds a token while nobody works on the log; whoever took it owns the rest
+
+	end   int64
+	known bool // end is set
+	doubt bool // something may stand behind end
+
+	strays map[Mark][]int64 // offsets of entries that nobody claimed, in order
+	order  []Mark           // of strays, oldest first; may name what was claimed
+}
+
+// NewLog makes a log of which nothing is known.
+func NewLog() *Log {
+	l := &Log{turn: make(chan struct{}, 1), strays: make(map[Mark][]int64)}
+	l.turn <- struct{}{}
+	return l
+}
+
+// progress is Batch.State: the offsets of the batch's records, -1 for those that are not known to be written. It may be
+// longer than the batch, by the front that the engine was told of.
+type progress struct{ offsets []int64 }
+
+// Start leaves the log at the end up to which it was read before the first append. Once an end is known it changes
+// nothing: what stands behind the older one is found by the next append. Without it the first append asks for the end.
+func (l *Log) Start(ctx context.Context, end int64) error {
+	if err := l.take(ctx); err != nil {
+		return err
+	}
+	defer l.give()
+	if !l.known {
+		l.end, l.known = end, true
+	}
+	return nil
+}
+
+// Forget makes the end unknown again, for another term that begins with [Log.Start] or knows that nothing is missing. It
+// must not be called while a request is out.
+func (l *Log) Forget() {
+	<-l.turn
+	defer l.give()
+	l.known, l.doubt, l.order = false, false, nil
+	clear(l.strays)
+}
+
+func (l *Log) take(ctx context.Context) error {
+	select {
+	case <-l.turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for an earlier request to the log: %w", context.Cause(ctx))
+	}
+}
+
+func (l *Log) give() { l.turn <- struct{}{} }
+
+// Produce appends the batches, which are all of this log, and gives each its outcome. It has the contract of
+// [sink.Driver.Produce].
+func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
+	if err := l.take(ctx); err != nil {
+		for _, b := range batches {
+			b.Outcome = l.failed(b, Answer{Verdict: sink.NotWritten, Err: err, Pause: true})
+		}
+		return
+	}
+	defer l.give()
+	for _, b := range batches {
+		prepare(b)
+	}
+	answer := l.append(ctx, s, batches)
+	for _, b := range batches {
+		b.Outcome = l.outcome(s, b, answer)
+	}
+}
+
+// prepare makes the batch's progress, or brings it in line with what is left of the batch.
+func prepare(b *sink.Batch) {
+	p, _ := b.State.(*progress)
+	if p == nil {
+		p = &progress{offsets: make([]int64, len(b.Records))}
+		for i := range p.offsets {
+			p.offsets[i] = -1
+		}
+		b.State = p
+	}
+	p.offsets = p.offsets[len(p.offsets)-len(b.Records):]
+}
+
+// result is an answer with the record that it blames.
+type result struct {
+	Answer
+	guilty *sink.Record
+}
+
+// append appends what is not written yet, as often as the log's end turns out to be another.
+func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) result {
+	for range rounds {
+		if err := l.learn(ctx, s); err != nil {
+			return result{Answer: Answer{Verdict: sink.NotWritten, Err: err, Pause: true}}
+		}
+		l.claim(s, batches)
+		records, places := undone(batches)
+		if len(records) == 0 {
+			return result{Answer: Answer{Verdict: sink.Accepted}}
+		}
+		a := s.Append(ctx, l.end, records)
+		for i, offset := range a.Offsets {
+			*places[i] = offset
+			l.end = max(l.end, offset)
+		}
+		switch {
+		case a.Verdict == sink.Accepted && len(a.Offsets) != len(records):
+			panic(fmt.Sprintf("conditional: an append of %d records was accepted with %d offsets", len(records), len(a.Offsets)))
+		case a.Verdict == sink.Refused:
+			return result{a, records[a.Guilty]}
+		case a.Moved:
+			l.doubt = true
+			continue
+		case a.Verdict == sink.Unknown:
+			l.doubt = true
+		}
+		return result{Answer: a}
+	}
+	err := &trouble{sink.PartitionTrouble, errors.New("others write to the log all the time: each append found another end")}
+	return result{Answer: Answer{Verdict: sink.NotWritten, Err: err}}
+}
+
+// learn makes the end known and free of doubt.
+func (l *Log) learn(ctx context.Context, s Stream) error {
+	if !l.known {
+		began := time.Now()
+		end, err := s.End(ctx)
+		if err != nil {
+			return fmt.Errorf("ask for the log's end: %w", err)
+		}
+		if took := time.Since(began); took > endPatience {
+			return fmt.Errorf("ask for the log's end: it took %v, and another relay may have written since this one might send", took)
+		}
+		l.end, l.known = end, true
+		return nil
+	}
+	if !l.doubt {
+		return nil
+	}
+	end, err := s.Behind(ctx, l.end, func(f Found) {
+		l.keep(f)
+		l.end = max(l.end, f.Offset)
+	})
+	if errors.Is(err, ErrWentBack) {
+		if l.WentBack != nil {
+			l.WentBack(l.end, end)
+		}
+		clear(l.strays)
+		l.order, l.end, l.doubt = nil, end, false
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read behind the log's known end: %w", err)
+	}
+	l.end, l.doubt = max(l.end, end), false
+	return nil
+}
+
+// keep remembers an entry until a record claims it.
+func (l *Log) keep(f Found) {
+	if len(l.order) >= strayLimit {
+		l.claimOne(l.order[0])
+		l.order = l.order[1:]
+	}
+	l.order = append(l.order, f.Mark)
+	l.strays[f.Mark] = append(l.strays[f.Mark], f.Offset)
+}
+
+// claimOne takes the first entry with the mark.
+func (l *Log) claimOne(m Mark) (offset int64, found bool) {
+	offsets := l.strays[m]
+	if len(offsets) == 0 {
+		return 0, false
+	}
+	if len(offsets) == 1 {
+		delete(l.strays, m)
+	} else {
+		l.strays[m] = offsets[1:]
+	}
+	if len(l.strays) == 0 {
+		l.order = nil
+	}
+	return offsets[0], true
+}
+
+// claim finds records of the batches that are in the log already.
+func (l *Log) claim(s Stream, batches []*sink.Batch) {
+	if len(l.strays) == 0 {
+		return
+	}
+	for _, b := range batches {
+		p := b.State.(*progress)
+		for i, r := range b.Records {
+			if p.offsets[i] >= 0 {
+				continue
+			}
+			if offset, found := l.claimOne(s.Mark(r)); found {
+				p.offsets[i] = offset
+			}
+		}
+	}
+}
+
+// undone lists the records that are not known to be written, and where their offsets belong.
+func undone(batches []*sink.Batch) (records []*sink.Record, places []*int64) {
+	for _, b := range batches {
+		p := b.State.(*progress)
+		for i, r := range b.Records {
+			if p.offsets[i] < 0 {
+				records = append(records, r)
+				places = append(places, &p.offsets[i])
+			}
+		}
+	}
+	return records, places
+}
+
+// outcome is the batch's outcome, given the answer to the last append.
+func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
+	offsets := b.State.(*progress).offsets
+	front := slices.Index(offsets, -1)
+	if front < 0 {
+		return sink.Outcome{Verdict: sink.Accepted, FirstOffset: offsets[0], Offsets: apart(offsets)}
+	}
+	if a.Verdict != sink.Refused {
+		return l.failed(b, a.Answer)
+	}
+	guilty := slices.Index(b.Records, a.guilty)
+	if guilty < 0 { // another batch's fault: this one comes again as it is
+		err := &trouble{sink.PartitionTrouble, fmt.Errorf("the broker refused another record of the request: %w", a.Reason)}
+		return l.failed(b, Answer{Verdict: sink.NotWritten, Err: err})
+	}
+	for i := front + 1; i < len(offsets); i++ { // the batch is cut again: what is written behind the front is found again
+		if offsets[i] >= 0 {
+			l.keep(Found{offsets[i], s.Mark(b.Records[i])})
+		}
+	}
+	o := sink.Outcome{Verdict: sink.Refused, Guilty: []int{guilty}, Reasons: []*sink.Reason{a.Reason}, Code: a.Code}
+	written(&o, offsets[:front])
+	return o
+}
+
+// failed is the outcome of a batch that must come again.
+func (l *Log) failed(b *sink.Batch, a Answer) sink.Outcome {
+	o := sink.Outcome{Verdict: a.Verdict, Err: a.Err, Trouble: sink.TroubleOf(a.Err, sink.ClusterTrouble), Pause: a.Pause, Code: a.Code, FirstOffset: -1}
+	if p, ok := b.State.(*progress); ok {
+		written(&o, p.offsets[:max(0, slices.Index(p.offsets, -1))])
+	}
+	return o
+}
+
+// written tells of the front.
+func written(o *sink.Outcome, offsets []int64) {
+	o.FirstOffset = -1
+	if o.Written = len(offsets); o.Written > 0 {
+		o.FirstOffset, o.Offsets = offsets[0], apart(offsets)
+	}
+}
+
+// apart is the offsets, or nil if they follow each other.
+func apart(offsets []int64) []int64 {
+	for i, offset := range offsets {
+		if offset != offsets[0]+int64(i) {
+			return offsets
+		}
+	}
+	return nil
+}
+
+// trouble is an error that says whose it is.
+type trouble struct {
+	kind sink.Trouble
+	err  error
+}
+
+func (t *trouble) Error() string         { return t.err.Error() }
+func (t *trouble) Unwrap() error         { return t.err }
+func (t *trouble) Trouble() sink.Trouble { return t.kind }
