@@ -41,8 +41,6 @@ type frame struct {
 	Topics       []history.Topic `json:"topics"`
 	OtherTopics  int             `json:"other_topics"`
 	Slot         *relay.SlotLook `json:"slot"` // null when it was not seen lately
-	ParkedEvents int64           `json:"parked_events"`
-	DeadLetters  int64           `json:"dead_letters"`
 	WindowEvents int             `json:"window_events"`
 	WindowBytes  int             `json:"window_bytes"`
 	Noted        int64           `json:"noted"` // the number of the newest note
@@ -76,7 +74,7 @@ func (l live) status() relay.Status {
 
 func (l live) frame() frame {
 	f := frame{
-		Status: l.status(), Slot: l.r.Slot(), ParkedEvents: l.r.Parked(), DeadLetters: l.r.OpenDead(), Noted: l.r.Noted(),
+		Status: l.status(), Slot: l.r.Slot(), Noted: l.r.Noted(),
 	}
 	if p, some := l.history.Last(); some {
 		f.Point = &p

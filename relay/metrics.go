@@ -43,6 +43,7 @@ type metrics struct {
 
 	settledEvents      atomic.Uint64
 	setAside           atomic.Uint64            // parks, and failed attempts of parked events, that are committed
+	lastPublished      atomic.Int64             // when the broker answered for an event last, Unix microseconds; 0: never
 	possibleDuplicates atomic.Uint64            // of a process that died; the driver counts its own
 	slot               atomic.Pointer[slotLook] // as read last, nil before
 
@@ -113,6 +114,10 @@ func (m *metrics) gauges(f factory, r *Relay) {
 		}
 		return float64(n)
 	})
+	f.known("outbox_last_published_timestamp_seconds", "When this process had an event acknowledged last; not there before the first.", func() (float64, bool) {
+		at := m.lastPublished.Load()
+		return float64(at) / 1e6, at != 0
+	})
 	f.countedBy("kafka_alarms_total", "What a person must look into: records that the broker lost, offsets that went back, partitions that were added.", "kind", sink.Alarms, func(kind string) float64 {
 		return float64(r.alarmsOf(kind))
 	})
@@ -165,6 +170,7 @@ func (m *metrics) flush() {
 	if m.lastRun > 0 {
 		m.lastCounter.Add(float64(m.lastRun))
 		m.lastRun = 0
+		m.lastPublished.Store(m.lastMicros)
 	}
 }
 

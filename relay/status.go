@@ -23,23 +23,28 @@ type Status struct {
 	Ready   bool      `json:"ready"`
 	Reasons []string  `json:"reasons"` // why not ready, or what is amiss though ready
 
-	Slot         string `json:"slot"`
-	Epoch        int64  `json:"epoch"`
-	ReceivedLSN  string `json:"received_lsn"`
-	ConfirmedLSN string `json:"confirmed_lsn"`
+	Slot         string  `json:"slot"`
+	Epoch        *int64  `json:"epoch"`         // null: without a session
+	ReceivedLSN  *string `json:"received_lsn"`  // null: nothing was received in this session
+	ConfirmedLSN *string `json:"confirmed_lsn"` // null: not known
 
-	LagBytes      int64        `json:"replication_lag_bytes"`
-	LagSeconds    float64      `json:"replication_lag_seconds"`
-	RetainedWAL   int64        `json:"retained_wal_bytes"`
-	Backlog       int64        `json:"backlog"`
+	// Figures of the database and the slot, as /metrics has them. Null: not known now, as on a standby.
+	LagBytes      *int64   `json:"replication_lag_bytes"`
+	LagSeconds    *float64 `json:"replication_lag_seconds"`
+	RetainedWAL   *int64   `json:"retained_wal_bytes"`
+	Backlog       *int64   `json:"backlog"`
+	OldestPending *float64 `json:"oldest_pending_age_seconds"` // parked events included
+	ParkedKeys    *int64   `json:"parked_keys"`                // an event without a key has none
+	ParkedEvents  *int64   `json:"parked_events"`
+	DeadLetters   *int64   `json:"dead_letters"` // neither replayed nor discarded
+	MirrorLag     *int64   `json:"mirror_lag_events"`
+
 	InFlight      int          `json:"in_flight_events"`
 	InFlightBytes int          `json:"in_flight_bytes"`
 	Unrecorded    int          `json:"unrecorded_events"`
 	HeldLanes     int          `json:"held_keys"`
-	ParkedKeys    int          `json:"parked_keys"` // the same; an event without a key has none
-	ParkedEvents  int64        `json:"parked_events"`
-	DeadLetters   int64        `json:"dead_letters"` // neither replayed nor discarded, as counted last
-	Rates         *Rates       `json:"rates"`        // of the last seconds; null in the first one and on a standby. The listener adds them
+	LastPublished *time.Time   `json:"last_published_at"` // by this process; null: nothing yet
+	Rates         *Rates       `json:"rates"`             // of the last seconds; null in the first one and on a standby. The listener adds them
 	Received      uint64       `json:"events_received_total"`
 	Settled       uint64       `json:"events_settled_total"`
 	LookingUp     bool         `json:"looking_up"` // a restart's redelivery is not over
@@ -79,18 +84,20 @@ func (r *Relay) Store() *store.Store { return r.opened.Load() }
 func (r *Relay) Status() Status {
 	st := Status{
 		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
-		ReceivedLSN: r.receivedLSN().String(), ConfirmedLSN: r.confirmedLSN().String(),
-		LagBytes: r.lagBytes(), LagSeconds: r.lagAge().Seconds(), Backlog: r.backlog(),
-		InFlight: r.inFlight(), Settled: r.metrics.settledEvents.Load(), Received: r.seen.received.Load(),
+		ReceivedLSN: position(r.receivedLSN()), ConfirmedLSN: position(r.confirmedLSN()),
+		LagBytes: whole(r.toldLagBytes()), LagSeconds: exact(r.toldLagAge()), Backlog: whole(r.toldBacklog()), OldestPending: exact(r.toldPendingAge()),
+		ParkedKeys: whole(r.toldHeld()), ParkedEvents: whole(r.toldParked()), DeadLetters: whole(r.toldReading(&r.metrics.openDead)()),
+		MirrorLag: whole(r.toldReading(&r.metrics.mirrorLag)()),
+		InFlight:  r.inFlight(), Settled: r.metrics.settledEvents.Load(), Received: r.seen.received.Load(),
 	}
-	if r.owner() != nil {
-		st.ParkedEvents, st.DeadLetters = r.Parked(), r.OpenDead()
+	if at := r.metrics.lastPublished.Load(); at != 0 {
+		st.LastPublished = new(time.UnixMicro(at).UTC())
+	}
+	if slot := r.Slot(); slot != nil && r.mayTell() {
+		st.RetainedWAL = &slot.Retained
 	}
 	if s := r.session(); s != nil {
-		st.Epoch, st.LookingUp = s.epochSeen.Load(), s.lookingUp.Load()
-		if slot := r.metrics.slot.Load(); slot != nil {
-			st.RetainedWAL = slot.RetainedBytes
-		}
+		st.Epoch, st.LookingUp = new(s.epochSeen.Load()), s.lookingUp.Load()
 	}
 	if r.owner() != nil {
 		if st.Paused, _ = r.pausing.state(); st.Paused != nil {
@@ -108,6 +115,28 @@ func (r *Relay) Status() Status {
 		st.Reasons = []string{}
 	}
 	return st
+}
+
+// whole and exact turn a figure that is not known at all times into one of a status, position a position.
+func whole(value float64, known bool) *int64 {
+	if !known {
+		return nil
+	}
+	return new(int64(value))
+}
+
+func exact(value float64, known bool) *float64 {
+	if !known {
+		return nil
+	}
+	return &value
+}
+
+func position(lsn outbox.LSN) *string {
+	if lsn == 0 {
+		return nil
+	}
+	return new(lsn.String())
 }
 
 // standstill is how long events may be in flight without any being settled before the relay calls itself not ready, though
@@ -140,7 +169,7 @@ func (r *Relay) describeSink(st *Status) {
 		return
 	}
 	q := t.engine.Status()
-	st.InFlightBytes, st.Unrecorded, st.HeldLanes, st.ParkedKeys = q.Bytes, q.Unrecorded, q.HeldLanes, q.HeldLanes
+	st.InFlightBytes, st.Unrecorded, st.HeldLanes = q.Bytes, q.Unrecorded, q.HeldLanes
 	since := q.Since
 	if q.State != sink.OK {
 		st.Broker = q.State.String() + ": " + q.Reason

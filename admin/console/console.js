@@ -50,8 +50,8 @@ function show(f) {
   write(by("role"), name);
   by("role").dataset.tone = tone;
   write(by("service"), s.service);
-  badge("count-parked", f.parked_events, "parked events");
-  badge("count-dead", f.dead_letters, "dead letters");
+  badge("count-parked", s.parked_events, "parked events");
+  badge("count-dead", s.dead_letters, "dead letters");
   alarms(s);
   if (page && page.frame) page.frame(f, points);
 }

@@ -19,6 +19,22 @@ function side(name, title, link) {
   return { node, show: (number, tone, text) => { write(big, number); write(line, text); node.dataset.tone = tone; } };
 }
 
+const at = (lsn) => (lsn === null ? "no position yet" : "WAL " + lsn);
+
+function parkedWords(s) {
+  if (s.parked_events === null) return "not known to this process";
+  if (s.held_keys > 0) {
+    const waits = s.oldest_pending_age_seconds > 0 && s.parked_events > 0 ? "; the oldest for " + seconds(s.oldest_pending_age_seconds) : "";
+    return "in " + count(s.held_keys) + (s.held_keys === 1 ? " key" : " keys") + waits;
+  }
+  return s.parked_events > 0 ? "without a key" : "no key is waiting";
+}
+
+function deadWords(n) {
+  if (n === null) return "not known to this process";
+  return n === 0 ? "none is open" : n === 1 ? "open: decide what becomes of it" : "open: decide what becomes of them";
+}
+
 export function overview() {
   const stream = stage("stream", "Stream", "What Postgres sends: committed rows of the outbox, from the write-ahead log");
   const flight = stage("flight", "In flight", "In memory: on the way to the broker, or waiting for the outcome to be recorded");
@@ -52,7 +68,7 @@ export function overview() {
       ],
     }),
     new Plot({
-      title: "Lag", hint: "age of the oldest event without an outcome", format: seconds, least: 1,
+      title: "Lag", hint: "age of the oldest event without an outcome, parked events included", format: seconds, least: 1,
       lines: [{ name: "lag", style: "a", fill: true, value: (p) => p.lag_seconds }],
     }),
     new Plot({
@@ -90,20 +106,18 @@ export function overview() {
     frame(f, points) {
       const s = f.status;
       const p = f.point || {};
-      const idle = s.role !== "active" && s.role !== "catch_up";
       flow.dataset.flows = p.received > 0 || p.settled > 0 ? (Math.max(p.received, p.settled) > 500 ? "fast" : "slow") : "no";
-      stream.show(rate(p.received), "/s", count(s.events_received_total) + " received", "WAL " + s.received_lsn);
+      stream.show(rate(p.received), "/s", count(s.events_received_total) + " received", at(s.received_lsn));
       flight.show(count(s.in_flight_events), "", bytes(s.in_flight_bytes) + " in memory", count(s.unrecorded_events) + " sent, not yet recorded");
       const share = Math.max(s.in_flight_events / Math.max(f.window_events, 1), s.in_flight_bytes / Math.max(f.window_bytes, 1));
       window_.firstChild.style.width = Math.min(100, share * 100).toFixed(1) + "%";
       window_.dataset.tone = share > 0.9 ? "warn" : "quiet";
       window_.title = (share * 100).toFixed(0) + " % of the window";
       settled.show(rate(p.settled), "/s", count(s.events_settled_total) + " recorded", s.looking_up ? "looking up what comes again" : "in the journal");
-      confirmed.show(s.replication_lag_seconds > 0 ? seconds(s.replication_lag_seconds) : idle ? "–" : "0 s", idle ? "" : " behind",
-        bytes(s.replication_lag_bytes) + " of WAL to go", "WAL " + s.confirmed_lsn);
-      parked.show(count(f.parked_events), f.parked_events > 0 || s.held_keys > 0 ? "warn" : "quiet",
-        s.held_keys > 0 ? "in " + count(s.held_keys) + (s.held_keys === 1 ? " key" : " keys") + " that wait" : f.parked_events > 0 ? "without a key" : "no key waits");
-      dead.show(count(f.dead_letters), f.dead_letters > 0 ? "bad" : "quiet", f.dead_letters === 1 ? "waits for a person" : f.dead_letters > 0 ? "wait for a person" : "none waits for a person");
+      confirmed.show(seconds(s.replication_lag_seconds), s.replication_lag_seconds === null ? "" : " behind",
+        s.replication_lag_bytes === null ? "not known" : bytes(s.replication_lag_bytes) + " of WAL to go", at(s.confirmed_lsn));
+      parked.show(count(s.parked_events), s.parked_events > 0 || s.held_keys > 0 ? "warn" : "quiet", parkedWords(s));
+      dead.show(count(s.dead_letters), s.dead_letters > 0 ? "bad" : "quiet", deadWords(s.dead_letters));
       const well = s.broker === "ok";
       broker.show(well ? "OK" : s.broker.split(":")[0], well ? "quiet" : "warn", well ? "takes what it is sent" : s.broker.split(": ").slice(1).join(": "));
       const w = f.slot;

@@ -86,7 +86,7 @@ export function system() {
       write(facts.role, s.role + " since " + ago(s.role_since));
       write(facts.version, s.version);
       write(facts.up, span((Date.now() - new Date(s.started_at)) / 1000));
-      write(facts.epoch, String(s.epoch));
+      write(facts.epoch, s.epoch === null ? "–" : String(s.epoch));
       write(facts.broker, s.broker);
       write(facts.error, s.last_error ? s.last_error + " (" + ago(s.last_error_at) + (s.last_error_over ? "; it is over)" : ")") : "none");
       if (f.noted !== noted) {

@@ -36,10 +36,10 @@ type Point struct {
 	Published float64  `json:"published"`
 	Settled   float64  `json:"settled"`
 	Dead      float64  `json:"dead"`
-	Backlog   int64    `json:"backlog"`
+	Backlog   *int64   `json:"backlog"` // null, as what follows: not known
 	InFlight  int      `json:"in_flight"`
-	LagBytes  int64    `json:"lag_bytes"`
-	Lag       float64  `json:"lag_seconds"`
+	LagBytes  *int64   `json:"lag_bytes"`
+	Lag       *float64 `json:"lag_seconds"` // age of the oldest event without an outcome, parked ones included
 	Relay50   *float64 `json:"relay_p50"`
 	Relay95   *float64 `json:"relay_p95"`
 	Relay99   *float64 `json:"relay_p99"`
@@ -112,7 +112,7 @@ func (h *History) point(now time.Time, took time.Duration) Point {
 	p := Point{
 		At: now.UnixMilli(), Received: rate(counts.Received, before.Received), Published: rate(counts.Published, before.Published),
 		Settled: rate(counts.Settled, before.Settled), Dead: rate(counts.Dead, before.Dead),
-		Backlog: status.Backlog, InFlight: status.InFlight, LagBytes: status.LagBytes, Lag: status.LagSeconds,
+		Backlog: status.Backlog, InFlight: status.InFlight, LagBytes: status.LagBytes, Lag: status.OldestPending,
 	}
 	if q, some := counts.Relay.Quantiles(&before.Relay, .5, .95, .99); some {
 		p.Relay50, p.Relay95, p.Relay99 = &q[0], &q[1], &q[2]

@@ -25,7 +25,7 @@ func (f *fake) Counts() relay.Counts {
 	return f.counts
 }
 
-func (f *fake) Status() relay.Status { return relay.Status{Backlog: 7} }
+func (f *fake) Status() relay.Status { return relay.Status{Backlog: new(int64(7))} }
 
 func (f *fake) Topics() map[string]uint64 {
 	f.mu.Lock()
@@ -64,8 +64,8 @@ func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 			t.Fatalf("points: got %d, want %d", len(all), Points)
 		}
 		for i, p := range all {
-			if want := float64(i + 10); p.Received != want || p.Backlog != 7 {
-				t.Fatalf("point %d: got %v received per second and backlog %d, want %v and 7", i, p.Received, p.Backlog, want)
+			if want := float64(i + 10); p.Received != want || *p.Backlog != 7 {
+				t.Fatalf("point %d: got %v received per second and backlog %d, want %v and 7", i, p.Received, *p.Backlog, want)
 			}
 			if even := i%2 == 0; even != (p.Relay99 != nil) {
 				t.Fatalf("point %d: latency %v, want one where something was published and none elsewhere", i, p.Relay99)

@@ -173,8 +173,8 @@ func (a *app) watchDemo(ctx context.Context, load *demoLoad, r *relay.Relay) err
 		}
 		now, half, most := load.interval()
 		status := r.Status()
-		line := fmt.Sprintf("%5.0fs  %-8s received %d  %d/s  latency p50 %s p95 %s  lag %s  backlog %d",
-			time.Since(begun).Seconds(), status.Role, now.received, now.received-before, milliseconds(half), milliseconds(most), bytesOf(status.LagBytes), status.Backlog)
+		line := fmt.Sprintf("%5.0fs  %-8s received %d  %d/s  latency p50 %s p95 %s  lag %s  backlog %s",
+			time.Since(begun).Seconds(), status.Role, now.received, now.received-before, milliseconds(half), milliseconds(most), figure(status.LagBytes, bytesOf), figure(status.Backlog, whole))
 		before = now.received
 		if lineEnd == "" {
 			line = "\r\x1b[K" + line

@@ -165,30 +165,32 @@ func (a *app) printStatus(st relay.Status, now time.Time) {
 // printFlow prints what the relay measures as the slot's holder; "-" is what it has not measured yet.
 func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 	const unmeasured = "-"
-	epoch, lag, rates := unmeasured, unmeasured, unmeasured
-	if st.Epoch > 0 {
-		epoch = fmt.Sprint(st.Epoch)
-	}
-	position := func(lsn string) string {
-		if lsn == "" || lsn == "0/0" {
-			return unmeasured
-		}
-		return lsn
-	}
-	if position(st.ConfirmedLSN) != unmeasured {
-		lag = fmt.Sprintf("%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s", bytesOf(st.LagBytes), seconds(st.LagSeconds), bytesOf(st.RetainedWAL))
+	lag, rates := unmeasured, unmeasured
+	if st.LagBytes != nil {
+		lag = fmt.Sprintf("%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s",
+			figure(st.LagBytes, bytesOf), figure(st.LagSeconds, seconds), figure(st.RetainedWAL, bytesOf))
 	}
 	if r := st.Rates; r != nil {
 		rates = fmt.Sprintf("%.1f events/s published, %.1f/s received, over the last %.0f s", r.Published, r.Received, r.Seconds)
 	}
-	line("slot", "%s, epoch %s, received %s, confirmed %s", st.Slot, epoch, position(st.ReceivedLSN), position(st.ConfirmedLSN))
+	line("slot", "%s, epoch %s, received %s, confirmed %s", st.Slot, figure(st.Epoch, whole), figure(st.ReceivedLSN, plain), figure(st.ConfirmedLSN, plain))
 	line("lag", "%s", lag)
 	line("rates", "%s", rates)
-	line("backlog", "%d events, %d in flight (%s), %d sent and not yet journaled", st.Backlog, st.InFlight, bytesOf(int64(st.InFlightBytes)), st.Unrecorded)
+	line("backlog", "%s events, %d in flight (%s), %d sent and not yet journaled", figure(st.Backlog, whole), st.InFlight, bytesOf(int64(st.InFlightBytes)), st.Unrecorded)
 	line("events", "%d received, %d settled", st.Received, st.Settled)
-	line("parked keys", "%d, with %d events", st.ParkedKeys, st.ParkedEvents)
-	line("dead letters", "%d", st.DeadLetters)
+	line("parked keys", "%s, with %s events", figure(st.ParkedKeys, whole), figure(st.ParkedEvents, whole))
+	line("dead letters", "%s", figure(st.DeadLetters, whole))
 }
+
+// figure is what is known in its form for people, "-" what is not.
+func figure[T any](known *T, form func(T) string) string {
+	if known == nil {
+		return "-"
+	}
+	return form(*known)
+}
+
+func whole(n int64) string { return fmt.Sprint(n) }
 
 func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()

@@ -17,7 +17,7 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	st := relay.Status{
 		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at, Reasons: []string{"halted (column): gone"},
-		Slot: "s1", ConfirmedLSN: "0/16", ParkedKeys: 4, ParkedEvents: 44, DeadLetters: 5, Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13}, LagBytes: 3 << 20, Broker: "ok", LastError: "it broke", LastErrorAt: &at,
+		Slot: "s1", ConfirmedLSN: new("0/16"), ParkedKeys: new(int64(4)), ParkedEvents: new(int64(44)), DeadLetters: new(int64(5)), Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13}, LagBytes: new(int64(3 << 20)), Broker: "ok", LastError: "it broke", LastErrorAt: &at,
 		Halt: &relay.HaltStatus{Code: "column", Reason: "column payload is gone", Risk: "nothing", Remedy: "ALTER TABLE"},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +43,7 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 // and with the end not said.
 func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
-	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1", ReceivedLSN: "0/0", ConfirmedLSN: "0/0", LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
+	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1", LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
 	printed := func(st relay.Status) outcome {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
 		defer server.Close()
@@ -51,7 +51,7 @@ func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 	}
 	printed(st).want(t, exitDone, []string{"s1, held by another relay", "s ago, and it is over: it broke", "!epoch", "!0/0", "!0 B", "!rates  ", "!parked keys"}, nil)
 	st.Role = relay.RoleStarting
-	printed(st).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n"}, nil)
+	printed(st).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n", "parked keys    -, with - events", "dead letters   -\n", "backlog        - events"}, nil)
 }
 
 // Breaks it catches: a watch that shows one picture only, or that does not end.
