@@ -169,8 +169,8 @@ func (r *relay) step(m *memory, events int) {
 // one still sends what it has. Requests arrive late, in part, without an answer; others write to the log. Catches: an
 // event twice, out of order or never, an offset where another event is.
 //
-// Seen to fail with: an unknown outcome that leaves no doubt; entries behind the end that are not kept; a claim that is
-// not taken out; the end not moved by a front that was acknowledged.
+// Seen to fail with: entries behind the end that are not kept; a start that leaves the end unknown; no offsets of their own
+// for a front that others interrupt.
 func TestEveryEventOnceInOrder(t *testing.T) {
 	n := *plays
 	if testing.Short() {
@@ -246,7 +246,8 @@ func judge(t *testing.T, seed uint64, m *memory, relays []*relay, events int) {
 	}
 }
 
-// Catches: a refusal that is put on the wrong record or batch, a front that is not told of.
+// Catches: a refusal that is put on the wrong record or batch, a front that is not told of. Seen to fail with the first
+// record blamed.
 func TestRefusalNamesItsRecord(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1))}
 	log := conditional.NewLog()
@@ -273,7 +274,8 @@ func TestRefusalNamesItsRecord(t *testing.T) {
 	}
 }
 
-// A log that was deleted and made again. Catches: an end that is believed forever, an alarm that nobody hears.
+// A log that was deleted and made again. Catches: an end that is believed forever, an alarm that nobody hears. Seen to
+// fail with WentBack not told.
 func TestLogThatWentBackIsToldAndFollowed(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"a", "b", "c"}}
 	log := conditional.NewLog()
@@ -298,4 +300,20 @@ func (s shrunk) Behind(ctx context.Context, end int64, each func(conditional.Fou
 		return int64(len(s.entries)), conditional.ErrWentBack
 	}
 	return s.memory.Behind(ctx, end, each)
+}
+
+// Two records of the same content, one of them in the log. Catches: one entry taken for both.
+//
+// Seen to fail with claims that stay.
+func TestEntryIsClaimedOnce(t *testing.T) {
+	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"a"}}
+	log := conditional.NewLog()
+	if err := log.Start(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	b := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}, {Value: []byte("a")}}}
+	log.Produce(t.Context(), m, []*sink.Batch{b})
+	if got := fmt.Sprint(m.entries); got != "[a a]" || b.Outcome.Verdict != sink.Accepted || b.Outcome.FirstOffset != 1 {
+		t.Errorf("got log %s and %+v, want [a a] and accepted at 1", got, b.Outcome)
+	}
 }
