@@ -1,8 +1,0 @@
-//go:build !linux
-
-package store
-
-import "syscall"
-
-// setUserTimeout does nothing: TCP_USER_TIMEOUT is Linux's. Keep-alive still finds an idle cut connection.
-func setUserTimeout(_, _ string, _ syscall.RawConn) error { return nil }

@@ -1,0 +1,105 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
+)
+
+// Table is the outbox with what only statements need to know of it.
+type Table struct {
+	record.Outbox
+	CreatedZoned bool   // created_at has a time zone
+	idCollation  string // of a text id, quoted; "" = the id has none
+	Position     string // a bigint of the row o that sorts as OrderBy does, or by its first column; "" = there is none
+}
+
+type column struct {
+	name, base, declared string
+	generated, partition bool
+	collation            string
+}
+
+// ReadTable reads the table's shape from the catalog and keeps it for the calls that need it. The error names the column
+// that is missing or of the wrong type, and what repairs it. It reads the catalog only and waits for no lock.
+func (s *DB) ReadTable(ctx context.Context) (*Table, error) {
+	var o Table
+	err := s.Tx(ctx, Reading, func(tx pgx.Tx) (err error) {
+		o, err = s.Describe(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return nil, s.OfOutbox(err)
+	}
+	s.table.Store(&o)
+	return &o, nil
+}
+
+func (s *DB) OfOutbox(err error) error {
+	return fmt.Errorf("outbox %s.%s: %w", s.Names.OutboxSchema, s.Names.OutboxTable, err)
+}
+
+// Describe is ReadTable in a transaction; with [record.ErrNoOutbox] it has the name at least.
+func (s *DB) Describe(ctx context.Context, tx pgx.Tx) (Table, error) {
+	o := Table{Outbox: record.Outbox{Schema: s.Names.OutboxSchema, Name: s.Names.OutboxTable}}
+	if err := readTable(ctx, tx, &o); err != nil {
+		return o, err
+	}
+	columns, err := readColumns(ctx, tx, o.OID)
+	if err != nil {
+		return o, err
+	}
+	return o, s.fit(&o, columns)
+}
+
+func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {
+	var kind string
+	err := tx.QueryRow(ctx, `SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind)
+	switch {
+	case err == pgx.ErrNoRows:
+		return fmt.Errorf("%w: set outbox.table to the table's name as the catalog spells it (schema.table), or let `cdc-relay init` create it", record.ErrNoOutbox)
+	case err != nil:
+		return err
+	case kind != "r" && kind != "p":
+		return fmt.Errorf("it is not a table: set outbox.table to an ordinary or partitioned table")
+	}
+	o.Partitioned = kind == "p"
+	rows, err := tx.Query(ctx, `SELECT $1::oid UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) ORDER BY 1`, o.OID)
+	if err != nil {
+		return err
+	}
+	o.OIDs, err = pgx.CollectRows(rows, pgx.RowTo[uint32])
+	return err
+}
+
+// readColumns follows domains down to the type that they are made of. A column by which the table is partitioned, or a partition of it, by
+// itself or in an expression, depends on the table that it is of (StorePartitionKey in Postgres's heap.c).
+func readColumns(ctx context.Context, tx pgx.Tx, oid uint32) ([]column, error) {
+	rows, err := tx.Query(ctx, `
+WITH RECURSIVE typ AS (
+    SELECT a.attnum, a.atttypid AS oid FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT typ.attnum, t.typbasetype FROM typ JOIN pg_type t ON t.oid = typ.oid AND t.typtype = 'd'
+)
+SELECT a.attname::text, format_type(t.oid, NULL), format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
+       EXISTS (SELECT FROM pg_partition_tree($1::oid::regclass) p JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = p.relid
+        AND d.refclassid = 'pg_class'::regclass AND d.refobjid = p.relid AND d.refobjsubid = 0 AND d.deptype = 'i'
+        JOIN pg_attribute k ON k.attrelid = p.relid AND k.attnum = d.objsubid AND k.attname = a.attname),
+       coalesce((SELECT format('%I.%I', n.nspname, c.collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation), '')
+FROM pg_attribute a
+JOIN typ ON typ.attnum = a.attnum
+JOIN pg_type t ON t.oid = typ.oid AND t.typtype <> 'd'
+WHERE a.attrelid = $1
+ORDER BY a.attnum`, oid)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c column, err error) {
+		err = r.Scan(&c.name, &c.base, &c.declared, &c.generated, &c.partition, &c.collation)
+		return c, err
+	})
+}

@@ -1,0 +1,80 @@
+package db
+
+import (
+	"encoding/binary"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// A field of a binary row or an element of a binary array: its length and its value.
+
+func AppendInt4(b []byte, v int32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, 4), uint32(v))
+}
+
+func AppendInt8(b []byte, v int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(v))
+}
+
+func AppendText(b []byte, v string) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
+}
+
+func AppendBool(b []byte, v bool) []byte {
+	b = binary.BigEndian.AppendUint32(b, 1)
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// Params are the parameters of a statement in wire form. Arrays of a batch are built without an allocation per row.
+type Params struct {
+	Values  [][]byte
+	OIDs    []uint32
+	Formats []int16
+}
+
+const (
+	TextFormat   = 0
+	BinaryFormat = 1
+)
+
+func (p *Params) Add(oid uint32, format int16, value []byte) *Params {
+	p.Values, p.OIDs, p.Formats = append(p.Values, value), append(p.OIDs, oid), append(p.Formats, format)
+	return p
+}
+
+func (p *Params) Int4(v int32) *Params {
+	return p.Add(pgtype.Int4OID, BinaryFormat, binary.BigEndian.AppendUint32(nil, uint32(v)))
+}
+
+func (p *Params) Int8(v int64) *Params {
+	return p.Add(pgtype.Int8OID, BinaryFormat, binary.BigEndian.AppendUint64(nil, uint64(v)))
+}
+
+func (p *Params) Boolean(v bool) *Params {
+	b := []byte{0}
+	if v {
+		b[0] = 1
+	}
+	return p.Add(pgtype.BoolOID, BinaryFormat, b)
+}
+
+func (p *Params) Text(v string) *Params { return p.Add(pgtype.TextOID, TextFormat, []byte(v)) }
+
+// ArrayHeader begins a one-dimensional array without nulls in binary form (array_recv in Postgres's arrayfuncs.c).
+func ArrayHeader(b []byte, element uint32, n int) []byte {
+	if n == 0 {
+		b = binary.BigEndian.AppendUint32(b, 0)
+		b = binary.BigEndian.AppendUint32(b, 0)
+		return binary.BigEndian.AppendUint32(b, element)
+	}
+	b = binary.BigEndian.AppendUint32(b, 1) // dimensions
+	b = binary.BigEndian.AppendUint32(b, 0) // no nulls
+	b = binary.BigEndian.AppendUint32(b, element)
+	b = binary.BigEndian.AppendUint32(b, uint32(n))
+	return binary.BigEndian.AppendUint32(b, 1) // lower bound
+}
+
+const ArrayHeaderSize = 20

@@ -1,0 +1,47 @@
+package db
+
+import (
+	"strings"
+)
+
+// Collate makes a comparison of text ids one of bytes, as the journal's index has them.
+func (o *Table) Collate() string {
+	if o.IDType == idText {
+		return ` COLLATE "C"`
+	}
+	return ""
+}
+
+// collateOwn makes a comparison with text ids of the relay's tables one that the outbox's own index answers.
+func (o *Table) collateOwn() string {
+	if o.idCollation == "" {
+		return ""
+	}
+	return " COLLATE " + o.idCollation
+}
+
+// SQL fills in tables, columns and conditions. {published} is the row's own word. {recorded} and {unrecorded} ask whether
+// the id of the row o is in the journal, parked, or a dead letter of the source $1; the first for a handful of rows, the
+// second for a whole table.
+func (s *DB) SQL(o *Table, text string) string {
+	id := Quote(s.Config.Columns.ID)
+	oid := "o." + id + o.Collate()
+	text = strings.NewReplacer("{recorded}", recordedWhen, "{unrecorded}", unrecordedWhen).Replace(text)
+	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet, "{collate}", o.Collate(), "{collate_own}", o.collateOwn(),
+		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
+		"{journal}", s.Names.Journal, "{parked}", s.Names.Parked, "{dlq}", s.Names.DLQ, "{batch}", s.Names.Batch,
+		"{outbox}", s.Names.Outbox, "{state}", s.Names.State, "{catch_up}", s.Names.CatchUp).Replace(text)
+	return text
+}
+
+// recordedWhen is at most one index probe per table and row. EXISTS would leave Postgres the choice to read the whole
+// journal into a hash instead, by an estimate that does not know of a LIMIT; and a plain OR is estimated so rare that a
+// page of 500 rows is planned as a join of whole tables: 500 ms instead of 7 at 100,000 rows. A CASE is neither.
+const recordedWhen = `CASE WHEN (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
+ WHEN (SELECT true FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
+ WHEN (SELECT true FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) THEN true ELSE false END`
+
+// unrecordedWhen has the form of which Postgres makes anti joins.
+const unrecordedWhen = `NOT EXISTS (SELECT 1 FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid})
+ AND NOT EXISTS (SELECT 1 FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid})
+ AND NOT EXISTS (SELECT 1 FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid})`

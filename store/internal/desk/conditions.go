@@ -1,0 +1,72 @@
+package desk
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store/internal/db"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
+)
+
+// conditions collects SQL conditions and their parameters.
+type conditions struct {
+	text strings.Builder
+	args []any
+}
+
+// add appends " AND <text>", in which ? is the argument's parameter.
+func (c *conditions) add(text string, arg any) {
+	c.args = append(c.args, arg)
+	c.text.WriteString(" AND " + strings.ReplaceAll(text, "?", "$"+strconv.Itoa(len(c.args))))
+}
+
+// place names where the columns of a filter are in a table.
+type place struct {
+	alias, id, at string
+}
+
+var (
+	deadPlace   = place{"d", "original_id", "dead_at"}
+	parkedPlace = place{"p", "event_id", "parked_at"}
+)
+
+// matching appends the filter's conditions on a table; base is the SQL of the time that ages count from.
+func (c *conditions) matching(f record.Filter, p place, o *db.Table, base string) error {
+	if err := f.CheckClass(); err != nil {
+		return err
+	}
+	if err := f.CheckTexts(); err != nil {
+		return err
+	}
+	if len(f.IDs) > 0 {
+		if err := db.CheckIDs(o, f.IDs); err != nil {
+			return err
+		}
+		c.add(p.alias+"."+p.id+" = ANY (?::text[]::"+o.IDType+"[])", f.IDs)
+	}
+	if f.Key != nil {
+		c.add(p.alias+".key = convert_to(?::text, 'UTF8')", *f.Key)
+	}
+	for _, column := range []struct{ name, want string }{{"event_type", f.Type}, {"error_class", f.Class}, {"topic", f.Topic}} {
+		if column.want != "" {
+			c.add(p.alias+"."+column.name+" = ?::text", column.want)
+		}
+	}
+	if f.OlderThan > 0 {
+		c.add(p.alias+"."+p.at+" <= "+base+" - ?::bigint * interval '1 microsecond'", time.Duration(f.OlderThan).Microseconds())
+	}
+	if f.NewerThan > 0 {
+		c.add(p.alias+"."+p.at+" >= "+base+" - ?::bigint * interval '1 microsecond'", time.Duration(f.NewerThan).Microseconds())
+	}
+	return nil
+}
+
+// checkIDs says whether the filter's ids are of the type that the outbox's are.
+func (s *Desk) checkIDs(f record.Filter) error {
+	o := s.db.TableSeen()
+	if o == nil {
+		return nil // the executor will say so
+	}
+	return db.CheckIDs(o, f.IDs)
+}

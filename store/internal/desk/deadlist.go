@@ -1,0 +1,127 @@
+package desk
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/store/internal/db"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
+)
+
+// CountDead is the number of dead letters that nobody has replayed or discarded.
+func (s *Desk) CountDead(ctx context.Context) (n int64, err error) {
+	o, source, err := s.db.TableAndSource(ctx)
+	if err == nil {
+		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&n) },
+			s.db.SQL(o, `SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL`), source)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count dead letters: %w", err)
+	}
+	return n, nil
+}
+
+// deadStates are the conditions behind them.
+var deadStates = map[string]string{
+	record.DeadOpen: "d.replayed_at IS NULL AND d.discarded_at IS NULL", record.DeadReplayed: "d.replayed_at IS NOT NULL",
+	record.DeadDiscarded: "d.discarded_at IS NOT NULL", record.DeadAny: "true",
+}
+
+const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.event_type, d.aggregate_type, d.aggregate_id, d.position, d.attempts, d.error_class,
+ d.error_code, d.last_error, CASE WHEN d.created_at >= '0001-01-01 00:00+00' AND d.created_at < '10000-01-01 00:00+00' THEN d.created_at END, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note,
+ EXISTS (SELECT 1 FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)`
+
+func scanDead(d *record.DeadLetter, row pgx.Row, more ...any) error {
+	var key []byte
+	into := append([]any{&d.Number, &d.ID, &d.Topic, &d.Partition, &key, &d.EventType, &d.AggregateType, &d.AggregateID, &d.Position, &d.Attempts, &d.Class,
+		&d.Code, &d.LastError, &d.CreatedAt, &d.DeadAt, &d.ReplayedAt, &d.DiscardedAt, &d.ResolvedBy, &d.Note, &d.Replaying}, more...)
+	err := row.Scan(into...)
+	d.Key = keyText(key)
+	return err
+}
+
+// keyText is a message key as people see it.
+func keyText(key []byte) *string {
+	if key == nil {
+		return nil
+	}
+	text := string(key)
+	if !utf8.ValidString(text) {
+		text = `\x` + hex.EncodeToString(key)
+	}
+	return &text
+}
+
+// DeadLetters lists dead letters, the newest first, at most limit of them behind the cursor; "" is the beginning. The
+// state is DeadOpen, DeadReplayed, DeadDiscarded or DeadAny.
+func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after string, limit int) (record.Page[record.DeadLetter], error) {
+	page := record.Page[record.DeadLetter]{Items: []record.DeadLetter{}}
+	condition, known := deadStates[state]
+	if !known {
+		return page, fmt.Errorf("%w: %q is no state of a dead letter: want open, replayed, discarded or all", record.ErrFilter, state)
+	}
+	o, source, err := s.db.TableAndSource(ctx)
+	if err != nil {
+		return page, fmt.Errorf("list dead letters: %w", err)
+	}
+	c := conditions{args: []any{source}}
+	c.text.WriteString("d.source = $1 AND " + condition)
+	if after != "" {
+		number, err := strconv.ParseInt(after, 10, 64)
+		if err != nil {
+			return page, record.ErrCursor
+		}
+		c.add("d.id < ?::bigint", number)
+	}
+	if err := c.matching(f, deadPlace, o, "now()"); err != nil {
+		return page, fmt.Errorf("list dead letters: %w", err)
+	}
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT `+deadColumns+` FROM {dlq} d WHERE `+c.text.String()+` ORDER BY d.id DESC LIMIT `+strconv.Itoa(limit+1)), c.args...)
+		if err != nil {
+			return err
+		}
+		page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d record.DeadLetter, err error) { return d, scanDead(&d, row) })
+		return err
+	})
+	if err != nil {
+		return page, fmt.Errorf("list dead letters: %w", err)
+	}
+	if len(page.Items) > limit {
+		page.Items = page.Items[:limit]
+		page.Next = strconv.FormatInt(page.Items[limit-1].Number, 10)
+	}
+	return page, nil
+}
+
+// DeadLetter is the dead letter of the event. ErrNoDeadLetter: there is none; with ErrFilter: there cannot be one, the id is of another
+// type than the outbox's.
+func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWhole, error) {
+	o, source, err := s.db.TableAndSource(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the dead letter: %w", err)
+	}
+	if err := db.CheckIDs(o, []string{id}); err != nil {
+		return nil, fmt.Errorf("%w: %w", record.ErrNoDeadLetter, err)
+	}
+	payload := `convert_to(d.payload::text, 'UTF8')`
+	if o.PayloadType == "bytea" {
+		payload = `d.payload`
+	}
+	var d record.DeadLetterWhole
+	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers) },
+		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payload+`, convert_to(d.headers::text, 'UTF8') FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+o.IDType+o.Collate()), source, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, record.ErrNoDeadLetter
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the dead letter: %w", err)
+	}
+	return &d, nil
+}

@@ -1,0 +1,86 @@
+package outcome
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/store/internal/db"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
+)
+
+const deadSQL = `INSERT INTO {dlq} (source, original_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra,
+ topic, key, partition, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error, holds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULLIF($12, -1), $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+ON CONFLICT DO NOTHING`
+
+// insertDead writes one dead letter. The values are what Postgres printed for the outbox's columns, and the dead
+// letter's columns have the same types, so that none of them can be refused.
+func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, d *record.Dead) error {
+	const columnType = 0 // lets the server take the column's type
+	e := d.Event
+	payloadFormat := int16(db.TextFormat)
+	if o.PayloadType == "bytea" {
+		payloadFormat = db.BinaryFormat
+	}
+	extra, err := s.extra(e.Extra)
+	if err != nil {
+		return err
+	}
+	id, err := db.AppendID(nil, o.IDType, e.ID)
+	if err != nil {
+		return err
+	}
+	element, _ := db.IDElement(o.IDType)
+	p := new(db.Params).Int4(source)
+	p.Add(element, db.BinaryFormat, id[4:])
+	p.Add(columnType, db.TextFormat, e.AggregateType).Add(columnType, db.TextFormat, e.AggregateID).Add(columnType, db.TextFormat, e.EventType)
+	p.Add(columnType, payloadFormat, e.Payload).Add(columnType, db.TextFormat, e.Headers).Add(columnType, db.TextFormat, e.CreatedAt)
+	p.Add(columnType, db.TextFormat, extra)
+	p.Text(d.Topic).Add(pgtype.ByteaOID, db.BinaryFormat, d.Key).Int4(d.Partition)
+	position := e.Position
+	p.Text(position.String()).Int8(position.Epoch).Boolean(!position.Table)
+	p.Int8(int64(position.Order)).Int8(int64(position.Index)).Int4(int32(d.Attempts))
+	p.Text(string(d.Class)).Text(db.Clean(d.Code)).Text(db.Clean(d.Text)).Boolean(d.Holds)
+	if err := db.ExecWire(ctx, tx, s.db.SQL(o, deadSQL), p); err != nil {
+		return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
+	}
+	return nil
+}
+
+// dieAgain notes in its dead letter that a replayed event was given up once more, and that nothing has become of it after
+// all. Its attempts are those of all its lives; whether it holds its lane is decided anew. False: it was published before, and
+// never a dead letter.
+func (s *Writer) dieAgain(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, d *record.Dead) (found bool, err error) {
+	p := new(db.Params).Int4(source)
+	if err := p.ID(o.IDType, d.Event.ID); err != nil {
+		return false, err
+	}
+	p.Int4(int32(d.Attempts)).Text(string(d.Class)).Text(db.Clean(d.Code)).Text(db.Clean(d.Text)).Boolean(d.Holds)
+	result := tx.Conn().PgConn().ExecParams(ctx, s.db.Names.SQL(`UPDATE {dlq} SET attempts = attempts + $3, error_class = $4, error_code = $5, last_error = $6,
+ holds = $7, dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`), p.Values, p.OIDs, p.Formats, nil).Read()
+	if result.Err != nil {
+		return false, fmt.Errorf("note the death of the replayed event %.64q: %w", d.Event.ID, result.Err)
+	}
+	return result.CommandTag.RowsAffected() > 0, nil
+}
+
+// extra keeps the further columns under their names, as text.
+func (s *Writer) extra(values [][]byte) ([]byte, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	object := make(map[string]*string, len(values))
+	for i, name := range s.db.Config.Columns.Extra {
+		if i < len(values) && values[i] != nil {
+			text := db.Valid(string(values[i]))
+			object[name] = &text
+		} else {
+			object[name] = nil
+		}
+	}
+	return json.Marshal(object)
+}

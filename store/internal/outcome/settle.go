@@ -1,0 +1,117 @@
+package outcome
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/store/internal/db"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
+)
+
+// uniqueViolation is SQLSTATE unique_violation.
+const uniqueViolation = "23505"
+
+// JournalSQL writes a batch that may hold ids that are journaled already, which stay as they are. The ids are sent once and written
+// twice, as rows and as one array. rejournalSQL gives those that are journaled already their place anew; where
+// one id is of two rows of the outbox, the place of either.
+const (
+	JournalSQL   = journalRows + journalFrom + `DO NOTHING` + journalEnd
+	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom + `(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
+ published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition, excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
+
+	journalRows = `WITH rows AS (
+ INSERT INTO {journal} AS j (source, event_id, topic, partition, "offset")
+ SELECT `
+	journalFrom = `$1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
+ ON CONFLICT `
+	journalEnd = `)
+INSERT INTO {batch} (source, size, ids) VALUES ($1, cardinality($2), $2)`
+)
+
+// Settle commits the outcomes of events, all or none, and returns after the commit is durable (S1). An id that is
+// settled already is left as it is (S3). A dead letter needs the epoch ([record.ErrFenced]); journal rows alone do not.
+//
+// It touches the relay's own tables only and so waits for no lock on the outbox. While a synchronous standby is away the
+// commit waits as long as ctx lives.
+func (s *Writer) Settle(ctx context.Context, published []record.Published, dead []record.Dead) error {
+	if len(published) == 0 && len(dead) == 0 || !record.Journaling {
+		return nil
+	}
+	o, source, err := s.db.TableAndSource(ctx)
+	if err == nil {
+		err = s.settle(ctx, o, source, published, dead)
+	}
+	if err != nil {
+		return fmt.Errorf("settle %d published and %d dead events: %w", len(published), len(dead), err)
+	}
+	return nil
+}
+
+func (s *Writer) settle(ctx context.Context, o *db.Table, source int32, published []record.Published, dead []record.Dead) error {
+	if len(dead) == 0 {
+		err := s.copyJournal(ctx, o, source, published)
+		if !isUniqueViolation(err) {
+			return err
+		}
+	}
+	var p *db.Params
+	if len(published) > 0 {
+		var err error
+		if p, err = JournalParams(o.IDType, source, published); err != nil {
+			return err
+		}
+	}
+	text := s.db.SQL(o, JournalSQL)
+	if len(dead) == 0 {
+		return s.db.Send(ctx, db.Writing, text, p, nil, nil)
+	}
+	return s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+		if p != nil {
+			if err := db.ExecWire(ctx, tx, text, p); err != nil {
+				return err
+			}
+		}
+		for i := range dead {
+			if err := s.insertDead(ctx, tx, o, source, &dead[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func isUniqueViolation(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == uniqueViolation
+}
+
+// JournalParams are the parameters of JournalSQL.
+func JournalParams(idType string, source int32, published []record.Published) (*db.Params, error) {
+	p := new(db.Params).Int4(source)
+	n := len(published)
+	if err := p.IDs(idType, n, func(i int) []byte { return published[i].ID }); err != nil {
+		return nil, err
+	}
+	size := db.ArrayHeaderSize
+	for i := range published {
+		size += 4 + len(published[i].Topic)
+	}
+	topics := db.ArrayHeader(make([]byte, 0, size), pgtype.TextOID, n)
+	partitions := db.ArrayHeader(make([]byte, 0, db.ArrayHeaderSize+n*(4+4)), pgtype.Int4OID, n)
+	offsets := db.ArrayHeader(make([]byte, 0, db.ArrayHeaderSize+n*(4+8)), pgtype.Int8OID, n)
+	for i := range published {
+		e := &published[i]
+		topics = db.AppendText(topics, e.Topic)
+		partitions = db.AppendInt4(partitions, e.Partition)
+		offsets = db.AppendInt8(offsets, e.Offset)
+	}
+	p.Add(pgtype.TextArrayOID, db.BinaryFormat, topics)
+	p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, partitions)
+	p.Add(pgtype.Int8ArrayOID, db.BinaryFormat, offsets)
+	return p, nil
+}

@@ -1,0 +1,117 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+	"unicode/utf8"
+)
+
+// What may have become of a dead letter.
+const (
+	DeadOpen      = "open" // nothing yet; on its way included
+	DeadReplayed  = "replayed"
+	DeadDiscarded = "discarded"
+	DeadAny       = "all"
+)
+
+// DeadStates are all of them.
+var DeadStates = []string{DeadOpen, DeadReplayed, DeadDiscarded, DeadAny}
+
+// DeadLetter is an event that was given up, as people see it. Names in JSON are stable.
+type DeadLetter struct {
+	ID            string     `json:"id"` // of the event
+	Topic         string     `json:"topic"`
+	Partition     *int32     `json:"partition"`
+	Key           *string    `json:"key"` // bytes that are not UTF-8 are shown as \x and hex digits
+	EventType     *string    `json:"event_type"`
+	AggregateType *string    `json:"aggregate_type"`
+	AggregateID   *string    `json:"aggregate_id"`
+	Position      string     `json:"position"`
+	Attempts      int        `json:"attempts"`
+	Class         string     `json:"class"`
+	Code          string     `json:"code"`
+	LastError     string     `json:"last_error"`
+	CreatedAt     *time.Time `json:"created_at"` // nil also where RFC 3339 cannot say it: infinity, BC, the year 10000
+	DeadAt        time.Time  `json:"dead_at"`
+	Replaying     bool       `json:"replaying"` // parked again, on its way to its topic
+	ReplayedAt    *time.Time `json:"replayed_at"`
+	DiscardedAt   *time.Time `json:"discarded_at"`
+	ResolvedBy    *string    `json:"resolved_by"`
+	Note          *string    `json:"note"`
+
+	Number int64 `json:"-"` // the row's, of which a cursor is made
+}
+
+// DeadLetterWhole is a dead letter with what it would send.
+type DeadLetterWhole struct {
+	DeadLetter
+	Payload []byte `json:"-"` // nil: SQL NULL
+	Headers []byte `json:"-"` // JSON, or nil
+}
+
+// Page is a part of a list. Next is the cursor of the following part, empty at the end.
+type Page[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next"`
+}
+
+// ErrCursor says that a cursor is not one that a list gave.
+var ErrCursor = errors.New("the cursor is not one that the list gave")
+
+// ErrNoDeadLetter says that no dead letter has the event's id.
+var ErrNoDeadLetter = errors.New("there is no dead letter of an event with this id")
+
+// MarshalJSON shows the payload as the JSON that it is, or else as text or base64, and says which.
+func (d DeadLetterWhole) MarshalJSON() ([]byte, error) {
+	type shown struct {
+		DeadLetter
+		Payload  any             `json:"payload"`
+		Encoding string          `json:"payload_encoding"` // json, text, base64; null: there is none
+		Headers  json.RawMessage `json:"headers"`
+	}
+	s := shown{DeadLetter: d.DeadLetter, Headers: d.Headers}
+	if !json.Valid(d.Headers) {
+		s.Headers = nil
+	}
+	switch {
+	case d.Payload == nil:
+		s.Encoding = "null"
+	case json.Valid(d.Payload):
+		s.Payload, s.Encoding = json.RawMessage(d.Payload), "json"
+	case utf8.Valid(d.Payload):
+		s.Payload, s.Encoding = string(d.Payload), "text"
+	default:
+		s.Payload, s.Encoding = d.Payload, "base64"
+	}
+	return json.Marshal(s)
+}
+
+// ParkedKey is a key with parked events, told by the first of them, or one parked event without a key. Names in JSON are
+// stable.
+type ParkedKey struct {
+	Topic         string     `json:"topic"`
+	Key           *string    `json:"key"` // bytes that are not UTF-8 are shown as \x and hex digits
+	Events        int64      `json:"events"`
+	ID            string     `json:"id"`
+	EventType     *string    `json:"event_type"`
+	AggregateType *string    `json:"aggregate_type"`
+	Position      string     `json:"position"`
+	Attempts      int        `json:"attempts"`
+	Class         string     `json:"class"`
+	LastError     string     `json:"last_error"`
+	LastErrorAt   *time.Time `json:"last_error_at"`
+	ParkedAt      time.Time  `json:"parked_at"`
+	NextRetryAt   *time.Time `json:"next_retry_at"` // null: when its topic or partition is well
+	Replay        bool       `json:"replay"`        // it was a dead letter
+	Waits         bool       `json:"waits"`         // for its topic or partition
+}
+
+// ParkedSum is what parked events wait for, by number. Names in JSON are stable.
+type ParkedSum struct {
+	Matching int64    `json:"matching"`          // all that the filter chooses
+	Troubled int64    `json:"waiting_for_topic"` // until their topic or partition is well: it is looked at all the time
+	Behind   int64    `json:"behind_others"`     // of their key: parked in front of them, or dead and held
+	Due      int64    `json:"due"`               // already
+	Topics   []string `json:"topics_in_trouble"` // of Troubled, the first in the alphabet
+}

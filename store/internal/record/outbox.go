@@ -1,0 +1,26 @@
+package record
+
+import (
+	"errors"
+)
+
+// Outbox is what the catalog says about the outbox table.
+type Outbox struct {
+	OID            uint32
+	OIDs           []uint32 // the table's own and, if it is partitioned, those of all its partitions
+	Partitioned    bool
+	Schema, Name   string
+	IDType         string   // of event_id in the journal: uuid, text (also for varchar) or bigint (for all integers)
+	PayloadType    string   // jsonb, json, text or bytea (of a domain: the type below it)
+	HeadersType    string   // jsonb or json; text when the column is one; "" = no such column
+	HasPublishedAt bool     // there is a column published_at
+	Columns        []string // all of the table's, in its order
+
+	// Ready to stand in SQL, defaults filled in.
+	OrderBy       string
+	PublishedWhen string
+	MarkSet       string // "" = nothing is marked
+}
+
+// ErrNoOutbox says that the outbox table does not exist.
+var ErrNoOutbox = errors.New("the outbox table does not exist")

@@ -1,0 +1,19 @@
+package record
+
+import (
+	"time"
+)
+
+// Offset says that all our records of a partition below Next are journaled.
+type Offset struct {
+	Topic     string
+	Partition int32
+	Next      int64
+}
+
+// TopicTail is where the records of ours begin that may not be journaled.
+type TopicTail struct {
+	Topic string
+	From  map[int32]int64 // by partition; the first offset that is not known to be journaled
+	Since time.Time       // when the topic was first used: the start for partitions that are not in From
+}

@@ -1,0 +1,137 @@
+package store
+
+import "github.com/cdc-relay/cdc-relay/store/internal/record"
+
+// The words of the store; package record tells what each of them means.
+type (
+	Age             = record.Age
+	Ask             = record.Ask
+	Attempt         = record.Attempt
+	AuditRange      = record.AuditRange
+	AuditRow        = record.AuditRow
+	AuditState      = record.AuditState
+	Blocker         = record.Blocker
+	BreakerState    = record.BreakerState
+	CatchUpRow      = record.CatchUpRow
+	Class           = record.Class
+	Cleanable       = record.Cleanable
+	Config          = record.Config
+	Dead            = record.Dead
+	DeadCursor      = record.DeadCursor
+	DeadLetter      = record.DeadLetter
+	DeadLetterWhole = record.DeadLetterWhole
+	ExpressionError = record.ExpressionError
+	Filter          = record.Filter
+	Grant           = record.Grant
+	Lane            = record.Lane
+	Offset          = record.Offset
+	Outbox          = record.Outbox
+	Parked          = record.Parked
+	ParkedKey       = record.ParkedKey
+	ParkedRow       = record.ParkedRow
+	ParkedSum       = record.ParkedSum
+	Pause           = record.Pause
+	Portion         = record.Portion
+	Problem         = record.Problem
+	Published       = record.Published
+	Request         = record.Request
+	Roles           = record.Roles
+	Running         = record.Running
+	SlotStatus      = record.SlotStatus
+	State           = record.State
+	Step            = record.Step
+	TopicTail       = record.TopicTail
+
+	// Page is a part of a list.
+	Page[T any] = record.Page[T]
+)
+
+// What becomes of the outbox row after its event is journaled.
+const (
+	Mark   = record.Mark
+	Keep   = record.Keep
+	Delete = record.Delete
+)
+
+// The phases of a relay.
+const (
+	CatchUp = record.CatchUp
+	Stream  = record.Stream
+)
+
+// When a parked event is due.
+const (
+	NotDue   = record.NotDue
+	WhenWell = record.WhenWell
+)
+
+// What may have become of a dead letter.
+const (
+	DeadOpen      = record.DeadOpen
+	DeadReplayed  = record.DeadReplayed
+	DeadDiscarded = record.DeadDiscarded
+	DeadAny       = record.DeadAny
+)
+
+// The kinds of requests.
+const (
+	RequestReplay    = record.RequestReplay
+	RequestDiscard   = record.RequestDiscard
+	RequestRetry     = record.RequestRetry
+	RequestPause     = record.RequestPause
+	RequestResume    = record.RequestResume
+	RequestReconcile = record.RequestReconcile
+	RequestRepublish = record.RequestRepublish
+)
+
+// What an error of Postgres asks for.
+const (
+	Unclassified = record.Unclassified
+	Reconnect    = record.Reconnect
+	Standby      = record.Standby
+	Secrets      = record.Secrets
+	FindPrimary  = record.FindPrimary
+	Setup        = record.Setup
+	SlotGone     = record.SlotGone
+	Retry        = record.Retry
+	Corrupt      = record.Corrupt
+	Stopped      = record.Stopped
+)
+
+// Journaling is false only in a build for a benchmark.
+const Journaling = record.Journaling
+
+// Lists of what a filter or a state can be.
+var (
+	Classes    = record.Classes
+	DeadStates = record.DeadStates
+)
+
+// Errors that callers tell apart.
+var (
+	ErrFenced       = record.ErrFenced
+	ErrLeaseLost    = record.ErrLeaseLost
+	ErrNoOutbox     = record.ErrNoOutbox
+	ErrFilter       = record.ErrFilter
+	ErrCursor       = record.ErrCursor
+	ErrNoDeadLetter = record.ErrNoDeadLetter
+	ErrNoRequest    = record.ErrNoRequest
+)
+
+// Classify is the one table that says what to do about an error.
+func Classify(err error) Class { return record.Classify(err) }
+
+// IsTransient reports whether the same call may succeed later without anybody changing the relay's set-up.
+func IsTransient(err error) bool { return record.IsTransient(err) }
+
+// IsShutdown reports whether the server ends this session or lets nobody in, as it does when it shuts down.
+func IsShutdown(err error) bool { return record.IsShutdown(err) }
+
+// ErrBarrier is a ready-made error for a barrier that was not passed.
+func ErrBarrier(blockers []Blocker) error { return record.ErrBarrier(blockers) }
+
+// ExpressionErrors are all that the error is made of.
+func ExpressionErrors(err error) []*ExpressionError { return record.ExpressionErrors(err) }
+
+// ParseAge reads a duration such as 90s, 24h or 7d, above zero.
+func ParseAge(text string) (Age, error) { return record.ParseAge(text) }
