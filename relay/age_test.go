@@ -9,6 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/offsets"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -40,7 +41,7 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 		server.off.Store(int64(off))
 		r := &Relay{store: server}
 		r.metrics = newMetrics(r)
-		s := &session{r: r, ledger: offsets.New(1), router: &router{}}
+		s := &session{r: r, ledger: offsets.New(1), router: &message.Encoder{}}
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{}), inflight: newRegistry(), lease: lease{valid: proofValid(r.c)}}
 		defer tm.engine.Abandon(t.Context())
 		r.term.Store(tm)
-		s := &session{r: r, term: tm, ledger: offsets.New(1), router: &router{}, fail: func(error) {}}
+		s := &session{r: r, term: tm, ledger: offsets.New(1), router: &message.Encoder{}, fail: func(error) {}}
 		s.epochSeen.Store(1)
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
@@ -99,13 +100,13 @@ func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{})}
 		defer tm.engine.Abandon(t.Context())
 		r.metrics = newMetrics(r)
-		s := &session{r: r, router: &router{}}
+		s := &session{r: r, router: &message.Encoder{}}
 		for _, test := range []struct {
 			age      time.Duration
 			received int
 			want     bool
 		}{{time.Hour, 1, true}, {10 * time.Millisecond, 1, false}, {time.Hour, 0, false}} {
-			s.router.now = time.Now()
+			s.router.At(time.Now())
 			r.seen.age.Store(test.age.Microseconds())
 			s.count(test.received, 1)
 			if got := tm.behind(); got != test.want {

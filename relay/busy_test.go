@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
@@ -31,7 +32,7 @@ func TestDispatcherIsBusyInAStep(t *testing.T) {
 	tm.breaker = newBreaker(tm)
 	stream := handed{batches: make(chan *replication.Batch)}
 	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}), late: make(chan lateRows)}
-	router, err := newRouter(r.c, columnsOf(r.c), "jsonb", func() {})
+	router, err := message.New(r.c, message.Columns(r.c), "jsonb", func() {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func before(blockers []store.Blocker) time.Time {
 
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 	now := time.Now()
-	s.router.now = now
+	s.router.At(now)
 	var out []*delivery
 	for i := range rows {
 		if _, ours := s.known[string(rows[i].Event.ID)]; ours {
@@ -120,8 +120,8 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		s.use()
 		d.event, d.received, d.late = rows[i].Event, sinceStart(now), s.state.CatchUpLate
 		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
-		d.reason = s.router.route(d)
-		s.router.keep(d)
+		d.encode(s.router)
+		d.keep(s.router)
 		out = append(out, d)
 	}
 	return s.send(ctx, out)

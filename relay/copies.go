@@ -2,10 +2,10 @@ package relay
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -16,13 +16,6 @@ const (
 	copiesShare = 4       // of limits.in_flight_events and limits.max_unrecorded
 	copiesBytes = 4 << 20 // at least one copy is always let go
 	copyAgain   = time.Second
-)
-
-// The headers that a copy has besides those of the event. errorHeaders mark it: it is no appearance of the event.
-const (
-	errorHeaders     = reservedPrefix + "error-"
-	errorClassHeader = errorHeaders + "class"
-	maxReasonHeader  = 4 << 10 // bytes
 )
 
 // copies sends dead letters to dlq.topic before they are written to the table. An event is terminal by its row, so when
@@ -63,7 +56,7 @@ func (c *copies) send() {
 	c.again = time.Time{}
 	for len(c.wait) > 0 && (c.out == 0 || c.bytes < copiesBytes) {
 		d := c.wait[0]
-		copied := router.copy(d, c.topic)
+		copied := copyOf(d, router, c.topic)
 		if c.s.term.engine.Insert(&copied.record) != nil {
 			return // the process ends
 		}
@@ -97,44 +90,13 @@ func (c *copies) result(copied *delivery) {
 	c.s.graves = append(c.s.graves, d)
 }
 
-// copy makes the message for dlq.topic: key, value and headers of the event, and why it is dead.
-func (r *router) copy(d *delivery, topic string) *delivery {
+// copyOf makes the message for dlq.topic.
+func copyOf(d *delivery, encoder *message.Encoder, topic string) *delivery {
 	copied := &delivery{death: &death{copyOf: d}}
-	rec := &copied.record
-	rec.Owner, rec.Topic, rec.Key, rec.Timestamp = copied, topic, d.record.Key, time.Now().UnixMilli()
-	var h outbox.Headers
-	if rec.Value = d.record.Value; d.refused() {
-		h = d.record.Headers.In(nil)
-	} else { // it could not be a message, so it is taken as it is in its row
-		rec.Value = d.event.Payload
-		h = r.rawHeaders(&d.event)
-	}
-	h.Add(errorClassHeader, []byte(d.reason.Class))
-	h.Add(errorHeaders+"code", []byte(d.reason.Code))
-	h.Add(errorHeaders+"reason", []byte(d.reason.Text[:min(len(d.reason.Text), maxReasonHeader)]))
-	h.Add(errorHeaders+"attempts", strconv.AppendInt(nil, int64(max(d.attempts, 1)), 10))
-	h.Add(errorHeaders+"topic", []byte(d.record.Topic))
-	h.Add(errorHeaders+"dead-at", time.Now().UTC().AppendFormat(nil, time.RFC3339Nano))
-	if refusal := d.dying().refusal; refusal != nil {
-		rec.Value = []byte{} // and not null: that would be a tombstone
-		h.Add(errorHeaders+"copy", []byte("without its value: "+refusal.Error()))
-	}
-	rec.Headers = h
-	rec.Cost = cost(len(rec.Key) + len(rec.Value) + len(h.Block()))
+	copied.record.Owner = copied
+	encoder.Copy(message.Dead{
+		Event: &d.event, Record: &d.record, Refused: d.refused(),
+		Reason: d.reason, Attempts: d.attempts, Refusal: d.dying().refusal,
+	}, topic, &copied.record)
 	return copied
-}
-
-// rawHeaders are the headers of an event that cannot be a message, with its row's own as far as they are any.
-func (r *router) rawHeaders(e *outbox.Event) outbox.Headers {
-	var h outbox.Headers
-	_, err := outbox.ParseTimestamp(e.CreatedAt)
-	r.columnHeaders(&h, e, err == nil)
-	own := h
-	if e.Headers != nil && r.rowHeaders(&own, e.Headers) == nil {
-		h = own
-	}
-	h.Add("x-outbox-position", []byte(e.Position.String()))
-	h.Add(sourceHeader, r.source)
-	h.Add("x-outbox-epoch", r.epoch)
-	return h
 }

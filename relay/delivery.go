@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -38,6 +39,19 @@ type delivery struct {
 	ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
 	prev, next *delivery       // in the registry's list of what is in flight
 	state      deliveryState
+}
+
+// encode makes the delivery's message of its event. A reason says that the event cannot be one at all.
+func (d *delivery) encode(x *message.Encoder) {
+	d.record.Owner = d
+	d.created, d.dated, d.reason = x.Encode(&d.event, &d.record,
+		message.Marks{Attempts: d.attempts, Replay: d.replay, Late: d.late})
+}
+
+// keep makes the delivery own its bytes; see [message.Encoder.Keep]. False: they are many, and stay where they are.
+func (d *delivery) keep(x *message.Encoder) (kept bool) {
+	d.bytes, kept = x.Keep(&d.event, &d.record, d.bytes)
+	return kept
 }
 
 // start is what times of deliveries are counted from: a duration is a third of a time.Time.

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 )
 
 // deliver takes n free deliveries, gives them the ids "<name>-<i>", as the dispatcher does, and admits them.
@@ -269,5 +271,17 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 	if g.len() != 0 || l.Pending() != 0 || l.Confirmed() != outbox.LSN(end) || len(g.snapshot()) != 0 {
 		t.Errorf("at the end: got %d in flight, %d pending, confirmed %v, %d listed; want 0, 0, %v, 0",
 			g.len(), l.Pending(), l.Confirmed(), len(g.snapshot()), outbox.LSN(end))
+	}
+}
+
+// Break it catches: a delivery that grew beyond what the window counts for it, or beyond the size class that a block of
+// them is made for. Seen to fail with nine words more in a delivery.
+func TestDeliveryIsNotLargerThanItsCost(t *testing.T) {
+	const class = 8 << 10
+	if got := unsafe.Sizeof(delivery{}); got > message.Overhead {
+		t.Errorf("size of a delivery: got %d, want at most message.Overhead, %d", got, message.Overhead)
+	}
+	if got := unsafe.Sizeof([blockSize]delivery{}); got > class || got < class*9/10 {
+		t.Errorf("size of a block: got %d, want a little less than %d", got, class)
 	}
 }

@@ -203,7 +203,7 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 // apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
 // the end of the current transaction; what follows was not taken and comes again.
 func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{}, out []*delivery) []*delivery {
-	s.router.now = time.Now()
+	s.router.At(time.Now())
 	received, transactions := 0, 0
 	defer func() { s.count(received, transactions) }()
 	for _, st := range steps {
@@ -213,7 +213,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		switch st.kind {
 		case stepBegin:
 			s.ledger.Begin(st.time)
-			s.r.seen.age.Store(s.router.now.Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
+			s.r.seen.age.Store(s.router.Now().Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
 			s.inTx = true
 		case stepCommit:
 			s.ledger.Commit(st.lsn)
@@ -240,8 +240,8 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			}
 			d := st.delivery
 			d.txn, d.ledger = s.ledger.Add(), s.ledger
-			d.reason = s.router.route(d)
-			s.large = !s.router.keep(d) || s.large
+			d.encode(s.router)
+			s.large = !d.keep(s.router) || s.large
 			out = append(out, d)
 		}
 	}
@@ -251,7 +251,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 // count counts what came from the stream, for a whole batch at a time.
 func (s *session) count(received, transactions int) {
 	if received > 0 {
-		s.r.seen.delivered.Store(s.router.now.UnixNano())
+		s.r.seen.delivered.Store(s.router.Now().UnixNano())
 	}
 	s.taken.Store(uint64(s.reached))
 	s.r.metrics.received.Add(float64(received))
@@ -316,16 +316,14 @@ func (s *session) send(ctx context.Context, out []*delivery) error {
 // announceTopics commits the names of topics that are used for the first time, before a record goes there: a start after
 // a crash looks into the topics that it knows of.
 func (s *session) announceTopics(ctx context.Context) error {
-	if len(s.router.fresh) == 0 {
+	fresh := s.router.FreshTopics()
+	if len(fresh) == 0 {
 		return nil
 	}
-	if err := s.r.store.AddTopics(ctx, s.router.fresh); err != nil {
+	if err := s.r.store.AddTopics(ctx, fresh); err != nil {
 		return err
 	}
-	for _, topic := range s.router.fresh {
-		s.router.announced[topic] = struct{}{}
-	}
-	s.router.fresh = s.router.fresh[:0]
+	s.router.FreshAnnounced()
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -63,7 +64,7 @@ func newMetrics(r *Relay) *metrics {
 
 	m.attempts = f.counter("outbox_publish_attempts_total", "Events handed to the broker, tries included.")
 	m.retries = f.counter("outbox_retry_total", "Attempts to publish an event after the first.")
-	m.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic", fixedTopic(r.c.Message.Topic)...)
+	m.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic", message.FixedTopic(r.c.Message.Topic)...)
 	m.deaths = f.counters("outbox_failed_permanent_total", "Events that became dead letters.", "class", string(outbox.Permanent), string(outbox.Transient))
 	m.transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
 	m.received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")

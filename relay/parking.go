@@ -349,16 +349,17 @@ func (p *parking) waitsForParks() bool {
 // comes.
 func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session *session) (records []*sink.Record) {
 	router, inflight := session.again, p.s.term.inflight
-	router.now = time.Now()
+	now := time.Now()
+	router.At(now)
 	var free, ds []*delivery
 	for i := range rows {
 		if len(free) == 0 {
 			free = inflight.take(free)
 		}
 		d := free[len(free)-1]
-		d.event, d.attempts, d.parked, d.received, d.late = rows[i].Event, rows[i].Attempts, true, sinceStart(router.now), rows[i].Late
+		d.event, d.attempts, d.parked, d.received, d.late = rows[i].Event, rows[i].Attempts, true, sinceStart(now), rows[i].Late
 		d.replay = rows[i].Replay
-		d.reason = router.route(d)
+		d.encode(router)
 		if d.reason != nil && len(records) > 0 {
 			break
 		}

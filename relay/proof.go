@@ -122,15 +122,15 @@ func (c *reconciler) wait(ctx context.Context, s *session, done func() bool) err
 // sendLate hands rows that the stream has missed to the sink, in the order given.
 func (s *session) sendLate(ctx context.Context, late lateRows) error {
 	now := time.Now()
-	s.router.now = now
+	s.router.At(now)
 	var out []*delivery
 	for i := range late.rows {
 		d := s.next()
 		s.use()
 		d.event, d.received, d.late = late.rows[i].Event, sinceStart(now), true
 		d.event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
-		d.reason = s.router.route(d)
-		s.router.keep(d)
+		d.encode(s.router)
+		d.keep(s.router)
 		out = append(out, d)
 	}
 	err := s.send(ctx, out)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -50,7 +51,7 @@ type executor struct {
 	request int64    // being worked at; 0: none
 	cursor  store.DeadCursor
 	looking *look // at the whole table, for a reconcile; nil: none
-	router  *router
+	router  *message.Encoder
 	routed  *session // that router was made for
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -36,13 +37,13 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 	if err != nil {
 		return false, err
 	}
-	router.now = time.Now()
+	router.At(time.Now())
 	events := make([]store.Parked, len(rows))
 	for i := range rows {
 		d := &delivery{event: rows[i].Event}
 		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: uint64(request.ID)*republishPlaces + uint64(request.Done) + uint64(i)}
 		// A row that cannot be a message any more is parked all the same: when its turn comes it is given up with its reason.
-		_ = router.route(d)
+		d.encode(router)
 		events[i] = store.Parked{
 			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Class: outbox.Transient,
 			Text: "the topic has lost it; it is published once more",
@@ -58,7 +59,7 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 }
 
 // routerOf is the executor's own router of the session.
-func (e *executor) routerOf(ctx context.Context, s *session) (*router, error) {
+func (e *executor) routerOf(ctx context.Context, s *session) (*message.Encoder, error) {
 	if e.router != nil && e.routed == s {
 		return e.router, nil
 	}
@@ -66,7 +67,7 @@ func (e *executor) routerOf(ctx context.Context, s *session) (*router, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.router, err = newRouter(e.r.c, columnsOf(e.r.c), table.PayloadType, func() {})
+	e.router, err = message.New(e.r.c, message.Columns(e.r.c), table.PayloadType, func() {})
 	e.routed = s
 	return e.router, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -39,9 +40,9 @@ type session struct {
 	epoch  int64
 
 	decoder *decoder.Decoder
-	router  *router     // of the stream
-	again   *router     // of parked events; the settler's
-	spare   []*delivery // free ones, to be filled next
+	router  *message.Encoder // of the stream
+	again   *message.Encoder // of parked events; the settler's
+	spare   []*delivery      // free ones, to be filled next
 
 	// Redelivery: until token is delivered every id is looked up before it is sent.
 	lookup  bool
@@ -262,7 +263,7 @@ func (s *session) readBack(ctx context.Context) error {
 		return err
 	}
 	for _, t := range tails {
-		s.router.announced[t.Topic] = struct{}{}
+		s.router.Announced(t.Topic)
 	}
 	promoted := s.term.timeline != 0 && s.term.timeline != s.grant.System.Timeline
 	if s.state.Dirty && (!s.term.informed || promoted) && len(tails) > 0 {
@@ -305,17 +306,17 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	term.epoch = s.epoch
 	s.epochSeen.Store(s.epoch)
 	term.lease.prove(asked)
-	cols := columnsOf(r.c)
+	cols := message.Columns(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	if s.router, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
+	if s.router, err = message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template", Cause: err}
 	}
-	if s.again, err = newRouter(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
+	if s.again, err = message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return err
 	}
 	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
-	s.router.begin(source, s.epoch)
-	s.again.begin(source, s.epoch)
+	s.router.Begin(source, s.epoch)
+	s.again.Begin(source, s.epoch)
 	term.copier.Store(s.again)
 	s.known = term.inflight.snapshot()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -18,7 +19,7 @@ func StoreConfig(c config.Config) store.Config {
 	return store.Config{
 		URL: c.Postgres.URL, Password: passwordFrom(c.Postgres.PasswordFile), PoolSize: c.Postgres.PoolSize,
 		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot,
-		Table: c.Outbox.Table, Columns: columnsOf(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
+		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold, PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 	}
 }

@@ -33,11 +33,11 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 		return nil
 	}
 	begun := time.Now()
-	t := tailJournal{session: s, source: string(s.router.source)}
+	t := tailJournal{session: s, source: s.router.Source()}
 	for _, tail := range tails {
 		t.topic = tail.Topic
-		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: [3]string{s.router.names[fieldID], sourceHeader, errorClassHeader}}
-		if !s.router.createdAt {
+		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: s.router.TailHeaders()}
+		if !s.router.StampsCreatedAt() {
 			query.Since = tail.Since.Add(-tailMargin)
 		}
 		err := t.read(ctx, tailer, query)

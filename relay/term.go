@@ -9,6 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -44,10 +45,10 @@ type term struct {
 	intake   intake
 	lease    lease
 
-	copier   atomic.Pointer[router] // of the last session, for copies of dead letters; the settler's
-	diverted sync.Map               // topics of which something is diverted, with the reason
-	parked   atomic.Int64           // parked events, about: see retrier.tidy
-	moving   atomic.Int64           // lanes of parked events that move; see parking
+	copier   atomic.Pointer[message.Encoder] // of the last session, for copies of dead letters; the settler's
+	diverted sync.Map                        // topics of which something is diverted, with the reason
+	parked   atomic.Int64                    // parked events, about: see retrier.tidy
+	moving   atomic.Int64                    // lanes of parked events that move; see parking
 	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
 	asideUpTo atomic.Uint64
 	stopping  atomic.Bool // no retries any more

@@ -67,11 +67,13 @@ var house = map[string]room{
 	},
 	"sink/stdout": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
-	"config":              {external: []string{"github.com/goccy/go-yaml"}},
-	"relay/internal/halt": {own: []string{"decoder", "replication"}},
+	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
+	"relay/internal/halt":    {own: []string{"decoder", "replication"}},
+	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
 	"relay": {
 		own: []string{
-			"config", "decoder", "offsets", "outbox", "relay/internal/halt", "replication", "retry", "sink", "store",
+			"config", "decoder", "offsets", "outbox", "relay/internal/halt", "relay/internal/message", "replication",
+			"retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "github.com/rs/zerolog", "golang.org/x/sync", "google.golang.org/protobuf"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},

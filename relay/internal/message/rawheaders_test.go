@@ -1,4 +1,4 @@
-package relay
+package message
 
 import (
 	"testing"
@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Break it catches: a copy whose headers are not those of a message: created_at as Postgres prints it, no added columns. Seen to fail with the
-// columns' text as it is.
+// Break it catches: a copy whose headers are not those of a message: created_at as Postgres prints it, no added
+// columns. Seen to fail with the columns' text as it is.
 func TestCopyOfWhatCannotBeAMessageHasTheHeadersOfOne(t *testing.T) {
 	r := newRouted(t, func(c *config.Config) { c.Message.Headers = map[string]string{"actor": "x-actor"} })
 	e := anEvent()

@@ -1,4 +1,4 @@
-package relay
+package message
 
 import (
 	"bytes"
@@ -13,47 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
-
-// routed is a router made from the default configuration as changed, with a count of shadowed headers.
-type routed struct {
-	*router
-	columns  outbox.Columns
-	shadowed int
-}
-
-func newRouted(t testing.TB, change func(*config.Config)) *routed {
-	t.Helper()
-	c := config.Default()
-	c.Outbox.Columns.Headers = "headers"
-	if change != nil {
-		change(&c)
-	}
-	r := &routed{columns: columnsOf(c)}
-	var err error
-	if r.router, err = newRouter(c, r.columns, "jsonb", func() { r.shadowed++ }); err != nil {
-		t.Fatalf("newRouter: %v", err)
-	}
-	r.begin("sys/1/7", 3)
-	r.now = time.UnixMilli(1_700_000_000_123)
-	return r
-}
-
-func text(s string) []byte { return []byte(s) }
-
-func anEvent() outbox.Event {
-	return outbox.Event{
-		ID: text("e1"), AggregateType: text("order"), AggregateID: text("a1"), EventType: text("made"), Payload: text(`{"n": 1}`),
-		CreatedAt: text("2026-11-21 16:36:32.5+00"), Position: outbox.Position{Epoch: 3, Order: 0x16B374D848, Index: 4},
-	}
-}
-
-// headerList is "key=value" per header, in order.
-func headerList(h outbox.Headers) (list []string) {
-	for k, v := range h.All() {
-		list = append(list, k+"="+string(v))
-	}
-	return list
-}
 
 // Breaks it catches: a template that reads another column, one that prefers a column of the table over the event's own
 // field of that name, a NULL that becomes the text of one.
@@ -85,7 +44,7 @@ func TestTemplatesNameFieldsFirstAndThenColumns(t *testing.T) {
 				}
 				conf.Message.Topic, conf.Message.Key = c.topic, c.key
 			})
-			d := &delivery{event: anEvent()}
+			d := &carried{event: anEvent()}
 			d.event.Extra = c.extra
 			if len(r.columns.Extra) != len(c.extra) {
 				t.Fatalf("further columns: got %q, want %d", r.columns.Extra, len(c.extra))
@@ -96,8 +55,8 @@ func TestTemplatesNameFieldsFirstAndThenColumns(t *testing.T) {
 			if d.record.Topic != c.wantTopic || string(d.record.Key) != c.wantTo {
 				t.Errorf("got topic %q key %q, want %q %q", d.record.Topic, d.record.Key, c.wantTopic, c.wantTo)
 			}
-			if d.record.Owner != any(d) || !bytes.Equal(d.record.Value, d.event.Payload) {
-				t.Errorf("record: got owner %v value %q, want the delivery and its payload", d.record.Owner, d.record.Value)
+			if !bytes.Equal(d.record.Value, d.event.Payload) {
+				t.Errorf("record: got value %q, want the payload", d.record.Value)
 			}
 		})
 	}
@@ -110,7 +69,7 @@ func TestFurtherColumnsAreThoseThatTemplatesNameAndNobodyMaps(t *testing.T) {
 	c.Outbox.Columns.AggregateType = "kind"
 	c.Message.Topic, c.Message.Key = "{kind}.{tenant}", "{aggregate_id}{tenant}{zone}"
 	c.Message.Headers = map[string]string{"id": "x-id", "actor": "x-actor", "kind": "x-kind"}
-	if got, want := columnsOf(c).Extra, []string{"actor", "tenant", "zone"}; !slices.Equal(got, want) {
+	if got, want := Columns(c).Extra, []string{"actor", "tenant", "zone"}; !slices.Equal(got, want) {
 		t.Errorf("further columns: got %q, want %q", got, want)
 	}
 }
@@ -120,7 +79,7 @@ func TestKeyOfNothingIsNoKey(t *testing.T) {
 	for _, template := range []string{"{aggregate_id}", "{aggregate_id}{event_type}", "a-{aggregate_id}-b"} {
 		for _, empty := range [][]byte{nil, {}} {
 			r := newRouted(t, func(c *config.Config) { c.Message.Key = template })
-			d := &delivery{event: anEvent()}
+			d := &carried{event: anEvent()}
 			d.event.AggregateID, d.event.EventType = empty, empty
 			if reason := r.route(d); reason != nil || d.record.Key != nil {
 				t.Errorf("%s of %#v: got key %q, reason %v; want no key", template, empty, d.record.Key, reason)
@@ -143,7 +102,7 @@ func TestEventsCannotChooseIllegalTopics(t *testing.T) {
 	} {
 		r := newRouted(t, func(conf *config.Config) { conf.Message.Topic = "{aggregate_type}" })
 		for range 2 { // the second comes from the cache
-			d := &delivery{event: anEvent()}
+			d := &carried{event: anEvent()}
 			d.event.AggregateType = text(c.topic)
 			reason := r.route(d)
 			switch {
@@ -163,14 +122,14 @@ func TestEventsCannotChooseIllegalTopics(t *testing.T) {
 func TestTopicCacheIsBounded(t *testing.T) {
 	r := newRouted(t, nil)
 	for i := range topicsCached + 5 {
-		d := &delivery{event: anEvent()}
+		d := &carried{event: anEvent()}
 		d.event.AggregateType = fmt.Append(nil, "t", i)
 		if reason := r.route(d); reason != nil || d.record.Topic != fmt.Sprint("outbox.event.t", i) {
 			t.Fatalf("event %d: got topic %q, reason %v", i, d.record.Topic, reason)
 		}
 	}
-	if len(r.topics) > topicsCached {
-		t.Errorf("cache: got %d topics, want at most %d", len(r.topics), topicsCached)
+	if len(r.topics.rendered) > topicsCached {
+		t.Errorf("cache: got %d topics, want at most %d", len(r.topics.rendered), topicsCached)
 	}
 }
 
@@ -179,7 +138,7 @@ func TestTopicCacheIsBounded(t *testing.T) {
 func TestHeadersComeInTheirOrderUnderTheirNames(t *testing.T) {
 	standard := []string{"x-outbox-position=16/B374D848/4", "x-outbox-source=sys/1/7", "x-outbox-epoch=3"}
 	r := newRouted(t, nil)
-	d := &delivery{event: anEvent()}
+	d := &carried{event: anEvent()}
 	d.event.Headers = text(`{"traceparent": "00-1", "b": "", "a": "\u00e9"}`)
 	if reason := r.route(d); reason != nil {
 		t.Fatal(reason)
@@ -192,7 +151,7 @@ func TestHeadersComeInTheirOrderUnderTheirNames(t *testing.T) {
 	r = newRouted(t, func(c *config.Config) {
 		c.Message.Headers = map[string]string{"id": "x-event-id", "zone": "b-zone", "actor": "a-actor", "aggregate_id": "c-ref", "empty": "d"}
 	})
-	d = &delivery{event: anEvent()}
+	d = &carried{event: anEvent()}
 	d.event.EventType = nil
 	d.event.Extra = [][]byte{text("bob"), nil, text("eu")} // actor, empty, zone
 	if reason := r.route(d); reason != nil {
@@ -208,7 +167,7 @@ func TestHeadersComeInTheirOrderUnderTheirNames(t *testing.T) {
 // the relay does not use it any more. Seen to fail with the row's header counted and set all the same.
 func TestRowsCannotSetTheRelaysOwnHeaders(t *testing.T) {
 	r := newRouted(t, func(c *config.Config) { c.Message.Headers = map[string]string{"id": "x-event-id", "actor": "x-actor"} })
-	d := &delivery{event: anEvent()}
+	d := &carried{event: anEvent()}
 	d.event.Extra = [][]byte{text("bob")}
 	d.event.Headers = text(`{"x-event-id": "forged", "event_type": "forged", "x-actor": "forged", "x-outbox-epoch": "9", "X-Outbox-New": "9", "id": "mine"}`)
 	if reason := r.route(d); reason != nil {
@@ -238,7 +197,7 @@ func TestHeadersColumnMustBeAnObjectOfStrings(t *testing.T) {
 		{`{"a": "b"`, false}, {`{"a": "b"} x`, false}, {`{"a": "b"}{}`, false}, {`{"a"}`, false}, {`{"a":"b",}`, false},
 	} {
 		r := newRouted(t, nil)
-		d := &delivery{event: anEvent()}
+		d := &carried{event: anEvent()}
 		d.event.Headers = text(c.text)
 		reason := r.route(d)
 		if c.good != (reason == nil) {
@@ -250,8 +209,8 @@ func TestHeadersColumnMustBeAnObjectOfStrings(t *testing.T) {
 	}
 }
 
-// Breaks it catches: seconds of ':00' taken for a zone and cut off, a zone printed twice, a form that is not a timestamp
-// mangled instead of passed on in the header.
+// Breaks it catches: seconds of ':00' taken for a zone and cut off, a zone printed twice, a form that is not a
+// timestamp mangled instead of passed on in the header.
 func TestCreatedAtIsRFC3339(t *testing.T) {
 	for stamp, want := range map[string]string{
 		"2026-11-21 16:36:32.123456+00":        "2026-11-21T16:36:32.123456Z",
@@ -276,7 +235,7 @@ func TestCreatedAtIsRFC3339(t *testing.T) {
 		if !ok {
 			got = text(stamp)
 		}
-		r, d := newRouted(t, nil), &delivery{event: anEvent()}
+		r, d := newRouted(t, nil), &carried{event: anEvent()}
 		d.event.CreatedAt = text(stamp)
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
@@ -302,7 +261,7 @@ func TestTimestampIsThatOfPublishingOrOfCreation(t *testing.T) {
 		{config.TimestampCreatedAt, text("infinity"), 0},
 	} {
 		r := newRouted(t, func(conf *config.Config) { conf.Message.Timestamp = c.timestamp })
-		d := &delivery{event: anEvent()}
+		d := &carried{event: anEvent()}
 		d.event.CreatedAt = c.created
 		reason := r.route(d)
 		if c.want == 0 {
@@ -320,7 +279,7 @@ func TestTimestampIsThatOfPublishingOrOfCreation(t *testing.T) {
 // Breaks it catches: a limit that is off by one, or that forgets key or headers; a cost below what the broker's driver
 // will count. Seen to fail with the value alone counted.
 func TestLargerEventsThanAllowedAreDeadBeforeTheyAreSent(t *testing.T) {
-	d := &delivery{event: anEvent()}
+	d := &carried{event: anEvent()}
 	r := newRouted(t, nil)
 	if reason := r.route(d); reason != nil {
 		t.Fatal(reason)
@@ -331,7 +290,7 @@ func TestLargerEventsThanAllowedAreDeadBeforeTheyAreSent(t *testing.T) {
 	}
 	for _, limit := range []int{size, size - 1} {
 		r := newRouted(t, func(c *config.Config) { c.Limits.MaxEventBytes = config.ByteSize(limit) })
-		reason := r.route(&delivery{event: anEvent()})
+		reason := r.route(&carried{event: anEvent()})
 		if limit == size && reason != nil {
 			t.Errorf("an event of exactly the limit: got %v", reason)
 		}
@@ -347,7 +306,7 @@ func TestLargerEventsThanAllowedAreDeadBeforeTheyAreSent(t *testing.T) {
 func TestLaterEventsNeverOverwriteEarlierOnes(t *testing.T) {
 	r := newRouted(t, func(c *config.Config) { c.Message.Key = "{aggregate_type}/{aggregate_id}" })
 	const n = 3000
-	deliveries := make([]delivery, n)
+	deliveries := make([]carried, n)
 	wantKey, want := make([]string, n), make([][]string, n)
 	for i := range deliveries {
 		d := &deliveries[i]
@@ -375,12 +334,12 @@ func TestLaterEventsNeverOverwriteEarlierOnes(t *testing.T) {
 	}
 }
 
-// Break it catches: anything on the path of every event that allocates, such as a topic or key rendered anew. The buffer
-// for keys and headers is one allocation for more than a hundred events. Seen to fail with a key rendered anew.
+// Break it catches: anything on the path of every event that allocates, such as a topic or key rendered anew. The
+// buffer for keys and headers is one allocation for more than a hundred events. Seen to fail with a key rendered anew.
 func TestRoutingDoesNotAllocate(t *testing.T) {
 	for _, topic := range []string{"outbox.event.{aggregate_type}", "{aggregate_type}.{event_type}", "all"} {
 		r := newRouted(t, func(c *config.Config) { c.Message.Topic, c.Message.Key = topic, "{aggregate_type}-{aggregate_id}" })
-		d := &delivery{event: anEvent()}
+		d := &carried{event: anEvent()}
 		const events = 1000
 		per := testing.AllocsPerRun(5, func() {
 			for range events {

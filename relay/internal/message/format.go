@@ -1,4 +1,4 @@
-package relay
+package message
 
 import (
 	"encoding/base64"
@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// format is what message.format makes of an event: the value, and the names and constants of its headers. In every format
-// SQL NULL is a tombstone: a consumer, and a compacted topic, can tell "deleted" by the value alone.
+// format is what message.format makes of an event: the value, and the names and constants of its headers. In every
+// format SQL NULL is a tombstone: a consumer, and a compacted topic, can tell "deleted" by the value alone.
 type format struct {
 	name    string      // config.FormatPlain, FormatEnvelope or FormatCloudEvents
 	payload payloadForm // of the payload column
@@ -48,15 +48,15 @@ func newFormat(c config.Config, payloadType string) (format, error) {
 }
 
 // value is the record's value. Only the envelope is built; in the other formats the payload's own bytes go out.
-func (r *router) value(e *outbox.Event) ([]byte, *sink.Reason) {
-	if r.format.name == config.FormatPlain {
+func (x *Encoder) value(e *outbox.Event) ([]byte, *sink.Reason) {
+	if x.format.name == config.FormatPlain {
 		return e.Payload, nil
 	}
-	if reason := r.format.check(e); reason != nil {
+	if reason := x.format.check(e); reason != nil {
 		return nil, reason
 	}
-	if r.format.name == config.FormatEnvelope && e.Payload != nil {
-		return r.envelope(e), nil
+	if x.format.name == config.FormatEnvelope && e.Payload != nil {
+		return x.envelope(e), nil
 	}
 	return e.Payload, nil
 }
@@ -65,18 +65,21 @@ func (r *router) value(e *outbox.Event) ([]byte, *sink.Reason) {
 // databases with another encoding, such as SQL_ASCII; replacing them silently would change the event.
 func (f *format) check(e *outbox.Event) *sink.Reason {
 	if f.payload != binaryPayload && !utf8.Valid(e.Payload) {
-		return permanent("INVALID_PAYLOAD", "message.format is "+f.name+", which needs UTF-8, and the payload is not valid UTF-8; a column of type bytea can hold it")
+		return permanent("INVALID_PAYLOAD", "message.format is "+f.name+
+			", which needs UTF-8, and the payload is not valid UTF-8; a column of type bytea can hold it")
 	}
 	for _, text := range [...]struct {
 		name  string
 		value []byte
 	}{{"id", e.ID}, {"event type", e.EventType}, {"aggregate type", e.AggregateType}, {"aggregate id", e.AggregateID}} {
 		if !utf8.Valid(text.value) {
-			return permanent("INVALID_ATTRIBUTE", "message.format is "+f.name+", which needs UTF-8, and the "+text.name+" is not valid UTF-8")
+			return permanent("INVALID_ATTRIBUTE",
+				"message.format is "+f.name+", which needs UTF-8, and the "+text.name+" is not valid UTF-8")
 		}
 	}
 	if f.name == config.FormatCloudEvents && (len(e.ID) == 0 || len(e.EventType) == 0) {
-		return permanent("INVALID_ATTRIBUTE", "a CloudEvent must have an id and a type, and this event's id or event type is NULL or empty")
+		return permanent("INVALID_ATTRIBUTE",
+			"a CloudEvent must have an id and a type, and this event's id or event type is NULL or empty")
 	}
 	return nil
 }
@@ -99,21 +102,22 @@ var cloudEventsVersion = []byte("1.0")
 // envelopeSize bounds the envelope's fixed text and its timestamp, in bytes.
 const envelopeSize = 160
 
-// envelope writes the event as one JSON object into the arena. Text that needs many escapes can outgrow the room that is
-// reserved; append moves it then.
-func (r *router) envelope(e *outbox.Event) []byte {
+// envelope writes the event as one JSON object into the arena. Text that needs many escapes can outgrow the room that
+// is reserved; append moves it then.
+func (x *Encoder) envelope(e *outbox.Event) []byte {
 	payload := len(e.Payload)
-	if r.format.payload == binaryPayload {
+	if x.format.payload == binaryPayload {
 		payload = base64.StdEncoding.EncodedLen(payload)
 	}
-	return r.placeUpTo(envelopeSize+len(e.ID)+len(e.EventType)+len(e.AggregateType)+len(e.AggregateID)+payload, func(b []byte) []byte {
+	size := envelopeSize + len(e.ID) + len(e.EventType) + len(e.AggregateType) + len(e.AggregateID) + payload
+	return x.arena.placeUpTo(size, func(b []byte) []byte {
 		b = appendString(append(b, `{"id":`...), e.ID)
 		b = appendString(append(b, `,"type":`...), e.EventType)
 		b = appendString(append(b, `,"aggregate_type":`...), e.AggregateType)
 		b = appendString(append(b, `,"aggregate_id":`...), e.AggregateID)
 		b = appendTime(append(b, `,"occurred_at":`...), e.CreatedAt)
 		b = append(b, `,"payload":`...)
-		switch r.format.payload {
+		switch x.format.payload {
 		case jsonPayload:
 			b = append(b, e.Payload...)
 		case textPayload:

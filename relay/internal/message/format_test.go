@@ -1,9 +1,10 @@
-package relay
+package message
 
 import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,20 +28,22 @@ func newFormatted(t testing.TB, name, payloadType string, change func(*config.Co
 	if change != nil {
 		change(&c)
 	}
-	r := &routed{columns: columnsOf(c)}
+	r := &routed{columns: Columns(c)}
 	var err error
-	if r.router, err = newRouter(c, r.columns, payloadType, func() { r.shadowed++ }); err != nil {
-		t.Fatalf("newRouter: %v", err)
+	if r.Encoder, err = New(c, r.columns, payloadType, func() { r.shadowed++ }); err != nil {
+		t.Fatalf("New: %v", err)
 	}
-	r.begin("sys/1/7", 3)
-	r.now = time.UnixMilli(1_700_000_000_123)
+	r.Begin("sys/1/7", 3)
+	r.At(time.UnixMilli(1_700_000_000_123))
 	return r
 }
 
+var rewrite = flag.Bool("rewrite", false, "write the examples in the documentation")
+
 var formats = []string{config.FormatPlain, config.FormatEnvelope, config.FormatCloudEvents}
 
-// Breaks it catches: a field in another place or under another name, NULL as text, a document as a string, a string as a
-// document, bytes as anything but base64, whitespace of a json column changed.
+// Breaks it catches: a field in another place or under another name, NULL as text, a document as a string, a string as
+// a document, bytes as anything but base64, whitespace of a json column changed.
 func TestEnvelopeHoldsTheEvent(t *testing.T) {
 	const before = `{"id":"e1","type":"made","aggregate_type":"order","aggregate_id":"a1","occurred_at":"2026-11-21T16:36:32.5Z","payload":`
 	for _, c := range []struct {
@@ -66,7 +69,7 @@ func TestEnvelopeHoldsTheEvent(t *testing.T) {
 				`","occurred_at":"2026-11-21T16:36:32.5Z","payload":{"n": 1}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, d := newFormatted(t, config.FormatEnvelope, c.payloadType, nil), &delivery{event: anEvent()}
+			r, d := newFormatted(t, config.FormatEnvelope, c.payloadType, nil), &carried{event: anEvent()}
 			if c.change != nil {
 				c.change(&d.event)
 			}
@@ -110,7 +113,7 @@ func TestEnvelopeDecodesToTheEvent(t *testing.T) {
 		r := newFormatted(t, config.FormatEnvelope, payloadType, nil)
 		rapid.Check(t, func(t *rapid.T) {
 			word := rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })
-			d := &delivery{event: anEvent()}
+			d := &carried{event: anEvent()}
 			d.event.ID, d.event.EventType, d.event.AggregateType, d.event.AggregateID = word.Draw(t, "id"), word.Draw(t, "type"), text("order"), word.Draw(t, "ref")
 			switch payloadType {
 			case "json":
@@ -145,7 +148,7 @@ func TestEnvelopeDecodesToTheEvent(t *testing.T) {
 func TestNullPayloadIsATombstoneInEveryFormat(t *testing.T) {
 	for _, name := range formats {
 		for _, payloadType := range []string{"jsonb", "text", "bytea"} {
-			r, d := newFormatted(t, name, payloadType, nil), &delivery{event: anEvent()}
+			r, d := newFormatted(t, name, payloadType, nil), &carried{event: anEvent()}
 			d.event.Payload = nil
 			if reason := r.route(d); reason != nil || d.record.Value != nil {
 				t.Errorf("%s, %s: got value %q, reason %v; want a tombstone", name, payloadType, d.record.Value, reason)
@@ -157,8 +160,8 @@ func TestNullPayloadIsATombstoneInEveryFormat(t *testing.T) {
 	}
 }
 
-// Breaks it catches: broken text replaced or passed on as UTF-8, a reason with the payload in it, bytes refused that need
-// not be text, a CloudEvent without type.
+// Breaks it catches: broken text replaced or passed on as UTF-8, a reason with the payload in it, bytes refused that
+// need not be text, a CloudEvent without type.
 func TestEventThatItsFormatCannotCarryIsDead(t *testing.T) {
 	broken := text("secret\xff")
 	for _, c := range []struct {
@@ -179,7 +182,7 @@ func TestEventThatItsFormatCannotCarryIsDead(t *testing.T) {
 		{"tombstone without type", "jsonb", func(e *outbox.Event) { e.Payload, e.EventType = nil, nil }, "", "", "INVALID_ATTRIBUTE"},
 	} {
 		for i, want := range []string{c.plain, c.envelope, c.cloudEvents} {
-			r, d := newFormatted(t, formats[i], c.payloadType, nil), &delivery{event: anEvent()}
+			r, d := newFormatted(t, formats[i], c.payloadType, nil), &carried{event: anEvent()}
 			c.change(&d.event)
 			reason := r.route(d)
 			switch {
@@ -209,7 +212,7 @@ func TestRenamesAndTimestampsHoldInPlainAndEnvelope(t *testing.T) {
 				c.Message.Headers["id"] = "x-event-id"
 			}
 		})
-		d := &delivery{event: anEvent()}
+		d := &carried{event: anEvent()}
 		d.event.Extra = [][]byte{text("bob")}
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
@@ -231,7 +234,7 @@ func TestRenamesAndTimestampsHoldInPlainAndEnvelope(t *testing.T) {
 
 // Break it catches: a CloudEvent's header, in any spelling, that a row forges, or one that only other formats own.
 func TestRowsCannotSetACloudEventsAttributes(t *testing.T) {
-	r, d := newFormatted(t, config.FormatCloudEvents, "jsonb", nil), &delivery{event: anEvent()}
+	r, d := newFormatted(t, config.FormatCloudEvents, "jsonb", nil), &carried{event: anEvent()}
 	d.event.Headers = text(`{"CE_ID": "forged", "ce_subject": "forged", "Content-Type": "x", "x-outbox-epoch": "9", "ce_dataschema": "urn:mine", "id": "mine"}`)
 	if reason := r.route(d); reason != nil {
 		t.Fatal(reason)
@@ -251,10 +254,10 @@ func TestRowsCannotSetACloudEventsAttributes(t *testing.T) {
 // size around that of a chunk and of what gets memory of its own.
 func TestLaterEventsNeverOverwriteEnvelopes(t *testing.T) {
 	r := newFormatted(t, config.FormatEnvelope, "text", nil)
-	var deliveries []*delivery
+	var deliveries []*carried
 	var want []string
 	for i := range 1500 {
-		d := &delivery{event: anEvent()}
+		d := &carried{event: anEvent()}
 		d.event.Payload = []byte(strings.Repeat(fmt.Sprintf("%d\n", i), 1+i%1200)) // escapes outgrow what was reserved
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
@@ -276,7 +279,7 @@ func TestLaterEventsNeverOverwriteEnvelopes(t *testing.T) {
 func TestFormatsDoNotAllocatePerEvent(t *testing.T) {
 	for _, name := range formats {
 		for _, payloadType := range []string{"jsonb", "text", "bytea"} {
-			r, d := newFormatted(t, name, payloadType, nil), &delivery{event: anEvent()}
+			r, d := newFormatted(t, name, payloadType, nil), &carried{event: anEvent()}
 			const events = 1000
 			per := testing.AllocsPerRun(5, func() {
 				for range events {
@@ -310,7 +313,7 @@ func FuzzJSONString(f *testing.F) {
 func BenchmarkRoute(b *testing.B) {
 	for _, name := range formats {
 		b.Run(name, func(b *testing.B) {
-			r, d := newFormatted(b, name, "jsonb", nil), &delivery{event: anEvent()}
+			r, d := newFormatted(b, name, "jsonb", nil), &carried{event: anEvent()}
 			d.event.Payload = fmt.Appendf(nil, `{"filler": %q}`, strings.Repeat("x", 280))
 			b.ReportAllocs()
 			for b.Loop() {

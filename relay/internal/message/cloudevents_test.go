@@ -1,4 +1,4 @@
-package relay
+package message
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// kafkaMessage is a record as a consumer hands it to the CloudEvents SDK, by the rules of the Kafka protocol binding: names
-// without case, ce_ before each attribute, content-type for the type of the data, the value for the data itself. The SDK
-// says which attributes there are, what their types are and whether the event is valid.
+// kafkaMessage is a record as a consumer hands it to the CloudEvents SDK, by the rules of the Kafka protocol binding:
+// names without case, ce_ before each attribute, content-type for the type of the data, the value for the data itself.
+// The SDK says which attributes there are, what their types are and whether the event is valid.
 type kafkaMessage struct {
 	value   []byte
 	headers map[string]string
@@ -110,7 +110,7 @@ func TestCloudEventsAreWhatTheSDKReads(t *testing.T) {
 		{"odd names", "jsonb", `1`, odd, "application/json", "/cdc-relay/orders%20%2F%20gr%C3%B6%C3%9Fe%3F/App.Outbox$1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, d := newFormatted(t, config.FormatCloudEvents, c.payloadType, c.change), &delivery{event: anEvent()}
+			r, d := newFormatted(t, config.FormatCloudEvents, c.payloadType, c.change), &carried{event: anEvent()}
 			d.event.Payload = text(c.payload)
 			if reason := r.route(d); reason != nil {
 				t.Fatal(reason)
@@ -134,11 +134,11 @@ func TestCloudEventsAreWhatTheSDKReads(t *testing.T) {
 	}
 }
 
-// Optional attributes must be absent rather than empty or malformed. Breaks it catches: an empty subject, a time that is
-// not one, a tombstone with data.
+// Optional attributes must be absent rather than empty or malformed. Breaks it catches: an empty subject, a time that
+// is not one, a tombstone with data.
 func TestCloudEventLeavesOutWhatItDoesNotHave(t *testing.T) {
 	for _, created := range [][]byte{nil, text("infinity"), text("0044-03-15 12:00:00+00 BC"), text("12026-11-21 16:36:32+00")} {
-		r, d := newFormatted(t, config.FormatCloudEvents, "jsonb", nil), &delivery{event: outbox.Event{ID: text("7"), AggregateType: text("order"), EventType: text("gone"), CreatedAt: created}}
+		r, d := newFormatted(t, config.FormatCloudEvents, "jsonb", nil), &carried{event: outbox.Event{ID: text("7"), AggregateType: text("order"), EventType: text("gone"), CreatedAt: created}}
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
 		}

@@ -1,4 +1,4 @@
-package relay
+package message
 
 import (
 	"fmt"
@@ -15,17 +15,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// The examples in the documentation are what the router makes of one row. Break it catches: a message that changed and
+// The examples in the documentation are what the encoder makes of one row. Break it catches: a message that changed and
 // whose documentation did not.
-func TestDocumentedMessagesAreTheRoutersOwn(t *testing.T) {
-	const path = "../docs/messages.md"
+func TestDocumentedMessagesAreTheEncodersOwn(t *testing.T) {
+	const path = "../../../docs/messages.md"
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := string(page)
 	for _, name := range formats {
-		begin, end := "<!-- "+name+": written by go test ./relay -rewrite -->\n", "<!-- end of "+name+" -->"
+		begin, end := "<!-- "+name+": written by go test ./relay/internal/message -rewrite -->\n", "<!-- end of "+name+" -->"
 		before, rest, found := strings.Cut(have, begin)
 		example, after, closed := strings.Cut(rest, end)
 		if !found || !closed {
@@ -36,7 +36,7 @@ func TestDocumentedMessagesAreTheRoutersOwn(t *testing.T) {
 			example, have = want, before+begin+want+end+after
 		}
 		if diff := cmp.Diff(want, example); diff != "" {
-			t.Errorf("%s in %s (-want +got), go test ./relay -run Documented -rewrite writes it:\n%s", name, path, diff)
+			t.Errorf("%s in %s (-want +got), go test ./relay/internal/message -run Documented -rewrite writes it:\n%s", name, path, diff)
 		}
 	}
 	if *rewrite {
@@ -49,9 +49,9 @@ func TestDocumentedMessagesAreTheRoutersOwn(t *testing.T) {
 // documented is the example's row as a message.
 func documented(t *testing.T, name string) string {
 	r := newFormatted(t, name, "jsonb", nil)
-	r.begin("7461338104538361886/1/1", 3)
-	r.now = time.Date(2026, 11, 21, 16, 36, 32, 130_000_000, time.UTC)
-	d := &delivery{event: outbox.Event{
+	r.Begin("7461338104538361886/1/1", 3)
+	r.At(time.Date(2026, 11, 21, 16, 36, 32, 130_000_000, time.UTC))
+	d := &carried{event: outbox.Event{
 		ID: text("019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01"), AggregateType: text("order"), AggregateID: text("order-17"), EventType: text("OrderPlaced"),
 		Payload: text(`{"total": "99.90", "currency": "EUR"}`), Headers: text(`{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`),
 		CreatedAt: text("2026-11-21 16:36:32.123456+00"), Position: outbox.Position{Epoch: 3, Order: 0x16B374D848},
@@ -80,7 +80,7 @@ func readable(r *sink.Record) string {
 // from a header that the format does not have.
 func TestIDHeaderIsTheOneThatRecordsCarry(t *testing.T) {
 	for _, name := range formats {
-		r, d := newFormatted(t, name, "jsonb", nil), &delivery{event: anEvent()}
+		r, d := newFormatted(t, name, "jsonb", nil), &carried{event: anEvent()}
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
 		}

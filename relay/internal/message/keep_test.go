@@ -1,28 +1,16 @@
-package relay
+package message
 
 import (
 	"bytes"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Break it catches: a delivery that grew beyond what the window counts for it, or beyond the size class that a block of
-// them is made for. Seen to fail with nine words more in a delivery.
-func TestDeliveryIsNotLargerThanItsCost(t *testing.T) {
-	const class = 8 << 10
-	if got := unsafe.Sizeof(delivery{}); got > deliveryCost {
-		t.Errorf("size of a delivery: got %d, want at most deliveryCost, %d", got, deliveryCost)
-	}
-	if got := unsafe.Sizeof([blockSize]delivery{}); got > class || got < class*9/10 {
-		t.Errorf("size of a block: got %d, want a little less than %d", got, class)
-	}
-}
-
-// arrive lets the router make a record of an event whose columns all stand in one read buffer, as the decoder gives them.
-func arrive(t *testing.T, r *routed, d *delivery, payload string) (buffer []byte) {
+// arrive lets the encoder make a record of an event whose columns all stand in one read buffer, as the decoder gives
+// them.
+func arrive(t *testing.T, r *routed, d *carried, payload string) (buffer []byte) {
 	t.Helper()
 	e := anEvent()
 	e.Payload = []byte(payload)
@@ -52,22 +40,22 @@ func TestKeptEventsOutliveTheBufferTheyCameIn(t *testing.T) {
 	for _, format := range formats {
 		for _, key := range []string{"{aggregate_id}", "{event_type}", "k-{id}"} {
 			r := newRouted(t, func(c *config.Config) { c.Message.Format, c.Message.Key = format, key })
-			whole := func(d *delivery) string {
+			whole := func(d *carried) string {
 				e := &d.event
 				parts := [][]byte{e.ID, e.AggregateType, e.AggregateID, e.EventType, e.Payload, e.Headers, e.CreatedAt, d.record.Key, d.record.Value}
 				return string(bytes.Join(parts, []byte("|"))) + "|" + strings.Join(headerList(d.record.Headers), " ")
 			}
-			kept, plain := make([]*delivery, 300), make([]*delivery, 300)
+			kept, plain := make([]*carried, 300), make([]*carried, 300)
 			for i := range kept {
 				payload := `"` + strings.Repeat("x", i*3) + `"`
-				plain[i] = &delivery{event: anEvent()}
+				plain[i] = &carried{event: anEvent()}
 				plain[i].event.Payload = []byte(payload)
 				if reason := r.route(plain[i]); reason != nil { // in the arena for good
 					t.Fatal(reason)
 				}
-				kept[i] = &delivery{}
+				kept[i] = &carried{}
 				clear(arrive(t, r, kept[i], payload))
-				if got, held := kept[i].record.Cost, cost(cap(kept[i].bytes)); got != held {
+				if got, held := kept[i].record.Cost, Cost(cap(kept[i].bytes)); got != held {
 					t.Fatalf("cost: got %d, want the %d bytes that are held", got, held)
 				}
 			}
@@ -86,27 +74,27 @@ func TestKeptEventsOutliveTheBufferTheyCameIn(t *testing.T) {
 // Breaks it catches: a large event that is copied; one whose headers the next event writes over; a cost without its
 // bytes. Seen to fail with a cost without the bytes.
 func TestLargeEventsStayWhereTheyCame(t *testing.T) {
-	r, d := newRouted(t, nil), &delivery{}
+	r, d := newRouted(t, nil), &carried{}
 	payload := `"` + strings.Repeat("y", keepMost) + `"`
 	arrive(t, r, d, payload)
 	headers := strings.Join(headerList(d.record.Headers), " ")
-	arrive(t, r, &delivery{}, `"small"`)
-	arrive(t, r, &delivery{}, payload)
+	arrive(t, r, &carried{}, `"small"`)
+	arrive(t, r, &carried{}, payload)
 	if cap(d.bytes) != 0 || string(d.record.Value) != payload {
 		t.Errorf("a large event: got %d bytes copied, value %.20q", cap(d.bytes), d.record.Value)
 	}
 	if got := strings.Join(headerList(d.record.Headers), " "); got != headers {
 		t.Errorf("its headers: were %s, are %s", headers, got)
 	}
-	if got := d.record.Cost; got < cost(len(payload)) {
-		t.Errorf("its cost: got %d, want at least %d", got, cost(len(payload)))
+	if got := d.record.Cost; got < Cost(len(payload)) {
+		t.Errorf("its cost: got %d, want at least %d", got, Cost(len(payload)))
 	}
 }
 
 // Break it catches: memory allocated per event although the delivery has been used before. Seen to fail with memory
 // made anew when there is enough.
 func TestKeepAllocatesNothingForAUsedDelivery(t *testing.T) {
-	r, d := newRouted(t, nil), &delivery{}
+	r, d := newRouted(t, nil), &carried{}
 	event := anEvent()
 	if per := testing.AllocsPerRun(1000, func() {
 		d.event = event
@@ -118,13 +106,13 @@ func TestKeepAllocatesNothingForAUsedDelivery(t *testing.T) {
 }
 
 func BenchmarkRouteAndKeep(b *testing.B) {
-	r, d := newRouted(b, nil), &delivery{}
+	r, d := newRouted(b, nil), &carried{}
 	event := anEvent()
 	event.Payload = []byte(`"` + strings.Repeat("x", 300) + `"`)
 	for _, keep := range []struct {
 		name string
-		do   func(*delivery)
-	}{{"route", func(*delivery) {}}, {"route and keep", func(d *delivery) { r.keep(d) }}} {
+		do   func(*carried)
+	}{{"route", func(*carried) {}}, {"route and keep", func(d *carried) { r.keep(d) }}} {
 		b.Run(keep.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,4 +1,4 @@
-package relay
+package message
 
 import (
 	"bytes"
@@ -22,56 +22,54 @@ const reservedPrefix = "x-outbox-"
 const sourceHeader = reservedPrefix + "source"
 
 // headers builds the record's header block: the relay's names, the row's own headers, the x-outbox- ones.
-func (r *router) headers(d *delivery) *sink.Reason {
-	e := &d.event
-	r.reserve(arenaSpare)
-	h := outbox.HeadersIn(r.arena[len(r.arena):])
-	r.columnHeaders(&h, e, d.dated)
+func (x *Encoder) headers(e *outbox.Event, rec *sink.Record, m Marks, dated bool) *sink.Reason {
+	h := outbox.HeadersIn(x.arena.reserve(arenaSpare))
+	x.columnHeaders(&h, e, dated)
 	var scratch [64]byte
 	if e.Headers != nil {
-		if err := r.rowHeaders(&h, e.Headers); err != nil {
+		if err := x.rowHeaders(&h, e.Headers); err != nil {
 			return permanent("INVALID_HEADERS", err.Error())
 		}
 	}
 	h.Add("x-outbox-position", e.Position.AppendText(scratch[:0]))
-	h.Add(sourceHeader, r.source)
-	h.Add("x-outbox-epoch", r.epoch)
-	if d.attempts > 0 {
-		h.Add("x-outbox-retry", strconv.AppendInt(scratch[:0], int64(d.attempts)+1, 10))
+	h.Add(sourceHeader, x.source)
+	h.Add("x-outbox-epoch", x.epoch)
+	if m.Attempts > 0 {
+		h.Add("x-outbox-retry", strconv.AppendInt(scratch[:0], int64(m.Attempts)+1, 10))
 	}
-	if d.replay {
+	if m.Replay {
 		h.Add("x-outbox-replay", []byte("1"))
 	}
-	if d.late {
+	if m.Late {
 		h.Add("x-outbox-late", []byte("1"))
 	}
-	r.claim(h.Block())
-	d.record.Headers = h
+	x.arena.claim(h.Block())
+	rec.Headers = h
 	return nil
 }
 
 // columnHeaders adds what the row's columns say, under the relay's names. Dated: created_at is a time.
-func (r *router) columnHeaders(h *outbox.Headers, e *outbox.Event, dated bool) {
+func (x *Encoder) columnHeaders(h *outbox.Headers, e *outbox.Event, dated bool) {
 	var scratch [64]byte
-	cloudEvent := r.format.name == config.FormatCloudEvents
-	h.Add(r.names[0], e.ID)
+	cloudEvent := x.format.name == config.FormatCloudEvents
+	h.Add(x.names[0], e.ID)
 	if e.EventType != nil {
-		h.Add(r.names[1], e.EventType)
+		h.Add(x.names[1], e.EventType)
 	}
 	if e.AggregateType != nil {
-		h.Add(r.names[2], e.AggregateType)
+		h.Add(x.names[2], e.AggregateType)
 	}
 	if cloudEvent {
-		r.format.cloudEvent(h, e)
+		x.format.cloudEvent(h, e)
 	}
 	if e.CreatedAt != nil {
 		if t, ok := rfc3339(scratch[:0], e.CreatedAt, dated); ok {
-			h.Add(r.names[3], t)
+			h.Add(x.names[3], t)
 		} else if !cloudEvent { // whose time must be one
-			h.Add(r.names[3], e.CreatedAt)
+			h.Add(x.names[3], e.CreatedAt)
 		}
 	}
-	for _, a := range r.added {
+	for _, a := range x.added {
 		if v := a.column.of(e); v != nil {
 			h.Add(a.name, v)
 		}
@@ -96,18 +94,20 @@ func rfc3339(b, stamp []byte, dated bool) ([]byte, bool) {
 	return append(b, 'Z'), true
 }
 
-var errHeadersForm = errors.New("the headers column must hold a JSON object whose values are strings, such as {\"traceparent\": \"00-…\"}")
+var errHeadersForm = errors.New(
+	`the headers column must hold a JSON object whose values are strings, such as {"traceparent": "00-…"}`)
 
-// owns says whether a row may not set the header. Readers of CloudEvents compare names without case.
-func (r *router) owns(key string) bool {
-	if r.format.name == config.FormatCloudEvents && slices.ContainsFunc(r.reserved, func(own string) bool { return strings.EqualFold(own, key) }) {
+// owns reports whether a row may not set the header. Readers of CloudEvents compare names without case.
+func (x *Encoder) owns(key string) bool {
+	folded := func(own string) bool { return strings.EqualFold(own, key) }
+	if x.format.name == config.FormatCloudEvents && slices.ContainsFunc(x.reserved, folded) {
 		return true
 	}
-	return slices.Contains(r.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
+	return slices.Contains(x.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
 }
 
 // rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
-func (r *router) rowHeaders(h *outbox.Headers, text []byte) error {
+func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return errHeadersForm
@@ -126,8 +126,8 @@ func (r *router) rowHeaders(h *outbox.Headers, text []byte) error {
 		if !ok {
 			return fmt.Errorf("%w; the value of %.64q is none", errHeadersForm, key)
 		}
-		if r.owns(key) {
-			r.shadowed()
+		if x.owns(key) {
+			x.shadowed()
 			continue
 		}
 		h.Add(key, []byte(v))

@@ -1,0 +1,145 @@
+package message
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// field is a column of the event: one of the named ones, or firstExtra + index into Event.Extra.
+type field int
+
+const (
+	fieldID field = iota
+	fieldAggregateType
+	fieldAggregateID
+	fieldEventType
+	fieldCreatedAt
+	fieldPayload
+	fieldHeaders
+	firstExtra
+)
+
+func (f field) of(e *outbox.Event) []byte {
+	switch f {
+	case fieldID:
+		return e.ID
+	case fieldAggregateType:
+		return e.AggregateType
+	case fieldAggregateID:
+		return e.AggregateID
+	case fieldEventType:
+		return e.EventType
+	case fieldCreatedAt:
+		return e.CreatedAt
+	case fieldPayload:
+		return e.Payload
+	case fieldHeaders:
+		return e.Headers
+	}
+	return e.Extra[f-firstExtra]
+}
+
+// template is a compiled template: literal, column, literal, column, … literal.
+type template struct {
+	literals []string
+	fields   []field
+}
+
+// single is the column when the template is just one column, so that its bytes can be used as they are.
+func (t template) single() (field, bool) {
+	if len(t.fields) == 1 && t.literals[0] == "" && t.literals[1] == "" {
+		return t.fields[0], true
+	}
+	return 0, false
+}
+
+// Columns lists the table's columns that make up an event, with the further ones that templates and headers name. In a
+// template a name means the event's own field first (aggregate_type, whatever its column is called), then a column.
+func Columns(c config.Config) outbox.Columns {
+	m := c.Outbox.Columns
+	cols := outbox.Columns{
+		ID: m.ID, AggregateType: m.AggregateType, AggregateID: m.AggregateID, EventType: m.EventType,
+		Payload: m.Payload, Headers: m.Headers, CreatedAt: m.CreatedAt,
+	}
+	want := append(templateNames(c.Message.Topic), templateNames(c.Message.Key)...)
+	for name := range c.Message.Headers {
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	for _, name := range slices.Compact(want) {
+		if _, known := namedField(name, cols); !known {
+			cols.Extra = append(cols.Extra, name)
+		}
+	}
+	return cols
+}
+
+func namedField(name string, cols outbox.Columns) (field, bool) {
+	logical := []string{"id", "aggregate_type", "aggregate_id", "event_type", "created_at", "payload", "headers"}
+	actual := []string{
+		cols.ID, cols.AggregateType, cols.AggregateID, cols.EventType, cols.CreatedAt, cols.Payload, cols.Headers,
+	}
+	for i, n := range logical {
+		if n == name && actual[i] != "" {
+			return field(i), true
+		}
+	}
+	if i := slices.Index(actual, name); i >= 0 && name != "" {
+		return field(i), true
+	}
+	if i := slices.Index(cols.Extra, name); i >= 0 {
+		return firstExtra + field(i), true
+	}
+	return 0, false
+}
+
+// templateNames are the columns that a template names; config has checked its form.
+func templateNames(text string) (names []string) {
+	parts, _ := config.ParseTemplate(text)
+	for _, p := range parts {
+		if p.Column != "" {
+			names = append(names, p.Column)
+		}
+	}
+	return names
+}
+
+// FixedTopic is the topic of a template that names no column; none of one that does.
+func FixedTopic(text string) []string {
+	if len(templateNames(text)) > 0 {
+		return nil
+	}
+	parts, err := config.ParseTemplate(text)
+	topic := ""
+	for _, p := range parts {
+		topic += p.Literal
+	}
+	if err != nil || topic == "" {
+		return nil
+	}
+	return []string{topic}
+}
+
+func compile(text string, cols outbox.Columns) (t template, err error) {
+	parts, err := config.ParseTemplate(text)
+	if err != nil {
+		return t, err
+	}
+	literal := ""
+	for _, p := range parts {
+		if p.Column == "" {
+			literal += p.Literal
+			continue
+		}
+		f, known := namedField(p.Column, cols)
+		if !known {
+			return t, fmt.Errorf("template %q: no column for {%s}", text, p.Column)
+		}
+		t.fields, t.literals, literal = append(t.fields, f), append(t.literals, literal), ""
+	}
+	t.literals = append(t.literals, literal)
+	return t, nil
+}

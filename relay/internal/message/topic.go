@@ -1,0 +1,98 @@
+package message
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// topicsCached bounds the cache of rendered topics: event data chooses them.
+const topicsCached = 10_000
+
+// topics is what an encoder knows of the topics that events choose.
+type topics struct {
+	dlq       string // dlq.topic, which is for copies of dead letters only
+	rendered  map[string]topicEntry
+	scratch   []byte
+	announced map[string]struct{} // those that the state knows records of ours to be in
+	fresh     []string            // to be announced before the next record is sent
+}
+
+type topicEntry struct {
+	name   string
+	reason *sink.Reason
+}
+
+// FreshTopics are the topics that were chosen and are not announced: the state must know them before a record goes
+// there, since a start after a crash looks into the topics that it knows of. Valid until the next Encode or Announced.
+func (x *Encoder) FreshTopics() []string { return x.topics.fresh }
+
+// FreshAnnounced says that the state knows the fresh topics.
+func (x *Encoder) FreshAnnounced() {
+	for _, topic := range x.topics.fresh {
+		x.topics.announced[topic] = struct{}{}
+	}
+	x.topics.fresh = x.topics.fresh[:0]
+}
+
+// Announced says that the state knows the topic.
+func (x *Encoder) Announced(topic string) { x.topics.announced[topic] = struct{}{} }
+
+func (t *topics) use(topic string) {
+	if _, known := t.announced[topic]; !known && !slices.Contains(t.fresh, topic) {
+		t.fresh = append(t.fresh, topic)
+	}
+}
+
+// renderTopic gives the event's topic. The same name is always the same string, so that comparing two is cheap.
+func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
+	var cacheKey []byte
+	if len(x.topic.fields) == 0 {
+		cacheKey = nil
+	} else if len(x.topic.fields) == 1 {
+		cacheKey = x.topic.fields[0].of(e)
+	} else {
+		x.topics.scratch = x.render(x.topics.scratch[:0], x.topic, e)
+		cacheKey = x.topics.scratch
+	}
+	if t, ok := x.topics.rendered[string(cacheKey)]; ok {
+		return t.name, t.reason
+	}
+	t := topicEntry{name: string(x.render(nil, x.topic, e))}
+	why := illegalTopic(t.name)
+	if why == "" && t.name == x.topics.dlq {
+		why = "is dlq.topic, where only copies of dead letters go"
+	}
+	if why != "" {
+		said := fmt.Sprintf("the event chooses the topic %.260q, which %s", t.name, why)
+		t = topicEntry{reason: permanent("INVALID_TOPIC", said)}
+	}
+	if len(x.topics.rendered) >= topicsCached {
+		clear(x.topics.rendered)
+	}
+	if t.reason == nil {
+		x.topics.use(t.name)
+	}
+	x.topics.rendered[string(cacheKey)] = t
+	return t.name, t.reason
+}
+
+func illegalTopic(name string) string {
+	switch {
+	case name == "" || len(name) > 249:
+		return "must have 1 to 249 characters"
+	case name == "." || name == "..":
+		return "must not be . or .."
+	case strings.HasPrefix(name, "__"):
+		return "must not begin with __ (the broker's own topics)"
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return "may have only a-z, A-Z, 0-9, dot, underscore and hyphen"
+		}
+	}
+	return ""
+}
