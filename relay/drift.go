@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // driftPatience bounds one look at publication and table.
@@ -38,15 +37,17 @@ func (t *term) noteLeftOut(ctx context.Context, why *halt.Error) {
 }
 
 func (t *term) drift(ctx context.Context, s *session) error {
-	table, err := t.r.store.Outbox(ctx)
-	if err != nil {
-		return explainTable(err)
+	table, err := t.r.setup().Drift(ctx, s.state)
+	if table.OIDs != nil {
+		t.r.reconciler.covers(table.OIDs)
 	}
-	t.r.reconciler.covers(table.OIDs)
-	setup := Setup{Config: t.r.c, Store: t.r.store, Postgres: t.r.postgres, Logger: t.r.log}
-	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
-	if err := setup.checkState(s.state, table, slot); err != nil {
-		return err
-	}
-	return setup.checkPublication(ctx, false)
+	return err
+}
+
+// repaired reports whether the cause of a session's end is gone, which was what the slot holds: then the next session may
+// make a new slot.
+func (r *Relay) repaired(ctx context.Context, err error) bool {
+	bounded, cancel := context.WithTimeout(ctx, driftPatience)
+	defer cancel()
+	return r.setup().Repaired(bounded, err)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -17,9 +18,7 @@ type Postgres interface {
 	OpenStream(ctx context.Context, c replication.Config) (Stream, error)
 
 	// The commands of a replication connection of their own; see package replication.
-	Identify(ctx context.Context, c replication.Config) (replication.System, error)
-	CreateSlot(ctx context.Context, c replication.Config) (outbox.LSN, error)
-	DropSlot(ctx context.Context, c replication.Config) error
+	bootstrap.Server
 }
 
 // Stream is one replication connection with a stream started: a [replication.Session], which says what its methods promise.
@@ -35,29 +34,17 @@ type Stream interface {
 type Tables interface {
 	Close()
 
-	// What is there, and what a start makes.
-	Outbox(ctx context.Context) (store.Outbox, error)
-	CheckExpressions(ctx context.Context) error
-	Migrate(ctx context.Context) error
-	CreatePublication(ctx context.Context, name string) error
-	CheckPublication(ctx context.Context, name string) ([]store.Problem, error)
-	Slot(ctx context.Context) (store.SlotStatus, error)
+	bootstrap.Tables
+
 	Clock(ctx context.Context) (time.Time, error)
 
 	// The state and the fence.
-	State(ctx context.Context) (*store.State, error)
-	Register(ctx context.Context, systemID string, timeline int32, tableOID uint32, phase string) (*store.State, error)
 	TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error)
 	SaveProgress(ctx context.Context, confirmed outbox.LSN) error
 	CleanStop(ctx context.Context, confirmed outbox.LSN) error
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
 
 	// Rows that are older than the slot.
-	CountUnrecorded(ctx context.Context, limit int64) (int64, error)
-	SetBaseline(ctx context.Context) (rows int64, err error)
-	BeginCatchUp(ctx context.Context, late bool) error
-	BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error)
-	BeginCatchUpOfLost(ctx context.Context) (begun bool, err error)
 	Barrier(ctx context.Context, timeout time.Duration) ([]store.Blocker, error)
 	SnapshotCatchUp(ctx context.Context) (rows int64, err error)
 	CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error)

@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -89,8 +90,8 @@ type Relay struct {
 	seen       seen
 
 	// Owned by the supervisor.
-	last  LastSession
-	older olderRows // what a first start that is not allowed to publish so many has counted
+	last  bootstrap.LastSession
+	older bootstrap.OlderRows // what a first start that is not allowed to publish so many has counted
 
 	// term is the current one, nil before Run. Only the supervisor stores it.
 	term atomic.Pointer[term]
@@ -149,7 +150,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 			}
 			return graceOver.Done()
 		})
-		if !errors.Is(err, errSuperseded) {
+		if !errors.Is(err, bootstrap.ErrSuperseded) {
 			return err
 		}
 		r.health.forget()

@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -79,8 +80,10 @@ type session struct {
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
 func (t *term) runSession(ctx context.Context) (err error) {
-	table, err := Setup{Config: t.r.c, Store: t.r.store, Postgres: t.r.postgres, Logger: t.r.log,
-		Last: t.r.last, Older: &t.r.older, Superseded: t.superseded, Counted: t.r.metrics.recreations.Inc}.Prepare(ctx)
+	setup := t.r.setup()
+	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
+	setup.Counted = t.r.metrics.recreations.Inc
+	table, err := setup.Prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (t *term) runSession(ctx context.Context) (err error) {
 	}
 	if t.superseded(state) {
 		stream.Close()
-		return errSuperseded
+		return bootstrap.ErrSuperseded
 	}
 	grant := stream.Granted()
 	s := &session{r: t.r, term: t, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
@@ -148,21 +151,7 @@ func (t *term) runSession(ctx context.Context) (err error) {
 
 // remember keeps what the next start must know of this session.
 func (t *term) remember(s *session, err error) {
-	last, was := LastSession{Epoch: s.epoch, Confirmed: s.ledger.Confirmed()}, t.r.last
-	if last.Epoch == 0 { // it never took over, and confirmed nothing
-		last.Epoch, last.Confirmed = was.Epoch, was.Confirmed
-	}
-	if why := refusal(err); why != "" {
-		last.RefusedAt, last.Refusal = s.ledger.Confirmed(), why
-	}
-	last.Broken = was.Broken.next(err, last.Confirmed > was.Confirmed)
-	if !s.heard {
-		last.Unheard = was.Unheard + 1
-		if store.Classify(err) != store.Corrupt {
-			last.Broken = was.Broken // it says nothing of what the slot holds
-		}
-	}
-	t.r.last = last
+	t.r.last = t.r.last.Next(bootstrap.Ended{Epoch: s.epoch, Confirmed: s.ledger.Confirmed(), Heard: s.heard, Err: err})
 }
 
 // errStateGone says that the slot's state cannot be read between two steps of a start.

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
@@ -35,6 +38,20 @@ func ReplicationConfig(c config.Config) replication.Config {
 		ApplicationName: "cdc-relay/stream/" + c.Postgres.Slot,
 		StatusInterval:  time.Duration(c.Postgres.StatusInterval), WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
 	}
+}
+
+// Setup makes what a relay needs in Postgres. Both `init` and every start of a session use it.
+type Setup = bootstrap.Setup
+
+// NewSetup is a Setup for the server that the configuration names.
+func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
+	return Setup{Config: c, Replication: ReplicationConfig(c), Store: tables, Server: server{}, Logger: log}
+}
+
+func (r *Relay) setup() Setup {
+	s := NewSetup(r.c, r.store, r.log)
+	s.Server = r.postgres
+	return s
 }
 
 func (r *Relay) replicationConfig() replication.Config {

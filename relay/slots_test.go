@@ -327,7 +327,7 @@ func (b *bed) wantBusy() {
 		b.t.Fatal(err)
 	}
 	defer s.Close()
-	_, err = relay.Setup{Config: b.c, Store: s, Logger: zerolog.Nop()}.Prepare(b.t.Context())
+	_, err = relay.NewSetup(b.c, s, zerolog.Nop()).Prepare(b.t.Context())
 	if busy, ok := errors.AsType[*replication.SlotBusyError](err); !ok || busy.PID == 0 {
 		b.t.Errorf("prepare while another relay streams: got %v, want that the slot is in use, and by which backend", err)
 	}

@@ -8,15 +8,13 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
-
-// errSuperseded reports that another relay has had the slot since this process had it last.
-var errSuperseded = errors.New("another relay has had the slot meanwhile; beginning again")
 
 const (
 	// abandonPatience is how long requests in flight may go on when a term ends that another relay's has followed: what they
@@ -77,7 +75,7 @@ func newTerm(r *Relay) *term {
 func (t *term) superseded(state *store.State) bool { return t.epoch != 0 && state.Epoch != t.epoch }
 
 // run runs sessions, and what works beside them, until the context ends or the relay halts for good. It returns
-// errSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a crash, and
+// bootstrap.ErrSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a crash, and
 // the next term finds out about it as a start after a crash does. None of it can be sent or parked any more: the lease's
 // proof is gone since the last session ended, and all goroutines of the term have ended when run returns; a write that the
 // server still does is under an older epoch. graceOver begins the grace of a stop that nobody asked for.
@@ -94,7 +92,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	}
 	err := t.supervise(ctx)
 	end, patience := t.engine.Close, time.Second
-	if errors.Is(err, errSuperseded) {
+	if errors.Is(err, bootstrap.ErrSuperseded) {
 		end, patience = t.engine.Abandon, abandonPatience
 		t.r.log.Warn().Int("in_flight", t.inflight.len()).
 			Msg("another relay had the slot meanwhile: what was in flight is dropped, and looked up as after a crash")
@@ -113,7 +111,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	defer cancel()
 	ended := end(closing)
 	workers.Wait()
-	if errors.Is(err, errSuperseded) {
+	if errors.Is(err, bootstrap.ErrSuperseded) {
 		return err // requests that were cut off are no failure
 	}
 	return errors.Join(err, ended)
@@ -128,7 +126,7 @@ func (t *term) supervise(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return t.r.stopped(err)
-		case errors.Is(err, errSuperseded):
+		case errors.Is(err, bootstrap.ErrSuperseded):
 			return err
 		}
 		lasted, role := time.Since(begun), t.r.health.role()

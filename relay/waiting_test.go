@@ -53,7 +53,7 @@ func TestSlotCreationSaysForWhomItWaits(t *testing.T) {
 	defer s.Close()
 	log, ended := &said{}, make(chan error, 1)
 	go func() {
-		_, err := relay.Setup{Config: b.c, Store: s, Logger: zerolog.New(log)}.Prepare(context.Background())
+		_, err := relay.NewSetup(b.c, s, zerolog.New(log)).Prepare(context.Background())
 		ended <- err
 	}()
 	harness.Eventually(t, 25*time.Second, "the log names the backend", func(context.Context) string {

@@ -192,7 +192,7 @@ func createAllButSlot(ctx context.Context, cfg config.Config, st *store.Store) e
 }
 
 func setup(cfg config.Config, st *store.Store) relay.Setup {
-	return relay.Setup{Config: cfg, Store: st, Logger: zerolog.Nop()}
+	return relay.NewSetup(cfg, st, zerolog.Nop())
 }
 
 func (a *app) printInit(r initResult, cfg config.Config) {

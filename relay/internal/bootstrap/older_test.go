@@ -1,4 +1,4 @@
-package relay
+package bootstrap
 
 import (
 	"context"
@@ -31,12 +31,13 @@ func (c *crowd) CountUnrecorded(ctx context.Context, limit int64) (int64, error)
 	}
 }
 
-// Breaks it catches: a halt that does not say how many rows wait; a count that a start waits for without end, or that a halted relay
-// makes at each of its looks. Seen to fail with no bound, with each look counting, and with the number kept for ever.
+// Breaks it catches: a halt that does not say how many rows wait; a count that a start waits for without end, or that a
+// halted relay makes at each of its looks. Seen to fail with no bound, with each look counting, and with the number
+// kept for ever.
 func TestTooManyOlderRowsAreCountedOnceInAWhileAndNotForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tables := &crowd{rows: 1234, takes: time.Second}
-		s := Setup{Config: config.Default(), Store: tables, Older: new(olderRows)}
+		s := Setup{Config: config.Default(), Store: tables, Older: new(OlderRows)}
 		s.Config.Outbox.CatchUpMax = 1000
 		want := func(text string, whole int) {
 			t.Helper()

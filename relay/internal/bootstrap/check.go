@@ -1,0 +1,93 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// checkState compares what the relay remembers with what is there.
+func (s Setup) checkState(state *store.State, table store.Outbox, slot store.SlotStatus) error {
+	switch {
+	case slot.Exists && slot.Plugin != "pgoutput":
+		// Seen here, before a publication is asked for that such a slot has no use for.
+		return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot,
+			Why: fmt.Sprintf("its plugin is %q; a logical slot with pgoutput is needed", slot.Plugin)})
+	case state != nil && state.TableOID != table.OID:
+		return &halt.Error{Code: halt.OtherTable,
+			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)",
+				s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
+			Risk: "rows that were committed into either table around the exchange may not be in the stream",
+			Remedy: "if the table was swapped by mistake, swap it back; if it was made anew, give the relay a new " +
+				"postgres.slot name, so that it starts with a catch-up"}
+	case slot.Exists && !s.Config.Outbox.CatchUp && (state == nil || state.Phase == store.CatchUp && !state.Baseline):
+		return &halt.Error{Code: halt.Baseline,
+			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows "+
+				"are older than it", s.Config.Postgres.Slot),
+			Risk: "rows that the slot holds could be taken for older ones and never be published",
+			Remedy: "drop the slot (SELECT pg_drop_replication_slot('" + s.Config.Postgres.Slot + "')) and let the relay " +
+				"create it, or set outbox.catch_up: true"}
+	}
+	return nil
+}
+
+// checkPublication creates the publication before a slot exists, and refuses one that would hide rows.
+func (s Setup) checkPublication(ctx context.Context, create bool) error {
+	name := s.Config.Postgres.Publication
+	if create {
+		if err := s.Store.CreatePublication(ctx, name); err != nil {
+			return explainStore(err)
+		}
+	}
+	problems, err := s.Store.CheckPublication(ctx, name)
+	if err != nil {
+		return explainStore(err)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	var what, repair []string
+	for _, p := range problems {
+		what = append(what, p.What)
+		if !slices.Contains(repair, p.Repair+";") { // one statement may repair several things
+			repair = append(repair, p.Repair+";")
+		}
+	}
+	return &halt.Error{Code: halt.Publication,
+		Reason: fmt.Sprintf("publication %q: %s", name, strings.Join(what, "; ")),
+		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
+		Remedy: "run " + strings.Join(repair, " ")}
+}
+
+// Drift reports, by a halt, that the table or the publication is no longer what the state was written for and what
+// every event comes through. It is for a relay that streams: nothing is made. The table is what was found, if it could
+// be read.
+func (s Setup) Drift(ctx context.Context, state *store.State) (store.Outbox, error) {
+	table, err := s.Store.Outbox(ctx)
+	if err != nil {
+		return store.Outbox{}, explainTable(err)
+	}
+	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
+	if err := s.checkState(state, table, slot); err != nil {
+		return table, err
+	}
+	return table, s.checkPublication(ctx, false)
+}
+
+// Repaired reports whether the cause of an error is gone that ended a session because of what the slot holds: the next
+// session may make a new slot.
+func (s Setup) Repaired(ctx context.Context, err error) bool {
+	if refusal(err) == "" || s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
+		return false
+	}
+	if _, err := s.Store.Outbox(ctx); err != nil {
+		return false
+	}
+	return s.checkPublication(ctx, false) == nil
+}
