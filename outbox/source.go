@@ -11,18 +11,23 @@ func Source(system string, timeline int32, number int32) string {
 	return fmt.Sprintf("%s/%d/%d", system, timeline, number)
 }
 
-// SameSource compares two names as [Source] makes them, without the timeline: a promotion changes it, and the records
-// before it are ours all the same. What has another form is nobody's.
-func SameSource(a, b string) bool {
-	systemA, numberA, okA := cutSource(a)
-	systemB, numberB, okB := cutSource(b)
-	return okA && okB && systemA == systemB && numberA == numberB
+// SameSource reports whether a is one of the names that [Source] makes, without the timeline: a promotion changes it, and the
+// records before it are ours all the same. What has another form is nobody's.
+func SameSource(a string, names ...string) bool {
+	system, number, ok := cutSource(a)
+	if !ok {
+		return false
+	}
+	for _, name := range names {
+		if s, n, ok := cutSource(name); ok && s == system && n == number {
+			return true
+		}
+	}
+	return false
 }
 
 func cutSource(s string) (system, number string, ok bool) {
-	parts := strings.Split(s, "/")
-	if len(parts) != 3 {
-		return "", "", false
-	}
-	return parts[0], parts[2], true
+	system, rest, _ := strings.Cut(s, "/")
+	_, number, ok = strings.Cut(rest, "/")
+	return system, number, ok && !strings.Contains(number, "/")
 }

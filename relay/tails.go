@@ -33,7 +33,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 		return nil
 	}
 	begun := time.Now()
-	t := tailJournal{session: s, source: s.router.Source()}
+	t := tailJournal{session: s, sources: ownSources(s.router.Source(), s.state)}
 	for _, tail := range tails {
 		t.topic = tail.Topic
 		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: s.router.TailHeaders()}
@@ -65,7 +65,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 // tailJournal journals records that the journal does not have.
 type tailJournal struct {
 	session *session
-	source  string
+	sources []string // what records of ours may say
 	topic   string
 	batch   []store.Published
 	records int // that were read
@@ -100,7 +100,8 @@ func (t *tailJournal) read(ctx context.Context, tailer sink.Tailer, query sink.T
 
 func (t *tailJournal) take(ctx context.Context, rec sink.TailRecord) error {
 	id, source := rec.Headers[0], rec.Headers[1]
-	if id == nil || !outbox.SameSource(string(source), t.source) || rec.Headers[2] != nil { // a dead letter's copy is no event
+	// A dead letter's copy is no event.
+	if id == nil || rec.Headers[2] != nil || !outbox.SameSource(string(source), t.sources...) {
 		return nil
 	}
 	t.records++
@@ -169,4 +170,14 @@ func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
 	t.found += len(lanes)
 	r.metrics.skippedTopic.Add(float64(len(lanes)))
 	return nil
+}
+
+// ownSources are the names under which records of ours were sent: the present one, and those of the servers that the
+// source lived on before it was adopted by this one.
+func ownSources(present string, state *store.State) []string {
+	sources := []string{present}
+	for _, system := range state.FormerSystems {
+		sources = append(sources, outbox.Source(system, state.Timeline, state.Source))
+	}
+	return sources
 }

@@ -4,6 +4,8 @@ import "github.com/cdc-relay/cdc-relay/store/internal/record"
 
 // The words of the store; package record tells what each of them means.
 type (
+	AdoptError      = record.AdoptError
+	Adoption        = record.Adoption
 	Age             = record.Age
 	Ask             = record.Ask
 	Attempt         = record.Attempt
@@ -23,7 +25,9 @@ type (
 	ExpressionError = record.ExpressionError
 	Filter          = record.Filter
 	Grant           = record.Grant
+	Home            = record.Home
 	Lane            = record.Lane
+	Memory          = record.Memory
 	Offset          = record.Offset
 	Outbox          = record.Outbox
 	Parked          = record.Parked

@@ -112,7 +112,9 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	}
 	for _, source := range sources {
 		if state != nil {
-			r.sources = append(r.sources, outbox.Source(state.SystemID, state.Timeline, source))
+			for _, system := range append([]string{state.SystemID}, state.FormerSystems...) {
+				r.sources = append(r.sources, outbox.Source(system, state.Timeline, source))
+			}
 		}
 	}
 	return r, nil

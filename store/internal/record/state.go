@@ -28,4 +28,7 @@ type State struct {
 	Era          int64      // the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
 	Baseline     bool       // SetBaseline is done
 	UpdatedAt    time.Time  // of the last progress
+
+	// FormerSystems are the servers that the source lived on before it was adopted: records that carry them are ours, too.
+	FormerSystems []string
 }

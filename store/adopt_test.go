@@ -1,0 +1,205 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+const (
+	oldServer = "7000000000000000001" // that registered uses
+	newServer = "7000000000000000002"
+)
+
+// withMemory is a former owner that has recorded events: ids 0 to 4 published, 5 parked, 6 dead, 7 discarded.
+func withMemory(t *testing.T, pg *harness.PG, c store.Config) *store.Store {
+	t.Helper()
+	s := registered(t, c)
+	conn := takeOver(t, pg, c, s)
+	for i := range 9 {
+		pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+VALUES ('%s', 'a', '1', 'e', '{}')`, uuid(i)))
+	}
+	must(t, "settle", s.Settle(t.Context(), published(5, uuid), []store.Dead{dead(6), dead(7)}))
+	_, err := s.Park(t.Context(), []store.Parked{parkedAt(5, "1", time.Minute)})
+	must(t, "park", err)
+	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now(), resolved_by = 'ann' WHERE original_id = '`+uuid(7)+`'`)
+	must(t, "offsets", s.AddTopics(t.Context(), []string{"outbox.event.Order"}))
+	must(t, "leave the slot", conn.Close(t.Context()))
+	return s
+}
+
+// recorded says which of the ids 0 to 8 are recorded.
+func recorded(t *testing.T, s *store.Store) string {
+	t.Helper()
+	ids := make([][]byte, 9)
+	for i := range ids {
+		ids[i] = []byte(uuid(i))
+	}
+	found, err := s.Lookup(t.Context(), ids)
+	must(t, "look up", err)
+	return fmt.Sprint(found)
+}
+
+// Breaks caught: a move that forgets the journal, a parked event, or what a person has decided, so that it would be
+// published again; one that forgets where the topics are to be read back from, or the fence. Seen to fail without the
+// raise of the epoch, and without the offsets.
+func TestAdoptedMemoryKnowsEverythingThatWasRecorded(t *testing.T) {
+	moves := map[string]struct {
+		slot, system string
+		recreate     bool
+	}{
+		"another server":             {system: newServer},
+		"another slot":               {slot: "moved_to", system: oldServer},
+		"another server and slot":    {slot: "moved_to", system: newServer},
+		"another table of that name": {system: oldServer, recreate: true},
+		"restored from a dump":       {slot: "moved_to", system: newServer, recreate: true},
+	}
+	for name, move := range moves {
+		t.Run(name, func(t *testing.T) {
+			pg := harness.Postgres(t)
+			c := usual(t, pg)
+			before := withMemory(t, pg, c)
+			want := recorded(t, before)
+			dropSlot(t, pg, c.Slot)
+			if move.recreate {
+				pg.Exec(t, `ALTER TABLE outbox_events RENAME TO outbox_before;
+CREATE TABLE outbox_events (LIKE outbox_before INCLUDING ALL);
+INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM outbox_before;
+DROP TABLE outbox_before CASCADE`)
+			}
+			if move.slot != "" {
+				c.Slot = harness.Unique(t, move.slot)
+			}
+			s := open(t, c)
+			must(t, "migrate", s.Migrate(t.Context()))
+			dry, err := s.Adopt(t.Context(), store.Home{SystemID: move.system, Timeline: 3, Dry: true})
+			must(t, "adopt, dry", err)
+			if dry.AtHome || dry.Parked != 1 || dry.DeadLetters != 1 || dry.Discarded != 1 {
+				t.Errorf("dry run: got %+v, want 1 parked, 1 dead letter, 1 discarded", dry)
+			}
+			a, err := s.Adopt(t.Context(), store.Home{SystemID: move.system, Timeline: 3})
+			must(t, "adopt", err)
+			if a != dry {
+				t.Errorf("got %+v, and the dry run said %+v", a, dry)
+			}
+			st, err := s.State(t.Context())
+			must(t, "read the state", err)
+			o, err := s.Outbox(t.Context())
+			must(t, "read the outbox", err)
+			if st.Source != a.From.Source || st.TableOID != o.OID || st.SystemID != move.system || st.Timeline != 3 ||
+				st.Phase != store.CatchUp || !st.Dirty || st.Confirmed != 0 || st.Epoch != 2 {
+				t.Errorf("state: got %+v, want that of source %d at home here, from the table, dirty, epoch 2", st, a.From.Source)
+			}
+			if got := recorded(t, s); got != want {
+				t.Errorf("recorded: got %s, want %s as before", got, want)
+			}
+			if n, err := s.CountUnrecorded(t.Context(), 0); err != nil || n != 1 {
+				t.Errorf("unrecorded rows: got %d, %v, want 1: the one that nobody has published", n, err)
+			}
+			tails, err := s.Tails(t.Context())
+			if err != nil || len(tails) != 1 {
+				t.Errorf("topics to read back: got %v, %v, want 1", tails, err)
+			}
+			wantFormer := ""
+			if move.system != oldServer {
+				wantFormer = oldServer
+			}
+			if got := strings.Join(st.FormerSystems, ","); got != wantFormer {
+				t.Errorf("former systems: got %q, want %q", got, wantFormer)
+			}
+			again, err := s.Adopt(t.Context(), store.Home{SystemID: move.system, Timeline: 3})
+			if err != nil || !again.AtHome {
+				t.Errorf("adopt again: got %+v, %v, want nothing to do", again, err)
+			}
+			if move.recreate {
+				return // the view went with the table
+			}
+			if status := pg.Query(t, `SELECT string_agg(status, ',' ORDER BY id) FROM outbox_events_status`); status !=
+				"published,published,published,published,published,retrying,failed,failed,pending" {
+				t.Errorf("the view says %s", status)
+			}
+		})
+	}
+}
+
+// Break caught: a former owner that is still alive and writes under its old slot's name or epoch. Seen to fail with the
+// epoch left as it was.
+func TestAdoptionFencesTheFormerOwner(t *testing.T) {
+	for _, slot := range []string{"", "moved_to"} {
+		pg := harness.Postgres(t)
+		c := usual(t, pg)
+		former := withMemory(t, pg, c)
+		dropSlot(t, pg, c.Slot)
+		if slot != "" {
+			c.Slot = harness.Unique(t, slot)
+		}
+		_, err := open(t, c).Adopt(t.Context(), store.Home{SystemID: newServer, Timeline: 1})
+		must(t, "adopt", err)
+		if err := former.GiveUp(t.Context(), dead(8)); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("slot %q: a dead letter of the former owner: got %v, want ErrFenced", slot, err)
+		}
+	}
+}
+
+// Break caught: a memory that is taken from a relay which still uses it, or one of several taken by guess. Seen to fail
+// without either refusal.
+func TestAdoptionNeedsOneMemoryThatNobodyUses(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	first := c.Slot
+	pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text,
+ payload jsonb, created_at timestamptz)`)
+	if found, err := open(t, c).Memories(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("memories without the relay's tables: got %v, %v, want none", found, err)
+	}
+	must(t, "migrate", open(t, c).Migrate(t.Context()))
+	refused := func(what string, c store.Config, from, want string) {
+		t.Helper()
+		_, err := open(t, c).Adopt(t.Context(), store.Home{From: from, SystemID: newServer, Timeline: 1})
+		var wrong *store.AdoptError
+		if !errors.As(err, &wrong) || !strings.Contains(wrong.Error(), want) {
+			t.Errorf("%s: got %v, want a refusal that says %q", what, err, want)
+		}
+	}
+	refused("a first start", c, "", "no relay has recorded anything")
+	s := registered(t, c)
+	conn := takeOver(t, pg, c, s)
+	moved := c
+	moved.Slot = harness.Unique(t, "moved_to")
+	refused("a relay that streams", moved, "", "a relay streams from slot")
+	must(t, "leave the slot", conn.Close(t.Context()))
+	slotFree(t, pg, first)
+	refused("a slot that is still there", moved, "", "pg_drop_replication_slot")
+	dropSlot(t, pg, first)
+	other := c
+	other.Slot = harness.Unique(t, "other")
+	registered(t, other)
+	refused("two memories", moved, "", "--from")
+	refused("one that does not exist", moved, "nobody", "under slot")
+	refused("a memory of its own beside another", other, "", "two memories cannot become one")
+	a, err := open(t, moved).Adopt(t.Context(), store.Home{From: first, SystemID: newServer, Timeline: 1})
+	if err != nil || a.From.Slot != first {
+		t.Errorf("adopt the first by name: got %+v, %v", a, err)
+	}
+}
+
+// dropSlot waits until the slot's last walsender has ended, and drops it.
+func dropSlot(t testing.TB, pg *harness.PG, slot string) {
+	t.Helper()
+	slotFree(t, pg, slot)
+	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, slot))
+}
+
+func slotFree(t testing.TB, pg *harness.PG, slot string) {
+	t.Helper()
+	harness.Eventually(t, waitLong, "slot is free", func(context.Context) string {
+		return pg.Query(t, `SELECT min('not yet') FROM pg_replication_slots WHERE active AND slot_name = '`+slot+`'`)
+	})
+}
