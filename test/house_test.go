@@ -109,7 +109,17 @@ var house = map[string]room{
 	},
 
 	// Modules of their own, so that who imports them does not get the relay's dependencies.
+	"inbox": {
+		own: []string{"inbox/internal/lanes", "inbox/internal/ledger"},
+		external: []string{
+			"github.com/jackc/pgx/v5", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo",
+			"github.com/twmb/franz-go/pkg/kmsg", "go.opentelemetry.io/otel",
+		},
+	},
+	"inbox/internal/lanes":    {external: []string{"github.com/twmb/franz-go/pkg/kgo"}},
+	"inbox/internal/ledger":   {external: []string{"github.com/jackc/pgx/v5"}},
 	"inbox/internal/protocol": {},
+	"test/inbox":              {tests: []string{"inbox"}},
 
 	// What a user copies: it knows nothing of the relay.
 	"examples/consumer": {external: []string{"github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},

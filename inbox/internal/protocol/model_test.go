@@ -190,8 +190,8 @@ func (p *process) fetch() bool {
 	return true
 }
 
-// commit notes how far everything is decided, in the database, where it only grows, and then in Kafka, where it does what
-// it is told: by a zombie too.
+// commit notes how far everything is decided, in the database, where it only grows, and then in Kafka, where it does
+// what it is told: by a zombie too.
 func (p *process) commit() bool {
 	to := p.prefix()
 	if p.w.broken == passesUndone {

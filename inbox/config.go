@@ -1,0 +1,224 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Defaults of a [Config].
+const (
+	defaultMaxBatch       = 100
+	defaultBatchTime      = 20 * time.Millisecond
+	defaultMaxEvents      = 10_000
+	defaultMaxBytes       = 64 << 20
+	defaultHandlerTimeout = 30 * time.Second
+	defaultIdleTimeout    = 10 * time.Second
+	defaultGrace          = 20 * time.Second
+	defaultKeep           = 14 * 24 * time.Hour
+	defaultMaxParked      = 200_000
+	defaultMaxAttempts    = 5
+	defaultParkAfter      = 3
+	defaultBackoff        = 50 * time.Millisecond
+	defaultMaxBackoff     = 5 * time.Minute
+	defaultJitter         = 0.2
+	parkWait              = 10 * time.Second // a lane that would wait longer in memory is parked
+	rebalanceTimeout      = 60 * time.Second
+	sessionTimeout        = 45 * time.Second
+)
+
+// Start says where a consumer begins with a partition that the database does not know.
+type Start uint8
+
+const (
+	// Earliest reads everything that the topic holds.
+	Earliest Start = iota
+	// Committed trusts the group's offset in Kafka: for a consumer that takes over the group of another program, whose
+	// effects the inbox does not know. After the first start it says nothing any more.
+	Committed
+)
+
+// OnDead says what becomes of an event's followers when it has failed for good.
+type OnDead uint8
+
+const (
+	// Continue makes it a dead letter and goes on with its key.
+	Continue OnDead = iota
+	// Hold leaves it parked, and its followers behind it, until a person replays or discards it.
+	Hold
+)
+
+// Unknown says what becomes of events of types without a handler.
+type Unknown uint8
+
+const (
+	// Ignore counts them and goes on.
+	Ignore Unknown = iota
+	// Dead makes them dead letters.
+	Dead
+)
+
+// Retry is what happens to an event that fails. The names mean what they mean in the relay's configuration.
+type Retry struct {
+	MaxAttempts    int           // the first one included; then the event is dead
+	InitialBackoff time.Duration // doubled with each attempt
+	MaxBackoff     time.Duration
+	Jitter         float64         // of a wait, in both directions
+	Schedule       []time.Duration // the waits instead; MaxAttempts is one more than there are
+	ParkAfter      int             // attempts in memory, while the partition's offset waits; then in the database
+	OnDead         OnDead
+}
+
+// Config is a consumer's. Name, Brokers and Topics must be set; the zero value of the rest is its default.
+type Config struct {
+	Name    string // of the consumer: its group in Kafka, and its rows in the inbox
+	Group   string // of Kafka, when it is to be another one than Name
+	Brokers []string
+	Topics  []string
+
+	Schema        string // where the inbox's tables are; default public
+	SkipMigration bool   // the tables are there: `cdc-relay init --inbox`, or an earlier start with more rights
+
+	Workers        int           // transactions at once; default: the pool's connections less two, at least one
+	MaxBatch       int           // events in one transaction
+	BatchTime      time.Duration // and no more than handlers do in this time
+	MaxEvents      int           // in memory
+	MaxBytes       int           // of keys and values in memory
+	MaxParked      int           // events in the database; more wait in memory, and partitions are paused
+	HandlerTimeout time.Duration // of one call
+	IdleTimeout    time.Duration // a session that stands still so long within a transaction is ended by the server
+	Grace          time.Duration // for what runs, at a stop
+	Keep           time.Duration // of ids: longer than a message can come again, the topics' retention and some days
+	Retry          Retry
+	Start          Start
+	Unknown        Unknown
+	Envelope       bool // the relay's message.format is envelope
+
+	ConsumerProtocol bool   // Kafka's newer group protocol, KIP-848; for Kafka 4.3 and newer
+	InstanceID       string // static membership, of the classic protocol
+	Client           []kgo.Opt
+
+	Decode  func(m *Message, into any) error      // default: JSON
+	Parse   func(r *kgo.Record) (*Message, error) // default: the relay's formats, and Debezium's outbox router
+	Log     *slog.Logger                          // default: slog.Default()
+	Metrics Metrics                               // default: none; see package prom
+	Tracer  trace.TracerProvider                  // default: OpenTelemetry's global one
+}
+
+// FromEnvironment sets what the process's environment says: CONSUMER_MAX_CONCURRENCY, CONSUMER_MAX_RETRIES,
+// CONSUMER_BASE_DELAY_MS, CONSUMER_MAX_DELAY_MS and CONSUMER_RETRY_SCHEDULE, such as 1m,5m,15m.
+func (c Config) FromEnvironment() (Config, error) { return c.from(os.LookupEnv) }
+
+func (c Config) from(lookup func(string) (string, bool)) (Config, error) {
+	var problems []error
+	number := func(name string, least int, set func(int)) {
+		text, there := lookup(name)
+		if !there {
+			return
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least {
+			problems = append(problems, fmt.Errorf("%s: got %q, want a number from %d on", name, text, least))
+			return
+		}
+		set(n)
+	}
+	number("CONSUMER_MAX_CONCURRENCY", 1, func(n int) { c.Workers = n })
+	number("CONSUMER_MAX_RETRIES", 0, func(n int) { c.Retry.MaxAttempts = n + 1 })
+	number("CONSUMER_BASE_DELAY_MS", 1, func(n int) { c.Retry.InitialBackoff = time.Duration(n) * time.Millisecond })
+	number("CONSUMER_MAX_DELAY_MS", 1, func(n int) { c.Retry.MaxBackoff = time.Duration(n) * time.Millisecond })
+	if text, there := lookup("CONSUMER_RETRY_SCHEDULE"); there {
+		c.Retry.Schedule = nil
+		for part := range strings.SplitSeq(text, ",") {
+			d, err := time.ParseDuration(strings.TrimSpace(part))
+			if err != nil || d <= 0 {
+				problems = append(problems, fmt.Errorf("CONSUMER_RETRY_SCHEDULE: got %q, want durations such as 1m,5m,15m", text))
+				break
+			}
+			c.Retry.Schedule = append(c.Retry.Schedule, d)
+		}
+	}
+	return c, errors.Join(problems...)
+}
+
+// complete checks what was given and fills in what was not. connections are the pool's.
+func (c Config) complete(connections int) (Config, error) {
+	var problems []error
+	need := func(ok bool, problem string) {
+		if !ok {
+			problems = append(problems, errors.New(problem))
+		}
+	}
+	need(c.Name != "", "Name is empty: it names the consumer's rows, for good")
+	need(len(c.Brokers) > 0, "Brokers is empty")
+	need(len(c.Topics) > 0, "Topics is empty")
+	need(connections >= 2,
+		fmt.Sprintf("the pool has %d connection, want at least 2: a worker's and one beside it", connections))
+	need(c.Workers >= 0 && c.Workers < max(connections, 1),
+		fmt.Sprintf("Workers is %d, want at most one less than the pool's %d connections", c.Workers, connections))
+	need(c.InstanceID == "" || !c.ConsumerProtocol, "InstanceID and ConsumerProtocol exclude each other")
+	def(&c.Group, c.Name)
+	def(&c.Schema, "public")
+	def(&c.Workers, max(1, connections-2))
+	def(&c.MaxBatch, defaultMaxBatch)
+	def(&c.BatchTime, defaultBatchTime)
+	def(&c.MaxEvents, defaultMaxEvents)
+	def(&c.MaxBytes, defaultMaxBytes)
+	def(&c.MaxParked, defaultMaxParked)
+	def(&c.HandlerTimeout, defaultHandlerTimeout)
+	def(&c.IdleTimeout, defaultIdleTimeout)
+	def(&c.Grace, defaultGrace)
+	def(&c.Keep, defaultKeep)
+	def(&c.Log, slog.Default())
+	c.Retry = c.Retry.complete()
+	for name, n := range map[string]int{"MaxBatch": c.MaxBatch, "MaxEvents": c.MaxEvents, "MaxBytes": c.MaxBytes,
+		"MaxParked": c.MaxParked, "Retry.MaxAttempts": c.Retry.MaxAttempts, "Retry.ParkAfter": c.Retry.ParkAfter,
+	} {
+		need(n > 0, name+" is negative")
+	}
+	if len(problems) > 0 {
+		return c, fmt.Errorf("inbox: configuration: %w", errors.Join(problems...))
+	}
+	return c, nil
+}
+
+func (r Retry) complete() Retry {
+	def(&r.MaxAttempts, defaultMaxAttempts)
+	if len(r.Schedule) > 0 {
+		r.MaxAttempts = len(r.Schedule) + 1
+	}
+	def(&r.InitialBackoff, defaultBackoff)
+	def(&r.MaxBackoff, defaultMaxBackoff)
+	def(&r.Jitter, defaultJitter)
+	def(&r.ParkAfter, defaultParkAfter)
+	return r
+}
+
+// after is the wait behind the attempt of that number, from 1; random is in [0, 1).
+func (r Retry) after(attempt int, random float64) time.Duration {
+	var wait time.Duration
+	if len(r.Schedule) > 0 {
+		wait = r.Schedule[min(attempt, len(r.Schedule))-1]
+	} else {
+		wait = r.InitialBackoff << min(attempt-1, 30)
+		if wait > r.MaxBackoff || wait <= 0 {
+			wait = r.MaxBackoff
+		}
+	}
+	return time.Duration(float64(wait) * (1 + r.Jitter*(2*random-1)))
+}
+
+// def fills in what is its type's zero value.
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

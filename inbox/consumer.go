@@ -1,0 +1,168 @@
+// Package inbox runs handlers for the events of topics in the user's own Postgres transaction: each event's effect
+// once, those of a key in order, through crashes, rebalances, failing events and databases that are set back.
+//
+//	c, err := inbox.New(pool, inbox.Config{Name: "billing", Brokers: brokers, Topics: []string{"outbox.event.order"}})
+//	inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[OrderPlaced]) error {
+//		_, err := tx.Exec(ctx, "INSERT INTO invoice …", e.Payload.Total)
+//		return err
+//	})
+//	err = c.Run(ctx)
+//
+// A handler's transaction also has the event's row in the table inbox_event, and that row is the fence: no lease, no
+// generation is checked. What fails is tried again, then parked in the database with what follows of its key, then
+// made a dead letter; other keys and the offsets go on. docs/inbox.md has the rules and what they rest on.
+//
+// It does not promise effects outside the database (write them into an outbox there), nor an order across partitions
+// that were added, nor to know ids that are older than Config.Keep.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
+)
+
+// Consumer is one member of a group of processes that share the work. Make it with [New], register handlers, Run it
+// once.
+type Consumer struct {
+	pool       *pgxpool.Pool
+	config     Config
+	handlers   map[string]*registered
+	middleware []func(Handler) Handler
+	batches    bool
+	problems   []error // of registering
+
+	ran     atomic.Bool
+	session atomic.Pointer[session] // nil between sessions
+	last    atomic.Int64            // when an event was decided last, in Unix nanoseconds
+
+	mu     sync.Mutex
+	counts ledger.Counts
+	down   map[string]error // what does not work now
+}
+
+// New checks the configuration. The pool is the user's: handlers' transactions come from it, so it needs a connection
+// for each worker and two beside them.
+func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
+	config, err := config.complete(int(pool.Config().MaxConns))
+	if err != nil {
+		return nil, err
+	}
+	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{}}, nil
+}
+
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// Run consumes until the context ends, and returns nil then: what runs may finish within Grace, offsets are noted, the
+// group is left. It returns an error for what waiting does not help: a wrong configuration, missing rights. While the
+// database or the brokers are away, it tries again.
+func (c *Consumer) Run(ctx context.Context) error {
+	if c.ran.Swap(true) {
+		return errors.New("inbox: Run was called before")
+	}
+	if err := errors.Join(c.problems...); err != nil {
+		return err
+	}
+	c.wrap()
+	pause := firstPause
+	for {
+		began := time.Now()
+		err := c.once(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(err, ledger.ErrSetBack) && classify(err) != causeLost {
+			return err
+		}
+		c.setDown("beginning", err)
+		if time.Since(began) > lastPause {
+			pause = firstPause
+		}
+		c.config.Log.Warn("inbox: beginning again", "consumer", c.config.Name, "error", err, "in", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+func (c *Consumer) setDown(what string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.down, what)
+	} else {
+		c.down[what] = err
+	}
+}
+
+// once runs one session: from the offsets of the database on, until the context ends or the database is another one.
+func (c *Consumer) once(ctx context.Context) error {
+	if !c.config.SkipMigration {
+		if err := ledger.Migrate(ctx, c.pool, c.config.Schema); err != nil {
+			return err
+		}
+	}
+	l, err := ledger.Open(ctx, c.pool, c.config.Schema, c.config.Name, c.config.IdleTimeout)
+	if err != nil {
+		return err
+	}
+	s, err := c.newSession(l)
+	if err != nil {
+		return err
+	}
+	c.setDown("beginning", nil)
+	c.session.Store(s)
+	defer c.session.Store(nil)
+	return s.run(ctx)
+}
+
+// Migrate creates the inbox's tables in a schema, or brings them up to date: for programs that may not do so when they
+// start.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	return ledger.Migrate(ctx, pool, schema)
+}
+
+// WaitHandled waits until the consumer has decided an event, and returns how: done, dead or discarded. It is for a page
+// that must show what was just written. Its end is the context's.
+func WaitHandled(ctx context.Context, pool *pgxpool.Pool, schema, consumer, id string) (string, error) {
+	pause := time.Millisecond
+	for {
+		state, found, err := ledger.StateOf(ctx, pool, schema, consumer, id, "")
+		if err != nil {
+			return "", err
+		}
+		if found && state != "parked" {
+			return state, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("inbox: event %s is not handled yet: %w", id, context.Cause(ctx))
+		case <-time.After(pause):
+			pause = min(pause*3/2, 50*time.Millisecond)
+		}
+	}
+}
+
+// Replay tries a dead letter again, or a parked event and those before it at once. It reports whether there was one. by
+// and note are kept.
+func (c *Consumer) Replay(ctx context.Context, id, by, note string) (bool, error) {
+	return ledger.Decide(ctx, c.pool, c.config.Schema, "inbox_replay", c.config.Name, id, by, note)
+}
+
+// Discard gives a dead letter or a parked event up for good. It reports whether there was one.
+func (c *Consumer) Discard(ctx context.Context, id, by, note string) (bool, error) {
+	return ledger.Decide(ctx, c.pool, c.config.Schema, "inbox_discard", c.config.Name, id, by, note)
+}

@@ -1,0 +1,225 @@
+package lanes
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Name is what a lane is called in its partition: a key, or the offset of a record that has none and so no order.
+type Name string
+
+// NameOf is the lane of a record.
+func NameOf(r *kgo.Record) Name {
+	if r.Key == nil {
+		return loneName(r.Offset)
+	}
+	return Name("k" + string(r.Key))
+}
+
+func loneName(offset int64) Name {
+	b := [9]byte{'o'}
+	for i := range 8 {
+		b[1+i] = byte(offset >> (56 - 8*i))
+	}
+	return Name(b[:])
+}
+
+// Lane is the events of a key. What is exported belongs to the worker that has the lane in a job, and to the engine
+// between jobs; the rest to the engine's mutex.
+type Lane struct {
+	Name     Name
+	Attempts int       // of the first event, in memory
+	Since    time.Time // of its first failure
+	Quarrels int       // failures in a row that were nobody's fault: conflicts, outages
+	Solo     int       // so many of its parked events are taken one by one
+
+	partition *Partition
+	queue     []Item
+	parked    bool // the database has events of it: what comes is parked behind
+	due       bool // and the first of them is to be tried
+	alone     int
+	busy      bool // a job has it
+	ready     bool // it is in the queue of those that can be taken
+	waits     bool // it is in the heap of those that can be taken later
+	until     time.Time
+}
+
+// Place is where the lane's records come from.
+func (l *Lane) Place() Place { return l.partition.at }
+
+// Partition is what the engine holds of an assigned partition.
+type Partition struct {
+	at            Place
+	tracker       tracker
+	lanes         map[Name]*Lane
+	events, bytes int
+	busy, taken   int // pieces and events that jobs have
+	highWatermark int64
+	paused        bool
+	stopping      bool // revoked: nothing more is handed out
+	gone          bool // dropped: nothing counts any more
+	idle          chan struct{}
+}
+
+func newPartition(at Place, next int64) *Partition {
+	return &Partition{
+		at: at, lanes: map[Name]*Lane{}, tracker: tracker{next: next, fetched: next}, idle: make(chan struct{}),
+	}
+}
+
+func (p *Partition) lane(name Name) *Lane {
+	l := p.lanes[name]
+	if l == nil {
+		l = &Lane{Name: name, partition: p}
+		p.lanes[name] = l
+	}
+	return l
+}
+
+// settleIdle closes the channel when nobody works any more on a partition that is going or gone.
+func (p *Partition) settleIdle() {
+	if !p.stopping && !p.gone || p.busy > 0 {
+		return
+	}
+	select {
+	case <-p.idle:
+	default:
+		close(p.idle)
+	}
+}
+
+// Revoke hands out nothing more of the partitions; the channels are closed when running jobs have ended. What they
+// decide until then still counts: see Progress. Drop ends it.
+func (e *Engine) Revoke(places []Place) []<-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var idle []<-chan struct{}
+	for _, at := range places {
+		if p := e.partitions[at]; p != nil {
+			p.stopping = true
+			p.settleIdle()
+			idle = append(idle, p.idle)
+		}
+	}
+	return idle
+}
+
+// Drop forgets partitions: no verdict on what is running counts.
+func (e *Engine) Drop(places []Place) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, at := range places {
+		e.drop(at)
+	}
+	e.cond.Broadcast()
+}
+
+func (e *Engine) drop(at Place) {
+	p := e.partitions[at]
+	if p == nil {
+		return
+	}
+	e.events -= p.events
+	e.taken -= p.taken
+	e.bytes -= p.bytes
+	p.gone = true
+	p.settleIdle()
+	delete(e.partitions, at)
+}
+
+// Pressure says of which partitions nothing more is to be fetched for now, and of which again: each has its fair share
+// of the bounds, so that a slow one does not stop the others. paused is how many are.
+func (e *Engine) Pressure() (pause, resume []Place, paused int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.partitions) == 0 {
+		return nil, nil, 0
+	}
+	events := max(1, e.options.MaxEvents/len(e.partitions))
+	bytes := max(1, e.options.MaxBytes/len(e.partitions))
+	for at, p := range e.partitions {
+		// What is decided behind an event that is not holds a few bytes each, not the record.
+		long := p.tracker.length() >= 20*events
+		switch {
+		case !p.paused && (p.events >= events || p.bytes >= bytes || long):
+			p.paused = true
+			pause = append(pause, at)
+		case p.paused && p.events <= events/2 && p.bytes <= bytes/2 && !long:
+			p.paused = false
+			resume = append(resume, at)
+		}
+		if p.paused {
+			paused++
+		}
+	}
+	return pause, resume, paused
+}
+
+// Progress is how far a partition is decided.
+type Progress struct {
+	Place         Place
+	Next          int64 // everything below is decided
+	HighWatermark int64 // the partition's end, when something was fetched last; 0 before
+	Undecided     int
+	OldestMillis  int64 // time stamp of the oldest undecided record in memory; 0 without one
+}
+
+// Progress is that of every partition.
+func (e *Engine) Progress() []Progress {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]Progress, 0, len(e.partitions))
+	for at, p := range e.partitions {
+		one := Progress{Place: at, Next: p.tracker.next, HighWatermark: p.highWatermark, Undecided: p.events}
+		for _, l := range p.lanes {
+			if len(l.queue) == 0 {
+				continue
+			}
+			if ms := l.queue[0].Record.Timestamp.UnixMilli(); one.OldestMillis == 0 || ms < one.OldestMillis {
+				one.OldestMillis = ms
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// tracker knows which of a partition's records are decided. Offsets have holes: transactions, compaction.
+type tracker struct {
+	next    int64 // invariant: every record below is decided, the one at it is not or was not fetched
+	fetched int64 // the offset behind the last record
+	first   int64 // the number of offsets[0]
+	offsets []int64
+	decided []bool
+}
+
+func (t *tracker) length() int { return len(t.offsets) }
+
+// add numbers a record; its offset is not below fetched.
+func (t *tracker) add(offset int64) (seq int64) {
+	t.offsets = append(t.offsets, offset)
+	t.decided = append(t.decided, false)
+	t.fetched = offset + 1
+	return t.first + int64(len(t.offsets)) - 1
+}
+
+func (t *tracker) decide(seq int64) {
+	at := seq - t.first
+	if at < 0 || t.decided[at] {
+		panic("lanes: a record was decided twice")
+	}
+	t.decided[at] = true
+	n := 0
+	for n < len(t.decided) && t.decided[n] {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	t.next = t.offsets[n-1] + 1
+	t.first += int64(n)
+	t.offsets, t.decided = t.offsets[n:], t.decided[n:]
+}
+
+func (p *Partition) over() bool { return p.stopping || p.gone }

@@ -1,0 +1,205 @@
+// Package ledger is the inbox's side of Postgres: which events were decided and how, what waits, and how far each
+// partition is. It runs no handler and knows nothing of Kafka.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// State is how an event was decided.
+type State int16
+
+const (
+	Done State = iota
+	Parked
+	Dead
+	Discarded
+)
+
+// ID identifies an event, whatever message it comes in.
+type ID struct {
+	Source int16 // of ids that are unique in one outbox only; 0 for uuids
+	Event  string
+}
+
+// Place is a partition of a topic.
+type Place struct {
+	Topic     string
+	Partition int32
+}
+
+// ErrSetBack says that the server is another one than that from which the offsets were read, or was started again. What
+// was committed there may be gone: what is in memory is to be forgotten, and read again.
+var ErrSetBack = errors.New("the database's server is not the one that the offsets were read from")
+
+const (
+	codeSetBack = "IB001"
+	// LockWait is how long a transaction waits for another one's row; inbox_claim_all has the same.
+	LockWait = 200 * time.Millisecond
+)
+
+// Ledger is one consumer's view of the tables. It keeps:
+//
+//  1. Whatever it writes is written by a transaction that has seen the server of Open.
+//  2. A row of inbox_parked exists exactly while its event's state is parked.
+//  3. A partition's next offset only grows.
+type Ledger struct {
+	pool     *pgxpool.Pool
+	schema   string // quoted, with the dot
+	consumer int16
+	server   time.Time
+	begin    string // a handler's transaction
+	beginOwn string // one without handlers
+}
+
+// Open finds the consumer, or enters it. Sessions that stand still in a transaction are ended by the server after idle:
+// nobody else could go on with their keys.
+func Open(ctx context.Context, pool *pgxpool.Pool, schema, consumer string, idle time.Duration) (*Ledger, error) {
+	l := &Ledger{pool: pool, schema: prefix(schema)}
+	l.begin = fmt.Sprintf("begin isolation level read committed; set local idle_in_transaction_session_timeout = %d",
+		idle.Milliseconds())
+	l.beginOwn = l.begin + fmt.Sprintf("; set local lock_timeout = %d", LockWait.Milliseconds())
+	err := pool.QueryRow(ctx, "SELECT "+l.schema+"inbox_register($1), pg_postmaster_start_time()", consumer).
+		Scan(&l.consumer, &l.server)
+	if err != nil {
+		return nil, fmt.Errorf("register consumer %s: %w", consumer, err)
+	}
+	return l, nil
+}
+
+func prefix(schema string) string { return pgx.Identifier{schema}.Sanitize() + "." }
+
+// Begin opens a transaction for handlers. Claim or Lowest is the first statement in it.
+func (l *Ledger) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.begin})
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	return tx, nil
+}
+
+// within runs a transaction of the ledger's own.
+func (l *Ledger) within(ctx context.Context, what string, body func(pgx.Tx) error) error {
+	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.beginOwn})
+	if err != nil {
+		return fmt.Errorf("%s: begin: %w", what, err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "SELECT "+l.schema+"inbox_same_server($1)", l.server); err != nil {
+		return fmt.Errorf("%s: %w", what, setBack(err))
+	}
+	if err := body(tx); err != nil {
+		return fmt.Errorf("%s: %w", what, setBack(err))
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("%s: commit: %w", what, err)
+	}
+	return nil
+}
+
+// setBack turns the functions' error into ErrSetBack.
+func setBack(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == codeSetBack {
+		return errors.Join(ErrSetBack, err)
+	}
+	return err
+}
+
+// Conflict is an event of a claim that somebody has decided before.
+type Conflict struct {
+	Place int // in the claim's list
+	State State
+}
+
+// Claim enters the events as done, in the caller's transaction, except for those that it returns. It waits at most
+// LockWait for a transaction that has one of them.
+func (l *Ledger) Claim(ctx context.Context, tx pgx.Tx, ids []ID) ([]Conflict, error) {
+	sources, events := columns(ids)
+	rows, err := tx.Query(ctx, "SELECT place, state FROM "+l.schema+"inbox_claim_all($1, $2, $3, $4)",
+		l.consumer, l.server, sources, events)
+	if err != nil {
+		return nil, fmt.Errorf("claim %d events: %w", len(ids), setBack(err))
+	}
+	conflicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Conflict, err error) {
+		err = row.Scan(&c.Place, &c.State)
+		c.Place-- // SQL counts from 1
+		return c, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim %d events: %w", len(ids), setBack(err))
+	}
+	return conflicts, nil
+}
+
+func columns(ids []ID) (sources []int16, events []string) {
+	sources, events = make([]int16, len(ids)), make([]string, len(ids))
+	for i, id := range ids {
+		sources[i], events[i] = id.Source, id.Event
+	}
+	return sources, events
+}
+
+// Identify is the stored form of an id: uuids in small letters with source 0, others with the source's number.
+func (l *Ledger) Identify(ctx context.Context, id, source string) (found ID, err error) {
+	if IsUUID(id) {
+		return ID{Event: strings.ToLower(id)}, nil
+	}
+	err = l.pool.QueryRow(ctx, "SELECT source, event_id FROM "+l.schema+"inbox_identity($1, $2)", id, source).
+		Scan(&found.Source, &found.Event)
+	if err != nil {
+		return ID{}, fmt.Errorf("look up source %q: %w", source, err)
+	}
+	return found, nil
+}
+
+// IsUUID reports whether an id is a uuid with hyphens.
+func IsUUID(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i := range len(id) {
+		switch c := id[i] | 0x20; {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if id[i] != '-' {
+				return false
+			}
+		case id[i] >= '0' && id[i] <= '9', c >= 'a' && c <= 'f':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// StateOf is how an event stands with a consumer; false: nobody has decided it yet.
+func StateOf(ctx context.Context, pool *pgxpool.Pool, schema, consumer, id, source string) (string, bool, error) {
+	var state *string
+	err := pool.QueryRow(ctx, "SELECT "+prefix(schema)+"inbox_state($1, $2, $3)", consumer, id, source).Scan(&state)
+	if err != nil {
+		return "", false, fmt.Errorf("look up event %s: %w", id, err)
+	}
+	if state == nil {
+		return "", false, nil
+	}
+	return *state, true, nil
+}
+
+// Decide calls inbox_replay or inbox_discard.
+func Decide(
+	ctx context.Context, pool *pgxpool.Pool, schema, function, consumer, id, by, note string,
+) (done bool, err error) {
+	err = pool.QueryRow(ctx, "SELECT "+prefix(schema)+function+"($1, $2, $3, $4)", consumer, id, by, note).Scan(&done)
+	if err != nil {
+		return false, fmt.Errorf("%s of %s: %w", function, id, err)
+	}
+	return done, nil
+}

@@ -1,0 +1,92 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Start is what the database says of a partition that was assigned.
+type Start struct {
+	Known   bool  // there is a row, and it is of this topic and not of another one of its name
+	Next    int64 // valid when Known
+	Unclean bool  // whoever had it has not released it: it died, or still runs
+}
+
+// Partition names a partition and the topic's id, which tells a topic from another one that was created with its name.
+type Partition struct {
+	Place
+	TopicID string
+	Next    int64 // where to begin when the database does not know it, or how far it is decided
+}
+
+// Starts reads how far the partitions are, and enters the holder. first says where to begin with one that the database
+// does not know.
+func (l *Ledger) Starts(
+	ctx context.Context, holder string, partitions []Partition,
+) (map[Place]Start, error) {
+	starts := make(map[Place]Start, len(partitions))
+	err := l.within(ctx, "read offsets", func(tx pgx.Tx) error {
+		for _, p := range partitions {
+			var topicID string
+			var before *string
+			var s Start
+			err := tx.QueryRow(ctx, `SELECT topic_id, next_offset, holder FROM `+l.schema+`inbox_offset
+				WHERE consumer = $1 AND topic = $2 AND partition = $3 FOR UPDATE`, l.consumer, p.Topic, p.Partition).
+				Scan(&topicID, &s.Next, &before)
+			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			s.Known = err == nil && topicID == p.TopicID
+			s.Unclean = before != nil && *before != holder
+			starts[p.Place] = s
+			_, err = tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_offset AS o
+				(consumer, topic, partition, topic_id, next_offset, holder) VALUES ($1, $2, $3, $4, $5, $6)
+				ON CONFLICT (consumer, topic, partition) DO UPDATE SET holder = excluded.holder, at = now(),
+				next_offset = CASE WHEN o.topic_id = excluded.topic_id THEN o.next_offset ELSE excluded.next_offset END,
+				topic_id = excluded.topic_id`, l.consumer, p.Topic, p.Partition, p.TopicID, p.Next, holder)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return starts, err
+}
+
+// Note says how far partitions are decided. The offsets only grow.
+func (l *Ledger) Note(ctx context.Context, partitions []Partition) error {
+	topics, ids := make([]string, len(partitions)), make([]string, len(partitions))
+	numbers, next := make([]int32, len(partitions)), make([]int64, len(partitions))
+	for i, p := range partitions {
+		topics[i], numbers[i], ids[i], next[i] = p.Topic, p.Partition, p.TopicID, p.Next
+	}
+	return l.within(ctx, "note offsets", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE `+l.schema+`inbox_offset o
+			SET next_offset = greatest(o.next_offset, u.next), at = now()
+			FROM unnest($2::text[], $3::integer[], $4::text[], $5::bigint[]) AS u (topic, partition, topic_id, next)
+			WHERE o.consumer = $1 AND o.topic = u.topic AND o.partition = u.partition AND o.topic_id = u.topic_id`,
+			l.consumer, topics, numbers, ids, next)
+		if err == nil && int(tag.RowsAffected()) != len(partitions) {
+			err = fmt.Errorf("%d of %d rows of inbox_offset are there: %w", tag.RowsAffected(), len(partitions), ErrSetBack)
+		}
+		return err
+	})
+}
+
+// Release says that the holder has ended its work on the partitions in good order.
+func (l *Ledger) Release(ctx context.Context, holder string, places []Place) error {
+	return l.within(ctx, "release partitions", func(tx pgx.Tx) error {
+		for _, p := range places {
+			_, err := tx.Exec(ctx, `UPDATE `+l.schema+`inbox_offset SET holder = NULL
+				WHERE consumer = $1 AND topic = $2 AND partition = $3 AND holder = $4`,
+				l.consumer, p.Topic, p.Partition, holder)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,330 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
+)
+
+const (
+	pollMost     = 2_000
+	pollPaused   = 10 * time.Millisecond // how long a poll waits while partitions are paused
+	rebalanceEnd = 5 * time.Second       // before the group's patience ends, what runs is cut off
+	kafkaTimeout = 10 * time.Second
+)
+
+func (s *session) newClient() (*kgo.Client, error) {
+	config := s.c.config
+	options := []kgo.Opt{
+		kgo.SeedBrokers(config.Brokers...), kgo.ConsumerGroup(config.Group), kgo.ConsumeTopics(config.Topics...),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		// What is known is skipped: reading a log again from its start costs time, and skipping its events would lose them.
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.RebalanceTimeout(rebalanceTimeout), kgo.SessionTimeout(sessionTimeout),
+		kgo.AdjustFetchOffsetsFn(s.assigned),
+		kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
+		kgo.WithHooks(&heartbeats{s}), kgo.ClientID("cdc-relay-inbox"),
+	}
+	if config.ConsumerProtocol {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	}
+	if config.InstanceID != "" {
+		options = append(options, kgo.InstanceID(config.InstanceID))
+	}
+	client, err := kgo.NewClient(append(options, config.Client...)...)
+	if err != nil {
+		return nil, fmt.Errorf("inbox: make a Kafka client: %w", err)
+	}
+	return client, nil
+}
+
+// heartbeats notes when the group's coordinator has answered last.
+type heartbeats struct{ s *session }
+
+// OnBrokerRead is a hook of the client.
+func (h *heartbeats) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if err != nil || key != int16(kmsg.Heartbeat) && key != int16(kmsg.ConsumerGroupHeartbeat) &&
+		key != int16(kmsg.SyncGroup) {
+		return
+	}
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.s.heartbeat = time.Now()
+}
+
+// poll feeds the engine. Between a poll and its end no rebalance happens, so records come to the assignment that they
+// were fetched for.
+func (s *session) poll(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause, resume, paused := s.engine.Pressure()
+		if len(pause) > 0 {
+			s.client.PauseFetchPartitions(byTopic(pause))
+		}
+		if len(resume) > 0 {
+			s.client.ResumeFetchPartitions(byTopic(resume))
+		}
+		polling, cancel := ctx, context.CancelFunc(func() {})
+		if paused > 0 {
+			polling, cancel = context.WithTimeout(ctx, pollPaused)
+		}
+		fetches := s.client.PollRecords(polling, pollMost)
+		cancel()
+		if fetches.IsClientClosed() {
+			return
+		}
+		fetches.EachError(func(topic string, partition int32, err error) {
+			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+				return
+			}
+			s.c.config.Log.Warn("inbox: fetching", "consumer", s.c.config.Name, "topic", topic, "partition", partition,
+				"error", err)
+			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) {
+				s.fail(errors.Join(errOutage, err)) // another topic of that name: the offsets are none of its
+			}
+		})
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			if len(p.Records) > 0 {
+				at := lanes.Place{Topic: p.Topic, Partition: p.Partition}
+				s.sees(at, p.HighWatermark)
+				s.engine.Feed(at, p.Records, p.HighWatermark)
+			}
+		})
+		s.client.AllowRebalance()
+	}
+}
+
+var errOutage = Outage(errors.New("the topic was deleted or made again"))
+
+func byTopic(places []lanes.Place) map[string][]int32 {
+	m := map[string][]int32{}
+	for _, p := range places {
+		m[p.Topic] = append(m[p.Topic], p.Partition)
+	}
+	return m
+}
+
+func places(m map[string][]int32) []lanes.Place {
+	var all []lanes.Place
+	for topic, partitions := range m {
+		for _, p := range partitions {
+			all = append(all, lanes.Place{Topic: topic, Partition: p})
+		}
+	}
+	return all
+}
+
+// assigned is called between the fetch of the group's offsets and the first record: the one place where a partition
+// begins. Offsets first, then parked lanes, then records.
+func (s *session) assigned(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
+	if len(offsets) == 0 {
+		return offsets, nil
+	}
+	s.c.metric(func(m Metrics) { m.Rebalanced("assigned") })
+	pause := firstPause
+	for {
+		adjusted, err := s.assign(ctx, offsets)
+		if err == nil || errors.Is(err, ledger.ErrSetBack) {
+			if err != nil {
+				s.fail(err)
+			}
+			return adjusted, err
+		}
+		s.c.config.Log.Warn("inbox: reading where partitions begin", "consumer", s.c.config.Name, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-s.hard.Done():
+			return nil, err
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		}
+	}
+}
+
+func (s *session) assign(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
+	ids, err := s.topics(ctx, offsets)
+	if err != nil {
+		return nil, err
+	}
+	var partitions []ledger.Partition
+	var all []ledger.Place
+	for topic, of := range offsets {
+		for number, offset := range of {
+			p := ledger.Partition{Place: ledger.Place{Topic: topic, Partition: number}, TopicID: ids[topic]}
+			if committed := offset.EpochOffset().Offset; committed > 0 && s.c.config.Start == Committed {
+				p.Next = committed
+			}
+			partitions, all = append(partitions, p), append(all, p.Place)
+		}
+	}
+	slices.SortFunc(partitions, func(a, b ledger.Partition) int { // so that two members lock rows in one order
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	starts, err := s.ledger.Starts(ctx, s.holder, partitions)
+	if err != nil {
+		return nil, err
+	}
+	parked, err := s.ledger.ParkedLanes(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	names := map[lanes.Place][]lanes.Name{}
+	for _, ref := range parked {
+		at := lanes.Place(ref.Place)
+		names[at] = append(names[at], lanes.Name(ref.Lane))
+	}
+	adjusted := make(map[string]map[int32]kgo.Offset, len(offsets))
+	for _, p := range partitions {
+		if adjusted[p.Topic] == nil {
+			adjusted[p.Topic] = map[int32]kgo.Offset{}
+		}
+		at := lanes.Place(p.Place)
+		next := lower(starts[p.Place], p.Next, offsets[p.Topic][p.Partition])
+		adjusted[p.Topic][p.Partition] = kgo.NewOffset().At(next)
+		s.begin(at, next, names[at], starts[p.Place].Unclean)
+	}
+	return adjusted, nil
+}
+
+// lower is where a partition begins: at the lower of the database's offset and Kafka's. A database that was set back is
+// filled up again, and an offset that a zombie has set back does no harm.
+func lower(start ledger.Start, first int64, group kgo.Offset) int64 {
+	if !start.Known {
+		return first
+	}
+	if committed := group.EpochOffset().Offset; committed >= 0 {
+		return min(start.Next, committed)
+	}
+	return start.Next
+}
+
+func (s *session) begin(at lanes.Place, next int64, parked []lanes.Name, unclean bool) {
+	s.mu.Lock()
+	delete(s.careful, at)
+	if unclean {
+		// What was in flight when the process died is among the first new events that its memory can have held.
+		s.careful[at] = &caution{left: s.c.config.MaxEvents}
+	}
+	s.mu.Unlock()
+	s.engine.Assign(at, next, parked)
+	s.client.ResumeFetchPartitions(map[string][]int32{at.Topic: {at.Partition}}) // a pause outlives an assignment
+}
+
+// topics asks for the ids of topics: one that was made again has another.
+func (s *session) topics(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]string, error) {
+	request := kmsg.NewPtrMetadataRequest()
+	for topic := range offsets {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(topic)
+		request.Topics = append(request.Topics, t)
+	}
+	answer, err := request.RequestWith(ctx, s.client)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the topics' ids: %w", err)
+	}
+	ids := map[string]string{}
+	for _, t := range answer.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return nil, fmt.Errorf("ask for the id of topic %s: %w", *t.Topic, err)
+		}
+		ids[*t.Topic] = hex.EncodeToString(t.TopicID[:])
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for topic, id := range ids {
+		s.topicIDs[topic] = id
+	}
+	return ids, nil
+}
+
+func (s *session) topicID(topic string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topicIDs[topic]
+}
+
+// revoked hands partitions over in good order: what runs may end, then their offsets are noted.
+func (s *session) revoked(_ context.Context, _ *kgo.Client, m map[string][]int32) {
+	if len(m) == 0 || s.isClosing() {
+		return
+	}
+	s.c.metric(func(m Metrics) { m.Rebalanced("revoked") })
+	gone := places(m)
+	patience := time.NewTimer(rebalanceTimeout - rebalanceEnd)
+	defer patience.Stop()
+	for _, idle := range s.engine.Revoke(gone) {
+		select {
+		case <-idle:
+			continue
+		case <-patience.C:
+			patience.Reset(0)
+		}
+		s.cancelOf(set(gone), errLost)
+		<-idle // a transaction that is cut off ends at once
+	}
+	ctx, cancel := context.WithTimeout(s.hard, kafkaTimeout)
+	defer cancel()
+	if err := s.release(ctx, gone); err != nil {
+		s.c.config.Log.Warn("inbox: noting the offsets of revoked partitions", "consumer", s.c.config.Name, "error", err)
+	}
+	s.engine.Drop(gone)
+}
+
+// lost drops partitions that others may have already: what runs is cut off, and none of it counts.
+func (s *session) lost(_ context.Context, _ *kgo.Client, m map[string][]int32) {
+	if len(m) == 0 || s.isClosing() {
+		return
+	}
+	s.c.metric(func(m Metrics) { m.Rebalanced("lost") })
+	gone := places(m)
+	s.engine.Drop(gone)
+	s.cancelOf(set(gone), errLost)
+}
+
+func (s *session) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
+}
+
+func set(all []lanes.Place) map[lanes.Place]bool {
+	m := make(map[lanes.Place]bool, len(all))
+	for _, p := range all {
+		m[p] = true
+	}
+	return m
+}
+
+// commit tells Kafka, which takes it from any member for any partition: see docs/inbox.md.
+func (s *session) commit(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) (err error) {
+	s.client.CommitOffsetsSync(ctx, offsets,
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, failed error) {
+			if err = failed; failed != nil {
+				return
+			}
+			for _, topic := range answer.Topics {
+				for _, p := range topic.Partitions {
+					if code := kerr.ErrorForCode(p.ErrorCode); code != nil && err == nil {
+						err = fmt.Errorf("commit the offset of %s/%d: %w", topic.Topic, p.Partition, code)
+					}
+				}
+			}
+		})
+	return err
+}

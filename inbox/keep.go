@@ -1,0 +1,150 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
+)
+
+const (
+	dueEvery    = 250 * time.Millisecond
+	noteEvery   = time.Second
+	countEvery  = 5 * time.Second
+	forgetEvery = time.Minute
+)
+
+// keep does what has its time: offsets, parked events that are due, counts, old ids.
+func (s *session) keep(ctx context.Context) {
+	tick := time.NewTicker(dueEvery)
+	defer tick.Stop()
+	var noted, counted, forgotten time.Time
+	next := map[lanes.Place]int64{} // as noted last
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		s.try(ctx, "looking for due events", s.due)
+		if now.Sub(noted) >= noteEvery {
+			noted = now
+			s.try(ctx, "noting offsets", func(ctx context.Context) error { return s.note(ctx, next) })
+		}
+		if now.Sub(counted) >= countEvery {
+			counted = now
+			s.try(ctx, "counting what waits", s.count)
+		}
+		if now.Sub(forgotten) >= forgetEvery {
+			forgotten = now
+			s.try(ctx, "forgetting old ids", s.forget)
+		}
+	}
+}
+
+func (s *session) try(ctx context.Context, what string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, kafkaTimeout)
+	defer cancel()
+	err := do(ctx)
+	if errors.Is(err, ledger.ErrSetBack) {
+		s.fail(err)
+	}
+	s.c.setDown(what, err)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.c.config.Log.Warn("inbox: "+what, "consumer", s.c.config.Name, "error", err)
+	}
+}
+
+func (s *session) due(ctx context.Context) error {
+	refs, err := s.ledger.DueLanes(ctx)
+	for _, ref := range refs {
+		s.engine.Due(lanes.Place(ref.Place), lanes.Name(ref.Lane))
+	}
+	return err
+}
+
+// note writes how far the partitions are, where that has changed: to the database first, for a start takes the lower.
+func (s *session) note(ctx context.Context, noted map[lanes.Place]int64) error {
+	var moved []lanes.Progress
+	for _, p := range s.engine.Progress() {
+		if noted[p.Place] != p.Next {
+			moved = append(moved, p)
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	if err := s.noteThese(ctx, moved); err != nil {
+		return err
+	}
+	for _, p := range moved {
+		noted[p.Place] = p.Next
+	}
+	return nil
+}
+
+func (s *session) noteThese(ctx context.Context, progress []lanes.Progress) error {
+	partitions := make([]ledger.Partition, len(progress))
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	for i, p := range progress {
+		partitions[i] = ledger.Partition{Place: ledger.Place(p.Place), TopicID: s.topicID(p.Place.Topic), Next: p.Next}
+		if offsets[p.Place.Topic] == nil {
+			offsets[p.Place.Topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[p.Place.Topic][p.Place.Partition] = kgo.EpochOffset{Epoch: -1, Offset: p.Next}
+	}
+	if err := s.ledger.Note(ctx, partitions); err != nil {
+		return err
+	}
+	return s.commit(ctx, offsets)
+}
+
+// release notes the offsets of partitions that go, and that they were left in good order.
+func (s *session) release(ctx context.Context, going []lanes.Place) error {
+	of := set(going)
+	var progress []lanes.Progress
+	for _, p := range s.engine.Progress() {
+		if of[p.Place] {
+			progress = append(progress, p)
+		}
+	}
+	if len(progress) == 0 {
+		return nil
+	}
+	committed := s.noteThese(ctx, progress)
+	if errors.Is(committed, ledger.ErrSetBack) {
+		s.fail(committed)
+		return committed
+	}
+	all := make([]ledger.Place, len(progress))
+	for i, p := range progress {
+		all[i] = ledger.Place(p.Place)
+	}
+	return errors.Join(committed, s.ledger.Release(ctx, s.holder, all))
+}
+
+func (s *session) count(ctx context.Context) error {
+	counts, err := s.ledger.Count(ctx)
+	if err != nil {
+		return err
+	}
+	s.engine.SetFull(counts.ParkedEvents >= int64(s.c.config.MaxParked))
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.counts = counts
+	return nil
+}
+
+func (s *session) forget(ctx context.Context) error {
+	for {
+		deleted, err := s.ledger.Forget(ctx, s.c.config.Keep)
+		if err != nil || deleted == 0 {
+			return err
+		}
+	}
+}

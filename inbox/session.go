@@ -1,0 +1,222 @@
+package inbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
+)
+
+// session is a consumer's work with one server: made with the offsets that the server has, thrown away whole when the
+// server turns out to be another one. Consumer.once makes it and waits for its end.
+type session struct {
+	c      *Consumer
+	ledger *ledger.Ledger
+	engine *lanes.Engine
+	client *kgo.Client
+	holder string // this session in inbox_offset
+	trace  tracing
+
+	hard     context.Context // of handlers and of the session's own statements: outlives a stop by Grace
+	cut      context.CancelCauseFunc
+	over     chan error   // one at most: why the session ends
+	solitude sync.RWMutex // held for writing by an event that must run alone
+
+	mu        sync.Mutex
+	topicIDs  map[string]string
+	careful   map[lanes.Place]*caution
+	running   map[*run]struct{}
+	heartbeat time.Time        // of the last answer
+	sources   map[string]int16 // numbers of sources, by name
+	closing   bool             // the group is being left: callbacks have nothing to do
+}
+
+var (
+	errStopped = errors.New("the consumer stops")
+	errLost    = errors.New("the partition was lost")
+)
+
+func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
+	s := &session{
+		c: c, ledger: l, holder: rand.Text(), over: make(chan error, 1),
+		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, running: map[*run]struct{}{},
+		sources: map[string]int16{}, trace: newTracing(c.config.Tracer),
+		engine: lanes.New(lanes.Options{
+			Workers: c.config.Workers, MaxBatch: c.config.MaxBatch, BatchTime: c.config.BatchTime,
+			MaxEvents: c.config.MaxEvents, MaxBytes: c.config.MaxBytes,
+			Breaker: lanes.BreakerOptions{
+				Outages: 3, Transients: 5, ProbeMin: time.Second, ProbeMax: 30 * time.Second,
+				Deaths: 100, DeathRatio: 0.05, Window: time.Minute,
+			},
+		}),
+	}
+	s.hard, s.cut = context.WithCancelCause(context.Background())
+	var err error
+	s.client, err = s.newClient()
+	return s, err
+}
+
+// fail ends the session.
+func (s *session) fail(err error) {
+	select {
+	case s.over <- err:
+	default:
+	}
+}
+
+// run works until the context ends or the session fails, and returns why.
+func (s *session) run(ctx context.Context) (err error) {
+	polling, stopPolling := context.WithCancel(ctx)
+	defer stopPolling()
+	var feeders, workers sync.WaitGroup
+	feeders.Go(func() { s.poll(polling) })
+	feeders.Go(func() { s.keep(polling) })
+	for range s.c.config.Workers {
+		workers.Go(s.work)
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-s.over:
+		s.cut(err)
+	}
+	stopPolling()
+	s.engine.Close()
+	grace := time.AfterFunc(s.c.config.Grace, func() { s.cut(errStopped) })
+	workers.Wait()
+	feeders.Wait()
+	clean := s.hard.Err() == nil && grace.Stop()
+	s.leave(clean)
+	s.cut(errStopped)
+	return err
+}
+
+// leave ends the membership; after a clean end nothing is delivered twice.
+func (s *session) leave(clean bool) {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	if clean {
+		ctx, cancel := context.WithTimeout(s.hard, s.c.config.Grace)
+		defer cancel()
+		progress := s.engine.Progress()
+		places := make([]lanes.Place, len(progress))
+		for i, p := range progress {
+			places[i] = p.Place
+		}
+		if err := s.release(ctx, places); err != nil {
+			s.c.config.Log.Warn("inbox: noting the last offsets", "consumer", s.c.config.Name, "error", err)
+		}
+	}
+	s.client.CloseAllowingRebalance()
+}
+
+// work is a worker's life.
+func (s *session) work() {
+	for {
+		job, more := s.engine.Take()
+		if !more {
+			return
+		}
+		s.do(job)
+	}
+}
+
+func (s *session) do(job lanes.Job) {
+	r := s.newRun(job)
+	defer r.end()
+	var verdicts []lanes.Verdict
+	switch job.Kind {
+	case lanes.Handle:
+		verdicts = s.handle(r, job)
+	case lanes.Park:
+		verdicts = s.park(r, job)
+	case lanes.Retry:
+		verdicts = []lanes.Verdict{s.retry(r, job)}
+	}
+	s.engine.Finish(job, verdicts, r.handled, r.took)
+}
+
+// run is a job that a worker has.
+type run struct {
+	s       *session
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer // of the handler that runs
+	places  []lanes.Place
+	record  *kgo.Record // of the first event
+	probe   bool
+	handled int
+	took    time.Duration
+	traced  bool      // the transaction has a traceparent set
+	since   time.Time // since when the present handler runs; guarded by the session's mu
+}
+
+func (s *session) newRun(job lanes.Job) *run {
+	r := &run{s: s, probe: job.Probe}
+	r.ctx, r.cancel = context.WithCancelCause(s.hard)
+	if first := job.Pieces[0]; len(first.Items) > 0 {
+		r.record = first.Items[0].Record
+	}
+	for _, piece := range job.Pieces {
+		if place := piece.Lane.Place(); len(r.places) == 0 || r.places[len(r.places)-1] != place {
+			r.places = append(r.places, place)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[r] = struct{}{}
+	return r
+}
+
+func (r *run) end() {
+	r.s.mu.Lock()
+	delete(r.s.running, r)
+	r.s.mu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.cancel(nil)
+}
+
+// begin starts a handler's time.
+func (r *run) begin(now time.Time) {
+	timeout := r.s.c.config.HandlerTimeout
+	if r.timer == nil {
+		r.timer = time.AfterFunc(timeout, func() { r.cancel(errHandlerTimeout) })
+	} else {
+		r.timer.Reset(timeout)
+	}
+	r.s.mu.Lock()
+	r.since = now
+	r.s.mu.Unlock()
+}
+
+// done ends it.
+func (r *run) done(events int, took time.Duration) {
+	r.timer.Stop()
+	r.handled += events
+	r.took += took
+	r.s.mu.Lock()
+	r.since = time.Time{}
+	r.s.mu.Unlock()
+}
+
+// cancelOf cuts off what runs for any of the places.
+func (s *session) cancelOf(places map[lanes.Place]bool, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r := range s.running {
+		for _, at := range r.places {
+			if places[at] {
+				r.cancel(why)
+				break
+			}
+		}
+	}
+}

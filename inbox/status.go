@@ -1,0 +1,154 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// unknownType is the label of all types that no handler has: their number has no bound.
+const unknownType = "unknown"
+
+// Metrics is told what happens. Package prom has one; its methods are called from any goroutine, after the commit.
+type Metrics interface {
+	Processed(status, eventType string)
+	Took(eventType string, d time.Duration) // a handler that was committed
+	EndToEnd(d time.Duration)               // from the event's created_at to the commit of its effect
+	Retried(eventType string)               // a failed attempt that another one follows
+	HandlerNotFound()
+	Redelivered()
+	LockWait()
+	Rebalanced(kind string) // assigned, revoked, lost
+}
+
+func (c *Consumer) metric(tell func(Metrics)) {
+	if c.config.Metrics != nil {
+		tell(c.config.Metrics)
+	}
+}
+
+// Partition is how one that this process has stands.
+type Partition struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Next      int64  `json:"next_offset"` // everything below is decided
+	Lag       int64  `json:"lag"`         // from there to the end that was seen last
+	Waiting   int    `json:"waiting"`     // events in memory
+}
+
+// Status is how a consumer stands: this process's share of the work, and of the database what all processes have.
+type Status struct {
+	Consumer        string        `json:"consumer"`
+	Partitions      []Partition   `json:"partitions"`
+	LagMax          int64         `json:"lag_max"`
+	Inflight        int           `json:"inflight"` // transactions that run
+	Workers         int           `json:"workers"`
+	Events          int           `json:"events"` // in memory
+	OldestUnhandled time.Duration `json:"oldest_unhandled_ns"`
+	LastProcessed   time.Time     `json:"last_processed"`
+	ParkedEvents    int64         `json:"parked_events"`
+	ParkedKeys      int64         `json:"parked_keys"`
+	DeadLettersOpen int64         `json:"dead_letters_open"`
+	BreakerOpen     bool          `json:"breaker_open"`
+	BreakerReason   string        `json:"breaker_reason,omitempty"`
+	HeartbeatAge    time.Duration `json:"heartbeat_age_ns"` // 0: no group yet
+	Trouble         string        `json:"trouble,omitempty"`
+}
+
+// Status is taken now. It asks nobody.
+func (c *Consumer) Status() Status {
+	st := Status{Consumer: c.config.Name, Workers: c.config.Workers, Partitions: []Partition{}}
+	c.mu.Lock()
+	st.ParkedEvents, st.ParkedKeys, st.DeadLettersOpen = c.counts.ParkedEvents, c.counts.ParkedKeys, c.counts.DeadOpen
+	for _, what := range slices.Sorted(maps.Keys(c.down)) {
+		st.Trouble += what + ": " + c.down[what].Error() + "\n"
+	}
+	c.mu.Unlock()
+	if last := c.last.Load(); last != 0 {
+		st.LastProcessed = time.Unix(0, last)
+	}
+	s := c.session.Load()
+	if s == nil {
+		return st
+	}
+	s.fill(&st, time.Now())
+	return st
+}
+
+func (s *session) fill(st *Status, now time.Time) {
+	for _, p := range s.engine.Progress() {
+		one := Partition{Topic: p.Place.Topic, Partition: p.Place.Partition, Next: p.Next, Waiting: p.Undecided}
+		one.Lag = max(0, p.HighWatermark-p.Next)
+		st.LagMax = max(st.LagMax, one.Lag)
+		if p.OldestMillis > 0 {
+			st.OldestUnhandled = max(st.OldestUnhandled, now.Sub(time.UnixMilli(p.OldestMillis)))
+		}
+		st.Partitions = append(st.Partitions, one)
+	}
+	slices.SortFunc(st.Partitions, func(a, b Partition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	stats := s.engine.Stats()
+	st.Inflight, st.Events = stats.Busy, stats.Events
+	st.BreakerOpen, st.BreakerReason = stats.BreakerOpen, stats.BreakerReason
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.heartbeat.IsZero() {
+		st.HeartbeatAge = now.Sub(s.heartbeat)
+	}
+}
+
+// Live returns why the process is better started again: a handler that does not come back, twice over its time.
+// Heartbeats go on beside it, so nobody else would notice.
+func (c *Consumer) Live() error {
+	s := c.session.Load()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r := range s.running {
+		if !r.since.IsZero() && time.Since(r.since) > 2*c.config.HandlerTimeout {
+			return fmt.Errorf("a handler has run for %v, and HandlerTimeout is %v",
+				time.Since(r.since).Round(time.Second), c.config.HandlerTimeout)
+		}
+	}
+	return nil
+}
+
+// Ready returns why events are not handled now: no session with the database or the group, or the breaker is open.
+func (c *Consumer) Ready() error {
+	st := c.Status()
+	switch {
+	case st.Trouble != "":
+		return errors.New(st.Trouble)
+	case c.session.Load() == nil:
+		return errors.New("not running")
+	case st.HeartbeatAge == 0:
+		return errors.New("not in the group yet")
+	case st.HeartbeatAge > sessionTimeout:
+		return fmt.Errorf("no heartbeat was answered for %v", st.HeartbeatAge.Round(time.Second))
+	case st.BreakerOpen:
+		return fmt.Errorf("the breaker is open: %s", st.BreakerReason)
+	}
+	return nil
+}
+
+type sessionKey struct{}
+
+// Fresh reports whether this process can still be taken for the owner of the event that the context's handler has: the
+// group's coordinator has answered within half of the session's time. It is for effects outside the database, which the
+// event's row does not fence.
+func Fresh(ctx context.Context) bool {
+	s, _ := ctx.Value(sessionKey{}).(*session)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.heartbeat) < sessionTimeout/2
+}

@@ -1,0 +1,5 @@
+package inbox
+
+const childVariable = "INBOX_TEST_CHILD"
+
+func child() {}

@@ -1,0 +1,138 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+func onOrder(c *inbox.Consumer) { inbox.On(c, "OrderPlaced", apply) }
+
+// Every event is in the topic twice, and everything is read again by a consumer whose offsets are lost. Seen to fail
+// with a claim that returns no conflicts.
+func TestForcedDuplicatesAreHandledOnce(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	addrs, topic := topicOf(t, 3)
+	const events, keys = 1000, 7
+	var records []*kgo.Record
+	for n := range events {
+		records = append(records, event(topic, n, keys))
+		if n%10 == 9 { // a relay that was killed between sending and recording
+			for again := n - 9; again <= n; again++ {
+				records = append(records, event(topic, again, keys))
+			}
+		}
+	}
+	produce(t, addrs, records...)
+	config := inbox.Config{Brokers: addrs, Topics: []string{topic}}
+	_, stop := start(t, newPool(t, pg.URL, 6), config, onOrder)
+	until(t, pg, "SELECT count(*) FROM effect", fmt.Sprint(events))
+	until(t, pg, "SELECT sum(next_offset) FROM inbox_offset", fmt.Sprint(2*events))
+	stop()
+	pg.Exec(t, "UPDATE inbox_offset SET next_offset = 0")
+	produce(t, addrs, event(topic, events, keys)) // the end of what is read: everything before it is read again
+	_, stop = start(t, newPool(t, pg.URL, 6), config, onOrder)
+	until(t, pg, "SELECT sum(next_offset) FROM inbox_offset", fmt.Sprint(2*events+1))
+	stop()
+	judge(t, pg, events+1)
+}
+
+// A key fails: its event is parked, with what follows, until it is well; other keys and the offsets go on. Seen to fail
+// with followers that are handled at once.
+func TestAFailingEventDelaysItsKeyOnly(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	addrs, topic := topicOf(t, 3)
+	const events, keys = 300, 10
+	for n := range events {
+		record := event(topic, n, keys)
+		if n == 4 {
+			record = eventOf(topic, "k4", "019aa7e4-0000-7000-8000-000000000004", payload{Seq: 4, Fails: "until well"})
+		}
+		produce(t, addrs, record)
+	}
+	var well atomic.Bool
+	register := func(c *inbox.Consumer) {
+		inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
+			if e.Payload.Fails != "" && !well.Load() {
+				return errors.New("not now")
+			}
+			return apply(ctx, tx, e)
+		})
+	}
+	config := inbox.Config{Brokers: addrs, Topics: []string{topic}, Retry: inbox.Retry{
+		MaxAttempts: 1000, InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond,
+	}}
+	_, stop := start(t, newPool(t, pg.URL, 6), config, register)
+	until(t, pg, "SELECT count(*) FROM effect WHERE key <> 'k4'", fmt.Sprint(events-events/keys))
+	until(t, pg, "SELECT sum(next_offset) FROM inbox_offset", fmt.Sprint(events))
+	until(t, pg, "SELECT count(*) FROM inbox_parked", fmt.Sprint(events/keys))
+	if got := pg.Query(t, "SELECT count(*) FROM effect WHERE key = 'k4'"); got != "0" {
+		t.Errorf("effects of the failing key: got %s, want 0", got)
+	}
+	stop()
+	well.Store(true) // and another process goes on with what is parked
+	_, stop = start(t, newPool(t, pg.URL, 6), config, register)
+	until(t, pg, "SELECT count(*) FROM inbox_parked", "0")
+	stop()
+	judge(t, pg, events)
+}
+
+// An event that fails for good is a dead letter; its followers go on, and a replay has its effect. Seen to fail with a
+// replay that leaves the row dead.
+func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	addrs, topic := topicOf(t, 1)
+	var well atomic.Bool
+	register := func(c *inbox.Consumer) {
+		inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
+			switch {
+			case well.Load() || e.Payload.Fails == "":
+				return apply(ctx, tx, e)
+			case e.Payload.Fails == "permanent":
+				return inbox.Permanent(errors.New("no such customer"))
+			}
+			return errors.New("cannot be")
+		})
+	}
+	id := func(n int) string { return fmt.Sprintf("019aa7e4-0000-7000-8000-%012x", n) }
+	for n, fails := range []string{"", "permanent", "", "always", "", ""} {
+		produce(t, addrs, eventOf(topic, "a", id(n), payload{n, fails}))
+	}
+	config := inbox.Config{Brokers: addrs, Topics: []string{topic}, Retry: inbox.Retry{
+		MaxAttempts: 4, InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
+	}}
+	c, stop := start(t, newPool(t, pg.URL, 6), config, register)
+	until(t, pg, "SELECT count(*) FROM effect", "4")
+	until(t, pg, "SELECT string_agg(class || attempts, ' ' ORDER BY event_id) FROM inbox_dead", "permanent1 exhausted4")
+	well.Store(true)
+	if done, err := c.Replay(t.Context(), id(1), "alice", "customer made"); err != nil || !done {
+		t.Errorf("replay: got %v, %v, want true", done, err)
+	}
+	if done, err := c.Discard(t.Context(), id(3), "alice", ""); err != nil || !done {
+		t.Errorf("discard: got %v, %v, want true", done, err)
+	}
+	until(t, pg, "SELECT count(*) FROM effect", "5")
+	state, err := inbox.WaitHandled(t.Context(), newPool(t, pg.URL, 2), "public", "billing", id(1))
+	if err != nil || state != "done" {
+		t.Errorf("the replayed event: got %s, %v, want done", state, err)
+	}
+	if got := pg.Query(t, "SELECT inbox_state('billing', '"+id(3)+"')"); got != "discarded" {
+		t.Errorf("the discarded event: got %s, want discarded", got)
+	}
+	stop()
+	if got := pg.Query(t, "SELECT string_agg(seq::text, ' ' ORDER BY n) FROM effect"); got != "0 2 4 5 1" {
+		t.Errorf("effects: got %s, want 0 2 4 5 1", got)
+	}
+}
