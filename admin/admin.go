@@ -1,5 +1,5 @@
-// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, and the
-// console. It reads what the relay says of itself and what is in its tables, and is not on the path of any event.
+// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, the console,
+// and the pages that explain them. It reads what the relay says of itself and what is in its tables, and is not on the path of any event.
 package admin
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/admin/console"
+	"github.com/cdc-relay/cdc-relay/admin/handbook"
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
@@ -83,6 +84,7 @@ func (s *Server) Close() error {
 func handler(g guard, r *relay.Relay, live live) http.Handler {
 	mux := http.NewServeMux()
 	console.Register(mux)
+	handbook.Register(mux)
 	live.register(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.Registry(), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {

@@ -17,7 +17,7 @@ import (
 
 // guard decides who may ask for what:
 //
-//   - metrics and health: whoever reaches the address;
+//   - metrics, health and the project's pages: whoever reaches the address;
 //   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page in
 //     a browser cannot make a name of its own point here; on any other address, who has the token;
 //   - changes: who has the token, and not from a page of another origin. There are no cookies, so a browser adds nothing
@@ -30,6 +30,8 @@ type guard struct {
 
 // open are the paths that nobody needs a token for, on any address.
 var open = []string{"/metrics", "/livez", "/readyz", "/healthz", "/health"}
+
+func isOpen(path string) bool { return slices.Contains(open, path) || path == "/docs" || strings.HasPrefix(path, "/docs/") }
 
 // refusalsEvery bounds how often refusals are logged: whoever is refused could fill the log.
 const refusalsEvery = time.Second
@@ -47,7 +49,7 @@ func (g guard) wrap(next http.Handler) http.Handler {
 		header.Set("X-Frame-Options", "DENY")
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		if !slices.Contains(open, req.URL.Path) {
+		if !isOpen(req.URL.Path) {
 			header.Set("Cache-Control", "no-store")
 			if code, err := g.mayRead(req); err != nil {
 				g.refuse(w, req, code, err)
@@ -63,7 +65,7 @@ func (g guard) mayRead(req *http.Request) (code int, err error) {
 	api := strings.HasPrefix(req.URL.Path, "/api/")
 	switch {
 	case !g.loopback && g.c.TokenFile == "":
-		return http.StatusForbidden, errors.New("http.listen is not a loopback address, so without a token only metrics and health are served: " + needsTokenFile + ", or listen on 127.0.0.1")
+		return http.StatusForbidden, errors.New("http.listen is not a loopback address, so without a token only metrics, health and /docs are served: " + needsTokenFile + ", or listen on 127.0.0.1")
 	case g.loopback && !g.named(req.Host):
 		return http.StatusForbidden, fmt.Errorf("this address is asked for as %.100q, which is no name of a loopback address: ask for 127.0.0.1 or localhost, or let the proxy in front set the header Host so", req.Host)
 	case api && !sameOrigin(req):

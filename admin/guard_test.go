@@ -211,8 +211,8 @@ func TestOtherAddressesServeMetricsAndHealthOnlyWithoutAToken(t *testing.T) {
 	s.wantReady(http.StatusOK, "")
 	shut := s.door(admin.Config{Address: "0.0.0.0:0"})
 	for path, want := range map[string]int{
-		"/metrics": 200, "/livez": 200, "/readyz": 200, "/healthz": 200, "/health": 200,
-		"/": 403, "/console/console.js": 403, "/api/v1/status": 403, "/api/v1/dlq": 403, "/api/v1/stream": 403, "/api/v1/config": 403, "/nothing": 403, "//metrics/../api/v1/dlq": 403,
+		"/metrics": 200, "/livez": 200, "/readyz": 200, "/healthz": 200, "/health": 200, "/docs": 200, "/docs/alerts": 200, "/docs/nothing": 404,
+		"/": 403, "/docs/../api/v1/dlq": 403, "/console/console.js": 403, "/api/v1/status": 403, "/api/v1/dlq": 403, "/api/v1/stream": 403, "/api/v1/config": 403, "/nothing": 403, "//metrics/../api/v1/dlq": 403,
 	} {
 		if got, body, _ := shut.try("GET", path, ""); got != want || want == 403 && !strings.Contains(body, "http.token_file") {
 			t.Errorf("without a token, %s: got %d %.100s, want %d and what to do", path, got, body, want)

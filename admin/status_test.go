@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,12 @@ func TestStatusAndMetricsTellTheSame(t *testing.T) {
 	s.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO elsewhere; SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+s.pg.Database+"'")
 	s.wantReady(http.StatusServiceUnavailable, "halted")
 	tells("during a halt they are counted still", counts)
+	halted, _ := s.status()["halt"].(map[string]any)
+	if page, _ := halted["runbook"].(string); !strings.HasSuffix(page, fmt.Sprint(halted["code"])) || len(halted) == 0 {
+		t.Errorf("the halt: got %v, want its runbook", halted)
+	} else if code, body, _ := s.ask(http.MethodGet, page); code != http.StatusOK || !strings.Contains(body, "What to do") {
+		t.Errorf("%s: got %d %.100s, want the runbook of the halt", page, code, body)
+	}
 	for figure, metric := range figures {
 		value, known := s.status()[figure].(float64)
 		if _, there := s.metric(metric); known != there {

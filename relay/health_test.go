@@ -79,7 +79,7 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 			t.Error("a halt: want it said")
 		}
 		st := seen()
-		if st.Role != RoleHalted || st.Halt == nil || *st.Halt != (HaltStatus{HaltColumn, "why", "what", "how"}) || !slices.Contains(st.Reasons, "halted (column): why") {
+		if st.Role != RoleHalted || st.Halt == nil || *st.Halt != (HaltStatus{HaltColumn, "why", "what", "how", "/docs/runbooks/column"}) || !slices.Contains(st.Reasons, "halted (column): why") {
 			t.Errorf("halted: got %s, %+v, reasons %q", st.Role, st.Halt, st.Reasons)
 		}
 		if got := st.Since.Sub(since); got != time.Second {
@@ -166,7 +166,7 @@ func TestStatusNamesAreStable(t *testing.T) {
 		InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11,
 		Rates: &Rates{19, 20, 21, 22, 23}, Received: 12, Settled: 13, LookingUp: true, Broker: "ok",
 		Alarms:    []sink.Alarm{{Kind: "kind", Topic: "topic", Partition: 14, At: at, Text: "text", Count: 15}},
-		LastError: "error", LastErrorAt: &at, LastErrorOver: true, Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy"},
+		LastError: "error", LastErrorAt: &at, LastErrorOver: true, Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy", Runbook: "runbook"},
 	}, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -72,6 +72,8 @@ type HaltStatus struct {
 	Reason string `json:"reason"`
 	Risk   string `json:"risk"`
 	Remedy string `json:"remedy"`
+	// Runbook is the path, on the listener of the HTTP API, of the page about halts of this code.
+	Runbook string `json:"runbook"`
 }
 
 // Registry is where the relay's metrics are.
@@ -228,7 +230,7 @@ func (h *health) describe(st *Status) {
 		st.LastError, st.LastErrorAt, st.LastErrorOver = h.latest.text, &at, h.isOver()
 	}
 	if h.halted != nil {
-		st.Halt = &HaltStatus{Code: h.halted.Code, Reason: h.halted.Reason, Risk: h.halted.Risk, Remedy: h.halted.Remedy}
+		st.Halt = &HaltStatus{Code: h.halted.Code, Reason: h.halted.Reason, Risk: h.halted.Risk, Remedy: h.halted.Remedy, Runbook: "/docs/runbooks/" + h.halted.Code}
 		st.Reasons = append(st.Reasons, "halted ("+h.halted.Code+"): "+h.halted.Reason)
 	} else if h.now == RoleStarting && h.last.text != "" {
 		st.Reasons = append(st.Reasons, "starting a session; last error: "+h.last.text)

@@ -64,7 +64,7 @@ function alarms(s) {
   const shown = [];
   if (s.halt) {
     shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Halted: " + s.halt.reason),
-      el("p", {}, el("strong", {}, "At risk: "), s.halt.risk), el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy)));
+      el("p", {}, el("strong", {}, "At risk: "), s.halt.risk), el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
   }
   const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
   if (others.length) {

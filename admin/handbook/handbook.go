@@ -1,0 +1,110 @@
+// Package handbook serves the project's pages under /docs, as they were when the binary was built: at 3 a.m. the runbook of
+// an alert is a click away and fits the version that runs. It turns Markdown into HTML that needs no script, and knows
+// nothing of a relay.
+package handbook
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/docs"
+)
+
+const (
+	// index is the page at /docs/.
+	index = "README"
+	// repository is where what is not among the pages is to be seen, such as the code that a page speaks of.
+	repository = "https://github.com/cdc-relay/cdc-relay/blob/main/"
+	// policy lets a page have its style and pictures, and nothing else.
+	policy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+//go:embed handbook.css
+var style []byte
+
+// Register serves /docs and what is below it.
+func Register(mux *http.ServeMux) {
+	mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusMovedPermanently))
+	mux.HandleFunc("GET /docs/handbook.css", func(w http.ResponseWriter, _ *http.Request) {
+		send(w, "text/css; charset=utf-8", style)
+	})
+	mux.HandleFunc("GET /docs/{page...}", func(w http.ResponseWriter, req *http.Request) {
+		name := req.PathValue("page")
+		if name == "" {
+			name = index
+		}
+		if inside, is := strings.CutSuffix(name, ".md"); is { // as a link in the sources has it
+			http.Redirect(w, req, "/docs/"+inside, http.StatusMovedPermanently)
+			return
+		}
+		serve(w, name)
+	})
+}
+
+// serve answers with a picture, or with the page of that name.
+func serve(w http.ResponseWriter, name string) {
+	if path.Ext(name) == ".png" {
+		if picture, err := docs.Files.ReadFile(name); err == nil {
+			send(w, "image/png", picture)
+			return
+		}
+	}
+	text, err := page(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte("There is no such page. All of them: /docs/\n")) // the client is gone: nobody to tell
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	send(w, "text/html; charset=utf-8", text)
+}
+
+func send(w http.ResponseWriter, kind string, body []byte) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("Cache-Control", "no-cache")
+	header.Set("Content-Type", kind)
+	_, _ = w.Write(body) // the client is gone: nobody to tell
+}
+
+var frame = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <meta name="color-scheme" content="light dark">
+  <title>{{.Title}} · cdc-relay</title>
+  <link rel="stylesheet" href="/docs/handbook.css">
+</head>
+<body>
+  <header><a href="/docs/">cdc-relay docs</a> <a href="/docs/alerts">Alerts</a> <a href="/docs/operations">Operations</a> <a href="/">Console</a></header>
+  <main>
+{{with .Sections}}<nav aria-label="On this page"><ul>{{range .}}<li><a href="#{{.ID}}">{{.Title}}</a></li>{{end}}</ul></nav>
+{{end}}{{.Body}}  </main>
+</body>
+</html>
+`))
+
+// page is the HTML of docs/<name>.md.
+func page(name string) ([]byte, error) {
+	source, err := docs.Files.ReadFile(name + ".md")
+	if err != nil {
+		return nil, fmt.Errorf("read the page %s: %w", name, err)
+	}
+	var out bytes.Buffer
+	if err := frame.Execute(&out, render(source, path.Dir(name))); err != nil {
+		return nil, fmt.Errorf("render the page %s: %w", name, err)
+	}
+	return out.Bytes(), nil
+}
