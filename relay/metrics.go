@@ -122,6 +122,9 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.countedBy("kafka_alarms_total", "What a person must look into: records that the broker lost, offsets that went back, partitions that were added.", "kind", sink.Alarms, func(kind string) float64 {
 		return float64(r.alarmsOf(kind))
 	})
+	f.states("outbox_alarms_open", "Alarms that a person must look into, by kind, since the start of this process.", "kind", sink.Alarms, func(kind string) float64 {
+		return float64(r.alarmsOf(kind))
+	})
 	f.known("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, halts included.", r.toldAudited)
 	f.states("cdc_relay_role", "1 for the role that the process has.", "role", roles, func(role string) float64 {
 		return indicator(string(r.health.role()) == role)
