@@ -11,7 +11,8 @@ import (
 
 // Breaks it catches: a key, default, rule or sentence that changed and whose documentation did not.
 func TestDocumentationListsEveryKey(t *testing.T) {
-	const path, begin, end = "../docs/configuration.md", "<!-- keys: written by go test ./config -rewrite -->\n", "<!-- end of keys -->"
+	const path, begin, end = "../docs/configuration.md", "<!-- keys: written by go test ./config -rewrite -->\n",
+		"<!-- end of keys -->"
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -48,8 +48,9 @@ func (m Message) HeaderNames() [4]string {
 
 // cloudEventHeaders refuses what cannot come true: the names of a CloudEvent's headers are not ours to choose.
 var cloudEventHeaders = relation{
-	keys:    []string{"message.headers", "message.format"},
-	allowed: "with message.format cloudevents, further columns only: its headers have fixed names (" + strings.Join(CloudEventHeaders(), ", ") + ")",
+	keys: []string{"message.headers", "message.format"},
+	allowed: "with message.format cloudevents, further columns only: its headers have fixed names (" +
+		strings.Join(CloudEventHeaders(), ", ") + ")",
 	check: func(c *Config) string {
 		if c.Message.Format != FormatCloudEvents {
 			return ""

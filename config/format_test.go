@@ -20,18 +20,23 @@ func TestCloudEventsHeadersHaveFixedNames(t *testing.T) {
 		"a=b,tenant=ce_SUBJECT": false,
 	} {
 		for _, format := range []string{FormatPlain, FormatEnvelope, FormatCloudEvents} {
-			problems := problemsOf(t, Input{Flags: []Setting{{"--set", "message.format", format}, {"--set", "message.headers", headers}}})
+			problems := problemsOf(t, Input{Flags: []Setting{{"--set", "message.format", format},
+				{"--set", "message.headers", headers}}})
 			switch allowed := want || format != FormatCloudEvents; {
 			case allowed && len(problems) > 0:
 				t.Errorf("%s with %q: got %v, want it allowed", format, headers, problems)
-			case !allowed && (len(problems) != 1 || problems[0].Key != "message.headers" || !strings.Contains(problems[0].Allowed, "ce_specversion")):
-				t.Errorf("%s with %q: got %v, want message.headers refused with the names that are taken", format, headers, problems)
+			case !allowed &&
+				(len(problems) != 1 || problems[0].Key != "message.headers" ||
+					!strings.Contains(problems[0].Allowed, "ce_specversion")):
+				t.Errorf("%s with %q: got %v, want message.headers refused with the names that are taken", format,
+					headers, problems)
 			}
 		}
 	}
 }
 
-// Breaks it catches: a rename that one of relay and verify does not know, a CloudEvent's id looked for in the wrong header.
+// Breaks it catches: a rename that one of relay and verify does not know, a CloudEvent's id looked for in the wrong
+// header.
 func TestHeaderNames(t *testing.T) {
 	renamed := map[string]string{"created_at": "at", "tenant": "x"}
 	for _, c := range []struct {

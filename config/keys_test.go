@@ -61,7 +61,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
-		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file http.show_payloads log.level log.format
+		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file http.show_payloads
+		log.level log.format
 		tracing.endpoint tracing.sample_ratio`)
 	var got []string
 	for _, k := range Keys() {
@@ -212,7 +213,8 @@ func TestUnavailableKeysAreUnknown(t *testing.T) {
 			"flag":        {Flags: []Setting{{"--set", k.Name, "1"}}},
 		} {
 			_, err := Load(in)
-			if err == nil || !strings.Contains(err.Error(), k.Name) || !strings.Contains(err.Error(), "unknown key: not available in this version") {
+			if err == nil || !strings.Contains(err.Error(), k.Name) ||
+				!strings.Contains(err.Error(), "unknown key: not available in this version") {
 				t.Errorf("%s from %s: got %v, want an unknown key that is not available in this version", k.Name, source, err)
 			}
 		}

@@ -18,8 +18,8 @@ type Input struct {
 	Flags  []Setting
 	// Required are the keys that the command cannot do without; those of a sink only when it is the configured one.
 	Required []string
-	// Connects gives what the driver has against a connection URL, parts of the URL included, and connects to nothing. nil, for a
-	// command that does not connect: only the form is looked at.
+	// Connects gives what the driver has against a connection URL, parts of the URL included, and connects to nothing.
+	// nil, for a command that does not connect: only the form is looked at.
 	Connects func(url string) error
 }
 
@@ -73,7 +73,8 @@ func environment(environ []string) map[string]string {
 // (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables). A Service named cdc-relay,
 // or cdc-relay-metrics, makes variables that look like ours; a relay that refused to start for them could not run
 // beside its own Service.
-var serviceLink = regexp.MustCompile(`^CDC_RELAY_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+var serviceLink = regexp.MustCompile(
+	`^CDC_RELAY_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 func (l *loader) environment(environ map[string]string, own []string) {
 	names := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
@@ -120,14 +121,16 @@ func (l *loader) assign(required []string) Config {
 		if isSet {
 			if err := key.assign(&cfg, r); err != nil {
 				broken[key.Name] = true
-				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "found " + key.mask(r.String()), Allowed: key.Allowed})
+				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "found " + key.mask(r.String()),
+					Allowed: key.Allowed})
 				continue
 			}
 		}
 		value := reflect.ValueOf(cfg).FieldByIndex(key.index)
 		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
 			if isRequired(&cfg, key, required) && (isSet || l.complete && !l.blames(key)) {
-				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "not set, and required", Allowed: key.Allowed})
+				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "not set, and required",
+					Allowed: key.Allowed})
 				continue
 			}
 			if !isSet {
@@ -151,10 +154,12 @@ func (l *loader) assign(required []string) Config {
 	return cfg
 }
 
-// complaint is what is wrong with a value: by the key's rule, and then, for the URL of a connection, by those of the driver.
+// complaint is what is wrong with a value: by the key's rule, and then, for the URL of a connection, by those of the
+// driver.
 func (l *loader) complaint(key Key, value any) string {
 	complaint := rules[key.Name].check(value)
-	if complaint != "" || l.connects == nil || key.Name != "postgres.url" && key.Name != "postgres.replication_url" || value == "" {
+	if complaint != "" || l.connects == nil || key.Name != "postgres.url" && key.Name != "postgres.replication_url" ||
+		value == "" {
 		return complaint
 	}
 	if err := l.connects(value.(string)); err != nil {
@@ -184,7 +189,8 @@ func (l *loader) checkBetween(cfg *Config, b relation) {
 			where = append(where, r.where)
 		}
 	}
-	l.problems = append(l.problems, Problem{Key: b.keys[0], Where: strings.Join(where, ", "), What: "found " + complaint, Allowed: b.allowed})
+	l.problems = append(l.problems, Problem{Key: b.keys[0], Where: strings.Join(where, ", "), What: "found " + complaint,
+		Allowed: b.allowed})
 }
 
 // unknownKey says nothing of the value: a key that is misspelt may be a secret's.

@@ -80,7 +80,8 @@ kafka:
 limits:
 log: {level: debug, format: console}
 `
-	cfg, err := Load(Input{File: "f", Text: []byte(text), Environ: []string{`PG_URL=host=h password='p"w#$$: {x}'`, "NAME=pw", "BROKERS=a:1, b:2"}})
+	cfg, err := Load(Input{File: "f", Text: []byte(text),
+		Environ: []string{`PG_URL=host=h password='p"w#$$: {x}'`, "NAME=pw", "BROKERS=a:1, b:2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,8 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		File: "problems.yaml", Text: text,
 		Environ: []string{
 			"BROKERS=a:1,b", "SECRET_URL=mysql://app:hunter2@db/app", "CDC_RELAY_POSTGRES_SLOTT=x", "CDC_RELAY_HTTP_LISTEN=9464",
-			"CDC_RELAY_LIMITS_PARKED_EVENTS=1", "CDC_RELAY_CONFIG=problems.yaml", "CDC_RELAY_POSTGRES_REPLICATION_URL=ftp://a:hunter2@b",
+			"CDC_RELAY_LIMITS_PARKED_EVENTS=1", "CDC_RELAY_CONFIG=problems.yaml",
+			"CDC_RELAY_POSTGRES_REPLICATION_URL=ftp://a:hunter2@b",
 		},
 		OwnEnv:   []string{"CDC_RELAY_CONFIG"},
 		Flags:    []Setting{{"--set", "log.levle", "debug"}, {"--shutdown-grace", "shutdown_grace", "-1s"}},
@@ -143,14 +145,15 @@ func TestRequiredKeys(t *testing.T) {
 		in   Input
 		want []string // keys with problems
 	}{
-		"nothing set":         {Input{}, required},
-		"set to nothing":      {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=", "CDC_RELAY_KAFKA_BROKERS= ,"}}, required},
-		"one is set":          {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=postgres://h/d"}}, required[1:]},
-		"file is not YAML":    {Input{File: "f", Text: []byte("a: [")}, []string{""}},
-		"file is not text":    {Input{File: "f", Text: []byte("a: \xff")}, []string{""}},
-		"set, but unreadable": {Input{File: "f", Text: []byte("postgres: {url: '${NOT_DEFINED}'}\nkafka: {brokers: {a: 1}}")}, required},
-		"set in the file":     {Input{File: "f", Text: []byte("postgres: {url: 'host=h'}\nkafka: {brokers: 'h:1'}")}, nil},
-		"present but wrong":   {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=h", "CDC_RELAY_KAFKA_BROKERS=h"}}, required},
+		"nothing set":      {Input{}, required},
+		"set to nothing":   {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=", "CDC_RELAY_KAFKA_BROKERS= ,"}}, required},
+		"one is set":       {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=postgres://h/d"}}, required[1:]},
+		"file is not YAML": {Input{File: "f", Text: []byte("a: [")}, []string{""}},
+		"file is not text": {Input{File: "f", Text: []byte("a: \xff")}, []string{""}},
+		"set, but unreadable": {Input{File: "f", Text: []byte("postgres: {url: '${NOT_DEFINED}'}\nkafka: {brokers: {a: 1}}")},
+			required},
+		"set in the file":   {Input{File: "f", Text: []byte("postgres: {url: 'host=h'}\nkafka: {brokers: 'h:1'}")}, nil},
+		"present but wrong": {Input{Environ: []string{"CDC_RELAY_POSTGRES_URL=h", "CDC_RELAY_KAFKA_BROKERS=h"}}, required},
 	} {
 		c.in.Required = required
 		var got []string
@@ -181,7 +184,8 @@ func TestFileShapesThatAreRefused(t *testing.T) {
 		"service: a\non_halt: exit\nservice: b":   "service (f:3): set twice, first in line 1",
 		"log: {level: info}\nlog: {format: json}": "log (f:2): set twice, first in line 1",
 		"message: {headers: {id: a, id: b}}":      `message.headers (f:1): "id" is set twice`,
-		"service: ${NOT_DEFINED}":                 "service (f:1): the environment variable NOT_DEFINED in ${NOT_DEFINED} is not set",
+		"service: ${NOT_DEFINED}": "service (f:1): the environment variable NOT_DEFINED in ${NOT_DEFINED} " +
+			"is not set",
 		"service: ${A:-b}":                        "service (f:1): found ${A:-b}; allowed: ${NAME}",
 		"service: ${}":                            "service (f:1): found ${}; allowed: ${NAME}",
 		"kafkaa: {brokers: [a:1]}":                "kafkaa (f:1): unknown key; the nearest known key is kafka",
@@ -214,32 +218,37 @@ func TestEmptyFilesSetNothing(t *testing.T) {
 func TestKubernetesServiceLinksAreNotKeys(t *testing.T) {
 	links := []string{
 		"CDC_RELAY_SERVICE_HOST=10.0.0.1", "CDC_RELAY_SERVICE_PORT=9464", "CDC_RELAY_SERVICE_PORT_HTTP=9464",
-		"CDC_RELAY_PORT=tcp://10.0.0.1:9464", "CDC_RELAY_PORT_9464_TCP=tcp://10.0.0.1:9464", "CDC_RELAY_PORT_9464_TCP_PROTO=tcp",
-		"CDC_RELAY_PORT_9464_TCP_PORT=9464", "CDC_RELAY_PORT_9464_TCP_ADDR=10.0.0.1", "CDC_RELAY_METRICS_SERVICE_HOST=10.0.0.2",
+		"CDC_RELAY_PORT=tcp://10.0.0.1:9464", "CDC_RELAY_PORT_9464_TCP=tcp://10.0.0.1:9464",
+		"CDC_RELAY_PORT_9464_TCP_PROTO=tcp",
+		"CDC_RELAY_PORT_9464_TCP_PORT=9464", "CDC_RELAY_PORT_9464_TCP_ADDR=10.0.0.1",
+		"CDC_RELAY_METRICS_SERVICE_HOST=10.0.0.2",
 		"CDC_RELAY_METRICS_PORT_9464_TCP_ADDR=10.0.0.2",
 	}
 	if problems := problemsOf(t, Input{Environ: links}); len(problems) > 0 {
 		t.Errorf("got %v, want the links ignored", problems)
 	}
-	if problems := problemsOf(t, Input{Environ: []string{"CDC_RELAY_PORT_9464=x", "CDC_RELAY_HTTP_PORTS=x"}}); len(problems) != 2 {
+	if problems := problemsOf(t, Input{Environ: []string{"CDC_RELAY_PORT_9464=x",
+		"CDC_RELAY_HTTP_PORTS=x"}}); len(problems) != 2 {
 		t.Errorf("got %v, want both variables unknown", problems)
 	}
 }
 
-// The driver has the last word on the URLs of connections, and on nothing else. Seen to fail with its complaint not masked, and with it
-// asked about a URL that breaks the key's own rule.
+// The driver has the last word on the URLs of connections, and on nothing else. Seen to fail with its complaint not
+// masked, and with it asked about a URL that breaks the key's own rule.
 func TestTheDriverIsAskedAboutConnections(t *testing.T) {
 	var asked []string
 	in := Input{Connects: func(url string) error {
 		asked = append(asked, url)
 		return errors.New("no good: " + url)
 	}}
-	in.Flags = []Setting{{"--u", "postgres.url", "postgres://u:hidden@h/d"}, {"--r", "postgres.replication_url", "nonsense"}, {"--t", "tracing.endpoint", "http://c:4318"}}
+	in.Flags = []Setting{{"--u", "postgres.url", "postgres://u:hidden@h/d"},
+		{"--r", "postgres.replication_url", "nonsense"}, {"--t", "tracing.endpoint", "http://c:4318"}}
 	problems := problemsOf(t, in)
 	if len(asked) != 1 || asked[0] != "postgres://u:hidden@h/d" {
 		t.Errorf("asked about %q, want postgres.url alone", asked)
 	}
-	if len(problems) != 2 || problems[0].Where != "--u" || !strings.Contains(problems[0].What, "no good") || strings.Contains(problems.Error(), "hidden") || problems[1].Where != "--r" {
+	if len(problems) != 2 || problems[0].Where != "--u" || !strings.Contains(problems[0].What, "no good") ||
+		strings.Contains(problems.Error(), "hidden") || problems[1].Where != "--r" {
 		t.Errorf("got %v, want a problem of each URL, masked", problems)
 	}
 	in.Flags = nil

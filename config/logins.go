@@ -6,7 +6,8 @@ import "fmt"
 var logins = []relation{
 	{
 		// A file that is named and not used would be a lie, and plain text instead of TLS a leak.
-		keys:    []string{"kafka.tls.enabled", "kafka.tls.ca_file", "kafka.tls.cert_file", "kafka.tls.key_file", "kafka.tls.server_name"},
+		keys: []string{"kafka.tls.enabled", "kafka.tls.ca_file", "kafka.tls.cert_file", "kafka.tls.key_file",
+			"kafka.tls.server_name"},
 		allowed: "true when another key of kafka.tls is set",
 		check: func(c *Config) string {
 			if t := c.Kafka.TLS; !t.Enabled && t != (TLS{}) {

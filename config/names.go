@@ -11,7 +11,8 @@ import (
 // Identifiers are taken exactly as written, upper case too, and quoted wherever they go into SQL.
 var plainIdentifier = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
 
-const identifierAllowed = "a name of letters, digits, _ and $, not beginning with a digit, at most 63 bytes, exactly as Postgres shows it"
+const identifierAllowed = "a name of letters, digits, _ and $, not beginning with a digit, at most 63 bytes, exactly " +
+	"as Postgres shows it"
 
 func isIdentifier(s string) bool { return len(s) <= maxIdentifier && plainIdentifier.MatchString(s) }
 
@@ -86,7 +87,8 @@ var topicText = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
 // topicTemplate checks what is known before there is a row: Kafka's rules for topic names
 // (org.apache.kafka.common.internals.Topic), and no internal topic.
 func topicTemplate() rule {
-	const allowed = "a topic name of a-z, A-Z, 0-9, '.', '_' and '-', at most 249 long and not beginning with __; columns of the row in braces, such as outbox.event.{aggregate_type}"
+	const allowed = "a topic name of a-z, A-Z, 0-9, '.', '_' and '-', at most 249 long and not beginning with __; " +
+		"columns of the row in braces, such as outbox.event.{aggregate_type}"
 	return typed(allowed, func(v string) string {
 		parts, err := ParseTemplate(v)
 		if err != nil {
@@ -104,7 +106,8 @@ func topicTemplate() rule {
 }
 
 func keyTemplate() rule {
-	return typed("text with columns of the row in braces, such as {aggregate_id}; empty for messages without a key, and without order", func(v string) string {
+	return typed("text with columns of the row in braces, such as {aggregate_id}; empty for messages without a key, and "+
+		"without order", func(v string) string {
 		if _, err := ParseTemplate(v); err != nil {
 			return err.Error()
 		}
@@ -116,7 +119,8 @@ func keyTemplate() rule {
 const reservedHeaders = "x-outbox-"
 
 func headerNames() rule {
-	const allowed = "column: header name, such as {id: x-event-id}; id, event_type, aggregate_type, created_at rename that header, another column adds one; names differ from each other and do not begin with x-outbox-"
+	const allowed = "column: header name, such as {id: x-event-id}; id, event_type, aggregate_type, created_at rename " +
+		"that header, another column adds one; names differ from each other and do not begin with x-outbox-"
 	return typed(allowed, func(v map[string]string) string {
 		taken := map[string]string{}
 		for _, column := range StandardHeaders {

@@ -72,10 +72,11 @@ var rules = map[string]rule{
 	"message.timestamp": oneOf(TimestampPublish, TimestampCreatedAt),
 	"message.headers":   headerNames(),
 
-	"kafka.brokers":                          brokers(),
-	"kafka.client_id":                        label(),
-	"kafka.partitioner":                      oneOf(PartitionerMurmur2),
-	"kafka.compression":                      oneOf(CompressionNone, CompressionSnappy, CompressionLZ4, CompressionZstd, CompressionGzip),
+	"kafka.brokers":     brokers(),
+	"kafka.client_id":   label(),
+	"kafka.partitioner": oneOf(PartitionerMurmur2),
+	"kafka.compression": oneOf(CompressionNone, CompressionSnappy, CompressionLZ4, CompressionZstd,
+		CompressionGzip),
 	"kafka.linger":                           durations(0, Duration(10*time.Second)),
 	"kafka.max_batch_bytes":                  sizes(1<<10, 1<<30),
 	"kafka.request_timeout":                  durations(Duration(100*time.Millisecond), Duration(10*time.Minute)),
@@ -143,7 +144,8 @@ var relations = slices.Concat(dryRuns, logins, []relation{
 		allowed: "at most a quarter of postgres.wal_sender_timeout",
 		check: func(c *Config) string {
 			if c.Postgres.StatusInterval > c.Postgres.WALSenderTimeout/4 {
-				return fmt.Sprintf("status_interval %s with wal_sender_timeout %s", c.Postgres.StatusInterval, c.Postgres.WALSenderTimeout)
+				return fmt.Sprintf("status_interval %s with wal_sender_timeout %s", c.Postgres.StatusInterval,
+					c.Postgres.WALSenderTimeout)
 			}
 			return ""
 		},
@@ -223,11 +225,13 @@ func matching(pattern, allowed string) rule {
 
 // label is for names that go into metrics, logs and requests.
 func label() rule {
-	return matching(fmt.Sprintf(`^[^\x00-\x1f\x7f]{1,%d}$`, maxText), fmt.Sprintf("1 to %d characters, no control characters", maxText))
+	return matching(fmt.Sprintf(`^[^\x00-\x1f\x7f]{1,%d}$`, maxText),
+		fmt.Sprintf("1 to %d characters, no control characters", maxText))
 }
 
 func filePath() rule {
-	return typed("the path of a file, or empty", func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
+	return typed("the path of a file, or empty",
+		func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
 }
 
 // sql only refuses what cannot be sent; the server judges the rest when the statement is prepared.
@@ -254,7 +258,8 @@ func connection() rule {
 	})
 }
 
-const betterPassword = "percent-encode special characters of the password, or leave it out and use postgres.password_file"
+const betterPassword = "percent-encode special characters of the password, or leave it out and use " +
+	"postgres.password_file"
 
 func brokers() rule {
 	return typed("a list of host:port", func(list []string) string {

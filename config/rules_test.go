@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Each row is one edge of one rule. A rule that is loosened or tightened by one fails a row. Seen to fail with the bounds
-// of count and durations off by one, and with an @ behind the host allowed.
+// Each row is one edge of one rule. A rule that is loosened or tightened by one fails a row. Seen to fail with the
+// bounds of count and durations off by one, and with an @ behind the host allowed.
 func TestRules(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, c := range []struct {
@@ -16,41 +16,58 @@ func TestRules(t *testing.T) {
 		because string // in the message of each refused value
 	}{
 		{key: "service", allowed: []string{"orders relay"}, refused: []string{"", "a\tb", strings.Repeat("a", 250)}},
-		{key: "postgres.url", allowed: []string{"postgres://u:p@h:5432/d?sslmode=disable", "postgresql:///d?host=/tmp", "host=/tmp user=u dbname=d"},
+		{key: "postgres.url", allowed: []string{"postgres://u:p@h:5432/d?sslmode=disable", "postgresql:///d?host=/tmp",
+			"host=/tmp user=u dbname=d"},
 			refused: []string{"localhost:5432", "mysql://h/d", "http://h"}, because: "postgres://"},
-		{key: "postgres.url", refused: []string{"postgres://u:a%zz@h/d", "postgres://u:p@h:port/d"}, because: "it is not a URL"},
+		{key: "postgres.url", refused: []string{"postgres://u:a%zz@h/d", "postgres://u:p@h:port/d"},
+			because: "it is not a URL"},
 		{key: "postgres.url", allowed: []string{"postgres://u:p@ss@h/d", "postgres://h/d%40x?user=u%40x"},
-			refused: []string{"postgres://u:p@s/x@h/d", "postgres://u:1/x@h/d", "postgres://u:p@s?x@h/d", "postgres://u:p@s#x@h/d"}, because: "postgres.password_file"},
+			refused: []string{"postgres://u:p@s/x@h/d", "postgres://u:1/x@h/d", "postgres://u:p@s?x@h/d",
+				"postgres://u:p@s#x@h/d"}, because: "postgres.password_file"},
 		{key: "postgres.replication_url", allowed: []string{""}, refused: []string{"x"}},
-		{key: "postgres.slot", allowed: []string{"a", "slot_1", long}, refused: []string{"", "A", "a-b", "a b", "ä", long + "a", "a\n"}},
-		{key: "postgres.publication", allowed: []string{"Pub", "pub$1", "_x", "größe", long}, refused: []string{"", "a-b", "1a", `a"b`, "a.b", long + "a"}},
+		{key: "postgres.slot", allowed: []string{"a", "slot_1", long},
+			refused: []string{"", "A", "a-b", "a b", "ä", long + "a", "a\n"}},
+		{key: "postgres.publication", allowed: []string{"Pub", "pub$1", "_x", "größe", long},
+			refused: []string{"", "a-b", "1a", `a"b`, "a.b", long + "a"}},
 		{key: "postgres.schema", allowed: []string{"relay"}, refused: []string{"", "pg;"}},
-		{key: "postgres.status_interval", allowed: []string{"10ms", "2.5s"}, refused: []string{"9ms", "0s", "-1s", "1", "61m", "2501ms"}},
-		{key: "postgres.wal_sender_timeout", allowed: []string{"4s", "24h"}, refused: []string{"0s", "999ms", "25h", "-5s", "3999ms"}},
+		{key: "postgres.status_interval", allowed: []string{"10ms", "2.5s"},
+			refused: []string{"9ms", "0s", "-1s", "1", "61m", "2501ms"}},
+		{key: "postgres.wal_sender_timeout", allowed: []string{"4s", "24h"},
+			refused: []string{"0s", "999ms", "25h", "-5s", "3999ms"}},
 		{key: "postgres.pool_size", allowed: []string{"1", "200"}, refused: []string{"0", "201", "-1", "x", "4.5", "1_0"}},
 		{key: "postgres.on_slot_lost", allowed: []string{"halt"}, refused: []string{"Halt", ""}, because: "recover, halt"},
-		{key: "outbox.table", allowed: []string{"outbox", "App.OutboxEvents"}, refused: []string{"", "a.b.c", "a.", ".b", "a;b", "a b"}},
+		{key: "outbox.table", allowed: []string{"outbox", "App.OutboxEvents"},
+			refused: []string{"", "a.b.c", "a.", ".b", "a;b", "a b"}},
 		{key: "outbox.columns.id", allowed: []string{"eventId"}, refused: []string{"", "a b", "1"}},
 		{key: "outbox.columns.headers", allowed: []string{"", "meta"}, refused: []string{"a b"}},
-		{key: "outbox.after_publish", allowed: []string{"keep", "delete"}, refused: []string{"drop"}, because: "mark, keep, delete"},
-		{key: "outbox.order_by", allowed: []string{"", "seq", "created_at DESC, id asc"}, refused: []string{"a b", "a,,b", "a; drop", "lower(a)"}},
-		{key: "outbox.catch_up", allowed: []string{"true", "false"}, refused: []string{"yes", "1", "True", ""}, because: "true, false"},
+		{key: "outbox.after_publish", allowed: []string{"keep", "delete"}, refused: []string{"drop"},
+			because: "mark, keep, delete"},
+		{key: "outbox.order_by", allowed: []string{"", "seq", "created_at DESC, id asc"},
+			refused: []string{"a b", "a,,b", "a; drop", "lower(a)"}},
+		{key: "outbox.catch_up", allowed: []string{"true", "false"}, refused: []string{"yes", "1", "True", ""},
+			because: "true, false"},
 		{key: "outbox.catch_up_max", allowed: []string{"0", "5000000"}, refused: []string{"-1"}},
 		{key: "sink", refused: []string{"nats", ""}, because: "kafka, stdout"},
 		{key: "message.topic", allowed: []string{"t", "{aggregate_type}", "a.{b}_{c}-d", "_x", strings.Repeat("a", 249)},
-			refused: []string{"", ".", "..", "__consumer_offsets", "a b", "a/{b}", strings.Repeat("a", 250)}, because: "topic name"},
-		{key: "message.topic", refused: []string{"a.{b", "a}b", "a{}", "a{b c}", "{{a}}"}, because: "columns of the row in braces"},
+			refused: []string{"", ".", "..", "__consumer_offsets", "a b", "a/{b}", strings.Repeat("a", 250)},
+			because: "topic name"},
+		{key: "message.topic", refused: []string{"a.{b", "a}b", "a{}", "a{b c}", "{{a}}"},
+			because: "columns of the row in braces"},
 		{key: "message.key", allowed: []string{"", "{tenant}/{aggregate_id}"}, refused: []string{"{", "}", "{a b}"}},
-		{key: "message.format", allowed: []string{"plain", "envelope", "cloudevents"}, refused: []string{"avro", ""}, because: "plain, envelope, cloudevents"},
+		{key: "message.format", allowed: []string{"plain", "envelope", "cloudevents"}, refused: []string{"avro", ""},
+			because: "plain, envelope, cloudevents"},
 		{key: "message.timestamp", refused: []string{"now"}, because: "publish, created_at"},
 		{key: "message.headers", allowed: []string{"", "id=x-event-id,tenant=tenant", "id=event_type,event_type=id"},
 			refused: []string{"id", "id=", "a b=c", "id=x-outbox-id", "tenant=X-Outbox-Tenant", "id=event_type", "a=x,b=x"}},
-		{key: "kafka.brokers", allowed: []string{"a:1", "[::1]:9092,b:65535"}, refused: []string{"a", "a:0", "a:65536", ":9092", "a:b", "kafka://a:1"}, because: "host:port"},
+		{key: "kafka.brokers", allowed: []string{"a:1", "[::1]:9092,b:65535"},
+			refused: []string{"a", "a:0", "a:65536", ":9092", "a:b", "kafka://a:1"}, because: "host:port"},
 		{key: "kafka.client_id", refused: []string{""}},
 		{key: "kafka.partitioner", refused: []string{"random"}, because: "murmur2"},
-		{key: "kafka.compression", allowed: []string{"none", "snappy", "lz4", "zstd", "gzip"}, refused: []string{"", "LZ4", "brotli"}, because: "none, snappy, lz4, zstd, gzip"},
+		{key: "kafka.compression", allowed: []string{"none", "snappy", "lz4", "zstd", "gzip"},
+			refused: []string{"", "LZ4", "brotli"}, because: "none, snappy, lz4, zstd, gzip"},
 		{key: "kafka.linger", allowed: []string{"0", "5ms", "10s"}, refused: []string{"-1ms", "11s", "5"}},
-		{key: "kafka.max_batch_bytes", allowed: []string{"1024", "1KiB", "1 MiB", "1GB"}, refused: []string{"1023", "0", "2GiB", "1.5MiB", "MiB", "-1MiB"}},
+		{key: "kafka.max_batch_bytes", allowed: []string{"1024", "1KiB", "1 MiB", "1GB"},
+			refused: []string{"1023", "0", "2GiB", "1.5MiB", "MiB", "-1MiB"}},
 		{key: "kafka.request_timeout", allowed: []string{"100ms"}, refused: []string{"99ms", "0s"}},
 		{key: "kafka.create_topics.enabled", allowed: []string{"true"}, refused: []string{""}},
 		{key: "kafka.create_topics.partitions", allowed: []string{"1"}, refused: []string{"0"}},
@@ -65,11 +82,14 @@ func TestRules(t *testing.T) {
 		{key: "limits.max_event_bytes", allowed: []string{"0", "1GiB"}, refused: []string{"-1", "17179869185GiB"}},
 		{key: "shutdown_grace", allowed: []string{"0s", "1h"}, refused: []string{"-1s", "61m"}},
 		{key: "on_halt", allowed: []string{"exit"}, refused: []string{"panic"}, because: "stay, exit"},
-		{key: "http.listen", allowed: []string{"127.0.0.1:0", ":9464", "[::]:80"}, refused: []string{"9464", "localhost", "", "h:70000", "h:http"}, because: "host:port"},
+		{key: "http.listen", allowed: []string{"127.0.0.1:0", ":9464", "[::]:80"},
+			refused: []string{"9464", "localhost", "", "h:70000", "h:http"}, because: "host:port"},
 		{key: "http.token_file", allowed: []string{"", "/a b"}, refused: []string{"a\x00"}},
-		{key: "log.level", allowed: []string{"trace", "warn"}, refused: []string{"WARN", "fatal"}, because: "trace, debug, info, warn, error"},
+		{key: "log.level", allowed: []string{"trace", "warn"}, refused: []string{"WARN", "fatal"},
+			because: "trace, debug, info, warn, error"},
 		{key: "log.format", allowed: []string{"console"}, refused: []string{"text"}, because: "json, console"},
-		{key: "tracing.endpoint", allowed: []string{"", "http://collector:4318", "https://c/x/v1/traces"}, refused: []string{"collector:4318", "grpc://c:4317", "http://"}, because: "http://"},
+		{key: "tracing.endpoint", allowed: []string{"", "http://collector:4318", "https://c/x/v1/traces"},
+			refused: []string{"collector:4318", "grpc://c:4317", "http://"}, because: "http://"},
 		{key: "tracing.endpoint", refused: []string{"http://user:pass@c:4318"}, because: "OTEL_EXPORTER_OTLP_HEADERS"},
 		{key: "tracing.sample_ratio", allowed: []string{"0", "0.01", "1"}, refused: []string{"1.5"}},
 	} {
@@ -85,7 +105,8 @@ func TestRules(t *testing.T) {
 				continue
 			}
 			p := problems[0]
-			if !strings.Contains(p.Key, c.key) && !strings.Contains(p.What, value) || p.Where != "--set" || p.Allowed == "" || !strings.Contains(p.String(), c.because) {
+			if !strings.Contains(p.Key, c.key) && !strings.Contains(p.What, value) || p.Where != "--set" || p.Allowed == "" ||
+				!strings.Contains(p.String(), c.because) {
 				t.Errorf("%s = %q: got %q, want key, place, what is allowed and %q", c.key, value, p, c.because)
 			}
 		}

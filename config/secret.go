@@ -9,8 +9,8 @@ import (
 const masked = "xxxxx" // what net/url and pgx put in the place of a password, too
 
 var (
-	// From the colon after the user to the last @ anywhere: a password with an unescaped @, :, /, ? or # is wrong in a URL,
-	// but must not leak for that. An @ in the query makes it hide more than the password, which does no harm.
+	// From the colon after the user to the last @ anywhere: a password with an unescaped @, :, /, ? or # is wrong in a
+	// URL, but must not leak for that. An @ in the query makes it hide more than the password, which does no harm.
 	userinfo = regexp.MustCompile(`(?s)(://[^:@]*):.*@`)
 	// password=… of a key=value string, and of a URL's query; values may be quoted with '.
 	passwordPair = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)`)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Breaks it catches: a secret among the keys that people see (seen to fail without Redacted), a key missing, a key that was set
-// shown as a default.
+// Breaks it catches: a secret among the keys that people see (seen to fail without Redacted), a key missing, a key that
+// was set shown as a default.
 func TestShownKeysHaveNoSecrets(t *testing.T) {
 	c := Default()
 	c.Postgres.URL = "postgres://relay:hunter2@db/shop?sslpassword=hunter3"

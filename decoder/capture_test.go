@@ -141,7 +141,8 @@ func connect(ctx context.Context, t *testing.T, url string) *pgconn.PgConn {
 	return conn
 }
 
-// execute runs statements, or a COPY whose data follow it after a line end, and returns the first value if there is one.
+// execute runs statements, or a COPY whose data follow it after a line end, and returns the first value if there is
+// one.
 func execute(ctx context.Context, t *testing.T, conn *pgconn.PgConn, statement string) string {
 	t.Helper()
 	if command, data, _ := strings.Cut(statement, "\n"); strings.HasPrefix(command, "COPY ") {

@@ -57,8 +57,9 @@ type Config struct {
 // Message is one decoded message. Fields that its kind does not name are zero.
 type Message struct {
 	Kind Kind
-	Wire byte       // the type byte of the message, such as 'I'; tells Ignored messages apart
-	LSN  outbox.LSN // Begin: the final LSN, where the commit record starts; Commit: the same again; LogicalMessage: its own
+	Wire byte // the type byte of the message, such as 'I'; tells Ignored messages apart
+	// Begin: the final LSN, where the commit record starts; Commit: the same again; LogicalMessage: its own
+	LSN  outbox.LSN
 	End  outbox.LSN // Commit: the first byte after the commit record (TransactionEndLSN): the LSN to confirm
 	Time int64      // Begin, Commit: when it was committed, in microseconds since the Unix epoch
 	XID  uint32     // Begin: the transaction's id
@@ -175,7 +176,8 @@ func (d *Decoder) decode(data []byte, ev *outbox.Event) (Message, error) {
 	case wireOrigin:
 		return d.origin(data)
 	}
-	return Message{}, d.malformed(data, 0, fmt.Sprintf("message type %q is not of protocol version 1 (streaming and two_phase must be off)", data[0]))
+	return Message{}, d.malformed(data, 0, fmt.Sprintf("message type %q is not of protocol version 1 (streaming and "+
+		"two_phase must be off)", data[0]))
 }
 
 // begin reads Byte1('B') Int64(final LSN) Int64(commit time) Int32(xid).
@@ -197,7 +199,8 @@ func (d *Decoder) begin(data []byte) (Message, error) {
 	case m.LSN == 0:
 		return Message{}, d.malformed(data, 1, "begin without a final LSN")
 	case m.LSN < d.lastEnd:
-		return Message{}, d.malformed(data, 1, fmt.Sprintf("begin of a transaction that committed at %v, before the end %v of the one before it", m.LSN, d.lastEnd))
+		return Message{}, d.malformed(data, 1, fmt.Sprintf("begin of a transaction that committed at %v, before the end %v "+
+			"of the one before it", m.LSN, d.lastEnd))
 	}
 	d.inTransaction, d.commitLSN, d.index = true, m.LSN, 0
 	return m, nil
@@ -222,7 +225,8 @@ func (d *Decoder) commit(data []byte) (Message, error) {
 	case data[1] != 0:
 		return Message{}, d.malformed(data, 1, fmt.Sprintf("commit with unknown flags %#x", data[1]))
 	case m.LSN != d.commitLSN:
-		return Message{}, d.malformed(data, 2, fmt.Sprintf("commit at %v of the transaction that began with %v", m.LSN, d.commitLSN))
+		return Message{}, d.malformed(data, 2,
+			fmt.Sprintf("commit at %v of the transaction that began with %v", m.LSN, d.commitLSN))
 	case m.End <= m.LSN:
 		return Message{}, d.malformed(data, 10, fmt.Sprintf("commit at %v ends at %v, not after it", m.LSN, m.End))
 	}
@@ -230,7 +234,8 @@ func (d *Decoder) commit(data []byte) (Message, error) {
 	return m, nil
 }
 
-// logicalMessage reads Byte1('M') Int8(flags, 1 = transactional) Int64(LSN) String(prefix) Int32(length) Byten(content).
+// logicalMessage reads Byte1('M') Int8(flags, 1 = transactional) Int64(LSN) String(prefix) Int32(length)
+// Byten(content).
 func (d *Decoder) logicalMessage(data []byte) (Message, error) {
 	r := reader{data: data, off: 1}
 	flags := r.uint8()
@@ -246,7 +251,8 @@ func (d *Decoder) logicalMessage(data []byte) (Message, error) {
 	if flags == 1 && !d.inTransaction {
 		return Message{}, d.malformed(data, 1, "transactional logical message outside a transaction")
 	}
-	return Message{Kind: LogicalMessage, Wire: wireMessage, LSN: lsn, Prefix: prefix, Content: content, Transactional: flags == 1}, nil
+	return Message{Kind: LogicalMessage, Wire: wireMessage, LSN: lsn, Prefix: prefix, Content: content,
+		Transactional: flags == 1}, nil
 }
 
 // change reads an update, Byte1('U') Int32(OID) [Byte1('K' or 'O') TupleData] Byte1('N') TupleData, or a delete,

@@ -96,50 +96,64 @@ func TestFaultyMessagesAreErrors(t *testing.T) {
 		messages [][]byte
 		want     string
 	}{
-		"empty":                               {[][]byte{{}}, "empty message"},
-		"begin inside a transaction":          {[][]byte{begin, beginMessage(300)}, "begin inside"},
-		"begin without LSN":                   {[][]byte{beginMessage(0)}, "without a final LSN"},
-		"begin before the last end":           {[][]byte{begin, commit, beginMessage(249)}, "before the end"},
-		"commit outside a transaction":        {[][]byte{commit}, "commit outside"},
-		"second commit":                       {[][]byte{begin, commit, commit}, "commit outside"},
-		"commit of another transaction":       {[][]byte{begin, commitMessage(201, 250)}, "began with 0/C8"},
-		"commit that ends where it begins":    {[][]byte{begin, commitMessage(200, 200)}, "not after it"},
-		"commit with flags":                   {[][]byte{begin, append([]byte{'C', 1}, commit[2:]...)}, "unknown flags 0x1"},
-		"insert outside a transaction":        {[][]byte{relation, insert}, "insert outside"},
-		"insert after commit":                 {[][]byte{begin, relation, commit, insert}, "insert outside"},
-		"insert of an unknown relation":       {[][]byte{begin, insert}, "not announced"},
-		"insert of too few columns":           {[][]byte{begin, relation, insertMessage(ours, "1")}, "row of 1 columns"},
-		"insert of too many columns":          {[][]byte{begin, relation, insertMessage(ours, append(plainValues, "x")...)}, "row of 8 columns"},
-		"foreign insert of too few columns":   {[][]byte{begin, relationMessage(strange, "a", "b"), insertMessage(strange, "1")}, "row of 1 columns"},
-		"insert with unchanged value":         {[][]byte{begin, relation, insertMessage(ours, append(plainValues[:6:6], "UNCHANGED")...)}, "unchanged TOAST"},
-		"foreign insert with unchanged value": {[][]byte{begin, relationMessage(strange, "a"), insertMessage(strange, "UNCHANGED")}, "unchanged TOAST"},
-		"insert with a binary value":          {[][]byte{begin, relationMessage(strange, "a"), append(insertMessage(strange)[:6], "\x00\x01b\x00\x00\x00\x01x"...)}, `unknown kind 'b'`},
-		"insert of an old row":                {[][]byte{begin, relation, bytes.Replace(insert, []byte("N"), []byte("O"), 1)}, "without a new row"},
-		"value longer than the message":       {[][]byte{begin, relationMessage(strange, "a"), append(insertMessage(strange)[:6], "\x00\x01t\xff\xff\xff\xffx"...)}, "cut"},
-		"bytea without prefix":                {bytea("00"), `\x`},
-		"bytea of an odd number of digits":    {bytea(`\x123`), `\x`},
-		"bytea in escape form":                {bytea(`abc\000`), `\x`},
-		"bytea of no digits, high":            {bytea(`\x12g4`), `\x`},
-		"bytea of no digits, low":             {bytea(`\x123:`), `\x`},
-		"update of an unknown relation":       {[][]byte{begin, []byte("U\x00\x00\x00\x01N\x00\x00")}, "not announced"},
-		"update outside a transaction":        {[][]byte{relation, []byte("U\x00\x00\x00\x64N\x00\x00")}, "outside a transaction"},
-		"update without a new row":            {[][]byte{begin, relation, []byte("U\x00\x00\x00\x64K\x00\x00K\x00\x00")}, "without a new row"},
-		"delete without an old row":           {[][]byte{begin, relation, []byte("D\x00\x00\x00\x64N\x00\x00")}, "without an old row"},
-		"delete with unknown kind":            {[][]byte{begin, relation, []byte("D\x00\x00\x00\x64K\x00\x01z")}, `unknown kind 'z'`},
-		"truncate outside a transaction":      {[][]byte{[]byte("T\x00\x00\x00\x00\x00")}, "outside a transaction"},
-		"truncate of too few relations":       {[][]byte{begin, []byte("T\x00\x00\x00\x02\x00\x00\x00\x00\x01")}, "cut"},
-		"origin outside a transaction":        {[][]byte{[]byte("O\x00\x00\x00\x00\x00\x00\x00\x01x\x00")}, "outside a transaction"},
-		"transactional message outside":       {[][]byte{logicalMessage(1)}, "outside a transaction"},
-		"message with unknown flags":          {[][]byte{begin, logicalMessage(2)}, "unknown flags 0x2"},
-		"relation without names":              {[][]byte{[]byte("R\x00\x00\x00\x01public")}, "string without an end"},
+		"empty":                            {[][]byte{{}}, "empty message"},
+		"begin inside a transaction":       {[][]byte{begin, beginMessage(300)}, "begin inside"},
+		"begin without LSN":                {[][]byte{beginMessage(0)}, "without a final LSN"},
+		"begin before the last end":        {[][]byte{begin, commit, beginMessage(249)}, "before the end"},
+		"commit outside a transaction":     {[][]byte{commit}, "commit outside"},
+		"second commit":                    {[][]byte{begin, commit, commit}, "commit outside"},
+		"commit of another transaction":    {[][]byte{begin, commitMessage(201, 250)}, "began with 0/C8"},
+		"commit that ends where it begins": {[][]byte{begin, commitMessage(200, 200)}, "not after it"},
+		"commit with flags":                {[][]byte{begin, append([]byte{'C', 1}, commit[2:]...)}, "unknown flags 0x1"},
+		"insert outside a transaction":     {[][]byte{relation, insert}, "insert outside"},
+		"insert after commit":              {[][]byte{begin, relation, commit, insert}, "insert outside"},
+		"insert of an unknown relation":    {[][]byte{begin, insert}, "not announced"},
+		"insert of too few columns":        {[][]byte{begin, relation, insertMessage(ours, "1")}, "row of 1 columns"},
+		"insert of too many columns": {[][]byte{begin, relation, insertMessage(ours, append(plainValues, "x")...)},
+			"row of 8 columns"},
+		"foreign insert of too few columns": {[][]byte{begin, relationMessage(strange, "a", "b"),
+			insertMessage(strange, "1")}, "row of 1 columns"},
+		"insert with unchanged value": {[][]byte{begin, relation,
+			insertMessage(ours, append(plainValues[:6:6], "UNCHANGED")...)}, "unchanged TOAST"},
+		"foreign insert with unchanged value": {[][]byte{begin, relationMessage(strange, "a"),
+			insertMessage(strange, "UNCHANGED")}, "unchanged TOAST"},
+		"insert with a binary value": {[][]byte{begin, relationMessage(strange, "a"),
+			append(insertMessage(strange)[:6], "\x00\x01b\x00\x00\x00\x01x"...)}, `unknown kind 'b'`},
+		"insert of an old row": {[][]byte{begin, relation, bytes.Replace(insert, []byte("N"), []byte("O"), 1)},
+			"without a new row"},
+		"value longer than the message": {[][]byte{begin, relationMessage(strange, "a"),
+			append(insertMessage(strange)[:6], "\x00\x01t\xff\xff\xff\xffx"...)}, "cut"},
+		"bytea without prefix":             {bytea("00"), `\x`},
+		"bytea of an odd number of digits": {bytea(`\x123`), `\x`},
+		"bytea in escape form":             {bytea(`abc\000`), `\x`},
+		"bytea of no digits, high":         {bytea(`\x12g4`), `\x`},
+		"bytea of no digits, low":          {bytea(`\x123:`), `\x`},
+		"update of an unknown relation":    {[][]byte{begin, []byte("U\x00\x00\x00\x01N\x00\x00")}, "not announced"},
+		"update outside a transaction": {[][]byte{relation, []byte("U\x00\x00\x00\x64N\x00\x00")},
+			"outside a transaction"},
+		"update without a new row": {[][]byte{begin, relation, []byte("U\x00\x00\x00\x64K\x00\x00K\x00\x00")},
+			"without a new row"},
+		"delete without an old row": {[][]byte{begin, relation, []byte("D\x00\x00\x00\x64N\x00\x00")},
+			"without an old row"},
+		"delete with unknown kind": {[][]byte{begin, relation, []byte("D\x00\x00\x00\x64K\x00\x01z")},
+			`unknown kind 'z'`},
+		"truncate outside a transaction": {[][]byte{[]byte("T\x00\x00\x00\x00\x00")}, "outside a transaction"},
+		"truncate of too few relations":  {[][]byte{begin, []byte("T\x00\x00\x00\x02\x00\x00\x00\x00\x01")}, "cut"},
+		"origin outside a transaction": {[][]byte{[]byte("O\x00\x00\x00\x00\x00\x00\x00\x01x\x00")},
+			"outside a transaction"},
+		"transactional message outside": {[][]byte{logicalMessage(1)}, "outside a transaction"},
+		"message with unknown flags":    {[][]byte{begin, logicalMessage(2)}, "unknown flags 0x2"},
+		"relation without names":        {[][]byte{[]byte("R\x00\x00\x00\x01public")}, "string without an end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, at, err := decodeAll(New(plainConfig), &outbox.Event{}, test.messages...)
 			malformed, ok := errors.AsType[*MalformedError](err)
 			if !ok || at != len(test.messages)-1 || !strings.Contains(err.Error(), test.want) {
-				t.Fatalf("got %T %v at message %d, want a *MalformedError with %q at message %d", err, err, at, test.want, len(test.messages)-1)
+				t.Fatalf("got %T %v at message %d, want a *MalformedError with %q at message %d", err, err, at, test.want,
+					len(test.messages)-1)
 			}
-			if size := len(test.messages[at]); malformed.Length != size || malformed.Offset < 0 || malformed.Offset > size || len(malformed.Hex) > 128 {
+			if size := len(test.messages[at]); malformed.Length != size || malformed.Offset < 0 || malformed.Offset > size ||
+				len(malformed.Hex) > 128 {
 				t.Errorf("place: got %+v for a message of %d bytes", malformed, size)
 			}
 		})
@@ -187,7 +201,8 @@ func TestNothingIsDecodedAfterAnErrorUntilReset(t *testing.T) {
 func TestResetForgetsTheConnection(t *testing.T) {
 	d := New(plainConfig)
 	insert := insertMessage(ours, plainValues...)
-	if _, _, err := decodeAll(d, &outbox.Event{}, beginMessage(200), relationMessage(ours, plainColumns...), insert, commitMessage(200, 250)); err != nil {
+	if _, _, err := decodeAll(d, &outbox.Event{}, beginMessage(200), relationMessage(ours, plainColumns...), insert,
+		commitMessage(200, 250)); err != nil {
 		t.Fatal(err)
 	}
 	d.Reset()
@@ -204,7 +219,8 @@ func TestRowsAreMappedByTheLastRelationMessageOfTheirOID(t *testing.T) {
 	want := func(at, id, payload string, index uint32) {
 		t.Helper()
 		if string(ev.ID) != id || string(ev.Payload) != payload || ev.Position.Index != index {
-			t.Errorf("%s: got id %q, payload %q, index %d, want %q, %q, %d", at, ev.ID, ev.Payload, ev.Position.Index, id, payload, index)
+			t.Errorf("%s: got id %q, payload %q, index %d, want %q, %q, %d", at, ev.ID, ev.Payload, ev.Position.Index, id,
+				payload, index)
 		}
 	}
 	decode := func(messages ...[]byte) {
@@ -221,7 +237,8 @@ func TestRowsAreMappedByTheLastRelationMessageOfTheirOID(t *testing.T) {
 	want("another relation", "2", "b", 1)
 	decode(insertMessage(ours, "3", "", "", "", "c", "", ""))
 	want("the first relation again", "3", "c", 2)
-	decode(relationMessage(ours, append([]string{"new"}, turned...)...), insertMessage(ours, "x", "d", "", "", "", "", "", "4"))
+	decode(relationMessage(ours, append([]string{"new"}, turned...)...),
+		insertMessage(ours, "x", "d", "", "", "", "", "", "4"))
 	want("changed within the transaction", "4", "d", 3)
 	decode(relationMessage(strange, "id"), insertMessage(strange, "99"))
 	want("a stranger's row leaves the event alone", "4", "d", 3)
@@ -240,7 +257,8 @@ func TestEventIsFilledAnew(t *testing.T) {
 	c.Columns.AggregateID = "id" // one column may serve twice
 	c.Columns.Extra = []string{"b", "a", "id"}
 	extra := make([][]byte, 0, 8)
-	ev := outbox.Event{Headers: []byte("old"), CreatedAt: []byte("old"), Payload: []byte("old"), Extra: extra, Position: outbox.Position{Epoch: 5, Table: true}}
+	ev := outbox.Event{Headers: []byte("old"), CreatedAt: []byte("old"), Payload: []byte("old"), Extra: extra,
+		Position: outbox.Position{Epoch: 5, Table: true}}
 	_, _, err := decodeAll(New(c), &ev, beginMessage(200),
 		relationMessage(ours, "a:bytea", "b", "id:bytea", "aggregate_type", "event_type", "payload"),
 		insertMessage(ours, `\x`, "NULL", `\x4a4F`, "", "NULL", "NULL"))
@@ -259,18 +277,20 @@ func TestEventIsFilledAnew(t *testing.T) {
 	}
 }
 
-// Catches values whose capacity reaches into the next column: an append to one would change the other. Seen to fail with
-// values whose capacity reaches into the next one.
+// Catches values whose capacity reaches into the next column: an append to one would change the other. Seen to fail
+// with values whose capacity reaches into the next one.
 func TestValuesEndWhereTheyEnd(t *testing.T) {
 	var ev outbox.Event
-	if _, _, err := decodeAll(New(plainConfig), &ev, append(bytea(`\x31`)[:2], insertMessage(ours, "1", "order", "o-1", "created", `\x3132`, "h", "c"))...); err != nil {
+	if _, _, err := decodeAll(New(plainConfig), &ev,
+		append(bytea(`\x31`)[:2], insertMessage(ours, "1", "order", "o-1", "created", `\x3132`, "h", "c"))...); err != nil {
 		t.Fatal(err)
 	}
 	m, err := New(plainConfig).Decode(logicalMessage(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, v := range map[string][]byte{"ID": ev.ID, "AggregateID": ev.AggregateID, "Payload": ev.Payload, "Prefix": m.Prefix} {
+	for name, v := range map[string][]byte{"ID": ev.ID, "AggregateID": ev.AggregateID, "Payload": ev.Payload,
+		"Prefix": m.Prefix} {
 		if len(v) != cap(v) {
 			t.Errorf("%s: got capacity %d for %d bytes", name, cap(v), len(v))
 		}
@@ -279,12 +299,14 @@ func TestValuesEndWhereTheyEnd(t *testing.T) {
 
 // Catches a halt whose text does not tell a person how to end it.
 func TestColumnErrorSaysHowToRepair(t *testing.T) {
-	_, _, err := decodeAll(New(plainConfig), nil, relationMessage(ours, "id", "Aggregate Type", "aggregate_id", "event_type"))
+	_, _, err := decodeAll(New(plainConfig), nil,
+		relationMessage(ours, "id", "Aggregate Type", "aggregate_id", "event_type"))
 	e, ok := errors.AsType[*ColumnError](err)
 	if !ok {
 		t.Fatalf("got %v, want a *ColumnError", err)
 	}
-	want := ColumnError{Table: "public.outbox", Column: "aggregate_type", Key: "outbox.columns.aggregate_type", Have: []string{"id", "Aggregate Type", "aggregate_id", "event_type"}}
+	want := ColumnError{Table: "public.outbox", Column: "aggregate_type", Key: "outbox.columns.aggregate_type",
+		Have: []string{"id", "Aggregate Type", "aggregate_id", "event_type"}}
 	if !reflect.DeepEqual(*e, want) {
 		t.Errorf("got %+v, want %+v", *e, want)
 	}
@@ -299,13 +321,14 @@ func TestColumnErrorSaysHowToRepair(t *testing.T) {
 	c := plainConfig
 	c.Columns.Extra = []string{"Tenant"}
 	_, _, err = decodeAll(New(c), nil, relationMessage(ours, plainColumns...))
-	if e, ok := errors.AsType[*ColumnError](err); !ok || e.Column != "Tenant" || !strings.Contains(err.Error(), `ADD COLUMN "Tenant"`) || !strings.Contains(err.Error(), "template") {
+	if e, ok := errors.AsType[*ColumnError](err); !ok || e.Column != "Tenant" ||
+		!strings.Contains(err.Error(), `ADD COLUMN "Tenant"`) || !strings.Contains(err.Error(), "template") {
 		t.Errorf("extra column: got %v, want a *ColumnError about \"Tenant\" of a template", err)
 	}
 }
 
-// Catches a row without identity that passes, and an error that does not say which row it is. Seen to fail with a NULL id
-// let through.
+// Catches a row without identity that passes, and an error that does not say which row it is. Seen to fail with a NULL
+// id let through.
 func TestRowWithoutIDIsAnError(t *testing.T) {
 	values := append([]string{"NULL"}, plainValues[1:]...)
 	_, _, err := decodeAll(New(plainConfig), &outbox.Event{}, beginMessage(200), relationMessage(ours, plainColumns...),
@@ -323,7 +346,9 @@ func TestMalformedErrorShowsThePlace(t *testing.T) {
 	if !ok {
 		t.Fatalf("got %v, want a *MalformedError", err)
 	}
-	if want := bytes.Index(messages[2], []byte("zz")); e.Offset != want || e.HexFrom > want || e.HexFrom+64 <= want || len(e.Hex) != 128 || e.Transaction != 200 {
-		t.Errorf("got offset %d, hex from %d: %s, transaction %v, want offset %d within the hex, transaction 0/C8", e.Offset, e.HexFrom, e.Hex, e.Transaction, want)
+	if want := bytes.Index(messages[2], []byte("zz")); e.Offset != want || e.HexFrom > want || e.HexFrom+64 <= want ||
+		len(e.Hex) != 128 || e.Transaction != 200 {
+		t.Errorf("got offset %d, hex from %d: %s, transaction %v, want offset %d within the hex, transaction 0/C8", e.Offset,
+			e.HexFrom, e.Hex, e.Transaction, want)
 	}
 }

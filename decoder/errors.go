@@ -24,7 +24,8 @@ func (e *MalformedError) Error() string {
 	if e.Transaction != 0 {
 		where = fmt.Sprintf("in the transaction that committed at %v", e.Transaction)
 	}
-	return fmt.Sprintf("decode pgoutput message %s: %s, at byte %d of %d (bytes from %d: %s)", where, e.What, e.Offset, e.Length, e.HexFrom, e.Hex)
+	return fmt.Sprintf("decode pgoutput message %s: %s, at byte %d of %d (bytes from %d: %s)", where, e.What, e.Offset,
+		e.Length, e.HexFrom, e.Hex)
 }
 
 // ColumnError says that the outbox table, as it is published, lacks a column that the configuration names.

@@ -78,7 +78,8 @@ func describe(m Message, ev *outbox.Event, err error) string {
 	case Insert:
 		return fmt.Sprintf("Insert oid=%d %s", m.OID, describeEvent(ev))
 	case LogicalMessage:
-		return fmt.Sprintf("LogicalMessage lsn=%v transactional=%v prefix=%s content=%s", m.LSN, m.Transactional, value(m.Prefix), value(m.Content))
+		return fmt.Sprintf("LogicalMessage lsn=%v transactional=%v prefix=%s content=%s", m.LSN, m.Transactional,
+			value(m.Prefix), value(m.Content))
 	}
 	s := fmt.Sprintf("%v %c", m.Kind, m.Wire)
 	if m.OID != 0 {
@@ -106,8 +107,10 @@ func describeRelation(r *Relation) string {
 }
 
 func describeEvent(ev *outbox.Event) string {
-	s := fmt.Sprintf("position=%v id=%s aggregate_type=%s aggregate_id=%s event_type=%s payload=%s headers=%s created_at=%s", ev.Position,
-		value(ev.ID), value(ev.AggregateType), value(ev.AggregateID), value(ev.EventType), value(ev.Payload), value(ev.Headers), value(ev.CreatedAt))
+	s := fmt.Sprintf("position=%v id=%s aggregate_type=%s aggregate_id=%s event_type=%s payload=%s headers=%s "+
+		"created_at=%s", ev.Position,
+		value(ev.ID), value(ev.AggregateType), value(ev.AggregateID), value(ev.EventType), value(ev.Payload),
+		value(ev.Headers), value(ev.CreatedAt))
 	for i, extra := range ev.Extra {
 		s += fmt.Sprintf(" extra%d=%s", i, value(extra))
 	}
@@ -256,7 +259,8 @@ func TestGoldensHoldEveryKindOfMessage(t *testing.T) {
 			seen = append(seen, word)
 		}
 	}
-	for _, want := range []string{"Begin", "Commit", "Relation", "Insert", "LogicalMessage", "*decoder.ColumnError", "*decoder.RowError",
+	for _, want := range []string{"Begin", "Commit", "Relation", "Insert", "LogicalMessage", "*decoder.ColumnError",
+		"*decoder.RowError",
 		"Ignored I", "Ignored R", "Ignored U", "Ignored D", "Ignored T", "Ignored Y", "Ignored O"} {
 		if !slices.Contains(seen, want) {
 			t.Errorf("no golden file holds a message of kind %q", want)

@@ -43,8 +43,8 @@ func eachGolden(t *testing.T, f func(g golden, i int, before *Decoder, wire []by
 	}
 }
 
-// Catches a panic, and a cut or lengthened message that passes: the length of each part must be checked, and nothing may
-// be left over. Seen to fail with a value that is cut taken as it is, and with its length not checked.
+// Catches a panic, and a cut or lengthened message that passes: the length of each part must be checked, and nothing
+// may be left over. Seen to fail with a value that is cut taken as it is, and with its length not checked.
 func TestMessagesCutAtAnyByteAreErrors(t *testing.T) {
 	eachGolden(t, func(g golden, i int, before *Decoder, wire []byte) {
 		longer := append(bytes.Clone(wire), 0)
@@ -57,7 +57,8 @@ func TestMessagesCutAtAnyByteAreErrors(t *testing.T) {
 			if _, ok := errors.AsType[*MalformedError](err); !ok {
 				t.Fatalf("%s, message %d, %d of %d bytes: got %v, want a *MalformedError", g.name, i, n, len(wire), err)
 			}
-			if d.inTransaction != before.inTransaction || d.commitLSN != before.commitLSN || d.index != before.index || !maps.Equal(d.relations, before.relations) {
+			if d.inTransaction != before.inTransaction || d.commitLSN != before.commitLSN || d.index != before.index ||
+				!maps.Equal(d.relations, before.relations) {
 				t.Fatalf("%s, message %d, %d of %d bytes: the faulty message changed the decoder", g.name, i, n, len(wire))
 			}
 		}

@@ -39,8 +39,8 @@ type binding struct {
 	bytea                                              []int // the mapped columns, each once, that are bytea
 }
 
-// relation reads Byte1('R') Int32(OID) String(schema) String(name) Int8(replica identity) Int16(number of columns), then
-// per column Int8(flags, 1 = key) String(name) Int32(type OID) Int32(type modifier).
+// relation reads Byte1('R') Int32(OID) String(schema) String(name) Int8(replica identity) Int16(number of columns),
+// then per column Int8(flags, 1 = key) String(name) Int32(type OID) Int32(type modifier).
 func (d *Decoder) relation(data []byte) (Message, error) {
 	r := reader{data: data, off: 1}
 	rel := &Relation{OID: r.uint32(), Schema: string(r.string()), Name: string(r.string())}

@@ -39,7 +39,8 @@ func (d *Decoder) insert(data []byte, ev *outbox.Event) (Message, error) {
 		d.last = b
 	}
 	if len(d.values) != b.count {
-		return Message{}, d.malformed(data, tupleStart, fmt.Sprintf("row of %d columns for relation %d, which has %d", len(d.values), oid, b.count))
+		return Message{}, d.malformed(data, tupleStart,
+			fmt.Sprintf("row of %d columns for relation %d, which has %d", len(d.values), oid, b.count))
 	}
 	if unchanged != 0 {
 		return Message{}, d.malformed(data, unchanged, "insert with an unchanged TOAST value")
@@ -66,7 +67,8 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 		}
 		n, bad := unhex(value)
 		if bad >= 0 {
-			return d.malformed(data, valueOffset(data, column)+bad, `bytea value is not of the form \x and pairs of hexadecimal digits (is bytea_output hex?)`)
+			return d.malformed(data, valueOffset(data, column)+bad,
+				`bytea value is not of the form \x and pairs of hexadecimal digits (is bytea_output hex?)`)
 		}
 		d.values[column] = value[:n:n]
 	}
@@ -93,9 +95,9 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 	return nil
 }
 
-// tuple reads Int16(number of columns), then per column Byte1('n'), Byte1('u') or Byte1('t') Int32(length) Byten(value),
-// into d.values. It returns where the first 'u' stands, or 0 when there is none. (A fourth kind, 'b', comes only with
-// the option binary, which a relay that reads text must not set.)
+// tuple reads Int16(number of columns), then per column Byte1('n'), Byte1('u') or Byte1('t') Int32(length)
+// Byten(value), into d.values. It returns where the first 'u' stands, or 0 when there is none. (A fourth kind, 'b',
+// comes only with the option binary, which a relay that reads text must not set.)
 func (d *Decoder) tuple(r *reader) (unchanged int) {
 	count := int(r.uint16())
 	values := d.values[:0]
@@ -154,8 +156,8 @@ func valueOffset(data []byte, column int) int {
 	return off + 1 + 4
 }
 
-// unhex decodes `\x` and pairs of hexadecimal digits in place: the n bytes stand at the beginning of b. bad is the index
-// of what is wrong, or -1; b is then partly overwritten.
+// unhex decodes `\x` and pairs of hexadecimal digits in place: the n bytes stand at the beginning of b. bad is the
+// index of what is wrong, or -1; b is then partly overwritten.
 func unhex(b []byte) (n, bad int) {
 	if len(b) < 2 || b[0] != '\\' || b[1] != 'x' {
 		return 0, 0

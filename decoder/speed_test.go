@@ -27,7 +27,8 @@ func TestRowsAndTransactionsDoNotAllocate(t *testing.T) {
 	names := append([]string(nil), plainColumns...)
 	names[5] = "headers:bytea"
 	var ev outbox.Event
-	if _, _, err := decodeAll(d, &ev, beginMessage(1), relationMessage(ours, names...), relationMessage(strange, "a"), commitMessage(1, 2)); err != nil {
+	if _, _, err := decodeAll(d, &ev, beginMessage(1), relationMessage(ours, names...), relationMessage(strange, "a"),
+		commitMessage(1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	row := insertMessage(ours, "1", "order", "o-1", "created", "{}", `\x616263`, "NULL")

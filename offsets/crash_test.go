@@ -127,7 +127,8 @@ func (r *crashRun) confirm() {
 		}
 		for id := txn.firstID; id < txn.firstID+txn.idsN; id++ {
 			if !r.terminal[id] {
-				r.t.Fatalf("seed %d: confirmed %v, which skips event %d of the transaction at %v", r.seed, confirmed, id, txn.commit)
+				r.t.Fatalf("seed %d: confirmed %v, which skips event %d of the transaction at %v", r.seed, confirmed, id,
+					txn.commit)
 			}
 		}
 	}

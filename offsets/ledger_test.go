@@ -70,7 +70,8 @@ func TestConfirmedWaitsForTheCommitOfAnOpenTransaction(t *testing.T) {
 // Catches a ledger that loses the progress of an idle stream, or that goes back with a late keepalive.
 func TestKeepalivesMoveAnIdleLedgerForwardOnly(t *testing.T) {
 	l := New(100)
-	for _, step := range []struct{ walEnd, want outbox.LSN }{{50, 100}, {100, 100}, {120, 120}, {110, 120}, {0, 120}, {130, 130}} {
+	for _, step := range []struct{ walEnd, want outbox.LSN }{{50, 100}, {100, 100}, {120, 120}, {110, 120}, {0, 120},
+		{130, 130}} {
 		l.Keepalive(step.walEnd)
 		wantConfirmed(t, l, step.want)
 	}
@@ -130,21 +131,27 @@ func TestMisusePanics(t *testing.T) {
 		misuse func(l *Ledger)
 		want   string
 	}{
-		"begin inside a transaction":      {func(l *Ledger) { l.Begin(1); l.Begin(2) }, "Begin inside"},
-		"add before any transaction":      {func(l *Ledger) { l.Add() }, "Add outside"},
-		"add after commit":                {func(l *Ledger) { l.Begin(1); l.Commit(200); l.Add() }, "Add outside"},
-		"add after commit, events wait":   {func(l *Ledger) { addOne(l, 200); l.Add() }, "Add outside"},
-		"commit without begin":            {func(l *Ledger) { l.Commit(200) }, "Commit without Begin"},
-		"commit twice":                    {func(l *Ledger) { l.Begin(1); l.Commit(200); l.Commit(300) }, "Commit without Begin"},
-		"end below the starting LSN":      {func(l *Ledger) { l.Begin(1); l.Commit(99) }, "at 0/63, but WAL up to 0/64"},
-		"end equal to the starting LSN":   {func(l *Ledger) { l.Begin(1); l.Commit(100) }, "at 0/64, but WAL up to 0/64"},
-		"end below an earlier commit":     {func(l *Ledger) { l.Begin(1); l.Add(); l.Commit(200); l.Begin(2); l.Commit(150) }, "at 0/96, but WAL up to 0/C8"},
-		"end below an earlier keepalive":  {func(l *Ledger) { l.Keepalive(200); l.Begin(2); l.Commit(150) }, "at 0/96, but WAL up to 0/C8"},
-		"done twice, transaction open":    {func(l *Ledger) { l.Begin(1); x := l.Add(); l.Done(x); l.Done(x) }, "more events"},
-		"done twice, transaction waiting": {func(l *Ledger) { addOne(l, 200); x := addOne(l, 300); l.Done(x); l.Done(x) }, "more events"},
+		"begin inside a transaction":    {func(l *Ledger) { l.Begin(1); l.Begin(2) }, "Begin inside"},
+		"add before any transaction":    {func(l *Ledger) { l.Add() }, "Add outside"},
+		"add after commit":              {func(l *Ledger) { l.Begin(1); l.Commit(200); l.Add() }, "Add outside"},
+		"add after commit, events wait": {func(l *Ledger) { addOne(l, 200); l.Add() }, "Add outside"},
+		"commit without begin":          {func(l *Ledger) { l.Commit(200) }, "Commit without Begin"},
+		"commit twice": {func(l *Ledger) { l.Begin(1); l.Commit(200); l.Commit(300) },
+			"Commit without Begin"},
+		"end below the starting LSN":    {func(l *Ledger) { l.Begin(1); l.Commit(99) }, "at 0/63, but WAL up to 0/64"},
+		"end equal to the starting LSN": {func(l *Ledger) { l.Begin(1); l.Commit(100) }, "at 0/64, but WAL up to 0/64"},
+		"end below an earlier commit": {func(l *Ledger) { l.Begin(1); l.Add(); l.Commit(200); l.Begin(2); l.Commit(150) },
+			"at 0/96, but WAL up to 0/C8"},
+		"end below an earlier keepalive": {func(l *Ledger) { l.Keepalive(200); l.Begin(2); l.Commit(150) },
+			"at 0/96, but WAL up to 0/C8"},
+		"done twice, transaction open": {func(l *Ledger) { l.Begin(1); x := l.Add(); l.Done(x); l.Done(x) },
+			"more events"},
+		"done twice, transaction waiting": {func(l *Ledger) { addOne(l, 200); x := addOne(l, 300); l.Done(x); l.Done(x) },
+			"more events"},
 		"done twice, transaction settled": {func(l *Ledger) { x := addOne(l, 200); l.Done(x); l.Done(x) }, "more events"},
 		"done of nothing":                 {func(l *Ledger) { l.Done(nil) }, "another ledger"},
-		"done of another session":         {func(l *Ledger) { addOne(l, 200); l.Done(addOne(New(0), 200)) }, "another ledger"},
+		"done of another session": {func(l *Ledger) { addOne(l, 200); l.Done(addOne(New(0), 200)) },
+			"another ledger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(100)
@@ -175,8 +182,8 @@ func panicOf(f func()) (message string) {
 }
 
 // Catches an unguarded field (with -race), a lost count, and a Confirmed that other goroutines see too early: an event
-// is marked before Done, so whoever sees an end confirmed must find every event before it marked. Seen to fail with what
-// is settled confirmed past what is not.
+// is marked before Done, so whoever sees an end confirmed must find every event before it marked. Seen to fail with
+// what is settled confirmed past what is not.
 func TestConfirmedIsSafeWhileOthersComplete(t *testing.T) {
 	const txns, perTxn, completers = 2000, 5, 4
 	type event struct {

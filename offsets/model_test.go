@@ -78,8 +78,8 @@ func (m *model) withPending() []*modelEntry {
 }
 
 // Catches any difference between the ledger and the model, in any answer after any step: a wrong end confirmed, a
-// keepalive taken inside a transaction, an end given to the wrong neighbour, an entry used again while it is in use. Seen
-// to fail with what is settled confirmed past what is not.
+// keepalive taken inside a transaction, an end given to the wrong neighbour, an entry used again while it is in use.
+// Seen to fail with what is settled confirmed past what is not.
 func TestLedgerAgreesWithTheNaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := outbox.LSN(rapid.Uint64Range(0, 50).Draw(t, "start"))

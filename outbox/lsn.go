@@ -42,5 +42,6 @@ func ParseLSN(s string) (LSN, error) {
 			return LSN(h<<32 | l), nil
 		}
 	}
-	return 0, fmt.Errorf("parse LSN %q: want two hexadecimal numbers of up to 8 digits with a slash between, such as 16/B374D848", s)
+	return 0, fmt.Errorf("parse LSN %q: want two hexadecimal numbers of up to 8 digits with a slash between, such as "+
+		"16/B374D848", s)
 }

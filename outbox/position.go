@@ -9,10 +9,10 @@ import (
 // is always the event id, because LSNs go back when Postgres or the relay restarts and several rows share one.
 //
 // There are two kinds. Stream positions are (LSN of the commit record, index of the row in its transaction). Table
-// positions belong to rows that a catch-up read from the outbox table: (epoch of the catch-up, row number). Within
-// one epoch all table positions precede all stream positions, because the catch-up is published before the stream. The
-// epoch is that of the catch-up and not of the takeover that read the event: what a crash brings again must get the same
-// place, before what came after it and is parked already.
+// positions belong to rows that a catch-up read from the outbox table: (epoch of the catch-up, row number). Within one
+// epoch all table positions precede all stream positions, because the catch-up is published before the stream. The
+// epoch is that of the catch-up and not of the takeover that read the event: what a crash brings again must get the
+// same place, before what came after it and is parked already.
 type Position struct {
 	Epoch int64  // the relay's epoch at the snapshot of the last catch-up, 0 if there was none; see below
 	Table bool   // read from the table by a catch-up, not from the stream

@@ -18,7 +18,8 @@ func ParseTimestamp(b []byte) (time.Time, error) {
 	hour, ok3 := two(rest[7:])
 	minute, ok4 := two(rest[10:])
 	second, ok5 := two(rest[13:])
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 24 || minute > 59 || second > 60 {
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 24 ||
+		minute > 59 || second > 60 {
 		return badTimestamp(b)
 	}
 	rest = rest[15:]

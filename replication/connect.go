@@ -21,15 +21,17 @@ import (
 
 // Config says what to stream and how to keep the connection alive.
 type Config struct {
-	URL              string                 // direct, not through a pooler; replication=database is added
-	Password         func() (string, error) // asked at each connect; nil: the URL's
-	Slot             string                 // [a-z0-9_]{1,63}
-	Publication      string
-	ApplicationName  string
-	StatusInterval   time.Duration           // a status is sent at least this often; at most a quarter of WALSenderTimeout
-	WALSenderTimeout time.Duration           // of this stream: silence for longer than this ends the session on either side
+	URL             string                 // direct, not through a pooler; replication=database is added
+	Password        func() (string, error) // asked at each connect; nil: the URL's
+	Slot            string                 // [a-z0-9_]{1,63}
+	Publication     string
+	ApplicationName string
+	StatusInterval  time.Duration // a status is sent at least this often; at most a quarter of WALSenderTimeout
+	// of this stream: silence for longer than this ends the session on either side
+	WALSenderTimeout time.Duration
 	OnNotice         func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
-	Behind           func() time.Duration    // how old what is read is, see socket; nil: not known. Called from Run's goroutine
+	// how old what is read is, see socket; nil: not known. Called from Run's goroutine
+	Behind func() time.Duration
 }
 
 // NoticeText is a notice or warning that the server sent.
@@ -80,8 +82,8 @@ func (e *PublicationMissingError) Error() string {
 	return fmt.Sprintf("publication %q does not exist at the slot's position (the server said: %s)", e.Publication, e.Said)
 }
 
-// The server's routines that say that a publication is missing: an error, from PostgreSQL 18 a warning. Their texts are in the
-// language of the server (lc_messages), which only a superuser may choose.
+// The server's routines that say that a publication is missing: an error, from PostgreSQL 18 a warning. Their texts are
+// in the language of the server (lc_messages), which only a superuser may choose.
 const (
 	missingPublication = "get_publication_oid"
 	skippedPublication = "LoadPublications"
@@ -100,7 +102,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("publication name %q: must not be empty", c.Publication)
 	}
 	if c.StatusInterval <= 0 || c.WALSenderTimeout < 4*c.StatusInterval {
-		return fmt.Errorf("status interval %v must be positive and at most a quarter of the wal_sender_timeout of %v", c.StatusInterval, c.WALSenderTimeout)
+		return fmt.Errorf("status interval %v must be positive and at most a quarter of the wal_sender_timeout of %v",
+			c.StatusInterval, c.WALSenderTimeout)
 	}
 	return nil
 }
@@ -125,7 +128,8 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	client, err := pgxpool.ParseConfig(c.URL) // which knows the options of the SQL side that the server does not, such as pool_max_conns
+	// which knows the options of the SQL side that the server does not, such as pool_max_conns
+	client, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("parse replication URL: %w", err)
 	}
@@ -151,14 +155,16 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	} {
 		conf.RuntimeParams[name] = value
 	}
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second,
+		Interval: 2 * time.Second, Count: 3}}
 	l := &link{}
 	conf.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return newSocket(conn), nil // not noted here: pgx also dials to cancel what a host did not answer, beside the next attempt
+		// not noted here: pgx also dials to cancel what a host did not answer, beside the next attempt
+		return newSocket(conn), nil
 	}
 	if conf.ValidateConnect != nil {
 		conf.ValidateConnect = writable // the library's own asks in a way that a replication connection refuses
@@ -226,11 +232,14 @@ func (l *link) slot(ctx context.Context, name string) (outbox.LSN, error) {
 	kind, plugin, database, here, status := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4])
 	switch {
 	case kind != "logical" || plugin != "pgoutput":
-		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with pgoutput is needed", kind, plugin)}
+		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with "+
+			"pgoutput is needed", kind, plugin)}
 	case database != here:
-		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
+		return 0, &SlotMismatchError{Slot: name,
+			Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
 	case status == "lost":
-		return 0, &SlotLostError{Slot: name, Why: "its wal_status is lost: WAL that it needed was removed (max_slot_wal_keep_size, or idle_replication_slot_timeout)"}
+		return 0, &SlotLostError{Slot: name, Why: "its wal_status is lost: WAL that it needed was removed " +
+			"(max_slot_wal_keep_size, or idle_replication_slot_timeout)"}
 	}
 	return outbox.ParseLSN(string(row[5]))
 }
@@ -291,15 +300,16 @@ func refusedSlot(err error) error {
 	case ok && pg.Code == "55000" && strings.Contains(pg.Message, "wal_level"): // object_not_in_prerequisite_state
 		return &NoDecodingError{Said: pg.Message}
 	case ok && pg.Code == "53400": // configuration_limit_exceeded
-		return fmt.Errorf("%w; drop a slot that nobody uses (SELECT slot_name, active FROM pg_replication_slots; SELECT pg_drop_replication_slot('…')), or raise max_replication_slots and restart Postgres", err)
+		return fmt.Errorf("%w; drop a slot that nobody uses (SELECT slot_name, active FROM pg_replication_slots; SELECT "+
+			"pg_drop_replication_slot('…')), or raise max_replication_slots and restart Postgres", err)
 	}
 	return err
 }
 
 const failoverVersion = 17 // of Postgres
 
-// slotOptions ask for a slot that a standby may keep a copy of, where the server can: with sync_replication_slots there,
-// the slot survives a promotion.
+// slotOptions ask for a slot that a standby may keep a copy of, where the server can: with sync_replication_slots
+// there, the slot survives a promotion.
 func (l *link) slotOptions() string {
 	major, _, _ := strings.Cut(l.conn.ParameterStatus("server_version"), ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= failoverVersion {
@@ -313,7 +323,8 @@ func DropSlot(ctx context.Context, c Config) error {
 	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{})
 }
 
-// DropSlotWhenFree drops the slot as soon as nobody uses it: a walsender holds it for a moment after its client has gone.
+// DropSlotWhenFree drops the slot as soon as nobody uses it: a walsender holds it for a moment after its client has
+// gone.
 func DropSlotWhenFree(ctx context.Context, c Config) error {
 	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{Wait: true})
 }
@@ -338,7 +349,8 @@ func AdvanceSlot(ctx context.Context, c Config, to outbox.LSN) (outbox.LSN, erro
 		return 0, err
 	}
 	defer l.close()
-	results, err := l.conn.Exec(ctx, `SELECT end_lsn FROM pg_replication_slot_advance('`+c.Slot+`', '`+to.String()+`')`).ReadAll()
+	results, err := l.conn.Exec(ctx, `SELECT end_lsn FROM pg_replication_slot_advance('`+c.Slot+`', '`+to.String()+
+		`')`).ReadAll()
 	if err != nil {
 		return 0, fmt.Errorf("advance replication slot %q: %w", c.Slot, err)
 	}

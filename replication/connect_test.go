@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// newMute is a server that lets clients in and answers nothing that they ask; cancelled gets a token when one of them wants its
-// question to be cancelled, by a connection of its own.
+// newMute is a server that lets clients in and answers nothing that they ask; cancelled gets a token when one of them
+// wants its question to be cancelled, by a connection of its own.
 func newMute(t *testing.T) (port int, cancelled <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,14 +47,15 @@ func newMute(t *testing.T) (port int, cancelled <-chan struct{}) {
 	return l.Addr().(*net.TCPAddr).Port, asked
 }
 
-// pgx cancels what a host does not answer in a goroutine of its own, by a connection that it dials as any other, while the next
-// host is tried. Break it catches: that connection taken for the stream's. Seen to fail, under the race detector, with the socket
-// noted where it is dialled.
+// pgx cancels what a host does not answer in a goroutine of its own, by a connection that it dials as any other, while
+// the next host is tried. Break it catches: that connection taken for the stream's. Seen to fail, under the race
+// detector, with the socket noted where it is dialled.
 func TestHostThatDoesNotAnswerLeavesTheNextAlone(t *testing.T) {
 	f := newFixture(t)
 	port, cancelled := newMute(t)
 	own := fmt.Sprintf("127.0.0.1:%d", server.Port())
-	f.c.URL = strings.Replace(f.c.URL, own, fmt.Sprintf("127.0.0.1:%d,%s", port, own), 1) + "&target_session_attrs=read-write&connect_timeout=1"
+	f.c.URL = strings.Replace(f.c.URL, own, fmt.Sprintf("127.0.0.1:%d,%s", port, own), 1) +
+		"&target_session_attrs=read-write&connect_timeout=1"
 	r := f.open()
 	<-cancelled
 	if got := r.link.net.RemoteAddr().String(); got != own {

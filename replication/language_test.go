@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Break caught: a server whose lc_messages is not English says in other words that the publication is missing, and that is taken for a
-// broken connection, or from PostgreSQL 18 for a notice: no halt, and no new slot once it is mended. Seen to fail with the English
-// texts looked for alone.
+// Break caught: a server whose lc_messages is not English says in other words that the publication is missing, and that
+// is taken for a broken connection, or from PostgreSQL 18 for a notice: no halt, and no new slot once it is mended.
+// Seen to fail with the English texts looked for alone.
 func TestMissingPublicationIsToldInAnyLanguage(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.conn.Exec(t.Context(), "SELECT pg_get_publication_tables('nope')") // looks for it as the stream does
@@ -20,8 +20,10 @@ func TestMissingPublicationIsToldInAnyLanguage(t *testing.T) {
 		t.Errorf("this server: got %+v, want an error of the routine %s", err, missingPublication)
 	}
 	for _, said := range []interface{ Encode([]byte) ([]byte, error) }{
-		&pgproto3.ErrorResponse{Severity: "FEHLER", Code: "42704", Message: "Publikation »pub« existiert nicht", Routine: "get_publication_oid"},
-		&pgproto3.NoticeResponse{Severity: "WARNUNG", Code: "55000", Message: "Laden der Publikation »pub« übersprungen", Routine: "LoadPublications"},
+		&pgproto3.ErrorResponse{Severity: "FEHLER", Code: "42704", Message: "Publikation »pub« existiert nicht",
+			Routine: "get_publication_oid"},
+		&pgproto3.NoticeResponse{Severity: "WARNUNG", Code: "55000", Message: "Laden der Publikation »pub« übersprungen",
+			Routine: "LoadPublications"},
 	} {
 		message, err := said.Encode(nil)
 		if err != nil {
@@ -31,7 +33,8 @@ func TestMissingPublicationIsToldInAnyLanguage(t *testing.T) {
 			t.Errorf("%s: got %v, want a PublicationMissingError", message, err)
 		}
 	}
-	other := &pgproto3.ErrorResponse{Severity: "FEHLER", Code: "42704", Message: "Typ »t« existiert nicht", Routine: "typenameType"}
+	other := &pgproto3.ErrorResponse{Severity: "FEHLER", Code: "42704", Message: "Typ »t« existiert nicht",
+		Routine: "typenameType"}
 	message, err := other.Encode(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// lateContext is a context whose end is seen at once by whoever looks, and that tells those who asked to be told only when it is
-// let: as when their goroutine gets its turn late.
+// lateContext is a context whose end is seen at once by whoever looks, and that tells those who asked to be told only
+// when it is let: as when their goroutine gets its turn late.
 type lateContext struct {
 	context.Context
 	done chan struct{}
@@ -36,9 +36,9 @@ func (c *lateContext) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return true }
 }
 
-// The watcher of the context ends a blocked read, and must not end the wait for the server's agreement when it comes to it late.
-// Break it catches: a Run that returns while the server, which is frozen here, has not read the last status. Seen to fail with the
-// watcher left on while the session takes leave.
+// The watcher of the context ends a blocked read, and must not end the wait for the server's agreement when it comes to
+// it late. Break it catches: a Run that returns while the server, which is frozen here, has not read the last status.
+// Seen to fail with the watcher left on while the session takes leave.
 func TestLateWatcherDoesNotEndTheLeave(t *testing.T) {
 	f := newFixture(t)
 	s, err := Open(t.Context(), f.c)

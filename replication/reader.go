@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// chunkSize is how much is read from the connection at once, and how much memory one message that is kept can hold back.
+// chunkSize is how much is read from the connection at once, and how much memory one message that is kept can hold
+// back.
 const chunkSize = 64 << 10
 
 // smallestRead is the free space below which a new chunk is begun rather than a tiny read made.

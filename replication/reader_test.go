@@ -86,7 +86,8 @@ func TestFrameReaderRefusesImpossibleLengths(t *testing.T) {
 func TestFrontendReadsNothingBeyondItsMessage(t *testing.T) {
 	wire := append(message('Z', []byte{'I'}), message('N', append([]byte("MCopyBoth comes next"), 0, 0))...)
 	stream := message('d', []byte("first WAL"))
-	for _, cut := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader} {
+	for _, cut := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader,
+		iotest.HalfReader} {
 		src := cut(bytes.NewReader(append(bytes.Clone(wire), stream...)))
 		front := pgproto3.NewFrontend(&messageReader{src: src}, io.Discard)
 		for range 2 {
@@ -141,7 +142,8 @@ func TestChunksAreFilledAgainOnceNobodyUsesThem(t *testing.T) {
 				}
 			}
 		}
-		if !keep && len(seen) > 40 { // more than 60 without; the pool forgets some under the race detector and at a collection
+		// more than 60 without; the pool forgets some under the race detector and at a collection
+		if !keep && len(seen) > 40 {
 			t.Errorf("%d chunks were made for 4 MB in pieces of %d bytes that were given back at once", len(seen), chunkSize)
 		}
 		for i, body := range kept {

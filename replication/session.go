@@ -38,7 +38,7 @@ var ErrServerEnded = errors.New("the server ended the stream (it is shutting dow
 type SilentError struct{ For time.Duration }
 
 func (e *SilentError) Error() string {
-	return fmt.Sprintf("no message from the server for %v: the connection is taken for dead", e.For.Round(time.Millisecond))
+	return fmt.Sprintf("no message from the server for %v: assuming a dead connection", e.For.Round(time.Millisecond))
 }
 
 // Message is one message of the stream: WAL data or a keepalive.
@@ -87,7 +87,7 @@ type Grant struct {
 	PID       int64      // our backend on the server: the slot's active_pid while the lease is ours
 }
 
-// Session is one replication connection with a stream started. Open made it, Run uses it, and when Run returned it is over.
+// Session is one replication connection with a started stream. Open makes it; Run uses it, and ends it.
 //
 // Invariants, asserted in Run:
 //  1. What is confirmed to the server never goes back and is never zero.
@@ -202,7 +202,7 @@ func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) err
 	}
 }
 
-// receive reads what is there and cuts it into messages; Run hands the last batch over. A read that times out is no error.
+// receive reads what is there and cuts it into messages; Run hands the last batch over. A timeout is no error.
 func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() outbox.LSN) error {
 	wait := s.c.StatusInterval
 	if s.sent < s.received {
@@ -284,7 +284,7 @@ func (s *Session) take(kind byte, body []byte) error {
 }
 
 // takeCopyData appends WAL data ('w': start, end, time, 8 bytes each, then data) or a keepalive ('k': end, time, one
-// byte that asks for a reply) to the pending batch. Layouts: PostgreSQL documentation, "Streaming Replication Protocol".
+// byte that asks for a reply) to the pending batch. Layouts: PostgreSQL docs, "Streaming Replication Protocol".
 func (s *Session) takeCopyData(body []byte) error {
 	const walHeader, keepaliveSize = 1 + 8 + 8 + 8, 1 + 8 + 8 + 1
 	if s.pending == nil {
@@ -353,7 +353,8 @@ func (s *Session) send(position outbox.LSN, ping bool) error {
 		return nil
 	}
 	if position < s.sent || position > s.received {
-		return fmt.Errorf("assert: confirmed position %v must be between the last one sent, %v, and the highest received, %v", position, s.sent, s.received)
+		return fmt.Errorf("assert: confirmed position %v must be between the last one sent, %v, and the highest received, %v",
+			position, s.sent, s.received)
 	}
 	if err := s.link.conn.Conn().SetWriteDeadline(time.Now().Add(s.c.WALSenderTimeout)); err != nil {
 		return fmt.Errorf("send status: %w", err)

@@ -74,8 +74,11 @@ func newFixture(t *testing.T) *fixture {
 	}
 	t.Cleanup(func() {
 		ctx := context.Background()
-		f.waitFor("the slot to be free", "SELECT NOT active FROM pg_replication_slots WHERE slot_name = '"+f.c.Slot+"' UNION ALL SELECT true LIMIT 1")
-		_, _ = f.conn.Exec(ctx, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1", f.c.Slot)
+		f.waitFor("the slot to be free", "SELECT NOT active FROM pg_replication_slots WHERE slot_name = '"+f.c.Slot+
+			"' UNION ALL SELECT true LIMIT 1")
+		_,
+			_ = f.conn.Exec(ctx, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1",
+			f.c.Slot)
 		_, _ = f.conn.Exec(ctx, "DROP PUBLICATION IF EXISTS "+pgx.Identifier{f.c.Publication}.Sanitize())
 		_ = f.conn.Close(ctx)
 	})
@@ -188,7 +191,8 @@ func TestStreamDeliversEveryInsertInOrder(t *testing.T) {
 			if m.Keepalive || m.Data[0] != 'I' {
 				continue
 			}
-			if want := fmt.Sprintf("\x00\x02t\x00\x00\x00%c%d", len(fmt.Sprint(next)), next); !strings.Contains(string(m.Data[:min(len(m.Data), 32)]), want) {
+			if want := fmt.Sprintf("\x00\x02t\x00\x00\x00%c%d", len(fmt.Sprint(next)),
+				next); !strings.Contains(string(m.Data[:min(len(m.Data), 32)]), want) {
 				t.Fatalf("insert %d: got %q", next, m.Data[:min(len(m.Data), 40)])
 			}
 			next++
@@ -248,9 +252,11 @@ func TestStopConfirmsAndFreesTheSlot(t *testing.T) {
 	r.confirmed.Store(uint64(at))
 	r.finish(t)
 	var free, confirmed bool
-	err := f.conn.QueryRow(t.Context(), "SELECT NOT active, confirmed_flush_lsn >= $2::text::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", f.c.Slot, at.String()).Scan(&free, &confirmed)
+	err := f.conn.QueryRow(t.Context(), "SELECT NOT active, confirmed_flush_lsn >= $2::text::pg_lsn FROM "+
+		"pg_replication_slots WHERE slot_name = $1", f.c.Slot, at.String()).Scan(&free, &confirmed)
 	if err != nil || !free || !confirmed {
-		t.Errorf("after Run returned: free %t, confirmed %t, %v; want the slot free and %s confirmed", free, confirmed, err, at)
+		t.Errorf("after Run returned: free %t, confirmed %t, %v; want the slot free and %s confirmed", free,
+			confirmed, err, at)
 	}
 }
 
@@ -269,7 +275,8 @@ func TestProgressIsToldBeforeTheTimer(t *testing.T) {
 		}
 	}()
 	r.confirmed.Store(uint64(at))
-	f.waitFor("the confirmed position", fmt.Sprintf("SELECT confirmed_flush_lsn >= '%s' FROM pg_replication_slots WHERE slot_name = '%s'", at, f.c.Slot))
+	f.waitFor("the confirmed position", fmt.Sprintf("SELECT confirmed_flush_lsn >= '%s' FROM pg_replication_slots WHERE "+
+		"slot_name = '%s'", at, f.c.Slot))
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("confirming took %v, want well below the status interval of %v", took, f.c.StatusInterval)
 	}
@@ -323,7 +330,8 @@ func TestDropWaitsUntilTheSlotIsFree(t *testing.T) {
 	if err := <-dropped; err != nil {
 		t.Error(err)
 	}
-	f.waitFor("the slot to be gone", "SELECT NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '"+f.c.Slot+"')")
+	f.waitFor("the slot to be gone", "SELECT NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '"+
+		f.c.Slot+"')")
 }
 
 func isA[E error](err error) bool {

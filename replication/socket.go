@@ -16,8 +16,9 @@ const (
 	leastRest = 50 * time.Microsecond // a timer needs about as long
 )
 
-// socket is a connection whose reads lie apart while the stream is far behind. The server sends message by message: to wake
-// a reader for each of them costs either side more than the message itself, and whoever is behind gains nothing by it.
+// socket is a connection whose reads lie apart while the stream is far behind. The server sends message by message: to
+// wake a reader for each of them costs either side more than the message itself, and whoever is behind gains nothing by
+// it.
 //
 // Below TLS it reads ahead, since each message is a TLS record of its own, and TLS reads hardly more than one.
 type socket struct {
@@ -43,8 +44,8 @@ func socketOf(conn net.Conn) *socket {
 	return conn.(*socket)
 }
 
-// endReads ends the reads of the connection with the context. The function that it returns, to be called once, ends that: when
-// it returns, a deadline that is set later stays.
+// endReads ends the reads of the connection with the context. The function that it returns, to be called once, ends
+// that: when it returns, a deadline that is set later stays.
 func endReads(ctx context.Context, conn net.Conn) (unwatch func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

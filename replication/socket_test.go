@@ -34,9 +34,9 @@ func (c *script) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Breaks it catches: a stream that is behind is read byte by byte; one that is not, or that has more than was read, waits for
-// nothing; a wait that is longer than a socket buffer lasts. Seen to fail with the rest left out, with one for reads that
-// filled their room, and with a rest as long as the stream is behind.
+// Breaks it catches: a stream that is behind is read byte by byte; one that is not, or that has more than was read,
+// waits for nothing; a wait that is longer than a socket buffer lasts. Seen to fail with the rest left out, with one
+// for reads that filled their room, and with a rest as long as the stream is behind.
 func TestReadsLieApartWhileTheStreamIsBehind(t *testing.T) {
 	const room = 100
 	for name, test := range map[string]struct {
@@ -85,9 +85,11 @@ func (f *fixture) secure() string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: certificate}, "server.key": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: certificate},
+		"server.key": {Type: "PRIVATE KEY", Bytes: secret}} {
 		// The server writes them itself: the key must be its own.
-		f.exec(fmt.Sprintf("COPY (SELECT unnest(string_to_array('%s', E'\\n'))) TO PROGRAM 'umask 077; cat > %s'", strings.TrimSpace(string(pem.EncodeToMemory(block))), name))
+		f.exec(fmt.Sprintf("COPY (SELECT unnest(string_to_array('%s', E'\\n'))) TO PROGRAM 'umask 077; cat > %s'",
+			strings.TrimSpace(string(pem.EncodeToMemory(block))), name))
 	}
 	f.exec("ALTER SYSTEM SET ssl = on")
 	f.exec("SELECT pg_reload_conf()")
@@ -104,8 +106,8 @@ func (f *fixture) secure() string {
 	}
 }
 
-// Breaks it catches: a batch for each TLS record; a message that is lost or changed where records, what was read ahead and
-// chunks meet. Seen to fail with nothing read ahead, and without a look for more.
+// Breaks it catches: a batch for each TLS record; a message that is lost or changed where records, what was read ahead
+// and chunks meet. Seen to fail with nothing read ahead, and without a look for more.
 func TestStreamOverTLSIsReadInBatches(t *testing.T) {
 	f := newFixture(t)
 	f.c.URL = f.secure()

@@ -10,7 +10,8 @@ import (
 func TestDelayDoublesUpToMax(t *testing.T) {
 	b := Backoff{Initial: 50 * time.Millisecond, Max: 300 * time.Millisecond}
 	for attempt, want := range map[int]time.Duration{
-		1: 50 * time.Millisecond, 2: 100 * time.Millisecond, 3: 200 * time.Millisecond, 4: 300 * time.Millisecond, 5: 300 * time.Millisecond,
+		1: 50 * time.Millisecond, 2: 100 * time.Millisecond, 3: 200 * time.Millisecond, 4: 300 * time.Millisecond,
+		5: 300 * time.Millisecond,
 	} {
 		if got := b.Delay(attempt, 0.9); got != want {
 			t.Errorf("Delay(%d): got %v, want %v", attempt, got, want)

@@ -21,7 +21,8 @@ func TestPolicySpendsExactlyItsAttempts(t *testing.T) {
 	} {
 		pause, again := row.policy.Next(row.attempts, 0)
 		if pause != row.pause || again != row.again {
-			t.Errorf("after %d attempts of %d: got %v, %t; want %v, %t", row.attempts, row.policy.MaxAttempts, pause, again, row.pause, row.again)
+			t.Errorf("after %d attempts of %d: got %v, %t; want %v, %t", row.attempts, row.policy.MaxAttempts, pause, again,
+				row.pause, row.again)
 		}
 	}
 }

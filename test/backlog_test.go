@@ -32,8 +32,8 @@ const olderOutbox = `CREATE TABLE outbox_events (id uuid PRIMARY KEY, seq bigint
 	aggregate_type text NOT NULL, aggregate_id text, event_type text NOT NULL, payload jsonb, headers jsonb,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz)`
 
-// One transaction may be of any size. Breaks it catches: a transaction gathered in memory, its position confirmed before
-// its last event, its order lost. Seen to fail with nothing sent before the commit: 154 MiB.
+// One transaction may be of any size. Breaks it catches: a transaction gathered in memory, its position confirmed
+// before its last event, its order lost. Seen to fail with nothing sent before the commit: 154 MiB.
 func TestOneLargeTransactionTakesBoundedMemory(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 1}).Wait(t)
@@ -54,7 +54,8 @@ func (s *scenario) largeTransaction(t *testing.T, rows int) {
 	t.Helper()
 	s.pg.Exec(t, fmt.Sprintf(`
 		BEGIN;
-		CREATE TEMP TABLE t ON COMMIT DROP AS SELECT gen_random_uuid() AS id, n, jsonb_build_object('n', n, 'pad', repeat('x', 200)) AS payload,
+		CREATE TEMP TABLE t ON COMMIT DROP AS SELECT gen_random_uuid() AS id, n, jsonb_build_object('n', n, 'pad', repeat('x',
+		200)) AS payload,
 			clock_timestamp() AS created_at FROM generate_series(1, %d) n;
 		INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
 			SELECT id, 'order', 'big' || n %% 1000, 'changed', payload, '{"traceparent": ""}', created_at FROM t ORDER BY n;
@@ -81,11 +82,13 @@ func TestReconnectsInsideALargeTransactionDoubleNothing(t *testing.T) {
 			return ""
 		})
 		restarts := s.relay.Metric(t, "cdc_stream_restarts_total")
-		s.pg.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s'", s.settings.Slot()))
+		s.pg.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s'",
+			s.settings.Slot()))
 		harness.Eventually(t, time.Minute, "the stream starts anew", s.restarted(t, restarts))
 		s.relay.WaitReady(t, time.Minute)
 	}
 	s.settled(t)
 	s.judge(t, 0)
-	t.Logf("%v stream restarts, %v events skipped", s.relay.Metric(t, "cdc_stream_restarts_total"), s.relay.Metric(t, "outbox_duplicates_skipped_total"))
+	t.Logf("%v stream restarts, %v events skipped", s.relay.Metric(t, "cdc_stream_restarts_total"),
+		s.relay.Metric(t, "outbox_duplicates_skipped_total"))
 }

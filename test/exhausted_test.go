@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Others take every connection that the server has, and the relay has one. Breaks it catches: a relay whose parts wait for
-// each other when the pool is small; one that ends, halts, or forgets what it has sent, when it is let in no more. Seen to fail
-// with a refused connection taken for a halt.
+// Others take every connection that the server has, and the relay has one. Breaks it catches: a relay whose parts wait
+// for each other when the pool is small; one that ends, halts, or forgets what it has sent, when it is let in no more.
+// Seen to fail with a refused connection taken for a halt.
 func TestExhaustedConnectionsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_connections": "20"}})
@@ -24,14 +24,19 @@ func TestExhaustedConnectionsAreWaitedFor(t *testing.T) {
 	admin := pg.Connect(t)
 	writer := pg.Connect(t)
 	refused := s.hog(t, func() {
-		sql := `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cdc-relay%'`
+		sql := `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name
+			LIKE 'cdc-relay%'`
 		if _, err := admin.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
-		const insert = `WITH e AS (INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
-			VALUES (gen_random_uuid(), 'order', 'a1', 'changed', '{"n": 1}', '{"traceparent": "t"}', date_trunc('milliseconds', now())) RETURNING *),
-			l AS (UPDATE truth_lane SET seq = seq + 1 WHERE aggregate_type = 'order' AND aggregate_id = 'a1' RETURNING truth_lane.seq)
-			INSERT INTO truth SELECT e.id, e.aggregate_type, e.aggregate_id, l.seq, e.event_type, e.payload, 't', e.created_at FROM e, l`
+		const insert = `WITH e AS (INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, headers,
+			created_at)
+			VALUES (gen_random_uuid(), 'order', 'a1', 'changed', '{"n": 1}', '{"traceparent": "t"}', date_trunc('milliseconds',
+			now())) RETURNING *),
+			l AS (UPDATE truth_lane SET seq = seq + 1 WHERE aggregate_type = 'order' AND aggregate_id = 'a1' RETURNING
+			truth_lane.seq)
+			INSERT INTO truth SELECT e.id, e.aggregate_type, e.aggregate_id, l.seq, e.event_type, e.payload, 't', e.created_at
+			FROM e, l`
 		for range 50 {
 			if _, err := writer.Exec(t.Context(), insert); err != nil {
 				t.Fatal(err)
@@ -50,7 +55,8 @@ func TestExhaustedConnectionsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// hog takes every connection that is free or becomes free, for 2 s from the time the relay complains on, and gives them back.
+// hog takes every connection that is free or becomes free, for 2 s from the time the relay complains on, and gives them
+// back.
 func (s *scenario) hog(t *testing.T, meanwhile func()) (refused int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -21,7 +21,8 @@ func newFailover(t *testing.T) *failover {
 	t.Helper()
 	primary := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	standby := harness.NewStandby(t, primary)
-	s := startScenario(t, primary.Either(standby), harness.Kafka(t), "limits.max_unrecorded", 500) // more than the workload commits, with its larger transactions, while the journal is locked
+	// more than the workload commits, with its larger transactions, while the journal is locked
+	s := startScenario(t, primary.Either(standby), harness.Kafka(t), "limits.max_unrecorded", 500)
 	return &failover{s, primary, standby}
 }
 
@@ -34,7 +35,8 @@ func (f *failover) fail(t *testing.T) {
 	f.standby.Promote(t)
 	began := time.Now()
 	f.relay.WaitReady(t, time.Minute)
-	t.Logf("PostgreSQL %d: streaming %v after the promotion", f.standby.Server.Version(), time.Since(began).Round(time.Millisecond))
+	t.Logf("PostgreSQL %d: streaming %v after the promotion", f.standby.Server.Version(),
+		time.Since(began).Round(time.Millisecond))
 }
 
 // finish writes to the promoted server, in two sessions, and judges all that was written to either.
@@ -42,7 +44,9 @@ func (f *failover) finish(t *testing.T) {
 	t.Helper()
 	const epoch = "SELECT epoch FROM cdc_relay_epoch"
 	before := f.standby.Query(t, epoch)
-	f.standby.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s'", f.settings.Slot()))
+	f.standby.Exec(t,
+		fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s'",
+			f.settings.Slot()))
 	harness.Eventually(t, time.Minute, "another session", func(context.Context) string {
 		if f.standby.Query(t, epoch) == before {
 			return "not yet"
@@ -57,10 +61,11 @@ func (f *failover) finish(t *testing.T) {
 	}
 }
 
-// The standby has no copy of the slot, as on any version before 17, and lacks the last journal rows. Breaks it catches: events
-// that are lost with the slot; rows whose journal rows were lost published again, though the topics hold them; a standby that
-// is written to, or taken for a server without a slot; each session's warning of the same promotion. Seen to fail (duplicates)
-// with the topics not read back after a change of the timeline, and (two warnings) with the new timeline not noted.
+// The standby has no copy of the slot, as on any version before 17, and lacks the last journal rows. Breaks it catches:
+// events that are lost with the slot; rows whose journal rows were lost published again, though the topics hold them; a
+// standby that is written to, or taken for a server without a slot; each session's warning of the same promotion. Seen
+// to fail (duplicates) with the topics not read back after a change of the timeline, and (two warnings) with the new
+// timeline not noted.
 func TestFailoverToAStandbyWithoutTheSlot(t *testing.T) {
 	t.Parallel()
 	f := newFailover(t)
@@ -92,7 +97,8 @@ func TestFailoverToAStandbyWithoutTheSlot(t *testing.T) {
 	if err := f.standby.Server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lost := f.number(t, f.standby.Query(t, "SELECT (SELECT count(*) FROM truth) - (SELECT count(*) FROM cdc_relay_journal)"))
+	lost := f.number(t,
+		f.standby.Query(t, "SELECT (SELECT count(*) FROM truth) - (SELECT count(*) FROM cdc_relay_journal)"))
 	f.fail(t)
 	f.finish(t)
 	t.Logf("%d journal rows were lost with the primary", lost)
@@ -111,7 +117,8 @@ func (f *failover) readOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := harness.NewRelay(t, f.settings.With("postgres.url", f.standby.URL, "http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
+	r := harness.NewRelay(t, f.settings.With("postgres.url", f.standby.URL, "http.listen",
+		fmt.Sprintf("127.0.0.1:%d", port)))
 	r.Start(t)
 	harness.Eventually(t, time.Minute, "halted", func(context.Context) string {
 		if !strings.Contains(r.Log(t), `"code":"read_only"`) {
@@ -122,9 +129,10 @@ func (f *failover) readOnly(t *testing.T) {
 	r.Kill9()
 }
 
-// From 17 on the standby keeps a copy of the slot. Events are in flight when the primary dies. Breaks it catches: a slot that is
-// made without failover; a copy that is thrown away and made anew; events in flight that are forgotten, or sent twice; a
-// check that does not say whether the copy would survive. Seen to fail with the slot made without FAILOVER.
+// From 17 on the standby keeps a copy of the slot. Events are in flight when the primary dies. Breaks it catches: a
+// slot that is made without failover; a copy that is thrown away and made anew; events in flight that are forgotten, or
+// sent twice; a check that does not say whether the copy would survive. Seen to fail with the slot made without
+// FAILOVER.
 func TestFailoverToAStandbyWithTheSlot(t *testing.T) {
 	t.Parallel()
 	f := newFailover(t)
@@ -134,7 +142,10 @@ func TestFailoverToAStandbyWithTheSlot(t *testing.T) {
 	load := f.load(t, harness.Workload{Rate: 500, OnlyKept: true})
 	harness.Eventually(t, 2*time.Minute, "the standby's copy of the slot is a lasting one", func(context.Context) string {
 		f.primary.Exec(t, "SELECT pg_log_standby_snapshot()") // else the copy waits for that of a timer, up to 15 s
-		return f.standby.Query(t, fmt.Sprintf(`SELECT coalesce(string_agg(CASE WHEN synced AND NOT temporary THEN '' ELSE 'it is temporary' END, ''), 'there is none')
+		return f.standby.Query(t,
+			fmt.Sprintf(
+				`SELECT coalesce(string_agg(CASE WHEN synced AND NOT temporary THEN '' ELSE 'it is temporary' END, ''),
+					'there is none')
 			FROM pg_replication_slots WHERE slot_name = '%s'`, f.settings.Slot()))
 	})
 	f.checkSays(t, "a lasting copy of the primary's")

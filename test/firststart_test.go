@@ -9,14 +9,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Two relays start at once where none has been, with older rows to publish; the one that publishes them is killed in the
-// middle, and the other goes on. Breaks it catches: two that make what is missing at once and stumble; a catch-up that begins
-// again, that is taken for finished, or that newer events of the stream overtake. Seen to fail (rows missing) with the end
-// of the catch-up committed at its beginning.
+// Two relays start at once where none has been, with older rows to publish; the one that publishes them is killed in
+// the middle, and the other goes on. Breaks it catches: two that make what is missing at once and stumble; a catch-up
+// that begins again, that is taken for finished, or that newer events of the stream overtake. Seen to fail (rows
+// missing) with the end of the catch-up committed at its beginning.
 func TestTwoFirstStartsAndAKillInTheCatchUp(t *testing.T) {
 	t.Parallel()
 	const unrecorded = 20 // few, so that the catch-up takes its time
-	s := newScenario(t, harness.Postgres(t), harness.Kafka(t), "limits.max_unrecorded", unrecorded, "outbox.catch_up_max", 0)
+	s := newScenario(t, harness.Postgres(t), harness.Kafka(t), "limits.max_unrecorded", unrecorded,
+		"outbox.catch_up_max", 0)
 	s.pg.Exec(t, olderOutbox)
 	s.load(t, harness.Workload{Aggregates: 50, Events: harness.Count(t, "catch-up rows"), OnlyKept: true}).Wait(t)
 	older := s.number(t, s.pg.Query(t, "SELECT count(*) FROM truth"))
@@ -44,5 +45,6 @@ func TestTwoFirstStartsAndAKillInTheCatchUp(t *testing.T) {
 	load.Stop(t)
 	s.settled(t)
 	report := s.judge(t, unrecorded)
-	t.Logf("%d older rows, %d newer; killed when %s were journaled; %d duplicates", older, report.Expected-older, killed, report.Duplicates())
+	t.Logf("%d older rows, %d newer; killed when %s were journaled; %d duplicates", older, report.Expected-older, killed,
+		report.Duplicates())
 }

@@ -12,10 +12,12 @@ import (
 // A frozen relay loses the slot to the standby and, when it wakes up, writes nothing that matters: its queue was the
 // standby's to send. The journal is locked before the freeze, so that there is a queue: few events may be sent and not
 // recorded. Breaks it catches: a standby that does not take over within wal_sender_timeout and a second; a zombie that
-// goes on to produce what it had in flight. Seen to fail with the sink's permit always given: the whole queue came twice.
+// goes on to produce what it had in flight. Seen to fail with the sink's permit always given: the whole queue came
+// twice.
 func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	const timeout, unrecorded, queued = 3 * time.Second, 100, 2000
-	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "postgres.wal_sender_timeout", "3s", "postgres.status_interval", "500ms",
+	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "postgres.wal_sender_timeout", "3s",
+		"postgres.status_interval", "500ms",
 		"limits.max_unrecorded", unrecorded)
 	standby := s.second(t)
 	load := s.load(t, harness.Workload{Rate: 1000})

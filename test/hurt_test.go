@@ -17,26 +17,30 @@ import (
 // backends is how many sessions the relays of this database have, streams included.
 func (s *scenario) backends(t *testing.T) int {
 	t.Helper()
-	return s.number(t, s.pg.Query(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cdc-relay%'`))
+	return s.number(t,
+		s.pg.Query(t,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cdc-relay%'`))
 }
 
 // hold waits out a fault, asking at each look, and returns the most that was answered.
 func hold(t *testing.T, seconds int, ask func() int) (most int) {
 	t.Helper()
 	end := time.Now().Add(time.Duration(seconds) * time.Second)
-	harness.Eventually(t, time.Duration(seconds)*time.Second+time.Minute, "the fault has lasted", func(context.Context) string {
-		most = max(most, ask())
-		if time.Now().Before(end) {
-			return "not yet"
-		}
-		return ""
-	})
+	harness.Eventually(t, time.Duration(seconds)*time.Second+time.Minute, "the fault has lasted",
+		func(context.Context) string {
+			most = max(most, ask())
+			if time.Now().Before(end) {
+				return "not yet"
+			}
+			return ""
+		})
 	return most
 }
 
-// Nobody answers for synchronous_standby_names, so that no journal row is committed, while the application commits without
-// waiting. Breaks it catches: events confirmed, or taken for recorded, before the standby has them; sessions that pile up
-// behind the ones that wait; a relay that does not go on. Seen to fail with the journal committed without waiting.
+// Nobody answers for synchronous_standby_names, so that no journal row is committed, while the application commits
+// without waiting. Breaks it catches: events confirmed, or taken for recorded, before the standby has them; sessions
+// that pile up behind the ones that wait; a relay that does not go on. Seen to fail with the journal committed without
+// waiting.
 func TestSynchronousStandbyAwayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const unrecorded, pool = 300, 4
@@ -72,9 +76,9 @@ func TestSynchronousStandbyAwayIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The disk of Postgres is full: it can neither write the journal nor, at times, live. Breaks it catches: an event taken for
-// recorded that is not; a relay that gives up, or does not go on when there is room again. Seen to fail with a refused
-// journal write taken for done.
+// The disk of Postgres is full: it can neither write the journal nor, at times, live. Breaks it catches: an event taken
+// for recorded that is not; a relay that gives up, or does not go on when there is room again. Seen to fail with a
+// refused journal write taken for done.
 func TestFullDiskOfPostgresIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -94,8 +98,9 @@ func TestFullDiskOfPostgresIsWaitedFor(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	})
-	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Dir: filepath.Join(disk, "postgres"), Settings: map[string]string{
-		"min_wal_size": "32MB", "max_wal_size": "48MB", "shared_buffers": "16MB"}})
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Dir: filepath.Join(disk, "postgres"),
+		Settings: map[string]string{
+			"min_wal_size": "32MB", "max_wal_size": "48MB", "shared_buffers": "16MB"}})
 	s := startScenario(t, pg, harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 300}).Wait(t)
 	s.settled(t)
@@ -104,12 +109,13 @@ func TestFullDiskOfPostgresIsWaitedFor(t *testing.T) {
 	ballast := filepath.Join(disk, "ballast")
 	fill(t, ballast)
 	s.relay.Start(t)
-	harness.Eventually(t, time.Minute, "the relay says that the disk is full, or the server has ended", func(context.Context) string {
-		if strings.Contains(s.relay.Log(t), "No space left on device") || pg.Server.PID() == 0 {
-			return ""
-		}
-		return "its log: " + s.relay.Log(t)
-	})
+	harness.Eventually(t, time.Minute, "the relay says that the disk is full, or the server has ended",
+		func(context.Context) string {
+			if strings.Contains(s.relay.Log(t), "No space left on device") || pg.Server.PID() == 0 {
+				return ""
+			}
+			return "its log: " + s.relay.Log(t)
+		})
 	hold(t, 1, func() int { return 0 })
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
@@ -142,8 +148,8 @@ func fill(t *testing.T, path string) {
 }
 
 // A migration wants the outbox for itself, again and again, while the relay marks rows, looks for missed ones and reads
-// them back. Breaks it catches: a statement of the relay that holds the table for long, so that the migration waits, and
-// every writer behind it. Seen to fail with marks that take 6 s.
+// them back. Breaks it catches: a statement of the relay that holds the table for long, so that the migration waits,
+// and every writer behind it. Seen to fail with marks that take 6 s.
 func TestMigrationsDoNotWaitForTheRelay(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "reconcile.interval", "1s")
@@ -161,15 +167,16 @@ func TestMigrationsDoNotWaitForTheRelay(t *testing.T) {
 	load.Stop(t)
 	s.settled(t)
 	s.judge(t, 0)
-	t.Logf("a migration waited for the outbox for at most %v, writers' transactions included", longest.Round(time.Millisecond))
+	t.Logf("a migration waited for the outbox for at most %v, writers' transactions included",
+		longest.Round(time.Millisecond))
 	if longest > 5*time.Second {
 		t.Errorf("wait for the outbox: got %v, want at most 5 s", longest)
 	}
 }
 
-// Postgres goes silent for longer than the time-out and then goes on, as behind a network that drops packets. Breaks it catches:
-// a relay that waits for ever, or that produces though it may have lost the slot; what it had sent sent again. Seen to fail
-// with silence not noticed.
+// Postgres goes silent for longer than the time-out and then goes on, as behind a network that drops packets. Breaks it
+// catches: a relay that waits for ever, or that produces though it may have lost the slot; what it had sent sent again.
+// Seen to fail with silence not noticed.
 func TestFrozenPostgresIsNoticed(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
@@ -194,9 +201,8 @@ func TestFrozenPostgresIsNoticed(t *testing.T) {
 	t.Logf("noticed after %v; wal_sender_timeout is 2 s", took.Round(time.Millisecond))
 }
 
-// The WAL passes 4 GiB, where the low half of a position begins again at zero. Break it catches: positions that are compared
-// in halves, or as text. Seen to fail with the high half of a
-// keepalive's position dropped.
+// The WAL passes 4 GiB, where the low half of a position begins again at zero. Break it catches: positions that are
+// compared in halves, or as text. Seen to fail with the high half of a keepalive's position dropped.
 func TestPositionsPassFourGigabytes(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})

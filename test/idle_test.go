@@ -25,9 +25,11 @@ func TestIdleOutboxKeepsNoWAL(t *testing.T) {
 	worst := 0
 	for range harness.Count(t, "idle WAL megabytes") / chunk {
 		began := time.Now()
-		other.Exec(t, fmt.Sprintf("INSERT INTO noise SELECT repeat('x', 1000000) FROM generate_series(1, %d); TRUNCATE noise", chunk))
+		other.Exec(t,
+			fmt.Sprintf("INSERT INTO noise SELECT repeat('x', 1000000) FROM generate_series(1, %d); TRUNCATE noise", chunk))
 		lag := s.number(t, pg.Query(t, fmt.Sprintf(
-			"SELECT pg_current_wal_lsn() - confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '%s'", s.settings.Slot())))
+			"SELECT pg_current_wal_lsn() - confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '%s'",
+			s.settings.Slot())))
 		worst = max(worst, lag)
 		time.Sleep(time.Until(began.Add(chunk * time.Second / 50))) // 50 MB/s
 	}
@@ -51,7 +53,8 @@ func TestIdleSystemStaysIdle(t *testing.T) {
 	time.Sleep(2 * time.Second) // for what follows the last event: a final write of the state
 	position, processor := pg.Query(t, "SELECT pg_current_wal_insert_lsn()"), cpuTime(t, s.relay.PID())
 	time.Sleep(still)
-	written := s.number(t, pg.Query(t, fmt.Sprintf("SELECT (pg_current_wal_insert_lsn() - '%s'::pg_lsn)::bigint", position)))
+	written := s.number(t, pg.Query(t, fmt.Sprintf("SELECT (pg_current_wal_insert_lsn() - '%s'::pg_lsn)::bigint",
+		position)))
 	used := cpuTime(t, s.relay.PID()) - processor
 	t.Logf("idle for %v: %d bytes of WAL, %v of processor time", still, written, used)
 	if most := 512; written > most { // Postgres itself logs running transactions every 15 s, in some 100 bytes

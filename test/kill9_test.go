@@ -10,8 +10,8 @@ import (
 )
 
 // A relay is killed when many events are acknowledged by the broker and none of them is journaled. Breaks it catches:
-// topics that are not read back, or not from where the journal ends, so that the next start sends the events again. Seen to
-// fail with the topics not read back, and with each read from its topic's end.
+// topics that are not read back, or not from where the journal ends, so that the next start sends the events again.
+// Seen to fail with the topics not read back, and with each read from its topic's end.
 func TestKill9SendsNothingAgainThatTheTopicsHold(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 500}).Wait(t)
@@ -30,7 +30,8 @@ func TestKill9SendsNothingAgainThatTheTopicsHold(t *testing.T) {
 	// Postgres does not notice, and would finish for the dead process what waits for the lock.
 	ghosts := `FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%'`
 	s.pg.Exec(t, "SELECT pg_terminate_backend(pid) "+ghosts)
-	harness.Eventually(t, time.Minute, "the dead process has no session", s.asking(t, "SELECT coalesce(min('not yet'), '') "+ghosts))
+	harness.Eventually(t, time.Minute, "the dead process has no session",
+		s.asking(t, "SELECT coalesce(min('not yet'), '') "+ghosts))
 	unlock()
 	s.start(t)
 	s.settled(t)

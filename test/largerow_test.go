@@ -11,15 +11,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A row that Postgres has taken and cannot print. Breaks it catches: a relay that asks for it again for ever; a runbook whose
-// commands do not lead past it; rows behind it that do not arrive. Seen to fail with the slot not moved.
+// A row that Postgres has taken and cannot print. Breaks it catches: a relay that asks for it again for ever; a runbook
+// whose commands do not lead past it; rows behind it that do not arrive. Seen to fail with the slot not moved.
 func TestRunbookLeadsPastARowTooLargeToPrint(t *testing.T) {
 	megabytes := harness.Count(t, "large row megabytes")
 	if megabytes == 0 {
-		t.Skip("left to the night: it takes gigabytes of memory. TestUnreadableWALHaltsUntilTheSlotIsMoved, in relay, is the small one")
+		t.Skip("left to the night: it takes gigabytes of memory. TestUnreadableWALHaltsUntilTheSlotIsMoved, in relay, is " +
+			"the small one")
 	}
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
-	pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), seq bigint GENERATED ALWAYS AS IDENTITY,
+	pg.Exec(t,
+		`CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), seq bigint GENERATED ALWAYS AS IDENTITY,
 		aggregate_type text, aggregate_id text, event_type text, payload bytea, headers jsonb,
 		created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz)`)
 	s := startScenario(t, pg, harness.Kafka(t))
@@ -41,7 +43,8 @@ func TestRunbookLeadsPastARowTooLargeToPrint(t *testing.T) {
 		t.Fatalf("find the row as the runbook says: %v", err)
 	}
 	pg.Exec(t, "DELETE FROM outbox_events WHERE id = '"+id+"'")
-	harness.Eventually(t, time.Minute, "the slot is moved", func(context.Context) string { // the relay may be trying just now
+	// the relay may be trying just now
+	harness.Eventually(t, time.Minute, "the slot is moved", func(context.Context) string {
 		if code, stdout, stderr := s.relay.Run(t, "slot", "advance", "--to", "end", "--yes"); code != 0 {
 			return stdout + stderr
 		}
@@ -51,7 +54,8 @@ func TestRunbookLeadsPastARowTooLargeToPrint(t *testing.T) {
 	s.relay.WaitReady(t, 2*time.Minute)
 	insert(5, "'z'")
 	s.settled(t)
-	harness.Eventually(t, time.Minute, "every row is journaled", s.asking(t, `SELECT coalesce(nullif(count(*), 0) || ' rows are not', '')
+	harness.Eventually(t, time.Minute, "every row is journaled",
+		s.asking(t, `SELECT coalesce(nullif(count(*), 0) || ' rows are not', '')
 		FROM outbox_events WHERE id NOT IN (SELECT event_id FROM cdc_relay_journal)`))
 	if got := s.records(t); got != 15 {
 		t.Errorf("records: got %d, want 15, one for each row that is left", got)

@@ -32,8 +32,8 @@ func anchor(title string) string {
 	return name.String()
 }
 
-// Break it catches: a link of a page to a page, a heading or a picture that is not there (any more), or a page that the index does
-// not lead to. Seen to fail with a heading renamed, and with a page taken out of docs/README.md.
+// Break it catches: a link of a page to a page, a heading or a picture that is not there (any more), or a page that the
+// index does not lead to. Seen to fail with a heading renamed, and with a page taken out of docs/README.md.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	const index = "../docs/README.md"

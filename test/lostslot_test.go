@@ -13,9 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The publication loses the table under load. Breaks it catches: a relay that notices late, and goes on to confirm; rows
-// of the time until the repair that do not arrive, or arrive behind later ones. Seen to fail with nobody looking at the
-// publication, and (rows lost) with the drift not noted for after the repair and no reconciler either.
+// The publication loses the table under load. Breaks it catches: a relay that notices late, and goes on to confirm;
+// rows of the time until the repair that do not arrive, or arrive behind later ones. Seen to fail with nobody looking
+// at the publication, and (rows lost) with the drift not noted for after the repair and no reconciler either.
 func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "2s")
@@ -54,7 +54,8 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 	harness.Eventually(t, time.Minute, "the slot is lost", func(context.Context) string {
 		pg.Exec(t, "SELECT pg_switch_wal()")
 		pg.Exec(t, "CHECKPOINT")
-		if status := pg.Query(t, fmt.Sprintf("SELECT wal_status FROM pg_replication_slots WHERE slot_name = '%s'", s.settings.Slot())); status != "lost" {
+		if status := pg.Query(t, fmt.Sprintf("SELECT wal_status FROM pg_replication_slots WHERE slot_name = '%s'",
+			s.settings.Slot())); status != "lost" {
 			return status
 		}
 		return ""
@@ -73,8 +74,9 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 }
 
 // The slot is taken from under a relay that is down, in each way that leaves WAL out, while the load goes on. Breaks it
-// catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew taken
-// for the old one. Seen to fail (rows out of order) with a moved slot counted, and read on as if nothing was missing.
+// catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew
+// taken for the old one. Seen to fail (rows out of order) with a moved slot counted, and read on as if nothing was
+// missing.
 func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
@@ -85,8 +87,10 @@ func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 		sql  []string
 	}{
 		{"dropped", []string{drop}},
-		{"dropped and made anew, ahead", []string{drop, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", s.settings.Slot())}},
-		{"advanced", []string{fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())", s.settings.Slot())}},
+		{"dropped and made anew, ahead", []string{drop, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', "+
+			"'pgoutput')", s.settings.Slot())}},
+		{"advanced", []string{fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())",
+			s.settings.Slot())}},
 	} {
 		load.WaitCommitted(t, 300, time.Minute)
 		s.relay.Stop(t)
@@ -131,13 +135,16 @@ func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	publication := s.settings["postgres.publication"].(string)
 	s.pg.Exec(t, "DROP PUBLICATION "+publication)
-	t.Logf("halted %v after the publication was dropped; it looks every second", s.waitHalted(t, "publication").Round(time.Millisecond))
+	t.Logf("halted %v after the publication was dropped; it looks every second",
+		s.waitHalted(t, "publication").Round(time.Millisecond))
 	load.WaitCommitted(t, 200, time.Minute)
 	s.pg.Exec(t, "CREATE PUBLICATION "+publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
 	s.relay.WaitReady(t, 2*time.Minute)
 	load.WaitCommitted(t, 300, time.Minute)
 
-	s.pg.Exec(t, `BEGIN; ALTER TABLE outbox_events RENAME TO outbox_events_before; CREATE TABLE outbox_events (LIKE outbox_events_before INCLUDING ALL); COMMIT`)
+	s.pg.Exec(t,
+		`BEGIN; ALTER TABLE outbox_events RENAME TO outbox_events_before; CREATE TABLE outbox_events (LIKE
+			outbox_events_before INCLUDING ALL); COMMIT`)
 	t.Logf("halted %v after the table was swapped", s.waitHalted(t, "other_table").Round(time.Millisecond))
 	load.WaitCommitted(t, 200, time.Minute)
 	s.pg.Exec(t, runbookSQL(t, "other_table")[0])

@@ -92,10 +92,10 @@ func pairs(s harness.Settings) (list []any) {
 	return list
 }
 
-// The page about migrating from a polling worker, step by step, under load: a shadow beside the worker, the cut-over, the way
-// back, and forward again. Breaks it catches: an event that neither of the two sends, or both; keys out of order around
-// a change of hands; a shadow that takes something from the worker. Seen to fail (events twice) with `init` on the page without
-// --no-slot, without the statement that marks, and with the slot not dropped.
+// The page about migrating from a polling worker, step by step, under load: a shadow beside the worker, the cut-over,
+// the way back, and forward again. Breaks it catches: an event that neither of the two sends, or both; keys out of
+// order around a change of hands; a shadow that takes something from the worker. Seen to fail (events twice) with
+// `init` on the page without --no-slot, without the statement that marks, and with the slot not dropped.
 func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 	t.Parallel()
 	sql, names := statements(t, migrating)
@@ -153,14 +153,16 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 	report := s.judgeBoth(t)
 	t.Logf("%d events; the worker sent %d of them, and %d when it was back", report.Expected, byWorker, again)
 	if byWorker <= older || again == 0 {
-		t.Errorf("the worker sent %d events of %d that were there, and %d when it was back: nothing was under load", byWorker, older, again)
+		t.Errorf("the worker sent %d events of %d that were there, and %d when it was back: nothing was under load", byWorker,
+			older, again)
 	}
 }
 
-// The page about migrating from Debezium's outbox router: the relay goes on with a slot that another client has read, on a
-// publication of all tables. The other client is played by the SQL functions of Postgres: the slot's position is all that it
-// leaves. Breaks it catches: an event sent again that the slot is past, one that it holds and the table does not, one twice that both
-// have. Seen to fail (all rows come) without the page's UPDATE, and (rows lost) with the slot dropped there.
+// The page about migrating from Debezium's outbox router: the relay goes on with a slot that another client has read,
+// on a publication of all tables. The other client is played by the SQL functions of Postgres: the slot's position is
+// all that it leaves. Breaks it catches: an event sent again that the slot is past, one that it holds and the table
+// does not, one twice that both have. Seen to fail (all rows come) without the page's UPDATE, and (rows lost) with the
+// slot dropped there.
 func TestTakingOverDebeziumsSlotIsAsItsPageSays(t *testing.T) {
 	t.Parallel()
 	sql, _ := statements(t, migrating)
@@ -181,11 +183,13 @@ func TestTakingOverDebeziumsSlotIsAsItsPageSays(t *testing.T) {
 		t.Helper()
 		s.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
 			SELECT 'order', 'k' || n %% 3, 'made', jsonb_build_object('n', n) FROM generate_series(%d, %d) n`, from, to))
-		s.pg.Exec(t, fmt.Sprintf("INSERT INTO other SELECT n, 0 FROM generate_series(%d, %d) n; UPDATE other SET was = 1; DELETE FROM other WHERE n %% 7 = 0", from, to))
+		s.pg.Exec(t, fmt.Sprintf("INSERT INTO other SELECT n, 0 FROM generate_series(%d, %d) n; UPDATE other SET was = 1; "+
+			"DELETE FROM other WHERE n %% 7 = 0", from, to))
 	}
 	gone := func(n int) {
 		t.Helper()
-		s.pg.Exec(t, fmt.Sprintf(`BEGIN; INSERT INTO outbox VALUES ('00000000-0000-0000-0000-%012d', 'order', 'k%d', 'made', '{"n": %d}');
+		s.pg.Exec(t,
+			fmt.Sprintf(`BEGIN; INSERT INTO outbox VALUES ('00000000-0000-0000-0000-%012d', 'order', 'k%d', 'made', '{"n": %d}');
 			DELETE FROM outbox WHERE id = '00000000-0000-0000-0000-%012d'; COMMIT`, n, n%3, n, n))
 	}
 	insert(1, 50)
@@ -218,8 +222,10 @@ func TestTakingOverDebeziumsSlotIsAsItsPageSays(t *testing.T) {
 		t.Errorf("events: got %v, want each of 52 to 101 once", got)
 	}
 	s.relay.Stop(t)
-	behind := s.pg.Query(t, fmt.Sprintf(`SELECT count(*) FROM pg_logical_slot_peek_binary_changes('%s', NULL, NULL, 'proto_version', '1',
-		'publication_names', 'dbz_publication') WHERE get_byte(data, 0) = ascii('I') AND position('{"n": ' IN encode(data, 'escape')) > 0`, slot))
+	behind := s.pg.Query(t,
+		fmt.Sprintf(`SELECT count(*) FROM pg_logical_slot_peek_binary_changes('%s', NULL, NULL, 'proto_version', '1',
+		'publication_names', 'dbz_publication') WHERE get_byte(data, 0) = ascii('I') AND position('{"n": ' IN encode(data,
+		'escape')) > 0`, slot))
 	if behind != "0" {
 		t.Errorf("rows that the slot holds after a stop: got %s, want none that was sent", behind)
 	}

@@ -13,12 +13,14 @@ import (
 )
 
 // Breaks it catches: a relay that stops sending status while Kafka is away, so that Postgres ends its stream; memory
-// that grows with the outage; events lost or doubled; a recovery that waits for a long backoff. The window is full after a
-// third of the outage: only then is the stream not read. Seen to fail with the status left out while nobody takes a batch.
+// that grows with the outage; events lost or doubled; a recovery that waits for a long backoff. The window is full
+// after a third of the outage: only then is the stream not read. Seen to fail with the status left out while nobody
+// takes a batch.
 func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 	const rate = 1000 // events/s
 	seconds := harness.Count(t, "broker stop seconds")
-	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}), "postgres.wal_sender_timeout", "4s",
+	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}),
+		"postgres.wal_sender_timeout", "4s",
 		"limits.in_flight_events", seconds*rate/3)
 	load := s.load(t, harness.Workload{Rate: rate})
 	load.WaitCommitted(t, 1000, time.Minute)
@@ -52,8 +54,8 @@ func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 }
 
 // Connections break inside requests, after them, and inside answers. Breaks it catches: a request sent again under
-// other sequence numbers, or given up, when nobody knows whether it was written. Seen to fail with a new producer id for
-// each resend.
+// other sequence numbers, or given up, when nobody knows whether it was written. Seen to fail with a new producer id
+// for each resend.
 func TestConnectionCutsDoubleNothing(t *testing.T) {
 	const produce = 0 // the api key of Produce requests
 	wanted := harness.Count(t, "connection cuts")
@@ -109,9 +111,9 @@ func TestPostgresCrashesDoubleNothing(t *testing.T) {
 	s.judge(t, 0)
 }
 
-// A fast shutdown waits until the walsender's client has confirmed everything, which it cannot while Kafka is away. Break it
-// catches: a relay that keeps Postgres from stopping. Seen to fail with the stream kept although SQL is refused for the
-// shutdown.
+// A fast shutdown waits until the walsender's client has confirmed everything, which it cannot while Kafka is away.
+// Break it catches: a relay that keeps Postgres from stopping. Seen to fail with the stream kept although SQL is
+// refused for the shutdown.
 func TestPostgresShutsDownFast(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := startScenario(t, pg, harness.NewOwnKafka(t, harness.KafkaConfig{}))

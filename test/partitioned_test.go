@@ -32,9 +32,10 @@ func statements(t *testing.T, page string) (sql map[string]string, names []strin
 	return sql, names
 }
 
-// The page about a partitioned outbox, statement by statement. Breaks it catches: one that does not work, or is not run here;
-// events of a partition that the relay does not take, also of one that is attached while it runs; a relay that a
-// detached or dropped day halts. Seen to fail with a publication of the leaves on the page, and with a primary key of the id alone.
+// The page about a partitioned outbox, statement by statement. Breaks it catches: one that does not work, or is not run
+// here; events of a partition that the relay does not take, also of one that is attached while it runs; a relay that a
+// detached or dropped day halts. Seen to fail with a publication of the leaves on the page, and with a primary key of
+// the id alone.
 func TestPartitionedOutboxIsAsItsPageSays(t *testing.T) {
 	sql, names := statements(t, "../docs/partitioned-outbox.md")
 	want := []string{"table", "partition", "ahead", "publication", "pending", "detach", "unrecorded", "attach", "drop"}
@@ -42,7 +43,8 @@ func TestPartitionedOutboxIsAsItsPageSays(t *testing.T) {
 		t.Fatalf("statements of the page: got %q, and this test runs %q", names, want)
 	}
 	s := newScenario(t, harness.Postgres(t), harness.Kafka(t),
-		"postgres.publication", "cdc_relay", "outbox.after_publish", "keep", "drift.interval", "1s", "reconcile.interval", "1s")
+		"postgres.publication", "cdc_relay", "outbox.after_publish", "keep", "drift.interval", "1s",
+		"reconcile.interval", "1s")
 	run := func(name string) { t.Helper(); s.pg.Exec(t, sql[name]) }
 	number := func(name string) string {
 		t.Helper()
@@ -62,7 +64,8 @@ func TestPartitionedOutboxIsAsItsPageSays(t *testing.T) {
 	s.start(t)
 	insert("1, 50", "'2026-11-01 12:00:00+00'")
 	insert("51, 100", "clock_timestamp()")
-	harness.Eventually(t, time.Minute, "both partitions' events are journaled", s.asking(t, "SELECT CASE count(*) WHEN 100 THEN '' ELSE count(*) || ' are' END FROM cdc_relay_journal"))
+	harness.Eventually(t, time.Minute, "both partitions' events are journaled",
+		s.asking(t, "SELECT CASE count(*) WHEN 100 THEN '' ELSE count(*) || ' are' END FROM cdc_relay_journal"))
 	if n := number("pending"); n != "0" {
 		t.Errorf("pending in a day that is published: got %s, want 0", n)
 	}
@@ -81,25 +84,28 @@ func TestPartitionedOutboxIsAsItsPageSays(t *testing.T) {
 	if code, _, stderr := s.relay.Run(t, "reconcile"); code != 0 {
 		t.Fatalf("reconcile: exit %d, %s", code, stderr)
 	}
-	harness.Eventually(t, time.Minute, "the event of the day that was detached too early is journaled", func(context.Context) string {
-		if n := number("pending"); n != "0" {
-			return n + " are pending"
-		}
-		return ""
-	})
+	harness.Eventually(t, time.Minute, "the event of the day that was detached too early is journaled",
+		func(context.Context) string {
+			if n := number("pending"); n != "0" {
+				return n + " are pending"
+			}
+			return ""
+		})
 	run("detach")
 	if n := number("unrecorded"); n != "0" {
 		t.Errorf("unrecorded in a day that was attached and detached again: got %s, want 0", n)
 	}
 	run("drop")
 	insert("122, 150", "clock_timestamp()")
-	harness.Eventually(t, time.Minute, "events after the drop are journaled", s.asking(t, "SELECT CASE count(*) WHEN 150 THEN '' ELSE count(*) || ' are' END FROM cdc_relay_journal"))
+	harness.Eventually(t, time.Minute, "events after the drop are journaled",
+		s.asking(t, "SELECT CASE count(*) WHEN 150 THEN '' ELSE count(*) || ' are' END FROM cdc_relay_journal"))
 	s.pg.WaitConfirmed(t, s.settings.Slot(), time.Minute)
 	s.relay.WaitReady(t, time.Minute)
 	s.relay.Stop(t)
 	s.start(t) // the catalogs are another than when the slot was last read
 	insert("151, 160", "clock_timestamp()")
-	harness.Eventually(t, time.Minute, "events after a restart are journaled", s.asking(t, "SELECT CASE count(*) WHEN 160 THEN '' ELSE count(*) || ' are' END FROM cdc_relay_journal"))
+	harness.Eventually(t, time.Minute, "events after a restart are journaled",
+		s.asking(t, "SELECT CASE count(*) WHEN 160 THEN '' ELSE count(*) || ' are' END FROM cdc_relay_journal"))
 	count := 0
 	harness.Consume(t, s.kafka.Addrs, []string{s.settings.Topic("order")}, func(*kgo.Record) { count++ })
 	if count != 160 {

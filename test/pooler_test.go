@@ -11,10 +11,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The SQL side goes through a pooler that gives each transaction another session; the stream goes past it. Breaks it catches:
-// anything that is expected to outlive a transaction, or does: a setting, a prepared statement, a lock, a temporary table; a
-// takeover that finds no sessions to end. Seen to fail with statements prepared by the driver (init does already), with a
-// setting that is not for the transaction only, and with a takeover that ends nobody.
+// The SQL side goes through a pooler that gives each transaction another session; the stream goes past it. Breaks it
+// catches: anything that is expected to outlive a transaction, or does: a setting, a prepared statement, a lock, a
+// temporary table; a takeover that finds no sessions to end. Seen to fail with statements prepared by the driver (init
+// does already), with a setting that is not for the transaction only, and with a takeover that ends nobody.
 func TestPoolerInBetweenChangesNothing(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
@@ -40,11 +40,12 @@ func TestPoolerInBetweenChangesNothing(t *testing.T) {
 	t.Logf("through %s", harness.PoolerVersion(t))
 }
 
-// writesOn is a session in the middle of a write under the fence and the name of the relay's present epoch, as a process has it
-// that is frozen there.
+// writesOn is a session in the middle of a write under the fence and the name of the relay's present epoch, as a
+// process has it that is frozen there.
 func (s *scenario) writesOn(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	const named = `SELECT coalesce(max(application_name), '') FROM pg_stat_activity WHERE application_name ~ '^cdc-relay/[1-9]' AND datname = current_database()`
+	const named = `SELECT coalesce(max(application_name), '') FROM pg_stat_activity WHERE application_name ~
+		'^cdc-relay/[1-9]' AND datname = current_database()`
 	var name string
 	harness.Eventually(t, time.Minute, "a session of the relay carries its epoch", func(context.Context) string {
 		if name = s.pg.Query(t, named); name == "" {

@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The page that leads to production, in its order, with the roles that it makes. Breaks it catches: a statement or a command of it
-// that does not work, or is not run here; a configuration that check passes and run does not. Seen to fail with a statement of the page
-// misspelled, and with its init without --roles.
+// The page that leads to production, in its order, with the roles that it makes. Breaks it catches: a statement or a
+// command of it that does not work, or is not run here; a configuration that check passes and run does not. Seen to
+// fail with a statement of the page misspelled, and with its init without --roles.
 func TestTheWayToProductionIsAsItsPageSays(t *testing.T) {
 	t.Parallel()
 	const page = "../docs/production.md"

@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The README's five steps, in their order, on a Postgres as it comes (wal_level is replica) and a Kafka with the README's
-// topic. Breaks it catches: a statement, key or command of the README that does not work, or that is not run here. Seen to
-// fail with `\c shop` taken out (permission denied for schema public), and with wal_level left as it was.
+// The README's five steps, in their order, on a Postgres as it comes (wal_level is replica) and a Kafka with the
+// README's topic. Breaks it catches: a statement, key or command of the README that does not work, or that is not run
+// here. Seen to fail with `\c shop` taken out (permission denied for schema public), and with wal_level left as it was.
 func TestTheFiveStepsOfTheReadmeWork(t *testing.T) {
 	t.Parallel()
 	const page, topic = "../README.md", "outbox.event.order"
@@ -32,7 +32,8 @@ func TestTheFiveStepsOfTheReadmeWork(t *testing.T) {
 	if !found {
 		t.Fatal("the README does not connect to shop before it grants")
 	}
-	each := func(pg *harness.PG, statements string) { // ALTER SYSTEM is refused where several statements are one transaction
+	// ALTER SYSTEM is refused where several statements are one transaction
+	each := func(pg *harness.PG, statements string) {
 		t.Helper()
 		for statement := range strings.SplitSeq(strings.TrimSpace(statements), ";") {
 			pg.Exec(t, statement)
@@ -48,7 +49,8 @@ func TestTheFiveStepsOfTheReadmeWork(t *testing.T) {
 	}
 
 	asRelay := strings.Replace(shop.URL, "postgres@", "relay@", 1)
-	if url, _ := settings["postgres.url"].(string); !strings.HasPrefix(url, "postgres://relay:change%20me@localhost:5432/shop") {
+	if url, _ := settings["postgres.url"].(string); !strings.HasPrefix(url,
+		"postgres://relay:change%20me@localhost:5432/shop") {
 		t.Errorf("postgres.url of the README: got %q, want the role, password and database of its SQL", url)
 	}
 	address := harness.NewSettings(t, shop, kafka.Addrs)["http.listen"] // a port that no other test uses
@@ -69,7 +71,8 @@ func TestTheFiveStepsOfTheReadmeWork(t *testing.T) {
 			t.Errorf("value: got %q, want %q", got, want)
 		}
 		for _, header := range []string{
-			"id", "event_type", "aggregate_type", "created_at", "traceparent", "x-outbox-position", "x-outbox-source", "x-outbox-epoch",
+			"id", "event_type", "aggregate_type", "created_at", "traceparent", "x-outbox-position", "x-outbox-source",
+			"x-outbox-epoch",
 		} {
 			if len(harness.Header(record, header)) == 0 {
 				t.Errorf("the record has no header %s", header)

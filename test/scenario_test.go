@@ -24,7 +24,8 @@ type scenario struct {
 	types    []string
 }
 
-// newScenario makes the topics; the relay's tables are not made yet, and nothing runs. Pairs of key and value change the configuration.
+// newScenario makes the topics; the relay's tables are not made yet, and nothing runs. Pairs of key and value change
+// the configuration.
 func newScenario(t *testing.T, pg *harness.PG, kafka *harness.Cluster, pairs ...any) *scenario {
 	t.Helper()
 	settings := harness.NewSettings(t, pg, kafka.Addrs).With(pairs...)
@@ -68,7 +69,8 @@ func (s *scenario) load(t *testing.T, w harness.Workload) *harness.Load {
 func (s *scenario) settled(t *testing.T) {
 	t.Helper()
 	s.pg.WaitConfirmed(t, s.settings.Slot(), settlePatience)
-	harness.Eventually(t, settlePatience, "nothing is parked", s.asking(t, `SELECT coalesce(nullif(count(*), 0) || ' events are parked', '') FROM cdc_relay_parked`))
+	harness.Eventually(t, settlePatience, "nothing is parked",
+		s.asking(t, `SELECT coalesce(nullif(count(*), 0) || ' events are parked', '') FROM cdc_relay_parked`))
 }
 
 // judge compares truth, topics and journal, and allows so many duplicates.
@@ -104,7 +106,8 @@ func (s *scenario) verdict(t *testing.T, duplicates int, a harness.Audit) verify
 func (s *scenario) records(t *testing.T) int {
 	t.Helper()
 	count := 0
-	harness.Consume(t, s.kafka.Addrs, []string{s.settings.Topic("order"), s.settings.Topic("payment")}, func(*kgo.Record) { count++ })
+	harness.Consume(t, s.kafka.Addrs, []string{s.settings.Topic("order"), s.settings.Topic("payment")},
+		func(*kgo.Record) { count++ })
 	return count
 }
 
@@ -148,7 +151,8 @@ func (s *scenario) headersComplete(t *testing.T) {
 	t.Helper()
 	wrong := 0
 	harness.Consume(t, s.kafka.Addrs, []string{s.settings.Topic("order")}, func(r *kgo.Record) {
-		for _, key := range []string{"id", "event_type", "aggregate_type", "created_at", "x-outbox-position", "x-outbox-source", "x-outbox-epoch"} {
+		for _, key := range []string{"id", "event_type", "aggregate_type", "created_at", "x-outbox-position",
+			"x-outbox-source", "x-outbox-epoch"} {
 			if len(harness.Header(r, key)) == 0 {
 				if wrong++; wrong <= 3 {
 					t.Errorf("record %d of partition %d has no header %s", r.Offset, r.Partition, key)
@@ -158,8 +162,8 @@ func (s *scenario) headersComplete(t *testing.T) {
 	})
 }
 
-// SIGTERM under load loses nothing and doubles nothing. Break it catches: a stop that does not settle what is in flight.
-// Seen to fail with a clean stop that is recorded without waiting for it.
+// SIGTERM under load loses nothing and doubles nothing. Break it catches: a stop that does not settle what is in
+// flight. Seen to fail with a clean stop that is recorded without waiting for it.
 func TestSIGTERMUnderLoadDoublesNothing(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{})
@@ -174,8 +178,8 @@ func TestSIGTERMUnderLoadDoublesNothing(t *testing.T) {
 }
 
 // A broken replication connection is no crash: the process knows what it has sent. Breaks it catches: redelivered
-// events sent again. Seen to fail with the journal not looked up. That what is in flight is not forgotten either is shown
-// by TestReconnectSendsNothingAgainThatIsInFlight in relay, which makes sure that there is something.
+// events sent again. Seen to fail with the journal not looked up. That what is in flight is not forgotten either is
+// shown by TestReconnectSendsNothingAgainThatIsInFlight in relay, which makes sure that there is something.
 func TestReconnectsDoubleNothing(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{})
@@ -183,7 +187,8 @@ func TestReconnectsDoubleNothing(t *testing.T) {
 		load.WaitCommitted(t, 300, time.Minute)
 		restarts := s.relay.Metric(t, "cdc_stream_restarts_total")
 		harness.Eventually(t, time.Minute, "the stream is cut", s.asking(t, fmt.Sprintf(`SELECT coalesce((
-			SELECT CASE WHEN pg_terminate_backend(active_pid) THEN '' END FROM pg_replication_slots WHERE slot_name = '%s'), 'the slot is not in use')`,
+			SELECT CASE WHEN pg_terminate_backend(active_pid) THEN '' END FROM pg_replication_slots WHERE slot_name = '%s'),
+			'the slot is not in use')`,
 			s.settings.Slot())))
 		harness.Eventually(t, time.Minute, "the stream starts anew", s.restarted(t, restarts))
 	}
@@ -192,9 +197,9 @@ func TestReconnectsDoubleNothing(t *testing.T) {
 	s.judge(t, 0)
 }
 
-// Breaks it catches: events lost, or out of order, after kill -9 at any moment; more duplicates than promised. Seen to fail
-// with the ledger counted down before the outcome is settled (lost), and with neither topics nor journal looked at after a
-// kill (more duplicates than the bound, which is small for that).
+// Breaks it catches: events lost, or out of order, after kill -9 at any moment; more duplicates than promised. Seen to
+// fail with the ledger counted down before the outcome is settled (lost), and with neither topics nor journal looked at
+// after a kill (more duplicates than the bound, which is small for that).
 func TestKill9UnderLoadLosesNothing(t *testing.T) {
 	const unrecorded = 50
 	kills := harness.Count(t, "kill9 under load")
@@ -208,5 +213,6 @@ func TestKill9UnderLoadLosesNothing(t *testing.T) {
 	load.Stop(t)
 	s.settled(t)
 	report := s.judge(t, kills*unrecorded)
-	t.Logf("%d duplicates in %d kills: %.1f per kill; the bound is %d", report.Duplicates(), kills, float64(report.Duplicates())/float64(kills), unrecorded)
+	t.Logf("%d duplicates in %d kills: %.1f per kill; the bound is %d", report.Duplicates(), kills,
+		float64(report.Duplicates())/float64(kills), unrecorded)
 }

@@ -41,13 +41,14 @@ func writeSecret(t *testing.T, path, secret string) {
 	}
 }
 
-// The password changes on the server first and in the file later; meanwhile nothing lets the relay in. Breaks it catches: a
-// password that is read once; a process that ends, or that knocks at the server without pause. Seen to fail with the password
-// read at the start only.
+// The password changes on the server first and in the file later; meanwhile nothing lets the relay in. Breaks it
+// catches: a password that is read once; a process that ends, or that knocks at the server without pause. Seen to fail
+// with the password read at the start only.
 func TestRotatedPasswordIsReadAgain(t *testing.T) {
 	t.Parallel()
 	refused := &counter{text: "password authentication failed"}
-	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Log: refused, Settings: map[string]string{"log_min_messages": "fatal"}})
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Log: refused,
+		Settings: map[string]string{"log_min_messages": "fatal"}})
 	hba := filepath.Join(pg.Server.Dir(), "data", "pg_hba.conf")
 	rules, err := os.ReadFile(hba)
 	if err == nil {
@@ -60,7 +61,8 @@ func TestRotatedPasswordIsReadAgain(t *testing.T) {
 	pg.Exec(t, "SELECT pg_reload_conf()")
 	secret := filepath.Join(t.TempDir(), "password")
 	writeSecret(t, secret, "first")
-	s := startScenario(t, pg, harness.Kafka(t), "postgres.url", strings.Replace(pg.URL, "postgres@", "rotated@", 1), "postgres.password_file", secret)
+	s := startScenario(t, pg, harness.Kafka(t), "postgres.url", strings.Replace(pg.URL, "postgres@", "rotated@", 1),
+		"postgres.password_file", secret)
 	load := s.load(t, harness.Workload{Rate: 300})
 	load.WaitCommitted(t, 300, time.Minute)
 	pg.Exec(t, "ALTER ROLE rotated PASSWORD 'second'")
@@ -83,19 +85,21 @@ func TestRotatedPasswordIsReadAgain(t *testing.T) {
 	load.Stop(t)
 	s.settled(t)
 	s.judge(t, 0)
-	t.Logf("refused %d times in %d s; well again %v after the file was written", attempts, seconds, took.Round(time.Millisecond))
+	t.Logf("refused %d times in %d s; well again %v after the file was written", attempts, seconds,
+		took.Round(time.Millisecond))
 	if attempts > 20*seconds {
 		t.Errorf("attempts to log in: got %d in %d s, want a pause between them", attempts, seconds)
 	}
 }
 
-// A grant that the relay needs is taken from its role and given back. Breaks it catches: an event taken for recorded that is
-// not; a relay that must be started again. Seen to fail with a refused journal write taken for done.
+// A grant that the relay needs is taken from its role and given back. Breaks it catches: an event taken for recorded
+// that is not; a relay that must be started again. Seen to fail with a refused journal write taken for done.
 func TestLostGrantIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := newScenario(t, pg, harness.Kafka(t))
-	if code, stdout, stderr := s.relay.Run(t, "init", "--roles", "--role-stream", "stream", "--role-sql", "sql"); code != 0 {
+	if code, stdout, stderr := s.relay.Run(t, "init", "--roles", "--role-stream", "stream", "--role-sql",
+		"sql"); code != 0 {
 		t.Fatalf("init --roles: exit code %d:\n%s%s", code, stdout, stderr)
 	}
 	as := func(role string) string { return strings.Replace(pg.URL, "postgres@", role+"@", 1) }

@@ -6,8 +6,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/mutate/seen"
 )
 
-// TestEveryTestWasSeenToFail: a test that nobody has seen fail may test nothing. Seen to fail with the phrase taken out of
-// a comment, an entry taken out of the record, and a function of an entry renamed.
+// TestEveryTestWasSeenToFail: a test that nobody has seen fail may test nothing. Seen to fail with the phrase taken out
+// of a comment, an entry taken out of the record, and a function of an entry renamed.
 func TestEveryTestWasSeenToFail(t *testing.T) {
 	const record = "mutate/seen.tsv"
 	code, err := seen.Read("..")
@@ -19,12 +19,15 @@ func TestEveryTestWasSeenToFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range code.Unseen(entries) {
-		t.Errorf("%s %s does not say what it was seen to fail with. Break the code under it, see it fail, and say so in its comment "+
-			"(\"Seen to fail with …\"); or let `make mutate ARGS=%s` find a change, and commit test/%s", u.Package, u.Name, u.Package, record)
+		t.Errorf("%s %s does not say what it was seen to fail with. Break the code under it, see it fail, and say so in "+
+			"its comment "+
+			"(\"Seen to fail with …\"); or let `make mutate ARGS=%s` find a change, and commit test/%s", u.Package, u.Name,
+			u.Package, record)
 	}
 	for _, e := range entries {
 		if why := code.Stale(e); why != "" {
-			t.Errorf("test/%s: %s %s: %s. `make mutate ARGS=-tidy` takes the line out; a test that needs one gets it from `make mutate ARGS=%s`, or says it in its comment",
+			t.Errorf("test/%s: %s %s: %s. `make mutate ARGS=-tidy` takes the line out; a test that needs one gets it from "+
+				"`make mutate ARGS=%s`, or says it in its comment",
 				record, e.Package, e.Test, why, e.Package)
 		}
 	}

@@ -43,8 +43,8 @@ func waitRole(t *testing.T, r *harness.Relay, role string) time.Duration {
 }
 
 // The active relay is killed under load, again and again, and the one that stands by takes over each time. Breaks it
-// catches: a standby that waits for a time-out though the slot is free, or that loses what was in flight. Seen to fail with a
-// standby that looks at the slot every 30 s.
+// catches: a standby that waits for a time-out though the slot is free, or that loses what was in flight. Seen to fail
+// with a standby that looks at the slot every 30 s.
 func TestStandbyReplacesAKilledRelay(t *testing.T) {
 	const unrecorded = 50
 	kills := harness.Count(t, "killed takeovers")
@@ -65,7 +65,8 @@ func TestStandbyReplacesAKilledRelay(t *testing.T) {
 	load.Stop(t)
 	s.settled(t)
 	report := s.judge(t, kills*unrecorded)
-	t.Logf("%d takeovers after kill -9: at most %v; %d duplicates", kills, longest.Round(time.Millisecond), report.Duplicates())
+	t.Logf("%d takeovers after kill -9: at most %v; %d duplicates", kills, longest.Round(time.Millisecond),
+		report.Duplicates())
 	// A second is the promise; a shared machine gets more.
 	if most := time.Duration(harness.Count(t, "killed takeover seconds")) * time.Second; longest > most {
 		t.Errorf("takeover after kill -9: got %v, want at most %v", longest, most)

@@ -32,15 +32,18 @@ func TestTraceGoesFromTheRowIntoTheTopic(t *testing.T) {
 	})
 	spans, _ := collector.All()
 	if len(offsets) != events || len(spans) != events/2 {
-		t.Fatalf("got %d messages with a traceparent of their own and %d spans, want %d and %d", len(offsets), len(spans), events, events/2)
+		t.Fatalf("got %d messages with a traceparent of their own and %d spans, want %d and %d", len(offsets), len(spans),
+			events, events/2)
 	}
 	for _, span := range spans {
 		from := fmt.Sprintf("00-%s-%s-01", hex.EncodeToString(span.GetTraceId()), hex.EncodeToString(span.GetParentSpanId()))
-		place := harness.SpanText(span, "messaging.destination.partition.id") + "/" + harness.SpanText(span, "messaging.kafka.offset")
+		place := harness.SpanText(span, "messaging.destination.partition.id") + "/" +
+			harness.SpanText(span, "messaging.kafka.offset")
 		if offsets[from] != place {
 			t.Errorf("the span of %s: got place %s, want that of the message, %q", from, place, offsets[from])
 		}
-		if took := time.Duration(span.GetEndTimeUnixNano() - span.GetStartTimeUnixNano()); took <= 0 || took > settlePatience {
+		if took := time.Duration(span.GetEndTimeUnixNano() - span.GetStartTimeUnixNano()); took <= 0 ||
+			took > settlePatience {
 			t.Errorf("the span of %s took %v", from, took)
 		}
 	}

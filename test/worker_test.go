@@ -23,7 +23,8 @@ const (
 	workerInterval = 20 * time.Millisecond
 )
 
-// worker is what many run before they have a relay: rows that are not published are locked, sent and marked, in one transaction.
+// worker is what many run before they have a relay: rows that are not published are locked, sent and marked, in one
+// transaction.
 type worker struct {
 	stop chan struct{}
 	done chan error
@@ -33,7 +34,8 @@ type worker struct {
 // startWorker begins to poll. Its messages are those of the relay, but for the headers that only the relay can know.
 func (s *scenario) startWorker(t *testing.T) *worker {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Addrs...), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Addrs...), kgo.ProducerLinger(0),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		t.Fatalf("make a producer: %v", err)
 	}
@@ -72,10 +74,12 @@ func (w *worker) run(ctx context.Context, conn *pgx.Conn, client *kgo.Client, to
 	}
 }
 
-// batch sends the next rows and marks them. The order is that of seq, which is that of the commits within a key: a workload's
-// writers hold the key's lock until they have committed.
+// batch sends the next rows and marks them. The order is that of seq, which is that of the commits within a key: a
+// workload's writers hold the key's lock until they have committed.
 func (w *worker) batch(ctx context.Context, tx pgx.Tx, client *kgo.Client, topic func(string) string) error {
-	rows, err := tx.Query(ctx, `SELECT id::text, aggregate_type, aggregate_id, event_type, payload::text, headers ->> 'traceparent', created_at
+	rows,
+		err := tx.Query(ctx,
+		`SELECT id::text, aggregate_type, aggregate_id, event_type, payload::text, headers ->> 'traceparent', created_at
 		FROM outbox_events WHERE published_at IS NULL ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED`, workerBatch)
 	if err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -86,7 +90,8 @@ func (w *worker) batch(ctx context.Context, tx pgx.Tx, client *kgo.Client, topic
 	var key, payload []byte
 	var created time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &aggregateType, &key, &eventType, &payload, &trace, &created}, func() error {
-		r := &kgo.Record{Topic: topic(aggregateType), Key: append([]byte(nil), key...), Value: append([]byte(nil), payload...)}
+		r := &kgo.Record{Topic: topic(aggregateType), Key: append([]byte(nil), key...),
+			Value: append([]byte(nil), payload...)}
 		for name, value := range map[string]string{"id": id, "event_type": eventType, "aggregate_type": aggregateType,
 			"created_at": created.UTC().Format(time.RFC3339Nano), "traceparent": trace} {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
@@ -104,7 +109,9 @@ func (w *worker) batch(ctx context.Context, tx pgx.Tx, client *kgo.Client, topic
 	for n, r := range records {
 		partitions[n], offsets[n] = r.Partition, r.Offset
 	}
-	_, err = tx.Exec(ctx, `WITH noted AS (INSERT INTO worker_journal SELECT * FROM unnest($1::uuid[], $2::text[], $3::int[], $4::bigint[]))
+	_,
+		err = tx.Exec(ctx,
+		`WITH noted AS (INSERT INTO worker_journal SELECT * FROM unnest($1::uuid[], $2::text[], $3::int[], $4::bigint[]))
 		UPDATE outbox_events SET published_at = now() WHERE id = ANY ($1)`, ids, topics, partitions, offsets)
 	if err != nil {
 		return fmt.Errorf("mark what was sent: %w", err)
@@ -113,9 +120,11 @@ func (w *worker) batch(ctx context.Context, tx pgx.Tx, client *kgo.Client, topic
 	return nil
 }
 
-// judgeBoth is the judgement of what a worker and the relay have sent together: each event once, by one of the two, in order.
+// judgeBoth is the judgement of what a worker and the relay have sent together: each event once, by one of the two, in
+// order.
 func (s *scenario) judgeBoth(t *testing.T) verify.Report {
 	t.Helper()
 	return s.verdict(t, 0, harness.Audit{InOrder: true,
-		Journal: `(SELECT * FROM worker_journal UNION ALL SELECT event_id, topic, partition, "offset" FROM cdc_relay_journal) j`})
+		Journal: `(SELECT * FROM worker_journal UNION ALL SELECT event_id, topic, partition, "offset" FROM cdc_relay_journal)
+			j`})
 }

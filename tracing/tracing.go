@@ -57,7 +57,8 @@ type Config struct {
 
 // wanted says whether an endpoint is configured, here or by OpenTelemetry's own variables.
 func (c Config) wanted() bool {
-	return c.Endpoint != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	return c.Endpoint != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
+		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
 var _ relay.Tracer = (*Tracer)(nil)
@@ -90,7 +91,8 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 	}
 	otel.SetErrorHandler(&complaints{log: c.Logger})
 	chosen := trace.ParentBased(trace.NeverSample(), trace.WithRemoteParentSampled(trace.TraceIDRatioBased(c.Ratio)))
-	t := &Tracer{provider: trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(described), trace.WithSampler(chosen))}
+	t := &Tracer{provider: trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(described),
+		trace.WithSampler(chosen))}
 	t.tracer = t.provider.Tracer("github.com/cdc-relay/cdc-relay", oteltrace.WithInstrumentationVersion(c.Version))
 	return t, nil
 }
@@ -127,9 +129,11 @@ func (t *Tracer) Attempted(a relay.Attempt) {
 		return
 	}
 	state, _ := rec.Headers.Get(tracestate)
-	ctx := t.carrier.Extract(context.Background(), propagation.MapCarrier{traceparent: string(parent), tracestate: string(state)})
+	ctx := t.carrier.Extract(context.Background(),
+		propagation.MapCarrier{traceparent: string(parent), tracestate: string(state)})
 	// A client's span, not a producer's: the message carries the context that the row came with.
-	_, span := t.tracer.Start(ctx, "send "+rec.Topic, oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithTimestamp(a.Received),
+	_, span := t.tracer.Start(ctx, "send "+rec.Topic, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
+		oteltrace.WithTimestamp(a.Received),
 		oteltrace.WithLinks(oteltrace.LinkFromContext(ctx)))
 	if !span.IsRecording() {
 		return

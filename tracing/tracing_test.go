@@ -45,18 +45,21 @@ func attempt(parent string, result sink.Result) relay.Attempt {
 		h.Add(tracestate, []byte("vendor=x"))
 	}
 	at := time.Now()
-	rec := &sink.Record{Topic: "events.order", Partition: 3, Offset: 42, Key: []byte("order-7"), Value: []byte("{}"), Headers: h, Result: result, At: at}
+	rec := &sink.Record{Topic: "events.order", Partition: 3, Offset: 42, Key: []byte("order-7"), Value: []byte("{}"),
+		Headers: h, Result: result, At: at}
 	if result == sink.Rejected {
 		rec.Reason = &sink.Reason{Code: "MESSAGE_TOO_LARGE", Text: "too large"}
 	}
-	return relay.Attempt{Record: rec, ID: []byte("e-1"), Position: outbox.Position{}, Received: at.Add(-5 * time.Millisecond), Number: 2}
+	return relay.Attempt{Record: rec, ID: []byte("e-1"), Position: outbox.Position{},
+		Received: at.Add(-5 * time.Millisecond), Number: 2}
 }
 
 // Breaks it catches: a span that is no child of the producer's, lacks where the event went, or has other times. Seen to
 // fail with the context not extracted, with the offset left out and with the span ended at the present time.
 func TestSpanOfAnAttemptIsAChildOfTheProducers(t *testing.T) {
 	collector := harness.NewSpans(t)
-	tr := start(t, Config{Endpoint: collector.URL, Ratio: 1, Service: "orders-relay", Version: "v1", Logger: zerolog.Nop()})
+	tr := start(t, Config{Endpoint: collector.URL, Ratio: 1, Service: "orders-relay", Version: "v1",
+		Logger: zerolog.Nop()})
 	a, refused := attempt(yes, sink.Published), attempt(yes, sink.Rejected)
 	tr.Attempted(a)
 	tr.Attempted(refused)
@@ -68,21 +71,24 @@ func TestSpanOfAnAttemptIsAChildOfTheProducers(t *testing.T) {
 		t.Fatalf("got %d spans of %v, want 2 of orders-relay", len(spans), resource)
 	}
 	s := spans[0]
-	if hex.EncodeToString(s.GetTraceId()) != traceID || hex.EncodeToString(s.GetParentSpanId()) != spanID || s.GetTraceState() != "vendor=x" {
+	if hex.EncodeToString(s.GetTraceId()) != traceID || hex.EncodeToString(s.GetParentSpanId()) != spanID ||
+		s.GetTraceState() != "vendor=x" {
 		t.Errorf("context: got trace %x, parent %x, state %q", s.GetTraceId(), s.GetParentSpanId(), s.GetTraceState())
 	}
 	if got, want := s.GetEndTimeUnixNano()-s.GetStartTimeUnixNano(), uint64(a.Record.At.Sub(a.Received)); got != want {
 		t.Errorf("duration: got %d ns, want %d", got, want)
 	}
 	for key, want := range map[string]string{
-		"messaging.destination.name": "events.order", "messaging.destination.partition.id": "3", "messaging.kafka.offset": "42",
-		"messaging.message.id": "e-1", "messaging.kafka.message.key": "order-7", "cdc_relay.attempt": "2",
+		"messaging.destination.name": "events.order", "messaging.destination.partition.id": "3",
+		"messaging.kafka.offset": "42",
+		"messaging.message.id":   "e-1", "messaging.kafka.message.key": "order-7", "cdc_relay.attempt": "2",
 	} {
 		if got := harness.SpanText(s, key); got != want {
 			t.Errorf("%s: got %q, want %q", key, got, want)
 		}
 	}
-	if got := spans[1]; got.GetStatus().GetMessage() != "too large" || harness.SpanText(got, "error.type") != "MESSAGE_TOO_LARGE" {
+	if got := spans[1]; got.GetStatus().GetMessage() != "too large" ||
+		harness.SpanText(got, "error.type") != "MESSAGE_TOO_LARGE" {
 		t.Errorf("the refused attempt: got status %v, want the reason", got.GetStatus())
 	}
 }
@@ -93,7 +99,8 @@ func TestOnlySampledTracesHaveSpans(t *testing.T) {
 	for _, c := range []struct {
 		name, parent string
 		ratio        float64
-	}{{"NotSampled", no, 1}, {"NoTrace", "", 1}, {"NoTraceparent", "abc", 1}, {"InvalidVersion", "ff" + yes[2:], 1}, {"RatioOfNone", yes, 0}} {
+	}{{"NotSampled", no, 1}, {"NoTrace", "", 1}, {"NoTraceparent", "abc", 1}, {"InvalidVersion", "ff" + yes[2:], 1},
+		{"RatioOfNone", yes, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			collector := harness.NewSpans(t)
 			tr := start(t, Config{Endpoint: collector.URL, Ratio: c.ratio, Service: "s", Logger: zerolog.Nop()})
@@ -138,8 +145,8 @@ func TestEndpointComesFromConfigurationOrOpenTelemetrysVariable(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an event that waits for a collector that does not answer, spans without bound, a line in the log for
-// each failure. Seen to fail with the exporter called synchronously and with the time between two lines left out.
+// Breaks it catches: an event that waits for a collector that does not answer, spans without bound, a line in the log
+// for each failure. Seen to fail with the exporter called synchronously and with the time between two lines left out.
 func TestAbsentCollectorHoldsNobody(t *testing.T) {
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

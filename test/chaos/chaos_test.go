@@ -22,10 +22,10 @@ var (
 	onlyFlag    = flag.String("only", "", "names of faults, by commas; all others are left out")
 )
 
-// Two relays, active and standby, under load, and faults one after another, some of them two at once. Breaks it catches: an
-// event lost, out of its lane's order, or changed, by any of them; one that only the reconciler saved, where the stream should
-// have brought it; more duplicates than the bound; a relay that hangs or ends. Seen to fail with the ledger counted down
-// before the outcome is settled.
+// Two relays, active and standby, under load, and faults one after another, some of them two at once. Breaks it
+// catches: an event lost, out of its lane's order, or changed, by any of them; one that only the reconciler saved,
+// where the stream should have brought it; more duplicates than the bound; a relay that hangs or ends. Seen to fail
+// with the ledger counted down before the outcome is settled.
 func TestChaosLosesNothingAndKeepsTheOrder(t *testing.T) {
 	wanted, seed := *faultsFlag, *seedFlag
 	if wanted == 0 {
@@ -37,7 +37,8 @@ func TestChaosLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Logf("seed %d", seed)
 	w := newWorld(t, seed, *brokersFlag)
 	load := harness.StartWorkload(t, w.pg, harness.Workload{
-		Types: w.types, Aggregates: 500, Writers: max(8, *rateFlag/100), Rate: *rateFlag, PayloadBytes: 200, Keyless: 40, Tombstones: 40, Seed: seed,
+		Types: w.types, Aggregates: 500, Writers: max(8, *rateFlag/100), Rate: *rateFlag, PayloadBytes: 200, Keyless: 40,
+		Tombstones: 40, Seed: seed,
 		OnlyKept: true, // a row that is gone cannot be caught up when a slot or a publication is lost
 	})
 	load.WaitCommitted(t, *rateFlag, patience)
@@ -57,12 +58,14 @@ func TestChaosLosesNothingAndKeepsTheOrder(t *testing.T) {
 		t.Errorf("%d events were found late after the last fault was over", tally.after.late)
 	}
 	report := w.judge()
-	t.Logf("seed %d, %d loops, %d faults in %v, %d events (%.0f/s)\n%s", seed, tally.loops, tally.faults, took.Round(time.Second),
+	t.Logf("seed %d, %d loops, %d faults in %v, %d events (%.0f/s)\n%s", seed, tally.loops, tally.faults,
+		took.Round(time.Second),
 		report.Expected, float64(report.Expected)/took.Seconds(), tally.table(report))
 	if report.Expected == 0 {
 		t.Error("no event was written: nothing was shown")
 	}
-	// What a dead process has sent can reach the topic after its successor's: a rewind that is not contiguous is a duplicate.
+	// What a dead process has sent can reach the topic after its successor's: a rewind that is not contiguous is a
+	// duplicate.
 	delete(report.Counts, verify.BrokenRewind)
 	if err := report.Err(tally.faults * unrecorded); err != nil {
 		t.Error(err)
@@ -120,9 +123,11 @@ func (w *world) loop(draw func(target string) (fault, bool), tally *tally) {
 	got := w.read()
 	tally.add(names, took, got)
 	tally.skipped = skips
-	w.t.Logf("%d: %s: caught up after %v, %d duplicates, %d late", tally.loops, strings.Join(names, " and "), took.Round(time.Millisecond), got.duplicates, got.late)
+	w.t.Logf("%d: %s: caught up after %v, %d duplicates, %d late", tally.loops, strings.Join(names, " and "),
+		took.Round(time.Millisecond), got.duplicates, got.late)
 	if got.late > 0 && !skips {
-		w.t.Errorf("%s: the stream left out %d events, which the relay then found in the table: nothing of that may make it miss any", strings.Join(names, " and "), got.late)
+		w.t.Errorf("%s: the stream left out %d events, which the relay then found in the table: nothing of that may make "+
+			"it miss any", strings.Join(names, " and "), got.late)
 	}
 }
 
@@ -174,17 +179,20 @@ func (c *tally) add(names []string, took time.Duration, got portion) {
 // table is for docs/reliability.md.
 func (c *tally) table(r verify.Report) string {
 	var b strings.Builder
-	b.WriteString("| fault | times | of these with another one | alone: duplicated | alone: found late | alone: longest until caught up |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| fault | times | of these with another one | alone: duplicated | alone: found late | alone: longest " +
+		"until caught up |\n|---|---|---|---|---|---|\n")
 	row := func(name string) {
 		if k := c.kinds[name]; k != nil {
-			fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %v |\n", name, k.times, k.together, k.duplicates, k.late, k.longest.Round(10*time.Millisecond))
+			fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %v |\n", name, k.times, k.together, k.duplicates, k.late,
+				k.longest.Round(10*time.Millisecond))
 		}
 	}
 	for _, f := range faults {
 		row(f.name)
 	}
 	row(together)
-	fmt.Fprintf(&b, "\n| loops | faults | events | lost | duplicated | reordered | other findings |\n|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d | %d |\n",
+	fmt.Fprintf(&b, "\n| loops | faults | events | lost | duplicated | reordered | other findings "+
+		"|\n|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d | %d |\n",
 		c.loops, c.faults, r.Expected, r.Counts[verify.Missing], r.Duplicates(), r.Counts[verify.Reordered], others(r))
 	if c.after.duplicates > 0 {
 		fmt.Fprintf(&b, "\n%d of the duplicates came after the last fault was over.\n", c.after.duplicates)

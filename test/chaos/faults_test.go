@@ -30,9 +30,12 @@ var faults = []fault{
 		r.Freeze()
 		return r.Thaw
 	}},
-	{name: "Postgres crashed", target: "postgres", begin: func(w *world) func() { return w.crashPostgres(w.pg.Server.Immediate) }},
-	{name: "Postgres killed", target: "postgres", begin: func(w *world) func() { return w.crashPostgres(w.pg.Server.Kill9) }},
-	{name: "Postgres shut down", target: "postgres", begin: func(w *world) func() { return w.crashPostgres(w.fastShutdown) }},
+	{name: "Postgres crashed", target: "postgres",
+		begin: func(w *world) func() { return w.crashPostgres(w.pg.Server.Immediate) }},
+	{name: "Postgres killed", target: "postgres",
+		begin: func(w *world) func() { return w.crashPostgres(w.pg.Server.Kill9) }},
+	{name: "Postgres shut down", target: "postgres",
+		begin: func(w *world) func() { return w.crashPostgres(w.fastShutdown) }},
 	{name: "Postgres frozen", target: "postgres", begin: func(w *world) func() {
 		check(w.t, w.pg.Server.Freeze())
 		return func() { check(w.t, w.pg.Server.Thaw()) }
@@ -110,9 +113,14 @@ func (w *world) dropSlot() func() {
 	conn := w.pg.Connect(w.t)
 	defer func() { _ = conn.Close(context.WithoutCancel(w.t.Context())) }()
 	harness.Eventually(w.t, time.Minute, "the slot is dropped", func(ctx context.Context) string {
-		_, err := conn.Exec(ctx, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%s' AND active`, slot))
+		_,
+			err := conn.Exec(ctx,
+			fmt.Sprintf(
+				`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%s' AND active`, slot))
 		if err == nil {
-			_, err = conn.Exec(ctx, fmt.Sprintf(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '%s'`, slot))
+			_,
+				err = conn.Exec(ctx,
+				fmt.Sprintf(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '%s'`, slot))
 		}
 		if err != nil {
 			return err.Error()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// wire forwards TCP connections to one server, and can cut them all or go silent, as a network does that loses everything: no
-// connection ends while it is silent, whatever the server does.
+// wire forwards TCP connections to one server, and can cut them all or go silent, as a network does that loses
+// everything: no connection ends while it is silent, whatever the server does.
 type wire struct {
 	listener net.Listener
 	target   string

@@ -70,7 +70,8 @@ func newWorld(t *testing.T, seed uint64, brokers int) *world {
 	for range 2 {
 		free, err := embedded.FreePort()
 		check(t, err)
-		w.relays = append(w.relays, harness.NewRelay(t, w.settings.With("http.listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(free)))))
+		w.relays = append(w.relays, harness.NewRelay(t,
+			w.settings.With("http.listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(free)))))
 	}
 	w.relays[0].Init(t)
 	w.startRelays()
@@ -106,8 +107,8 @@ func (w *world) active() *harness.Relay {
 	return w.relays[w.random.IntN(len(w.relays))]
 }
 
-// caughtUp waits until what is committed now is delivered, recorded and confirmed, and says how long that took. A relay that
-// ended by itself is an error.
+// caughtUp waits until what is committed now is delivered, recorded and confirmed, and says how long that took. A relay
+// that ended by itself is an error.
 func (w *world) caughtUp() time.Duration {
 	w.t.Helper()
 	for _, r := range w.relays {
@@ -151,18 +152,23 @@ func idOf(t *testing.T, r *kgo.Record) (id [16]byte) {
 	return id
 }
 
-// settled waits until every event of the truth up to now is journaled that is not older than since. The stream may have left
-// some out while the table was not published: the relay finds them by itself. What is open now was perhaps written then, so it
-// is waited for first.
+// settled waits until every event of the truth up to now is journaled that is not older than since. The stream may have
+// left some out while the table was not published: the relay finds them by itself. What is open now was perhaps written
+// then, so it is waited for first.
 func (w *world) settled(since time.Time) {
 	w.t.Helper()
 	// What is committed until a catch-up reads the table is published late as well.
 	w.none("catch-ups under way", "SELECT count(*) FROM cdc_relay_state WHERE phase <> 'stream'")
 	now := time.Now().UTC()
-	w.none("transactions that were open", fmt.Sprintf(`SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < '%s' AND application_name NOT LIKE 'cdc-relay/%%')
+	w.none("transactions that were open",
+		fmt.Sprintf(
+			`SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < '%s' AND
+				application_name NOT LIKE 'cdc-relay/%%')
 		+ (SELECT count(*) FROM pg_prepared_xacts WHERE prepared < '%[1]s')`, now.Format(time.RFC3339Nano)))
-	w.none("events that are not journaled", fmt.Sprintf(`SELECT count(*) FROM truth t WHERE created_at BETWEEN '%s' AND '%s'
-		AND NOT EXISTS (SELECT FROM cdc_relay_journal j WHERE j.event_id = t.id)`, since.UTC().Format(time.RFC3339Nano), time.Now().UTC().Format(time.RFC3339Nano)))
+	w.none("events that are not journaled",
+		fmt.Sprintf(`SELECT count(*) FROM truth t WHERE created_at BETWEEN '%s' AND '%s'
+		AND NOT EXISTS (SELECT FROM cdc_relay_journal j WHERE j.event_id = t.id)`, since.UTC().Format(time.RFC3339Nano),
+			time.Now().UTC().Format(time.RFC3339Nano)))
 }
 
 // none waits until the query counts nothing.
@@ -182,7 +188,8 @@ func (w *world) none(what, query string) {
 
 func (w *world) judge() verify.Report {
 	w.t.Helper()
-	return harness.Audit{PG: w.pg, Brokers: w.kafka.Addrs, Topic: w.settings.Topic, Journal: "cdc_relay_journal"}.Judge(w.t)
+	return harness.Audit{PG: w.pg, Brokers: w.kafka.Addrs, Topic: w.settings.Topic,
+		Journal: "cdc_relay_journal"}.Judge(w.t)
 }
 
 // lasts is how long a fault lasts: some are over before anybody notices, some last longer than wal_sender_timeout.
