@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
+	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -35,6 +36,7 @@ type Tables interface {
 	Close()
 
 	bootstrap.Tables
+	upkeep.Tables
 
 	Clock(ctx context.Context) (time.Time, error)
 
@@ -45,7 +47,6 @@ type Tables interface {
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
 
 	// Rows that are older than the slot.
-	Barrier(ctx context.Context, timeout time.Duration) ([]store.Blocker, error)
 	SnapshotCatchUp(ctx context.Context) (rows int64, err error)
 	CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error)
 	FinishCatchUp(ctx context.Context) error
@@ -86,14 +87,6 @@ type Tables interface {
 	UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error)
 	UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error)
 	LateRows(ctx context.Context, ids [][]byte, limit int) ([]store.CatchUpRow, error)
-
-	// Beside the path of the events.
-	MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error)
-	MirrorLag(ctx context.Context) (int64, error)
-	DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
-	Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
-	PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
-	PruneRequests(ctx context.Context, older time.Duration, limit int) (rows int, more bool, err error)
 }
 
 // server is the Postgres that the configuration names.

@@ -84,8 +84,10 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	var workers sync.WaitGroup
+	keeper := t.newKeeper()
 	for _, work := range []func(context.Context){
-		t.settler.run, t.mirror, t.watch, t.retrier.run, t.diverter, t.cleaner, t.retention, t.execute, t.breaker.run,
+		t.settler.run, t.watch, t.retrier.run, t.diverter, t.execute, t.breaker.run,
+		keeper.Mirror, keeper.Retention, keeper.Prune,
 		t.inflight.trims, func(ctx context.Context) { t.r.reconciler.run(ctx, t) },
 	} {
 		workers.Go(func() { work(background) })

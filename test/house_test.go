@@ -73,13 +73,16 @@ var house = map[string]room{
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
 	"relay/internal/halt":    {own: []string{"decoder", "replication"}},
 	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
+	"relay/internal/upkeep": { // of store it uses what an error means
+		own: []string{"config", "store"}, external: []string{"github.com/rs/zerolog"},
+	},
 	"relay/internal/bootstrap": { // of store it uses the rows of state and slot, and what an error means
 		own:      []string{"config", "decoder", "outbox", "relay/internal/halt", "replication", "store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt", "relay/internal/message", "replication",
+			"config", "decoder", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt", "relay/internal/message", "relay/internal/upkeep", "replication",
 			"retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model",

@@ -1,4 +1,4 @@
-package relay
+package upkeep
 
 import (
 	"context"
@@ -14,28 +14,27 @@ const (
 	mirrorRest  = 200 * time.Millisecond // after everything was marked: each step costs the server a flush of its WAL
 	mirrorAgain = time.Second            // after an error that passes, such as a lock
 	mirrorRetry = 5 * time.Second        // after another error
-	// mirrorYield is how full the window may be before the mirror lets the events go first.
-	mirrorYield = 0.25
-	// mirrorStarve is how long it may be put off by that.
+	// mirrorStarve is how long it may be put off by events that wait.
 	mirrorStarve = 2 * time.Second
 	// retentionLooks is how many looks for rows to delete fall into their retention.
 	retentionLooks = 20
 )
 
-// mirror copies published_at from the journal to the rows, or deletes them, beside the path of the events: what is published is known
-// from the journal alone. It sleeps while there is nothing to do, and yields while the relay is behind.
-func (t *term) mirror(ctx context.Context) {
-	if t.r.c.Outbox.AfterPublish == config.AfterPublishKeep {
+// Mirror copies published_at from the journal to the rows, or deletes them, beside the path of the events: what is
+// published is known from the journal alone. It sleeps while there is nothing to do, and yields while the relay is
+// behind.
+func (k *Keeper) Mirror(ctx context.Context) {
+	if k.c.Outbox.AfterPublish == config.AfterPublishKeep {
 		return
 	}
 	last := time.Now()
 	for {
-		for t.behind() && time.Since(last) < mirrorStarve {
+		for k.host.Behind() && time.Since(last) < mirrorStarve {
 			if !sleep(ctx, mirrorPause) {
 				return
 			}
 		}
-		more, pause := t.mirrorOnce(ctx)
+		more, pause := k.mirrorOnce(ctx)
 		last = time.Now()
 		switch {
 		case pause > 0:
@@ -47,7 +46,7 @@ func (t *term) mirror(ctx context.Context) {
 				return
 			}
 			select {
-			case <-t.settler.progress:
+			case <-k.host.Progress():
 			case <-ctx.Done():
 				return
 			}
@@ -59,31 +58,31 @@ func (t *term) mirror(ctx context.Context) {
 }
 
 // mirrorOnce marks one portion. more: the journal may hold more. pause: wait before the next look.
-func (t *term) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) {
-	if t.session.Load() == nil {
+func (k *Keeper) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) {
+	if !k.host.HoldsSlot() {
 		return true, mirrorPause // only the process that holds the slot mirrors
 	}
-	step := t.r.store.MirrorStep
-	if t.r.c.Outbox.AfterPublish == config.AfterPublishDelete {
-		step = t.deleteStep
+	step := k.tables.MirrorStep
+	if k.c.Outbox.AfterPublish == config.AfterPublishDelete {
+		step = k.deleteStep
 	}
-	owner := t.owner()
+	told := k.host.Owner()
 	rows, more, err := step(ctx, mirrorStep)
 	if ctx.Err() != nil {
 		return false, 0
 	}
-	owner.heed(err)
+	told(err)
 	switch {
 	case store.IsTransient(err):
-		t.r.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
+		k.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
 		return true, mirrorAgain
 	case err != nil:
-		if t.r.health.mirrorTrouble(err) {
-			t.r.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")
+		if k.host.CannotMark(err) {
+			k.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")
 		}
 		return true, mirrorRetry
 	}
-	t.r.health.mirrored()
+	k.host.Marked()
 	if rows == 0 && more { // what is left is locked or above the oldest running transaction
 		return true, mirrorPause
 	}
@@ -91,14 +90,14 @@ func (t *term) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) 
 }
 
 // deleteStep deletes published rows. What is not below the persisted confirmed position yet is looked at again.
-func (t *term) deleteStep(ctx context.Context, limit int) (rows int, more bool, err error) {
-	retention := time.Duration(t.r.c.Outbox.Retention)
-	rows, more, err = t.r.store.DeleteStep(ctx, retention, limit)
+func (k *Keeper) deleteStep(ctx context.Context, limit int) (rows int, more bool, err error) {
+	retention := time.Duration(k.c.Outbox.Retention)
+	rows, more, err = k.tables.DeleteStep(ctx, retention, limit)
 	if err != nil || more {
 		return rows, more, err
 	}
-	left, err := t.r.store.MirrorLag(ctx)
-	if left > 0 && rows == 0 && err == nil && !sleep(ctx, progressEvery) {
+	left, err := k.tables.MirrorLag(ctx)
+	if left > 0 && rows == 0 && err == nil && !sleep(ctx, positionEvery) {
 		return 0, false, ctx.Err()
 	}
 	if retention > 0 && rows == 0 && left == 0 && err == nil { // time makes more of them due, events or not
@@ -109,30 +108,11 @@ func (t *term) deleteStep(ctx context.Context, limit int) (rows int, more bool, 
 
 // retentionPause is the pause between two looks for rows that have become older than their retention.
 func retentionPause(retention time.Duration) time.Duration {
-	return min(max(retention/retentionLooks, progressEvery), cleanEvery)
+	return min(max(retention/retentionLooks, positionEvery), cleanEvery)
 }
 
-// sleepErr waits and says why not for so long.
+// sleepErr waits and returns why it ended early.
 func sleepErr(ctx context.Context, d time.Duration) error {
 	sleep(ctx, d)
 	return ctx.Err()
-}
-
-// behind says that events wait: in the WAL, for the sink or for Postgres.
-func (t *term) behind() bool {
-	if t.r.streamOld() {
-		return true
-	}
-	s := t.engine.Status()
-	full := max(float64(s.Events)/float64(t.r.c.Limits.InFlightEvents), float64(s.Bytes)/float64(t.r.c.Limits.InFlightBytes))
-	return full > mirrorYield
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

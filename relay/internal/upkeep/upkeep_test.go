@@ -1,0 +1,133 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// rows count what is asked of them; each step finds some, and the last of left steps that there are no more.
+type rows struct {
+	Tables
+	left  atomic.Int64
+	steps atomic.Int64
+	sick  atomic.Bool
+}
+
+func (r *rows) step() (int, bool, error) {
+	r.steps.Add(1)
+	if r.sick.Load() {
+		return 0, true, errors.New("no such column")
+	}
+	return 1, r.left.Add(-1) > 0, nil
+}
+
+func (r *rows) MirrorStep(context.Context, int) (int, bool, error)           { return r.step() }
+func (r *rows) Prune(context.Context, time.Duration, int) (int, bool, error) { return r.step() }
+func (r *rows) PruneRequests(context.Context, time.Duration, int) (int, bool, error) {
+	return 0, false, nil
+}
+
+// host is a relay that is what its fields say.
+type host struct {
+	slotless, behind atomic.Bool
+	progress         chan struct{}
+	told             atomic.Int64 // errors
+}
+
+func (h *host) HoldsSlot() bool           { return !h.slotless.Load() }
+func (h *host) Active() bool              { return true }
+func (h *host) Behind() bool              { return h.behind.Load() }
+func (h *host) Progress() <-chan struct{} { return h.progress }
+func (h *host) Marked()                   {}
+func (h *host) CannotMark(error) bool     { return false }
+
+func (h *host) journaled() {
+	select {
+	case h.progress <- struct{}{}:
+	default:
+	}
+}
+
+func (h *host) Owner() func(error) {
+	return func(err error) {
+		if err != nil {
+			h.told.Add(1)
+		}
+	}
+}
+
+// Breaks it catches: a mirror that costs events their turn, one that they put off without end, one that asks an idle
+// database, or that stops for good at an error or without the slot. Seen to fail without the look whether events wait,
+// without the bound of the wait, with a look at each rest, and with an error that ends the loop.
+func TestMirrorYieldsToEventsAndRestsWhenAllIsMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		tables, h := &rows{}, &host{progress: make(chan struct{}, 1)}
+		want := func(steps int64, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := tables.steps.Swap(0); got != steps {
+				t.Errorf("%s: got %d steps, want %d", when, got, steps)
+			}
+		}
+		tables.left.Store(3)
+		go New(config.Default(), tables, h, zerolog.Nop()).Mirror(ctx)
+		time.Sleep(mirrorRest + mirrorPause)
+		want(3, "three portions")
+		time.Sleep(time.Hour)
+		want(0, "nothing new in an hour")
+		h.journaled()
+		time.Sleep(time.Millisecond)
+		want(1, "something was journaled")
+		h.behind.Store(true)
+		tables.left.Store(1000)
+		h.journaled()
+		time.Sleep(mirrorRest + mirrorStarve/2)
+		want(0, "events wait")
+		time.Sleep(mirrorStarve)
+		want(1, "events have waited for long")
+		h.behind.Store(false)
+		tables.sick.Store(true)
+		time.Sleep(mirrorStarve + 2*mirrorRetry)
+		if got := h.told.Load(); got < 2 || got > 3 {
+			t.Errorf("an error that stays: the owner was told %d times in %v, want 2 or 3", got, 2*mirrorRetry)
+		}
+		h.slotless.Store(true)
+		time.Sleep(mirrorRetry)
+		tables.steps.Store(0)
+		time.Sleep(time.Minute)
+		want(0, "another relay has the slot")
+	})
+}
+
+// Breaks it catches: pruning that goes on while events wait, and rows that are never pruned again afterwards. Seen to fail
+// without the look whether events wait.
+func TestPruningLetsEventsGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		tables, h := &rows{}, &host{}
+		tables.left.Store(1 << 20)
+		h.behind.Store(true)
+		go New(config.Default(), tables, h, zerolog.Nop()).Prune(ctx)
+		time.Sleep(2 * cleanEvery)
+		synctest.Wait()
+		if got := tables.steps.Load(); got != 0 {
+			t.Errorf("events wait: got %d steps, want none", got)
+		}
+		h.behind.Store(false)
+		time.Sleep(2 * cleanEvery)
+		if got, want := tables.steps.Load(), int64(cleanEvery/cleanPause); got < want {
+			t.Errorf("no event waits: got %d steps, want at least %d", got, want)
+		}
+	})
+}
