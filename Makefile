@@ -28,13 +28,13 @@ help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build bin/cdc-relay, a static binary
-	CGO_ENABLED=0 go build -trimpath -o bin/cdc-relay ./cmd/cdc-relay
+build: ## build bin/cdc-relay, a static binary, and beside it bin/cdc-relay-demo, which cdc-relay demo runs
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/cdc-relay ./cmd/cdc-relay-demo
 
 .PHONY: demo
 demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for scripts
 	@echo "Compiling; the first time takes a minute or more …"
-	go run ./cmd/cdc-relay demo $(ARGS)
+	go run ./cmd/cdc-relay-demo $(ARGS)
 
 .PHONY: test
 test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -109,14 +110,57 @@ var house = map[string]room{
 		external: []string{"github.com/fergusstrange/embedded-postgres", "github.com/twmb/franz-go"}},
 	"embedded/child": {},
 
-	// check looks at databases and brokers in ways that no run needs, so it asks their drivers itself.
-	"cmd/cdc-relay": {
-		own: []string{"admin", "config", "embedded", "outbox", "relay", "replication", "sink", "sink/kafka", "sink/stdout",
-			"store", "tracing", "verify"},
+	"drivers": {
+		own:      []string{"config", "sink", "sink/kafka", "sink/stdout"},
+		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
+	},
+	"install": {own: []string{"config", "relay", "replication", "store"}, external: []string{"github.com/rs/zerolog"}},
+	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
+	"check": {
+		own:      []string{"config", "drivers", "relay", "replication", "sink", "sink/kafka", "store"},
+		external: []string{"github.com/jackc/pgx/v5"},
+	},
+	"verify/audit": {
+		own:      []string{"config", "drivers", "outbox", "store", "verify"},
+		external: []string{"github.com/segmentio/kafka-go", "golang.org/x/sync"},
+	},
+	"bench": {
+		own:      []string{"config", "drivers", "install", "outbox", "relay", "replication", "store", "verify/audit"},
+		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync"},
+	},
+
+	// A command parses, calls and prints.
+	"cmd/internal/cli": {
+		own: []string{"config"},
 		external: []string{
-			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty",
-			"github.com/prometheus/client_golang", "github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync",
+			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty", "github.com/rs/zerolog",
 		},
+	},
+	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},
+	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
+	"cmd/cdc-relay/internal/ask":   {own: []string{"cmd/internal/cli", "config", "relay", "store"}},
+	"cmd/cdc-relay/internal/clean": {own: []string{"config", "store"}},
+	"cmd/cdc-relay/internal/reconcile": {
+		own:      []string{"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "drivers", "relay", "store"},
+		external: []string{"github.com/rs/zerolog"},
+	},
+	"cmd/cdc-relay/internal/show": {own: []string{
+		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store", "verify/audit",
+	}},
+	"cmd/cdc-relay": {
+		own: []string{
+			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/clean",
+			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "cmd/internal/demo", "config",
+			"drivers", "install", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
+		},
+		external: []string{"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
+	},
+	// The servers of the demo are linked here, and nowhere else that is shipped.
+	"cmd/cdc-relay-demo": {
+		own: []string{
+			"admin", "cmd/internal/cli", "cmd/internal/demo", "config", "drivers", "embedded", "install", "relay", "store",
+		},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/segmentio/kafka-go", "golang.org/x/sync"},
 	},
 
 	// Modules of their own, so that who imports them does not get the relay's dependencies.
@@ -151,7 +195,7 @@ var house = map[string]room{
 	},
 	"test/mutate":      {own: []string{"test/mutate/seen"}},
 	"test/mutate/seen": {},
-	"test/bench":       {tests: []string{"sink", "sink/kafka"}},
+	"test/bench":       {tests: []string{"bench", "sink", "sink/kafka"}},
 }
 
 // Any test may use these besides what its folder may.
@@ -204,6 +248,31 @@ func TestArrowsPointDown(t *testing.T) {
 		if !found[folder] {
 			t.Errorf("%s is in the table of the house, but has no Go file", folder)
 		}
+	}
+}
+
+// Production links nothing that only a demo or a test needs. Break it catches: a command that imports a server, by however
+// many hands (seen to fail with the demo's package imported by a command).
+func TestArrowsOfTheShippedBinaryLeadToNoServer(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "./cmd/cdc-relay")
+	list.Dir = ".."
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatalf("list what the binary is made of: %v", err)
+	}
+	found := 0
+	for path := range strings.Lines(string(packages)) {
+		found++
+		for _, server := range []string{
+			module + "/embedded", module + "/test", "github.com/twmb/franz-go", "github.com/fergusstrange/embedded-postgres", "github.com/lib/pq",
+		} {
+			if path = strings.TrimSpace(path); path == server || strings.HasPrefix(path, server+"/") {
+				t.Errorf("cmd/cdc-relay links %s", path)
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("packages that the binary is made of: got %d, want all", found)
 	}
 }
 

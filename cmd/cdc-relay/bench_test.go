@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/bench"
 )
 
 // Breaks it catches: a scenario that measures nothing, a floor without a stream, a judge that is not asked, and things
@@ -25,7 +27,7 @@ func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 	if o.code != exitDone {
 		t.Fatalf("got exit code %d, errors: %s", o.code, o.errors)
 	}
-	var report benchReport
+	var report bench.Report
 	if err := json.Unmarshal([]byte(o.out), &report); err != nil {
 		t.Fatal(err)
 	}
@@ -51,16 +53,6 @@ func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 	}
 	if topics := benchTopics(t, s.broker.Addresses()); len(topics) > 0 {
 		t.Errorf("topics that were left: %v", topics)
-	}
-}
-
-// Break it catches: a wrong outcome that does not fail the command.
-func TestBenchReportIsWrongWhenARunIs(t *testing.T) {
-	for i, r := range []benchRun{{Missing: 1}, {Duplicated: 1}, {OutOfOrder: 1}, {Different: 1}, {}} {
-		report := benchReport{Scenarios: []benchScenario{{Runs: []benchRun{{}, r}}}}
-		if want := i < 4; report.wrong() != want {
-			t.Errorf("%+v: got wrong = %t, want %t", r, report.wrong(), want)
-		}
 	}
 }
 

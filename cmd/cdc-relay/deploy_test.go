@@ -149,13 +149,16 @@ func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 	if err := yaml.Unmarshal(text, &release); err != nil {
 		t.Fatal(err)
 	}
-	if len(release.Builds) != 1 || len(release.Archives) != 1 || len(release.Sboms) != 1 || release.Checksum.Algorithm != "sha256" {
-		t.Fatalf("release: got %+v, want one build, archive and SBOM, with SHA-256", release)
+	if len(release.Builds) != 2 || len(release.Archives) != 2 || len(release.Sboms) != 1 || release.Checksum.Algorithm != "sha256" {
+		t.Fatalf("release: got %+v, want builds and archives of the relay and of its demo, and SBOMs, with SHA-256", release)
 	}
-	if _, err := os.Stat("../../" + release.Builds[0].Main); err != nil || !strings.Contains(release.Builds[0].Ldflags[0], "-X main.version=") || !strings.Contains(release.Builds[0].Ldflags[0], "-X main.commit=") {
-		t.Errorf("build: got %+v, %v", release.Builds[0], err)
+	for _, build := range release.Builds {
+		flags := build.Ldflags[0]
+		if _, err := os.Stat("../../" + build.Main); err != nil || !strings.Contains(flags, "-X main.version=") || !strings.Contains(flags, "-X main.commit=") {
+			t.Errorf("build: got %+v, %v", build, err)
+		}
 	}
-	for _, pattern := range release.Archives[0].Files {
+	for _, pattern := range slices.Concat(release.Archives[0].Files, release.Archives[1].Files) {
 		if found, err := filepath.Glob("../../" + pattern); err != nil || len(found) == 0 {
 			t.Errorf("archive: %s matches nothing (%v)", pattern, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -86,10 +87,10 @@ func TestDeadLettersByCommand(t *testing.T) {
 	run("dlq", "discard", plantedID(7), plantedID(8), "--yes", "--note", "test data", "--who", "ann").want(t, exitDone, []string{"discard: 2 of 2 dead letters done"}, nil)
 	run("dlq", "list", "--state", "discarded").want(t, exitDone, []string{plantedID(7), "discarded by ann", "!" + plantedID(9)}, nil)
 	run("dlq", "replay", "--key", "k9").want(t, exitDone, []string{"replay: 3 of 3 dead letters done"}, nil) // 9, 59, 109
-	run("dlq", "list", "--state", "replayed").want(t, exitDone, []string{plantedID(59), "replayed by " + userAtHost()}, nil)
+	run("dlq", "list", "--state", "replayed").want(t, exitDone, []string{plantedID(59), "replayed by " + cli.UserAtHost()}, nil)
 
 	run("pause", "--note", "a look").want(t, exitDone, []string{"pause: done"}, nil)
-	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"not ready", "paused", userAtHost(), "a look"}, nil)
+	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"not ready", "paused", cli.UserAtHost(), "a look"}, nil)
 	run("resume").want(t, exitDone, []string{"resume: done"}, nil)
 	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"!paused"}, nil)
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -101,9 +100,4 @@ func understood(args []string) error {
 	return understoodExactly(args)
 }
 
-func understoodExactly(args []string) error {
-	var c cli
-	parser, _ := commandLine(&c, streams{out: io.Discard, err: io.Discard}, func(int) {})
-	_, err := parser.Parse(args)
-	return err
-}
+func understoodExactly(args []string) error { return program().Parse(args) }

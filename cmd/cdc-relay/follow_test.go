@@ -17,8 +17,7 @@ func TestCommandLeavesARequestThatDoesNotComeOn(t *testing.T) {
 	s.pg.Exec(t, fmt.Sprintf(planted, 3))
 	s.pg.Exec(t, `CREATE FUNCTION begun() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.started_at := now(); NEW.total := 3; RETURN NEW; END';
 		CREATE TRIGGER begun BEFORE INSERT ON cdc_relay_request FOR EACH ROW EXECUTE FUNCTION begun()`)
-	a := &app{streams: streams{environ: s.environ}}
-	slot := a.variable("CDC_RELAY_POSTGRES_SLOT")
+	slot := s.variable("CDC_RELAY_POSTGRES_SLOT")
 	stream, err := replication.Open(t.Context(), replication.Config{
 		URL: s.pg.URL, Slot: slot, Publication: "cdc_relay", ApplicationName: "test", StatusInterval: time.Second, WALSenderTimeout: time.Minute,
 	})

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/install"
 )
 
 const inventory = `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) AND relkind IN ('r', 'p', 'v', 'i'))
@@ -14,7 +16,7 @@ const inventory = `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace NOT 
 func TestInitLeavesTheSlotToTheFirstStart(t *testing.T) {
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "init", "--no-slot", "--dry-run").want(t, exitDone, []string{"CREATE TABLE", "CREATE PUBLICATION", "!pg_create_logical_replication_slot"}, nil)
-	for _, tables := range []string{created, exists} {
+	for _, tables := range []string{install.Created, install.Exists} {
 		cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"tables       " + tables, "left\n"}, nil)
 		if got := s.pg.Query(t, inventory); !strings.HasSuffix(got, " 1 publications, 0 slots") {
 			t.Errorf("after init --no-slot: got %s, want a publication and no slot", got)
@@ -50,11 +52,11 @@ func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
 
 	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"tables       exists"}, nil)
 	cdcRelay(t, s.environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing"}, nil)
-	var result initResult
+	var result install.Plan
 	if err := json.Unmarshal([]byte(cdcRelay(t, s.environ, "init", "--json").out), &result); err != nil {
 		t.Fatal(err)
 	}
-	if result.Tables != exists || result.Publication != exists || result.Slot != exists || len(result.SQL) != 0 {
+	if result.Tables != install.Exists || result.Publication != install.Exists || result.Slot != install.Exists || len(result.SQL) != 0 {
 		t.Errorf("second init: got %+v, want everything to exist", result)
 	}
 	if again := s.pg.Query(t, inventory); again != first {

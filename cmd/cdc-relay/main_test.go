@@ -10,8 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+const (
+	exitDone   = cli.ExitDone
+	exitFailed = cli.ExitFailed
+	exitUsage  = cli.ExitUsage
 )
 
 // runsAsCommand makes the test binary be cdc-relay: the tests run the real program in a process of its own.
@@ -104,4 +111,14 @@ func newServices(t *testing.T, topics map[string]int32) services {
 		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_HTTP_LISTEN=127.0.0.1:0",
 		"CDC_RELAY_POSTGRES_WAL_SENDER_TIMEOUT=10s",
 	}}
+}
+
+// variable is what the environment of the command has for a name.
+func (s services) variable(name string) string {
+	for _, pair := range s.environ {
+		if value, found := strings.CutPrefix(pair, name+"="); found {
+			return value
+		}
+	}
+	return ""
 }

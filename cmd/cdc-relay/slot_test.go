@@ -36,7 +36,7 @@ func TestSlotAndReconcile(t *testing.T) {
 	journaled("3")
 
 	s.pg.Exec(t, events(2))
-	cdcRelay(t, s.environ, "slot", "advance", "--to", "end").want(t, exitUsage, nil, []string{"give --yes"})
+	cdcRelay(t, s.environ, "slot", "advance", "--to", "end").want(t, exitUsage, nil, []string{"pass --yes"})
 	cdcRelay(t, s.environ, "slot", "advance", "--to", "0/1", "--yes").want(t, exitUsage, nil, []string{"want a position between the two"})
 	cdcRelay(t, s.environ, "slot", "advance", "--to", "end", "--yes", "--json").want(t, exitDone, []string{`"slot": "`, `"from": "`, `"to": "`, "!moved"}, nil)
 	cdcRelay(t, s.environ, "reconcile", "--json").want(t, exitDone, []string{`"missed": 0`, `"caught_up": 2`}, nil) // the table came first
@@ -54,7 +54,7 @@ func TestSlotAndReconcile(t *testing.T) {
 		t.Errorf("exit code after SIGTERM: got %d, want %d", code, exitDone)
 	}
 
-	cdcRelay(t, s.environ, "slot", "drop").want(t, exitUsage, nil, []string{"give --yes"})
+	cdcRelay(t, s.environ, "slot", "drop").want(t, exitUsage, nil, []string{"pass --yes"})
 	cdcRelay(t, s.environ, "slot", "drop", "--yes", "--json").want(t, exitDone, []string{`"dropped_at": "`, "!dropped the"}, nil)
 	cdcRelay(t, s.environ, "slot", "status", "--json").want(t, exitFailed, []string{`"exists": false`}, nil)
 }

@@ -90,12 +90,3 @@ func TestStatusWithoutARelay(t *testing.T) {
 	}
 	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"}, []string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
 }
-
-// Seen to fail with an empty host left empty.
-func TestReachableTurnsAllAddressesIntoThisMachine(t *testing.T) {
-	for listen, want := range map[string]string{":9464": "localhost:9464", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1", "127.0.0.1:9464": "127.0.0.1:9464", "host:1": "host:1"} {
-		if got := reachable(listen); got != want {
-			t.Errorf("%s: got %s, want %s", listen, got, want)
-		}
-	}
-}

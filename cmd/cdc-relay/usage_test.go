@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
 // Each row is a promise to scripts. Breaks it catches: kong's own exit codes, help on the wrong stream, a mistake that
@@ -104,7 +106,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 func TestVersion(t *testing.T) {
 	o := cdcRelay(t, nil, "version")
 	o.want(t, exitDone, []string{"cdc-relay ", "commit ", "go1."}, nil)
-	var facts buildFacts
+	var facts cli.Facts
 	o = cdcRelay(t, []string{"CDC_RELAY_JSON=true"}, "version")
 	if err := json.Unmarshal([]byte(o.out), &facts); err != nil {
 		t.Fatalf("%v in %s", err, o.out)

@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/verify/audit"
 )
 
-func verdictOf(t *testing.T, o outcome) (v verdict) {
+func verdictOf(t *testing.T, o outcome) (v audit.Verdict) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(o.out), &v); err != nil {
 		t.Fatalf("%v in the output %q; errors: %s", err, o.out, o.errors)
@@ -156,44 +155,14 @@ func TestVerifyBeforeInitSaysWhatToDo(t *testing.T) {
 // Seen to fail with ages counted forward.
 func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	a := &app{}
-	w := verifyCommand{Since: "24h", Until: "2026-01-02T11:00:00Z"}.wantedRows(a, now)
-	if len(a.mistakes) > 0 || !w.Since.Equal(now.Add(-24*time.Hour)) || !w.Until.Equal(now.Add(-time.Hour)) {
-		t.Errorf("got %+v, %v", w, a.mistakes)
+	a := &cli.App{}
+	w := verifyCommand{Since: "24h", Until: "2026-01-02T11:00:00Z"}.rows(a, now)
+	if len(a.Mistakes()) > 0 || !w.Since.Equal(now.Add(-24*time.Hour)) || !w.Until.Equal(now.Add(-time.Hour)) {
+		t.Errorf("got %+v, %v", w, a.Mistakes())
 	}
-	verifyCommand{Since: "x", Until: "y"}.wantedRows(a, now)
-	if text := a.mistakes.Error(); !strings.Contains(text, "--since") || !strings.Contains(text, "--until") {
+	verifyCommand{Since: "x", Until: "y"}.rows(a, now)
+	if text := a.Mistakes().Error(); !strings.Contains(text, "--since") || !strings.Contains(text, "--until") {
 		t.Errorf("got %s, want both bounds refused", text)
-	}
-}
-
-// Seen to fail with columns not mapped.
-func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
-	cfg := config.Default()
-	cfg.Outbox.Columns.AggregateType = "kind"
-	cfg.Message.Topic, cfg.Message.Key = "t.{aggregate_type}-{tenant}", "{aggregate_id}"
-	templates, err := newTemplates(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(templates.columns, " "); got != "kind tenant aggregate_id" {
-		t.Errorf("columns: got %q", got)
-	}
-	kind := "order"
-	row := []*string{&kind, nil, nil}
-	if topic, key := templates.topic.render(row), templates.key.render(row); topic != "t.order-" || key != "" {
-		t.Errorf("got topic %q and key %q, want NULL as empty text", topic, key)
-	}
-}
-
-// Seen to fail with the header not looked at.
-func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
-	r := topicReader{cfg: config.Default(), idHeader: "id", sources: []string{outbox.Source("7", 1, 5), outbox.Source("7", 1, 3)}}
-	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "7/1/5": true, "strange": false} {
-		_, ours := r.record(kafkago.Message{Headers: []kafkago.Header{{Key: "x-outbox-source", Value: []byte(header)}}})
-		if ours != want {
-			t.Errorf("%s: got ours %t, want %t", header, ours, want)
-		}
 	}
 }
 

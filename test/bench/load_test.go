@@ -8,40 +8,22 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/bench"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/verify"
 )
 
-// loadSQL fills the outbox from inside the server: one row after another, spread over the aggregates, every second one over
-// the hot ones if there are any. What is large is of a kind that Postgres cannot compress, or there would be little in the WAL.
-const loadSQL = `CREATE PROCEDURE bench_load(total bigint, per_transaction bigint, aggregates bigint, hot bigint, filler int) LANGUAGE plpgsql AS $$
-DECLARE
-	done bigint := 0;
-BEGIN
-	SET synchronous_commit = off;
-	WHILE done < total LOOP
-		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT '` + aggregateType + `', 'order-' || CASE WHEN hot = 0 THEN i * 2654435761 % aggregates
-			ELSE i / 2 * 2654435761 % CASE i % 2 WHEN 0 THEN hot ELSE aggregates END END,
-			'OrderPlaced', jsonb_build_object(
-			'order', i, 'customer', 'customer-' || i % 5003, 'amount_cents', i * 7919 % 100000, 'currency', 'EUR',
-			'note', left(CASE WHEN filler < 1000 THEN repeat(md5(i::text), filler / 32 + 1)
-				ELSE (SELECT string_agg(md5(i || '/' || n), '') FROM generate_series(0, filler / 32) n) END, filler))
-		FROM generate_series(done + 1, least(done + per_transaction, total)) i;
-		COMMIT;
-		done := done + per_transaction;
-	END LOOP;
-END $$`
-
-// payloadFrame is what loadSQL's payload has besides its filler, about.
+// payloadFrame is what a payload has besides its filler, about.
 const payloadFrame = 100
 
 // load commits the events of a drain and leaves the table and the WAL at rest.
 func (r *run) load(d drain) {
 	r.t.Helper()
-	r.exec(loadSQL)
-	r.exec("CALL bench_load($1, $2, $3, $4, $5)", d.events, d.perTransaction, r.keys, r.hotKeys, max(r.payload-payloadFrame, 0))
-	r.exec("RESET synchronous_commit")
+	load := bench.Load{
+		Table: "outbox_events", AggregateType: aggregateType, Events: d.events, PerTransaction: d.perTransaction,
+		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload,
+	}
+	r.exec(load.SQL())
 	r.exec("VACUUM (ANALYZE) outbox_events")
 	if r.afterPublish == "delete" {
 		r.truth = "bench_truth"

@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/bench"
 )
 
 // sample is one measured value of one run.
@@ -85,9 +86,8 @@ func (r *result) add(name, what string, runs [][]sample, failed int) {
 			for _, run := range runs {
 				f.Runs = append(f.Runs, round(run[n].value))
 			}
-			sorted := slices.Sorted(slices.Values(f.Runs))
-			f.Min, f.Max = sorted[0], sorted[len(sorted)-1]
-			f.Median = (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+			over := bench.Summarize(f.Runs)
+			f.Median, f.Min, f.Max = over.Median, over.Min, over.Max
 			if f.Mark != "" {
 				met := first.mark.met(f.Median)
 				f.Met = &met
@@ -142,20 +142,10 @@ func (r *result) print(w io.Writer) {
 			if f.Met != nil {
 				verdict = map[bool]string{true: "met", false: "MISSED"}[*f.Met]
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t  %s\n", number(f.Median), number(f.Min), number(f.Max), f.Mark, verdict, f.Name)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t  %s\n", bench.Number(f.Median), bench.Number(f.Min), bench.Number(f.Max), f.Mark, verdict, f.Name)
 		}
 		_ = table.Flush() // stdout
 	}
-}
-
-func number(v float64) string {
-	switch {
-	case math.Abs(v) >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case math.Abs(v) >= 10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.3f", v)
 }
 
 func (r *result) write(path string) error {

@@ -1,0 +1,73 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// expressions lets the server judge what the configuration puts into SQL.
+func (e *postgresExam) expressions() error {
+	if e.table.OID == 0 {
+		return nil
+	}
+	err := e.store.CheckExpressions(e.ctx)
+	refused := store.ExpressionErrors(err)
+	for _, one := range refused {
+		e.add(Fail, one.Key, fmt.Sprintf("%s: Postgres refuses it: %v", one.Value, one.Err), one.Fix)
+	}
+	switch class := store.Classify(err); {
+	case err == nil:
+		e.add(OK, "expressions", "Postgres takes outbox.published_when, outbox.order_by and outbox.mark_set", "")
+	case len(refused) > 0, class == store.FindPrimary, class == store.Setup: // a standby, or a privilege: they have lines of their own
+	case class == store.Retry:
+		e.add(Warn, "expressions", "the outbox is locked, so outbox.published_when, outbox.order_by and outbox.mark_set were not looked at: "+err.Error(), "run cdc-relay check again when the lock is gone")
+	default:
+		return err
+	}
+	return nil
+}
+
+// identity looks whether the table itself keeps ids apart: an event whose id was published counts as published.
+func (e *postgresExam) identity() error {
+	if e.table.OID == 0 {
+		return nil
+	}
+	id := e.cfg.Outbox.Columns.ID
+	var always, unique, within bool
+	err := e.row(`SELECT a.attnotnull OR t.typnotnull,
+		EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum),
+		EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts > 1 AND a.attnum = ANY (i.indkey))
+		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1 AND a.attname = $2 AND NOT a.attisdropped`,
+		[]any{e.table.OID, id}, &always, &unique, &within)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // dropped since the table was read
+	}
+	if err != nil {
+		return err
+	}
+	what, table := "column "+id, quoteTable(e.cfg.Outbox.Table)
+	switch {
+	case unique:
+	case e.table.Partitioned && within:
+		e.add(Warn, what, "it is unique together with other columns only, as it must be in a partitioned table: of two rows with one id in different partitions only one would be published",
+			"let the database make the ids (DEFAULT gen_random_uuid(), or an identity column), so that none comes twice")
+	case e.table.Partitioned:
+		e.add(Warn, what, "nothing keeps it unique: of two rows with one id only one would be published",
+			fmt.Sprintf("CREATE UNIQUE INDEX ON %s (%s, the columns that the table is partitioned by);", table, quoteName(id)))
+	default:
+		e.add(Warn, what, "nothing keeps it unique: of two rows with one id only one would be published, and look-ups by id read the whole table",
+			fmt.Sprintf("CREATE UNIQUE INDEX CONCURRENTLY ON %s (%s);", table, quoteName(id)))
+	}
+	if !always {
+		e.add(Warn, what, "it may be NULL, and a row without an id is an event that cannot be published",
+			fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL;", table, quoteName(id)))
+	}
+	if unique && always {
+		e.add(OK, what, "unique and NOT NULL", "")
+	}
+	return nil
+}

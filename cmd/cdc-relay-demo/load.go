@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	kafkago "github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	demoTransactions = 50                     // per second at most; a higher rate makes larger ones
+	demoPoll         = 100 * time.Millisecond // a fetch without a record ends after this, so that stopping is quick
+	latenciesKept    = 4096                   // the newest, for the quantiles of the summary
+)
+
+// demoLoad is the demo's writer and its consumer, which know of each other only what was written.
+type demoLoad struct {
+	rate, aggregates int
+
+	mu          sync.Mutex // guards what follows
+	outstanding map[string]struct{}
+	sequence    map[string]int // by key: written last
+	arrived     map[string]int // by key: received last
+	total       demoTotals
+	recent      []time.Duration // since the last interval
+	kept        []time.Duration // a ring of latenciesKept
+	changed     chan struct{}   // closed when something arrives
+}
+
+type demoTotals struct {
+	written, received, missing, duplicated, reordered int
+
+	half, most time.Duration // quantiles 0.5 and 0.95
+}
+
+func newDemoLoad(rate, aggregates int) *demoLoad {
+	return &demoLoad{
+		rate: rate, aggregates: aggregates, outstanding: map[string]struct{}{}, sequence: map[string]int{},
+		arrived: map[string]int{}, changed: make(chan struct{}),
+	}
+}
+
+// write commits events at the rate until the context ends.
+func (l *demoLoad) write(ctx context.Context, cfg config.Config) error {
+	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	pause := time.Second / time.Duration(min(l.rate, demoTransactions))
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	begun := time.Now()
+	for n := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		due := int(time.Since(begun).Seconds()*float64(l.rate)) - n
+		if due == 0 {
+			continue
+		}
+		// Not with ctx: a commit whose answer is not waited for may have happened or not, and nobody would know.
+		if err := l.insert(context.WithoutCancel(ctx), conn, n, due); err != nil {
+			return fmt.Errorf("write events: %w", err)
+		}
+		n += due
+	}
+}
+
+// insert commits events number first and following in one transaction.
+func (l *demoLoad) insert(ctx context.Context, conn *pgx.Conn, first, count int) error {
+	var types, keys, kinds, payloads []string
+	for n := first; n < first+count; n++ {
+		aggregate := n % l.aggregates
+		kind := demoTypes[aggregate%len(demoTypes)]
+		key := fmt.Sprintf("%s-%d", kind, aggregate)
+		l.sequence[key]++ // only the writer uses it
+		types, keys, kinds = append(types, kind), append(keys, key), append(kinds, kind+" changed")
+		payloads = append(payloads, fmt.Sprintf(`{"sequence": %d, "note": "hello from the demo"}`, l.sequence[key]))
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+			SELECT t, k, e, p::jsonb FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (t, k, e, p, n) ORDER BY n RETURNING id::text`,
+			types, keys, kinds, payloads)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		l.mu.Lock() // before the commit: the consumer may be faster than its answer
+		defer l.mu.Unlock()
+		for _, id := range ids {
+			l.outstanding[id] = struct{}{}
+		}
+		l.total.written += len(ids)
+		return nil
+	})
+}
+
+// consume reads all partitions, side by side, until the context ends.
+func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, kind := range demoTypes {
+		for partition := range demoPartitions {
+			group.Go(func() error {
+				reader := kafkago.NewReader(kafkago.ReaderConfig{
+					Brokers: cfg.Kafka.Brokers, Topic: "outbox.event." + kind, Partition: partition, MinBytes: 1, MaxBytes: 4 << 20,
+					MaxWait: demoPoll,
+				})
+				defer func() { _ = reader.Close() }()
+				for {
+					m, err := reader.ReadMessage(ctx)
+					if ctx.Err() != nil {
+						return nil
+					}
+					if err != nil {
+						return fmt.Errorf("consume topic %s: %w", reader.Config().Topic, err)
+					}
+					l.take(m, time.Now())
+				}
+			})
+		}
+	}
+	return group.Wait()
+}
+
+func (l *demoLoad) take(r kafkago.Message, now time.Time) {
+	var id string
+	var created time.Time
+	for _, h := range r.Headers {
+		switch h.Key {
+		case "id":
+			id = string(h.Value)
+		case "created_at":
+			created, _ = time.Parse(time.RFC3339Nano, string(h.Value))
+		}
+	}
+	var payload struct{ Sequence int }
+	_ = json.Unmarshal(r.Value, &payload) // one that cannot be read has sequence 0 and so counts as out of order
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, expected := l.outstanding[id]; !expected {
+		l.total.duplicated++
+		return
+	}
+	delete(l.outstanding, id)
+	l.total.received++
+	if payload.Sequence != l.arrived[string(r.Key)]+1 {
+		l.total.reordered++
+	}
+	l.arrived[string(r.Key)] = payload.Sequence
+	latency := now.Sub(created)
+	l.recent = append(l.recent, latency)
+	if len(l.kept) < latenciesKept {
+		l.kept = append(l.kept, latency)
+	} else {
+		l.kept[l.total.received%latenciesKept] = latency
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// await waits until everything that was written has arrived.
+func (l *demoLoad) await(ctx context.Context, patience time.Duration) {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		l.mu.Lock()
+		left, changed := len(l.outstanding), l.changed
+		l.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// interval gives the totals so far and the quantiles of the latencies since the last call.
+func (l *demoLoad) interval() (now demoTotals, half, most time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	half, most = quantiles(l.recent)
+	l.recent = l.recent[:0]
+	return l.total, half, most
+}
+
+func (l *demoLoad) totals() demoTotals {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.total
+	t.missing = len(l.outstanding)
+	t.half, t.most = quantiles(l.kept)
+	return t
+}
+
+func quantiles(of []time.Duration) (half, most time.Duration) {
+	if len(of) == 0 {
+		return 0, 0
+	}
+	sorted := slices.Clone(of)
+	slices.Sort(sorted)
+	return sorted[len(sorted)/2], sorted[min(len(sorted)*95/100, len(sorted)-1)]
+}

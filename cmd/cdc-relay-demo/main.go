@@ -1,0 +1,31 @@
+// Command cdc-relay-demo shows a relay at work on this machine, with servers of its own: a real Postgres and a stand-in for
+// Kafka. cdc-relay demo and cdc-relay bench --demo run it; whatever only a demo needs is linked here and not there.
+package main
+
+import "github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+
+// Set at release: -ldflags "-X main.version=v1.2.3 -X main.commit=abc1234".
+var (
+	version = ""
+	commit  = ""
+)
+
+func main() { program().Main() }
+
+// commands is the whole command line.
+type commands struct {
+	cli.Flags
+
+	Demo  demoCommand  `cmd:"" default:"withargs" help:"Show it: writer, relay, consumer, console."`
+	Serve serveCommand `cmd:"" help:"Start the servers alone, for cdc-relay bench --demo."`
+}
+
+func program() cli.Program {
+	var c commands
+	return cli.Program{
+		Name:        "cdc-relay-demo",
+		Description: "See cdc-relay at work on this machine, without other services.",
+		Commands:    &c, Flags: &c.Flags, Bare: true,
+		Build: cli.Build{Version: version, Commit: commit},
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
+	"github.com/cdc-relay/cdc-relay/embedded"
+)
+
+// servers are the throw-away servers of this process.
+type servers struct {
+	postgres *embedded.Postgres
+	broker   *embedded.FakeKafka
+}
+
+func start(ctx context.Context, topics map[string]int32) (*servers, error) {
+	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
+	if err != nil {
+		return nil, err
+	}
+	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: topics})
+	if err != nil {
+		return nil, errors.Join(err, postgres.Stop())
+	}
+	return &servers{postgres, broker}, nil
+}
+
+func (s *servers) stop() error {
+	s.broker.Close()
+	return s.postgres.Stop()
+}
+
+func (s *servers) addresses() demo.Addresses {
+	return demo.Addresses{PostgresURL: s.postgres.URL("postgres"), KafkaBrokers: s.broker.Addresses()}
+}
+
+type serveCommand struct{}
+
+func (serveCommand) Help() string {
+	return `Prints the addresses of a Postgres and a stand-in for Kafka as one line of JSON, and stops both when its standard input ends. It ignores Ctrl-C: the program that started it decides.
+
+Example:
+
+  cdc-relay-demo serve`
+}
+
+// Run serves until standard input ends.
+func (serveCommand) Run(a *cli.App) (err error) {
+	signal.Ignore(syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	s, err := start(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	line, err := json.Marshal(s.addresses())
+	if err != nil {
+		return fmt.Errorf("tell the addresses: %w", err)
+	}
+	fmt.Fprintf(a.Out, "%s\n", line)
+	<-ctx.Done()
+	return nil
+}

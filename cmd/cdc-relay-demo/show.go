@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/admin"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/install"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+type demoCommand struct{ demo.Flags }
+
+const (
+	demoPartitions = 3
+	demoSettling   = 10 * time.Second // for the last events to reach the consumer
+	demoTick       = time.Second
+)
+
+// demoTypes are the aggregate types that the writer uses, and so the topics.
+var demoTypes = []string{"order", "customer", "payment"}
+
+// Run shows the whole path on this machine.
+func (c demoCommand) Run(a *cli.App) (err error) {
+	cfg, err := c.Load(a)
+	if err != nil {
+		return err
+	}
+	// A further Ctrl-C does nothing: the end is bounded, and cutting it short would leave files behind.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+
+	say := a.Narration()
+	fmt.Fprintln(say, "Starting Postgres and a stand-in for Kafka …")
+	topics := map[string]int32{}
+	for _, t := range demoTypes {
+		topics["outbox.event."+t] = demoPartitions
+	}
+	servers, err := start(ctx, topics)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, servers.stop()) }()
+	cfg = demoConfig(cfg, servers.addresses())
+	fmt.Fprintf(say, "Postgres %d is real, at %s\n", servers.postgres.Version(), cfg.Postgres.URL)
+	fmt.Fprintf(say, "The broker at %s is not Kafka: it is an in-process stand-in (kfake), good for a look and for no promise.\n",
+		cfg.Kafka.Brokers[0])
+	return c.show(ctx, a, cfg)
+}
+
+// demoConfig is what the user set, on the demo's own servers and topics.
+func demoConfig(cfg config.Config, servers demo.Addresses) config.Config {
+	servers.Configure(&cfg)
+	cfg.Outbox, cfg.Message, cfg.OnHalt = config.Default().Outbox, config.Default().Message, config.OnHaltExit
+	if cfg.Log == config.Default().Log {
+		cfg.Log = config.Log{Level: "warn", Format: config.LogConsole} // the picture is the output here
+	}
+	return cfg
+}
+
+// show runs relay, writer and consumer until the time is over, and says what came of it.
+func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (err error) {
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := install.All(ctx, cfg, st); err != nil {
+		return err
+	}
+	driver, err := drivers.New(cfg, a.Logger(cfg), nil)
+	if err != nil {
+		return err
+	}
+	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: a.Logger(cfg), Version: a.Build.Facts().Version})
+	server, err := listen(admin.Config{
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: a.Logger(cfg),
+	}, r)
+	if err != nil {
+		return errors.Join(err, driver.Close())
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	say := a.Narration()
+	fmt.Fprintf(say, "The console: http://%s (beside it /api/v1/status, /metrics, /readyz)\n", server.Address())
+	fmt.Fprintf(say, "Writing %d events per second of %d aggregates. Ctrl-C stops.\n\n", c.Rate, c.Aggregates)
+
+	// Stopping goes against the stream: first the writer, then, when all has arrived, the relay and the consumer.
+	running, stopRunning := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRunning()
+	writing, stopWriting := context.WithCancel(ctx)
+	defer stopWriting()
+	if c.Duration > 0 {
+		writing, stopWriting = context.WithTimeout(ctx, c.Duration)
+		defer stopWriting()
+	}
+	load := newDemoLoad(c.Rate, c.Aggregates)
+	group, groupCtx := errgroup.WithContext(running)
+	stopWritingOnFailure := context.AfterFunc(groupCtx, stopWriting)
+	defer stopWritingOnFailure()
+	group.Go(func() error { return r.Run(groupCtx) })
+	group.Go(func() error { return load.consume(groupCtx, cfg) })
+	group.Go(func() error { return watch(groupCtx, a, load, r) })
+	writeErr := load.write(writing, cfg)
+	load.await(groupCtx, demoSettling)
+	stopRunning()
+	if err := errors.Join(writeErr, group.Wait()); err != nil {
+		return err
+	}
+	return sumUp(a, load.totals())
+}
+
+// listen takes another port when the usual one is in use, as by a relay that is running.
+func listen(c admin.Config, r *relay.Relay) (*admin.Server, error) {
+	server, err := admin.Listen(c, r)
+	if errors.Is(err, syscall.EADDRINUSE) && c.Address == config.Default().HTTP.Listen {
+		c.Address = "127.0.0.1:0"
+		return admin.Listen(c, r)
+	}
+	return server, err
+}

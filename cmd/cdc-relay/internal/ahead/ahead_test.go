@@ -1,0 +1,43 @@
+package ahead
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/embedded"
+)
+
+// Breaks when a start does not say what is wrong with brokers or topics, with the repair, or says what is right with them.
+func TestStartSaysWhatCheckWouldSay(t *testing.T) {
+	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"outbox.event.order": 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broker.Close()
+	for name, c := range map[string]struct {
+		topic, broker string
+		want, not     []string
+	}{
+		"missing topic": {"nowhere", broker.Addresses()[0], []string{`"level":"error"`, "topic nowhere", "kafka-topics.sh --create --topic nowhere"}, []string{"idempotent"}},
+		"broker away":   {"nowhere", "127.0.0.1:1", []string{`"level":"error"`, "broker 127.0.0.1:1", "check kafka.brokers"}, []string{"topic"}},
+		"warning":       {"outbox.event.order", broker.Addresses()[0], []string{`"level":"warn"`, "topic outbox.event.order"}, []string{`"level":"error"`}},
+	} {
+		cfg := config.Default()
+		cfg.Kafka.Brokers, cfg.Message.Topic = []string{c.broker}, c.topic
+		var log strings.Builder
+		Look(t.Context(), cfg, zerolog.New(&log))
+		for _, text := range c.want {
+			if !strings.Contains(log.String(), text) {
+				t.Errorf("%s: the log says %s, want it to say %s", name, log.String(), text)
+			}
+		}
+		for _, text := range c.not {
+			if strings.Contains(log.String(), text) {
+				t.Errorf("%s: the log says %s, want nothing of %s", name, log.String(), text)
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// Package ask is how commands ask something of a relay: its status over HTTP; anything else, whether it runs or not, by a
+// row in its table of requests: they choose events, count and list them, and show what the relay makes of the request. It
+// executes nothing itself.
+package ask
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Flags is the flags of commands that ask something of the relay.
+type Flags struct {
+	Note   string `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
+	Who    string `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
+	Wait   bool   `help:"Wait until it is done, also while no relay runs." xor:"wait" env:"WAIT"`
+	NoWait bool   `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
+}
+
+const (
+	requestLook     = 200 * time.Millisecond
+	requestPatience = 15 * time.Second // without progress, before the command leaves the rest to the relay
+)
+
+// asking is one request and how it is told.
+type asking struct {
+	a      *cli.App
+	st     *store.Store
+	slot   string
+	flags  Flags
+	kind   string
+	filter store.Filter
+	what   string // "dead letters"
+}
+
+// OpenTables opens the SQL side: these commands need no running relay, and no HTTP.
+func OpenTables(ctx context.Context, a *cli.App) (*store.Store, config.Config, error) {
+	cfg, err := a.Load(cli.NeedsPostgres)
+	if err != nil {
+		return nil, cfg, err
+	}
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	return st, cfg, err
+}
+
+// Change is something to be done about events: dead letters or parked ones.
+type Change struct {
+	Kind, What string            // of the request; "dead letters"
+	Confirm    func(int64) error // agrees to their number; nil: nobody is asked
+}
+
+// Do asks the relay for it, for what is chosen.
+func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
+	filter := choose.toChange(a, all)
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	st, cfg, err := OpenTables(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: c.Kind, filter: filter, what: c.What}
+	n, err := st.Count(ctx, c.Kind, filter)
+	if err != nil {
+		return BadFilter(err)
+	}
+	absent, err := q.absent(ctx, n)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return q.nothing(ctx, absent)
+	}
+	if c.Confirm != nil {
+		if err := c.Confirm(n); err != nil {
+			return err
+		}
+	}
+	if err := q.request(ctx); err != nil {
+		return err
+	}
+	return notThere(absent)
+}
+
+// Control asks for what concerns the relay as a whole.
+func Control(a *cli.App, kind string, flags Flags) error {
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	st, cfg, err := OpenTables(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: kind}.request(ctx)
+}
+
+// BadFilter makes a mistake in what was chosen one of usage.
+func BadFilter(err error) error {
+	if errors.Is(err, store.ErrFilter) || errors.Is(err, store.ErrCursor) {
+		return cli.Usage(err)
+	}
+	return err
+}
+
+// StateOf is what became of a dead letter.
+func StateOf(d *store.DeadLetter) string {
+	switch {
+	case d.ReplayedAt != nil:
+		return "replayed by " + cli.Text(d.ResolvedBy)
+	case d.DiscardedAt != nil:
+		return "discarded by " + cli.Text(d.ResolvedBy)
+	case d.Replaying:
+		return "on its way"
+	}
+	return "open"
+}

@@ -1,0 +1,68 @@
+package ask
+
+import (
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Choose is the flags that choose dead letters or parked events; all that are given must hold.
+type Choose struct {
+	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
+	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
+	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" env:"CLASS"`
+	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" env:"TOPIC"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
+}
+
+// All is the flag of what changes something: nothing chosen must not mean everything.
+type All struct {
+	All bool `help:"All of them, as far as nothing else is chosen." env:"ALL"`
+}
+
+// filter notes what is wrong with the flags.
+func (c Choose) filter(a *cli.App) store.Filter {
+	f := store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+	a.OneOf("--class", c.Class, store.Classes)
+	for _, age := range []struct {
+		flag, text string
+		into       *store.Age
+	}{{"--older-than", c.OlderThan, &f.OlderThan}, {"--newer-than", c.NewerThan, &f.NewerThan}} {
+		if age.text == "" {
+			continue
+		}
+		var err error
+		if *age.into, err = store.ParseAge(age.text); err != nil {
+			a.Wrong(age.flag, fmt.Sprintf("found %q", age.text), "a duration above zero such as 90s, 24h or 7d")
+		}
+	}
+	return f
+}
+
+// toChange is the filter of a command that changes something.
+func (c Choose) toChange(a *cli.App, all All) store.Filter {
+	f := c.filter(a)
+	f.All = all.All
+	if f.Criteria() == "" && len(a.Mistakes()) == 0 { // an age that cannot be read chooses something
+		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")
+	}
+	return f
+}
+
+// Page is the flags of lists.
+type Page struct {
+	Limit int    `help:"How many at once, 1 to 1000." default:"50" env:"LIMIT"`
+	After string `help:"Go on behind the cursor that the page before ended with." placeholder:"CURSOR" env:"AFTER"`
+	All   bool   `help:"All pages; nothing needs to be chosen." env:"ALL"`
+}
+
+const longestList = 1000
+
+func (p Page) check(a *cli.App) {
+	if p.Limit < 1 || p.Limit > longestList {
+		a.Wrong("--limit", fmt.Sprintf("found %d", p.Limit), fmt.Sprintf("1 to %d", longestList))
+	}
+}

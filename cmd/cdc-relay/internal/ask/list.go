@@ -1,0 +1,68 @@
+package ask
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// List is a list of things of one type, as it is read and printed.
+type List[T any] struct {
+	None, Columns string // what is printed when there is none; the columns' names, between tabs
+	Read          func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[T], error)
+	Line          func(w io.Writer, item *T, now time.Time)
+}
+
+// Print prints one page of a list, or with --all every page.
+func (l List[T]) Print(a *cli.App, choose Choose, p Page) error {
+	filter := choose.filter(a)
+	p.check(a)
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	st, _, err := OpenTables(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if p.All {
+		p.Limit = longestList // of one look; all of them are printed
+	}
+	page, err := l.Read(ctx, st, filter, p.After, p.Limit)
+	for more := page.Next; err == nil && p.All && more != ""; {
+		var next store.Page[T]
+		next, err = l.Read(ctx, st, filter, more, p.Limit)
+		page.Items, page.Next, more = append(page.Items, next.Items...), next.Next, next.Next
+	}
+	if err != nil {
+		return BadFilter(err)
+	}
+	if a.JSON {
+		return a.PrintJSON(page)
+	}
+	return l.table(a, page)
+}
+
+func (l List[T]) table(a *cli.App, page store.Page[T]) error {
+	if len(page.Items) == 0 {
+		fmt.Fprintln(a.Out, l.None)
+		return nil
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, l.Columns)
+	now := time.Now()
+	for i := range page.Items {
+		l.Line(w, &page.Items[i], now)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	if page.Next != "" {
+		fmt.Fprintf(a.Out, "more: --after %s\n", page.Next)
+	}
+	return nil
+}

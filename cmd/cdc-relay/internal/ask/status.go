@@ -1,0 +1,58 @@
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+)
+
+const largestStatus = 16 << 20 // bytes; a status is a few kilobytes
+
+// Reachable turns an address to listen on into one to connect to: all addresses means this machine.
+func Reachable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Status asks the relay at the address for its status, as JSON. It sends the token where there is one: an address that others reach asks for it.
+func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/status", nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the status: %w", err)
+	}
+	if tokenFile != "" {
+		if token, err := os.ReadFile(tokenFile); err == nil { // without it the relay says what is missing
+			request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with --http-listen", address, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, largestStatus))
+	if err != nil {
+		return nil, fmt.Errorf("read the status from %s: %w", address, err)
+	}
+	var refusal struct {
+		Error string `json:"error"`
+	}
+	if response.StatusCode != http.StatusOK && json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
+		return nil, fmt.Errorf("the relay on %s refused (%s): %s", address, response.Status, refusal.Error)
+	}
+	if response.StatusCode != http.StatusOK || !json.Valid(body) {
+		return nil, fmt.Errorf("what listens on %s answered %s and not a relay's status; give the relay's address with --http-listen", address, response.Status)
+	}
+	return body, nil
+}

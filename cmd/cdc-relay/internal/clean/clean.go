@@ -1,0 +1,70 @@
+// Package clean deletes what is older than its retention, step by step, until nothing more is due: what a running relay
+// does a little at a time.
+package clean
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Cleaner is how it goes about it.
+type Cleaner struct {
+	Store *store.Store
+	Batch int           // rows of one transaction, about
+	Pause time.Duration // between two transactions
+	Tell  func(string)  // is shown how far it is, an empty line at the end
+}
+
+// retentions are what the configuration keeps.
+func retentions(c config.Config) (outbox, journal, dead time.Duration) {
+	return time.Duration(c.Outbox.Retention), time.Duration(c.Journal.Retention), time.Duration(c.DLQ.Retention)
+}
+
+// Due counts what could be deleted, at most.
+func (c Cleaner) Due(ctx context.Context, cfg config.Config) (store.Cleanable, error) {
+	outbox, journal, dead := retentions(cfg)
+	return c.Store.Cleanable(ctx, outbox, journal, dead)
+}
+
+// Run deletes what is due, which is about as much as Due has counted, and returns how much that was, also with an error.
+func (c Cleaner) Run(ctx context.Context, cfg config.Config, due store.Cleanable) (done store.Cleanable, err error) {
+	defer c.Tell("")
+	outbox, journal, dead := retentions(cfg)
+	st := c.Store
+	deletes := func() (int, bool, error) { return st.DeleteStep(ctx, outbox, c.Batch) }
+	if err := c.all(ctx, "outbox rows", due.Outbox, &done.Outbox, deletes); err != nil {
+		return done, err
+	}
+	prunes := func() (int, bool, error) { return st.Prune(ctx, journal, c.Batch) }
+	if err := c.all(ctx, "journal rows", due.Journal, &done.Journal, prunes); err != nil {
+		return done, err
+	}
+	if dead == 0 {
+		return done, nil
+	}
+	forgets := func() (int, bool, error) { return st.PruneDead(ctx, dead, c.Batch) }
+	return done, c.all(ctx, "dead letters", due.Dead, &done.Dead, forgets)
+}
+
+// all repeats a step until nothing is left. A lock that another session holds is waited for, for as long as the person likes.
+func (c Cleaner) all(ctx context.Context, what string, about int64, done *int64, step func() (int, bool, error)) error {
+	for more := true; more; {
+		rows, again, err := step()
+		if err != nil && !store.IsTransient(err) {
+			return err
+		}
+		more = again || err != nil
+		*done += int64(rows)
+		c.Tell(fmt.Sprintf("%s: %d of about %d", what, *done, max(about, *done)))
+		select {
+		case <-time.After(c.Pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

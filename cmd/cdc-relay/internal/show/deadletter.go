@@ -1,0 +1,48 @@
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// DeadLetter prints one dead letter with its payload.
+func DeadLetter(a *cli.App, d *store.DeadLetterWhole) {
+	line := func(name, value string) {
+		if value != "" && value != "-" {
+			fmt.Fprintf(a.Out, "%-12s %s\n", name, value)
+		}
+	}
+	line("id", cli.Plain(d.ID))
+	line("state", ask.StateOf(&d.DeadLetter))
+	line("topic", d.Topic)
+	if d.Partition != nil {
+		line("partition", fmt.Sprint(*d.Partition))
+	}
+	line("key", cli.Text(d.Key))
+	line("event type", cli.Text(d.EventType))
+	line("aggregate", cli.Text(d.AggregateType)+" "+cli.Text(d.AggregateID))
+	line("position", d.Position)
+	if d.CreatedAt != nil {
+		line("created", d.CreatedAt.UTC().Format(time.RFC3339Nano))
+	}
+	line("died", d.DeadAt.UTC().Format(time.RFC3339)+fmt.Sprintf(", after %d attempts", d.Attempts))
+	line("reason", a.Paint(cli.Red, fmt.Sprintf("%s (%s): %s", cli.Plain(d.Code), d.Class, cli.Plain(d.LastError))))
+	line("note", cli.Text(d.Note))
+	if d.Headers != nil {
+		line("headers", cli.Plain(string(d.Headers)))
+	}
+	switch {
+	case d.Payload == nil:
+		line("payload", "none: a tombstone")
+	case json.Valid(d.Payload), utf8.Valid(d.Payload):
+		line("payload", cli.Plain(string(d.Payload)))
+	default:
+		line("payload", fmt.Sprintf("%d bytes that are no text; --json shows them in base64", len(d.Payload)))
+	}
+}

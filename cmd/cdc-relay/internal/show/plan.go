@@ -1,0 +1,35 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/install"
+)
+
+// Plan prints what is missing, as SQL, or what was created.
+func Plan(a *cli.App, r install.Plan, cfg config.Config) {
+	if r.DryRun {
+		for _, statement := range r.SQL {
+			fmt.Fprintln(a.Out, strings.TrimRight(strings.TrimSpace(statement), ";")+";")
+		}
+		if len(r.SQL) == 0 {
+			fmt.Fprintln(a.Out, "-- nothing is missing")
+		}
+		return
+	}
+	fmt.Fprintf(a.Out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication, r.Publication, cfg.Postgres.Slot, r.Slot)
+	if len(r.Roles) > 0 {
+		fmt.Fprintf(a.Out, "roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n", r.Roles[0], r.Roles[1])
+	}
+	switch {
+	case r.OwnOutbox:
+	case r.Slot == install.Created:
+		fmt.Fprintln(a.Out, "The slot keeps every event from now on: what another worker still publishes from this table will come twice (--no-slot leaves it to the first start).")
+	case r.Slot == install.Left:
+		fmt.Fprintln(a.Out, "The slot is left to the first start of run: stop the worker that publishes from this table before that.")
+	}
+	fmt.Fprintln(a.Out, "Next: cdc-relay check, then cdc-relay run.")
+}

@@ -1,0 +1,80 @@
+// Package show prints for people what commands have found out: on a terminal in colour. For machines commands print JSON
+// themselves.
+package show
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/relay"
+)
+
+// Status prints what a running relay says of itself.
+func Status(a *cli.App, st relay.Status, now time.Time) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(a.Out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	ready := a.Paint(cli.Green, "ready")
+	if !st.Ready {
+		ready = a.Paint(cli.Red, "not ready")
+	}
+	line("relay", "%s %s, up %s", st.Service, st.Version, now.Sub(st.Started).Round(time.Second))
+	line("role", "%s for %s, %s", st.Role, now.Sub(st.Since).Round(time.Second), ready)
+	for _, reason := range st.Reasons {
+		line("", "%s", a.Paint(cli.Red, reason))
+	}
+	if p := st.Paused; p != nil {
+		line("paused", "%s", a.Paint(cli.Yellow, fmt.Sprintf("by %s for %s%s", cli.Plain(p.By), now.Sub(p.Since).Round(time.Second), cli.Note(p.Note))))
+	}
+	if st.Role == relay.RoleStandby {
+		line("slot", "%s, held by another relay; ask that one for lag, rates and what is parked", st.Slot)
+	} else {
+		printFlow(st, line)
+	}
+	line("broker", "%s", st.Broker)
+	for _, alarm := range st.Alarms {
+		line("alarm", "%s", a.Paint(cli.Red, fmt.Sprintf("%s ago, %d so far, topic %s partition %d: %s", now.Sub(alarm.At).Round(time.Second), alarm.Count, alarm.Topic, alarm.Partition, alarm.Text)))
+	}
+	if st.LookingUp {
+		line("restart", "looking up what was published before")
+	}
+	if st.LastErrorAt != nil {
+		over := ""
+		if st.LastErrorOver {
+			over = ", and it is over"
+		}
+		line("last error", "%s ago%s: %s", now.Sub(*st.LastErrorAt).Round(time.Second), over, cli.Plain(st.LastError))
+	}
+	if st.Halt != nil {
+		line("halted", "%s: %s", a.Paint(cli.Red, st.Halt.Code), st.Halt.Reason)
+		line("at risk", "%s", st.Halt.Risk)
+		line("to do", "%s", st.Halt.Remedy)
+	}
+}
+
+// printFlow prints what the relay measures as the slot's holder; "-" is what it has not measured yet.
+func printFlow(st relay.Status, line func(name, format string, args ...any)) {
+	const unmeasured = "-"
+	lag, rates := unmeasured, unmeasured
+	if st.LagBytes != nil {
+		lag = fmt.Sprintf("%s of WAL, oldest unconfirmed transaction %s ago, the slot keeps %s",
+			cli.Figure(st.LagBytes, cli.Bytes), cli.Figure(st.LagSeconds, seconds), cli.Figure(st.RetainedWAL, cli.Bytes))
+	}
+	if r := st.Rates; r != nil {
+		rates = fmt.Sprintf("%.1f events/s published, %.1f/s received, over the last %.0f s", r.Published, r.Received, r.Seconds)
+	}
+	line("slot", "%s, epoch %s, received %s, confirmed %s", st.Slot, cli.Figure(st.Epoch, cli.Whole),
+		cli.Figure(st.ReceivedLSN, cli.Plain), cli.Figure(st.ConfirmedLSN, cli.Plain))
+	line("lag", "%s", lag)
+	line("rates", "%s", rates)
+	line("backlog", "%s events, %d in flight (%s), %d sent and not yet journaled",
+		cli.Figure(st.Backlog, cli.Whole), st.InFlight, cli.Bytes(int64(st.InFlightBytes)), st.Unrecorded)
+	line("events", "%d received, %d settled", st.Received, st.Settled)
+	line("parked keys", "%s, with %s events", cli.Figure(st.ParkedKeys, cli.Whole), cli.Figure(st.ParkedEvents, cli.Whole))
+	line("dead letters", "%s", cli.Figure(st.DeadLetters, cli.Whole))
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}

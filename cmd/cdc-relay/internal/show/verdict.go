@@ -1,0 +1,50 @@
+package show
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/verify/audit"
+)
+
+// Verdict prints the outcome of an audit.
+func Verdict(a *cli.App, v *audit.Verdict) {
+	count := func(name string, n int, colour, note string) {
+		text := fmt.Sprintf("%-14s %d", name, n)
+		if n > 0 && colour != "" {
+			text = a.Paint(colour, text)
+		}
+		if n > 0 && note != "" {
+			text += "  " + note
+		}
+		fmt.Fprintln(a.Out, text)
+	}
+	count("rows", v.Rows, "", "")
+	count("expected", v.Expected, "", "")
+	count("records", v.Records, "", "")
+	count("missing", v.Missing, cli.Red, fmt.Sprintf("%d of them not published yet, by the relay's own tables; %d lost by the topics", v.Pending, v.Lost))
+	if v.Repaired != nil {
+		count("repaired", int(*v.Repaired), cli.Green, "published once more, with the header x-outbox-replay")
+	} else if v.Lost > 0 {
+		fmt.Fprintln(a.Out, "               --repair has the relay publish once more what the topics have lost")
+	}
+	count("different", v.Different, cli.Red, "value, key or topic")
+	count("duplicated", v.Duplicated, cli.Yellow, "")
+	count("out of order", v.OutOfOrder, cli.Yellow, "per key, in the table's order")
+	count("misplaced", v.Misplaced, cli.Yellow, "in a topic, but not where the journal has them")
+	count("parked", v.Parked, cli.Yellow, "wait for a retry")
+	count("dead", v.Dead, cli.Yellow, "dead letters")
+	count("not judged", v.Unjudged, cli.Faint, "published without a journal row: before the first start, or pruned")
+	count("expired", v.Expired, cli.Faint, "removed by the topic's retention or compaction")
+	count("other records", v.Others, cli.Faint, "of no row in the range")
+	for _, kind := range slices.Sorted(maps.Keys(v.Examples)) {
+		for _, example := range v.Examples[kind] {
+			fmt.Fprintf(a.Out, "  %s: %s\n", kind, example)
+		}
+	}
+	for _, note := range v.Notes {
+		fmt.Fprintln(a.Out, "note: "+note)
+	}
+}

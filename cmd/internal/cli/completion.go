@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// PrintCompletion prints the script that completes commands, subcommands and flags in a shell: bash, zsh or fish. It
+// lists what the command line knows now, so that it never starts the program to complete.
+func PrintCompletion(w io.Writer, shell string, k *kong.Kong) {
+	places := placesOf("", k.Model.Node)
+	switch shell {
+	case "fish":
+		printFish(w, places)
+		return
+	case "zsh":
+		fmt.Fprint(w, "#compdef cdc-relay\nautoload -U +X bashcompinit && bashcompinit\n")
+	}
+	printBash(w, places)
+}
+
+// place is one command, a subcommand such as /dlq/list, or "" for what comes before any.
+type place struct {
+	path  string
+	words []offer // that can come next: subcommands, or the values of an argument
+	flags []offer
+}
+
+type offer struct{ text, help string }
+
+// placesOf are the place of the node and those below it.
+func placesOf(path string, n *kong.Node) []place {
+	p := place{path: path}
+	for _, f := range n.Flags {
+		p.flags = append(p.flags, offer{"--" + f.Name, f.Help})
+	}
+	for _, argument := range n.Positional {
+		for _, value := range strings.FieldsFunc(argument.Enum, func(r rune) bool { return r == ',' }) {
+			p.words = append(p.words, offer{value, argument.Help})
+		}
+	}
+	var below []place
+	for _, child := range n.Children {
+		p.words = append(p.words, offer{child.Name, child.Help})
+		below = append(below, placesOf(path+"/"+child.Name, child)...)
+	}
+	return append([]place{p}, below...)
+}
+
+func texts(words []offer) string {
+	var list []string
+	for _, w := range words {
+		list = append(list, w.text)
+	}
+	return strings.Join(list, " ")
+}
+
+// paths are the commands and subcommands, with the separator between them.
+func paths(places []place, separator string) string {
+	var list []string
+	for _, p := range places[1:] {
+		list = append(list, p.path)
+	}
+	return strings.Join(list, separator)
+}
+
+func printBash(w io.Writer, places []place) {
+	fmt.Fprintf(w, `_cdc_relay() {
+  local word="${COMP_WORDS[COMP_CWORD]}" place="" words="" flags="%s" w i
+  for ((i = 1; i < COMP_CWORD; i++)); do w="${COMP_WORDS[i]}"; case "$place/$w" in %s) place="$place/$w";; esac; done
+  case "$place" in
+`, texts(places[0].flags), paths(places, "|"))
+	for _, p := range places {
+		if p.path == "" {
+			fmt.Fprintf(w, "    \"\") words=\"%s\";;\n", texts(p.words))
+		} else {
+			fmt.Fprintf(w, "    %s) words=\"%s\" flags=\"$flags %s\";;\n", p.path, texts(p.words), texts(p.flags))
+		}
+	}
+	fmt.Fprint(w, `  esac
+  if [[ "$word" == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$word"))
+  elif [[ -n "$words" ]]; then COMPREPLY=($(compgen -W "$words" -- "$word"))
+  else COMPREPLY=($(compgen -f -- "$word")); fi
+}
+complete -F _cdc_relay cdc-relay
+`)
+}
+
+func printFish(w io.Writer, places []place) {
+	fmt.Fprintf(w, `function __cdc_relay_place
+  set -l place ""
+  for w in (commandline -opc)[2..-1]
+    switch "$place/$w"
+      case %s
+        set place "$place/$w"
+    end
+  end
+  echo "$place"
+end
+`, paths(places, " "))
+	for _, p := range places {
+		at := fmt.Sprintf(`test (__cdc_relay_place) = "%s"`, p.path)
+		for _, next := range p.words {
+			fmt.Fprintf(w, "complete -c cdc-relay -n '%s' -f -a %s -d %s\n", at, next.text, fishText(next.help))
+		}
+		condition := fmt.Sprintf("-n '%s' ", at)
+		if p.path == "" { // these can stand anywhere
+			condition = ""
+		}
+		for _, flag := range p.flags {
+			fmt.Fprintf(w, "complete -c cdc-relay %s-l %s -d %s\n", condition, strings.TrimPrefix(flag.text, "--"), fishText(flag.help))
+		}
+	}
+}
+
+// fishText quotes a text for fish.
+func fishText(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'"
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/mattn/go-isatty"
+)
+
+// output is standard output. It remembers that it could not take something: a command whose output is cut must not end well.
+type output struct {
+	io.Writer
+	failed atomic.Pointer[error] // the first of Write
+}
+
+// Write writes and remembers an error.
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		o.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// ended is what came of a command, with what its output could not take.
+func (o *output) ended(err error) error {
+	if cut := o.failed.Load(); err == nil && cut != nil {
+		return fmt.Errorf("write the output: %w", *cut)
+	}
+	return err
+}
+
+// Beneath is the file that the output goes to.
+func Beneath(w io.Writer) io.Writer {
+	if o, is := w.(*output); is {
+		return o.Writer
+	}
+	return w
+}
+
+// PrintJSON writes one indented JSON value to standard output.
+func (a *App) PrintJSON(v any) error {
+	encoder := json.NewEncoder(a.Out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// The ANSI colours of the output.
+const (
+	Green  = "32"
+	Yellow = "33"
+	Red    = "31"
+	Faint  = "2"
+)
+
+// Paint colours a text for people: only on a terminal, and not where NO_COLOR is set (https://no-color.org) or the
+// terminal is dumb.
+func (a *App) Paint(colour, text string) string {
+	if !a.coloured(a.Out) {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+func (a *App) coloured(w io.Writer) bool {
+	return IsTerminal(w) && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
+}
+
+// IsTerminal reports whether what is written there is shown to a person.
+func IsTerminal(w io.Writer) bool {
+	f, ok := Beneath(w).(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// Variable is the value of an environment variable, empty without one.
+func (a *App) Variable(name string) string {
+	for _, pair := range a.Environ {
+		if value, found := strings.CutPrefix(pair, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}

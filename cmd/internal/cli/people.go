@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// Logger writes to standard error in the configured form.
+func (a *App) Logger(cfg config.Config) zerolog.Logger {
+	level, err := zerolog.ParseLevel(cfg.Log.Level)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	w := a.Err
+	if cfg.Log.Format == config.LogConsole {
+		w = zerolog.ConsoleWriter{Out: a.Err, NoColor: !a.coloured(a.Err), TimeFormat: time.RFC3339}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
+}
+
+// Narration is where a command tells people what it is doing: with --json standard output is for machines.
+func (a *App) Narration() io.Writer {
+	if a.JSON {
+		return a.Err
+	}
+	return a.Out
+}
+
+// Progress gives a function that shows one line in place on a terminal; the empty line clears it.
+func (a *App) Progress() func(string) {
+	if a.JSON || !IsTerminal(a.Err) {
+		return func(string) {}
+	}
+	return func(line string) { fmt.Fprintf(a.Err, "\r\x1b[K%s", line) }
+}
+
+// Bar is a line that shows how far something is, on a terminal only.
+type Bar struct {
+	a     *App
+	shown bool
+}
+
+const barWidth = 30
+
+// NewBar makes a bar that shows nothing yet.
+func NewBar(a *App) *Bar { return &Bar{a: a} }
+
+// Show shows done of all.
+func (b *Bar) Show(done, all int64) {
+	if !IsTerminal(b.a.Err) || all <= 0 {
+		return
+	}
+	b.shown = true
+	full := int(min(max(done, 0), all) * barWidth / all)
+	fmt.Fprintf(b.a.Err, "\r[%s%s] %d/%d", strings.Repeat("#", full), strings.Repeat("-", barWidth-full), done, all)
+}
+
+// End leaves the bar as it is and goes on below it.
+func (b *Bar) End() {
+	if b.shown {
+		fmt.Fprintln(b.a.Err)
+	}
+}
+
+// Confirm has a person type the word, unless yes says so already.
+func (a *App) Confirm(yes bool, word, what string) error {
+	if yes {
+		return nil
+	}
+	if !CanAsk() {
+		return Usage(fmt.Errorf("%s There is no terminal to confirm on: pass --yes to go ahead", what))
+	}
+	fmt.Fprintf(a.Err, "%s\nType %s to go on: ", what, word)
+	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != word {
+		return errors.New("not confirmed; nothing was done")
+	}
+	return nil
+}
+
+// CanAsk reports whether there is a person at the terminal.
+func CanAsk() bool { return IsTerminal(os.Stdin) }
+
+// UserAtHost is who runs this command, as the machine knows it.
+func UserAtHost() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name + "@" + host
+}

@@ -1,0 +1,150 @@
+// Package cli is the frame that the commands stand in: it reads the command line and the configuration, tells every
+// mistake at once, prints for people and for machines, and turns the outcome into an exit code. It knows no command and
+// connects to nothing.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// The exit codes. Scripts depend on them.
+const (
+	ExitDone   = 0
+	ExitFailed = 1 // it ran and failed, or halted
+	ExitUsage  = 2 // wrong usage or configuration; nothing was connected to
+)
+
+// ErrFailed fails a command that has said everything in its output.
+var ErrFailed = errors.New("failed")
+
+// UsageError is a mistake on the command line that the parser does not find by itself.
+type UsageError struct{ error }
+
+// Usage makes an error one of wrong usage.
+func Usage(err error) error { return UsageError{err} }
+
+// Streams is what a command sees of its process.
+type Streams struct {
+	Out, Err io.Writer
+	Environ  []string
+}
+
+// Flags are those that every command takes. A program embeds them in its command line.
+type Flags struct {
+	Config string   `help:"YAML file with the configuration." placeholder:"FILE" env:"CDC_RELAY_CONFIG"`
+	Set    []string `help:"Set any configuration key; may be repeated. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none" env:"CDC_RELAY_SET"`
+	JSON   bool     `name:"json" help:"Print JSON." env:"CDC_RELAY_JSON"`
+	kong.Plugins
+}
+
+// Program is a command line. Commands points to a struct whose fields are commands and in which Flags is embedded; the
+// Run method of each command takes an [*App].
+type Program struct {
+	Name, Description string
+	Commands          any
+	Flags             *Flags
+	Build             Build
+	Bare              bool // no arguments are no mistake: there is a default command
+}
+
+// Main runs the command line of this process and exits with its code.
+func (p Program) Main() {
+	os.Exit(p.Execute(os.Args[1:], Streams{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
+}
+
+// Execute runs one command line and returns its exit code.
+func (p Program) Execute(args []string, s Streams) int {
+	// kong ends --help by calling its exit function and goes on when that returns.
+	asked, exited := ExitDone, false
+	parser, keys := p.parser(s, func(code int) { asked, exited = code, true })
+	if len(args) == 0 && !p.Bare {
+		parser.Stdout = s.Err
+		_, _ = parser.Parse([]string{"--help"})
+		return ExitUsage
+	}
+	command, err := parser.Parse(args)
+	if exited {
+		return asked
+	}
+	if err != nil {
+		fmt.Fprintf(s.Err, "%s: %v\nTry: %s --help\n", p.Name, err, p.Name)
+		return ExitUsage
+	}
+	out := &output{Writer: s.Out}
+	s.Out = out
+	app := &App{Streams: s, JSON: p.Flags.JSON, Build: p.Build, Args: args, flags: p.Flags, keys: keys, ownEnv: ownVariables(parser.Model)}
+	return p.exitCode(out.ended(command.Run(app)), s.Err)
+}
+
+// Parse reads a command line and runs nothing.
+func (p Program) Parse(args []string) error {
+	parser, _ := p.parser(Streams{Out: io.Discard, Err: io.Discard}, func(int) {})
+	_, err := parser.Parse(args)
+	return err
+}
+
+func (p Program) parser(s Streams, exit func(int)) (*kong.Kong, keyFlags) {
+	keys := newKeyFlags()
+	p.Flags.Plugins = kong.Plugins{keys.target}
+	parser, err := kong.New(p.Commands,
+		kong.Name(p.Name),
+		kong.Description(p.Description),
+		kong.Writers(s.Out, s.Err),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+	)
+	if err != nil {
+		panic(fmt.Sprintf("the command line is built wrongly: %v", err))
+	}
+	return parser, keys
+}
+
+// exitCode says on standard error what went wrong, unless the command did, and returns the code for it.
+func (p Program) exitCode(err error, w io.Writer) int {
+	if err == nil {
+		return ExitDone
+	}
+	if errors.Is(err, ErrFailed) {
+		return ExitFailed
+	}
+	fmt.Fprintf(w, "%s: %v\n", p.Name, err)
+	if _, ok := errors.AsType[config.Problems](err); ok {
+		return ExitUsage
+	}
+	if _, ok := errors.AsType[UsageError](err); ok {
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// App is what a command works with.
+type App struct {
+	Streams
+	JSON  bool // what is printed is for machines
+	Build Build
+	Args  []string // the command line, without the program's name
+
+	flags    *Flags
+	keys     keyFlags
+	ownEnv   []string
+	mistakes config.Problems // in the command's own flags and arguments; see Wrong
+}
+
+// ownVariables lists the environment variables of flags that are not configuration keys.
+func ownVariables(m *kong.Application) []string {
+	var names []string
+	_ = kong.Visit(m, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			names = append(names, flag.Envs...)
+		}
+		return next(nil)
+	})
+	return names
+}

@@ -1,0 +1,14 @@
+//go:build !unix
+
+package demo
+
+import (
+	"errors"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+)
+
+// Become is for systems on which the demo's servers can run.
+func Become(*cli.App) error {
+	return cli.Usage(errors.New("the demo starts servers, which it can do on Linux only"))
+}

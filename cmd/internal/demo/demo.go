@@ -1,0 +1,63 @@
+// Package demo is what cdc-relay and cdc-relay-demo agree on: the flags of the demo, where cdc-relay finds the other
+// program, and how it borrows the throw-away servers. The servers themselves stand in cdc-relay-demo alone, so that
+// cdc-relay links none of them.
+package demo
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// Program is the name of the program that has the servers.
+const Program = "cdc-relay-demo"
+
+// Flags are those of the demo.
+type Flags struct {
+	Rate       int           `help:"Events per second that the writer commits." default:"200" env:"CDC_RELAY_DEMO_RATE"`
+	Aggregates int           `help:"Aggregates that they belong to; order is kept within each." default:"50" env:"CDC_RELAY_DEMO_AGGREGATES"`
+	Duration   time.Duration `help:"Stop after this time; 0: on Ctrl-C." default:"0s" env:"CDC_RELAY_DEMO_DURATION"`
+}
+
+// Help is the same text in both programs.
+func (Flags) Help() string {
+	return `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka, a writer, the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing behind. Exit code 1 if the consumer did not get every event.
+
+Example:
+
+  cdc-relay demo --rate 500 --duration 10s`
+}
+
+// Load checks the flags and reads the configuration.
+func (f Flags) Load(a *cli.App) (config.Config, error) {
+	a.AtLeast("--rate", f.Rate, 1)
+	a.AtLeast("--aggregates", f.Aggregates, 1)
+	a.NotShorter("--duration", f.Duration, 0)
+	return a.Load(cli.NeedsNothing)
+}
+
+// find looks for the program beside this one, then on the PATH.
+func find() (path string, err error) {
+	var here string
+	if here, err = os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(here); err == nil {
+			here = real
+		}
+		beside := filepath.Join(filepath.Dir(here), Program)
+		if found, err := exec.LookPath(beside); err == nil {
+			return found, nil
+		}
+	}
+	if path, err = exec.LookPath(Program); err == nil {
+		return path, nil
+	}
+	missing := fmt.Errorf("%s is not installed beside this program (%s) or on the PATH. The demo and its servers are a program "+
+		"of their own, so that cdc-relay links none of them: make build builds both into bin, and in a clone make demo or "+
+		"go run ./cmd/cdc-relay-demo runs it at once", Program, filepath.Dir(here))
+	return "", cli.Usage(missing)
+}

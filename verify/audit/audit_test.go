@@ -1,0 +1,59 @@
+package audit
+
+import (
+	"strings"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/verify"
+)
+
+// Seen to fail with columns not mapped.
+func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
+	cfg := config.Default()
+	cfg.Outbox.Columns.AggregateType = "kind"
+	cfg.Message.Topic, cfg.Message.Key = "t.{aggregate_type}-{tenant}", "{aggregate_id}"
+	templates, err := newTemplates(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(templates.columns, " "); got != "kind tenant aggregate_id" {
+		t.Errorf("columns: got %q", got)
+	}
+	kind := "order"
+	row := []*string{&kind, nil, nil}
+	if topic, key := templates.topic.render(row), templates.key.render(row); topic != "t.order-" || key != "" {
+		t.Errorf("got topic %q and key %q, want NULL as empty text", topic, key)
+	}
+}
+
+// Seen to fail with the header not looked at.
+func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
+	r := topicReader{cfg: config.Default(), idHeader: "id", sources: []string{outbox.Source("7", 1, 5), outbox.Source("7", 1, 3)}}
+	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "7/1/5": true, "strange": false} {
+		_, ours := r.record(kafkago.Message{Headers: []kafkago.Header{{Key: "x-outbox-source", Value: []byte(header)}}})
+		if ours != want {
+			t.Errorf("%s: got ours %t, want %t", header, ours, want)
+		}
+	}
+}
+
+// Seen to fail with the cleanup policy not looked at.
+func TestWhatATopicDoesNotHoldMayHaveBeenRemoved(t *testing.T) {
+	r := topicReader{
+		topics:  map[string][]*partitionEnd{"plain": {{partition: 1, first: 10, unread: -1}, {partition: 2, unread: 50}}, "compact": {{unread: -1}}},
+		compact: map[string]bool{"compact": true},
+	}
+	for at, want := range map[verify.Place]verify.Absence{
+		{Topic: "plain", Partition: 1, Offset: 9}: verify.Removed, {Topic: "plain", Partition: 1, Offset: 10}: verify.Gone,
+		{Topic: "plain", Partition: 2, Offset: 49}: verify.Gone, {Topic: "plain", Partition: 2, Offset: 50}: verify.Unread,
+		{Topic: "plain", Partition: 7, Offset: 9}: verify.Gone, {Topic: "compact", Offset: 9}: verify.Removed, {Topic: "absent", Offset: 9}: verify.Gone,
+	} {
+		if got := r.why(at); got != want {
+			t.Errorf("%v: got %d, want %d", at, got, want)
+		}
+	}
+}

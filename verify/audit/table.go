@@ -1,0 +1,137 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/verify"
+)
+
+// pendingMost is how many rows that nothing is recorded of are waited for, each by its id.
+const pendingMost = 100_000
+
+// truth is what the table says, and what the topics showed of it so far.
+type truth struct {
+	auditor *verify.Auditor
+	reader  *topicReader // learns which topics there are
+	tell    func(string)
+	rows    int
+	pending pending
+}
+
+// read takes every row of the range, from one snapshot.
+func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wanted store.AuditRange) error {
+	templates, err := newTemplates(cfg)
+	if err != nil {
+		return err
+	}
+	const tellEvery = 10_000
+	return st.AuditRows(ctx, wanted, templates.columns, func(r *store.AuditRow) error {
+		if t.rows++; t.rows%tellEvery == 0 {
+			t.tell(fmt.Sprintf("%d rows read", t.rows))
+		}
+		return t.take(ctx, r, templates)
+	})
+}
+
+// take decides what is to be expected of a row.
+func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
+	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns), Value: verify.DigestOf(r.Payload), Order: r.Order}
+	if key := templates.key.render(r.Columns); key != "" {
+		row.Key = []byte(key)
+	}
+	switch {
+	case r.Journaled:
+		row.State = verify.StatedPublished
+		if r.Topic != "" {
+			row.Place = verify.Place{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
+			if err := t.reader.follow(ctx, r.Topic); err != nil {
+				return err
+			}
+		}
+	case r.Parked:
+		row.State = verify.StatedParked
+	case r.Dead:
+		row.State = verify.StatedDead
+	case r.Published:
+		row.State = verify.StatedPublished
+	default:
+		t.pending.add(r.ID)
+	}
+	if err := t.reader.follow(ctx, row.Topic); err != nil {
+		return err
+	}
+	return t.auditor.Row(row)
+}
+
+// templates render a row's topic and key as the relay does, from the configuration's text alone.
+type templates struct {
+	topic, key template
+	columns    []string // of the table, that the two name
+}
+
+// template is text and columns in turn.
+type template []part
+
+type part struct {
+	literal string
+	column  int // index in templates.columns; -1 for literal text
+}
+
+func newTemplates(cfg config.Config) (*templates, error) {
+	t := &templates{}
+	var err error
+	if t.topic, err = t.compile(cfg, cfg.Message.Topic); err != nil {
+		return nil, fmt.Errorf("read message.topic: %w", err)
+	}
+	if t.key, err = t.compile(cfg, cfg.Message.Key); err != nil {
+		return nil, fmt.Errorf("read message.key: %w", err)
+	}
+	return t, nil
+}
+
+func (t *templates) compile(cfg config.Config, text string) (template, error) {
+	parts, err := config.ParseTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	compiled := template{}
+	for _, p := range parts {
+		if p.Column == "" {
+			compiled = append(compiled, part{literal: p.Literal, column: -1})
+			continue
+		}
+		t.columns = append(t.columns, mappedColumn(cfg, p.Column))
+		compiled = append(compiled, part{column: len(t.columns) - 1})
+	}
+	return compiled, nil
+}
+
+// mappedColumn is the column behind a name in a template: the event's own fields first, then any column of the row.
+func mappedColumn(cfg config.Config, name string) string {
+	c := cfg.Outbox.Columns
+	fields := map[string]string{
+		"id": c.ID, "aggregate_type": c.AggregateType, "aggregate_id": c.AggregateID, "event_type": c.EventType,
+		"payload": c.Payload, "headers": c.Headers, "created_at": c.CreatedAt,
+	}
+	if column := fields[name]; column != "" {
+		return column
+	}
+	return name
+}
+
+// render puts the columns in; NULL is empty text.
+func (t template) render(columns []*string) string {
+	var b strings.Builder
+	for _, p := range t {
+		if p.column < 0 {
+			b.WriteString(p.literal)
+		} else if columns[p.column] != nil {
+			b.WriteString(*columns[p.column])
+		}
+	}
+	return b.String()
+}
