@@ -14,7 +14,7 @@ import (
 )
 
 // JournalSQL is the statement for batches that may hold ids that are journaled already.
-const JournalSQL = outcome.JournalSQL
+var JournalSQL = outcome.JournalSQL
 
 // Pool lets a test look at the very connections that the calls use.
 func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
