@@ -32,7 +32,8 @@ const (
 var sharedPostgres = sync.OnceValues(func() (*embedded.Postgres, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
 	defer cancel()
-	server, err := embedded.StartPostgres(ctx, postgresConfig(embedded.PostgresConfig{}))
+	// A directory that is kept from run to run spares the next one the making of a cluster: for tools that run tests by the hundred.
+	server, err := embedded.StartPostgres(ctx, postgresConfig(embedded.PostgresConfig{Dir: os.Getenv("CDC_RELAY_TEST_POSTGRES_DIR")}))
 	if err == nil {
 		atEnd(server.Stop)
 	}

@@ -32,8 +32,9 @@ func place(folder, file string, line int) string { return fmt.Sprintf("%s/%s:%d"
 func (b *bed) overlay() string { return filepath.Join(b.dir, "overlay.json") }
 func (b *bed) order() string   { return filepath.Join(b.dir, "on") }
 
-// leftWhole are folders in which nothing is broken. Code that picks processes and sends them signals would, broken, pick others:
-// one change of a comparison in embedded/child freezes or kills everything on the machine, this program too.
+// leftWhole are folders in which nothing is broken. Code that picks processes and sends them signals would, broken,
+// pick others: one change of a comparison in embedded/child freezes or kills everything on the machine, this program
+// too.
 var leftWhole = []string{"examples", "test/mutate", "embedded/child"}
 
 // weave writes the woven files of the whole module, and which file stands for which.
@@ -64,7 +65,12 @@ func (b *bed) weave() error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(switchesText, len(b.sites), b.order())
+	return b.writeOverlay(replace, switchesText)
+}
+
+// writeOverlay tells the compiler which file stands for which, the package of the switches among them.
+func (b *bed) writeOverlay(replace map[string]string, text string) error {
+	text = fmt.Sprintf(text, len(b.sites), b.order())
 	file := filepath.Join(b.dir, "woven", "mutant.go")
 	replace[filepath.Join(b.root, strings.TrimPrefix(switches, module), "mutant.go")] = file
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// choose puts the sites that a test reaches in the order in which they are tried: those of its own package first, and of
-// these the ones that few other tests reach, that have words in common with the test's name and comment, in the file that
-// has the test's file's name, that change what the code means; one of each function, then the next one of each.
+// choose puts the sites that a test reaches in the order in which they are tried: those of its own package first, and
+// of these the ones that few other tests reach, that have words in common with the test's name and comment, in the
+// file that has the test's file's name, that change what the code means; one of each function, then the next one of
+// each.
 func (b *bed) choose(t traced, reachedBy map[int]int, o options) []site {
 	type choice struct {
 		site

@@ -1,6 +1,7 @@
-// mutate breaks the code on purpose, in a copy of it, and notes for each test a change with which it fails: a test that
-// nothing makes fail tests nothing. It cares about the tests whose comment does not say what they were seen to fail with
-// (package seen), and writes what it finds into the record, so a run can be ended and begun again at any time.
+// mutate breaks the code on purpose, in a copy of it, and notes for each test a change with which it fails: a test
+// that nothing makes fail tests nothing. It cares about the tests whose comment does not say what they were seen to
+// fail with (package seen), and writes what it finds into the record, so a run can be ended and begun again at any
+// time.
 //
 // It compiles the module once, with a switch at each place that can be changed (sites.go), runs each test once to see
 // which places it reaches and that it passes, and then with one change after another until it fails.
@@ -38,7 +39,11 @@ type options struct {
 	all    bool
 	alone  bool
 	record string
-	args   []string
+
+	survivors string
+	jobs      int
+	most      int
+	args      []string
 }
 
 func main() {
@@ -64,6 +69,9 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.only, "only", "", "break this folder's code only")
 	flags.BoolVar(&o.all, "all", false, "also the tests that are in the record, whose entries are replaced, or that say it")
 	flags.BoolVar(&o.alone, "alone", false, "do not run the other tests of the folder to see which places they reach too")
+	sql := flags.Bool("sql", false, "drop each condition, lock and commit level of the store's statements once, and list those that no test notices")
+	flags.IntVar(&o.jobs, "jobs", 2, "with -sql: how many tests run at the same time")
+	flags.IntVar(&o.most, "most", 0, "with -sql: at most so many tests for a change, those first that look at least else; 0 = all")
 	tidy := flags.Bool("tidy", false, "only take out of the record what is out of date: see test/seen_test.go")
 	lasting := flags.Duration("for", 0, "end after this long; 0 = when done")
 	where := flags.String("where", "", "break only functions whose name, and changes whose text, after a space, matches")
@@ -75,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 	if n := slices.Index(folders, "--"); n >= 0 {
 		folders, o.args = folders[:n], folders[n+1:]
 	}
-	if len(folders) == 0 && !*tidy {
+	if len(folders) == 0 && !*tidy && !*sql {
 		flags.Usage()
 		return errors.New("which folder?")
 	}
@@ -99,6 +107,11 @@ func run(ctx context.Context, args []string) error {
 	o.record = filepath.Join(root, "test", "mutate", "seen.tsv")
 	if *tidy {
 		return clean(root, o.record)
+	}
+	if *sql {
+		o.survivors = filepath.Join(root, "test", "mutate", "survivors.tsv")
+		b := &bed{root: root, dir: filepath.Join(root, ".cache", "mutate-sql")}
+		return b.sweepSQL(ctx, o)
 	}
 	b := &bed{root: root, dir: filepath.Join(root, ".cache", "mutate")}
 	if err := b.prepare(ctx); err != nil {

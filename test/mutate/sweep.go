@@ -122,8 +122,8 @@ func (b *bed) fileOf(folder, name string) (file, comment string) {
 	return "", name
 }
 
-// breakUntil tries changes until the test says that it fails. One that only crashes it, or keeps it from ending, will do when
-// no other is found.
+// breakUntil tries changes until the test says that it fails. One that only crashes it, or keeps it from ending, will
+// do when no other is found.
 func (b *bed) breakUntil(ctx context.Context, binary string, t traced, reachedBy map[int]int, o options) error {
 	within := min(o.within, max(10*time.Second, 8*t.took))
 	var second *site

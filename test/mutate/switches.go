@@ -4,16 +4,26 @@ package main
 // to the compiler with the woven files.
 const switches = module + "/test/mutate/mutant"
 
+// switchVariable says in the environment which one is on, where several runs go on at the same time.
+const switchVariable = "CDC_RELAY_MUTANT"
+
 // A file, not a variable of the environment, says which one is on: it reaches every process that a test starts.
 const switchesText = `package mutant
 
 import (
 	"cmp"
+	"context"
+	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
 )
+
+var _ = regexp.MustCompile
+var _ context.Context
+var _ net.Conn
 
 // Sites is how many there are.
 const Sites = %d
@@ -27,11 +37,15 @@ var (
 
 // "5": site 5 is changed. "trace FILE": none, and FILE gets the number of each site that is reached.
 func init() {
-	text, err := os.ReadFile(%q)
-	if err != nil {
-		return
+	said := os.Getenv("CDC_RELAY_MUTANT")
+	if said == "" {
+		text, err := os.ReadFile(%q)
+		if err != nil {
+			return
+		}
+		said = strings.TrimSpace(string(text))
 	}
-	said := strings.TrimSpace(string(text))
+	var err error
 	if path, asked := strings.CutPrefix(said, "trace "); asked {
 		if trace, err = os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666); err == nil {
 			tracing = true
@@ -82,5 +96,42 @@ func Plus[T ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 |
 		return n + 1
 	}
 	return n
+}
+`
+
+// sqlSwitchesText is what switches in statements ask besides. A statement that is traced carries the numbers of its
+// switches as comments, and the connection notes them when it is sent.
+const sqlSwitchesText = `
+func SQL(id int, instead, text string) string {
+	if tracing {
+		return "/*switch " + strconv.Itoa(id) + "*/ " + text
+	}
+	if id == on {
+		return instead
+	}
+	return text
+}
+
+var sent = regexp.MustCompile("/[*]switch ([0-9]+)[*]/")
+
+type noting struct{ net.Conn }
+
+func (c noting) Write(b []byte) (int, error) {
+	for _, m := range sent.FindAllSubmatch(b, -1) {
+		if id, err := strconv.Atoi(string(m[1])); err == nil {
+			note(id)
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func Dial(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil || !tracing {
+			return c, err
+		}
+		return noting{c}, nil
+	}
 }
 `

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Breaks it catches: a condition or a lock that nothing drops, or one that is dropped with more than itself, which is
+// no SQL any more. Seen to fail with alternatives not split, with the end of a CASE taken for that of the conditions,
+// and with SKIP LOCKED left out.
+func TestEachConditionAndEachLockIsFoundByItself(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{`SELECT a FROM t WHERE x = $1`, `x = $1 -> true`},
+		{`SELECT a FROM t WHERE x = $1 AND NOT y AND z < ALL (SELECT 1 FROM u WHERE v) ORDER BY a LIMIT $2`,
+			`x = $1 -> true; NOT y -> true; z < ALL (SELECT 1 FROM u WHERE v) -> true; v -> true`},
+		{`UPDATE t SET x = 1 WHERE (a OR b AND c) AND d RETURNING 1`, `(a OR b AND c) -> true; a -> false; b AND c -> false; b -> true; c -> true; d -> true`},
+		{`SELECT 1 FROM t o WHERE o.x AND {said} FOR UPDATE OF o SKIP LOCKED`, `o.x -> true; {said} -> true; FOR UPDATE OF o SKIP LOCKED -> ; SKIP LOCKED -> `},
+		{`SELECT 1 FROM t WHERE a FOR NO KEY UPDATE`, `a -> true; FOR NO KEY UPDATE -> `},
+		{`WITH f AS (SELECT 1 FROM t WHERE a FOR SHARE), g AS (DELETE FROM u WHERE b) SELECT 1`, `a -> true; FOR SHARE -> ; b -> true`},
+		{`SELECT 1 FROM a JOIN b ON a.x = b.x AND a.y LEFT JOIN c ON c.z WHERE d`, `a.x = b.x -> true; a.y -> true; c.z -> true; d -> true`},
+		{`INSERT INTO t VALUES (1) ON CONFLICT (a) DO NOTHING`, ``},
+		{`d.a = $1 AND CASE WHEN b AND c THEN d ELSE e END AND f`, `d.a = $1 -> true; CASE WHEN b AND c THEN d ELSE e END -> true; f -> true`},
+		{` AND a <= b AND c`, `a <= b -> true; c -> true`},
+		{`(a < b OR c >= d)`, `(a < b OR c >= d) -> true; a < b -> false; c >= d -> false`},
+		{`SELECT a FROM t WHERE x AND ÿ`, `x -> true; ÿ -> true`},
+		{`SELECT a FROM t WHERE xÿ`, `x -> true`},
+		{`SELECT count(*) FILTER (WHERE a = 'b AND c') FROM t`, `a = 'b AND c' -> true`},
+		{`source, event_id, topic`, ``},
+	} {
+		var got []string
+		for _, c := range clauses(row.text, func(r rune) bool { return r == 'ÿ' }) {
+			got = append(got, row.text[c.from:c.to]+" -> "+c.instead)
+		}
+		if got := strings.Join(got, "; "); got != row.want {
+			t.Errorf("%s\n got %s\nwant %s", row.text, got, row.want)
+		}
+	}
+}
