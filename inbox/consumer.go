@@ -98,14 +98,17 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Consumer) setDown(what string, err error) {
+// setDown notes what does not work, and reports whether it was so before.
+func (c *Consumer) setDown(what string, err error) (was bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, was = c.down[what]
 	if err == nil {
 		delete(c.down, what)
 	} else {
 		c.down[what] = err
 	}
+	return was
 }
 
 // once runs one session: from the offsets of the database on, until the context ends or the database is another one.

@@ -54,9 +54,14 @@ func (s *session) try(ctx context.Context, what string, do func(context.Context)
 	if errors.Is(err, ledger.ErrSetBack) {
 		s.fail(err)
 	}
-	s.c.setDown(what, err)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	switch was := s.c.setDown(what, err); {
+	case err != nil && !was: // once, not with every tick
 		s.c.config.Log.Warn("inbox: "+what, "consumer", s.c.config.Name, "error", err)
+	case err == nil && was:
+		s.c.config.Log.Info("inbox: "+what+" works again", "consumer", s.c.config.Name)
 	}
 }
 

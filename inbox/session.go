@@ -51,7 +51,7 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 			Workers: c.config.Workers, MaxBatch: c.config.MaxBatch, BatchTime: c.config.BatchTime,
 			MaxEvents: c.config.MaxEvents, MaxBytes: c.config.MaxBytes,
 			Breaker: lanes.BreakerOptions{
-				Outages: 3, Transients: 5, ProbeMin: time.Second, ProbeMax: 30 * time.Second,
+				Outages: 3, Transients: 5, ProbeMin: time.Second, ProbeMax: 10 * time.Second,
 				Deaths: 100, DeathRatio: 0.05, Window: time.Minute,
 			},
 		}),

@@ -20,6 +20,7 @@ func onOrder(c *inbox.Consumer) { inbox.On(c, "OrderPlaced", apply) }
 // Every event is in the topic twice, and everything is read again by a consumer whose offsets are lost. Seen to fail
 // with a claim that returns no conflicts.
 func TestForcedDuplicatesAreHandledOnce(t *testing.T) {
+	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
 	addrs, topic := topicOf(t, 3)
@@ -50,17 +51,20 @@ func TestForcedDuplicatesAreHandledOnce(t *testing.T) {
 // A key fails: its event is parked, with what follows, until it is well; other keys and the offsets go on. Seen to fail
 // with followers that are handled at once.
 func TestAFailingEventDelaysItsKeyOnly(t *testing.T) {
+	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
 	addrs, topic := topicOf(t, 3)
 	const events, keys = 300, 10
+	var records []*kgo.Record
 	for n := range events {
 		record := event(topic, n, keys)
 		if n == 4 {
 			record = eventOf(topic, "k4", "019aa7e4-0000-7000-8000-000000000004", payload{Seq: 4, Fails: "until well"})
 		}
-		produce(t, addrs, record)
+		records = append(records, record)
 	}
+	produce(t, addrs, records...)
 	var well atomic.Bool
 	register := func(c *inbox.Consumer) {
 		inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
@@ -91,6 +95,7 @@ func TestAFailingEventDelaysItsKeyOnly(t *testing.T) {
 // An event that fails for good is a dead letter; its followers go on, and a replay has its effect. Seen to fail with a
 // replay that leaves the row dead.
 func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
+	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
 	addrs, topic := topicOf(t, 1)

@@ -1,0 +1,145 @@
+// Package emit writes events into the outbox, in the transaction that makes them true: one call of the SQL function
+// emit, which `cdc-relay init` or [SQL] creates. It depends on the standard library only, and takes a pgx.Tx as well
+// as an *sql.Tx. It neither opens nor ends a transaction.
+package emit
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Event is what the outbox gets. AggregateType chooses the topic, AggregateID the key: events of one aggregate keep the
+// order of their commits.
+type Event struct {
+	ID            string // a uuid; empty: a new one, in the order of time
+	AggregateType string
+	AggregateID   string
+	Type          string
+	Payload       any               // encoded as JSON; json.RawMessage goes as it is; nil is a tombstone
+	Headers       map[string]string // to Kafka's headers; traceparent is one of them
+	// Lock holds the aggregate until the commit: a transaction that emits for it, too, waits. Take it when the event says
+	// what was computed from a state that others change: without it two such transactions can commit in the other order.
+	Lock bool
+}
+
+// Exec is pgx: a pgx.Tx, and also a connection or pool where an event alone is the transaction.
+type Exec[T any] interface {
+	Exec(ctx context.Context, query string, args ...any) (T, error)
+}
+
+// Emit writes an event with pgx, and returns its id.
+func Emit[T any](ctx context.Context, tx Exec[T], e Event) (id string, err error) {
+	query, args, id, err := e.statement()
+	if err != nil {
+		return "", err
+	}
+	if _, err := tx.Exec(ctx, query, args...); err != nil {
+		return "", fmt.Errorf("emit %s of %s/%s: %w", e.Type, e.AggregateType, e.AggregateID, err)
+	}
+	return id, nil
+}
+
+// ExecContext is database/sql: an *sql.Tx.
+type ExecContext interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// EmitSQL is Emit with database/sql.
+func EmitSQL(ctx context.Context, tx ExecContext, e Event) (id string, err error) {
+	query, args, id, err := e.statement()
+	if err != nil {
+		return "", err
+	}
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		return "", fmt.Errorf("emit %s of %s/%s: %w", e.Type, e.AggregateType, e.AggregateID, err)
+	}
+	return id, nil
+}
+
+const call = `SELECT emit(aggregate_type => $1, aggregate_id => $2, event_type => $3, payload => $4::jsonb,
+	headers => $5::jsonb, lock => $6, id => $7::uuid)`
+
+func (e Event) statement() (query string, args []any, id string, err error) {
+	if e.AggregateType == "" || e.Type == "" {
+		return "", nil, "", errors.New("emit: an event needs an aggregate type and a type")
+	}
+	var payload, headers any // text or NULL
+	if e.Payload != nil {
+		text, err := json.Marshal(e.Payload)
+		if err != nil {
+			return "", nil, "", fmt.Errorf("emit %s: encode the payload: %w", e.Type, err)
+		}
+		payload = string(text)
+	}
+	if len(e.Headers) > 0 {
+		text, err := json.Marshal(e.Headers)
+		if err != nil {
+			return "", nil, "", fmt.Errorf("emit %s: encode the headers: %w", e.Type, err)
+		}
+		headers = string(text)
+	}
+	if id = e.ID; id == "" {
+		id = NewID()
+	}
+	return call, []any{e.AggregateType, e.AggregateID, e.Type, payload, headers, e.Lock, id}, id, nil
+}
+
+// NewID is a uuid of version 7: its order is nearly that of time, so an index of them is filled page by page.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[6:]) // it never fails
+	ms := time.Now().UnixMilli()
+	for i := range 6 {
+		b[i] = byte(ms >> (40 - 8*i))
+	}
+	b[6] = b[6]&0x0f | 0x70
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+//go:embed emit_0001.sql
+var function string
+
+// SQL creates the function emit in a schema, for an outbox with the columns that `cdc-relay init` gives it. Whoever
+// runs it owns the function, and needs INSERT on the outbox; the application needs EXECUTE on the function only.
+func SQL(schema, outbox string) string {
+	return strings.NewReplacer("{{.Schema}}", quote(schema), "{{.Outbox}}", outbox).Replace(function)
+}
+
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// Row is the answer of QueryRow, of pgx and of database/sql.
+type Row interface{ Scan(into ...any) error }
+
+// QueryRow is pgx: a pool. For database/sql wrap db.QueryRowContext.
+type QueryRow[R Row] interface {
+	QueryRow(ctx context.Context, query string, args ...any) R
+}
+
+// WaitPublished waits until the relay has recorded the event as published, and returns its status: published, or failed
+// for a dead letter. view is the outbox's status view, such as public.outbox_events_status. Its end is the context's.
+func WaitPublished[R Row](ctx context.Context, db QueryRow[R], view, id string) (status string, err error) {
+	pause := time.Millisecond
+	for {
+		err := db.QueryRow(ctx, "SELECT coalesce((SELECT status FROM "+view+" WHERE id::text = $1), '')", id).Scan(&status)
+		if err != nil {
+			return "", fmt.Errorf("look up event %s: %w", id, err)
+		}
+		if status == "published" || status == "failed" {
+			return status, nil
+		}
+		select {
+		case <-ctx.Done():
+			return status, fmt.Errorf("emit: event %s is not published yet: %w", id, context.Cause(ctx))
+		case <-time.After(pause):
+			pause = min(pause*3/2, 50*time.Millisecond)
+		}
+	}
+}

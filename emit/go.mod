@@ -1,0 +1,3 @@
+module github.com/cdc-relay/cdc-relay/emit
+
+go 1.26.0
