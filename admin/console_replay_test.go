@@ -70,7 +70,7 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	b.picture("token-refused")
 	b.fill("#ask-token", planted)
 	b.do("confirm", chromedp.KeyEvent("\r"))
-	b.wait("it is asked for", has("Replay asked for"))
+	b.wait("it is requested", has("Replay requested"))
 	replayed := ""
 	harness.Eventually(t, time.Minute, "the event arrives", func(context.Context) string {
 		harness.Consume(t, s.broker.Addresses(), []string{"outbox.event.order"}, func(r *kgo.Record) {

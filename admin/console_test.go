@@ -178,6 +178,20 @@ func (b *tab) wantFits(what string) {
 	}
 }
 
+// cut lists buttons, headings of columns and pills that are not shown whole, and tables that hide columns behind a scroll bar.
+const cut = `[...document.querySelectorAll("main button, main th, .pill, .tabs a, main .scroll")].filter((n) => {
+  const box = n.getBoundingClientRect();
+  return box.width > 0 && (n.scrollWidth > n.clientWidth + 1 && getComputedStyle(n).display !== "inline" || box.right > innerWidth + 1);
+}).map((n) => n.tagName + " " + n.className + " " + n.textContent.slice(0, 30)).join("; ")`
+
+// wantNothingCut fails if something that a person needs is outside the screen or its box.
+func (b *tab) wantNothingCut(what string) {
+	b.t.Helper()
+	if got := b.text(cut); got != "" {
+		b.t.Errorf("%s: cut off: %s", what, got)
+	}
+}
+
 const (
 	// refused is an event that dies: no topic may have such a name. absent are events that wait for a topic that is not there.
 	refused = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES
@@ -237,13 +251,14 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 		b.do("go to "+place, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = '#/%s'", place)))
 		b.wait("the page is there", fmt.Sprintf("document.querySelector('.tabs a[aria-current]').getAttribute('href') === '#/%s'", place))
 		b.wait(place+" says what there is", has(map[string]string{
-			"overview": "Throughput", "parked": "its topic or partition is in trouble", "dead-letters": "order_refunded", "system": "postgres.slot",
+			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded", "system": "postgres.slot",
 		}[place]))
-		for _, width := range []int64{1440, 390} {
+		for _, width := range []int64{1440, 900, 390} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.screen(width, scheme)
 				b.wait("the page is fed", `document.getElementById("feed").textContent === "live"`)
 				b.wantFits(fmt.Sprintf("%s at %d", place, width))
+				b.wantNothingCut(fmt.Sprintf("%s at %d", place, width))
 				b.picture(fmt.Sprintf("%s-%d-%s", place, width, scheme))
 			}
 		}

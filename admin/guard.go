@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"html/template"
 	"net"
 	"net/http"
 	"net/url"
@@ -31,7 +32,9 @@ type guard struct {
 // open are the paths that nobody needs a token for, on any address.
 var open = []string{"/metrics", "/livez", "/readyz", "/healthz", "/health"}
 
-func isOpen(path string) bool { return slices.Contains(open, path) || path == "/docs" || strings.HasPrefix(path, "/docs/") }
+func isOpen(path string) bool {
+	return slices.Contains(open, path) || path == "/docs" || strings.HasPrefix(path, "/docs/")
+}
 
 // refusalsEvery bounds how often refusals are logged: whoever is refused could fill the log.
 const refusalsEvery = time.Second
@@ -60,14 +63,14 @@ func (g guard) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// mayRead says whether the request may have anything but metrics and health, else the answer's code and why not.
+// mayRead reports whether the request may have anything but metrics, health and the pages, else the answer's code and why not.
 func (g guard) mayRead(req *http.Request) (code int, err error) {
 	api := strings.HasPrefix(req.URL.Path, "/api/")
 	switch {
 	case !g.loopback && g.c.TokenFile == "":
 		return http.StatusForbidden, errors.New("http.listen is not a loopback address, so without a token only metrics, health and /docs are served: " + needsTokenFile + ", or listen on 127.0.0.1")
 	case g.loopback && !g.named(req.Host):
-		return http.StatusForbidden, fmt.Errorf("this address is asked for as %.100q, which is no name of a loopback address: ask for 127.0.0.1 or localhost, or let the proxy in front set the header Host so", req.Host)
+		return http.StatusForbidden, fmt.Errorf("the request names this host %.100q, which is no name of a loopback address: use 127.0.0.1 or localhost, or let the proxy in front set the header Host so", req.Host)
 	case api && !sameOrigin(req):
 		return http.StatusForbidden, errors.New("a page of another origin may not ask")
 	case api && !g.loopback:
@@ -76,7 +79,7 @@ func (g guard) mayRead(req *http.Request) (code int, err error) {
 	return 0, nil
 }
 
-// mayChange says whether the request may change something; mayRead has let it pass.
+// mayChange reports whether the request may change something; mayRead has let it pass.
 func (g guard) mayChange(req *http.Request) (code int, err error) {
 	if g.c.TokenFile == "" {
 		return http.StatusForbidden, errors.New("changes need a token: " + needsTokenFile + "; " + sendToken)
@@ -117,10 +120,43 @@ func (g guard) refuse(w http.ResponseWriter, req *http.Request, code int, why er
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="cdc-relay"`)
 	}
+	if strings.Contains(req.Header.Get("Accept"), "text/html") && !strings.HasPrefix(req.URL.Path, "/api/") {
+		showRefusal(w, code, why)
+		return
+	}
 	fail(w, code, why)
 }
 
-// named says whether the host is one by which this machine is reached at a loopback address.
+var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <title>Not served here · cdc-relay</title>
+  <link rel="stylesheet" href="/docs/handbook.css">
+</head>
+<body>
+  <header><a href="/docs/">cdc-relay docs</a></header>
+  <main>
+    <h1>The console is not served here</h1>
+    <p>{{.}}.</p>
+    <p>Without it: <a href="/metrics">metrics</a>, <a href="/readyz">health with its reasons</a>, and
+      <a href="/docs/security#http">who may do what over HTTP</a>.</p>
+  </main>
+</body>
+</html>
+`))
+
+// showRefusal tells a person in a browser what it tells programs in JSON.
+func showRefusal(w http.ResponseWriter, code int, why error) {
+	header := w.Header()
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.WriteHeader(code)
+	_ = refusal.Execute(w, why.Error()) // the client is gone: nobody to tell
+}
+
+// named reports whether the host is one by which this machine is reached at a loopback address.
 func (g guard) named(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -134,7 +170,7 @@ func (g guard) named(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// sameOrigin says whether a browser, if it was one, sent the request for a page of ours, or for nobody's. See
+// sameOrigin reports whether a browser, if it was one, sent the request for a page of ours, or for nobody's. See
 // https://www.w3.org/TR/fetch-metadata/ and https://fetch.spec.whatwg.org/#origin-header.
 func sameOrigin(req *http.Request) bool {
 	switch req.Header.Get("Sec-Fetch-Site") {

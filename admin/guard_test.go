@@ -203,7 +203,7 @@ func TestChangesNeedTheTokenAndComeFromNoOtherOrigin(t *testing.T) {
 }
 
 // Breaks it catches: an address that others reach and that shows, or changes, more than it may; a token that is read once.
-// Seen to fail with such an address not looked at.
+// Seen to fail with such an address not looked at, and with JSON for a browser.
 func TestOtherAddressesServeMetricsAndHealthOnlyWithoutAToken(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -220,6 +220,14 @@ func TestOtherAddressesServeMetricsAndHealthOnlyWithoutAToken(t *testing.T) {
 	}
 	if got, body, _ := shut.try("POST", "/api/v1/pause", "{}", "Content-Type", jsonType, "Authorization", bearer); got != 403 || !strings.Contains(body, "http.token_file") {
 		t.Errorf("a change without a token: got %d %s", got, body)
+	}
+	code, page, header := shut.try("GET", "/", "", "Accept", "text/html,application/xhtml+xml")
+	if code != 403 || !strings.HasPrefix(header.Get("Content-Type"), "text/html") || !strings.Contains(page, "<h1>") || !strings.Contains(page, "http.token_file") {
+		t.Errorf("in a browser: got %d %s, want a page that says what to do", code, page)
+	}
+	code, page, header = shut.try("GET", "/", "", "Accept", "text/html", "Host", "<script>alert(1)</script>")
+	if strings.Contains(page, "<script>") || !strings.HasPrefix(header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("a host that is code: got %d %s", code, page)
 	}
 	file := tokenFile(t, planted)
 	door := s.door(admin.Config{Address: "0.0.0.0:0", TokenFile: file})

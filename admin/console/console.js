@@ -1,7 +1,7 @@
 // The frame of the console: which page is shown, the connection to the relay, alarms, the theme.
 
 import { el, fill, toast, write } from "./dom.js";
-import { follow, get, setToken, Refused } from "./api.js";
+import { follow, get, hasToken, setToken, Refused } from "./api.js";
 import { count } from "./format.js";
 import { overview } from "./overview.js";
 import { parked } from "./parked.js";
@@ -46,7 +46,7 @@ function show(f) {
     if (points.length > kept) points.shift();
   }
   const s = f.status;
-  const [name, tone] = roles[s.role] || [s.role, "quiet"];
+  const [name, tone] = pill(s);
   write(by("role"), name);
   by("role").dataset.tone = tone;
   write(by("service"), s.service);
@@ -56,9 +56,18 @@ function show(f) {
   if (page && page.frame) page.frame(f, points);
 }
 
+// pill is the state in a word or two; green is only what works and has nothing to wait for.
+function pill(s) {
+  const [name, tone] = roles[s.role] || [s.role, "quiet"];
+  if (s.paused && s.role === "active") return ["paused", "warn"];
+  if (tone === "good" && !s.ready) return [name + ", not ready", "bad"];
+  if (tone === "good" && s.broker !== "ok") return [name + ", broker in trouble", "warn"];
+  return [name, tone];
+}
+
 let alarmed = "";
 function alarms(s) {
-  const said = JSON.stringify([s.halt, s.reasons]);
+  const said = JSON.stringify([s.halt, s.reasons, s.alarms]);
   if (said === alarmed) return;
   alarmed = said;
   const shown = [];
@@ -66,9 +75,14 @@ function alarms(s) {
     shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Halted: " + s.halt.reason),
       el("p", {}, el("strong", {}, "At risk: "), s.halt.risk), el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
   }
+  for (const a of s.alarms || []) {
+    shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ")), el("p", {}, a.text),
+      el("p", {}, el("strong", {}, "What to do: "), "run ", el("code", {}, "cdc-relay verify"), ": it names every event that a topic has lost, and ",
+        el("code", {}, "verify --repair"), " publishes those again. ", el("a", { href: "/docs/alerts#outboxalarmopen" }, "Runbook"))));
+  }
   const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
   if (others.length) {
-    shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, s.ready ? "Not as it should be" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))));
+    shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, s.ready ? "Needs a look" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))));
   }
   fill(by("alarms"), shown);
 }
@@ -90,24 +104,25 @@ async function feedForever() {
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {
         feed("waiting", "needs the token");
-        await askToken();
+        await askToken(hasToken() ? "The relay refused this token. It must be what the file of http.token_file holds." : "");
         pause = 500;
         continue;
       }
-      feed("waiting", "no answer; trying again");
+      feed("waiting", "no answer; retrying");
     }
     await sleep(pause);
   }
 }
 
-function askToken() {
+// askToken asks for the token, and says why when one was refused before.
+function askToken(refusal) {
   return new Promise((resolve) => {
     const field = el("input", { type: "password", autocomplete: "off" });
-    const dialog = el("dialog", { class: "ask", "aria-label": "Token", oncancel: (event) => event.preventDefault() }, el("form", {
+    const dialog = el("dialog", { class: "ask", "aria-label": "Log in", oncancel: (event) => event.preventDefault() }, el("form", {
       method: "dialog",
       onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); dialog.close(); dialog.remove(); resolve(); },
-    }, el("h2", {}, "This relay asks for its token"), el("label", { class: "field" }, "Token", field),
-    el("div", { class: "actions" }, el("button", { type: "submit", class: "main" }, "Go on"))));
+    }, el("h2", {}, "This relay needs its token"), el("label", { class: "field" }, "Token", field), el("p", { class: "problem", role: "alert" }, refusal),
+    el("div", { class: "actions" }, el("button", { type: "submit", class: "main" }, "Log in"))));
     document.body.append(dialog);
     dialog.showModal();
     field.focus();

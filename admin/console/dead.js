@@ -15,9 +15,9 @@ export function dead() {
     path: () => "/api/v1/dlq?limit=50&state=" + state,
     missing: "This relay's API does not list dead letters. They are in the table of dead letters, outbox_events_dlq.",
     none: () => (state === "open"
-      ? empty("No dead letters", "No event waits for a person. One that the broker refuses for good would be kept here with its payload and the reason.")
-      : empty("None", "No dead letter was " + state + " yet.")),
-    head: () => [{ text: "", class: "tick" }, { text: "event" }, { text: "why it died" }, { text: "when" }],
+      ? empty("No dead letters", "An event that the broker refuses for good is kept here, with its payload and the reason, until it is replayed or discarded.")
+      : empty("None", "No dead letter has been " + state + " yet.")),
+    head: () => [{ text: "", class: "tick" }, { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
     row: (item) => el("tr", {},
       el("td", { class: "tick" }, state === "open" && el("input", {
         type: "checkbox", "aria-label": "choose event " + item.id, "data-key": "tick " + item.id, checked: chosen.has(item.id),
@@ -26,7 +26,7 @@ export function dead() {
       el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "show " + item.id, onclick: () => show(item.id) }, item.event_type || item.id),
         el("div", { class: "soft code" }, (item.key === null ? "no key" : item.key) + " → " + (item.topic || "no topic"))),
       el("td", {}, el("span", { class: "tag" }, item.code || item.class), " ", el("span", { class: "clip" }, item.last_error),
-        (item.replaying || item.resolved_by) && el("div", { class: "soft" }, item.replaying ? "on its way again" : state + " by " + item.resolved_by + (item.note ? ": " + item.note : ""))),
+        (item.replaying || item.resolved_by) && el("div", { class: "soft" }, item.replaying ? "being replayed" : state + " by " + item.resolved_by + (item.note ? ": " + item.note : ""))),
       el("td", { class: "num", title: clock(item.dead_at) }, ago(item.dead_at))),
   });
   const replayChosen = el("button", { type: "button", class: "main", onclick: () => resolve("replay", [...chosen]) });
@@ -52,7 +52,7 @@ export function dead() {
         run: (note) => post("/api/v1/dlq/discard", { ids, note }),
       });
     if (!done) return;
-    toast((what === "replay" ? "Replay" : "Discard") + " asked for. The relay that holds the slot does it within seconds.");
+    toast((what === "replay" ? "Replay" : "Discard") + " requested. The active relay does it within seconds.");
     chosen.clear();
     tell();
     if (detail.open) detail.close();

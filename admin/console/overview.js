@@ -37,9 +37,9 @@ function deadWords(n) {
 
 export function overview() {
   const stream = stage("stream", "Stream", "What Postgres sends: committed rows of the outbox, from the write-ahead log");
-  const flight = stage("flight", "In flight", "In memory: on the way to the broker, or waiting for the outcome to be recorded");
+  const flight = stage("flight", "In flight", "In memory: being sent, or waiting for its outcome to be recorded");
   const settled = stage("settled", "Settled", "Outcomes that are recorded in Postgres");
-  const confirmed = stage("confirmed", "Confirmed", "Up to here Postgres may forget the write-ahead log");
+  const confirmed = stage("confirmed", "Confirmed", "Postgres may drop the write-ahead log up to here");
   const window_ = el("div", { class: "gauge" }, el("i"));
   flight.node.append(window_);
   const flow = el("ol", { class: "flow", "data-flows": "no" },
@@ -106,24 +106,25 @@ export function overview() {
     frame(f, points) {
       const s = f.status;
       const p = f.point || {};
+      flow.dataset.stopped = s.broker !== "ok" || s.role === "halted" || s.paused ? "yes" : "no";
       flow.dataset.flows = p.received > 0 || p.settled > 0 ? (Math.max(p.received, p.settled) > 500 ? "fast" : "slow") : "no";
       stream.show(rate(p.received), "/s", count(s.events_received_total) + " received", at(s.received_lsn));
       flight.show(count(s.in_flight_events), "", bytes(s.in_flight_bytes) + " in memory", count(s.unrecorded_events) + " sent, not yet recorded");
       const share = Math.max(s.in_flight_events / Math.max(f.window_events, 1), s.in_flight_bytes / Math.max(f.window_bytes, 1));
       window_.firstChild.style.width = Math.min(100, share * 100).toFixed(1) + "%";
       window_.dataset.tone = share > 0.9 ? "warn" : "quiet";
-      window_.title = (share * 100).toFixed(0) + " % of the window";
-      settled.show(rate(p.settled), "/s", count(s.events_settled_total) + " recorded", s.looking_up ? "looking up what comes again" : "in the journal");
+      window_.title = (share * 100).toFixed(0) + " % of limits.in_flight_events or in_flight_bytes";
+      settled.show(rate(p.settled), "/s", count(s.events_settled_total) + " recorded", s.looking_up ? "looking up redelivered events" : "in the journal");
       confirmed.show(seconds(s.replication_lag_seconds), s.replication_lag_seconds === null ? "" : " behind",
         s.replication_lag_bytes === null ? "not known" : bytes(s.replication_lag_bytes) + " of WAL to go", at(s.confirmed_lsn));
       parked.show(count(s.parked_events), s.parked_events > 0 || s.held_keys > 0 ? "warn" : "quiet", parkedWords(s));
       dead.show(count(s.dead_letters), s.dead_letters > 0 ? "bad" : "quiet", deadWords(s.dead_letters));
       const well = s.broker === "ok";
-      broker.show(well ? "OK" : s.broker.split(":")[0], well ? "quiet" : "warn", well ? "takes what it is sent" : s.broker.split(": ").slice(1).join(": "));
+      broker.show(well ? "OK" : s.broker.split(":")[0], well ? "quiet" : "warn", well ? "accepts events" : s.broker.split(": ").slice(1).join(": "));
       const w = f.slot;
       broker.node.title = s.broker;
       slot.show(w ? bytes(w.retained_wal_bytes) : "–", w && (w.wal_status === "unreserved" || w.wal_status === "lost") ? "bad" : w && w.wal_status === "extended" ? "warn" : "quiet",
-        !w ? "not known: this process has no stream" : w.safe_wal_bytes === null ? "no limit is set" : bytes(w.safe_wal_bytes) + " until the limit");
+        !w ? "not known to this process" : w.safe_wal_bytes === null ? "no limit is set" : bytes(w.safe_wal_bytes) + " until the limit");
       for (const plot of plots) plot.show(points);
       showTopics(f.topics || [], f.other_topics);
       node.querySelector(".pipeline").setAttribute("aria-label", "The pipeline: up for " + span((Date.now() - new Date(s.started_at)) / 1000));

@@ -36,7 +36,7 @@ export class Plot {
     const width = Math.max(this.body.clientWidth, 200);
     this.width = width;
     this.chart = new uPlot({
-      width, height: 200, padding: [10, 8, 0, 0], legend: { show: false }, cursor: { y: false, points: { size: 6 } },
+      width, height: 200, padding: [10, 26, 0, 0], legend: { show: false }, cursor: { y: false, points: { size: 6 } },
       scales: {
         x: { time: true, range: (_, min, max) => [max - Math.min(longest, Math.max(shortest, max - min)), max] },
         y: this.logarithmic
@@ -45,7 +45,7 @@ export class Plot {
       },
       axes: [
         { ...axis, size: 28, space: 80, values: (_, ticks) => ticks.map((t) => clockOf(t, ticks)) },
-        { ...axis, size: 64, space: 34, splits: this.logarithmic ? (_, __, min, max) => decades(min, max) : undefined, values: (_, ticks) => ticks.map((t) => (t === null ? "" : this.format(t))) },
+        { ...axis, size: widest, space: 34, splits: this.logarithmic ? (_, __, min, max) => decades(min, max) : undefined, values: (_, ticks) => ticks.map((t) => (t === null ? "" : this.format(t))) },
       ],
       series: [{}, ...this.lines.map((line) => ({
         stroke: colour("--line-" + line.style), width: 2, dash: dashes[line.style], points: { show: false }, spanGaps: false,
@@ -82,6 +82,16 @@ export class Plot {
     if (this.chart) this.chart.destroy();
     this.chart = undefined;
   }
+}
+
+// widest is how wide an axis must be for its longest label.
+function widest(chart, labels) {
+  if (!labels) return 40;
+  chart.ctx.save();
+  chart.ctx.font = Math.round(12 * devicePixelRatio) + "px system-ui, sans-serif";
+  const most = Math.max(...labels.map((label) => chart.ctx.measureText(label || "").width));
+  chart.ctx.restore();
+  return Math.ceil(most / devicePixelRatio) + 16;
 }
 
 function logRange(min, max) {

@@ -12,14 +12,14 @@ const walWords = {
 };
 
 const noteWords = {
-  role: { starting: "starting", standby: "stands by: another relay holds the slot", catch_up: "publishes rows that are older than the slot", active: "streams", halted: "halted", stopping: "stops" },
-  restart: { connection: "the stream ended; a new session", silent: "nothing heard for too long; a new session", server_shutdown: "Postgres shut down; a new session", lease_lost: "another relay took over" },
+  role: { starting: "starting", standby: "standing by: another relay holds the slot", catch_up: "publishing rows that are older than the slot", active: "streaming", halted: "halted", stopping: "stopping" },
+  restart: { connection: "the stream ended; starting a new session", silent: "Postgres was silent for too long; starting a new session", server_shutdown: "Postgres shut down; starting a new session", lease_lost: "another relay took over" },
 };
 
 export function system() {
   const facts = {};
   const fact = (name, text) => [el("dt", {}, text), facts[name] = el("dd", {}, "–")];
-  const gauge = el("div", { class: "gauge tall" }, el("i"));
+  const gauge = el("div", { class: "gauge tall", hidden: true }, el("i")); // until there is something to show
   const slotBox = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Slot and write-ahead log"), el("span", { class: "hint", id: "slot-name" })),
     gauge, el("dl", {}, fact("state", "state"), fact("retained", "kept for the slot"), fact("safe", "until the limit"), fact("confirmed", "confirmed"), fact("restart", "kept from"), fact("end", "end of WAL")));
   const process = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Process")),
@@ -50,7 +50,7 @@ export function system() {
       fill(notes, items.length ? items.map((n) => el("li", { "data-kind": n.kind },
         el("time", { dateTime: n.at, title: clock(n.at) }, ago(n.at)),
         el("div", {}, el("strong", {}, n.kind === "halt" ? "halted (" + n.code + ")" : (noteWords[n.kind] || {})[n.code] || n.code), n.text && el("p", { class: "soft" }, n.text))))
-        : empty("Nothing happened yet", "Changes of role, halts and restarts of the stream appear here."));
+        : empty("Nothing has happened yet", "Changes of role, halts and restarts of the stream appear here."));
     } catch (error) {
       fill(notes, el("li", {}, error.message));
     }
@@ -60,9 +60,9 @@ export function system() {
     title: "System",
     node: el("div", { class: "page" }, el("h1", { class: "unseen" }, "System"),
       el("div", { class: "pair" }, slotBox, process),
-      el("section", { class: "card" }, el("header", {}, el("h2", {}, "Lately"), el("span", { class: "hint" }, "roles, halts and restarts of this process")), notes),
+      el("section", { class: "card" }, el("header", {}, el("h2", {}, "Recent events"), el("span", { class: "hint" }, "roles, halts and restarts of this process")), notes),
       el("section", { class: "card" }, el("header", {}, el("h2", {}, "Configuration"), el("span", { class: "hint" }, "without secrets"), el("span", { class: "grow" }),
-        el("label", { class: "check", for: "only-changed" }, changed, "only what differs from the defaults")),
+        el("label", { class: "check", for: "only-changed" }, changed, "only changed keys")),
       el("div", { class: "scroll" }, el("table", { class: "rows config" }, el("thead", {}, el("tr", {}, el("th", {}, "key"), el("th", {}, "value"), el("th", {}, "meaning"))), rows)))),
     enter: load,
     frame(f) {
@@ -81,14 +81,15 @@ export function system() {
         gauge.firstChild.style.width = Math.min(100, share * 100).toFixed(1) + "%";
         gauge.dataset.tone = share > 0.8 ? "bad" : share > 0.5 ? "warn" : "quiet";
       } else {
-        write(facts.state, "not seen lately by this process");
+        write(facts.state, "not known to this process");
+        gauge.hidden = true;
       }
       write(facts.role, s.role + " since " + ago(s.role_since));
       write(facts.version, s.version);
       write(facts.up, span((Date.now() - new Date(s.started_at)) / 1000));
       write(facts.epoch, s.epoch === null ? "–" : String(s.epoch));
       write(facts.broker, s.broker);
-      write(facts.error, s.last_error ? s.last_error + " (" + ago(s.last_error_at) + (s.last_error_over ? "; it is over)" : ")") : "none");
+      write(facts.error, s.last_error ? s.last_error + " (" + ago(s.last_error_at) + (s.last_error_over ? "; over)" : ")") : "none");
       if (f.noted !== noted) {
         noted = f.noted;
         loadNotes();
