@@ -62,9 +62,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 		r := New(Options{Config: config.Default()})
 		server := &clocked{}
 		r.store = server
-		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{}), inflight: newRegistry(), lease: lease{valid: proofValid(r.c)}}
-		defer tm.engine.Abandon(t.Context())
-		r.term.Store(tm)
+		tm := idleTerm(t, r)
 		s := &session{r: r, term: tm, ledger: offsets.New(1), router: &message.Encoder{}, fail: func(error) {}}
 		s.epochSeen.Store(1)
 		if err := s.setClock(t.Context()); err != nil {
@@ -85,6 +83,15 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// idleTerm is a term of the relay whose goroutines the test plays.
+func idleTerm(t *testing.T, r *Relay) *term {
+	r.driver = idle{}
+	tm := newTerm(r)
+	t.Cleanup(func() { tm.engine.Abandon(context.Background()) })
+	r.term.Store(tm)
+	return tm
 }
 
 // idle is a driver that nobody gives anything to do.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/offsets"
@@ -24,12 +26,21 @@ type handed struct {
 func (h handed) Batches() <-chan *replication.Batch { return h.batches }
 func (h handed) Received() outbox.LSN               { return 0 }
 
+// stuckCounter keeps who adds to it.
+type stuckCounter struct {
+	prometheus.Counter
+	until chan struct{}
+}
+
+func (c stuckCounter) Add(float64) { <-c.until }
+
 // Break it catches: a dispatcher that hangs in a step, on a lock that nobody gives back, and counts as one that waits: /livez goes on
 // to say that it lives, and nothing restarts it. Seen to fail with the dispatcher never said to be busy.
 func TestDispatcherIsBusyInAStep(t *testing.T) {
 	r := New(Options{Config: config.Default()})
-	tm := &term{r: r, inflight: newRegistry()}
-	tm.breaker = newBreaker(tm)
+	tm := idleTerm(t, r)
+	stuck := stuckCounter{r.metrics.received, make(chan struct{})}
+	r.metrics.received = stuck
 	stream := handed{batches: make(chan *replication.Batch)}
 	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}), late: make(chan lateRows)}
 	router, err := message.New(r.c, message.Columns(r.c), "jsonb", func() {})
@@ -49,11 +60,10 @@ func TestDispatcherIsBusyInAStep(t *testing.T) {
 			}
 		}
 	}
-	tm.inflight.mu.Lock() // decoding needs a free delivery
 	go func() { ended <- s.dispatch(ctx, nil) }()
 	stream.batches <- &replication.Batch{Messages: []replication.Message{{Data: begin}}}
 	busy(true)
-	tm.inflight.mu.Unlock()
+	close(stuck.until)
 	busy(false)
 	cancel()
 	if err := <-ended; err != context.Canceled {

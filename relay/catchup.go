@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -21,7 +22,7 @@ const (
 // rows are in the journal as a baseline, and only those that came between the baseline and the slot are left.
 func (s *session) catchUp(ctx context.Context) error {
 	r := s.r
-	s.term.breaker.enter(RoleCatchUp)
+	s.term.enter(RoleCatchUp)
 	if !s.state.CatchUpReady {
 		// An event in flight has its place in the former era: parked after the snapshot it would be in front of all.
 		if err := s.drained(ctx); err != nil {
@@ -43,7 +44,7 @@ func (s *session) catchUp(ctx context.Context) error {
 		if err := r.pausing.wait(ctx); err != nil {
 			return err
 		}
-		if err := s.term.breaker.wait(ctx); err != nil {
+		if err := s.term.settler.AwaitBreaker(ctx); err != nil {
 			return err
 		}
 		if err := s.sendRows(ctx, rows); err != nil {
@@ -60,7 +61,7 @@ func (s *session) catchUp(ctx context.Context) error {
 // drained waits until the outcome of all that is in flight is recorded.
 func (s *session) drained(ctx context.Context) error {
 	select {
-	case <-s.term.inflight.drained():
+	case <-s.term.inflight.Drained():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -111,17 +112,17 @@ func before(blockers []store.Blocker) time.Time {
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 	now := time.Now()
 	s.router.At(now)
-	var out []*delivery
+	var out []*settle.Delivery
 	for i := range rows {
 		if _, ours := s.known[string(rows[i].Event.ID)]; ours {
 			continue // in flight since an earlier session of this process
 		}
 		d := s.next()
 		s.use()
-		d.event, d.received, d.late = rows[i].Event, sinceStart(now), s.state.CatchUpLate
-		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
-		d.encode(s.router)
-		d.keep(s.router)
+		d.Event, d.Received, d.Late = rows[i].Event, settle.SinceStart(now), s.state.CatchUpLate
+		d.Event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
+		encode(s.router, d)
+		keep(s.router, d)
 		out = append(out, d)
 	}
 	return s.send(ctx, out)

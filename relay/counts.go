@@ -64,7 +64,7 @@ func (r *Relay) Settings() []config.Shown { return r.c.Shown() }
 // Parked is about how many events are parked.
 func (r *Relay) Parked() int64 {
 	if t := r.term.Load(); t != nil {
-		return max(t.parked.Load(), 0)
+		return t.settler.Parked()
 	}
 	return 0
 }

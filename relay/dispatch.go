@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
@@ -16,10 +17,10 @@ import (
 // looked up together.
 type step struct {
 	kind     stepKind
-	lsn      outbox.LSN // begin: commit LSN; commit: end LSN; keepalive: WAL end
-	time     int64      // begin: commit time, microseconds since the Unix epoch
-	delivery *delivery  // insert
-	mark     *mark      // mark; its lsn is the commit LSN
+	lsn      outbox.LSN       // begin: commit LSN; commit: end LSN; keepalive: WAL end
+	time     int64            // begin: commit time, microseconds since the Unix epoch
+	delivery *settle.Delivery // insert
+	mark     *mark            // mark; its lsn is the commit LSN
 }
 
 type stepKind uint8
@@ -37,14 +38,14 @@ const (
 // of the transaction it is in.
 func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	var steps []step
-	var out []*delivery
+	var out []*settle.Delivery
 	pulse := &s.r.pulses.dispatching
-	defer pulse.waits()
+	defer pulse.Waits()
 	for {
-		pulse.waits()
+		pulse.Waits()
 		asked, batches, lates := stop, s.stream.Batches(), s.late
 		paused, changed := s.r.pausing.state()
-		closed := s.term.breaker.closed()
+		closed := s.term.settler.BreakerClosed()
 		switch {
 		case paused != nil || closed != nil: // nor while the breaker is open
 			batches, lates = nil, nil // a stop does not wait for the end of the pause, nor so for the commit
@@ -75,18 +76,18 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		// What came before a message that cannot be decoded is relayed all the same: else the same batch would be refused
 		// as a whole at each probe, and nothing of it would ever be confirmed.
 		var refused error
-		pulse.works()
+		pulse.Works()
 		steps, refused = s.decode(batch, steps[:0])
-		pulse.waits() // for Postgres
+		pulse.Waits() // for Postgres
 		found, err := s.recorded(ctx, steps)
 		if err != nil {
 			return err
 		}
-		pulse.works()
+		pulse.Works()
 		s.large = false
 		out = s.apply(steps, found, stop, out[:0])
 		batch.Recycle(s.large)
-		pulse.waits() // for room in the window; see submitting
+		pulse.Waits() // for room in the window; see submitting
 		if err := s.send(ctx, out); err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ const refusedPatience = 5 * time.Second
 // configuration fits the rows before and after it.
 func (s *session) settleBefore(ctx context.Context) {
 	select {
-	case <-s.term.inflight.drained():
+	case <-s.term.inflight.Drained():
 	case <-time.After(refusedPatience):
 	case <-ctx.Done():
 	}
@@ -120,7 +121,7 @@ func (s *session) settleBefore(ctx context.Context) {
 // decode turns a batch into steps, up to the first message that cannot be decoded. Events are decoded into deliveries in
 // place.
 func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error) {
-	received := sinceStart(batch.Received)
+	received := settle.SinceStart(batch.Received)
 	for i := range batch.Messages {
 		m := &batch.Messages[i]
 		if m.Keepalive {
@@ -128,7 +129,7 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			continue
 		}
 		d := s.next()
-		message, err := s.decoder.Decode(m.Data, &d.event)
+		message, err := s.decoder.Decode(m.Data, &d.Event)
 		if err != nil {
 			return steps, s.explainDecode(err)
 		}
@@ -139,8 +140,8 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		case decoder.Commit:
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
-			d.received = received
-			d.event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(s.commitLSN), Index: s.index}
+			d.Received = received
+			d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(s.commitLSN), Index: s.index}
 			s.index++
 			s.use()
 			steps = append(steps, step{kind: stepInsert, delivery: d})
@@ -157,9 +158,9 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 }
 
 // next is a free delivery; it stays free until use.
-func (s *session) next() *delivery {
+func (s *session) next() *settle.Delivery {
 	if len(s.spare) == 0 {
-		s.spare = s.term.inflight.take(s.spare)
+		s.spare = s.term.inflight.Take(s.spare)
 	}
 	return s.spare[len(s.spare)-1]
 }
@@ -179,8 +180,8 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 	var ids [][]byte
 	for _, st := range steps {
 		if st.kind == stepInsert {
-			if _, ours := s.known[string(st.delivery.event.ID)]; !ours {
-				ids = append(ids, st.delivery.event.ID)
+			if _, ours := s.known[string(st.delivery.Event.ID)]; !ours {
+				ids = append(ids, st.delivery.Event.ID)
 			}
 		}
 	}
@@ -202,7 +203,7 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 
 // apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
 // the end of the current transaction; what follows was not taken and comes again.
-func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{}, out []*delivery) []*delivery {
+func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{}, out []*settle.Delivery) []*settle.Delivery {
 	s.router.At(time.Now())
 	received, transactions := 0, 0
 	defer func() { s.count(received, transactions) }()
@@ -239,9 +240,9 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 				continue
 			}
 			d := st.delivery
-			d.txn, d.ledger = s.ledger.Add(), s.ledger
-			d.encode(s.router)
-			s.large = !d.keep(s.router) || s.large
+			d.Txn, d.Ledger = s.ledger.Add(), s.ledger
+			encode(s.router, d)
+			s.large = !keep(s.router, d) || s.large
 			out = append(out, d)
 		}
 	}
@@ -261,13 +262,13 @@ func (s *session) count(received, transactions int) {
 }
 
 // comesAgain says that an event is already in flight or recorded. One in flight counts for this session's ledger from now.
-func (s *session) comesAgain(d *delivery, found map[string]bool) bool {
+func (s *session) comesAgain(d *settle.Delivery, found map[string]bool) bool {
 	if !s.lookup {
 		return false
 	}
-	id := d.event.ID
+	id := d.Event.ID
 	if earlier, ours := s.known[string(id)]; ours {
-		s.term.inflight.attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
+		s.term.inflight.Attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
 		s.r.metrics.skippedMemory.Inc()
 		return true
 	}
@@ -280,33 +281,33 @@ func (s *session) comesAgain(d *delivery, found map[string]bool) bool {
 
 // send admits what apply collected and hands it to the sink, blocking while the window is full. Events that cannot be
 // messages go straight to the settler as dead letters.
-func (s *session) send(ctx context.Context, out []*delivery) error {
+func (s *session) send(ctx context.Context, out []*settle.Delivery) error {
 	if len(out) == 0 {
 		return nil
 	}
 	if err := s.announceTopics(ctx); err != nil {
 		return err
 	}
-	s.term.inflight.admit(out)
-	good, rest := s.term.settler.divert(ctx, out)
+	s.term.inflight.Admit(out)
+	good, rest := s.term.settler.TakeDoomed(ctx, out)
 	if rest != nil {
-		s.term.inflight.forget(rest)
-		s.term.inflight.forget(good)
+		s.term.inflight.Forget(rest)
+		s.term.inflight.Forget(good)
 		return context.Cause(ctx)
 	}
-	s.term.intake.wait(ctx)
+	s.term.settler.Wait(ctx)
 	records := s.records[:0]
 	for _, d := range good {
-		records = append(records, &d.record)
+		records = append(records, &d.Record)
 	}
-	s.r.pulses.submitting.works()
+	s.r.pulses.submitting.Works()
 	taken, err := s.term.engine.Submit(ctx, records)
-	s.r.pulses.submitting.waits()
+	s.r.pulses.submitting.Waits()
 	s.records = records
 	if err == nil {
 		return nil
 	}
-	s.term.inflight.forget(good[taken:])
+	s.term.inflight.Forget(good[taken:])
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

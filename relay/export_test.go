@@ -3,12 +3,12 @@ package relay
 import "github.com/cdc-relay/cdc-relay/store"
 
 // Resumed is what a request to resume does.
-func (r *Relay) Resumed() { r.term.Load().resumed() }
+func (r *Relay) Resumed() { r.term.Load().settler.Resume() }
 
 // Revisit has the lane looked at, as after a decision about a dead letter of it.
 func (r *Relay) Revisit(topic, key string) {
-	r.term.Load().retrier.revisit(store.Lane{Topic: topic, Key: []byte(key)})
-	r.term.Load().retrier.nudge()
+	r.term.Load().settler.Revisit(store.Lane{Topic: topic, Key: []byte(key)})
+	r.term.Load().settler.Nudge()
 }
 
 // RealPostgres is the server that the configuration names; tests change some of what it does.

@@ -36,6 +36,7 @@ type health struct {
 	now      Role
 	since    time.Time
 	halted   *halt.Error
+	kept     Role // shows again when the breaker's halt is lifted; see keep
 	tenure   tenure
 	last     trouble            // the newest trouble of a session
 	latest   lastError          // of any kind
@@ -103,6 +104,29 @@ func (h *health) halt(why *halt.Error) (news bool) {
 		h.now, h.since = RoleHalted, time.Now()
 	}
 	return news
+}
+
+// keepRole keeps the role as the one that shows again when a halt is lifted.
+func (h *health) keepRole() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = h.now
+}
+
+// keep is enter for a role that shows when the halt of now is lifted.
+func (h *health) keep(role Role) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = role
+	h.take(role)
+}
+
+// enterKept enters the role that was kept.
+func (h *health) enterKept() {
+	h.mu.Lock()
+	kept := h.kept
+	h.mu.Unlock()
+	h.enter(kept)
 }
 
 // haltedBy says that it is this halt that the process is in.

@@ -71,10 +71,10 @@ func (t *term) noteSink(st *Status) {
 		t.r.health.sinkTrouble("broker " + st.Broker)
 		return
 	}
-	topics := t.troubledTopics()
+	topics := t.settler.TroubledTopics()
 	slices.Sort(topics)
 	for _, topic := range topics {
-		if why := t.troubleOf(topic); why != nil {
+		if why := t.settler.TroubleOf(topic); why != nil {
 			t.r.health.sinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -48,7 +49,7 @@ type metrics struct {
 	possibleDuplicates atomic.Uint64            // of a process that died; the driver counts its own
 	slot               atomic.Pointer[slotLook] // as read last, nil before
 
-	// Owned by the settler, which alone calls acknowledged.
+	// Owned by the settler, which alone calls Acknowledged.
 	lastTopic   string
 	lastCounter prometheus.Counter
 	lastRun     int       // events of that topic that are not added yet
@@ -139,20 +140,20 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	})
 }
 
-// beginResults and endResults stand around a run of acknowledged: a scrape sees all of it or nothing. One goroutine at a time.
-func (m *metrics) beginResults() {
+// BeginResults and EndResults stand around a run of Acknowledged: a scrape sees all of it or nothing. One goroutine at a time.
+func (m *metrics) BeginResults() {
 	m.relayLatency.mu.Lock()
 	m.publishLatency.mu.Lock()
 }
 
-func (m *metrics) endResults() {
+func (m *metrics) EndResults() {
 	m.flush()
 	m.relayLatency.mu.Unlock()
 	m.publishLatency.mu.Unlock()
 }
 
-// acknowledged counts an event that the broker has acknowledged.
-func (m *metrics) acknowledged(rec *sink.Record, d *delivery) {
+// Acknowledged counts an event that the broker has acknowledged.
+func (m *metrics) Acknowledged(rec *sink.Record, d *settle.Delivery) {
 	if !instrumented {
 		return
 	}
@@ -162,11 +163,11 @@ func (m *metrics) acknowledged(rec *sink.Record, d *delivery) {
 	}
 	m.lastRun++
 	if rec.At != m.lastAt { // those of one request have the same
-		m.lastAt, m.lastSince, m.lastMicros = rec.At, sinceStart(rec.At), rec.At.UnixMicro()
+		m.lastAt, m.lastSince, m.lastMicros = rec.At, settle.SinceStart(rec.At), rec.At.UnixMicro()
 	}
-	m.relayLatency.observe(m.lastSince - d.received)
-	if d.dated {
-		m.publishLatency.observe(time.Duration(m.lastMicros-d.created) * time.Microsecond)
+	m.relayLatency.observe(m.lastSince - d.Received)
+	if d.Dated {
+		m.publishLatency.observe(time.Duration(m.lastMicros-d.Created) * time.Microsecond)
 	}
 }
 
@@ -178,17 +179,28 @@ func (m *metrics) flush() {
 	}
 }
 
-func (m *metrics) settled(n int, took time.Duration) {
+// Journaled counts a journal transaction.
+func (m *metrics) Journaled(n int, took time.Duration) {
 	m.settleSeconds.Observe(took.Seconds())
 	m.settleBatch.Observe(float64(n))
 	m.settledEvents.Add(uint64(n))
 }
 
-func (m *metrics) dead(class outbox.ErrorClass) {
+// Died counts an event that became a dead letter.
+func (m *metrics) Died(class outbox.ErrorClass) {
 	m.deaths.WithLabelValues(string(class)).Inc()
 	m.openDead.value.Add(1) // until it is counted
 	m.settledEvents.Add(1)
 }
+
+// Parked counts parks, and failed attempts of parked events, that are committed.
+func (m *metrics) Parked(events int) { m.setAside.Add(uint64(events)) }
+
+// Retried counts attempts of parked events.
+func (m *metrics) Retried(attempts int) { m.retries.Add(float64(attempts)) }
+
+// Uncopied counts a dead letter that dlq.topic refused.
+func (m *metrics) Uncopied() { m.uncopied.Inc() }
 
 // request is the sink's hook, once per request.
 func (m *metrics) request(q sink.Request) {

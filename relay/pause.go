@@ -80,7 +80,7 @@ func (t *term) obey(ctx context.Context) error {
 			break
 		}
 		if request.Kind == store.RequestResume {
-			t.resumed() // before the commit, whose answer may be lost: then nobody asks again
+			t.settler.Resume() // before the commit, whose answer may be lost: then nobody asks again
 		}
 		t.r.pausing.unsure.Store(true)
 		if _, err := tables.SetPause(ctx, request); err != nil {

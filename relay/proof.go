@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -101,7 +102,7 @@ func (c *reconciler) alarm(before int, rows []store.CatchUpRow) {
 
 // recorded waits until nothing that a round has published is in flight.
 func (c *reconciler) recorded(ctx context.Context, s *session) error {
-	return c.wait(ctx, s, func() bool { return c.term.inflight.lateOnes() == 0 })
+	return c.wait(ctx, s, func() bool { return c.term.inflight.Late() == 0 })
 }
 
 func (c *reconciler) wait(ctx context.Context, s *session, done func() bool) error {
@@ -123,14 +124,14 @@ func (c *reconciler) wait(ctx context.Context, s *session, done func() bool) err
 func (s *session) sendLate(ctx context.Context, late lateRows) error {
 	now := time.Now()
 	s.router.At(now)
-	var out []*delivery
+	var out []*settle.Delivery
 	for i := range late.rows {
 		d := s.next()
 		s.use()
-		d.event, d.received, d.late = late.rows[i].Event, sinceStart(now), true
-		d.event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
-		d.encode(s.router)
-		d.keep(s.router)
+		d.Event, d.Received, d.Late = late.rows[i].Event, settle.SinceStart(now), true
+		d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
+		encode(s.router, d)
+		keep(s.router, d)
 		out = append(out, d)
 	}
 	err := s.send(ctx, out)

@@ -28,8 +28,8 @@ func (p *pulses) begin(origin time.Time) {
 	p.dispatching.origin, p.settling.origin, p.submitting.origin = origin, origin, origin
 }
 
-func (p *pulse) works() { p.busy.Store(max(int64(time.Since(p.origin)), 1)) }
-func (p *pulse) waits() { p.busy.Store(0) }
+func (p *pulse) Works() { p.busy.Store(max(int64(time.Since(p.origin)), 1)) }
+func (p *pulse) Waits() { p.busy.Store(0) }
 
 func (p *pulse) busyFor() time.Duration {
 	since := p.busy.Load()

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Breaks it catches: a goroutine that is stuck and goes unnoticed (seen to fail with the settler left out), waiting or
@@ -39,22 +37,22 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 			name  string
 			pulse *pulse
 		}{{"dispatcher", &r.pulses.dispatching}, {"settler", &r.pulses.settling}} {
-			p.pulse.works()
+			p.pulse.Works()
 			time.Sleep(stuckAfter - time.Second)
 			want(true)
 			time.Sleep(2 * time.Second)
 			want(false, p.name)
-			p.pulse.waits()
+			p.pulse.Waits()
 			time.Sleep(time.Hour)
 			want(true)
 			for range 100 { // busy all the time, with one step after the other
-				p.pulse.works()
+				p.pulse.Works()
 				time.Sleep(time.Second)
 			}
 			want(true)
-			p.pulse.waits()
+			p.pulse.Waits()
 		}
-		r.pulses.submitting.works()
+		r.pulses.submitting.Works()
 		time.Sleep(time.Hour)
 		want(false, "window that is empty")
 		if _, err := engine.Submit(t.Context(), []*sink.Record{{Topic: "absent", Key: []byte("k"), Value: []byte("v")}}); err != nil {
@@ -69,9 +67,7 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Config: config.Default()})
-		term := &term{r: r, engine: sink.New(sinktest.NewBroker(), sink.Config{}), inflight: newRegistry()}
-		defer func() { _ = term.engine.Close(t.Context()) }()
-		r.term.Store(term)
+		term := idleTerm(t, r)
 		r.health.enter(RoleActive)
 		var settled uint64
 		ready := func(want bool) {
@@ -83,8 +79,8 @@ func TestStandstillIsNotReady(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		ready(true) // nothing to do
-		waiting := term.inflight.take(nil)[:1]
-		term.inflight.admit(waiting)
+		waiting := term.inflight.Take(nil)[:1]
+		term.inflight.Admit(waiting)
 		time.Sleep(standstill - time.Second)
 		ready(true)
 		time.Sleep(2 * time.Second)
@@ -93,7 +89,7 @@ func TestStandstillIsNotReady(t *testing.T) {
 		ready(true)
 		time.Sleep(standstill + time.Second)
 		ready(false)
-		term.inflight.finish(waiting)
+		term.inflight.Forget(waiting)
 		ready(true)
 	})
 }
@@ -103,21 +99,15 @@ func TestStandstillIsNotReady(t *testing.T) {
 func TestParkingIsNoStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Config: config.Default()})
-		term := &term{r: r, engine: sink.New(sinktest.NewBroker(), sink.Config{}), inflight: newRegistry()}
-		defer func() { _ = term.engine.Close(t.Context()) }()
-		term.retrier = newRetrier(term)
-		r.term.Store(term)
-		s := newSettler(term)
+		term := idleTerm(t, r)
 		r.health.enter(RoleActive)
-		events := term.inflight.take(nil)[:5]
-		term.inflight.admit(events)
+		events := term.inflight.Take(nil)[:5]
+		term.inflight.Admit(events)
 		var settled uint64
 		term.noteMoves(&settled)
-		for _, d := range events[:4] {
-			d.record.Topic = "t"
+		for range 4 {
 			time.Sleep(standstill - time.Second)
-			s.parking.park(d, outbox.Transient, 0, store.WhenWell)
-			s.finishAsides(s.parks[:1])
+			r.metrics.Parked(1)
 			term.noteMoves(&settled)
 			if st := r.Status(); !st.Ready {
 				t.Fatalf("events are parked one after the other: got not ready, %q", st.Reasons)

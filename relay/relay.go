@@ -64,9 +64,9 @@ type Options struct {
 //
 // Locks are leaves: who holds one takes no other, with these exceptions, always in this order:
 //
-//	breaker.mu → health.mu
-//	registry.mu → the mutex of an offsets.Ledger
-//	metrics.relayLatency.mu → metrics.publishLatency.mu → breaker.mu, retrier.mu, registry.mu, or one of the sink's engine
+//	settle's breaker.mu → health.mu
+//	settle.Registry.mu → the mutex of an offsets.Ledger
+//	metrics.relayLatency.mu → metrics.publishLatency.mu → a mutex of settle or of the sink's engine
 type Relay struct {
 	// Made by New, never changed.
 	c        config.Config
@@ -177,7 +177,7 @@ func (r *Relay) owner() *session {
 // inFlight is how many events are in memory.
 func (r *Relay) inFlight() int {
 	if t := r.term.Load(); t != nil {
-		return t.inflight.len()
+		return t.inflight.Len()
 	}
 	return 0
 }

@@ -191,8 +191,8 @@ func (e *executor) replay(ctx context.Context, request *store.Request) (more boo
 		return true, e.finish(ctx, request, "")
 	}
 	e.cursor = step.Next
-	e.term.parked.Add(step.Parked)
-	e.term.retrier.dueIn(0)
+	e.term.settler.AddParked(step.Parked)
+	e.term.settler.DueNow()
 	return !full, nil
 }
 
@@ -209,7 +209,7 @@ func (e *executor) portion(most int) (events int, full bool) {
 
 // room is how many events a replay may park now.
 func (e *executor) room() int {
-	parked := e.term.parked.Load()
+	parked := e.term.settler.Parked()
 	if parked <= 0 {
 		return max(e.r.c.Limits.ParkedEvents/replayShare, 1)
 	}
@@ -227,9 +227,9 @@ func (e *executor) discard(ctx context.Context, request *store.Request) (more bo
 	e.cursor = step.Next
 	if e.r.c.Retry.OnDead == config.OnDeadHold {
 		for _, lane := range step.Lanes { // nothing holds it any more
-			e.term.retrier.revisit(lane)
+			e.term.settler.Revisit(lane)
 		}
-		e.term.retrier.nudge()
+		e.term.settler.Nudge()
 	}
 	return true, nil
 }
@@ -242,6 +242,6 @@ func (e *executor) retry(ctx context.Context, request *store.Request) (more bool
 	if n == 0 {
 		return true, e.finish(ctx, request, "")
 	}
-	e.term.retrier.dueIn(0)
+	e.term.settler.DueNow()
 	return true, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -40,12 +41,12 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 	router.At(time.Now())
 	events := make([]store.Parked, len(rows))
 	for i := range rows {
-		d := &delivery{event: rows[i].Event}
-		d.event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: uint64(request.ID)*republishPlaces + uint64(request.Done) + uint64(i)}
+		d := &settle.Delivery{Event: rows[i].Event}
+		d.Event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: uint64(request.ID)*republishPlaces + uint64(request.Done) + uint64(i)}
 		// A row that cannot be a message any more is parked all the same: when its turn comes it is given up with its reason.
-		d.encode(router)
+		encode(router, d)
 		events[i] = store.Parked{
-			Event: &d.event, Topic: d.record.Topic, Key: d.record.Key, Class: outbox.Transient,
+			Event: &d.Event, Topic: d.Record.Topic, Key: d.Record.Key, Class: outbox.Transient,
 			Text: "the topic has lost it; it is published once more",
 		}
 	}
@@ -53,8 +54,8 @@ func (e *executor) republish(ctx context.Context, s *session, request *store.Req
 	if err != nil {
 		return false, err
 	}
-	e.term.parked.Add(parked)
-	e.term.retrier.dueIn(0)
+	e.term.settler.AddParked(parked)
+	e.term.settler.DueNow()
 	return !full, nil
 }
 

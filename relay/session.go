@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -41,15 +42,15 @@ type session struct {
 	epoch  int64
 
 	decoder *decoder.Decoder
-	router  *message.Encoder // of the stream
-	again   *message.Encoder // of parked events; the settler's
-	spare   []*delivery      // free ones, to be filled next
+	router  *message.Encoder   // of the stream
+	again   parkedEncoder      // the settler's
+	spare   []*settle.Delivery // free ones, to be filled next
 
 	// Redelivery: until token is delivered every id is looked up before it is sent.
 	lookup  bool
 	token   string
-	known   map[string]*delivery // in flight when the session began
-	passing bool                 // the token is in what is being sent
+	known   map[string]*settle.Delivery // in flight when the session began
+	passing bool                        // the token is in what is being sent
 
 	ahead   atomic.Int64   // how much the server's clock is ahead of ours, in nanoseconds
 	records []*sink.Record // scratch of send
@@ -203,7 +204,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	if err := s.begin(ctx, working, table); err != nil {
 		return err
 	}
-	s.term.breaker.enter(RoleActive)
+	s.term.enter(RoleActive)
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
 	s.heard = true
@@ -223,13 +224,13 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.setClock(ctx); err != nil {
 		return err
 	}
-	if err := s.term.breaker.load(ctx); err != nil {
+	if err := s.term.settler.LoadBreaker(ctx); err != nil {
 		return err
 	}
 	if err := s.term.obey(ctx); err != nil {
 		return err
 	}
-	if err := s.loadParked(ctx); err != nil {
+	if err := s.term.settler.LoadParked(ctx); err != nil {
 		return err
 	}
 	// Before anything is sent, rows of a catch-up that was cut off included.
@@ -300,14 +301,16 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if s.router, err = message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template", Cause: err}
 	}
-	if s.again, err = message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
+	again, err := message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc)
+	if err != nil {
 		return err
 	}
 	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
 	s.router.Begin(source, s.epoch)
-	s.again.Begin(source, s.epoch)
-	term.copier.Store(s.again)
-	s.known = term.inflight.snapshot()
+	again.Begin(source, s.epoch)
+	s.again = parkedEncoder{again}
+	term.settler.UseEncoder(s.again)
+	s.known = term.inflight.Snapshot()
 	return nil
 }
 
@@ -349,7 +352,7 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 // it that the sink gave back are parked, parked events may be retried. See mayRetry.
 func (s *session) redelivered() {
 	s.passed.Store(s.term.engine.Given() + 1)
-	s.term.retrier.nudge()
+	s.term.settler.Nudge()
 }
 
 // drain is the second half of a stop: reading has ended at a transaction's end, what is in flight is sent and recorded
@@ -357,16 +360,16 @@ func (s *session) redelivered() {
 func (s *session) drain(working context.Context) error {
 	s.term.stopping.Store(true)
 	select {
-	case <-s.term.inflight.drained():
-	case <-s.term.breaker.patience():
-		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there", s.term.inflight.len())
+	case <-s.term.inflight.Drained():
+	case <-s.term.settler.BreakerPatience():
+		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there", s.term.inflight.Len())
 	case <-working.Done():
-		return fmt.Errorf("%d events were still in flight: %w", s.term.inflight.len(), context.Cause(working))
+		return fmt.Errorf("%d events were still in flight: %w", s.term.inflight.Len(), context.Cause(working))
 	}
 	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; the next start looks up again")
 	}
-	offsets := s.term.settler.frontier.take()
+	offsets := s.term.settler.TakeOffsets()
 	if err := s.r.store.SaveOffsets(working, offsets); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}

@@ -85,6 +85,7 @@ func (t *term) sinkConfig() sink.Config {
 	}
 }
 
+// retryPolicy is the configuration's.
 func retryPolicy(c config.Retry) retry.Policy {
 	p := retry.Policy{
 		MaxAttempts: c.MaxAttempts,

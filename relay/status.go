@@ -150,7 +150,7 @@ func (r *Relay) moved() time.Time { return time.Unix(0, r.seen.movedAt.Load()) }
 
 // noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted when it is published.
 func (t *term) noteMoves(settled *uint64) {
-	if n := t.r.metrics.settledEvents.Load() + t.r.metrics.setAside.Load(); n != *settled || t.inflight.len() == 0 {
+	if n := t.r.metrics.settledEvents.Load() + t.r.metrics.setAside.Load(); n != *settled || t.inflight.Len() == 0 {
 		*settled = n
 		t.r.seen.movedAt.Store(time.Now().UnixNano())
 	}
@@ -196,7 +196,7 @@ func (t *term) noteBroker(said *bool) {
 	switch away := len(st.Reasons) > 0; {
 	case away && !*said:
 		*said = true
-		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.len()).
+		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.Len()).
 			Msg("trouble at the broker: the events that it concerns wait, in order and in bounded memory, for as long as it lasts; no attempt is spent")
 	case *said && st.Broker == "ok":
 		*said = false

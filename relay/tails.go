@@ -149,7 +149,7 @@ func (t *tailJournal) flush(ctx context.Context) error {
 // flushParked journals those of the batch that are parked: they were retried, and that was not recorded.
 func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
 	r, term := t.session.r, t.session.term
-	if term.parked.Load() <= 0 {
+	if term.settler.Parked() <= 0 {
 		return nil
 	}
 	lanes, err := r.store.ParkedAmong(ctx, ids)
@@ -160,13 +160,13 @@ func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
 	for _, p := range t.batch {
 		if lane, parked := lanes[string(p.ID)]; parked {
 			retried = append(retried, p)
-			term.retrier.revisit(lane) // it may be empty now
+			term.settler.Revisit(lane) // it may be empty now
 		}
 	}
 	if err := r.store.SettleRetried(ctx, retried); err != nil {
 		return err
 	}
-	term.parked.Add(-int64(len(lanes)))
+	term.settler.AddParked(-int64(len(lanes)))
 	t.found += len(lanes)
 	r.metrics.skippedTopic.Add(float64(len(lanes)))
 	return nil

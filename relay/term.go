@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -34,22 +34,13 @@ const (
 type term struct {
 	r *Relay
 
-	// Made by newTerm, never changed; each says which goroutine owns what of it.
+	// Made by newTerm, never changed; each guards itself.
 	engine   *sink.Engine
-	inflight *registry
-	settler  *settler
-	retrier  *retrier
-	breaker  *breaker
-	intake   intake
+	settler  *settle.Settler
+	inflight *settle.Registry // the settler's
 	lease    lease
 
-	copier   atomic.Pointer[message.Encoder] // of the last session, for copies of dead letters; the settler's
-	diverted sync.Map                        // topics of which something is diverted, with the reason
-	parked   atomic.Int64                    // parked events, about: see retrier.tidy
-	moving   atomic.Int64                    // lanes of parked events that move; see parking
-	// asideUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
-	asideUpTo atomic.Uint64
-	stopping  atomic.Bool // no retries any more
+	stopping atomic.Bool // no retries begin any more, nor do rounds of the reconciler
 
 	// Owned by the supervisor.
 	epoch    int64 // of its last take-over; 0: none
@@ -61,11 +52,13 @@ type term struct {
 }
 
 func newTerm(r *Relay) *term {
-	t := &term{r: r, inflight: newRegistry(), lease: lease{origin: r.started, valid: proofValid(r.c)}}
+	t := &term{r: r, lease: lease{origin: r.started, valid: proofValid(r.c)}}
 	t.engine = sink.New(r.driver, t.sinkConfig())
-	t.retrier = newRetrier(t)
-	t.breaker = newBreaker(t)
-	t.settler = newSettler(t)
+	t.settler = settle.New(settle.Options{
+		Config: r.c, Retry: retryPolicy(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
+		Host: host{t}, Meter: r.metrics, Pulse: &r.pulses.settling,
+	})
+	t.inflight = t.settler.InFlight()
 	return t
 }
 
@@ -86,9 +79,8 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	var workers sync.WaitGroup
 	keeper := t.newKeeper()
 	for _, work := range []func(context.Context){
-		t.settler.run, t.watch, t.retrier.run, t.diverter, t.execute, t.breaker.run,
-		keeper.Mirror, keeper.Retention, keeper.Prune,
-		t.inflight.trims, func(ctx context.Context) { t.r.reconciler.run(ctx, t) },
+		t.settler.Run, t.watch, t.execute, keeper.Mirror, keeper.Retention, keeper.Prune,
+		func(ctx context.Context) { t.r.reconciler.run(ctx, t) },
 	} {
 		workers.Go(func() { work(background) })
 	}
@@ -96,14 +88,14 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	end, patience := t.engine.Close, time.Second
 	if errors.Is(err, bootstrap.ErrSuperseded) {
 		end, patience = t.engine.Abandon, abandonPatience
-		t.r.log.Warn().Int("in_flight", t.inflight.len()).
+		t.r.log.Warn().Int("in_flight", t.inflight.Len()).
 			Msg("another relay had the slot meanwhile: what was in flight is dropped, and looked up as after a crash")
 	} else {
 		// A session that a stop ended has drained already. After a halt, or between two sessions, what was sent must still be
 		// recorded, or the next start would send it again.
 		select {
-		case <-t.inflight.drained():
-		case <-t.breaker.patience():
+		case <-t.inflight.Drained():
+		case <-t.settler.BreakerPatience():
 		case <-graceOver():
 		}
 		t.r.health.enter(RoleStopping)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -28,10 +29,12 @@ func (r *Relay) trace(records []*sink.Record) {
 		return
 	}
 	for _, rec := range records {
-		d := rec.Owner.(*delivery)
-		if rec.Result == sink.Held || d.death != nil && d.death.copyOf != nil {
+		d := rec.Owner.(*settle.Delivery)
+		if rec.Result == sink.Held || d.IsCopy() {
 			continue
 		}
-		r.tracer.Attempted(Attempt{Record: rec, ID: d.event.ID, Position: d.event.Position, Received: start.Add(d.received), Number: d.attempts + 1})
+		r.tracer.Attempted(Attempt{
+			Record: rec, ID: d.Event.ID, Position: d.Event.Position, Received: settle.Start.Add(d.Received), Number: d.Attempts + 1,
+		})
 	}
 }

@@ -17,7 +17,7 @@ func (t *term) newKeeper() *upkeep.Keeper {
 func (h upkeepHost) HoldsSlot() bool           { return h.t.session.Load() != nil }
 func (h upkeepHost) Active() bool              { return h.t.r.health.role() == RoleActive }
 func (h upkeepHost) Behind() bool              { return h.t.behind() }
-func (h upkeepHost) Progress() <-chan struct{} { return h.t.settler.progress }
+func (h upkeepHost) Progress() <-chan struct{} { return h.t.settler.Progress() }
 func (h upkeepHost) Owner() func(error)        { return h.t.owner().heed }
 func (h upkeepHost) Marked()                   { h.t.r.health.mirrored() }
 

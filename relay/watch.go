@@ -129,10 +129,10 @@ func (w *watch) deletes(quiet time.Duration) bool {
 // saveOffsets notes how far the topics are recorded. It may be behind the truth at any time, as the position that is saved may be: a
 // start after a crash then only looks at more.
 func (t *term) saveOffsets(ctx context.Context) error {
-	offsets := t.settler.frontier.take()
+	offsets := t.settler.TakeOffsets()
 	err := t.r.store.SaveOffsets(ctx, offsets)
 	if err != nil {
-		t.settler.frontier.giveBack(offsets)
+		t.settler.GiveBackOffsets(offsets)
 	}
 	return err
 }

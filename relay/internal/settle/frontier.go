@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"slices"
@@ -8,11 +8,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// frontier knows, per partition, below which offset all our records are journaled. A start after a crash reads the topics
-// back from there.
+// frontier knows, per partition, below which offset all our records are journaled. A start after a crash reads the
+// topics back from there.
 //
-// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so when
-// a job and all before it are committed, so is everything of a partition up to the job's last record of it.
+// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so
+// when a job and all before it are committed, so is everything of a partition up to the job's last record of it.
 type frontier struct {
 	issued []*journalJob // handed to the writers, in order; owned by the settler
 
@@ -48,7 +48,8 @@ func (f *frontier) note(j *journalJob, r *sink.Record) {
 // issue is called when the job goes to a writer.
 func (f *frontier) issue(j *journalJob) { f.issued = append(f.issued, j) }
 
-// written is called when the job is committed. It returns the jobs that the frontier has passed, which may be used anew.
+// written is called when the job is committed. It returns the jobs that the frontier has passed, which may be used
+// anew.
 func (f *frontier) written(j *journalJob) (passed []*journalJob) {
 	j.committed = true
 	n := 0

@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"testing"
@@ -17,27 +17,26 @@ type parkingBench struct {
 
 func newParkingBench(t *testing.T) *parkingBench {
 	b := newLaneBench(t)
-	term := &term{r: &Relay{c: config.Default()}, engine: b.engine}
-	term.retrier = newRetrier(term)
-	return &parkingBench{laneBench: b, parking: &newSettler(term).parking, lane: store.Lane{Topic: "t", Key: []byte("a")}}
+	loop := settlerOf(config.Default(), b.engine, nil).loop
+	return &parkingBench{laneBench: b, parking: &loop.parking, lane: store.Lane{Topic: "t", Key: []byte("a")}}
 }
 
 // parkNext takes the next result, which must be held, and wants it parked.
-func (b *parkingBench) parkNext() *aside {
+func (b *parkingBench) parkNext() *parkChange {
 	b.Helper()
 	records, err := b.engine.Results(b.context, make([]*sink.Record, 0, 1))
 	if err != nil || records[0].Result != sink.Held {
 		b.Fatalf("results: got %+v, %v; want one that is held", records, err)
 	}
-	b.parking.held(records[0].Owner.(*delivery))
+	b.parking.held(records[0].Owner.(*Delivery))
 	b.parking.advance()
-	return b.parking.s.parks[len(b.parking.s.parks)-1]
+	return b.parking.loop.parks.wanted[len(b.parking.loop.parks.wanted)-1]
 }
 
 // commit commits a park, as settler.finishAsides does.
-func (b *parkingBench) commit(a *aside) {
+func (b *parkingBench) commit(a *parkChange) {
 	b.parking.committed(a)
-	b.engine.Settled([]*sink.Record{&a.d.record})
+	b.engine.Settled([]*sink.Record{&a.d.Record})
 	b.parking.advance()
 }
 
@@ -51,14 +50,14 @@ func (b *parkingBench) due() {
 
 // answer is what the retrier has read: no row.
 func (b *parkingBench) answer() {
-	b.parking.s.term.retrier.asked = nil
+	b.parking.loop.settler.retrier.asked = nil
 	b.parking.take(retrierWord{portions: []store.Portion{{Lane: b.lane}}})
 	b.parking.advance()
 }
 
 func (b *parkingBench) wantAsked(want int) {
 	b.Helper()
-	if got := len(b.parking.s.term.retrier.asked); got != want {
+	if got := len(b.parking.loop.settler.retrier.asked); got != want {
 		b.Fatalf("questions for the lane's rows: got %d, want %d", got, want)
 	}
 }
@@ -70,9 +69,9 @@ func (b *parkingBench) wantHeldLanes(want int) {
 	}
 }
 
-// An event is parked, and that is committed, between the moment when its lane was found empty and the moment when that is
-// told. Break it catches: the lane given back to the live path, where what comes next overtakes the parked event. Seen to
-// fail with the lane's version not compared with the one that was asked at.
+// An event is parked, and that is committed, between the moment when its lane was found empty and the moment when
+// that is told. Break it catches: the lane given back to the live path, where what comes next overtakes the parked
+// event. Seen to fail with the lane's version not compared with the one that was asked at.
 func TestLaneIsNotHandedBackOverAnEventParkedSinceItWasRead(t *testing.T) {
 	b := newParkingBench(t)
 	b.engine.Hold(b.lane.Topic, b.lane.Key)
@@ -88,8 +87,8 @@ func TestLaneIsNotHandedBackOverAnEventParkedSinceItWasRead(t *testing.T) {
 	b.wantAsked(0)
 }
 
-// The same with a park that is still on its way. The relay and the sink each count it: seen to fail with neither counting,
-// and with a lane that asks for its rows again before the park is committed.
+// The same with a park that is still on its way. The relay and the sink each count it: seen to fail with neither
+// counting, and with a lane that asks for its rows again before the park is committed.
 func TestLaneIsNotHandedBackWhileAParkIsOnItsWay(t *testing.T) {
 	b := newParkingBench(t)
 	b.engine.Hold(b.lane.Topic, b.lane.Key)
@@ -107,9 +106,9 @@ func TestLaneIsNotHandedBackWhileAParkIsOnItsWay(t *testing.T) {
 
 // Break it catches: a transaction for each failed attempt. Seen to fail with one note in a portion.
 func TestFailedAttemptsAreNotedInPortions(t *testing.T) {
-	s := newParkingBench(t).parking.s
-	s.notes = make([]*aside, asideMost+1)
-	if got := len(s.nextAsides()); got != asideMost {
-		t.Errorf("failed attempts in one transaction, of %d that wait: got %d, want %d", len(s.notes), got, asideMost)
+	l := newParkingBench(t).parking.loop
+	l.parks.notes = make([]*parkChange, parksMost+1)
+	if got := len(l.nextParks()); got != parksMost {
+		t.Errorf("failed attempts in one transaction, of %d that wait: got %d, want %d", len(l.parks.notes), got, parksMost)
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"context"
@@ -14,22 +14,25 @@ const (
 	retrierLook  = 5 * time.Second        // between two looks, at most, while anything is parked
 	tidyEvery    = 30 * time.Second       // between two looks for lanes that nobody would wake
 
-	// portionRows and portionBytes bound what is read of a lane at once, topicBytes what is read of a topic's lanes and has
-	// no outcome: retries take no notice of the sink's window. It is per topic, so that one in trouble stops no other.
+	// portionRows and portionBytes bound what is read of a lane at once, topicBytes what is read of a topic's lanes
+	// and has no outcome: retries take no notice of the sink's window. It is per topic, so that one in trouble stops
+	// no other.
 	portionRows  = 2000
 	portionBytes = 1 << 20
 	topicBytes   = 4 << 20
-	// headsMost and lanesMost bound the lanes that one query reads: of which only the head is wanted, and of which all is.
+	// headsMost and lanesMost bound the lanes that one query reads: of which only the head is wanted, and of which
+	// all is.
 	headsMost = 500
 	lanesMost = 50
 )
 
-// retrierWord is what the retrier tells the settler: lanes that are due, or a lane's next portion, which was asked for.
+// retrierWord is what the retrier tells the settler: lanes that are due, or a lane's next portion, which was asked
+// for.
 type retrierWord struct {
 	due []store.Lane
 
 	portions []store.Portion
-	session  *session // in which they were read
+	session  Session // in which they were read
 }
 
 // laneAsk is a lane of which something is to be read.
@@ -38,19 +41,18 @@ type laneAsk struct {
 	head bool // the first event is enough
 }
 
-// retrier reads parked events for the settler: it looks for lanes whose time has come, and reads the portions that the
-// settler asks for. It decides nothing. No transaction is open while an event is published, and no row is locked: the
-// process that holds the slot is the only one that retries.
+// retrier reads parked events for the settler: it looks for lanes whose time has come, and reads the portions that
+// the settler asks for. It decides nothing. No transaction is open while an event is published, and no row is locked:
+// the process that holds the slot is the only one that retries.
 type retrier struct {
-	r     *Relay
-	term  *term
-	words chan retrierWord
-	wake  chan struct{} // there is something to do
+	settler *Settler
+	words   chan retrierWord
+	wake    chan struct{} // there is something to do
 
 	// Owned by run.
 	tidied   time.Time
-	troubled bool     // since the last round
-	session  *session // of the round
+	troubled bool    // since the last round
+	session  Session // of the round
 
 	mu    sync.Mutex // guards what follows
 	asked []laneAsk
@@ -61,9 +63,9 @@ type retrier struct {
 	bytes map[string]int      // by topic: handed in, without an outcome
 }
 
-func newRetrier(t *term) *retrier {
+func newRetrier(s *Settler) *retrier {
 	return &retrier{
-		r: t.r, term: t, words: make(chan retrierWord), wake: make(chan struct{}, 1), tidied: time.Now(),
+		settler: s, words: make(chan retrierWord), wake: make(chan struct{}, 1), tidied: time.Now(),
 		well: map[string]struct{}{}, bytes: map[string]int{},
 	}
 }
@@ -76,10 +78,10 @@ func (t *retrier) ask(lane laneAsk) {
 	t.nudge()
 }
 
-// revisit has the lane looked at, and given back to the live path if nothing of it is parked any more.
-func (t *retrier) revisit(lane store.Lane) {
+// revisit has lanes looked at, and given back to the live path if nothing of them is parked any more.
+func (t *retrier) revisit(lanes ...store.Lane) {
 	t.mu.Lock()
-	t.again = append(t.again, lane)
+	t.again = append(t.again, lanes...)
 	t.mu.Unlock()
 }
 
@@ -91,14 +93,15 @@ func (t *retrier) isWell(topic string) {
 	t.nudge()
 }
 
-// tidySoon has lanes woken that nothing else would wake. It looks at all that is parked, so a start does not wait for it.
+// tidySoon has lanes woken that nothing else would wake. It looks at all that is parked, so a start does not wait for
+// it.
 func (t *retrier) tidySoon() {
 	t.mu.Lock()
 	t.soon = true
 	t.mu.Unlock()
 }
 
-// mayTidy says that it is time to tidy.
+// mayTidy reports that it is time to tidy.
 func (t *retrier) mayTidy() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +110,7 @@ func (t *retrier) mayTidy() bool {
 	return soon || time.Since(t.tidied) > tidyEvery
 }
 
-// dueIn says that an event will be due then.
+// dueIn reports that an event will be due then.
 func (t *retrier) dueIn(d time.Duration) {
 	t.mu.Lock()
 	at := time.Now().Add(d)
@@ -143,7 +146,7 @@ func (t *retrier) nudge() {
 
 func (t *retrier) run(ctx context.Context) {
 	for {
-		session := t.term.mayRetry()
+		session := t.settler.mayRetry()
 		wait := t.untilNext()
 		if session == nil {
 			wait = retrierPause
@@ -154,7 +157,7 @@ func (t *retrier) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if session = t.term.mayRetry(); session == nil {
+		if session = t.settler.mayRetry(); session == nil {
 			continue
 		}
 		t.session = session
@@ -169,7 +172,7 @@ func (t *retrier) run(ctx context.Context) {
 			return
 		}
 		if !t.troubled {
-			t.r.health.settled("retry")
+			t.settler.host.Recorded("retry")
 		}
 		t.troubled = false
 	}
@@ -194,10 +197,10 @@ func (t *retrier) makeDue(ctx context.Context) (more bool) {
 	clear(t.well)
 	t.mu.Unlock()
 	for _, topic := range topics {
-		if t.term.troubled(topic) {
+		if t.settler.troubled(topic) {
 			continue // again: the end of that makes them due
 		}
-		switch more, err := t.r.store.MakeDue(ctx, topic); {
+		switch more, err := t.settler.tables.MakeDue(ctx, topic); {
 		case err != nil:
 			t.failed(ctx, err) // the next tidying makes them due
 		case more: // after what the settler has asked for since
@@ -218,7 +221,7 @@ func (t *retrier) lookAgain(ctx context.Context) (more bool) {
 }
 
 // answer reads what the settler asked for, many lanes at once. Lanes of a topic that has enough out wait.
-func (t *retrier) answer(ctx context.Context, session *session) (more bool) {
+func (t *retrier) answer(ctx context.Context, session Session) (more bool) {
 	t.mu.Lock()
 	asked := t.asked
 	t.asked = nil
@@ -252,7 +255,7 @@ func (t *retrier) answer(ctx context.Context, session *session) (more bool) {
 		if group[0].head {
 			limit = 1
 		}
-		portions, err := t.r.store.Portions(ctx, asks, limit, portionBytes)
+		portions, err := t.settler.tables.Portions(ctx, asks, limit, portionBytes)
 		if err != nil {
 			t.mu.Lock()
 			for _, rest := range groups[i:] {
@@ -279,10 +282,10 @@ func (t *retrier) look(ctx context.Context) (more bool) {
 	t.mu.Lock()
 	t.next = time.Now().Add(retrierLook)
 	t.mu.Unlock()
-	if t.term.parked.Load() <= 0 {
+	if t.settler.parked.Load() <= 0 {
 		return true
 	}
-	lanes, next, err := t.r.store.DueLanes(ctx, dueLanes+int(t.term.moving.Load()), t.term.troubledTopics())
+	lanes, next, err := t.settler.tables.DueLanes(ctx, dueLanes+int(t.settler.moving.Load()), t.settler.TroubledTopics())
 	if err != nil {
 		t.dueIn(time.Second)
 		return t.failed(ctx, err)
@@ -306,22 +309,22 @@ func (t *retrier) tell(ctx context.Context, word retrierWord) bool {
 }
 
 // tidy wakes lanes that nothing else would wake: their head has no time, or waits for a topic that is well. It also
-// counts the parked events anew: what this process knows is off after a commit whose answer was lost.
+// counts the parked events again: what this process knows is off after a commit whose answer was lost.
 func (t *retrier) tidy(ctx context.Context) {
-	n, err := t.r.store.CountParked(ctx)
+	n, err := t.settler.tables.CountParked(ctx)
 	if err == nil {
-		t.term.parked.Store(n)
+		t.settler.parked.Store(n)
 	}
 	if err == nil && n > 0 {
 		var topics []string
-		topics, err = t.r.store.WaitingTopics(ctx)
+		topics, err = t.settler.tables.WaitingTopics(ctx)
 		for _, topic := range topics {
-			if !t.term.troubled(topic) {
+			if !t.settler.troubled(topic) {
 				t.isWell(topic)
 			}
 		}
 		if err == nil {
-			err = t.r.store.WakeHeads(ctx)
+			err = t.settler.tables.WakeHeads(ctx)
 		}
 	}
 	if err != nil {
@@ -337,9 +340,9 @@ func (t *retrier) failed(ctx context.Context, err error) (more bool) {
 		return false
 	}
 	t.troubled = true
-	t.session.heed(err)
-	if t.r.health.settleTrouble("retry", err) {
-		t.r.log.Warn().Err(err).Msg("cannot read parked events; they stay parked")
+	heed(t.session, err)
+	if t.settler.host.CannotRecord("retry", err) {
+		t.settler.log.Warn().Err(err).Msg("cannot read parked events; they stay parked")
 	}
 	select {
 	case <-time.After(retrierPause):
@@ -349,42 +352,43 @@ func (t *retrier) failed(ctx context.Context, err error) (more bool) {
 	}
 }
 
-// mayRetry is the session in which parked events may be retried, nil when they may not: this process must hold the slot,
-// the redelivery after a start must be over, and what came in its course and was given back by the sink must be parked.
-// Before that, an event that is not parked yet could be overtaken by one behind it that is.
-func (t *term) mayRetry() *session {
-	s := t.session.Load()
-	if s == nil || t.stopping.Load() || t.r.health.role() != RoleActive {
+// mayRetry is the session in which parked events may be retried, nil when they may not: this process must hold the
+// slot, the redelivery after a start must be over, and what came in its course and was given back by the sink must be
+// parked. Before that, an event that is not parked yet could be overtaken by one behind it that is.
+func (s *Settler) mayRetry() Session {
+	session := s.host.Streaming()
+	if session == nil {
 		return nil
 	}
-	if passed := s.passed.Load(); passed == 0 || t.asideUpTo.Load() < passed-1 {
+	if passed := session.Passed(); passed == 0 || s.parkedUpTo.Load() < passed-1 {
 		return nil
 	}
-	return s
+	return session
 }
 
-// loadParked makes the sink hold the lanes that have parked events, before anything of the stream is sent.
-func (s *session) loadParked(ctx context.Context) error {
-	r, term := s.r, s.term
-	lanes, events, err := r.store.ParkedLanes(ctx)
+// LoadParked makes the sink hold the lanes that have parked events. A session does it before anything of the stream
+// is sent.
+func (s *Settler) LoadParked(ctx context.Context) error {
+	lanes, events, err := s.tables.ParkedLanes(ctx)
 	if err != nil {
 		return err
 	}
-	term.parked.Store(events)
+	s.parked.Store(events)
 	for _, l := range lanes {
-		term.engine.Hold(l.Topic, l.Key)
+		s.engine.Hold(l.Topic, l.Key)
 	}
 	if events == 0 {
 		return nil
 	}
-	topics, err := r.store.WaitingTopics(ctx)
+	topics, err := s.tables.WaitingTopics(ctx)
 	if err != nil {
 		return err
 	}
 	for _, topic := range topics { // they were in trouble; whether they still are shows by itself
-		term.divert(topic, wholeTopic, "events were parked for it before this start")
+		s.divert(topic, wholeTopic, "events were parked for it before this start")
 	}
-	term.retrier.tidySoon()
-	r.log.Info().Int64("events", events).Int("keys", len(lanes)).Msg("events are parked; their keys are held until they are published")
+	s.retrier.tidySoon()
+	s.log.Info().Int64("events", events).Int("keys", len(lanes)).
+		Msg("events are parked; their keys are held until they are published")
 	return nil
 }

@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"bytes"
@@ -24,108 +24,108 @@ type lane struct {
 	topic      string
 	key        []byte
 	generation uint64
-	queue      []*delivery // held, in order of position
-	dying      int         // rejected, dead letter not yet committed
+	queue      []*Delivery // held, in order of position
+	unwritten  int         // rejected, dead letter not yet committed
 	out        int         // handed in again, no result yet
 }
 
 func laneName(r *sink.Record) string { return r.Topic + "\x00" + string(r.Key) }
 
-func (l *lanes) of(d *delivery) *lane {
-	name := laneName(&d.record)
+func (l *lanes) of(d *Delivery) *lane {
+	name := laneName(&d.Record)
 	found := l.byName[name]
 	if found == nil {
-		found = &lane{name: name, topic: d.record.Topic, key: bytes.Clone(d.record.Key)} // the lane outlives this event
+		found = &lane{name: name, topic: d.Record.Topic, key: bytes.Clone(d.Record.Key)} // the lane outlives this event
 		l.byName[name] = found
 	}
 	l.moved = append(l.moved, found)
 	return found
 }
 
-// has says whether the lane waits here for a dead letter or for its followers.
-func (l *lanes) has(d *delivery) bool {
+// has reports whether the lane waits here for a dead letter or for its followers.
+func (l *lanes) has(d *Delivery) bool {
 	if len(l.byName) == 0 {
 		return false
 	}
-	_, known := l.byName[laneName(&d.record)]
+	_, known := l.byName[laneName(&d.Record)]
 	return known
 }
 
-// abandon gives the lane's followers up, in order: the event in front of them was rejected for a reason that may pass, and
-// all of them are parked.
-func (l *lanes) abandon(d *delivery) []*delivery {
+// abandon gives the lane's followers up, in order: the event in front of them was rejected for a reason that may
+// pass, and all of them are parked.
+func (l *lanes) abandon(d *Delivery) []*Delivery {
 	if !l.has(d) {
 		return nil
 	}
 	la := l.of(d)
 	l.result(d, la)
-	if la.dying > 0 {
-		panic("relay: an event was tried while a dead letter in front of it was not committed")
+	if la.unwritten > 0 {
+		panic("settle: an event was tried while a dead letter in front of it was not committed")
 	}
 	delete(l.byName, la.name)
 	return la.queue
 }
 
-// result takes the delivery out of its retry batch, if it was in one.
-func (l *lanes) result(d *delivery, la *lane) {
+// result takes the Delivery out of its retry batch, if it was in one.
+func (l *lanes) result(d *Delivery, la *lane) {
 	if d.retried {
 		d.retried = false
 		la.out--
 	}
 }
 
-func (l *lanes) published(d *delivery) {
+func (l *lanes) published(d *Delivery) {
 	if d.retried {
 		l.result(d, l.of(d))
 	}
 }
 
-func (l *lanes) rejected(d *delivery) {
-	if d.record.Key == nil {
+func (l *lanes) rejected(d *Delivery) {
+	if d.Record.Key == nil {
 		return // a lane of its own: nobody waits for it
 	}
 	la := l.of(d)
 	l.result(d, la)
-	la.generation = d.record.Generation
-	la.dying++
+	la.generation = d.Record.Generation
+	la.unwritten++
 }
 
-func (l *lanes) held(d *delivery) {
+func (l *lanes) held(d *Delivery) {
 	la := l.of(d)
 	l.result(d, la)
-	la.generation = d.record.Generation
+	la.generation = d.Record.Generation
 	// Usually the last. The rest of a retry comes back behind what was submitted since, and belongs before it.
 	at := len(la.queue)
-	for at > 0 && la.queue[at-1].event.Position.Compare(d.event.Position) > 0 {
+	for at > 0 && la.queue[at-1].Event.Position.Compare(d.Event.Position) > 0 {
 		at--
 	}
 	la.queue = slices.Insert(la.queue, at, d)
 }
 
-// takenBack says that a rejected event was handed in again.
-func (l *lanes) takenBack(d *delivery) {
-	if d.record.Key == nil {
+// takenBack reports that a rejected event was handed in again.
+func (l *lanes) takenBack(d *Delivery) {
+	if d.Record.Key == nil {
 		return
 	}
 	la := l.of(d)
-	la.dying--
+	la.unwritten--
 	la.out++
 	d.retried = true
 }
 
-// buried says that the dead letter of a rejected event is committed.
-func (l *lanes) buried(d *delivery) {
-	if d.record.Key != nil {
-		l.of(d).dying--
+// deadWritten reports that the dead letter of a rejected event is committed.
+func (l *lanes) deadWritten(d *Delivery) {
+	if d.Record.Key != nil {
+		l.of(d).unwritten--
 	}
 }
 
-// buriedForGood is buried for a dead letter that holds its lane. The lane is parked from now on; its followers are given
-// up, in order. Those that were handed in with it may still be on their way back as held.
-func (l *lanes) buriedForGood(d *delivery) []*delivery {
+// deadHolds is deadWritten for a dead letter that holds its lane. The lane is parked from now on; its followers are
+// given up, in order. Those that were handed in with it may still be on their way back as held.
+func (l *lanes) deadHolds(d *Delivery) []*Delivery {
 	la := l.of(d)
-	if la.dying--; la.dying > 0 {
-		panic("relay: two events of a lane were tried at a time")
+	if la.unwritten--; la.unwritten > 0 {
+		panic("settle: two events of a lane were tried at a time")
 	}
 	delete(l.byName, la.name)
 	return la.queue
@@ -134,7 +134,7 @@ func (l *lanes) buriedForGood(d *delivery) []*delivery {
 // advance lets the lanes to which something happened take their next step.
 func (l *lanes) advance() {
 	for _, la := range l.moved {
-		if l.byName[la.name] == la && la.dying == 0 && la.out == 0 {
+		if l.byName[la.name] == la && la.unwritten == 0 && la.out == 0 {
 			l.step(la)
 		}
 	}
@@ -154,7 +154,7 @@ func (l *lanes) step(la *lane) {
 	records := make([]*sink.Record, n)
 	for i, d := range la.queue[:n] {
 		d.retried = true
-		records[i] = &d.record
+		records[i] = &d.Record
 	}
 	err := l.engine.Retry(la.topic, la.key, la.generation, records)
 	if err == nil {
@@ -164,8 +164,9 @@ func (l *lanes) step(la *lane) {
 	for _, d := range la.queue[:n] {
 		d.retried = false
 	}
-	// Stale: a newer rejection is on its way. Closed: the process ends, and the next start looks up what was recorded.
+	// Stale: a newer rejection is on its way. Closed: the process ends, and the next start looks up what was
+	// recorded.
 	if !errors.Is(err, sink.ErrStaleGeneration) && !errors.Is(err, sink.ErrClosed) {
-		panic("relay: retry of a held lane: " + err.Error())
+		panic("settle: retry of a held lane: " + err.Error())
 	}
 }

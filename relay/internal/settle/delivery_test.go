@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"fmt"
@@ -10,25 +10,24 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 )
 
 // deliver takes n free deliveries, gives them the ids "<name>-<i>", as the dispatcher does, and admits them.
-func deliver(g *registry, name string, n int, l *offsets.Ledger) []*delivery {
-	var spare, out []*delivery
+func deliver(g *Registry, name string, n int, l *offsets.Ledger) []*Delivery {
+	var spare, out []*Delivery
 	for i := range n {
 		if len(spare) == 0 {
-			spare = g.take(spare)
+			spare = g.Take(spare)
 		}
 		d := spare[len(spare)-1]
 		spare = spare[:len(spare)-1]
-		d.event.ID = fmt.Appendf(nil, "%s-%d", name, i)
+		d.Event.ID = fmt.Appendf(nil, "%s-%d", name, i)
 		if l != nil {
-			d.txn, d.ledger = l.Add(), l
+			d.Txn, d.Ledger = l.Add(), l
 		}
 		out = append(out, d)
 	}
-	g.admit(out)
+	g.Admit(out)
 	return out
 }
 
@@ -45,25 +44,25 @@ func closed(c <-chan struct{}) bool {
 // event that stays listed when it is terminal.
 func TestRegistryIsDrainedWhenEverythingIsTerminal(t *testing.T) {
 	g, l := newRegistry(), offsets.New(100)
-	if !closed(g.drained()) {
+	if !closed(g.Drained()) {
 		t.Error("drained of an empty registry: got open, want closed")
 	}
 	l.Begin(0)
 	ds := deliver(g, "e", 300, l)
 	l.Commit(200)
-	drained := g.drained()
-	if got := g.len(); got != 300 {
+	drained := g.Drained()
+	if got := g.Len(); got != 300 {
 		t.Errorf("in flight: got %d, want 300", got)
 	}
 	g.finish(ds[:299])
-	if closed(drained) || closed(g.drained()) || l.Confirmed() != 100 {
+	if closed(drained) || closed(g.Drained()) || l.Confirmed() != 100 {
 		t.Errorf("with one event in flight: got drained %v, confirmed %v; want neither", closed(drained), l.Confirmed())
 	}
 	g.finish(ds[299:])
-	if !closed(drained) || !closed(g.drained()) || l.Confirmed() != 200 || g.len() != 0 {
-		t.Errorf("with nothing in flight: got drained %v, confirmed %v, %d in flight; want true, 0/C8, 0", closed(drained), l.Confirmed(), g.len())
+	if !closed(drained) || !closed(g.Drained()) || l.Confirmed() != 200 || g.Len() != 0 {
+		t.Errorf("with nothing in flight: got drained %v, confirmed %v, %d in flight; want true, 0/C8, 0", closed(drained), l.Confirmed(), g.Len())
 	}
-	if known := g.snapshot(); len(known) != 0 {
+	if known := g.Snapshot(); len(known) != 0 {
 		t.Errorf("snapshot: got %d events, want none", len(known))
 	}
 }
@@ -75,22 +74,22 @@ func TestForgottenEventsAreNeverConfirmed(t *testing.T) {
 	ds := deliver(g, "e", 3, l)
 	l.Commit(200)
 	g.finish(ds[:1])
-	g.forget(ds[1:])
-	if g.len() != 0 || !closed(g.drained()) {
-		t.Errorf("after forget: got %d in flight, want none", g.len())
+	g.Forget(ds[1:])
+	if g.Len() != 0 || !closed(g.Drained()) {
+		t.Errorf("after forget: got %d in flight, want none", g.Len())
 	}
 	if got := l.Confirmed(); got != 100 || l.Pending() != 2 {
 		t.Errorf("after forget: got confirmed %v with %d pending, want 0/64 with 2", got, l.Pending())
 	}
 }
 
-// Breaks it catches: free deliveries that are given up while events still flow, so that all are made anew after each moment in
-// which nothing is in flight; and those of a burst that are kept for ever. Seen to fail with a trim of whatever is free, and
-// with none.
+// Breaks it catches: free deliveries that are given up while events still flow, so that all are made anew after each
+// moment in which nothing is in flight; and those of a burst that are kept for ever. Seen to fail with a trim of
+// whatever is free, and with none.
 func TestFreeDeliveriesAreKeptWhileTheyAreUsed(t *testing.T) {
 	g, l := newRegistry(), offsets.New(100)
 	l.Begin(0)
-	flow := func(n int) []*delivery {
+	flow := func(n int) []*Delivery {
 		ds := deliver(g, "e", n, l)
 		g.finish(ds)
 		return ds
@@ -120,35 +119,36 @@ func TestFreeDeliveriesAreKeptWhileTheyAreUsed(t *testing.T) {
 // Break it catches: an outcome counted twice, which would confirm an event that is still in flight.
 func TestSettlingTwicePanics(t *testing.T) {
 	g := newRegistry()
-	d := g.take(nil)[0]
-	g.admit([]*delivery{d})
-	g.finish([]*delivery{d})
+	d := g.Take(nil)[0]
+	g.Admit([]*Delivery{d})
+	g.finish([]*Delivery{d})
 	defer func() {
 		if recover() == nil {
 			t.Error("the second finish did not panic")
 		}
 	}()
-	g.finish([]*delivery{d})
+	g.finish([]*Delivery{d})
 }
 
-// A new session attaches what is in flight to its own ledger. Breaks it catches: a snapshot that misses an event or holds
-// a terminal one, an attached event that counts for the ledger of the session that ended. Seen to fail with an empty snapshot.
+// A new session attaches what is in flight to its own ledger. Breaks it catches: a snapshot that misses an event or
+// holds a terminal one, an attached event that counts for the ledger of the session that ended. Seen to fail with an
+// empty snapshot.
 func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 	g, old, renewed := newRegistry(), offsets.New(100), offsets.New(100)
 	old.Begin(0)
 	ds := deliver(g, "e", 200, old)
 	old.Commit(200)
 	g.finish(ds[:50])
-	known := g.snapshot()
+	known := g.Snapshot()
 	if len(known) != 150 {
 		t.Fatalf("snapshot: got %d events, want 150", len(known))
 	}
 	renewed.Begin(0)
-	done := g.take(nil)[0]
-	done.event.ID = []byte("done")
-	g.admit([]*delivery{done})
-	g.finish([]*delivery{done})
-	if g.attach(done, []byte("done"), renewed) {
+	done := g.Take(nil)[0]
+	done.Event.ID = []byte("done")
+	g.Admit([]*Delivery{done})
+	g.finish([]*Delivery{done})
+	if g.Attach(done, []byte("done"), renewed) {
 		t.Error("attach of an event that has become terminal: got true, want false")
 	}
 	for i, d := range ds[50:] {
@@ -156,7 +156,7 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 		if known[id] != d {
 			t.Fatalf("snapshot: %s is %p, want %p", id, known[id], d)
 		}
-		if !g.attach(d, []byte(id), renewed) {
+		if !g.Attach(d, []byte(id), renewed) {
 			t.Fatalf("attach %s: got false, want true", id)
 		}
 	}
@@ -167,14 +167,15 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 	}
 }
 
-// A row that was deleted and inserted again with its id is twice in the stream. Break it catches: the event in flight counted once
-// more, and finished once: nothing would be confirmed any more in this session. Seen to fail without a look whose it is already.
+// A row that was deleted and inserted again with its id is twice in the stream. Break it catches: the event in flight
+// counted once more, and finished once: nothing would be confirmed any more in this session. Seen to fail without a
+// look whose it is already.
 func TestEventThatComesTwiceCountsOnceForTheNewSession(t *testing.T) {
 	g, renewed := newRegistry(), offsets.New(100)
 	ds := deliver(g, "e", 1, nil)
 	for end := outbox.LSN(200); end <= 300; end += 100 {
 		renewed.Begin(0)
-		if !g.attach(ds[0], []byte("e-0"), renewed) {
+		if !g.Attach(ds[0], []byte("e-0"), renewed) {
 			t.Fatalf("attach in the transaction that ends at %v: got false, want true", end)
 		}
 		renewed.Commit(end)
@@ -195,11 +196,11 @@ func TestReusedDeliveriesNeverConfuseTwoEvents(t *testing.T) {
 	earlier := offsets.New(100)
 	earlier.Begin(0)
 	first := deliver(g, "first", 10, earlier)
-	known := g.snapshot()
+	known := g.Snapshot()
 	g.finish(first)
 	for i, d := range first {
-		if d.event.ID != nil || d.txn != nil {
-			t.Fatalf("delivery %d still holds its event when it is terminal: %q", i, d.event.ID)
+		if d.Event.ID != nil || d.Txn != nil {
+			t.Fatalf("delivery %d still holds its event when it is terminal: %q", i, d.Event.ID)
 		}
 	}
 	l.Begin(0)
@@ -208,7 +209,7 @@ func TestReusedDeliveriesNeverConfuseTwoEvents(t *testing.T) {
 		t.Fatal("a free delivery was not used anew")
 	}
 	for id, d := range known {
-		if g.attach(d, []byte(id), l) {
+		if g.Attach(d, []byte(id), l) {
 			t.Errorf("attach %s: got true, want false: it is terminal", id)
 		}
 	}
@@ -217,13 +218,13 @@ func TestReusedDeliveriesNeverConfuseTwoEvents(t *testing.T) {
 	}
 }
 
-// Run with -race. Dispatcher, settler and the next session's look-ups meet in the registry; every event must be counted
-// exactly once however they interleave. Breaks it catches: finish without the lock, a delivery given to two events, an
-// attach that races with finish.
+// Run with -race. Dispatcher, settler and the next session's look-ups meet in the registry; every event must be
+// counted exactly once however they interleave. Breaks it catches: finish without the lock, a delivery given to two
+// events, an attach that races with finish.
 func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 	const rounds, perRound, settlers = 200, 190, 4
 	g, l := newRegistry(), offsets.New(1)
-	finishing := make(chan []*delivery, 16)
+	finishing := make(chan []*Delivery, 16)
 	var workers sync.WaitGroup
 	for range settlers {
 		workers.Go(func() {
@@ -233,22 +234,22 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 		})
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	var spare []*delivery
+	var spare []*Delivery
 	end := 1
 	for round := range rounds {
 		l.Begin(0)
-		var out []*delivery
+		var out []*Delivery
 		for i := range perRound {
 			if len(spare) == 0 {
-				spare = g.take(spare)
+				spare = g.Take(spare)
 			}
 			d := spare[len(spare)-1]
 			spare = spare[:len(spare)-1]
-			d.event.ID = fmt.Appendf(nil, "%d-%d", round, i)
-			d.txn, d.ledger = l.Add(), l
+			d.Event.ID = fmt.Appendf(nil, "%d-%d", round, i)
+			d.Txn, d.Ledger = l.Add(), l
 			out = append(out, d)
 		}
-		g.admit(out)
+		g.Admit(out)
 		end += 10
 		l.Commit(outbox.LSN(end))
 		random.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
@@ -258,7 +259,7 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 			out = out[n:]
 		}
 		if round%10 == 0 {
-			for id, d := range g.snapshot() {
+			for id, d := range g.Snapshot() {
 				if len(id) == 0 || d == nil {
 					t.Error("snapshot of an event without an id")
 				}
@@ -267,21 +268,18 @@ func TestRegistrySurvivesConcurrentFinishes(t *testing.T) {
 	}
 	close(finishing)
 	workers.Wait()
-	<-g.drained()
-	if g.len() != 0 || l.Pending() != 0 || l.Confirmed() != outbox.LSN(end) || len(g.snapshot()) != 0 {
+	<-g.Drained()
+	if g.Len() != 0 || l.Pending() != 0 || l.Confirmed() != outbox.LSN(end) || len(g.Snapshot()) != 0 {
 		t.Errorf("at the end: got %d in flight, %d pending, confirmed %v, %d listed; want 0, 0, %v, 0",
-			g.len(), l.Pending(), l.Confirmed(), len(g.snapshot()), outbox.LSN(end))
+			g.Len(), l.Pending(), l.Confirmed(), len(g.Snapshot()), outbox.LSN(end))
 	}
 }
 
-// Break it catches: a delivery that grew beyond what the window counts for it, or beyond the size class that a block of
-// them is made for. Seen to fail with nine words more in a delivery.
-func TestDeliveryIsNotLargerThanItsCost(t *testing.T) {
+// Break it catches: a delivery that grew beyond the size class that a block of them is made for. Seen to fail with
+// nine words more in a delivery.
+func TestBlockOfDeliveriesFillsItsSizeClass(t *testing.T) {
 	const class = 8 << 10
-	if got := unsafe.Sizeof(delivery{}); got > message.Overhead {
-		t.Errorf("size of a delivery: got %d, want at most message.Overhead, %d", got, message.Overhead)
-	}
-	if got := unsafe.Sizeof([blockSize]delivery{}); got > class || got < class*9/10 {
+	if got := unsafe.Sizeof([blockSize]Delivery{}); got > class || got < class*9/10 {
 		t.Errorf("size of a block: got %d, want a little less than %d", got, class)
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"context"
@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// intake is where the dispatcher waits while a lane is handed back to it: see parking.
-type intake struct {
+// gate is where the dispatcher waits while a lane is handed back to it: see parking.
+type gate struct {
 	mu     sync.Mutex
 	names  map[string]struct{} // lanes for which it is paused; guarded by mu
 	opened chan struct{}       // closed when it is open again; guarded by mu, nil when nothing is paused
 	until  time.Time           // guarded by mu
 }
 
-// restAfter is for how many times its length the intake stays open after a pause that ran out.
+// restAfter is for how many times its length the gate stays open after a pause that ran out.
 const restAfter = 4
 
-// pause stops the intake for the lane, at most so long. A lane that pauses it again does not extend it; one that could not
-// be handed over in that time gets another pause after a while.
-func (g *intake) pause(name string, most time.Duration) {
+// pause stops the gate for the lane, at most so long. A lane that pauses it again does not extend it; one that could
+// not be handed over in that time gets another pause after a while.
+func (g *gate) pause(name string, most time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names == nil {
@@ -35,7 +35,7 @@ func (g *intake) pause(name string, most time.Duration) {
 }
 
 // resume ends the lane's pause.
-func (g *intake) resume(name string) {
+func (g *gate) resume(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.names, name)
@@ -45,8 +45,8 @@ func (g *intake) resume(name string) {
 	}
 }
 
-// wait returns when the intake is open, or has been paused for long enough.
-func (g *intake) wait(ctx context.Context) {
+// wait returns when the gate is open, or has been paused for long enough.
+func (g *gate) wait(ctx context.Context) {
 	g.mu.Lock()
 	opened, left := g.opened, time.Until(g.until)
 	g.mu.Unlock()

@@ -1,10 +1,10 @@
-package relay
+package settle
 
 import (
 	"context"
 	"testing"
 
-	"github.com/rs/zerolog"
+	"github.com/cdc-relay/cdc-relay/config"
 )
 
 // portionTables has so many portions of parked events that wait for a topic.
@@ -18,12 +18,11 @@ func (t *portionTables) MakeDue(context.Context, string) (more bool, err error) 
 	return t.portions > 0, nil
 }
 
-// Break caught: the first portion of what waits for a topic that is well made due, and the rest left to the next tidying, half a
-// minute later, portion by portion. Seen to fail so.
+// Break caught: the first portion of what waits for a topic that is well made due, and the rest left to the next
+// tidying, half a minute later, portion by portion. Seen to fail so.
 func TestAllThatWaitsForATopicIsMadeDue(t *testing.T) {
 	tables := &portionTables{portions: 3}
-	r := &Relay{store: tables, log: zerolog.Nop()}
-	retrier := newRetrier(&term{r: r})
+	retrier := settlerOf(config.Default(), nil, tables).retrier
 	retrier.isWell("t")
 	for rounds := 0; rounds < 3; rounds++ {
 		select {

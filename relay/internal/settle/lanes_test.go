@@ -1,4 +1,4 @@
-package relay
+package settle
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 )
 
-// laneBench runs lanes as the settler does, one step at a time, on a real engine over a broker that refuses values that
-// begin with "bad". Dead letters are committed when the test says so.
+// laneBench runs lanes as the settler does, one step at a time, on a real engine over a broker that refuses values
+// that begin with "bad". Dead letters are committed when the test says so.
 type laneBench struct {
 	*testing.T
 	context context.Context
@@ -23,7 +23,7 @@ type laneBench struct {
 	engine  *sink.Engine
 	lanes   lanes
 	order   uint64      // of the next event
-	dying   []*delivery // rejected, dead letters not committed
+	dying   []*Delivery // rejected, dead letters not committed
 	done    []string    // values of published events, in the order of their results
 }
 
@@ -61,12 +61,12 @@ func (b *laneBench) submit(events ...string) {
 	for _, e := range events {
 		key, value, _ := strings.Cut(e, ":")
 		b.order++
-		d := &delivery{event: outbox.Event{ID: []byte(value), Position: outbox.Position{Epoch: 1, Order: b.order}}}
-		d.record = sink.Record{Topic: "t", Value: []byte(value), Cost: 100, Owner: d}
+		d := &Delivery{Event: outbox.Event{ID: []byte(value), Position: outbox.Position{Epoch: 1, Order: b.order}}}
+		d.Record = sink.Record{Topic: "t", Value: []byte(value), Cost: 100, Owner: d}
 		if key != "" {
-			d.record.Key = []byte(key)
+			d.Record.Key = []byte(key)
 		}
-		records = append(records, &d.record)
+		records = append(records, &d.Record)
 	}
 	if taken, err := b.engine.Submit(b.context, records); err != nil {
 		b.Fatalf("submit: %d taken, %v", taken, err)
@@ -83,7 +83,7 @@ func (b *laneBench) results(n int) {
 		}
 		n -= len(records)
 		for _, rec := range records {
-			d := rec.Owner.(*delivery)
+			d := rec.Owner.(*Delivery)
 			switch rec.Result {
 			case sink.Published:
 				b.done = append(b.done, string(rec.Value))
@@ -103,13 +103,13 @@ func (b *laneBench) results(n int) {
 // bury commits the oldest dead letter, as settler.finishDeath does.
 func (b *laneBench) bury(want string) {
 	b.Helper()
-	if len(b.dying) == 0 || string(b.dying[0].record.Value) != want {
+	if len(b.dying) == 0 || string(b.dying[0].Record.Value) != want {
 		b.Fatalf("dead letters: %d, want %s first", len(b.dying), want)
 	}
 	d := b.dying[0]
 	b.dying = b.dying[1:]
-	b.lanes.buried(d)
-	b.engine.Settled([]*sink.Record{&d.record})
+	b.lanes.deadWritten(d)
+	b.engine.Settled([]*sink.Record{&d.Record})
 	b.lanes.advance()
 }
 
@@ -127,8 +127,9 @@ func (b *laneBench) wantHeld(want int) {
 	}
 }
 
-// Breaks it catches: followers that go out before the dead letter is committed, out of order, or never; a lane that is
-// not released, so that everything later takes the detour for ever. Seen to fail with the dead letter not waited for.
+// Breaks it catches: followers that go out before the dead letter is committed, out of order, or never; a lane that
+// is not released, so that everything later takes the detour for ever. Seen to fail with the dead letter not waited
+// for.
 func TestFollowersGoOutInOrderAfterTheDeadLetterIsCommitted(t *testing.T) {
 	b := newLaneBench(t)
 	b.submit("a:1", "a:bad2", "a:3", "a:4")
@@ -147,8 +148,8 @@ func TestFollowersGoOutInOrderAfterTheDeadLetterIsCommitted(t *testing.T) {
 	b.wantDone("1", "3", "4", "5", "6")
 }
 
-// Break it catches: a release that needs a follower's result to know the lane's generation: the lane would be held for
-// ever. Seen to fail with dead letters not counted.
+// Break it catches: a release that needs a follower's result to know the lane's generation: the lane would be held
+// for ever. Seen to fail with dead letters not counted.
 func TestDeadEventWithoutFollowersLeavesNoHeldLane(t *testing.T) {
 	b := newLaneBench(t)
 	b.submit("a:bad1")
@@ -161,9 +162,9 @@ func TestDeadEventWithoutFollowersLeavesNoHeldLane(t *testing.T) {
 	b.wantDone("2")
 }
 
-// Breaks it catches: a second rejection that lets its followers overtake, is taken for the first, or is forgotten; what
-// comes back held from a retry queued behind what was submitted later. Seen to fail with followers queued in the order of
-// their return.
+// Breaks it catches: a second rejection that lets its followers overtake, is taken for the first, or is forgotten;
+// what comes back held from a retry queued behind what was submitted later. Seen to fail with followers queued in the
+// order of their return.
 func TestSecondRejectionAmongFollowersKeepsTheOrder(t *testing.T) {
 	b := newLaneBench(t)
 	b.submit("a:1", "a:bad2", "a:3", "a:bad4", "a:5", "a:6")
@@ -193,7 +194,7 @@ func TestOtherLanesAndKeylessEventsDoNotWait(t *testing.T) {
 	if len(b.dying) != 2 {
 		t.Fatalf("dead letters: got %d, want 2", len(b.dying))
 	}
-	slices.SortFunc(b.dying, func(x, y *delivery) int { return x.event.Position.Compare(y.event.Position) })
+	slices.SortFunc(b.dying, func(x, y *Delivery) int { return x.Event.Position.Compare(y.Event.Position) })
 	b.bury("bad1")
 	b.results(1)
 	b.bury("bad2")
@@ -201,9 +202,9 @@ func TestOtherLanesAndKeylessEventsDoNotWait(t *testing.T) {
 	b.wantHeld(0)
 }
 
-// A lane whose events keep coming: more than a retry takes at once wait, several of them bad, and more arrive at every
-// step. Breaks it catches: a release while some are on their way back as held, two retries at a time, an order of
-// arrival. Seen to fail with followers queued in the order of their return.
+// A lane whose events keep coming: more than a retry takes at once wait, several of them bad, and more arrive at
+// every step. Breaks it catches: a release while some are on their way back as held, two retries at a time, an order
+// of arrival. Seen to fail with followers queued in the order of their return.
 func TestHotLaneKeepsItsOrderUntilItIsReleased(t *testing.T) {
 	b := newLaneBench(t)
 	const first, more = 2*retryMost + 50, 40
@@ -230,7 +231,7 @@ func TestHotLaneKeepsItsOrderUntilItIsReleased(t *testing.T) {
 			next++
 		}
 		if len(b.dying) > 0 {
-			b.bury(string(b.dying[0].record.Value))
+			b.bury(string(b.dying[0].Record.Value))
 		}
 		if len(b.done) < len(want) {
 			b.results(1)
@@ -240,17 +241,17 @@ func TestHotLaneKeepsItsOrderUntilItIsReleased(t *testing.T) {
 	b.wantHeld(0)
 }
 
-// Break caught: a dead letter that holds its lane and is committed before all that was tried behind it has come back, as while the
-// journal is locked and no result is taken: that ended the process. Seen to fail with the panic "two events of a lane were tried
-// at a time".
+// Break caught: a dead letter that holds its lane and is committed before all that was tried behind it has come back,
+// as while the journal is locked and no result is taken: that ended the process. Seen to fail with the panic "two
+// events of a lane were tried at a time".
 func TestDeadLetterThatHoldsItsLaneNeedNotWaitForWhatIsOnItsWayBack(t *testing.T) {
 	b := newLaneBench(t)
 	b.submit("a:bad1", "a:bad2", "a:3")
 	b.results(3)
 	d := b.dying[0]
 	b.dying = nil
-	d.record.Value = []byte("1") // the breaker lets it be tried again, and now it is taken
-	if err := b.engine.Retry("t", d.record.Key, b.engine.Hold("t", d.record.Key), []*sink.Record{&d.record}); err != nil {
+	d.Record.Value = []byte("1") // the breaker lets it be tried again, and now it is taken
+	if err := b.engine.Retry("t", d.Record.Key, b.engine.Hold("t", d.Record.Key), []*sink.Record{&d.Record}); err != nil {
 		b.Fatal(err)
 	}
 	b.lanes.takenBack(d)
@@ -258,14 +259,14 @@ func TestDeadLetterThatHoldsItsLaneNeedNotWaitForWhatIsOnItsWayBack(t *testing.T
 	b.wantDone("1")
 	b.submit("a:4")
 	bad := b.dying[0]
-	if followers := b.lanes.buriedForGood(bad); len(followers) != 0 {
+	if followers := b.lanes.deadHolds(bad); len(followers) != 0 {
 		b.Fatalf("followers: got %d, want none back yet", len(followers))
 	}
-	b.engine.Settled([]*sink.Record{&bad.record})
+	b.engine.Settled([]*sink.Record{&bad.Record})
 	b.lanes.advance()
 	records, err := b.engine.Results(b.context, make([]*sink.Record, 0, 2))
 	for _, rec := range records {
-		if d := rec.Owner.(*delivery); rec.Result != sink.Held || b.lanes.has(d) {
+		if d := rec.Owner.(*Delivery); rec.Result != sink.Held || b.lanes.has(d) {
 			b.Errorf("%s: got result %d, kept in memory %v; want it held, to be parked", rec.Value, rec.Result, b.lanes.has(d))
 		}
 	}

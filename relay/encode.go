@@ -1,0 +1,38 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// encode makes the delivery's message of its event. Its Reason says that the event cannot be one at all.
+func encode(x *message.Encoder, d *settle.Delivery) {
+	d.Record.Owner = d
+	d.Created, d.Dated, d.Reason = x.Encode(&d.Event, &d.Record,
+		message.Marks{Attempts: d.Attempts, Replay: d.Replay, Late: d.Late})
+}
+
+// keep makes the delivery own its bytes; see [message.Encoder.Keep]. False: they are many, and stay where they are.
+func keep(x *message.Encoder, d *settle.Delivery) (kept bool) {
+	d.Bytes, kept = x.Keep(&d.Event, &d.Record, d.Bytes)
+	return kept
+}
+
+// parkedEncoder makes the messages of parked events and the copies of dead letters, for the settler.
+type parkedEncoder struct{ x *message.Encoder }
+
+// Encode makes the record of a parked event.
+func (p parkedEncoder) Encode(d *settle.Delivery, now time.Time) {
+	p.x.At(now)
+	encode(p.x, d)
+}
+
+// Copy makes rec the copy of a dead letter for the topic.
+func (p parkedEncoder) Copy(rec *sink.Record, d *settle.Delivery, topic string, refusal *sink.Reason) {
+	p.x.Copy(message.Dead{
+		Event: &d.Event, Record: &d.Record, Refused: d.Refused(), Reason: d.Reason, Attempts: d.Attempts, Refusal: refusal,
+	}, topic, rec)
+}

@@ -1,0 +1,155 @@
+package settle
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	// readyMost bounds the dead letters that the breaker has let pass and that are not written yet: what the table
+	// refuses is no flood.
+	readyMost = 16
+	// waitingMost is how many events that cannot be messages may wait for their dead letters: they take no place in
+	// the sink's window, and the table may refuse them for as long as nobody repairs it.
+	waitingMost = 1000
+)
+
+// deadLetters are the events that become dead letters. They belong to the loop's goroutine.
+type deadLetters struct {
+	toWrite chan *Delivery
+	written chan *Delivery // committed
+
+	waiting []*Delivery // for the breaker
+	copies  copies      // of those that it has let pass, to dlq.topic
+	ready   []*Delivery // for the writer
+}
+
+func newDeadLetters() deadLetters {
+	return deadLetters{toWrite: make(chan *Delivery), written: make(chan *Delivery)}
+}
+
+// deadLetter makes the event a dead letter; its followers wait, in memory, for the moment that this takes. It has no
+// parked events in front of it: of a lane with parked events the sink holds all but what was retried.
+func (l *loop) deadLetter(d *Delivery) {
+	l.lanes.rejected(d)
+	l.dead.waiting = append(l.dead.waiting, d)
+}
+
+// readyDead takes events as far on their way to dead letters as may be: past the breaker, to dlq.topic, and to the
+// writer.
+func (l *loop) readyDead() {
+	dead := &l.dead
+	for len(dead.waiting) > 0 && len(dead.ready) < readyMost && dead.copies.mayAdd() &&
+		l.settler.breaker.mayDeadLetter(dead.waiting[0]) {
+		d := dead.waiting[0]
+		dead.waiting = dead.waiting[1:]
+		if dead.copies.topic == "" {
+			dead.ready = append(dead.ready, d)
+		} else {
+			dead.copies.add(d)
+		}
+	}
+	dead.copies.send()
+}
+
+// reconsider does what the breaker says about the events that wait for it: it tries one, or all, again. What the
+// sink has not refused cannot be a message, whatever the broker takes.
+func (l *loop) reconsider(w breakerWord) {
+	if w.probe {
+		i := slices.IndexFunc(l.dead.waiting, (*Delivery).Refused)
+		if i < 0 {
+			return
+		}
+		if d := l.dead.waiting[i]; l.tryAgain(d) {
+			d.mark().probe = true
+			l.dead.waiting = slices.Delete(l.dead.waiting, i, i+1)
+		}
+		return
+	}
+	waiting := l.dead.waiting
+	l.dead.waiting = nil
+	for _, d := range waiting {
+		d.mark().pardoned = w.pardon
+		if !d.Refused() || !l.tryAgain(d) {
+			l.dead.waiting = append(l.dead.waiting, d)
+		}
+	}
+}
+
+// tryAgain hands a refused event to the sink once more; false: it does not take it now.
+func (l *loop) tryAgain(d *Delivery) bool {
+	engine, rec := l.settler.engine, &d.Record
+	if rec.Key == nil {
+		engine.Settled([]*sink.Record{rec})
+		if engine.Insert(rec) != nil {
+			rec.Result = sink.None // it is not with the sink any more
+			return false
+		}
+	} else if engine.Retry(rec.Topic, rec.Key, engine.Hold(rec.Topic, rec.Key), []*sink.Record{rec}) != nil {
+		return false
+	}
+	if d.parked {
+		l.parking.takenBack(d)
+	} else {
+		l.lanes.takenBack(d)
+	}
+	return true
+}
+
+// writeDead commits dead letters one by one, in order.
+func (l *loop) writeDead(ctx context.Context) {
+	for {
+		var d *Delivery
+		select {
+		case d = <-l.dead.toWrite:
+		case <-ctx.Done():
+			return
+		}
+		if !l.insist(ctx, "dead_letter", func() error { return l.commitDead(ctx, d) }) {
+			return
+		}
+		select {
+		case l.dead.written <- d:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *loop) commitDead(ctx context.Context, d *Delivery) error {
+	dead := store.Dead{
+		Event: &d.Event, Topic: d.Record.Topic, Key: d.Record.Key, Partition: -1,
+		Attempts: max(d.Attempts, 1), Class: d.Reason.Class, Code: d.Reason.Code, Text: d.Reason.Text,
+		Holds: l.settler.holds(d),
+	}
+	if d.Refused() {
+		dead.Partition = d.Record.Partition
+	}
+	if d.parked {
+		return l.settler.tables.GiveUp(ctx, dead)
+	}
+	return l.settler.tables.Settle(ctx, nil, []store.Dead{dead})
+}
+
+// finishDead takes in that a dead letter is committed.
+func (l *loop) finishDead(d *Delivery) {
+	l.settler.meter.Died(d.Reason.Class)
+	l.settler.host.Died(d.Record.Topic, d.Reason)
+	l.settler.log.Warn().Str("topic", d.Record.Topic).Str("code", d.Reason.Code).Str("position", d.Event.Position.String()).
+		Int("attempts", max(d.Attempts, 1)).Str("reason", d.Reason.Text).Msg("event moved to the dead-letter table")
+	switch {
+	case d.parked:
+		l.parking.deadWritten(d)
+	case l.settler.holds(d):
+		l.holdLane(d)
+	case d.Record.Result == sink.Rejected:
+		l.lanes.deadWritten(d)
+	}
+	l.release(d)
+	l.lanes.advance()
+	l.parking.advance()
+	l.told()
+}
