@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/drivers"
 )
 
 // Level is how bad a finding is.
@@ -40,10 +41,17 @@ func (r *Report) add(l Level, name, text, fix string) {
 func Everything(ctx context.Context, cfg config.Config) Report {
 	var r Report
 	examinePostgres(ctx, cfg, &r)
-	if cfg.Sink == config.SinkStdout {
+	switch cfg.Sink {
+	case config.SinkStdout:
 		r.add(OK, "sink", "messages are printed to standard output and go to no broker", "")
-	} else {
+	case config.SinkKafka:
 		examineKafka(ctx, cfg, &r)
+	default:
+		if text, err := drivers.Examine(ctx, cfg); err != nil {
+			r.add(Fail, "sink "+cfg.Sink, err.Error(), "check the keys of the sink, the network and that the server runs")
+		} else {
+			r.add(OK, "sink "+cfg.Sink, text, "")
+		}
 	}
 	return r.closed()
 }

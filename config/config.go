@@ -11,9 +11,11 @@ type Config struct {
 	Postgres      Postgres  `key:"postgres"`
 	Outbox        Outbox    `key:"outbox"`
 	Journal       Journal   `key:"journal"`
-	Sink          string    `key:"sink" help:"kafka; stdout: print each message as a line of JSON, for a look without a broker"`
+	Sink          string    `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; stdout: print each message as a line of JSON, for a look without a broker"`
 	Message       Message   `key:"message"`
 	Kafka         Kafka     `key:"kafka"`
+	NATS          NATS      `key:"nats"`
+	Redis         Redis     `key:"redis"`
 	Retry         Retry     `key:"retry"`
 	DLQ           DLQ       `key:"dlq"`
 	Limits        Limits    `key:"limits"`
@@ -80,7 +82,7 @@ type Message struct {
 
 // Kafka is the broker and how to talk to it.
 type Kafka struct {
-	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required, unless sink is stdout"`
+	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required with sink kafka"`
 	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
 	Partitioner       string       `key:"partitioner" help:"murmur2, as the Java clients"`
 	Compression       string       `key:"compression" help:"compression of record batches; one that does not get smaller is sent as it is"`
@@ -190,8 +192,10 @@ const (
 	AfterPublishKeep   = "keep"
 	AfterPublishDelete = "delete"
 
-	SinkKafka  = "kafka"
-	SinkStdout = "stdout"
+	SinkKafka       = "kafka"
+	SinkNATS        = "nats"
+	SinkRedisStream = "redis-stream"
+	SinkStdout      = "stdout"
 
 	FormatPlain       = "plain"
 	FormatEnvelope    = "envelope"
@@ -255,6 +259,8 @@ func Default() Config {
 			Timestamp: TimestampPublish,
 		},
 		Kafka:         defaultKafka(),
+		NATS:          NATS{URL: "nats://127.0.0.1:4222", CreateStreams: CreateStreams{Replicas: 1}},
+		Redis:         Redis{URL: "redis://127.0.0.1:6379/0"},
 		Retry:         defaultRetry(),
 		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute)}},
 		Limits:        defaultLimits(),

@@ -58,6 +58,9 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.create_topics.enabled kafka.create_topics.partitions kafka.create_topics.replication_factor
 		kafka.tls.enabled kafka.tls.ca_file kafka.tls.cert_file kafka.tls.key_file kafka.tls.server_name
 		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file
+		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
+		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
+		redis.url redis.password_file redis.max_length
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
@@ -94,13 +97,17 @@ func another(t *testing.T, k Key) string {
 		"message.headers":          "id=x-event-id",
 		"kafka.brokers":            "a:1,b:2",
 		"kafka.compression":        CompressionZstd,
-		"kafka.sasl.mechanism":     "PLAIN",
-		"retry.on_dead":            OnDeadHold,
-		"on_halt":                  OnHaltExit,
-		"http.listen":              ":0",
-		"tracing.endpoint":         "http://collector:4318",
-		"log.level":                "debug",
-		"log.format":               LogConsole,
+		"nats.url":                 "tls://a:4222,tls://b:4222",
+		"redis.url":                "rediss://relay@a:6380/1",
+
+		"nats.create_streams.replicas": "3",
+		"kafka.sasl.mechanism":         "PLAIN",
+		"retry.on_dead":                OnDeadHold,
+		"on_halt":                      OnHaltExit,
+		"http.listen":                  ":0",
+		"tracing.endpoint":             "http://collector:4318",
+		"log.level":                    "debug",
+		"log.format":                   LogConsole,
 		// One value each in this version.
 		"sink": SinkKafka, "message.format": FormatPlain, "kafka.partitioner": PartitionerMurmur2,
 	}

@@ -64,7 +64,7 @@ var rules = map[string]rule{
 	"outbox.retention":              durations(0, longest),
 	"journal.retention":             durations(0, longest),
 
-	"sink": oneOf(SinkKafka, SinkStdout),
+	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkStdout),
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
@@ -93,6 +93,21 @@ var rules = map[string]rule{
 	"kafka.sasl.mechanism":                   optional(oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
 	"kafka.sasl.username":                    optional(label()),
 	"kafka.sasl.password_file":               filePath(),
+
+	"nats.url":                     serverURLs("nats.password_file", "nats", "tls", "ws", "wss"),
+	"nats.stream":                  optional(matching(`^[^\s.*>/\\\x00-\x1f\x7f]{1,255}$`, "a stream's name: no spaces, '.', '*', '>' or slashes")),
+	"nats.credentials_file":        filePath(),
+	"nats.username":                optional(label()),
+	"nats.password_file":           filePath(),
+	"nats.token_file":              filePath(),
+	"nats.create_streams.enabled":  boolean(),
+	"nats.create_streams.replicas": count(1, 5),
+	"nats.tls.ca_file":             filePath(),
+	"nats.tls.cert_file":           filePath(),
+	"nats.tls.key_file":            filePath(),
+	"redis.url":                    serverURLs("redis.password_file", "redis", "rediss"),
+	"redis.password_file":          filePath(),
+	"redis.max_length":             count(0, 1<<40),
 
 	"retry.max_attempts":    count(1, 1_000_000),
 	"retry.initial_backoff": durations(Duration(time.Millisecond), day),

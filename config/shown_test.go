@@ -10,6 +10,7 @@ import (
 func TestShownKeysHaveNoSecrets(t *testing.T) {
 	c := Default()
 	c.Postgres.URL = "postgres://relay:hunter2@db/shop?sslpassword=hunter3"
+	c.NATS.URL, c.Redis.URL = "nats://relay:hunter2@a:1,nats://relay:hunter3@b:1", "redis://:hunter2@h:1/0"
 	c.Kafka.Brokers = []string{"a:1", "b:2"}
 	shown := c.Shown()
 	if len(shown) != len(availableKeys()) {

@@ -23,7 +23,12 @@ const questionPatience = 10 * time.Second
 // New makes the driver of the sink that the configuration names. What the driver does that a person should know later goes
 // to the log; messages of the sink stdout go to out.
 func New(cfg config.Config, log zerolog.Logger, out io.Writer) (sink.Driver, error) {
-	if cfg.Sink == config.SinkStdout {
+	switch cfg.Sink {
+	case config.SinkNATS:
+		return NATS(cfg, log)
+	case config.SinkRedisStream:
+		return RedisStream(cfg, log)
+	case config.SinkStdout:
 		return stdout.New(stdout.Config{Writer: out}), nil
 	}
 	c := Kafka(cfg)

@@ -69,6 +69,16 @@ var house = map[string]room{
 			"github.com/segmentio/kafka-go"},
 		tests: []string{"sink/sinktest"},
 	},
+	"sink/nats": {
+		own:      []string{"outbox", "sink", "sink/conditional"},
+		external: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"},
+		tests:    []string{"sink/sinktest"},
+	},
+	"sink/redisstream": {
+		own:      []string{"sink", "sink/conditional"},
+		external: []string{"github.com/redis/go-redis/v9"},
+		tests:    []string{"sink/sinktest"},
+	},
 	"sink/stdout": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
@@ -116,7 +126,7 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own:      []string{"config", "sink", "sink/kafka", "sink/stdout"},
+		own:      []string{"config", "sink", "sink/kafka", "sink/nats", "sink/redisstream", "sink/stdout"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "relay", "replication", "store"}, external: []string{"github.com/rs/zerolog"}},

@@ -68,7 +68,7 @@ func (runCommand) Run(a *cli.App) error {
 	warn(cfg, log)
 	looking, seen := context.WithCancel(context.Background())
 	defer seen()
-	if cfg.Sink != config.SinkStdout {
+	if cfg.Sink == config.SinkKafka {
 		go ahead.Look(looking, cfg, log)
 	}
 	ctx, stop := cli.UntilSignal(func() {

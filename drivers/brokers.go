@@ -1,0 +1,65 @@
+package drivers
+
+import (
+	"context"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/nats"
+	"github.com/cdc-relay/cdc-relay/sink/redisstream"
+)
+
+// NATS makes the driver for JetStream.
+func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
+	n := cfg.NATS
+	return nats.New(nats.Config{
+		URL: n.URL, Name: cfg.Service, Stream: n.Stream,
+		CredentialsFile: n.CredentialsFile, Username: n.Username, PasswordFile: n.PasswordFile, TokenFile: n.TokenFile,
+		CAFile: n.TLS.CAFile, CertFile: n.TLS.CertFile, KeyFile: n.TLS.KeyFile,
+		NewStreams: nats.NewStreams{Create: n.CreateStreams.Enabled, Replicas: n.CreateStreams.Replicas},
+		Hooks: nats.Hooks{
+			StreamCreated: func(stream, subject string) {
+				log.Info().Str("stream", stream).Str("subject", subject).Msg("stream created, or subject added to it")
+			},
+			Alarm: alarm(log),
+		},
+	})
+}
+
+// RedisStream makes the driver for Redis Streams.
+func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, error) {
+	r := cfg.Redis
+	return redisstream.New(redisstream.Config{
+		URL: r.URL, PasswordFile: r.PasswordFile, MaxLength: int64(r.MaxLength), Hooks: redisstream.Hooks{Alarm: alarm(log)},
+	})
+}
+
+// alarm logs what a driver noticed at its broker and a person must look at.
+func alarm(log zerolog.Logger) func(sink.Alarm) {
+	return func(a sink.Alarm) {
+		log.Error().Str("alarm", a.Kind).Str("topic", a.Topic).Int32("partition", a.Partition).Msg(a.Text)
+	}
+}
+
+// Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was found.
+func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
+	switch cfg.Sink {
+	case config.SinkNATS:
+		d, err := NATS(cfg, zerolog.Nop())
+		if err != nil {
+			return "", err
+		}
+		defer d.Close()
+		return d.Examine(ctx)
+	case config.SinkRedisStream:
+		d, err := RedisStream(cfg, zerolog.Nop())
+		if err != nil {
+			return "", err
+		}
+		defer d.Close()
+		return d.Examine(ctx)
+	}
+	return "", nil
+}

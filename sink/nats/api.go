@@ -1,0 +1,144 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	client "github.com/nats-io/nats.go"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// api is the prefix of JetStream's own subjects (nats-server, jetstream_api.go). Requests to it are answered by the leader.
+const api = "$JS.API."
+
+// streamInfo is what the driver wants to know of a stream.
+type streamInfo struct {
+	Config struct {
+		Name       string   `json:"name"`
+		Subjects   []string `json:"subjects"`
+		MaxMsgSize int      `json:"max_msg_size"`
+	} `json:"config"`
+	State struct {
+		FirstSeq int64 `json:"first_seq"`
+		LastSeq  int64 `json:"last_seq"`
+	} `json:"state"`
+}
+
+// storedMessage is a message of a stream.
+type storedMessage struct {
+	Subject string `json:"subject"`
+	Seq     int64  `json:"seq"`
+	Headers []byte `json:"hdrs"`
+	Data    []byte `json:"data"`
+}
+
+// ask sends a request to JetStream and reads the answer into into, which may be nil.
+func ask(ctx context.Context, nc *client.Conn, subject string, request, into any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("write a request for %s: %w", subject, err)
+	}
+	m, err := nc.RequestWithContext(ctx, api+subject, body)
+	if errors.Is(err, client.ErrNoResponders) {
+		return fmt.Errorf("ask %s: %w", subject, noResponders())
+	}
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	return read(m, subject, into)
+}
+
+// read reads an answer of JetStream.
+func read(m *client.Msg, subject string, into any) error {
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if len(m.Data) > 0 {
+		if err := json.Unmarshal(m.Data, &failed); err != nil {
+			return fmt.Errorf("read the answer to %s: %w", subject, err)
+		}
+	}
+	if err := answered(m, failed.Error); err != nil {
+		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Data, into); err != nil {
+		return fmt.Errorf("read the answer to %s: %w", subject, err)
+	}
+	return nil
+}
+
+func askStream(ctx context.Context, nc *client.Conn, name string) (info streamInfo, err error) {
+	err = ask(ctx, nc, "STREAM.INFO."+name, struct{}{}, &info)
+	return info, err
+}
+
+// streamOf is the name of the stream that takes the subject, "" if there is none.
+func streamOf(ctx context.Context, nc *client.Conn, subject string) (string, error) {
+	var names struct {
+		Streams []string `json:"streams"`
+	}
+	request := struct {
+		Subject string `json:"subject"`
+	}{subject}
+	if err := ask(ctx, nc, "STREAM.NAMES", request, &names); err != nil {
+		return "", err
+	}
+	if len(names.Streams) == 0 {
+		return "", nil
+	}
+	return names.Streams[0], nil
+}
+
+// duplicateWindow of a new stream, in nanoseconds: the chain's ids need none, and 2 minutes, the default, keep each id in
+// the server's memory.
+const duplicateWindow = 1_000_000_000
+
+// createStream makes the stream for the subject, or adds the subject to it.
+func createStream(ctx context.Context, nc *client.Conn, name, subject string, replicas int) error {
+	var have struct {
+		Config map[string]any `json:"config"`
+	}
+	err := ask(ctx, nc, "STREAM.INFO."+name, struct{}{}, &have)
+	if isCode(err, codeStreamNotFound) {
+		config := map[string]any{
+			"name": name, "subjects": []string{subject}, "storage": "file", "retention": "limits", "num_replicas": replicas,
+			"discard": "old", "duplicate_window": duplicateWindow, "allow_direct": true,
+		}
+		return ask(ctx, nc, "STREAM.CREATE."+name, config, nil)
+	}
+	if err != nil {
+		return err
+	}
+	subjects, _ := have.Config["subjects"].([]any)
+	have.Config["subjects"] = append(subjects, subject)
+	return ask(ctx, nc, "STREAM.UPDATE."+name, have.Config, nil)
+}
+
+// streamName makes a stream's name of a subject: names have no dots.
+func streamName(subject string) string { return strings.ReplaceAll(subject, ".", "_") }
+
+// subjectProblem says why the topic can be no subject, or "".
+func subjectProblem(topic string) string {
+	if strings.HasPrefix(topic, "$") {
+		return "subjects that begin with $ are the server's"
+	}
+	for token := range strings.SplitSeq(topic, ".") {
+		if token == "" || strings.ContainsAny(token, " \t\r\n*>") {
+			return "a subject is of tokens with dots between, without spaces and wildcards"
+		}
+	}
+	return ""
+}
+
+// topicError is why a topic cannot be sent to.
+type topicError struct{ text string }
+
+func (e *topicError) Error() string         { return e.text }
+func (e *topicError) Trouble() sink.Trouble { return sink.TopicTrouble }

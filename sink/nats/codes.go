@@ -1,0 +1,95 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+
+	client "github.com/nats-io/nats.go"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// apiError is what a server answered (errors.json of nats-server).
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("the server says %q (%d)", e.Description, e.ErrCode)
+}
+
+// Trouble implements [sink.Troubled].
+func (e *apiError) Trouble() sink.Trouble { return meaningOf(e.ErrCode).trouble }
+
+// Codes that the driver acts on by themselves.
+const (
+	codeStreamNotFound  = 10059
+	codeMessageNotFound = 10037
+	codeNoResponders    = 503 // not an err_code: the status of an answer by nobody
+)
+
+// meaning is what an error code of a publish says.
+type meaning struct {
+	name    string
+	moved   bool         // the stream has another end
+	trouble sink.Trouble // not written, try again
+	class   outbox.ErrorClass
+	relearn bool // ask again which stream takes the subject
+}
+
+var meanings = map[int]meaning{
+	10071: {name: "WRONG_LAST_SEQUENCE", moved: true},
+	10070: {name: "WRONG_LAST_MSG_ID", moved: true},
+	10164: {name: "WRONG_LAST_SEQUENCE", moved: true},
+
+	10054: {name: "MESSAGE_TOO_LARGE", class: outbox.Permanent},
+	10097: {name: "HEADERS_TOO_LARGE", class: outbox.Permanent},
+
+	10060: {name: "STREAM_MISMATCH", trouble: sink.TopicTrouble, relearn: true},
+	10059: {name: "STREAM_NOT_FOUND", trouble: sink.TopicTrouble, relearn: true},
+	503:   {name: "NO_RESPONDERS", trouble: sink.TopicTrouble, relearn: true},
+	10077: {name: "STREAM_STORE_FAILED", trouble: sink.TopicTrouble}, // full, with discard new
+	10109: {name: "STREAM_SEALED", trouble: sink.TopicTrouble},
+	10039: {name: "JETSTREAM_NOT_ENABLED_FOR_ACCOUNT", trouble: sink.TopicTrouble},
+
+	10008: {name: "NOT_AVAILABLE", trouble: sink.ClusterTrouble},
+	10009: {name: "NO_LEADER", trouble: sink.ClusterTrouble},
+	10023: {name: "INSUFFICIENT_RESOURCES", trouble: sink.ClusterTrouble},
+	10028: {name: "MEMORY_EXCEEDED", trouble: sink.ClusterTrouble},
+	10047: {name: "STORAGE_EXCEEDED", trouble: sink.ClusterTrouble},
+	10076: {name: "JETSTREAM_NOT_ENABLED", trouble: sink.ClusterTrouble},
+	10118: {name: "STREAM_OFFLINE", trouble: sink.ClusterTrouble},
+}
+
+// meaningOf is the code's meaning. What is not known was refused by the stream: not written, and tried again.
+func meaningOf(code int) meaning {
+	if m, known := meanings[code]; known {
+		return m
+	}
+	return meaning{name: fmt.Sprintf("NATS_%d", code), trouble: sink.PartitionTrouble}
+}
+
+func isCode(err error, code int) bool {
+	var api *apiError
+	return errors.As(err, &api) && api.ErrCode == code
+}
+
+// noResponders is the error of an answer by nobody: no stream takes the subject, JetStream is off, or no leader is there
+// at the moment. The servers do not tell these apart.
+func noResponders() *apiError {
+	return &apiError{Code: codeNoResponders, ErrCode: codeNoResponders, Description: "no responders: no stream takes the subject, or it has no leader at present"}
+}
+
+// answered is the server's error in an answer, or nil.
+func answered(m *client.Msg, api *apiError) error {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return noResponders()
+	}
+	if api != nil {
+		return api
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package nats
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Defaults of [Config].
+const (
+	DefaultDialTimeout    = 3 * time.Second
+	DefaultRequestTimeout = 10 * time.Second
+)
+
+// Config says where the servers are and how to log in. Files are read again at each connect.
+type Config struct {
+	URL  string // nats://host:port, tls:// or ws://; several with commas
+	Name string // of the connection, in the server's lists
+	// Stream is the stream of all topics; empty: the one whose subjects have the topic.
+	Stream string
+
+	CredentialsFile           string // JWT and nkey seed, as nsc writes it
+	Username, PasswordFile    string
+	TokenFile                 string
+	CAFile, CertFile, KeyFile string // of TLS
+
+	NewStreams NewStreams
+
+	DialTimeout    time.Duration
+	RequestTimeout time.Duration // how long the servers may take for one batch
+
+	Hooks Hooks
+}
+
+// NewStreams says whether and how a stream is made for a topic that none takes.
+type NewStreams struct {
+	Create   bool
+	Replicas int // 0 = 1
+}
+
+// Hooks observe. They must be quick; any may be nil.
+type Hooks struct {
+	StreamCreated func(stream, subject string)
+	Alarm         func(sink.Alarm)
+}
+
+func (c Config) withDefaults() Config {
+	if c.DialTimeout <= 0 {
+		c.DialTimeout = DefaultDialTimeout
+	}
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = DefaultRequestTimeout
+	}
+	if c.Name == "" {
+		c.Name = "cdc-relay"
+	}
+	if c.NewStreams.Replicas <= 0 {
+		c.NewStreams.Replicas = 1
+	}
+	return c
+}
+
+// options are those of one connect. The client never connects again by itself: it would keep messages of which it has
+// said that they failed, and send them later.
+func (c Config) options() ([]client.Option, error) {
+	options := []client.Option{
+		client.Name(c.Name), client.Timeout(c.DialTimeout), client.NoReconnect(), client.FlusherTimeout(c.RequestTimeout),
+		client.PingInterval(c.RequestTimeout), client.MaxPingsOutstanding(1),
+	}
+	if c.CredentialsFile != "" {
+		options = append(options, client.UserCredentials(c.CredentialsFile))
+	}
+	if c.Username != "" || c.PasswordFile != "" {
+		password, err := secret(c.PasswordFile)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, client.UserInfo(c.Username, password))
+	}
+	if c.TokenFile != "" {
+		token, err := secret(c.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, client.Token(token))
+	}
+	if c.CAFile != "" {
+		options = append(options, client.RootCAs(c.CAFile))
+	}
+	if c.CertFile != "" {
+		options = append(options, client.ClientCert(c.CertFile, c.KeyFile))
+	}
+	return options, nil
+}
+
+// secret reads a file without the line ends behind its content.
+func secret(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", &loginError{fmt.Errorf("read a secret: %w", err)}
+	}
+	return string(bytes.TrimRight(text, "\r\n")), nil
+}
+
+// loginError is one that a person must do something about.
+type loginError struct{ err error }
+
+func (e *loginError) Error() string         { return e.err.Error() }
+func (e *loginError) Unwrap() error         { return e.err }
+func (e *loginError) Trouble() sink.Trouble { return sink.ConfigurationTrouble }
+
+// connect dials once.
+func (c Config) connect(denied func(error), closed func()) (*client.Conn, error) {
+	options, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	options = append(options,
+		client.ErrorHandler(func(_ *client.Conn, _ *client.Subscription, err error) {
+			if errors.Is(err, client.ErrPermissionViolation) {
+				denied(err)
+			}
+		}),
+		client.ClosedHandler(func(*client.Conn) { closed() }))
+	nc, err := client.Connect(c.URL, options...)
+	if err == nil {
+		return nc, nil
+	}
+	err = fmt.Errorf("connect to NATS: %w", err)
+	for _, login := range []error{
+		client.ErrAuthorization, client.ErrAuthExpired, client.ErrAuthRevoked, client.ErrAccountAuthExpired,
+		client.ErrSecureConnRequired, client.ErrSecureConnWanted, os.ErrNotExist,
+	} {
+		if errors.Is(err, login) {
+			return nil, &loginError{err}
+		}
+	}
+	return nil, err
+}

@@ -1,0 +1,24 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+)
+
+// Examine connects and asks for JetStream. The text says what answered.
+func (d *Driver) Examine(ctx context.Context) (text string, err error) {
+	nc, err := d.connection(ctx)
+	if err != nil {
+		return "", err
+	}
+	var account struct {
+		Streams int `json:"streams"`
+		Limits  struct {
+			MaxStreams int `json:"max_streams"`
+		} `json:"limits"`
+	}
+	if err := ask(ctx, nc, "INFO", struct{}{}, &account); err != nil {
+		return "", fmt.Errorf("JetStream does not answer; enable it for the account: %w", err)
+	}
+	return fmt.Sprintf("nats-server %s at %s has JetStream, with %d streams in the account", nc.ConnectedServerVersion(), nc.ConnectedUrlRedacted(), account.Streams), nil
+}

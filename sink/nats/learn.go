@@ -1,0 +1,149 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
+)
+
+func (d *Driver) learnSoon() {
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// learn finds the streams of topics until the driver is closed.
+func (d *Driver) learn() {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-d.ended.Done():
+			return
+		case <-d.news:
+		case <-again.C:
+		}
+		if d.learnAll() {
+			again.Reset(learnAgain)
+		}
+	}
+}
+
+// learnAll asks for every topic that is not fresh. It reports whether one is left without a stream.
+func (d *Driver) learnAll() (more bool) {
+	d.mu.Lock()
+	var names []string
+	for name, t := range d.topics {
+		if !t.fresh {
+			names = append(names, name)
+		}
+	}
+	d.mu.Unlock()
+	if len(names) == 0 { // what is known then is whether the servers are there
+		_, err := d.connection(d.ended)
+		return err != nil
+	}
+	for _, name := range names {
+		ctx, cancel := context.WithTimeout(d.ended, d.config.RequestTimeout)
+		info, err := d.ask(ctx, name)
+		cancel()
+		if d.ended.Err() != nil {
+			return false
+		}
+		d.learned(name, info, err)
+		more = more || err != nil
+	}
+	return more
+}
+
+// ask finds the stream of a subject, or makes it.
+func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err error) {
+	if problem := subjectProblem(subject); problem != "" {
+		return info, &topicError{fmt.Sprintf("%q is no subject: %s", subject, problem)}
+	}
+	nc, err := d.connection(ctx)
+	if err != nil {
+		return info, err
+	}
+	name, err := streamOf(ctx, nc, subject)
+	if err != nil {
+		return info, err
+	}
+	if name == "" && d.config.NewStreams.Create {
+		if name = d.config.Stream; name == "" {
+			name = streamName(subject)
+		}
+		if err := createStream(ctx, nc, name, subject, d.config.NewStreams.Replicas); err != nil {
+			return info, fmt.Errorf("make stream %s for %s: %w", name, subject, err)
+		}
+		if d.config.Hooks.StreamCreated != nil {
+			d.config.Hooks.StreamCreated(name, subject)
+		}
+	}
+	switch {
+	case name == "":
+		return info, &topicError{fmt.Sprintf("no stream takes the subject %q. Make one: %s", subject, d.config.Command(subject))}
+	case d.config.Stream != "" && name != d.config.Stream:
+		return info, &topicError{fmt.Sprintf("the subject %q goes to stream %s, and nats.stream is %s", subject, name, d.config.Stream)}
+	}
+	return askStream(ctx, nc, name)
+}
+
+// Command is what makes a stream for the topic.
+func (c Config) Command(topic string) string {
+	name := c.Stream
+	if name == "" {
+		name = streamName(topic)
+	}
+	replicas := max(c.NewStreams.Replicas, 1)
+	return fmt.Sprintf("nats stream add %s --subjects '%s' --storage file --replicas %d --dupe-window 1s --defaults", name, topic, replicas)
+}
+
+// learned takes in what the servers said of a topic.
+func (d *Driver) learned(name string, info streamInfo, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.topics[name]
+	t.err = nil
+	if err != nil {
+		t.err = &trouble{sink.ClusterTrouble, err}
+	} else {
+		t.stream, t.fresh = d.streamNamed(info.Config.Name), true
+		t.stream.maxSize = max(info.Config.MaxMsgSize, 0)
+	}
+	var told *topicError
+	if err == nil || errors.As(err, &told) {
+		d.told = time.Now()
+	}
+	d.announce()
+}
+
+// streamNamed is the stream of that name. d.mu is held.
+func (d *Driver) streamNamed(name string) *stream {
+	for _, s := range d.streams {
+		if s.name == name {
+			return s
+		}
+	}
+	s := &stream{driver: d, name: name, node: int32(len(d.streams)), log: conditional.NewLog()}
+	s.log.WentBack = func(was, is int64) { d.wentBack(s, was, is) }
+	d.streams = append(d.streams, s)
+	return s
+}
+
+// stale makes the topics of the stream be learned again.
+func (d *Driver) stale(s *stream) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.topics {
+		if t.stream == s {
+			t.fresh = false
+		}
+	}
+	d.learnSoon()
+}

@@ -1,0 +1,125 @@
+package nats
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	client "github.com/nats-io/nats.go"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
+)
+
+// Headers of ours besides the record's.
+const (
+	keyHeader       = "x-outbox-key"
+	keyBase64Header = "x-outbox-key-base64"
+	tombstoneHeader = "x-outbox-tombstone"
+	epochHeader     = "x-outbox-epoch" // differs between two relays that send the same event
+)
+
+// Headers of the servers. Their names begin with serverPrefix.
+const (
+	serverPrefix       = "Nats-"
+	msgIDHeader        = "Nats-Msg-Id"
+	expectStreamHeader = "Nats-Expected-Stream"
+	expectSeqHeader    = "Nats-Expected-Last-Sequence"
+	expectIDHeader     = "Nats-Expected-Last-Msg-Id"
+)
+
+const (
+	// controlSize is what the headers of the servers, ours and the block's own lines take, at most.
+	controlSize = 320
+	// maxHeaders is the largest block of headers that a stream takes, in bytes.
+	maxHeaders = 1<<16 - 1
+	lineSize   = len(": \r\n")
+)
+
+// message is the record as a message without the chain's headers. The reason says why there can be none.
+func message(r *sink.Record) (*client.Msg, *sink.Reason) {
+	h := make(client.Header, r.Headers.Len()+6)
+	size := controlSize + len(r.Key)
+	for name, value := range r.Headers.All() {
+		if problem := headerProblem(name, value); problem != "" {
+			return nil, &sink.Reason{Class: outbox.Permanent, Code: "INVALID_HEADER", Text: "NATS cannot carry the header: " + problem}
+		}
+		size += len(name) + len(value) + lineSize
+		h[name] = append(h[name], string(value))
+	}
+	if size > maxHeaders {
+		return nil, &sink.Reason{
+			Class: outbox.Permanent, Code: "HEADERS_TOO_LARGE",
+			Text: fmt.Sprintf("the headers take %d bytes, NATS takes at most %d", size, maxHeaders),
+		}
+	}
+	switch {
+	case r.Key == nil:
+	case plain(r.Key):
+		h[keyHeader] = []string{string(r.Key)}
+	default:
+		h[keyBase64Header] = []string{base64.StdEncoding.EncodeToString(r.Key)}
+	}
+	if r.Value == nil {
+		h[tombstoneHeader] = []string{"true"}
+	}
+	return &client.Msg{Subject: r.Topic, Header: h, Data: r.Value}, nil
+}
+
+// headerProblem is what keeps a header from being one of NATS, or "".
+func headerProblem(name string, value []byte) string {
+	switch {
+	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == ':' || c >= 0x7f }):
+		return fmt.Sprintf("the name %.100q is not of visible ASCII characters without a colon", name)
+	case len(name) >= len(serverPrefix) && strings.EqualFold(name[:len(serverPrefix)], serverPrefix):
+		return fmt.Sprintf("names such as %.100q are the server's", name)
+	case strings.ContainsAny(string(value), "\r\n"):
+		return fmt.Sprintf("the value of %.100q has a line end", name)
+	}
+	return ""
+}
+
+// plain reports whether the key can stand in a header as it is.
+func plain(key []byte) bool {
+	return utf8.Valid(key) && len(strings.TrimSpace(string(key))) == len(key) &&
+		!strings.ContainsFunc(string(key), func(c rune) bool { return c < ' ' || c == 0x7f })
+}
+
+// sizeOf is what the record takes of a message, at most.
+func sizeOf(r *sink.Record) int {
+	size := controlSize + len(r.Key)*4/3 + len(r.Value) + len(r.Topic)
+	for name, value := range r.Headers.All() {
+		size += len(name) + len(value) + lineSize
+	}
+	return size
+}
+
+// markOf identifies the message by what does not differ between two relays that send the same event.
+func markOf(subject string, headers client.Header, data []byte) (m conditional.Mark) {
+	digest := sha256.New()
+	var length [8]byte
+	add := func(s string) {
+		binary.BigEndian.PutUint64(length[:], uint64(len(s)))
+		digest.Write(length[:])
+		digest.Write([]byte(s))
+	}
+	add(subject)
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if name == epochHeader || strings.HasPrefix(name, serverPrefix) {
+			continue
+		}
+		add(name)
+		for _, value := range headers[name] {
+			add(strings.TrimSpace(value))
+		}
+	}
+	add(string(data))
+	copy(m[:], digest.Sum(nil))
+	return m
+}

@@ -1,0 +1,106 @@
+package redisstream
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
+)
+
+// Fields of ours.
+const (
+	keyField       = "key"
+	payloadField   = "payload"
+	tombstoneField = "x-outbox-tombstone"
+	epochHeader    = "x-outbox-epoch" // differs between two relays that send the same event
+	renamed        = "header:"        // before the name of a header that is a field of ours
+)
+
+// fieldSize is what a field takes on the wire besides its bytes, at most.
+const fieldSize = 2 * len("$1000000\r\n\r\n")
+
+// appendFields appends the record's names and values, one after the other.
+func appendFields(list []any, r *sink.Record) []any {
+	if r.Key != nil {
+		list = append(list, keyField, r.Key)
+	}
+	for name, value := range r.Headers.All() {
+		list = append(list, fieldName(name), value)
+	}
+	if r.Value == nil {
+		return append(list, tombstoneField, "true")
+	}
+	return append(list, payloadField, r.Value)
+}
+
+func fieldName(header string) string {
+	switch header {
+	case keyField, payloadField, tombstoneField:
+		return renamed + header
+	}
+	return header
+}
+
+// sizeOf is what the record takes in a request, at most.
+func sizeOf(r *sink.Record) int {
+	size := len(r.Key) + len(r.Value) + len(keyField) + len(tombstoneField) + 3*fieldSize
+	for name, value := range r.Headers.All() {
+		size += len(renamed) + len(name) + len(value) + fieldSize
+	}
+	return size
+}
+
+// markOf identifies an entry by what does not differ between two relays that send the same event.
+func markOf(fields []any) (m conditional.Mark) {
+	digest := sha256.New()
+	var length [8]byte
+	add := func(s string) {
+		binary.BigEndian.PutUint64(length[:], uint64(len(s)))
+		digest.Write(length[:])
+		digest.Write([]byte(s))
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if name := text(fields[i]); name != epochHeader {
+			add(name)
+			add(text(fields[i+1]))
+		}
+	}
+	copy(m[:], digest.Sum(nil))
+	return m
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// seqBits is how many bits of an offset are the second part of an id.
+const seqBits = 22
+
+// offsetOf is the id as an offset.
+func offsetOf(id string) (int64, error) {
+	first, second, _ := strings.Cut(id, "-")
+	ms, err := strconv.ParseInt(first, 10, 64)
+	if err != nil || ms < 0 || ms >= 1<<(63-seqBits) {
+		return 0, fmt.Errorf("the id %q has no time that an offset can hold", id)
+	}
+	seq, err := strconv.ParseInt(second, 10, 64)
+	if err != nil || seq < 0 || seq >= 1<<seqBits {
+		return 0, fmt.Errorf("the id %q has a second part that an offset cannot hold (%d bits)", id, seqBits)
+	}
+	return ms<<seqBits | seq, nil
+}
+
+// idOf is the offset as an id.
+func idOf(offset int64) string {
+	return strconv.FormatInt(offset>>seqBits, 10) + "-" + strconv.FormatInt(offset&(1<<seqBits-1), 10)
+}

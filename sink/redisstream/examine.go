@@ -1,0 +1,37 @@
+package redisstream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Examine connects and asks how durable the server is. The text says what was found, with what can be lost; a server that
+// does not let itself be asked (ACL, some hosted ones) is taken as it is.
+func (d *Driver) Examine(ctx context.Context) (text string, err error) {
+	if err := d.client.Ping(ctx).Err(); err != nil {
+		return "", fmt.Errorf("Redis does not answer: %w", err)
+	}
+	settings := map[string]string{}
+	for _, name := range []string{"appendonly", "appendfsync", "maxmemory-policy"} {
+		values, err := d.client.ConfigGet(ctx, name).Result()
+		if err != nil {
+			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them", nil
+		}
+		settings[name] = values[name]
+	}
+	var risks []string
+	switch {
+	case settings["appendonly"] != "yes":
+		risks = append(risks, "appendonly is off: a restart loses what was acknowledged since the last snapshot; set appendonly yes")
+	case settings["appendfsync"] != "always":
+		risks = append(risks, fmt.Sprintf("appendfsync is %s: a crash can lose the last two seconds that were acknowledged", settings["appendfsync"]))
+	}
+	if policy := settings["maxmemory-policy"]; policy != "noeviction" && !strings.HasPrefix(policy, "volatile-") {
+		risks = append(risks, fmt.Sprintf("maxmemory-policy %s may evict whole streams; set noeviction", policy))
+	}
+	if len(risks) == 0 {
+		return "the server answers; appendfsync is always", nil
+	}
+	return "the server answers; " + strings.Join(risks, "; "), nil
+}

@@ -1,0 +1,223 @@
+package redisstream
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
+)
+
+//go:embed append.lua
+var appendText string
+
+var appendScript = redis.NewScript(appendText)
+
+const (
+	// scriptRecords is how many entries one script adds: it holds the server's only thread for about 1 ms.
+	scriptRecords = 200
+	// readRecords is how many entries are asked for at once when a stream is read back.
+	readRecords = 1000
+)
+
+// stream is one stream as package conditional sees it.
+type stream struct {
+	driver *Driver
+	key    string
+	node   int32
+	log    *conditional.Log
+}
+
+// End implements [conditional.Stream].
+func (s *stream) End(ctx context.Context) (int64, error) {
+	answer, err := s.driver.client.Do(ctx, "XINFO", "STREAM", s.key).Slice()
+	if err != nil {
+		if strings.Contains(err.Error(), "no such key") {
+			return 0, nil
+		}
+		return 0, s.blame(err)
+	}
+	for i := 0; i+1 < len(answer); i += 2 {
+		if text(answer[i]) == "last-generated-id" {
+			return offsetOf(text(answer[i+1]))
+		}
+	}
+	return 0, errors.New("XINFO STREAM named no last-generated-id")
+}
+
+// Mark implements [conditional.Stream].
+func (s *stream) Mark(r *sink.Record) conditional.Mark { return markOf(appendFields(nil, r)) }
+
+// Append implements [conditional.Stream], in one script after the other.
+func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
+	for len(records) > 0 {
+		some := records[:min(scriptRecords, len(records))]
+		first, moved, err := s.run(ctx, end, some)
+		if err != nil || moved {
+			s.explain(&a, moved, err)
+			return a
+		}
+		for i := range some {
+			end = first + int64(i)
+			a.Offsets = append(a.Offsets, end)
+		}
+		records = records[len(some):]
+	}
+	a.Verdict = sink.Accepted
+	return a
+}
+
+// run runs the script for the records.
+func (s *stream) run(ctx context.Context, end int64, records []*sink.Record) (first int64, moved bool, err error) {
+	args := append(make([]any, 0, 2+16*len(records)), idOf(end), s.driver.config.MaxLength)
+	for _, r := range records {
+		at := len(args)
+		args = appendFields(append(args, 0), r)
+		args[at] = len(args) - at - 1
+	}
+	answer, err := appendScript.Run(ctx, s.driver.client, []string{s.key}, args...).Slice()
+	if err != nil {
+		return 0, false, err
+	}
+	if len(answer) != 2 {
+		return 0, false, fmt.Errorf("the script answered %v", answer)
+	}
+	if done, _ := answer[0].(int64); done == 0 {
+		return 0, true, fmt.Errorf("stream %s ends at %s, not at %s", s.key, answer[1], idOf(end))
+	}
+	first, err = offsetOf(text(answer[1]))
+	return first, false, err
+}
+
+// explain fills in what became of a script that has not written for certain.
+func (s *stream) explain(a *conditional.Answer, moved bool, err error) {
+	if moved {
+		a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
+		return
+	}
+	a.Err = s.blame(err)
+	word, _, refused := refusal(err)
+	switch {
+	case refused:
+		a.Verdict, a.Pause, a.Code = sink.NotWritten, true, word
+	case unsent(err):
+		a.Verdict, a.Pause = sink.NotWritten, true
+	default:
+		a.Verdict = sink.Unknown
+	}
+}
+
+// blame makes the error say whose it is, and notes whether the server answered.
+func (s *stream) blame(err error) error {
+	s.driver.heard(err)
+	return &trouble{troubleOf(err), fmt.Errorf("stream %s: %w", s.key, err)}
+}
+
+// Behind implements [conditional.Stream].
+func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Found)) (int64, error) {
+	last, err := s.End(ctx)
+	if err != nil {
+		return end, err
+	}
+	if last < end {
+		return last, conditional.ErrWentBack
+	}
+	for end < last {
+		entries, err := s.read(ctx, end+1, last)
+		if err != nil {
+			return end, err
+		}
+		for _, e := range entries {
+			each(conditional.Found{Offset: e.offset, Mark: markOf(e.fields)})
+			end = e.offset
+		}
+		if len(entries) < readRecords {
+			break
+		}
+	}
+	return last, nil
+}
+
+// entry is an entry of a stream.
+type entry struct {
+	offset int64
+	fields []any // names and values
+}
+
+// read reads up to readRecords entries. It takes the answer apart itself, because fields may repeat.
+func (s *stream) read(ctx context.Context, from, upTo int64) (entries []entry, err error) {
+	answer, err := s.driver.client.Do(ctx, "XRANGE", s.key, idOf(from), idOf(upTo), "COUNT", readRecords).Slice()
+	if err != nil {
+		return nil, s.blame(err)
+	}
+	for _, item := range answer {
+		pair, _ := item.([]any)
+		if len(pair) != 2 {
+			return nil, fmt.Errorf("XRANGE answered %v", item)
+		}
+		offset, err := offsetOf(text(pair[0]))
+		if err != nil {
+			return nil, err
+		}
+		fields, _ := pair[1].([]any)
+		entries = append(entries, entry{offset, fields})
+	}
+	return entries, nil
+}
+
+// Tail implements [sink.Tailer]. It leaves the stream's log at the end up to which it has read.
+func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+	s := d.streamOf(q.Topic)
+	last, err := s.End(ctx)
+	if err != nil {
+		return passing(err)
+	}
+	from, begins := q.From[0]
+	if !begins && !q.Since.IsZero() {
+		from = q.Since.UnixMilli() << seqBits
+	}
+	for from = max(from, 1); from <= last; {
+		entries, err := s.read(ctx, from, last)
+		if err != nil {
+			return passing(err)
+		}
+		for _, e := range entries {
+			if err := each(tailRecord(e, q.Headers)); err != nil {
+				return err
+			}
+			from = e.offset + 1
+		}
+		if len(entries) < readRecords {
+			break
+		}
+	}
+	if err := s.log.Start(ctx, last); err != nil {
+		return passing(err)
+	}
+	return nil
+}
+
+func tailRecord(e entry, headers [3]string) sink.TailRecord {
+	rec := sink.TailRecord{Offset: e.offset}
+	for i := 0; i+1 < len(e.fields); i += 2 {
+		for n, header := range headers {
+			if header != "" && text(e.fields[i]) == fieldName(header) {
+				rec.Headers[n] = []byte(text(e.fields[i+1]))
+			}
+		}
+	}
+	return rec
+}
+
+// passing says that the same question may be answered in a moment, or that nobody answers at all.
+func passing(err error) error {
+	if unsent(err) {
+		return errors.Join(sink.ErrUnreachable, err)
+	}
+	return errors.Join(sink.ErrPassing, err)
+}
