@@ -3,6 +3,9 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,9 +52,9 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 	}
 }
 
-// Break caught: ids of type text compared by the relay's collation, which the outbox's own index does not have: each page of a
-// catch-up then reads more than the one before, and the whole outbox is read for a few dead letters, until a statement's time is not
-// enough. Seen to fail so, with either statement.
+// Break caught: ids of type text compared by the relay's collation, which the outbox's own index does not have: each
+// page of a catch-up then reads more than the one before, and the whole outbox is read for a few dead letters, until
+// a statement's time is not enough. Seen to fail so, with either statement.
 func TestTextIDsAreFoundByTheIndexOfTheOutbox(t *testing.T) {
 	for _, id := range []string{"text", `varchar(40) COLLATE "POSIX"`} {
 		t.Run(id, func(t *testing.T) {
@@ -98,15 +101,33 @@ CREATE TABLE feb PARTITION OF outbox_events FOR VALUES FROM ('2026-02-01') TO ('
 }
 
 // otherSettings are a database's defaults that print each value in another form.
-var otherSettings = []string{"timezone = 'Asia/Kolkata'", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "extra_float_digits = -3", "intervalstyle = 'iso_8601'"}
+var otherSettings = []string{
+	"timezone = 'Asia/Kolkata'", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "extra_float_digits = -3",
+	"intervalstyle = 'iso_8601'", "quote_all_identifiers = on",
+}
 
-// Break caught: a call that reads a time as the server prints it. Seen to fail with the times of NextRequest read as text.
-func TestEveryCallWorksWhateverTheDatabasesDefaultsAre(t *testing.T) {
+// roleSettings are a role's own, with which values, and the names of types, are printed, read and compared in another
+// way.
+var roleSettings = append(slices.Clone(otherSettings), "standard_conforming_strings = off", "array_nulls = off", "transform_null_equals = on",
+	"default_transaction_isolation = 'serializable'", "search_path = odd, public, pg_catalog")
+
+// oddSchema is in front of the catalog in the search_path of roleSettings, with types and functions of the same names.
+const oddSchema = `CREATE SCHEMA odd; CREATE DOMAIN odd.uuid AS text; CREATE DOMAIN odd.jsonb AS text; CREATE DOMAIN odd.timestamptz AS text;
+CREATE FUNCTION odd.md5(bytea) RETURNS text LANGUAGE sql AS $$ SELECT 'odd' $$`
+
+// Breaks caught: a call that reads a time as the server prints it, or takes a type of the role's for the catalog's.
+// Seen to fail with the times of NextRequest read as text, and with search_path left to the role where a call goes by
+// wire parameters.
+func TestEveryCallWorksWhateverARoleSets(t *testing.T) {
 	pg := harness.Postgres(t)
-	for _, setting := range otherSettings {
-		pg.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET %s", pg.Database, setting))
+	pg.Exec(t, oddSchema)
+	c := asOther(t, pg, usual(t, pg))
+	u, err := url.Parse(c.URL)
+	must(t, "read the URL", err)
+	for _, setting := range roleSettings {
+		pg.Exec(t, fmt.Sprintf("ALTER ROLE %s SET %s", u.User.Username(), setting))
 	}
-	s := owner(t, pg, usual(t, pg))
+	s := owner(t, pg, c)
 	insertEvents(t, pg, 0, 5)
 	for _, row := range everyMethod(s, store.Mark) {
 		must(t, row.what, row.do(t.Context()))
@@ -149,7 +170,8 @@ func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 	}
 }
 
-// Breaks caught: a status without the slot, an LSN that is mixed up, a token that is not in the WAL when it is returned.
+// Breaks caught: a status without the slot, an LSN that is mixed up, a token that is not in the WAL when it is
+// returned.
 func TestSlotStatusAndTokensAgreeWithTheServer(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -189,8 +211,8 @@ SELECT source, id, 't', 1, true, 1, 0, class, 2, 'later' FROM cdc_relay_state, (
 	}
 }
 
-// Breaks caught: a column whose name has capitals that Postgres cannot find, and one that a configuration wrote as SQL and that it finds no more.
-// Seen to fail with the terms as they are, and with all of them quoted.
+// Breaks caught: a column whose name has capitals that Postgres cannot find, and one that a configuration wrote as
+// SQL and that it finds no more. Seen to fail with the terms as they are, and with all of them quoted.
 func TestOrderByNamesColumnsAsTheCatalogShowsThem(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -220,8 +242,8 @@ func TestOpenRefusesATableThatIsNotAName(t *testing.T) {
 	}
 }
 
-// Break caught: an expression of the configuration that is wrong and is found only when the mirror runs, or that brings a
-// statement of its own along. Seen to fail with each of the two places of an expression looked at alone.
+// Break caught: an expression of the configuration that is wrong and is found only when the mirror runs, or that
+// brings a statement of its own along. Seen to fail with each of the two places of an expression looked at alone.
 func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -267,8 +289,8 @@ func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
 	}
 }
 
-// Break caught: a view made of an expression that nobody has looked at, by a protocol that takes several statements. Seen to
-// fail with Migrate that does not look at them.
+// Break caught: a view made of an expression that nobody has looked at, by a protocol that takes several statements.
+// Seen to fail with Migrate that does not look at them.
 func TestMigrateMakesNothingWithAWrongExpression(t *testing.T) {
 	for _, table := range []string{"", `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`} {
 		pg := harness.Postgres(t)
@@ -286,5 +308,37 @@ func TestMigrateMakesNothingWithAWrongExpression(t *testing.T) {
 		if after := pg.Query(t, `SELECT count(*) FROM pg_class`); after != before {
 			t.Errorf("relations: got %s, want %s: nothing is made and nothing dropped", after, before)
 		}
+	}
+}
+
+// Break caught: a role's own setting that makes the catalog, or a value, read otherwise: with quote_all_identifiers a
+// start ended with "type \"uuid\", want one of uuid". Seen to fail with quote_all_identifiers, and with search_path,
+// left out of what is pinned.
+func TestShapeOfTheOutboxIsTheSameWhateverARoleSets(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	want, err := s.Outbox(t.Context())
+	must(t, "read the outbox", err)
+	pg.Exec(t, oddSchema)
+	for _, setting := range roleSettings {
+		t.Run(setting, func(t *testing.T) {
+			other := asOther(t, pg, c)
+			u, err := url.Parse(other.URL)
+			must(t, "read the URL", err)
+			pg.Exec(t, fmt.Sprintf("ALTER ROLE %s SET %s", u.User.Username(), setting))
+			s := open(t, other)
+			got, err := s.Outbox(t.Context())
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("the outbox: got %+v, %v; want %+v", got, err, want)
+			}
+			must(t, "have the expressions parsed", s.CheckExpressions(t.Context()))
+			if plan, err := s.Plan(t.Context()); err != nil || len(plan) != 0 {
+				t.Errorf("what is missing: got %q, %v; want nothing", plan, err)
+			}
+			if problems, err := s.CheckPublication(t.Context(), "none"); err != nil || len(problems) != 1 {
+				t.Errorf("the publication: got %v, %v; want that there is none", problems, err)
+			}
+		})
 	}
 }

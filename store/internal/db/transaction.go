@@ -40,13 +40,20 @@ var (
 )
 
 // pinned are the settings that decide how values are printed and read, whatever the database's or the role's defaults:
-// the same as in the replication session, so that an event has the same bytes whether the stream or the table gave it.
+// the same as in the replication session, so that an event has the same bytes whether the stream or the table gave it. A
+// catalog that is asked for types must not quote their names.
 const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervalstyle', 'postgres', true),
- set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)`
+ set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true),
+ set_config('quote_all_identifiers', 'off', true), set_config('standard_conforming_strings', 'on', true),
+ set_config('transform_null_equals', 'off', true), set_config('array_nulls', 'on', true)`
+
+// catalogFirst keeps a schema of the role's own from having its types and functions taken for those of the catalog. The
+// expressions of the configuration may use what is behind it.
+const catalogFirst = `set_config('search_path', concat_ws(', ', 'pg_catalog', NULLIF(current_setting('search_path'), '')), true)`
 
 func (l Limits) SQL() string {
-	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
-		l.Lock.Milliseconds(), l.Statement.Milliseconds())
+	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true), %s",
+		l.Lock.Milliseconds(), l.Statement.Milliseconds(), catalogFirst)
 	if l.Statement > 0 { // a process that is frozen within a transaction would hold up VACUUM for as long as it is
 		text += fmt.Sprintf(", set_config('idle_in_transaction_session_timeout', '%d', true)", l.Statement.Milliseconds())
 	}

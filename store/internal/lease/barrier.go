@@ -60,15 +60,7 @@ SELECT 0, gid, owner::text, database::text, '', 'prepared', prepared FROM pg_pre
 ORDER BY 7`
 
 func (s *Lease) blockers(ctx context.Context, upTo string) ([]record.Blocker, error) {
-	var list []record.Blocker
-	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, blockersSQL, upTo)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Blocker])
-		return err
-	})
+	list, err := s.transactions(ctx, blockersSQL, upTo)
 	if err != nil {
 		return nil, fmt.Errorf("name what blocks the barrier: %w", err)
 	}
@@ -76,4 +68,35 @@ func (s *Lease) blockers(ctx context.Context, upTo string) ([]record.Blocker, er
 		list = []record.Blocker{{}}
 	}
 	return list, nil
+}
+
+const oldTransactionsSQL = `SELECT pid, '', coalesce(usename, '')::text, coalesce(datname, '')::text, coalesce(application_name, ''),
+ coalesce(state, ''), xact_start
+FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start <= now() - $1::bigint * interval '1 microsecond' AND pid <> pg_backend_pid()
+UNION ALL
+SELECT 0, gid, owner::text, database::text, '', 'prepared', prepared FROM pg_prepared_xacts WHERE prepared <= now() - $1::bigint * interval '1 microsecond'
+ORDER BY 7`
+
+// OldTransactions are those of the whole server that have written and have not ended since that long, oldest first.
+// As long as one is open, no batch that was journaled after it began is marked, deleted or pruned; a prepared one
+// that its coordinator forgot stays for good, restarts of the server included. Sessions of other roles are among them
+// for a role with pg_read_all_stats only.
+func (s *Lease) OldTransactions(ctx context.Context, since time.Duration) ([]record.Blocker, error) {
+	list, err := s.transactions(ctx, oldTransactionsSQL, since.Microseconds())
+	if err != nil {
+		return nil, fmt.Errorf("list old transactions: %w", err)
+	}
+	return list, nil
+}
+
+func (s *Lease) transactions(ctx context.Context, query string, arg any) (list []record.Blocker, err error) {
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, query, arg)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Blocker])
+		return err
+	})
+	return list, err
 }

@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -11,7 +12,7 @@ import (
 // Blocker is a transaction that has not ended: a session's or a prepared one. What it runs is not told, it may hold data.
 type Blocker struct {
 	PID         int32  // 0 = a prepared transaction, or a session that this role may not see (pg_read_all_stats shows it)
-	Prepared    string // the prepared transaction's name: end it by COMMIT PREPARED or ROLLBACK PREPARED
+	Prepared    string // the prepared transaction's name
 	User        string
 	Database    string
 	Application string
@@ -23,13 +24,23 @@ type Blocker struct {
 func (b Blocker) String() string {
 	switch {
 	case b.Prepared != "":
-		return fmt.Sprintf("prepared transaction %q of %s in database %s, since %s: COMMIT PREPARED or ROLLBACK PREPARED it",
-			b.Prepared, b.User, b.Database, b.Since.Format(time.RFC3339))
+		gid := literal(b.Prepared)
+		return fmt.Sprintf("prepared transaction %q of %s, since %s: if its coordinator has forgotten it, run in database %s: "+
+			"ROLLBACK PREPARED %s; (or COMMIT PREPARED %s;)", b.Prepared, b.User, b.Since.Format(time.RFC3339), b.Database, gid, gid)
 	case b.PID == 0:
 		return "a transaction of another role: grant pg_read_all_stats to this role to see whose"
 	}
 	return fmt.Sprintf("pid %d (%s, %s) of %s in database %s, transaction since %s: SELECT pg_terminate_backend(%d) ends it",
 		b.PID, b.Application, b.State, b.User, b.Database, b.Since.Format(time.RFC3339), b.PID)
+}
+
+// literal is a text as SQL has it, with standard_conforming_strings on or off.
+func literal(text string) string {
+	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	if strings.Contains(text, `\`) {
+		quoted = "E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
 }
 
 // ErrBarrier is a ready-made error for a barrier that was not passed.
