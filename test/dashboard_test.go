@@ -2,10 +2,13 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 var labelValues = regexp.MustCompile(`label_values\(([a-z_]+)`)
@@ -67,6 +70,42 @@ func TestDashboardShowsMetricsThatExist(t *testing.T) {
 				if !known[name] {
 					t.Errorf("panel %q names the metric %s, which docs/metrics.md does not have", p.Title, name)
 				}
+			}
+		}
+	}
+}
+
+var written = regexp.MustCompile(`(?s)psql -q -c "(INSERT .*?)"`)
+
+// Break it catches: a demonstration that shows nothing, because its writer's statement fails (seen to fail with a column renamed), or
+// whose types have no topic.
+func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
+	pg := harness.Postgres(t)
+	harness.NewRelay(t, harness.NewSettings(t, pg, []string{"127.0.0.1:1"})).Init(t)
+	var compose struct {
+		Services map[string]struct {
+			Command any
+			Ports   []string
+		}
+	}
+	readYAML(t, "../docker-compose.yml", &compose)
+	m := written.FindStringSubmatch(fmt.Sprint(compose.Services["writer"].Command))
+	if m == nil {
+		t.Fatalf("the writer's command has no statement: %v", compose.Services["writer"].Command)
+	}
+	for range 50 {
+		pg.Exec(t, m[1])
+	}
+	created := fmt.Sprint(compose.Services["topics"].Command)
+	for kind := range strings.SplitSeq(pg.Query(t, "SELECT string_agg(DISTINCT aggregate_type, ',') FROM outbox_events"), ",") {
+		if !strings.Contains(created, "outbox.event."+kind) {
+			t.Errorf("the writer writes %q, whose topic is not created: %s", kind, created)
+		}
+	}
+	for name, service := range compose.Services {
+		for _, port := range service.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") || strings.HasPrefix(port, "127.0.0.1:5432:") {
+				t.Errorf("service %s publishes %s, want a loopback port that a Postgres of this machine does not have", name, port)
 			}
 		}
 	}

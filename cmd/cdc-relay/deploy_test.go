@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,9 @@ func manifests(t *testing.T, folder string) map[string]object {
 			} else if err != nil {
 				t.Fatalf("read %s: %v", path, err)
 			}
-			found[o["kind"].(string)] = o
+			if kind, is := o["kind"].(string); is { // relay.yaml is a configuration
+				found[kind] = o
+			}
 		}
 	}
 	return found
@@ -70,9 +73,25 @@ func at(t *testing.T, o any, path ...any) any {
 func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 	t.Parallel()
 	found := manifests(t, "../../deploy/kubernetes")
-	cfg, err := config.Load(config.Input{File: "relay.yaml", Text: []byte(at(t, found["ConfigMap"], "data", "relay.yaml").(string))})
+	text, err := os.ReadFile("../../deploy/kubernetes/relay.yaml")
 	if err != nil {
-		t.Fatalf("the ConfigMap's configuration: %v", err)
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Input{File: "relay.yaml", Text: text})
+	if err != nil {
+		t.Fatalf("the configuration of the pods: %v", err)
+	}
+	if at(t, found["Kustomization"], "configMapGenerator", 0, "name") != "cdc-relay" || at(t, found["Kustomization"], "configMapGenerator", 0, "files", 0) != "relay.yaml" {
+		t.Errorf("the ConfigMap: got %v, want cdc-relay of relay.yaml", at(t, found["Kustomization"], "configMapGenerator"))
+	}
+	for _, path := range at(t, found["Kustomization"], "resources").([]any) {
+		if _, err := os.Stat("../../deploy/kubernetes/" + path.(string)); err != nil {
+			t.Errorf("the kustomization: %v", err)
+		}
+	}
+	job := at(t, found["Job"], "spec", "template", "spec")
+	if at(t, job, "containers", 0, "args", 0) != "init" || !reflect.DeepEqual(at(t, job, "volumes"), at(t, found["Deployment"], "spec", "template", "spec", "volumes")) {
+		t.Errorf("the Job: got %v, want init with the files of the Deployment", job)
 	}
 	deployment := found["Deployment"]
 	pod := at(t, deployment, "spec", "template", "spec")
@@ -110,7 +129,7 @@ func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 			t.Errorf("%s selects %v, the pods are %v", kind, got, label)
 		}
 	}
-	for _, kind := range []string{"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "ServiceMonitor", "Kustomization"} {
+	for _, kind := range []string{"Job", "Deployment", "Service", "PodDisruptionBudget", "ServiceMonitor", "PrometheusRule", "Kustomization"} {
 		if found[kind] == nil {
 			t.Errorf("there is no %s", kind)
 		}
