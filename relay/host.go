@@ -29,15 +29,15 @@ func (h host) Streaming() settle.Session {
 func (h host) Stopping() bool { return h.t.stopping.Load() }
 
 func (h host) CannotRecord(what string, err error) (news bool) {
-	return h.t.r.health.settleTrouble(what, err)
+	return h.t.r.health.CannotRecord(what, err)
 }
-func (h host) Recorded(what string)                   { h.t.r.health.settled(what) }
-func (h host) Died(topic string, reason *sink.Reason) { h.t.r.health.died(topic, reason) }
+func (h host) Recorded(what string)                   { h.t.r.health.Recorded(what) }
+func (h host) Died(topic string, reason *sink.Reason) { h.t.r.health.Died(topic, reason) }
 func (h host) Trace(records []*sink.Record)           { h.t.r.trace(records) }
 
 // Trip halts the relay, which keeps its session. What it was before shows again when the halt is lifted.
 func (h host) Trip(why *halt.Error) {
-	h.t.r.health.keepRole()
+	h.t.r.health.KeepRole()
 	h.t.r.halted(why)
 	if s := h.t.session.Load(); s != nil && h.t.r.c.OnHalt == config.OnHaltExit {
 		s.fail(why)
@@ -46,8 +46,8 @@ func (h host) Trip(why *halt.Error) {
 
 // Lift ends the halt, unless the relay halted for another reason since; without a session one begins, or will.
 func (h host) Lift(why *halt.Error) {
-	if h.t.session.Load() != nil && h.t.r.health.haltedBy(why) {
-		h.t.r.health.enterKept()
+	if h.t.session.Load() != nil && h.t.r.health.HaltedBy(why) {
+		h.t.r.health.EnterKept()
 	}
 }
 
@@ -61,10 +61,10 @@ func (h host) AnsweredSince(at time.Time) bool {
 func (t *term) enter(role Role) {
 	t.settler.WithBreaker(func(tripped *halt.Error) {
 		if tripped == nil {
-			t.r.health.enter(role)
+			t.r.health.Enter(role)
 			return
 		}
-		t.r.health.keep(role)
+		t.r.health.Keep(role)
 		t.r.halted(tripped)
 	})
 }
@@ -73,7 +73,7 @@ func (t *term) enter(role Role) {
 // the slot, reads its stream, and nobody has asked for a stop. Nil: there is none.
 func (t *term) streaming() *session {
 	s := t.session.Load()
-	if s == nil || t.stopping.Load() || t.r.health.role() != RoleActive {
+	if s == nil || t.stopping.Load() || t.r.health.Role() != RoleActive {
 		return nil
 	}
 	return s

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -127,8 +128,8 @@ func (m *metrics) gauges(f factory, r *Relay) {
 		return float64(r.alarmsOf(kind))
 	})
 	f.known("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, halts included.", r.toldAudited)
-	f.states("cdc_relay_role", "1 for the role that the process has.", "role", roles, func(role string) float64 {
-		return indicator(string(r.health.role()) == role)
+	f.states("cdc_relay_role", "1 for the role that the process has.", "role", health.Roles, func(role string) float64 {
+		return indicator(string(r.health.Role()) == role)
 	})
 	build := definition{"cdc_relay_build_info", "gauge", "1, with the version as label.", []string{"version", "go"}}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build.name, Help: build.help}, build.labels)
@@ -136,7 +137,7 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.collector(info, build)
 	f.collector(slotCollector{r}, slotRetained, slotSafe, slotStatus)
 	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halt.Codes(), func(code string) float64 {
-		return indicator(r.health.haltCode() == code)
+		return indicator(r.health.HaltCode() == code)
 	})
 }
 

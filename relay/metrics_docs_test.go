@@ -20,8 +20,8 @@ import (
 func scraped(t *testing.T) (*Relay, map[string]*dto.MetricFamily) {
 	t.Helper()
 	r := New(Options{Config: config.Default(), Version: "1.2.3"})
-	r.health.enter(RoleActive)
-	r.health.halt(&halt.Error{Code: "column"})
+	r.health.Enter(RoleActive)
+	r.health.Halt(&halt.Error{Code: "column"})
 	look := &slotLook{at: r.started}
 	look.Exists, look.Confirmed, look.WALEnd = true, 1, 1
 	r.metrics.slot.Store(look)
@@ -149,7 +149,7 @@ func TestLagIsTheSlotsWhileThereIsNoSession(t *testing.T) {
 	if got := r.Status(); got.LagBytes == nil || *got.LagBytes != 4000 || got.ConfirmedLSN == nil || *got.ConfirmedLSN != "0/3E8" {
 		t.Errorf("halted: got %v bytes from %v, want 4000 from 0/3E8", got.LagBytes, got.ConfirmedLSN)
 	}
-	r.health.enter(RoleStandby)
+	r.health.Enter(RoleStandby)
 	if got := r.Status(); got.LagBytes != nil {
 		t.Errorf("standing by: got %d bytes, want it unknown", *got.LagBytes)
 	}

@@ -65,7 +65,7 @@ func (slotCollector) Describe(ch chan<- *prometheus.Desc) {
 
 func (c slotCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.r.metrics.slot.Load()
-	if s == nil || !s.Exists || time.Since(s.at) > slotFresh || c.r.health.role() == RoleStandby {
+	if s == nil || !s.Exists || time.Since(s.at) > slotFresh || c.r.health.Role() == RoleStandby {
 		return
 	}
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {

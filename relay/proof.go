@@ -92,7 +92,7 @@ func (l lateRows) hand(ctx context.Context, s *session) error {
 
 // alarm says what was found, once per proof.
 func (c *reconciler) alarm(before int, rows []store.CatchUpRow) {
-	c.r.health.reconciled(len(rows))
+	c.r.health.Reconciled(len(rows))
 	if before > 0 {
 		return
 	}

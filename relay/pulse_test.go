@@ -68,7 +68,7 @@ func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Config: config.Default()})
 		term := idleTerm(t, r)
-		r.health.enter(RoleActive)
+		r.health.Enter(RoleActive)
 		var settled uint64
 		ready := func(want bool) {
 			t.Helper()
@@ -100,7 +100,7 @@ func TestParkingIsNoStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Config: config.Default()})
 		term := idleTerm(t, r)
-		r.health.enter(RoleActive)
+		r.health.Enter(RoleActive)
 		events := term.inflight.Take(nil)[:5]
 		term.inflight.Admit(events)
 		var settled uint64

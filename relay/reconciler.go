@@ -178,7 +178,7 @@ func passes(err error) bool { return errors.Is(err, errSessionOver) || store.IsT
 // again after the start is over.
 func (t *term) mayReconcile() *session {
 	s := t.session.Load()
-	if s == nil || s.passed.Load() == 0 || t.stopping.Load() || t.r.health.role() != RoleActive {
+	if s == nil || s.passed.Load() == 0 || t.stopping.Load() || t.r.health.Role() != RoleActive {
 		return nil
 	}
 	return s
@@ -254,7 +254,7 @@ func (c *reconciler) judge(missed int, whole bool, began time.Time) {
 	c.missed = missed
 	if missed == 0 && whole {
 		c.clean.Store(began.UnixNano())
-		c.r.health.reconciled(0)
+		c.r.health.Reconciled(0)
 	}
 }
 

@@ -34,6 +34,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -64,7 +65,7 @@ type Options struct {
 //
 // Locks are leaves: who holds one takes no other, with these exceptions, always in this order:
 //
-//	settle's breaker.mu → health.mu
+//	settle's breaker.mu → health.State's
 //	settle.Registry.mu → the mutex of an offsets.Ledger
 //	metrics.relayLatency.mu → metrics.publishLatency.mu → a mutex of settle or of the sink's engine
 type Relay struct {
@@ -83,7 +84,7 @@ type Relay struct {
 	opened atomic.Pointer[store.Store]
 
 	// Each guards itself.
-	health     health
+	health     health.State
 	pausing    pausing
 	reconciler *reconciler // its run belongs to one term after the other
 	pulses     pulses
@@ -123,7 +124,7 @@ func New(o Options) *Relay {
 	r.seen.movedAt.Store(r.started.UnixNano())
 	r.pulses.begin(r.started)
 	r.metrics = newMetrics(r)
-	r.health.enter(RoleStarting)
+	r.health.Enter(RoleStarting)
 	return r
 }
 
@@ -153,7 +154,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		if !errors.Is(err, bootstrap.ErrSuperseded) {
 			return err
 		}
-		r.health.forget()
+		r.health.Forget()
 		r.dismissed()
 	}
 }
@@ -202,14 +203,14 @@ func (r *Relay) stopped(err error) error {
 }
 
 func (r *Relay) standBy(busy *replication.SlotBusyError) {
-	if r.health.enter(RoleStandby) {
+	if r.health.Enter(RoleStandby) {
 		r.dismissed()
 		r.log.Info().Str("slot", busy.Slot).Int64("active_pid", busy.PID).Msg("another relay holds the slot; standing by")
 	}
 }
 
 func (r *Relay) halted(h *halt.Error) {
-	if r.health.halt(h) {
+	if r.health.Halt(h) {
 		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).Str("page", h.Page()).Msg("halted")
 	}
 }

@@ -76,7 +76,7 @@ func (t *term) execute(ctx context.Context) {
 		more, err := e.look(ctx, s)
 		switch {
 		case err == nil:
-			t.r.health.settled("request")
+			t.r.health.Recorded("request")
 			if more {
 				pause = 0
 			}
@@ -87,7 +87,7 @@ func (t *term) execute(ctx context.Context) {
 			if errors.Is(err, store.ErrFenced) {
 				continue
 			}
-			if t.r.health.settleTrouble("request", err) {
+			if t.r.health.CannotRecord("request", err) {
 				t.r.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
 			}
 		}

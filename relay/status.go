@@ -2,7 +2,6 @@ package relay
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -108,7 +107,7 @@ func (r *Relay) Status() Status {
 	}
 	r.describeSink(&st)
 	st.Alarms = r.alarms()
-	r.health.describe(&st)
+	r.describeHealth(&st)
 	if stood := time.Since(r.moved()); len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0 && stood > standstill {
 		st.Reasons = append(st.Reasons, fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
 	}
@@ -221,38 +220,12 @@ func (r *Relay) alarmsOf(kind string) (n uint64) {
 	return n
 }
 
-func (h *health) describe(st *Status) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	st.Role, st.Since = h.now, h.since
-	if h.latest.text != "" {
-		at := h.latest.at
-		st.LastError, st.LastErrorAt, st.LastErrorOver = h.latest.text, &at, h.isOver()
-	}
-	if h.halted != nil {
-		st.Halt = &HaltStatus{Code: h.halted.Code, Reason: h.halted.Reason, Risk: h.halted.Risk, Remedy: h.halted.Remedy, Runbook: "/docs/runbooks/" + h.halted.Code}
-		st.Reasons = append(st.Reasons, "halted ("+h.halted.Code+"): "+h.halted.Reason)
-	} else if h.now == RoleStarting && h.last.text != "" {
-		st.Reasons = append(st.Reasons, "starting a session; last error: "+h.last.text)
-	} else if h.now == RoleStarting || h.now == RoleStopping {
-		st.Reasons = append(st.Reasons, string(h.now))
-	} else if h.now == RoleCatchUp {
-		st.Reasons = append(st.Reasons, "catching up: publishing the rows that are older than the slot; the stream comes after them")
-	}
-	if h.missed > 0 && h.now == RoleActive {
-		st.Reasons = append(st.Reasons, fmt.Sprintf("reconciler not clean: %d committed rows were never delivered by the stream; they are published late, and this ends with the next round that finds none", h.missed))
-	}
-	for _, what := range slices.Sorted(maps.Keys(h.writes)) {
-		st.Reasons = append(st.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)
-	}
-}
-
 // confirmedLSN is the session's, or between two sessions and during a halt what the server says of the slot.
 func (r *Relay) confirmedLSN() outbox.LSN {
 	if s := r.session(); s != nil {
 		return s.ledger.Confirmed()
 	}
-	if slot := r.metrics.slot.Load(); slot != nil && time.Since(slot.at) < slotFresh && r.health.role() != RoleStandby {
+	if slot := r.metrics.slot.Load(); slot != nil && time.Since(slot.at) < slotFresh && r.health.Role() != RoleStandby {
 		return slot.Confirmed
 	}
 	return 0
@@ -275,3 +248,42 @@ func (r *Relay) lagBytes() int64 {
 	end := max(slot.WALEnd, r.receivedLSN())
 	return max(int64(end)-int64(confirmed), 0)
 }
+
+// noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics that are in
+// trouble.
+func (t *term) noteSink(st *Status) {
+	if len(st.Reasons) > 0 {
+		t.r.health.SinkTrouble("broker " + st.Broker)
+		return
+	}
+	topics := t.settler.TroubledTopics()
+	slices.Sort(topics)
+	for _, topic := range topics {
+		if why := t.settler.TroubleOf(topic); why != nil {
+			t.r.health.SinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
+			return
+		}
+	}
+	t.r.health.SinkTrouble("")
+}
+
+func (r *Relay) describeHealth(st *Status) {
+	h := r.health.Report()
+	st.Role, st.Since = h.Role, h.Since
+	st.Reasons = append(st.Reasons, h.Reasons...)
+	if h.Halt != nil {
+		st.Halt = &HaltStatus{
+			Code: h.Halt.Code, Reason: h.Halt.Reason, Risk: h.Halt.Risk, Remedy: h.Halt.Remedy, Runbook: "/docs/runbooks/" + h.Halt.Code,
+		}
+	}
+	if h.LastError != "" {
+		st.LastError, st.LastErrorAt, st.LastErrorOver = h.LastError, &h.LastErrorAt, h.LastErrorOver
+	}
+}
+
+// Notes are the latest changes of role, halts and restarts of the stream, the newest first. The number is that of the
+// newest, 0 before the first.
+func (r *Relay) Notes() (notes []Note, newest int64) { return r.health.Notes() }
+
+// Noted is the number of the newest note.
+func (r *Relay) Noted() int64 { return r.health.Noted() }

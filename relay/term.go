@@ -98,7 +98,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 		case <-t.settler.BreakerPatience():
 		case <-graceOver():
 		}
-		t.r.health.enter(RoleStopping)
+		t.r.health.Enter(RoleStopping)
 	}
 	stopBackground()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -123,7 +123,7 @@ func (t *term) supervise(ctx context.Context) error {
 		case errors.Is(err, bootstrap.ErrSuperseded):
 			return err
 		}
-		lasted, role := time.Since(begun), t.r.health.role()
+		lasted, role := time.Since(begun), t.r.health.Role()
 		busy, standby := errors.AsType[*replication.SlotBusyError](err)
 		stop := halt.Of(err)
 		if stop != nil && t.r.repaired(ctx, err) {
@@ -142,7 +142,7 @@ func (t *term) supervise(ctx context.Context) error {
 		default:
 			reason := restartReason(err)
 			t.r.metrics.restarts.WithLabelValues(reason).Inc()
-			if news, unsaid := t.r.health.trouble(reason, err); news {
+			if news, unsaid := t.r.health.Trouble(reason, err); news {
 				t.r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Int("repeated", unsaid).
 					Msg("stream ended; starting a new session")
 			}

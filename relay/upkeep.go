@@ -15,13 +15,13 @@ func (t *term) newKeeper() *upkeep.Keeper {
 }
 
 func (h upkeepHost) HoldsSlot() bool           { return h.t.session.Load() != nil }
-func (h upkeepHost) Active() bool              { return h.t.r.health.role() == RoleActive }
+func (h upkeepHost) Active() bool              { return h.t.r.health.Role() == RoleActive }
 func (h upkeepHost) Behind() bool              { return h.t.behind() }
 func (h upkeepHost) Progress() <-chan struct{} { return h.t.settler.Progress() }
 func (h upkeepHost) Owner() func(error)        { return h.t.owner().heed }
-func (h upkeepHost) Marked()                   { h.t.r.health.mirrored() }
+func (h upkeepHost) Marked()                   { h.t.r.health.Marked() }
 
-func (h upkeepHost) CannotMark(err error) (news bool) { return h.t.r.health.mirrorTrouble(err) }
+func (h upkeepHost) CannotMark(err error) (news bool) { return h.t.r.health.CannotMark(err) }
 
 // yieldAbove is how full the window may be before what is no event lets the events go first.
 const yieldAbove = 0.25

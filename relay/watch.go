@@ -50,7 +50,7 @@ func (w *watch) step(ctx context.Context) {
 	w.term.noteMoves(&w.moved)
 	w.term.noteBroker(&w.away)
 	s := w.term.session.Load()
-	if time.Since(w.looked) >= w.look && (s != nil || w.r.health.role() != RoleStandby) {
+	if time.Since(w.looked) >= w.look && (s != nil || w.r.health.Role() != RoleStandby) {
 		w.looked = time.Now()
 		w.lookAtDatabase(ctx, s)
 	}
@@ -59,7 +59,7 @@ func (w *watch) step(ctx context.Context) {
 		w.term.countStored(ctx)
 		w.term.keepClock(ctx)
 	}
-	role := w.r.health.role()
+	role := w.r.health.Role()
 	if s == nil || role != RoleActive && role != RoleCatchUp {
 		return
 	}

@@ -83,6 +83,7 @@ var house = map[string]room{
 
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
 	"relay/internal/halt":    {own: []string{"decoder", "replication"}},
+	"relay/internal/health":  {own: []string{"relay/internal/halt", "sink"}},
 	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
 	"relay/internal/upkeep": { // of store it uses what an error means
 		own: []string{"config", "store"}, external: []string{"github.com/rs/zerolog"},
@@ -98,7 +99,7 @@ var house = map[string]room{
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt",
+			"config", "decoder", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health",
 			"relay/internal/message", "relay/internal/settle", "relay/internal/upkeep", "replication", "retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model",

@@ -1,6 +1,9 @@
-package relay
+package health
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // notesKept is how many notes a process remembers.
 const notesKept = 100
@@ -15,7 +18,7 @@ type Note struct {
 }
 
 // note remembers it. The caller holds mu. The same again, one after another, is remembered once, as of the last time.
-func (h *health) note(kind, code, text string) {
+func (h *State) note(kind, code, text string) {
 	h.noted++
 	n := Note{Number: h.noted, At: time.Now(), Kind: kind, Code: code, Text: text}
 	if last := len(h.notes) - 1; last >= 0 && h.notes[last].Kind == kind && h.notes[last].Code == code && h.notes[last].Text == text {
@@ -29,22 +32,19 @@ func (h *health) note(kind, code, text string) {
 	h.notes = append(h.notes, n)
 }
 
-// Notes are the latest changes of role, halts and restarts of the stream, the newest first. The number is that of the
-// newest, 0 before the first.
-func (r *Relay) Notes() (notes []Note, newest int64) {
-	h := &r.health
+// Notes are the latest changes of role, halts and restarts of the stream, the newest first. The number is that of the newest,
+// 0 before the first.
+func (h *State) Notes() (notes []Note, newest int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	notes = make([]Note, 0, len(h.notes))
-	for i := len(h.notes) - 1; i >= 0; i-- {
-		notes = append(notes, h.notes[i])
-	}
+	notes = slices.Clone(h.notes)
+	slices.Reverse(notes)
 	return notes, h.noted
 }
 
 // Noted is the number of the newest note.
-func (r *Relay) Noted() int64 {
-	r.health.mu.Lock()
-	defer r.health.mu.Unlock()
-	return r.health.noted
+func (h *State) Noted() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.noted
 }

@@ -1,8 +1,7 @@
-package relay
+package health
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -28,19 +27,19 @@ type lastError struct {
 }
 
 // erred notes the newest error. The caller holds mu.
-func (h *health) erred(kind errorKind, what, text string) {
+func (h *State) erred(kind errorKind, what, text string) {
 	h.latest = lastError{kind: kind, what: what, text: text, at: time.Now()}
 }
 
-// died notes an event that became a dead letter.
-func (h *health) died(topic string, reason *sink.Reason) {
+// Died notes an event that became a dead letter.
+func (h *State) Died(topic string, reason *sink.Reason) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.erred(deadError, "", fmt.Sprintf("an event for topic %s died (%s): %s", topic, reason.Code, reason.Text))
 }
 
-// sinkTrouble notes what the sink waits for, or with "" that it waits for nothing.
-func (h *health) sinkTrouble(text string) {
+// SinkTrouble notes what the sink waits for, or with "" that it waits for nothing.
+func (h *State) SinkTrouble(text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sinkSick = text != ""; h.sinkSick {
@@ -49,10 +48,10 @@ func (h *health) sinkTrouble(text string) {
 }
 
 // isOver says whether what the newest error was about is well again. The caller holds mu.
-func (h *health) isOver() bool {
+func (h *State) isOver() bool {
 	switch h.latest.kind {
 	case sessionError:
-		return h.now == RoleActive || h.now == RoleStandby || h.now == RoleCatchUp
+		return h.now == Active || h.now == Standby || h.now == CatchUp
 	case writeError:
 		_, still := h.writes[h.latest.what]
 		return !still
@@ -62,22 +61,4 @@ func (h *health) isOver() bool {
 		return !h.sinkSick
 	}
 	return false
-}
-
-// noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics that are in
-// trouble.
-func (t *term) noteSink(st *Status) {
-	if len(st.Reasons) > 0 {
-		t.r.health.sinkTrouble("broker " + st.Broker)
-		return
-	}
-	topics := t.settler.TroubledTopics()
-	slices.Sort(topics)
-	for _, topic := range topics {
-		if why := t.settler.TroubleOf(topic); why != nil {
-			t.r.health.sinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
-			return
-		}
-	}
-	t.r.health.sinkTrouble("")
 }

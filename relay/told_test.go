@@ -63,10 +63,10 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		want("starting", nil, 0)
 		r.standBy(&replication.SlotBusyError{})
 		want("standing by", nil, 0)
-		r.health.halt(&halt.Error{Code: halt.Setup})
+		r.health.Halt(&halt.Error{Code: halt.Setup})
 		want("halted before it has relayed", append([]string{"outbox_backlog_gauge"}, lags...), 0)
 
-		r.health.enter(RoleActive)
+		r.health.Enter(RoleActive)
 		r.metrics.openDead.set(3)
 		r.metrics.mirrorLag.set(4)
 		time.Sleep(time.Minute)
@@ -75,14 +75,14 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		r.reconciler.clean.Store(time.Now().UnixNano())
 		time.Sleep(time.Second)
 		want("active, audited", ofTheDatabase, time.Second)
-		r.health.halt(&halt.Error{Code: halt.Column})
+		r.health.Halt(&halt.Error{Code: halt.Column})
 		time.Sleep(20 * time.Minute)
 		look()
 		want("halted", ofTheDatabase, 20*time.Minute+time.Second)
 		if got := told(t, r); got["outbox_dlq_events"] != 3 || got["outbox_mirror_lag_events"] != 4 || got["cdc_replication_lag_bytes"] != 4000 {
 			t.Errorf("halted: got %v, want what was known", got)
 		}
-		r.health.trouble(restartConnection, errors.New("connection refused"))
+		r.health.Trouble(restartConnection, errors.New("connection refused"))
 		time.Sleep(time.Hour)
 		want("Postgres away", stays, 80*time.Minute+time.Second)
 
@@ -90,9 +90,9 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		look()
 		want("standing by again", nil, 0)
 		time.Sleep(time.Hour)
-		r.health.enter(RoleCatchUp)
+		r.health.Enter(RoleCatchUp)
 		want("catching up", []string{"outbox_backlog_gauge", "outbox_parked_events", "outbox_parked_keys"}, 0)
-		r.health.enter(RoleActive)
+		r.health.Enter(RoleActive)
 		time.Sleep(time.Second)
 		look()
 		want("active again, nothing counted yet", slices.DeleteFunc(slices.Clone(ofTheDatabase), func(name string) bool {
