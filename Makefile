@@ -19,7 +19,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # Modules of their own below this one.
-MODULES := emit inbox test/inbox
+MODULES := emit inbox test/inbox examples
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 15m
 

@@ -191,10 +191,15 @@ var house = map[string]room{
 	"inbox/internal/lanes":    {external: []string{"github.com/twmb/franz-go/pkg/kgo"}},
 	"inbox/internal/ledger":   {external: []string{"github.com/jackc/pgx/v5"}},
 	"inbox/internal/protocol": {},
+	"inbox/prom":              {own: []string{"inbox"}, external: []string{"github.com/prometheus/client_golang"}},
 	"test/inbox":              {tests: []string{"inbox"}},
 
 	// What a user copies: it knows nothing of the relay.
-	"examples/consumer": {external: []string{"github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
+	"examples/consumer": {
+		own:      []string{"inbox", "inbox/prom"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/prometheus/client_golang"},
+	},
+	"examples/shop": {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
 
 	"test": {tests: []string{"test/mutate/seen"}},
 	"test/harness": {

@@ -78,12 +78,15 @@ func produceSlowly(t *testing.T, addrs []string, topic string, events, keys int,
 func TestKillsLoseDoubleAndDisorderNothing(t *testing.T) {
 	for name, protocol := range map[string]bool{"classic": false, "consumer": true} {
 		t.Run(name, func(t *testing.T) {
+			faults, events := count(6, 100), count(20_000, 500_000)
+			if protocol {
+				faults, events = count(2, 100), count(7_000, 500_000)
+			}
 			pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 			pg.Exec(t, effects)
 			kafka := ownKafka(t)
 			topic := kafka.Topic(t, "order", 6, nil)
-			faults := count(6, 100)
-			events, keys := count(20_000, 500_000), 100
+			const keys = 100
 			config := childConfig{URL: pg.URL, Brokers: kafka.Addrs, Topic: topic, Protocol: protocol, Flaky: 0.01}
 			var consumers []*process
 			for range 3 {
