@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,9 +172,11 @@ func (b *breaker) trip(d *Delivery) {
 		Reason: fmt.Sprintf("%d of %d events died within %v and more are to: more than dlq.breaker.count = %d, and than "+
 			"the share dlq.breaker.ratio = %v; the next one: %s: %.300s",
 			dead, all, time.Duration(b.limits.Window), b.limits.Count, b.limits.Ratio, d.Reason.Code, d.Reason.Text),
-		Risk: "nothing is lost and nothing more dies; events wait, and Postgres keeps WAL for the slot until they are relayed",
+		Risk: "nothing is lost and nothing more dies; events wait, and Postgres keeps WAL for the slot until they " +
+			"are relayed",
 		Remedy: "fix what makes them bad (a deployment of the producer, the topic's limits, or this configuration, which " +
-			"needs a restart): the relay goes on when an event that was refused is accepted; to let them die run cdc-relay resume"}
+			"needs a restart): the relay goes on when an event that was refused is accepted; to let them die run " +
+			"cdc-relay resume"}
 	shut := make(chan struct{})
 	b.shut.Store(&shut)
 	b.settler.host.Trip(b.halt)
@@ -218,13 +221,13 @@ func (b *breaker) run(ctx context.Context) {
 		switch {
 		case unsaved: // also when the session has ended: the epoch is ours still, or the fence says so
 			b.commit(ctx, func() error { return b.settler.tables.OpenBreaker(ctx, text) }, func() { b.unsaved = false })
-			attempt, probeAt = 1, time.Now().Add(probes.Delay(1, random()))
+			attempt, probeAt = 1, time.Now().Add(probes.Delay(1, rand.Float64()))
 		case b.settler.host.Owner() == nil: // only the process that holds the slot goes on
 		case why != notYet && (open || halfOpen):
 			b.commit(ctx, func() error { return b.settler.tables.CloseBreaker(ctx) }, func() { b.close(ctx, why) })
 		case open && time.Now().After(probeAt):
 			attempt++
-			probeAt = time.Now().Add(probes.Delay(attempt, random()))
+			probeAt = time.Now().Add(probes.Delay(attempt, rand.Float64()))
 			b.tellLoop(ctx, breakerWord{probe: true})
 		case halfOpen && b.settler.mayRetry() == nil:
 			calmSince = time.Time{}

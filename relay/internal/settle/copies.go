@@ -41,8 +41,6 @@ func newCopies(l *loop) copies {
 // mayAdd reports whether there is room for another event whose copy is to be sent.
 func (c *copies) mayAdd() bool { return c.topic == "" || len(c.wait)+c.out < c.most }
 
-func (c *copies) add(d *Delivery) { c.wait = append(c.wait, d) }
-
 // waits reports that copies are to be sent and could not be.
 func (c *copies) waits() bool { return len(c.wait) > 0 && c.out == 0 }
 

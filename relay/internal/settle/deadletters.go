@@ -27,10 +27,6 @@ type deadLetters struct {
 	ready   []*Delivery // for the writer
 }
 
-func newDeadLetters() deadLetters {
-	return deadLetters{toWrite: make(chan *Delivery), written: make(chan *Delivery)}
-}
-
 // deadLetter makes the event a dead letter; its followers wait, in memory, for the moment that this takes. It has no
 // parked events in front of it: of a lane with parked events the sink holds all but what was retried.
 func (l *loop) deadLetter(d *Delivery) {
@@ -49,7 +45,7 @@ func (l *loop) readyDead() {
 		if dead.copies.topic == "" {
 			dead.ready = append(dead.ready, d)
 		} else {
-			dead.copies.add(d)
+			dead.copies.wait = append(dead.copies.wait, d)
 		}
 	}
 	dead.copies.send()
@@ -138,7 +134,8 @@ func (l *loop) commitDead(ctx context.Context, d *Delivery) error {
 func (l *loop) finishDead(d *Delivery) {
 	l.settler.meter.Died(d.Reason.Class)
 	l.settler.host.Died(d.Record.Topic, d.Reason)
-	l.settler.log.Warn().Str("topic", d.Record.Topic).Str("code", d.Reason.Code).Str("position", d.Event.Position.String()).
+	l.settler.log.Warn().Str("topic", d.Record.Topic).Str("code", d.Reason.Code).
+		Str("position", d.Event.Position.String()).
 		Int("attempts", max(d.Attempts, 1)).Str("reason", d.Reason.Text).Msg("event moved to the dead-letter table")
 	switch {
 	case d.parked:
@@ -151,5 +148,5 @@ func (l *loop) finishDead(d *Delivery) {
 	l.release(d)
 	l.lanes.advance()
 	l.parking.advance()
-	l.told()
+	signal(l.progress)
 }

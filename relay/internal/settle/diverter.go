@@ -17,8 +17,6 @@ const (
 	// othersWell is how long ago another partition may have taken a batch to show that not everything is in trouble.
 	// The window may be full of the troubled one's events by then, so that no other has had its turn since.
 	othersWell = time.Minute
-
-	wholeTopic = sink.WholeTopic
 )
 
 // diverter parks the events of topics and partitions that are in trouble, so that everything else flows, and brings
@@ -64,7 +62,7 @@ func (s *Settler) shouldDivert(sick sink.TroubleReport) bool {
 	}
 	switch sick.Kind {
 	case sink.TopicTrouble:
-		return sick.Partition == wholeTopic && time.Since(sick.Since) > topicPatience && s.host.AnsweredSince(sick.Since)
+		return sick.Partition == sink.WholeTopic && time.Since(sick.Since) > topicPatience && s.host.AnsweredSince(sick.Since)
 	case sink.ClusterTrouble: // of one broker, if others live
 		return sick.Full && time.Since(sick.Since) > topicPatience && s.host.AnsweredSince(sick.Since) &&
 			s.engine.WellLately(othersWell)
@@ -78,7 +76,6 @@ func (s *Settler) shouldDivert(sick sink.TroubleReport) bool {
 	return false
 }
 
-// divert parks what is for the topic or the partition from now on.
 func (s *Settler) divert(topic string, partition int32, why string) {
 	s.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: "IN_TROUBLE", Text: why})
 	s.engine.Divert(topic, partition, true)

@@ -128,7 +128,6 @@ func (l *loop) commitJournal(ctx context.Context, j *journalJob) error {
 	return l.settler.tables.Settle(ctx, j.rows, nil)
 }
 
-// finishJournal takes in that a journal transaction is committed.
 func (l *loop) finishJournal(j *journalJob) {
 	l.settler.breaker.published(len(j.rows))
 	l.settler.engine.SettledThen(j.records, func() {
@@ -151,5 +150,5 @@ func (l *loop) finishJournal(j *journalJob) {
 	}
 	l.lanes.advance()
 	l.parking.advance()
-	l.told()
+	signal(l.progress)
 }

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -21,8 +22,8 @@ var writeBackoff = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.S
 //
 // Invariants, which hold between two steps of run:
 //
-//  1. Each delivery in flight has one place: with the sink, in journal.pending or one of its jobs, in lanes (held behind
-//     a dead letter), in parks, or in dead (or dead.copies).
+//  1. Each delivery in flight has one place: with the sink, in journal.pending or one of its jobs, in lanes (held
+//     behind a dead letter), in parks, or in dead (or dead.copies).
 //  2. A delivery is given back to the registry, and its ledger entry counts down, only after its outcome is committed.
 //  3. Parks of a lane are committed in the order of its events.
 //  4. Nothing of a lane is handed to the sink while something in front of it is on its way to being parked, or a dead
@@ -53,8 +54,10 @@ func newLoop(s *Settler, o Options) *loop {
 		settler: s, pulse: o.Pulse,
 		arrived: make(chan []*sink.Record), doomed: make(chan []*Delivery), words: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
-		journal:  newJournal(s.c.Limits), dead: newDeadLetters(), parks: newParks(),
-		lanes: lanes{engine: s.engine, byName: map[string]*lane{}},
+		journal:  newJournal(s.c.Limits),
+		dead:     deadLetters{toWrite: make(chan *Delivery), written: make(chan *Delivery)},
+		parks:    parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)},
+		lanes:    lanes{engine: s.engine, byName: map[string]*lane{}},
 	}
 	l.parking = parking{loop: l, policy: o.Retry, lanes: map[string]*parkedLane{}}
 	l.dead.copies = newCopies(l)
@@ -258,7 +261,7 @@ func (l *loop) insist(ctx context.Context, what string, write func() error) bool
 				Msg("cannot record outcomes; nothing is confirmed meanwhile")
 		}
 		select {
-		case <-time.After(writeBackoff.Delay(attempt, random())):
+		case <-time.After(writeBackoff.Delay(attempt, rand.Float64())):
 		case <-ctx.Done():
 			return false
 		}
@@ -271,15 +274,4 @@ func (l *loop) release(d *Delivery) {
 		l.settler.engine.Settled([]*sink.Record{&d.Record})
 	}
 	l.settler.inflight.finish([]*Delivery{d})
-}
-
-// forget drops a delivery that the sink did not take; its event stays parked.
-func (l *loop) forget(d *Delivery) { l.settler.inflight.Forget([]*Delivery{d}) }
-
-// told tells who waits for progress that something was committed.
-func (l *loop) told() {
-	select {
-	case l.progress <- struct{}{}:
-	default:
-	}
 }

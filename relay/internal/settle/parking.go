@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -132,13 +133,13 @@ func (p *parking) journaled(d *Delivery) {
 // While nobody knows whether the event or its partition is at fault, no attempt is spent.
 func (p *parking) verdict(d *Delivery) (attempts int, pause time.Duration, again bool) {
 	if d.Reason.Doubtful {
-		return d.Attempts, p.policy.Pause(max(d.Attempts, 1), random()), true
+		return d.Attempts, p.policy.Pause(max(d.Attempts, 1), rand.Float64()), true
 	}
 	attempts = d.Attempts + 1
 	if d.Reason.Class == outbox.Permanent {
 		return attempts, 0, false
 	}
-	pause, again = p.policy.Next(attempts, random())
+	pause, again = p.policy.Next(attempts, rand.Float64())
 	return attempts, pause, again
 }
 
@@ -216,7 +217,7 @@ func (p *parking) takePortion(read *store.Portion, session Session) {
 	case inMemory && la.lane.Key != nil:
 		// A replay came while followers of another dead letter wait for it; it is due again at the next look.
 		la.due, la.waiting = true, true
-	case session != p.loop.settler.mayRetry(): // it ended, and what was read may have been published by another relay since
+	case session != p.loop.settler.mayRetry(): // it ended; another relay may have published what was read since
 		la.due = true
 	case la.out > 0 || la.recording > 0: // what was read may be out already
 	case read.Held: // until a person has decided about the dead letter
@@ -276,8 +277,8 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 	p.loop.settler.meter.Retried(again)
 	la.out += taken
 	p.loop.settler.retrier.weigh(la.lane.Topic, cost)
-	for _, rec := range records[taken:] {
-		p.loop.forget(rec.Owner.(*Delivery))
+	for _, rec := range records[taken:] { // their events stay parked
+		p.loop.settler.inflight.Forget([]*Delivery{rec.Owner.(*Delivery)})
 	}
 	switch {
 	case err == nil:
@@ -295,7 +296,7 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 func (p *parking) submit(la *parkedLane, records []*sink.Record) (taken int, err error) {
 	engine := p.loop.settler.engine
 	switch {
-	case p.loop.settler.host.Stopping(): // they are admitted: either the drain waits for them, or it is seen here that it began
+	case p.loop.settler.host.Stopping(): // they are admitted: the drain waits for them, or it is seen here that it began
 		return 0, errors.New("stopping")
 	case la.lane.Key == nil:
 		return engine.Submit(ended, records)
@@ -333,10 +334,10 @@ func (p *parking) advance() {
 	p.loop.settler.moving.Store(int64(len(p.lanes)))
 }
 
-// waitsForParks reports that a lane which could make room cannot go on before what the sink gave back of it is parked:
-// the limit of parked events must not keep that waiting, or both would wait forever. It is bounded by the sink's
-// window. So it is with events without a key, which need a place in the window, while it is full of events that are
-// to be parked.
+// waitsForParks reports that a lane which could make room cannot go on before what the sink gave back of it is
+// parked: the limit of parked events must not keep that waiting, or both would wait forever. It is bounded by the
+// sink's window. So it is with events without a key, which need a place in the window, while it is full of events
+// that are to be parked.
 func (p *parking) waitsForParks() bool {
 	if p.starved {
 		return true

@@ -35,10 +35,6 @@ type parks struct {
 	writing bool          // a portion of either is with the writer
 }
 
-func newParks() parks {
-	return parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)}
-}
-
 type parkKind uint8
 
 const (
@@ -129,7 +125,7 @@ func (l *loop) finishParks(portion []*parkChange) {
 	clear(portion)
 	l.noteParked()
 	l.parking.advance()
-	l.told()
+	signal(l.progress)
 }
 
 // noteParked says up to which result of the sink everything that it gave back is parked.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -137,12 +138,7 @@ func (t *retrier) weigh(topic string, bytes int) {
 	}
 }
 
-func (t *retrier) nudge() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
+func (t *retrier) nudge() { signal(t.wake) }
 
 func (t *retrier) run(ctx context.Context) {
 	for {
@@ -385,7 +381,7 @@ func (s *Settler) LoadParked(ctx context.Context) error {
 		return err
 	}
 	for _, topic := range topics { // they were in trouble; whether they still are shows by itself
-		s.divert(topic, wholeTopic, "events were parked for it before this start")
+		s.divert(topic, sink.WholeTopic, "events were parked for it before this start")
 	}
 	s.retrier.tidySoon()
 	s.log.Info().Int64("events", events).Int("keys", len(lanes)).

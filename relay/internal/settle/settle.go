@@ -21,7 +21,6 @@ package settle
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,15 +95,13 @@ type Session interface {
 
 // Encoder makes messages of what comes from tables, not from the stream.
 type Encoder interface {
-	// Encode makes the record of a parked event. The delivery's Reason says why it cannot be a message any more, if
-	// so.
+	// Encode makes the record of a parked event, or sets the delivery's Reason: why it cannot be a message any more.
 	Encode(d *Delivery, now time.Time)
 	// Copy makes rec the copy of a dead letter for the topic. With a refusal the copy goes without its value.
 	Copy(rec *sink.Record, d *Delivery, topic string, refusal *sink.Reason)
 }
 
-// Meter counts. BeginResults and EndResults stand around a run of Acknowledged; only the loop's goroutine calls
-// these.
+// Meter counts. The loop's goroutine calls BeginResults and EndResults around a run of Acknowledged.
 type Meter interface {
 	BeginResults()
 	Acknowledged(rec *sink.Record, d *Delivery)
@@ -220,6 +217,3 @@ func heed(s Session, err error) {
 		s.Heed(err)
 	}
 }
-
-// random varies pauses.
-func random() float64 { return rand.Float64() }
