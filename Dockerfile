@@ -8,11 +8,20 @@ RUN go mod download
 COPY . .
 ARG VERSION=""
 ARG COMMIT=""
-# The build context has no .git, so the version comes from the arguments: --build-arg VERSION=v1.2.3
+# The build context has no .git, so the version comes from the arguments: --build-arg VERSION=v1.2.3 --build-arg COMMIT=$(git rev-parse HEAD)
 RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" \
     -o /out/cdc-relay ./cmd/cdc-relay
 
 FROM scratch
+ARG VERSION=""
+ARG COMMIT=""
+LABEL org.opencontainers.image.title="cdc-relay" \
+      org.opencontainers.image.description="Streams a Postgres outbox table to Kafka" \
+      org.opencontainers.image.source="https://github.com/cdc-relay/cdc-relay" \
+      org.opencontainers.image.documentation="https://github.com/cdc-relay/cdc-relay/tree/main/docs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/cdc-relay /cdc-relay
 USER 65532:65532

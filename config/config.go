@@ -11,7 +11,7 @@ type Config struct {
 	Postgres      Postgres  `key:"postgres"`
 	Outbox        Outbox    `key:"outbox"`
 	Journal       Journal   `key:"journal"`
-	Sink          string    `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; stdout: print each message as a line of JSON, for a look without a broker"`
+	Sink          string    `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; stdout: print each message as a line of JSON, for a dry run without a broker"`
 	Message       Message   `key:"message"`
 	Kafka         Kafka     `key:"kafka"`
 	NATS          NATS      `key:"nats"`
@@ -21,8 +21,8 @@ type Config struct {
 	Limits        Limits    `key:"limits"`
 	Reconcile     Reconcile `key:"reconcile"`
 	Drift         Drift     `key:"drift"`
-	ShutdownGrace Duration  `key:"shutdown_grace" help:"how long a stop waits for requests in flight"`
-	OnHalt        string    `key:"on_halt" help:"stay: not ready, probing; exit: leave with code 1"`
+	ShutdownGrace Duration  `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
+	OnHalt        string    `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
 	HTTP          HTTP      `key:"http"`
 	Log           Log       `key:"log"`
 	Tracing       Tracing   `key:"tracing"`
@@ -38,46 +38,46 @@ type Postgres struct {
 	Schema           string   `key:"schema" help:"where the relay's own tables live"`
 	StatusInterval   Duration `key:"status_interval" help:"how often the confirmed position is sent; at most a quarter of postgres.wal_sender_timeout"`
 	WALSenderTimeout Duration `key:"wal_sender_timeout" help:"wal_sender_timeout of the relay's own stream only"`
-	PoolSize         int      `key:"pool_size" help:"most connections of the SQL side"`
-	OnSlotLost       string   `key:"on_slot_lost" help:"recover: new slot, publish what the table has; halt: wait for a person"`
+	PoolSize         int      `key:"pool_size" help:"maximum connections of the SQL side"`
+	OnSlotLost       string   `key:"on_slot_lost" help:"recover: create a new slot and publish from the table; halt: wait for a person"`
 }
 
 // Outbox describes the application's table.
 type Outbox struct {
 	Table         string   `key:"table" help:"the outbox table, schema.table"`
 	Columns       Columns  `key:"columns"`
-	AfterPublish  string   `key:"after_publish" help:"what becomes of a published row: mark, keep, delete"`
-	MarkSet       string   `key:"mark_set" help:"SET list of the mark; default: published_at = now()"`
+	AfterPublish  string   `key:"after_publish" help:"what happens to a published row: mark, keep, delete"`
+	MarkSet       string   `key:"mark_set" help:"SET list that marks a row; default: published_at = now()"`
 	PublishedWhen string   `key:"published_when" help:"SQL condition for rows that count as published without a journal row; default: published_at IS NOT NULL, if there is such a column"`
-	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns with commas; default: seq if present, else created_at, id"`
+	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns separated by commas; default: seq if present, else created_at, id"`
 	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`
-	CatchUpMax    int      `key:"catch_up_max" help:"more of them on the first start: halt and say how many; 0: no limit"`
-	Retention     Duration `key:"retention" help:"published rows are deleted when they were published longer ago than this; 0s: keep, with outbox.after_publish delete: at once"`
+	CatchUpMax    int      `key:"catch_up_max" help:"on the first start, halt if there are more of them; 0: no limit"`
+	Retention     Duration `key:"retention" help:"delete rows published longer ago than this; 0s: keep them forever, or, with outbox.after_publish delete, delete at once"`
 }
 
 // Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column.
 type Columns struct {
 	ID            string `key:"id" help:"unique id of the event: uuid, text or integer"`
-	AggregateType string `key:"aggregate_type" help:"kind of thing the event is about"`
-	AggregateID   string `key:"aggregate_id" help:"the thing the event is about; by default the message key"`
-	EventType     string `key:"event_type" help:"kind of event"`
-	Payload       string `key:"payload" help:"the message value: jsonb, json, text or bytea"`
+	AggregateType string `key:"aggregate_type" help:"type of the aggregate"`
+	AggregateID   string `key:"aggregate_id" help:"id of the aggregate; by default the message key"`
+	EventType     string `key:"event_type" help:"type of the event"`
+	Payload       string `key:"payload" help:"the message's value: jsonb, json, text or bytea"`
 	Headers       string `key:"headers" help:"json or jsonb column with an object of strings that become message headers; empty: none"`
-	CreatedAt     string `key:"created_at" help:"when the event happened; empty: none"`
+	CreatedAt     string `key:"created_at" help:"time of the event; empty: none"`
 }
 
 // Journal is the relay's record of published events.
 type Journal struct {
-	Retention Duration `key:"retention" help:"journal rows are kept at least this long, and as long as an outbox row needs them"`
+	Retention Duration `key:"retention" help:"keep journal rows at least this long, and as long as an outbox row needs them"`
 }
 
 // Message says how an event becomes a message.
 type Message struct {
-	Topic     string            `key:"topic" help:"topic; any column of the row in braces"`
-	Key       string            `key:"key" help:"message key, order is kept per key; any column of the row in braces"`
+	Topic     string            `key:"topic" help:"topic; columns of the row in braces"`
+	Key       string            `key:"key" help:"message key; order is kept per key; columns of the row in braces"`
 	Format    string            `key:"format" help:"plain: value = payload, metadata in headers; envelope: JSON object with both; cloudevents: CloudEvents 1.0, binary mode"`
 	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
-	Headers   map[string]string `key:"headers" help:"rename a header or add a column as one: {id: x-event-id}"`
+	Headers   map[string]string `key:"headers" help:"rename a header, or add a column as one: {id: x-event-id}"`
 }
 
 // Kafka is the broker and how to talk to it.
@@ -85,12 +85,12 @@ type Kafka struct {
 	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required with sink kafka"`
 	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
 	Partitioner       string       `key:"partitioner" help:"murmur2, as the Java clients"`
-	Compression       string       `key:"compression" help:"compression of record batches; one that does not get smaller is sent as it is"`
-	Linger            Duration     `key:"linger" help:"wait for more records before a request; batching by itself needs none"`
+	Compression       string       `key:"compression" help:"compression of record batches; a batch that does not shrink is sent uncompressed"`
+	Linger            Duration     `key:"linger" help:"wait for more records before a request; natural batching needs none"`
 	MaxBatchBytes     ByteSize     `key:"max_batch_bytes" help:"largest record batch; a topic's own limit is learned"`
-	RequestTimeout    Duration     `key:"request_timeout" help:"how long the broker may take for one request"`
-	DialTimeout       Duration     `key:"dial_timeout" help:"how long a connect may take"`
-	PartitionPatience Duration     `key:"partition_patience" help:"a partition in trouble for longer has its events parked while others flow"`
+	RequestTimeout    Duration     `key:"request_timeout" help:"maximum time for one request"`
+	DialTimeout       Duration     `key:"dial_timeout" help:"maximum time for a connect"`
+	PartitionPatience Duration     `key:"partition_patience" help:"park the events of a partition that is in trouble for longer, while others flow"`
 	CreateTopics      CreateTopics `key:"create_topics"`
 	TLS               TLS          `key:"tls"`
 	SASL              SASL         `key:"sasl"`
@@ -98,7 +98,7 @@ type Kafka struct {
 
 // CreateTopics says whether and how missing topics are created.
 type CreateTopics struct {
-	Enabled           bool `key:"enabled" help:"create a topic that does not exist when the first event goes to it; false: its events wait, and the error names the command"`
+	Enabled           bool `key:"enabled" help:"create a missing topic when its first event is sent; false: its events wait, and the error names the command"`
 	Partitions        int  `key:"partitions" help:"partitions of a created topic"`
 	ReplicationFactor int  `key:"replication_factor" help:"replicas of a created topic"`
 }
@@ -106,10 +106,10 @@ type CreateTopics struct {
 // TLS secures the connections to the brokers.
 type TLS struct {
 	Enabled    bool   `key:"enabled" help:"connect with TLS; the files below are read again at each connect"`
-	CAFile     string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
+	CAFile     string `key:"ca_file" help:"PEM file of trusted authorities; empty: the system's"`
 	CertFile   string `key:"cert_file" help:"PEM file of the client certificate"`
 	KeyFile    string `key:"key_file" help:"PEM file of the client certificate's key"`
-	ServerName string `key:"server_name" help:"name that the broker's certificate must have; empty: the host's"`
+	ServerName string `key:"server_name" help:"name that the broker's certificate must have; empty: the host name"`
 }
 
 // SASL authenticates with the brokers.
@@ -121,12 +121,12 @@ type SASL struct {
 
 // Retry says how often and when an event that failed by its own fault is tried again.
 type Retry struct {
-	MaxAttempts    int        `key:"max_attempts" help:"attempts before an event is dead"`
+	MaxAttempts    int        `key:"max_attempts" help:"attempts before an event becomes a dead letter"`
 	InitialBackoff Duration   `key:"initial_backoff" help:"wait before the second attempt; doubles each time"`
 	MaxBackoff     Duration   `key:"max_backoff" help:"longest wait between attempts"`
 	Jitter         float64    `key:"jitter" help:"random share added to each wait, 0 to 1"`
 	Schedule       []Duration `key:"schedule" help:"explicit waits instead: [1m, 5m, 15m]"`
-	OnDead         string     `key:"on_dead" help:"continue; hold: the lane waits for a person"`
+	OnDead         string     `key:"on_dead" help:"continue: the key goes on behind a dead letter; hold: it waits for a person"`
 }
 
 // DLQ is where dead letters go.
@@ -134,7 +134,7 @@ type DLQ struct {
 	Table     string   `key:"table" help:"table of dead letters, schema.table; default: <postgres.schema>.<outbox table>_dlq"`
 	Topic     string   `key:"topic" help:"topic that gets a copy of each dead letter; empty: none"`
 	Breaker   Breaker  `key:"breaker"`
-	Retention Duration `key:"retention" help:"dead letters that were replayed or discarded longer ago than this are deleted; 0s: keep"`
+	Retention Duration `key:"retention" help:"delete dead letters replayed or discarded longer ago than this; 0s: keep them"`
 }
 
 // Breaker halts a flood of dead letters: more than Count and more than Ratio of all events within Window.
@@ -146,27 +146,27 @@ type Breaker struct {
 
 // Limits bound memory and duplicates.
 type Limits struct {
-	InFlightEvents int      `key:"in_flight_events" help:"most events in memory"`
-	InFlightBytes  ByteSize `key:"in_flight_bytes" help:"most bytes of events in memory; one larger event is admitted alone"`
-	MaxUnrecorded  int      `key:"max_unrecorded" help:"most events sent and not yet journaled: the bound of duplicates after a crash"`
-	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"larger events are dead before they are sent; 0: the topic's limit"`
-	ParkedEvents   int      `key:"parked_events" help:"most parked events; at the limit the relay waits instead of parking"`
+	InFlightEvents int      `key:"in_flight_events" help:"maximum events in memory"`
+	InFlightBytes  ByteSize `key:"in_flight_bytes" help:"maximum bytes of events in memory; a larger event is admitted alone"`
+	MaxUnrecorded  int      `key:"max_unrecorded" help:"maximum events sent and not yet journaled: the bound of duplicates after a crash"`
+	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"dead-letter larger events without sending them; 0: the topic's limit"`
+	ParkedEvents   int      `key:"parked_events" help:"maximum parked events; at the limit the relay waits instead of parking"`
 }
 
 // Reconcile proves that no committed row was missed.
 type Reconcile struct {
-	Interval Duration `key:"interval" help:"time between two rounds"`
+	Interval Duration `key:"interval" help:"time between two rounds of the reconciler"`
 }
 
 // Drift notices changes of publication and table.
 type Drift struct {
-	Interval Duration `key:"interval" help:"time between two looks"`
+	Interval Duration `key:"interval" help:"time between two checks of publication and table"`
 }
 
 // HTTP is the listener for metrics, health, API and console.
 type HTTP struct {
 	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
-	TokenFile string `key:"token_file" help:"file with the token that anything that changes state needs"`
+	TokenFile string `key:"token_file" help:"file with the token that every change of state needs"`
 	// ShowPayloads concerns what a person may see: payloads are in the database in any case.
 	ShowPayloads bool `key:"show_payloads" help:"show payload and headers of a dead letter"`
 }
@@ -180,7 +180,7 @@ type Log struct {
 // Tracing sends a span of OpenTelemetry for each event whose producer sampled its trace.
 type Tracing struct {
 	Endpoint    string  `key:"endpoint" help:"URL of an OTLP/HTTP endpoint for spans; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, else no tracing"`
-	SampleRatio float64 `key:"sample_ratio" help:"share of the traces sampled by their producers that get a span of the relay"`
+	SampleRatio float64 `key:"sample_ratio" help:"share of the traces sampled by their producers that get a span"`
 }
 
 // The values of the keys that are a choice.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -71,7 +72,7 @@ func (f *file) read(text []byte) bool {
 func (f *file) syntaxProblem(err error) Problem {
 	where := f.name
 	message := err.Error()
-	if y, ok := err.(yaml.Error); ok {
+	if y, ok := errors.AsType[yaml.Error](err); ok {
 		message = y.GetMessage()
 		if t := y.GetToken(); t != nil && t.Position != nil {
 			where = fmt.Sprintf("%s:%d", f.name, t.Position.Line)
@@ -93,7 +94,7 @@ func (f *file) section(prefix string, n ast.Node) {
 	entries, ok := f.mapping(n)
 	if !ok {
 		if _, empty := n.(*ast.NullNode); !empty {
-			f.report(strings.TrimSuffix(prefix, "."), n, "found "+describe(n), "keys with values below it")
+			f.report(strings.TrimSuffix(prefix, "."), n, "found "+describe(n), "keys with values")
 		}
 		return
 	}
@@ -158,32 +159,32 @@ func (f *file) value(key Key, at, n ast.Node) {
 	if entries, ok := f.mapping(n); ok {
 		r.shape, r.pairs = isPairs, map[string]string{}
 		for _, entry := range entries {
-			word, _ := f.expanded(key, entry.Key)
+			word := f.expanded(key, entry.Key)
 			if _, twice := r.pairs[word]; twice {
 				f.report(key.Name, entry.Key, fmt.Sprintf("%q is set twice", word), "once")
 			}
-			r.pairs[word], _ = f.expanded(key, entry.Value)
+			r.pairs[word] = f.expanded(key, entry.Value)
 		}
 	} else if sequence, ok := n.(*ast.SequenceNode); ok {
 		r.shape, r.list = isList, []string{}
 		for _, item := range sequence.Values {
-			text, _ := f.expanded(key, item)
+			text := f.expanded(key, item)
 			r.list = append(r.list, text)
 		}
 	} else {
-		r.text, _ = f.expanded(key, n)
+		r.text = f.expanded(key, n)
 	}
 	if len(f.problems) == before {
 		f.values[key.Name] = r
 	}
 }
 
-// expanded is the text of a scalar with its variables replaced. Trouble is reported and gives false.
-func (f *file) expanded(key Key, n ast.Node) (string, bool) {
+// expanded is the text of a scalar with its variables replaced; what is wrong with it is reported.
+func (f *file) expanded(key Key, n ast.Node) string {
 	text, ok := f.text(n)
 	if !ok {
 		f.report(key.Name, n, "found "+describe(n), key.Allowed)
-		return "", false
+		return ""
 	}
 	return marked.ReplaceAllStringFunc(text, func(m string) string {
 		if m == dollar {
@@ -199,7 +200,7 @@ func (f *file) expanded(key Key, n ast.Node) (string, bool) {
 			f.report(key.Name, n, fmt.Sprintf("the environment variable %s in ${%s} is not set", m, m), "")
 		}
 		return value
-	}), true
+	})
 }
 
 // text is a scalar as it was written, without quotes: the key's own type decides what it means, not YAML's guess.

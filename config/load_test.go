@@ -170,9 +170,9 @@ func TestRequiredKeys(t *testing.T) {
 func TestFileShapesThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [b\nc: d":                             "f:2: not valid YAML: ",
-		"- a\n- b":                                "f:1: found a list; allowed: keys with values below it",
-		"text":                                    "f:1: found a single value; allowed: keys with values below it",
-		"log: console":                            "log (f:1): found a single value; allowed: keys with values below it",
+		"- a\n- b":                                "f:1: found a list; allowed: keys with values",
+		"text":                                    "f:1: found a single value; allowed: keys with values",
+		"log: console":                            "log (f:1): found a single value; allowed: keys with values",
 		"\nservice:":                              "service (f:2): found no value; allowed: ",
 		"service: {a: b}":                         `service (f:1): found {a: b}; allowed: `,
 		"service: [a]":                            `service (f:1): found [a]; allowed: `,

@@ -36,7 +36,7 @@ func table() rule {
 }
 
 func columnList() rule {
-	return typed("column names with commas between, each with asc or desc behind it if wanted", func(v string) string {
+	return typed("column names separated by commas, each optionally followed by asc or desc", func(v string) string {
 		for term := range strings.SplitSeq(v, ",") {
 			words := strings.Fields(term)
 			direction := len(words) == 2 && (strings.EqualFold(words[1], "asc") || strings.EqualFold(words[1], "desc"))
@@ -61,7 +61,7 @@ func ParseTemplate(s string) ([]Part, error) {
 	for s != "" {
 		literal, rest, open := strings.Cut(s, "{")
 		if strings.Contains(literal, "}") {
-			return nil, fmt.Errorf("a } without its {")
+			return nil, fmt.Errorf("a } without a {")
 		}
 		if literal != "" {
 			parts = append(parts, Part{Literal: literal})
@@ -71,7 +71,7 @@ func ParseTemplate(s string) ([]Part, error) {
 		}
 		column, after, closed := strings.Cut(rest, "}")
 		if !closed {
-			return nil, fmt.Errorf("a { without its }")
+			return nil, fmt.Errorf("a { without a }")
 		}
 		if !isIdentifier(column) {
 			return nil, fmt.Errorf("{%s} is not a column", column)
@@ -134,7 +134,7 @@ func headerNames() rule {
 			case !isIdentifier(column):
 				return fmt.Sprintf("%q is not a column", column)
 			case header == "" || strings.ContainsAny(header, "\x00\n"):
-				return fmt.Sprintf("%s has no usable header name", column)
+				return fmt.Sprintf("%s has no valid header name", column)
 			case strings.HasPrefix(strings.ToLower(header), reservedHeaders):
 				return fmt.Sprintf("%q begins with %s", header, reservedHeaders)
 			case double:

@@ -1,5 +1,5 @@
-// Package docs holds the project's pages, so that a running relay can serve those of its own version. It does nothing with
-// them.
+// Package docs holds the project's pages, so that a running relay can serve those of its own version. It does nothing
+// with them.
 package docs
 
 import "embed"

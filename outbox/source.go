@@ -11,8 +11,8 @@ func Source(system string, timeline int32, number int32) string {
 	return fmt.Sprintf("%s/%d/%d", system, timeline, number)
 }
 
-// SameSource reports whether a is one of the names that [Source] makes, without the timeline: a promotion changes it, and the
-// records before it are ours all the same. What has another form is nobody's.
+// SameSource reports whether a is one of the names that [Source] makes, without the timeline: a promotion changes it,
+// and the records before it are ours all the same. What has another form is nobody's.
 func SameSource(a string, names ...string) bool {
 	system, number, ok := cutSource(a)
 	if !ok {

@@ -22,18 +22,9 @@ func ParseTimestamp(b []byte) (time.Time, error) {
 		minute > 59 || second > 60 {
 		return badTimestamp(b)
 	}
-	rest = rest[15:]
-	nanos := 0
-	if len(rest) > 0 && rest[0] == '.' {
-		fraction, after, ok := digits(rest[1:], 1, 6)
-		if !ok {
-			return badTimestamp(b)
-		}
-		nanos = fraction
-		for n := len(rest) - 1 - len(after); n < 9; n++ {
-			nanos *= 10
-		}
-		rest = after
+	nanos, rest, ok := nanoseconds(rest[15:])
+	if !ok {
+		return badTimestamp(b)
 	}
 	switch string(rest) {
 	case "", "+00", "+00:00", "Z":
@@ -46,6 +37,18 @@ func ParseTimestamp(b []byte) (time.Time, error) {
 func badTimestamp(b []byte) (time.Time, error) {
 	const most = 64
 	return time.Time{}, fmt.Errorf("parse timestamp %.64q: want YYYY-MM-DD HH:MM:SS[.ffffff][+00]", b[:min(len(b), most)])
+}
+
+// nanoseconds reads an optional point and 1 to 6 digits.
+func nanoseconds(b []byte) (value int, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '.' {
+		return 0, b, true
+	}
+	value, rest, ok = digits(b[1:], 1, 6)
+	for n := len(b) - 1 - len(rest); n < 9; n++ {
+		value *= 10
+	}
+	return value, rest, ok
 }
 
 // digits reads between least and most leading decimal digits.

@@ -161,11 +161,13 @@ var house = map[string]room{
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"cmd/cdc-relay/internal/show": {own: []string{
-		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store", "verify/audit",
+		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store",
+		"verify/audit",
 	}},
 	"cmd/cdc-relay": {
 		own: []string{
-			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/clean",
+			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
+			"cmd/cdc-relay/internal/clean",
 			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "cmd/internal/demo", "config",
 			"drivers", "install", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 		},
@@ -273,8 +275,8 @@ func TestArrowsPointDown(t *testing.T) {
 	}
 }
 
-// Production links nothing that only a demo or a test needs. Break it catches: a command that imports a server, by however
-// many hands (seen to fail with the demo's package imported by a command).
+// Production links nothing that only a demo or a test needs. Break it catches: a command that imports a server, by
+// however many hands (seen to fail with the demo's package imported by a command).
 func TestArrowsOfTheShippedBinaryLeadToNoServer(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "./cmd/cdc-relay")
 	list.Dir = ".."
@@ -286,7 +288,8 @@ func TestArrowsOfTheShippedBinaryLeadToNoServer(t *testing.T) {
 	for path := range strings.Lines(string(packages)) {
 		found++
 		for _, server := range []string{
-			module + "/embedded", module + "/test", "github.com/twmb/franz-go", "github.com/fergusstrange/embedded-postgres", "github.com/lib/pq",
+			module + "/embedded", module + "/test", "github.com/twmb/franz-go", "github.com/fergusstrange/embedded-postgres",
+			"github.com/lib/pq",
 		} {
 			if path = strings.TrimSpace(path); path == server || strings.HasPrefix(path, server+"/") {
 				t.Errorf("cmd/cdc-relay links %s", path)

@@ -1,0 +1,136 @@
+package test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The sizes at which a reader can still hold a piece of the house in mind. golangci-lint measures functions and lines.
+const (
+	mostFiles   = 20    // product files of a package
+	mostLines   = 3_000 // of them together
+	mostFields  = 20    // of a struct, configurations apart
+	mostMethods = 15    // that an interface declares itself
+)
+
+// larger are the pieces that are larger than that today, with what they measure. An entry may only shrink or go: a
+// piece that grows beyond it fails the test, and one that fits by now is to be taken out.
+var larger = map[string]int{
+	"fields of relay.Status":      36, // one per figure of the API
+	"fields of relay.metrics":     38,
+	"fields of relay.session":     33,
+	"fields of relay.settler":     26,
+	"fields of sink.Engine":       31,
+	"fields of sink/kafka.Driver": 26,
+	"files of relay":              56,
+	"files of sink/kafka":         25,
+	"lines of relay":              7710,
+	"lines of sink/kafka":         3782,
+	"methods of relay.Tables":     38,
+}
+
+// TestPiecesAreSmall measures packages, structs and interfaces of the product. Break it catches: a room that grows
+// until nobody can say what a file may touch. Seen to fail with an entry of the list taken out, and with one that is
+// needless.
+func TestPiecesAreSmall(t *testing.T) {
+	found, err := measure("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, piece := range slices.Sorted(maps.Keys(found)) {
+		m := found[piece]
+		switch allowed, listed := larger[piece]; {
+		case !listed && m.got > m.most:
+			t.Errorf("%s: got %d, want at most %d", piece, m.got, m.most)
+		case listed && m.got > allowed:
+			t.Errorf("%s: got %d, and it was %d: want at most %d", piece, m.got, allowed, m.most)
+		case listed && m.got <= m.most:
+			t.Errorf("%s: got %d, which fits: take it out of the list", piece, m.got)
+		}
+	}
+	for _, piece := range slices.Sorted(maps.Keys(larger)) {
+		if _, there := found[piece]; !there {
+			t.Errorf("%s is in the list, and is gone: take it out", piece)
+		}
+	}
+}
+
+type measured struct{ got, most int }
+
+// measure counts what the product's Go files hold, by the names that the list uses.
+func measure(root string) (map[string]measured, error) {
+	found := map[string]measured{}
+	add := func(piece string, n, most int) { found[piece] = measured{found[piece].got + n, most} }
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" ||
+			path == filepath.Join(root, "test")) {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("parse: %w", err)
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		folder = filepath.ToSlash(folder)
+		add("files of "+folder, 1, mostFiles)
+		add("lines of "+folder, strings.Count(string(text), "\n"), mostLines)
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, is := n.(*ast.TypeSpec)
+			if !is {
+				return true
+			}
+			name := folder + "." + spec.Name.Name
+			switch shape := spec.Type.(type) {
+			case *ast.StructType:
+				if folder != "config" && spec.Name.Name != "Config" { // as many as there are keys
+					add("fields of "+name, fields(shape.Fields), mostFields)
+				}
+			case *ast.InterfaceType:
+				add("methods of "+name, methods(shape.Methods), mostMethods)
+			}
+			return true
+		})
+		return nil
+	})
+	return found, err
+}
+
+// fields counts each name of a declaration, and an embedded type as one.
+func fields(list *ast.FieldList) (n int) {
+	for _, f := range list.List {
+		n += max(1, len(f.Names))
+	}
+	return n
+}
+
+// methods counts those that the interface declares itself; an embedded interface is the sum of what others asked for.
+func methods(list *ast.FieldList) (n int) {
+	for _, f := range list.List {
+		if _, is := f.Type.(*ast.FuncType); is {
+			n++
+		}
+	}
+	return n
+}
