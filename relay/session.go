@@ -30,8 +30,11 @@ var (
 	errNotStreaming = errors.New("the server does not stream to this relay any more, and has not told why yet")
 )
 
-// session is one replication connection's worth of relaying. Only the goroutine in runSession uses it, but for ledger,
-// which the settler and the stream use too.
+// session is one replication connection's worth of relaying. runSession makes it, and when that returns it has ended; the
+// term's pointer to it is nil then.
+//
+// The goroutine in runSession, which dispatches too, owns it. Others use what is shown, mark, late, over and fail, and the
+// ledger, which guards itself: the settler counts it down, the stream asks it what is confirmed.
 type session struct {
 	r      *Relay
 	term   *term
@@ -40,30 +43,15 @@ type session struct {
 	grant  replication.Grant
 	state  *store.State // as it was before this session took over
 	epoch  int64
+	heard  bool        // its stream was read
+	fail   func(error) // ends the session, from any goroutine
 
 	decoder *decoder.Decoder
-	router  *message.Encoder   // of the stream
-	again   parkedEncoder      // the settler's
-	spare   []*settle.Delivery // free ones, to be filled next
-
-	// Redelivery: until token is delivered every id is looked up before it is sent.
-	lookup  bool
-	token   string
-	known   map[string]*settle.Delivery // in flight when the session began
-	passing bool                        // the token is in what is being sent
-
-	ahead   atomic.Int64   // how much the server's clock is ahead of ours, in nanoseconds
-	records []*sink.Record // scratch of send
-	large   bool           // an event of the batch was left in the buffer in which it was read; see keep
-
-	// The open transaction.
-	inTx      bool
-	commitLSN outbox.LSN
-	index     uint32
-	reached   outbox.LSN // end of the last transaction or keepalive
-
-	heard bool        // its stream was read
-	fail  func(error) // ends the session, from any goroutine
+	router  *message.Encoder // of the stream
+	again   parkedEncoder    // the settler's
+	scratch
+	redelivery
+	transaction
 
 	// The reconciler's: see there.
 	mark   atomic.Pointer[mark] // that it waits for
@@ -71,12 +59,40 @@ type session struct {
 	late   chan lateRows
 	over   chan struct{} // closed when the session has ended
 
-	// For status and metrics, read by other goroutines.
+	shown
+}
+
+// scratch is memory that the dispatcher uses from batch to batch.
+type scratch struct {
+	spare   []*settle.Delivery // free ones, to be filled next
+	records []*sink.Record     // of send
+	large   bool               // an event of the batch was left in the buffer in which it was read; see keep
+}
+
+// redelivery is what may come again: until token is delivered every id is looked up before it is sent.
+type redelivery struct {
+	lookup  bool
+	token   string
+	known   map[string]*settle.Delivery // in flight when the session began
+	passing bool                        // the token is in what is being sent
+}
+
+// transaction is the place in the stream.
+type transaction struct {
+	inTx      bool
+	commitLSN outbox.LSN
+	index     uint32
+	reached   outbox.LSN // end of the last transaction or keepalive
+}
+
+// shown is what other goroutines read: for status and metrics, and passed for the settler and the reconciler.
+type shown struct {
 	epochSeen atomic.Int64
 	lookingUp atomic.Bool
 	events    atomic.Uint64 // received from the stream in this session
 	passed    atomic.Uint64 // see redelivered; 0 before
 	taken     atomic.Uint64 // position up to which the dispatcher has applied the stream; 0 before
+	ahead     atomic.Int64  // how much the server's clock is ahead of ours, in nanoseconds; the watch stores it
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.

@@ -27,8 +27,6 @@ const (
 var larger = map[string]int{
 	"fields of relay.Status":      36, // one per figure of the API
 	"fields of relay.metrics":     38,
-	"fields of relay.session":     33,
-	"fields of relay.settler":     26,
 	"fields of sink.Engine":       31,
 	"fields of sink/kafka.Driver": 26,
 	"files of relay":              56,
