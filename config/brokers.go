@@ -19,13 +19,13 @@ type NATS struct {
 	TLS             NATSTLS       `key:"tls"`
 }
 
-// CreateStreams says whether and how missing streams are created.
+// CreateStreams configures whether and how missing streams are created.
 type CreateStreams struct {
 	Enabled  bool `key:"enabled" help:"create a stream for a subject that none takes; false: its events wait, and the error names the command"`
 	Replicas int  `key:"replicas" help:"replicas of a created stream"`
 }
 
-// NATSTLS secures the connections to NATS; nats.url says whether there is TLS at all.
+// NATSTLS secures the connections to NATS; nats.url decides whether there is TLS at all.
 type NATSTLS struct {
 	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
 	CertFile string `key:"cert_file" help:"PEM file of the client certificate"`

@@ -96,7 +96,7 @@ type Kafka struct {
 	SASL              SASL         `key:"sasl"`
 }
 
-// CreateTopics says whether and how missing topics are created.
+// CreateTopics configures whether and how missing topics are created.
 type CreateTopics struct {
 	Enabled           bool `key:"enabled" help:"create a missing topic when its first event is sent; false: its events wait, and the error names the command"`
 	Partitions        int  `key:"partitions" help:"partitions of a created topic"`

@@ -66,7 +66,7 @@ func envName(key string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// within says whether name is the key or section p, or inside the section p.
+// within reports whether name is the key or section p, or inside the section p.
 func within(name, p string) bool {
 	return name == p || strings.HasPrefix(name, p+".")
 }
@@ -80,7 +80,7 @@ func findKey(name string) (Key, bool) {
 	return keys[i], true
 }
 
-// isSection says whether the name is a section, such as kafka or kafka.tls.
+// isSection reports whether the name is a section, such as kafka or kafka.tls.
 func isSection(name string) bool {
 	return slices.ContainsFunc(allKeys(), func(k Key) bool { return strings.HasPrefix(k.Name, name+".") })
 }

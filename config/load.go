@@ -173,7 +173,7 @@ func isRequired(cfg *Config, key Key, required []string) bool {
 	return slices.Contains(required, key.Name) && (cfg.Sink == SinkKafka || !within(key.Name, "kafka"))
 }
 
-// blames says whether a problem is known already: a key that was set, but not readably, is not missing too.
+// blames reports whether a problem is known already: a key that was set, but not readably, is not missing too.
 func (l *loader) blames(key Key) bool {
 	return slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Key == key.Name })
 }

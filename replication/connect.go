@@ -274,7 +274,7 @@ func (l *link) start(ctx context.Context, c Config) error {
 	return fmt.Errorf("start replication from slot %q: %w", c.Slot, err)
 }
 
-// CreateSlot makes the logical slot and returns the position from which it is consistent. The server waits for every
+// CreateSlot creates the logical slot and returns the position from which it is consistent. The server waits for every
 // transaction that runs at this moment, prepared ones too, so the context should have a deadline.
 func CreateSlot(ctx context.Context, c Config) (outbox.LSN, error) {
 	l, err := dial(ctx, c)

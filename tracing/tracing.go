@@ -55,7 +55,7 @@ type Config struct {
 	Logger   zerolog.Logger
 }
 
-// wanted says whether an endpoint is configured, here or by OpenTelemetry's own variables.
+// wanted reports whether an endpoint is configured, here or by OpenTelemetry's own variables.
 func (c Config) wanted() bool {
 	return c.Endpoint != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
 		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
