@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 )
@@ -20,7 +21,7 @@ type step struct {
 	lsn      outbox.LSN       // begin: commit LSN; commit: end LSN; keepalive: WAL end
 	time     int64            // begin: commit time, microseconds since the Unix epoch
 	delivery *settle.Delivery // insert
-	mark     *mark            // mark; its lsn is the commit LSN
+	mark     *reconcile.Mark  // mark; its lsn is the commit LSN
 }
 
 type stepKind uint8
@@ -149,7 +150,7 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			if s.lookup && string(message.Prefix) == tokenPrefix && string(message.Content) == s.token {
 				steps = append(steps, step{kind: stepToken})
 			}
-			if m := s.mark.Load(); m != nil && string(message.Prefix) == tokenPrefix && string(message.Content) == m.token {
+			if m := s.mark.Load(); m != nil && string(message.Prefix) == tokenPrefix && m.Is(message.Content) {
 				steps = append(steps, step{kind: stepMark, lsn: s.commitLSN, mark: m})
 			}
 		}
@@ -221,14 +222,14 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 			s.inTx, s.reached = false, st.lsn
 			transactions++
 			if s.marked != nil {
-				s.marked.end.Store(uint64(st.lsn)) // after the ledger has it
+				s.marked.Ended(st.lsn) // after the ledger has it
 				s.marked = nil
 			}
 		case stepKeepalive:
 			s.ledger.Keepalive(st.lsn)
 			s.reached = max(s.reached, st.lsn)
 		case stepMark:
-			st.mark.commit.Store(uint64(st.lsn))
+			st.mark.Delivered(st.lsn)
 			s.marked = st.mark
 		case stepToken:
 			s.lookup, s.known, s.passing = false, nil, true

@@ -39,7 +39,7 @@ func (t *term) noteLeftOut(ctx context.Context, why *halt.Error) {
 func (t *term) drift(ctx context.Context, s *session) error {
 	table, err := t.r.setup().Drift(ctx, s.state)
 	if table.OIDs != nil {
-		t.r.reconciler.covers(table.OIDs)
+		t.r.reconciler.Covers(table.OIDs)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
+	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -36,6 +37,7 @@ type Tables interface {
 	Close()
 
 	bootstrap.Tables
+	reconcile.Tables
 	upkeep.Tables
 
 	Clock(ctx context.Context) (time.Time, error)
@@ -44,7 +46,6 @@ type Tables interface {
 	TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error)
 	SaveProgress(ctx context.Context, confirmed outbox.LSN) error
 	CleanStop(ctx context.Context, confirmed outbox.LSN) error
-	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
 
 	// Rows that are older than the slot.
 	SnapshotCatchUp(ctx context.Context) (rows int64, err error)
@@ -78,15 +79,6 @@ type Tables interface {
 	AddTopics(ctx context.Context, topics []string) error
 	SaveOffsets(ctx context.Context, offsets []store.Offset) error
 	Tails(ctx context.Context) ([]store.TopicTail, error)
-
-	// The audit.
-	AuditState(ctx context.Context) (store.AuditState, error)
-	SaveHorizon(ctx context.Context, horizon time.Time) error
-	SaveSweep(ctx context.Context, at time.Time) error
-	Running(ctx context.Context) (store.Running, error)
-	UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error)
-	UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error)
-	LateRows(ctx context.Context, ids [][]byte, limit int) ([]store.CatchUpRow, error)
 }
 
 // server is the Postgres that the configuration names.

@@ -35,6 +35,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
+	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -86,7 +87,7 @@ type Relay struct {
 	// Each guards itself.
 	health     health.State
 	pausing    pausing
-	reconciler *reconciler // its run belongs to one term after the other
+	reconciler *reconcile.Reconciler // its run belongs to one term after the other
 	pulses     pulses
 	seen       seen
 
@@ -103,6 +104,7 @@ type Relay struct {
 type seen struct {
 	received     atomic.Uint64 // events from the stream
 	caughtUp     atomic.Int64  // rows that catch-ups have published
+	clean        atomic.Int64  // when the last reconcile round began that found nothing missing, Unix nanoseconds; 0: none
 	age          atomic.Int64  // microseconds, see streamAge
 	delivered    atomic.Int64  // when the stream delivered events last, Unix nanoseconds; see streamOld
 	movedAt      atomic.Int64  // see moved; nanoseconds since 1970
@@ -120,7 +122,7 @@ func New(o Options) *Relay {
 	if r.postgres == nil {
 		r.postgres = server{}
 	}
-	r.reconciler = newReconciler(r)
+	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)
 	r.seen.movedAt.Store(r.started.UnixNano())
 	r.pulses.begin(r.started)
 	r.metrics = newMetrics(r)

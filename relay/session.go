@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -21,7 +22,7 @@ import (
 )
 
 // tokenPrefix marks the relay's own logical messages in the WAL.
-const tokenPrefix = "cdc-relay"
+const tokenPrefix = reconcile.TokenPrefix
 
 // errLeaseLost says that another relay took the slot over, errNotStreaming that the server has ended our stream and that the reason,
 // behind what nobody has read, has not arrived.
@@ -54,8 +55,8 @@ type session struct {
 	transaction
 
 	// The reconciler's: see there.
-	mark   atomic.Pointer[mark] // that it waits for
-	marked *mark                // delivered, its commit not yet
+	mark   atomic.Pointer[reconcile.Mark] // that it waits for
+	marked *reconcile.Mark                // delivered, its commit not yet
 	late   chan lateRows
 	over   chan struct{} // closed when the session has ended
 
@@ -123,7 +124,7 @@ func (t *term) runSession(ctx context.Context) (err error) {
 		late: make(chan lateRows), over: make(chan struct{})}
 	defer close(s.over)
 	defer func() { t.remember(s, err) }()
-	t.r.reconciler.covers(table.OIDs)
+	t.r.reconciler.Covers(table.OIDs)
 	if err := s.compatible(); err != nil {
 		stream.Close()
 		return err

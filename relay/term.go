@@ -80,7 +80,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	keeper := t.newKeeper()
 	for _, work := range []func(context.Context){
 		t.settler.Run, t.watch, t.execute, keeper.Mirror, keeper.Retention, keeper.Prune,
-		func(ctx context.Context) { t.r.reconciler.run(ctx, t) },
+		func(ctx context.Context) { t.r.reconciler.Run(ctx, t.r.store, reconcileHost{t}) },
 	} {
 		workers.Go(func() { work(background) })
 	}

@@ -76,7 +76,7 @@ func (r *Relay) toldAudited() (float64, bool) {
 	if since.IsZero() {
 		return 0, false
 	}
-	if clean := time.Unix(0, r.reconciler.clean.Load()); clean.After(since) {
+	if clean := time.Unix(0, r.seen.clean.Load()); clean.After(since) {
 		since = clean
 	}
 	return time.Since(since).Seconds(), true

@@ -72,7 +72,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		time.Sleep(time.Minute)
 		look()
 		want("active", ofTheDatabase, time.Minute)
-		r.reconciler.clean.Store(time.Now().UnixNano())
+		r.seen.clean.Store(time.Now().UnixNano())
 		time.Sleep(time.Second)
 		want("active, audited", ofTheDatabase, time.Second)
 		r.health.Halt(&halt.Error{Code: halt.Column})

@@ -88,6 +88,9 @@ var house = map[string]room{
 	"relay/internal/upkeep": { // of store it uses what an error means
 		own: []string{"config", "store"}, external: []string{"github.com/rs/zerolog"},
 	},
+	"relay/internal/reconcile": { // of store it uses the rows of the audit, and what an error means
+		own: []string{"outbox", "store"}, external: []string{"github.com/rs/zerolog"},
+	},
 	"relay/internal/bootstrap": { // of store it uses the rows of state and slot, and what an error means
 		own:      []string{"config", "decoder", "outbox", "relay/internal/halt", "replication", "store"},
 		external: []string{"github.com/rs/zerolog"},
@@ -100,7 +103,8 @@ var house = map[string]room{
 	"relay": {
 		own: []string{
 			"config", "decoder", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health",
-			"relay/internal/message", "relay/internal/settle", "relay/internal/upkeep", "replication", "retry", "sink", "store",
+			"relay/internal/message", "relay/internal/reconcile", "relay/internal/settle", "relay/internal/upkeep",
+			"replication", "retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model",
 			"github.com/rs/zerolog", "golang.org/x/sync", "google.golang.org/protobuf"},

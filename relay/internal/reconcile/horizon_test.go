@@ -1,4 +1,4 @@
-package relay
+package reconcile
 
 import (
 	"testing"
@@ -8,8 +8,8 @@ import (
 )
 
 // Breaks it catches: a horizon that passes a transaction that runs, one that was prepared when the look began, or one
-// that is prepared while it is waited for and so has another name; a horizon that waits for what began later, for ever. Seen
-// failing with a horizon that waits for nothing.
+// that is prepared while it is waited for and so has another name; a horizon that waits for what began later, for ever.
+// Seen failing with a horizon that waits for nothing.
 func TestHorizonPassesNoRunningOrPreparedTransaction(t *testing.T) {
 	begin := time.Unix(1_000_000, 0)
 	at := func(second int, sessions, prepared []string) store.Running {

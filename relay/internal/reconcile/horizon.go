@@ -1,4 +1,4 @@
-package relay
+package reconcile
 
 import (
 	"slices"
@@ -8,8 +8,8 @@ import (
 )
 
 // horizon finds a time that no running or prepared transaction began before: rows of the transactions that began before
-// it can all be seen, so that a round that finds them recorded need not look at them again. Rows carry the time of their
-// insertion at best, and become visible at their commit, in any order; so the time of a round is no horizon until
+// it can all be seen, so that a round that finds them recorded need not look at them again. Rows carry the time of
+// their insertion at best, and become visible at their commit, in any order; so the time of a round is no horizon until
 // everything that ran then is over.
 type horizon struct {
 	next     time.Time       // may be the horizon when what is waited for is over; zero: none is looked for
@@ -18,8 +18,8 @@ type horizon struct {
 }
 
 // advance takes in what runs now and says whether next may be the horizon: then the caller looks at the rows, and takes
-// it. A transaction of a session may be prepared and outlive its session, under another name; so the sessions come first,
-// then whatever is prepared when they are gone.
+// it. A transaction of a session may be prepared and outlive its session, under another name; so the sessions come
+// first, then whatever is prepared when they are gone.
 func (h *horizon) advance(now store.Running) (passed bool) {
 	if h.next.IsZero() {
 		h.next, h.waitFor, h.prepared = now.Now, set(now.Sessions), false

@@ -1,4 +1,4 @@
-package relay
+package reconcile
 
 import (
 	"context"
@@ -18,16 +18,16 @@ type sweep struct {
 	soon    bool // it is the one that could not wait
 }
 
-// covers takes in of which tables the outbox is made. One that is attached brings rows that no WAL tells of: the whole table is looked
-// at, again until one look has been through.
-func (c *reconciler) covers(oids []uint32) {
-	if last := c.tables.Swap(&oids); last != nil && !slices.Equal(*last, oids) {
+// Covers takes in of which tables the outbox is made. One that is attached brings rows that no WAL tells of: the whole
+// table is looked at, again until one look has been through.
+func (c *Reconciler) Covers(oids []uint32) {
+	if last := c.oids.Swap(&oids); last != nil && !slices.Equal(*last, oids) {
 		c.soon.Store(true)
 	}
 }
 
 // drop gives up the sweep that is under way.
-func (c *reconciler) drop() {
+func (c *Reconciler) drop() {
 	if c.sweep != nil && c.sweep.soon {
 		c.soon.Store(true)
 	}
@@ -35,9 +35,9 @@ func (c *reconciler) drop() {
 }
 
 // beginSweep begins a look at the whole table as it is now.
-func (c *reconciler) beginSweep(ctx context.Context) error {
+func (c *Reconciler) beginSweep(ctx context.Context) error {
 	soon := c.soon.Swap(false) // before the look: a partition that is attached behind it needs another
-	state, err := c.r.store.AuditState(ctx)
+	state, err := c.tables.AuditState(ctx)
 	if err != nil {
 		c.soon.CompareAndSwap(false, soon)
 		return err
@@ -48,7 +48,7 @@ func (c *reconciler) beginSweep(ctx context.Context) error {
 }
 
 // sweepOn looks at the next piece of the table.
-func (c *reconciler) sweepOn(ctx context.Context, s *session) error {
+func (c *Reconciler) sweepOn(ctx context.Context, s Stream) error {
 	w := c.sweep
 	began := time.Now()
 	if w.next < w.end {
@@ -68,9 +68,9 @@ func (c *reconciler) sweepOn(ctx context.Context, s *session) error {
 }
 
 // look reads one piece, and proves what is proved only together with others when there is enough of it.
-func (c *reconciler) look(ctx context.Context, s *session, w *sweep) (seen int, err error) {
+func (c *Reconciler) look(ctx context.Context, s Stream, w *sweep) (seen int, err error) {
 	room := unrecordedMost - len(w.ids)
-	ids, err := c.r.store.UnrecordedIn(ctx, w.next, w.next+sweepBlocks, room)
+	ids, err := c.tables.UnrecordedIn(ctx, w.next, w.next+sweepBlocks, room)
 	if err != nil {
 		return 0, err
 	}
@@ -85,13 +85,13 @@ func (c *reconciler) look(ctx context.Context, s *session, w *sweep) (seen int, 
 }
 
 // swept ends a sweep.
-func (c *reconciler) swept(ctx context.Context, w *sweep, missed int) error {
+func (c *Reconciler) swept(ctx context.Context, w *sweep, missed int) error {
 	c.sweep = nil
-	c.due = time.Now().Add(max(time.Duration(c.r.c.Reconcile.Interval), roundRest*w.took))
+	c.due = time.Now().Add(max(c.interval, roundRest*w.took))
 	if !c.state.Ranged {
 		c.judge(missed, true, w.began)
 		return nil
 	}
 	c.state.SweptAt = w.began
-	return c.r.store.SaveSweep(ctx, w.began)
+	return c.tables.SaveSweep(ctx, w.began)
 }

@@ -1,12 +1,22 @@
-package relay
+package reconcile
 
 import (
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
+
+// DryTables is what a look from outside asks of the SQL side.
+type DryTables interface {
+	State(ctx context.Context) (*store.State, error)
+	Slot(ctx context.Context) (store.SlotStatus, error)
+	AuditState(ctx context.Context) (store.AuditState, error)
+	UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error)
+	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
+}
 
 // DryReport is what a look from outside found.
 type DryReport struct {
@@ -21,11 +31,11 @@ const (
 	auditPage = 10_000 // ids read at once
 )
 
-// AuditDry looks at the whole table, as the reconciler does, and publishes nothing. While a relay streams it proves what
+// DryRun looks at the whole table, as a reconciler does, and publishes nothing. While a relay streams it proves what
 // was missed: it waits, at most for the patience given, until the slot has confirmed the end of WAL after the look, and
 // looks again. It writes nothing but one message into the WAL, so that there is something to be confirmed. Without a
 // relay it can only count: what is not recorded may be still to come.
-func AuditDry(ctx context.Context, tables Tables, patience time.Duration) (DryReport, error) {
+func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryReport, error) {
 	var r DryReport
 	state, err := tables.State(ctx)
 	if err != nil {
@@ -62,7 +72,7 @@ func AuditDry(ctx context.Context, tables Tables, patience time.Duration) (DryRe
 	return r, err
 }
 
-func unrecordedIDs(ctx context.Context, tables Tables) (map[string]bool, error) {
+func unrecordedIDs(ctx context.Context, tables DryTables) (map[string]bool, error) {
 	state, err := tables.AuditState(ctx)
 	if err != nil {
 		return nil, err
@@ -86,8 +96,8 @@ func unrecordedIDs(ctx context.Context, tables Tables) (map[string]bool, error) 
 }
 
 // awaitConfirmed waits until everything that is committed now is recorded, if the stream delivers it at all.
-func awaitConfirmed(ctx context.Context, tables Tables, patience time.Duration) (bool, error) {
-	if _, err := tables.EmitToken(ctx, tokenPrefix, "audit"); err != nil {
+func awaitConfirmed(ctx context.Context, tables DryTables, patience time.Duration) (bool, error) {
+	if _, err := tables.EmitToken(ctx, TokenPrefix, "audit"); err != nil {
 		return false, err
 	}
 	slot, err := tables.Slot(ctx)
@@ -99,7 +109,9 @@ func awaitConfirmed(ctx context.Context, tables Tables, patience time.Duration) 
 		if time.Now().After(deadline) {
 			return false, nil
 		}
-		if !sleep(ctx, auditLook) {
+		select {
+		case <-time.After(auditLook):
+		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 		if slot, err = tables.Slot(ctx); err != nil {
