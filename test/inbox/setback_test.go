@@ -21,8 +21,8 @@ import (
 )
 
 // The database is set back to an older copy while its consumers run: what they have done since is done again, in order,
-// for both the events of the copy and those behind it. Seen to fail with a start that trusts Kafka's offset alone (120
-// effects lost), and with claims that take any server.
+// for both the events of the copy and those behind it. Seen to fail with a start that trusts Kafka's offset alone,
+// and with claims that take any server.
 func TestADatabaseThatWasSetBackIsFilledUpAgain(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})

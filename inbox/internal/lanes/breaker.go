@@ -39,7 +39,8 @@ func (b *breaker) wait(now time.Time) time.Duration {
 	return b.next.Sub(now)
 }
 
-func (b *breaker) note(name Name, v Verdict, now time.Time) {
+// note takes a verdict. Of what was running when the breaker opened a failure says nothing new.
+func (b *breaker) note(name Name, v Verdict, probe bool, now time.Time) {
 	if v.Success {
 		clear(b.failing)
 		b.open, b.reason, b.delay = false, "", 0
@@ -47,6 +48,9 @@ func (b *breaker) note(name Name, v Verdict, now time.Time) {
 		b.handled += max(1, v.Decided)
 	}
 	if v.Failed == None {
+		return
+	}
+	if b.open && !probe {
 		return
 	}
 	if b.open {

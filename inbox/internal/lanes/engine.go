@@ -338,7 +338,7 @@ func (e *Engine) Finish(job Job, verdicts []Verdict, handled int, took time.Dura
 	now := time.Now()
 	for i, piece := range job.Pieces {
 		e.finish(piece, verdicts[i], now)
-		e.breaker.note(piece.Lane.Name, verdicts[i], now)
+		e.breaker.note(piece.Lane.Name, verdicts[i], job.Probe, now)
 	}
 	if job.Probe {
 		e.breaker.probing = false
