@@ -91,9 +91,13 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 		live, reasons := r.Live()
 		answer(w, statusCode(live), map[string]any{"live": live, "reasons": reasons})
 	})
-	ready := func(w http.ResponseWriter, _ *http.Request) {
+	ready := func(w http.ResponseWriter, req *http.Request) {
 		st := r.Status()
-		answer(w, statusCode(st.Ready), map[string]any{"ready": st.Ready, "role": st.Role, "reasons": st.Reasons})
+		// With ?degraded it is for alerts; without, for what routes and restarts, which could mend nothing.
+		ok := st.Ready && (len(st.Degraded) == 0 || !req.URL.Query().Has("degraded"))
+		answer(w, statusCode(ok), map[string]any{
+			"ready": st.Ready, "role": st.Role, "state": st.State, "reasons": st.Reasons, "degraded": st.Degraded,
+		})
 	}
 	for _, path := range []string{"/readyz", "/healthz", "/health"} {
 		mux.HandleFunc("GET "+path, ready)

@@ -203,7 +203,7 @@ var contract = map[string]string{
 	"outbox_failed_permanent_total": "counter", "outbox_backlog_gauge": "gauge", "outbox_oldest_pending_age_seconds": "gauge",
 	"outbox_unclean_starts_total": "counter", "outbox_possible_duplicates_total": "counter", "outbox_publish_latency_seconds": "histogram", "outbox_relay_latency_seconds": "histogram",
 	"outbox_settle_seconds": "histogram", "outbox_settle_batch_size": "histogram", "outbox_duplicates_skipped_total": "counter",
-	"outbox_mirror_lag_events": "gauge", "outbox_in_flight_events": "gauge", "outbox_in_flight_bytes": "gauge", "outbox_last_published_timestamp_seconds": "gauge", "outbox_alarms_open": "gauge", "outbox_unrecorded_events": "gauge",
+	"outbox_mirror_lag_events": "gauge", "outbox_in_flight_events": "gauge", "outbox_in_flight_bytes": "gauge", "outbox_last_published_timestamp_seconds": "gauge", "outbox_alarms_open": "gauge", "outbox_degraded": "gauge", "outbox_unrecorded_events": "gauge",
 	"cdc_replication_lag_bytes": "gauge", "cdc_replication_lag_seconds": "gauge", "cdc_slot_retained_wal_bytes": "gauge",
 	"cdc_slot_safe_wal_bytes": "gauge", "cdc_slot_status": "gauge", "cdc_received_lsn": "gauge", "cdc_confirmed_lsn": "gauge",
 	"cdc_transactions_total": "counter", "cdc_events_received_total": "counter", "cdc_stream_restarts_total": "counter",

@@ -107,3 +107,47 @@ func TestStatusAndMetricsTellTheSame(t *testing.T) {
 		}
 	}
 }
+
+// Breaks it catches: a relay that calls itself well while everything of a topic is parked, or while no row can be marked; one that is
+// taken out of service for it; a state that stays. Seen to fail without the topics.
+func TestDegradedIsToldAndStaysReady(t *testing.T) {
+	t.Parallel()
+	s, run := newSite(t)
+	run()
+	s.wantReady(http.StatusOK, "")
+	wants := func(state, reason string, code int) {
+		t.Helper()
+		harness.Eventually(t, 40*time.Second, state+" "+reason, func(context.Context) string {
+			st := s.status()
+			_, metrics, _ := s.ask(http.MethodGet, "/metrics")
+			got, body, _ := s.ask(http.MethodGet, "/readyz?degraded")
+			told := reason == "" || strings.Contains(metrics, `outbox_degraded{reason="`+reason+`",service="shop"} 1`)
+			if st["state"] != state || got != code || !told || !strings.Contains(body, `"state": "`+state+`"`) {
+				return fmt.Sprintf("state %v, /readyz?degraded %d %s, metric there %v", st["state"], got, body, told)
+			}
+			return ""
+		})
+		if code, body, _ := s.ask(http.MethodGet, "/readyz"); code != http.StatusOK {
+			t.Errorf("%s: /readyz: got %d %s, want 200: nothing that restarts could help", state, code, body)
+		}
+	}
+	wants("active", "", 200)
+	s.pg.Exec(t, absent)
+	wants("degraded", "topic", 503)
+	if degraded := fmt.Sprint(s.status()["degraded"]); !strings.Contains(degraded, "outbox.event.invoice") {
+		t.Errorf("degraded: got %s, want the topic named", degraded)
+	}
+	s.pg.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no marks today'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON outbox_events FOR EACH ROW EXECUTE FUNCTION refuse(); `+fmt.Sprintf(insertOrder, "{}"))
+	wants("degraded", "mirror", 503)
+	if degraded := fmt.Sprint(s.status()["degraded"]); !strings.Contains(degraded, "no marks today") {
+		t.Errorf("degraded: got %s, want the error of the mark", degraded)
+	}
+	s.pg.Exec(t, "DROP TRIGGER refuse ON outbox_events")
+	harness.Eventually(t, 40*time.Second, "marks are well again", func(context.Context) string {
+		if degraded := fmt.Sprint(s.status()["degraded"]); strings.Contains(degraded, "mirror") {
+			return degraded
+		}
+		return ""
+	})
+}

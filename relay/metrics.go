@@ -127,6 +127,9 @@ func (m *metrics) gauges(f factory, r *Relay) {
 	f.states("outbox_alarms_open", "Alarms that a person must look into, by kind, since the start of this process.", "kind", sink.Alarms, func(kind string) float64 {
 		return float64(r.alarmsOf(kind))
 	})
+	f.states("outbox_degraded", "1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open alarm.", "reason", degradedReasons, func(reason string) float64 {
+		return indicator(r.isDegraded(reason))
+	})
 	f.known("outbox_audited_until_seconds", "Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, halts included.", r.toldAudited)
 	f.states("cdc_relay_role", "1 for the role that the process has.", "role", health.Roles, func(role string) float64 {
 		return indicator(string(r.health.Role()) == role)

@@ -22,6 +22,11 @@ type Status struct {
 	Ready   bool      `json:"ready"`
 	Reasons []string  `json:"reasons"` // why not ready, or what is amiss though ready
 
+	// State is the status in a word: starting, standby, catching_up, active, degraded, paused, halted, stopping. A degraded relay
+	// relays: it is ready, unless Reasons says why not.
+	State    string        `json:"state"`
+	Degraded []Degradation `json:"degraded"`
+
 	Slot         string  `json:"slot"`
 	Epoch        *int64  `json:"epoch"`         // null: without a session
 	ReceivedLSN  *string `json:"received_lsn"`  // null: nothing was received in this session
@@ -115,6 +120,8 @@ func (r *Relay) Status() Status {
 	if st.Reasons == nil {
 		st.Reasons = []string{}
 	}
+	st.Degraded = r.degradations()
+	st.State = st.state()
 	return st
 }
 

@@ -18,6 +18,7 @@ func TestStatusNamesAreStable(t *testing.T) {
 	at := time.Date(2026, 11, 21, 16, 36, 32, 0, time.UTC)
 	got, err := json.MarshalIndent(Status{
 		Service: "service", Version: "version", Started: at, Role: RoleHalted, Since: at, Ready: true, Reasons: []string{"reason"},
+		State: "state", Degraded: []Degradation{{"reason", "text"}},
 		Slot: "slot", Epoch: new(int64(1)), ReceivedLSN: new("0/2"), ConfirmedLSN: new("0/1"),
 		LagBytes: new(int64(3)), LagSeconds: new(4.5), RetainedWAL: new(int64(6)), Backlog: new(int64(7)), OldestPending: new(7.5),
 		ParkedKeys: new(int64(16)), ParkedEvents: new(int64(17)), DeadLetters: new(int64(18)), MirrorLag: new(int64(24)), LastPublished: &at,

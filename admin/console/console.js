@@ -62,12 +62,13 @@ function pill(s) {
   if (s.paused && s.role === "active") return ["paused", "warn"];
   if (tone === "good" && !s.ready) return [name + ", not ready", "bad"];
   if (tone === "good" && s.broker !== "ok") return [name + ", broker in trouble", "warn"];
+  if (s.state === "degraded") return [name + ", degraded", "warn"];
   return [name, tone];
 }
 
 let alarmed = "";
 function alarms(s) {
-  const said = JSON.stringify([s.halt, s.reasons, s.alarms]);
+  const said = JSON.stringify([s.halt, s.reasons, s.alarms, s.degraded]);
   if (said === alarmed) return;
   alarmed = said;
   const shown = [];
@@ -83,6 +84,11 @@ function alarms(s) {
   const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
   if (others.length) {
     shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, s.ready ? "Needs a look" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))));
+  }
+  const degraded = s.degraded.filter((d) => d.reason !== "alarm"); // those stand above
+  if (degraded.length) {
+    shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, "Degraded: events flow, and something needs a look"),
+      el("ul", {}, degraded.map((d) => el("li", {}, d.text)))));
   }
   fill(by("alarms"), shown);
 }

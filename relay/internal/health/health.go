@@ -207,6 +207,13 @@ func (h *State) Marked() {
 	h.marking = trouble{}
 }
 
+// MarkTrouble is why rows cannot be marked at present; empty while they can.
+func (h *State) MarkTrouble() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.marking.text
+}
+
 func (h *State) CannotMark(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
