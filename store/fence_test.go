@@ -83,15 +83,14 @@ func asOther(t *testing.T, pg *harness.PG, c store.Config) store.Config {
 	return c
 }
 
-// haltWrites has the statements of the first owner that change the table wait, when they begin, until there is a row
-// in go.
-func haltWrites(t *testing.T, pg *harness.PG, table string) {
+// haltWrites has the statements of other roles that do so to the table wait, when they begin, until there is a row in go.
+func haltWrites(t *testing.T, pg *harness.PG, do, table string) {
 	t.Helper()
 	pg.Exec(t, `CREATE TABLE go (); CREATE FUNCTION halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 IF current_user <> (SELECT rolname FROM pg_roles WHERE oid = 10) THEN
  LOOP EXIT WHEN EXISTS (SELECT FROM go); PERFORM pg_sleep(0.01); END LOOP;
 END IF; RETURN NULL; END $$;
-CREATE TRIGGER halt BEFORE INSERT OR UPDATE ON `+table+` FOR EACH STATEMENT EXECUTE FUNCTION halt()`)
+CREATE TRIGGER halt BEFORE `+do+` ON `+table+` FOR EACH STATEMENT EXECUTE FUNCTION halt()`)
 }
 
 const sleeping = `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`
@@ -103,7 +102,7 @@ func TestTakeOverWaitsForAFencedWrite(t *testing.T) {
 	c := usual(t, pg)
 	old := registered(t, asOther(t, pg, c))
 	conn := takeOver(t, pg, c, old)
-	haltWrites(t, pg, "cdc_relay_offset")
+	haltWrites(t, pg, "INSERT", "cdc_relay_offset")
 	written := make(chan error, 1)
 	go func() { written <- old.AddTopics(t.Context(), []string{"t"}) }()
 	harness.Eventually(t, waitLong, "the write is under way", func(context.Context) string { return pg.Query(t, sleeping) })
@@ -145,7 +144,7 @@ func TestStatementThatBeganBeforeATakeOverWritesNothing(t *testing.T) {
 			c := usual(t, pg)
 			old := registered(t, asOther(t, pg, c))
 			conn := takeOver(t, pg, c, old)
-			haltWrites(t, pg, "cdc_relay_state")
+			haltWrites(t, pg, "UPDATE", "cdc_relay_state")
 			written := make(chan error, 1)
 			go func() { written <- write(t.Context(), old) }()
 			harness.Eventually(t, waitLong, "the statement has begun", func(context.Context) string { return pg.Query(t, sleeping) })
@@ -170,4 +169,63 @@ func dropRole(t *testing.T, pg *harness.PG, role string) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	_, err = conn.PgConn().Exec(context.Background(), "REASSIGN OWNED BY "+role+" TO CURRENT_USER; DROP OWNED BY "+role+"; DROP ROLE "+role).ReadAll()
 	must(t, "drop the role", err)
+}
+
+// Break caught: a list of rows that is made beside a park that is under way, whose event keeps a place of the era
+// before. Seen to fail without FOR NO KEY UPDATE.
+func TestListOfRowsWaitsForAParkThatIsUnderWay(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := asOther(t, pg, usual(t, pg))
+	s := owner(t, pg, c)
+	insertEvents(t, pg, 0, 3)
+	haltWrites(t, pg, "INSERT", "cdc_relay_parked")
+	parked, listed := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := s.Park(t.Context(), []store.Parked{parkedAt(1, "k", 0)}); parked <- err }()
+	harness.Eventually(t, waitLong, "the park is under way", func(context.Context) string { return pg.Query(t, sleeping) })
+	go func() { _, err := s.SnapshotCatchUp(t.Context()); listed <- err }()
+	harness.Eventually(t, waitLong, "the list waits", func(context.Context) string {
+		if len(listed) > 0 {
+			t.Error("the list was made beside a park that was under way")
+			return ""
+		}
+		return pg.Query(t, `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	})
+	pg.Exec(t, `INSERT INTO go DEFAULT VALUES`)
+	must(t, "park", <-parked)
+	must(t, "list the rows", <-listed)
+	if got := pg.Query(t, `SELECT from_stream FROM cdc_relay_parked`); got != "false" {
+		t.Errorf("the parked event's place is one of the stream: got %s, want one in the list", got)
+	}
+}
+
+// Break caught: a dead letter that is replayed though it was resolved while the replay chose. Seen to fail without
+// FOR UPDATE.
+func TestReplayTakesNoDeadLetterThatIsResolvedMeanwhile(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	bury(t, s, deadAt(1, "k"))
+	r := ask(t, s, store.RequestReplay, store.Filter{All: true}, "ann", "")
+	must(t, "start", s.StartRequest(t.Context(), r))
+	other := pg.Connect(t)
+	exec(t, other, `BEGIN; UPDATE outbox_events_dlq SET discarded_at = now()`)
+	replayed := make(chan error, 1)
+	var step store.Step
+	go func() {
+		var err error
+		step, err = s.ReplayDead(t.Context(), r, store.DeadCursor{}, 10)
+		replayed <- err
+	}()
+	harness.Eventually(t, waitLong, "the replay waits", func(context.Context) string {
+		if len(replayed) > 0 {
+			return ""
+		}
+		return pg.Query(t, `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	})
+	exec(t, other, `COMMIT`)
+	must(t, "replay", <-replayed)
+	if step.Seen != 0 || step.Parked != 0 {
+		t.Errorf("a dead letter that was discarded meanwhile: got %d seen and %d parked, want none", step.Seen, step.Parked)
+	}
 }

@@ -18,7 +18,7 @@ var (
 		"Register", "SnapshotCatchUp", "Settle", "Settle of a replay", "Settle of a dead letter", "FinishCatchUp", "BeginCatchUp",
 		"BeginCatchUpSince", "BeginCatchUpOfLost", "SetBaseline", "AddTopics", "Park", "MakeDue", "WakeHeads", "RetryLater", "SettleRetried", "GiveUp",
 		"CleanStop", "AddRequest", "StartRequest", "ReplayDead", "SettleRetried of a replay", "DiscardDead", "RetryNow", "Republish", "NoteRequest",
-		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "CreatePublication",
+		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "Apply", "CreatePublication",
 	}
 	relaxedMethods = []string{
 		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneRequests",
@@ -83,6 +83,8 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 	pg.Exec(t, `TRUNCATE levels`)
 	must(t, "migrate", s.Migrate(t.Context()))
 	want("Migrate")
+	must(t, "apply", s.Apply(t.Context(), []string{"GRANT SELECT ON outbox_events TO CURRENT_USER"}))
+	want("Apply")
 	must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
 	want("CreatePublication")
 	pg.Exec(t, `DROP EVENT TRIGGER level`)

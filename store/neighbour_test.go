@@ -56,7 +56,8 @@ func neighbourRows(t *testing.T, pg *harness.PG) string {
 		counted = append(counted, fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x WHERE slot = 'neighbour')`, table))
 	}
 	return pg.Query(t, `SELECT concat_ws(', ', `+strings.Join(counted, ", ")+`, (SELECT 'dead ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events_dlq x
- WHERE source = (SELECT source FROM cdc_relay_source WHERE slot = 'neighbour')))`)
+ WHERE source = (SELECT source FROM cdc_relay_source WHERE slot = 'neighbour')),
+ (SELECT 'rows that only the neighbour published ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events x WHERE seq > 12))`)
 }
 
 // Breaks caught: a method that takes another outbox's rows for its own, or changes them. Seen to fail with the source

@@ -19,8 +19,8 @@ func confirmHere(t *testing.T, pg *harness.PG, s *store.Store) {
 }
 
 // Breaks caught: a dead letter removed that is open, young, above the confirmed position (seen to fail without that
-// condition), parked again, or the only thing that says that an outbox row is settled (seen to fail so); one that nothing
-// needs and that stays.
+// condition), parked again, or the only thing that says that an outbox row is settled (seen to fail so); one that
+// nothing needs and that stays.
 func TestPruneDeadKeepsWhatIsNeeded(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -72,8 +72,8 @@ func TestPruneDeadKeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// Break caught: with a short journal.retention, rows of the outbox that are forgotten before their own retention is over
-// (seen to fail with batches pruned that are not deleted yet).
+// Break caught: with a short journal.retention, rows of the outbox that are forgotten before their own retention is
+// over (seen to fail with batches pruned that are not deleted yet).
 func TestShortJournalRetentionForgetsNoRowToDelete(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -101,8 +101,8 @@ func TestShortJournalRetentionForgetsNoRowToDelete(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a request removed that is open, young, another slot's, or whose replayed event is still parked (seen to fail
-// so: its dead letter would never be closed); one that is done and stays.
+// Breaks it catches: a request removed that is open, young, another slot's, or whose replayed event is still parked
+// (seen to fail so: its dead letter would never be closed); one that is done and stays.
 func TestPruneRequestsKeepsWhatIsOpenOrNeeded(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -124,5 +124,24 @@ func TestPruneRequestsKeepsWhatIsOpenOrNeeded(t *testing.T) {
 	}
 	if got := pg.Query(t, "SELECT string_agg(who, ' ' ORDER BY id) FROM cdc_relay_request"); got != "w0 w1 w3 w5" {
 		t.Errorf("requests left: got %s, want w0 w1 w3 w5", got)
+	}
+}
+
+// Break caught: pruning that waits for a dead letter that somebody else holds, or gives up the others. Seen to fail
+// without SKIP LOCKED, and without the lock.
+func TestPruneDeadPassesOverWhatIsHeld(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	bury(t, s, deadAt(1, "k"), deadAt(2, "k"))
+	must(t, "save progress", s.SaveProgress(t.Context(), 1<<62))
+	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now() - interval '1 h'`)
+	holder := pg.Connect(t)
+	exec(t, holder, `BEGIN; SELECT FROM outbox_events_dlq WHERE original_id = '`+uuid(1)+`' FOR UPDATE`)
+	if rows, _, err := s.PruneDead(t.Context(), time.Minute, 10); err != nil || rows != 1 {
+		t.Errorf("prune beside a dead letter that is held: got %d, %v; want the other one", rows, err)
+	}
+	exec(t, holder, `COMMIT`)
+	if rows, _, err := s.PruneDead(t.Context(), time.Minute, 10); err != nil || rows != 1 {
+		t.Errorf("prune when it is free: got %d, %v; want 1", rows, err)
 	}
 }

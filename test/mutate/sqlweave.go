@@ -249,7 +249,7 @@ func addsCondition(e ast.Expr) bool {
 
 // leveled are the limits that say what a commit waits for; they are known by their names, whose declarations are in
 // the store.
-var leveled = []string{"Writing", "migrating", "takingOver", "snapshotting", "scanningFenced", "mirroring", "pruning"}
+var leveled = []string{"Writing", "Noting", "migrating", "takingOver", "snapshotting", "scanningFenced", "mirroring", "pruning"}
 
 // limits puts a switch where limits with a level of commit are used: without it, the level is the server's default.
 func (f *sqlFile) limits(e ast.Expr) {

@@ -32,16 +32,17 @@ const (
 	Relaxed commitMode = `'off'`
 )
 
-// The usual limits: a read, a write to the relay's own tables, and a write that a person waits for.
+// The usual limits: a read, a write to the relay's own tables, one that may be forgotten, and a read that takes long.
 var (
 	Reading  = Limits{Lock: 2 * time.Second, Statement: 30 * time.Second, Interpreted: true}
 	Writing  = Limits{Lock: 2 * time.Second, Statement: 10 * time.Second, Commit: Durable}
+	Noting   = Limits{Lock: 2 * time.Second, Statement: 10 * time.Second, Commit: Relaxed}
 	Scanning = Limits{Lock: 2 * time.Second} // over the whole outbox: takes as long as it takes
 )
 
-// pinned are the settings that decide how values are printed and read, whatever the database's or the role's defaults:
-// the same as in the replication session, so that an event has the same bytes whether the stream or the table gave it. A
-// catalog that is asked for types must not quote their names.
+// pinned are the settings that decide how values are printed and read, whatever the database's or the role's
+// defaults: the same as in the replication session, so that an event has the same bytes whether the stream or the
+// table gave it. A catalog that is asked for types must not quote their names.
 const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervalstyle', 'postgres', true),
  set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true),
  set_config('quote_all_identifiers', 'off', true), set_config('standard_conforming_strings', 'on', true),
@@ -113,8 +114,9 @@ func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error 
 	})
 }
 
-// Send runs one statement with wire parameters, which must not hold or give times or other text that depends on settings, in one transaction and one round trip. Each row of the result, in the
-// formats asked for, is handed to each; its bytes are valid only during the call.
+// Send runs one statement with wire parameters, which must not hold or give times or other text that depends on
+// settings, in one transaction and one round trip. Each row of the result, in the formats asked for, is handed to
+// each; its bytes are valid only during the call.
 func (s *DB) Send(ctx context.Context, l Limits, text string, p *Params, formats []int16, each func(row [][]byte) error) error {
 	return s.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		var b pgconn.Batch

@@ -50,9 +50,7 @@ WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, 
 // that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the rate to one
 // per second. ErrFenced after a takeover by another.
 func (s *Lease) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
-	l := db.Writing
-	l.Commit = db.Relaxed
-	return s.saveState(ctx, l, "save progress", `confirmed = CASE WHEN dirty THEN $3::pg_lsn ELSE confirmed END`, confirmed)
+	return s.saveState(ctx, db.Noting, "save progress", `confirmed = CASE WHEN dirty THEN $3::pg_lsn ELSE confirmed END`, confirmed)
 }
 
 // CleanStop records that everything up to the LSN is confirmed and nothing else was sent. ErrFenced after a takeover by

@@ -38,9 +38,7 @@ func (s *Lease) SaveOffsets(ctx context.Context, offsets []record.Offset) error 
 	for i, o := range offsets {
 		topics[i], partitions[i], next[i] = o.Topic, o.Partition, o.Next
 	}
-	l := db.Writing
-	l.Commit = db.Relaxed
-	err := s.db.Fenced(ctx, l, func(tx pgx.Tx) error {
+	err := s.db.Fenced(ctx, db.Noting, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {offset} (slot, topic, partition, next_offset)
 SELECT $1, u.* FROM unnest($2::text[], $3::int[], $4::bigint[]) u
 ON CONFLICT (slot, topic, partition) DO UPDATE SET next_offset = excluded.next_offset`), s.db.Config.Slot, topics, partitions, next)

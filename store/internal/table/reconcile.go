@@ -58,9 +58,7 @@ func (s *Reader) SaveSweep(ctx context.Context, at time.Time) error {
 }
 
 func (s *Reader) saveAudit(ctx context.Context, set string, at time.Time) error {
-	l := db.Writing
-	l.Commit = db.Relaxed
-	err := s.db.Fenced(ctx, l, func(tx pgx.Tx) error {
+	err := s.db.Fenced(ctx, db.Noting, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+set+` WHERE slot = $1`), s.db.Config.Slot, at)
 		return err
 	})
