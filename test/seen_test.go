@@ -1,13 +1,15 @@
 package test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/test/mutate/seen"
 )
 
-// TestEveryTestWasSeenToFail: a test that nobody has seen fail may test nothing. Seen to fail with the phrase taken out
-// of a comment, an entry taken out of the record, and a function of an entry renamed.
+// TestEveryTestWasSeenToFail: a test that nobody has seen fail may test nothing. Seen to fail with the phrase taken
+// out of a comment, an entry taken out of the record, a function of an entry renamed, and the code of its change
+// taken out of it.
 func TestEveryTestWasSeenToFail(t *testing.T) {
 	const record = "mutate/seen.tsv"
 	code, err := seen.Read("..")
@@ -29,6 +31,14 @@ func TestEveryTestWasSeenToFail(t *testing.T) {
 			t.Errorf("test/%s: %s %s: %s. `make mutate ARGS=-tidy` takes the line out; a test that needs one gets it from "+
 				"`make mutate ARGS=%s`, or says it in its comment",
 				record, e.Package, e.Test, why, e.Package)
+		}
+		switch why := code.Gone(e); {
+		case why == "":
+		case strings.HasPrefix(e.Folder, "relay"): // whose rooms are being cut: told, until they stand
+			t.Logf("test/%s: %s %s: %s", record, e.Package, e.Test, why)
+		default:
+			t.Errorf("test/%s: %s %s: %s. See the test fail with what is there now (`make mutate ARGS=\"-all -run %s %s\"`), and note that",
+				record, e.Package, e.Test, why, e.Test, e.Package)
 		}
 	}
 }

@@ -182,5 +182,5 @@ func clean(root, record string) error {
 	if err != nil {
 		return err
 	}
-	return seen.Save(record, slices.DeleteFunc(entries, func(e seen.Entry) bool { return code.Stale(e) != "" || code.Says(e) }))
+	return seen.Save(record, slices.DeleteFunc(entries, func(e seen.Entry) bool { return code.Stale(e) != "" || code.Gone(e) != "" || code.Says(e) }))
 }
