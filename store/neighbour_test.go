@@ -60,8 +60,8 @@ func neighbourRows(t *testing.T, pg *harness.PG) string {
  (SELECT 'rows that only the neighbour published ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events x WHERE seq > 12))`)
 }
 
-// Breaks caught: a method that takes another outbox's rows for its own, or changes them. Seen to fail with the source
-// taken out of mirror, prune, due lanes and look-ups, each by itself.
+// Breaks caught: a method that takes another outbox's rows for its own, or changes them. Seen to fail with the source taken out of
+// what the mirror reads.
 func TestNeighbourInTheSameSchemaChangesNothing(t *testing.T) {
 	for _, after := range []string{store.Mark, store.Delete} {
 		t.Run(after, func(t *testing.T) { neighbourChangesNothing(t, after) })
@@ -209,8 +209,8 @@ func everyRead(s *store.Store) []reading {
 }
 
 // Break caught: two outboxes in one schema whose ids are the same numbers, and one marks, deletes or forgets what is
-// the other's. Seen to fail with the source taken out of what the mirror reads, of what it calls done, and of what is
-// pruned.
+// the other's. Seen
+// to fail with the source taken out of what the mirror reads.
 func TestTwoOutboxesWithTheSameNumbersMarkAndPruneTheirOwn(t *testing.T) {
 	pg := harness.Postgres(t)
 	number := func(i int) string { return fmt.Sprint(i) }
