@@ -7,6 +7,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -38,6 +39,7 @@ type Tables interface {
 
 	bootstrap.Tables
 	reconcile.Tables
+	settle.Tables
 	upkeep.Tables
 
 	Clock(ctx context.Context) (time.Time, error)
@@ -52,28 +54,11 @@ type Tables interface {
 	CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error)
 	FinishCatchUp(ctx context.Context) error
 
-	// What is recorded of an event.
+	// What is recorded of an event, and what is parked.
 	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
-	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
-	SettleRetried(ctx context.Context, published []store.Published) error
-	GiveUp(ctx context.Context, dead store.Dead) error
 	CountDead(ctx context.Context) (int64, error)
-	Breaker(ctx context.Context, window time.Duration) (store.BreakerState, error)
-	OpenBreaker(ctx context.Context, said string) error
-	CloseBreaker(ctx context.Context) error
-
-	// Parked events.
 	OldestParked(ctx context.Context) (time.Time, error)
-	Park(ctx context.Context, events []store.Parked) (parked int64, err error)
-	RetryLater(ctx context.Context, failed []store.Attempt) error
-	ParkedLanes(ctx context.Context) (lanes []store.Lane, events int64, err error)
 	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
-	CountParked(ctx context.Context) (int64, error)
-	DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error)
-	Portions(ctx context.Context, asks []store.Ask, limit, maxBytes int) ([]store.Portion, error)
-	WakeHeads(ctx context.Context) error
-	WaitingTopics(ctx context.Context) ([]string, error)
-	MakeDue(ctx context.Context, topic string) (more bool, err error)
 
 	// How far the topics are journaled.
 	AddTopics(ctx context.Context, topics []string) error

@@ -29,11 +29,10 @@ var larger = map[string]int{
 	"fields of relay.metrics":     38,
 	"fields of sink.Engine":       31,
 	"fields of sink/kafka.Driver": 26,
-	"files of relay":              42,
+	"files of relay":              38,
 	"files of sink/kafka":         25,
-	"lines of relay":              5000,
+	"lines of relay":              4300,
 	"lines of sink/kafka":         3800,
-	"methods of relay.Tables":     38,
 }
 
 // TestPiecesAreSmall measures packages, structs and interfaces of the product. Break it catches: a room that grows
