@@ -62,7 +62,10 @@ func newSite(t *testing.T) (s *site, run func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.relay = relay.New(relay.Options{Config: c, Driver: driver, Logger: zerolog.Nop(), Version: "1.2.3"})
+	s.relay, err = relay.New(c, relay.WithDriver(driver), relay.WithLogger(zerolog.Nop()), relay.WithVersion("1.2.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := admin.Listen(admin.Config{Address: "127.0.0.1:0", Logger: zerolog.Nop()}, s.relay)
 	if err != nil {
 		t.Fatal(err)

@@ -155,11 +155,9 @@ func (b *area) ask(ctx context.Context, into any, query string, args ...any) err
 
 // relay runs the relay in this process until the function that it returns is called, which gives its error.
 func (b *area) relay(ctx context.Context) (r *relay.Relay, end func() error, err error) {
-	driver, err := drivers.New(b.cfg, b.o.Logger, nil)
-	if err != nil {
+	if r, err = relay.New(b.cfg, relay.WithLogger(b.o.Logger), relay.WithVersion(b.o.Version)); err != nil {
 		return nil, nil, err
 	}
-	r = relay.New(relay.Options{Config: b.cfg, Driver: driver, Logger: b.o.Logger, Version: b.o.Version})
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(running) }()

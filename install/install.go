@@ -87,6 +87,16 @@ func publicationExists(ctx context.Context, cfg config.Config) (found bool, err 
 	return found, nil
 }
 
+// Create creates what is missing, for a program that embeds a relay.
+func Create(ctx context.Context, cfg config.Config) error {
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return All(ctx, cfg, st)
+}
+
 // All creates what is missing, the way that a first start would, and before that the outbox itself.
 func All(ctx context.Context, cfg config.Config, st *store.Store) error {
 	s := setup(cfg, st)

@@ -59,7 +59,7 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 // answer taken for what it is not.
 func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Config: config.Default()})
+		r := assemble(options{config: config.Default()})
 		server := &clocked{}
 		r.store = server
 		tm := idleTerm(t, r)

@@ -14,7 +14,7 @@ import (
 // as a batch, alone or beside others. Seen to fail with its records counted, with its batch counted, and with a request of nothing.
 func TestWhatIsRefusedUnsentIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Config: config.Default()})
+		r := assemble(options{config: config.Default()})
 		broker := sinktest.NewBroker()
 		broker.SetTopic("t", 2)
 		broker.Answer = func(a sinktest.Attempt) sinktest.Plan {

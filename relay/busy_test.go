@@ -37,7 +37,7 @@ func (c stuckCounter) Add(float64) { <-c.until }
 // Break it catches: a dispatcher that hangs in a step, on a lock that nobody gives back, and counts as one that waits: /livez goes on
 // to say that it lives, and nothing restarts it. Seen to fail with the dispatcher never said to be busy.
 func TestDispatcherIsBusyInAStep(t *testing.T) {
-	r := New(Options{Config: config.Default()})
+	r := assemble(options{config: config.Default()})
 	tm := idleTerm(t, r)
 	stuck := stuckCounter{r.metrics.received, make(chan struct{})}
 	r.metrics.received = stuck

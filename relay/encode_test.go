@@ -21,7 +21,7 @@ func TestDeliveryIsNotLargerThanItsCost(t *testing.T) {
 // for each event.
 func TestCountingPublishedEventsAllocatesNothing(t *testing.T) {
 	const n = 1000
-	m := New(Options{Config: config.Default()}).metrics
+	m := assemble(options{config: config.Default()}).metrics
 	d := &settle.Delivery{Dated: true}
 	d.Record = sink.Record{Topic: "t", Owner: d, Result: sink.Published}
 	once := func() {

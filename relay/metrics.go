@@ -25,7 +25,9 @@ var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25
 // per topic is looked up once per run of records of the same topic.
 type metrics struct {
 	registry *prometheus.Registry
-	defined  []definition // all of ours, for the page that describes them
+	defined  []definition           // all of ours, for the page that describes them
+	made     []prometheus.Collector // the same, to be registered elsewhere, too
+	leave    func()                 // takes them back from there
 
 	attempts, retries                           prometheus.Counter
 	published                                   *prometheus.CounterVec
@@ -60,9 +62,10 @@ type metrics struct {
 }
 
 func newMetrics(r *Relay) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
+	m := &metrics{registry: prometheus.NewRegistry(), leave: func() {}}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	f := factory{prometheus.WrapRegistererWith(prometheus.Labels{"service": r.c.Service}, m.registry), &m.defined}
+	labelled := prometheus.WrapRegistererWith(prometheus.Labels{"service": r.c.Service}, m.registry)
+	f := factory{recorder{labelled, &m.made}, &m.defined}
 
 	m.attempts = f.counter("outbox_publish_attempts_total", "Events handed to the broker, tries included.")
 	m.retries = f.counter("outbox_retry_total", "Attempts to publish an event after the first.")

@@ -19,7 +19,7 @@ import (
 // scraped is a relay that has connected to nothing, halted after it was active so that every metric is there, and what /metrics would show.
 func scraped(t *testing.T) (*Relay, map[string]*dto.MetricFamily) {
 	t.Helper()
-	r := New(Options{Config: config.Default(), Version: "1.2.3"})
+	r := assemble(options{config: config.Default(), version: "1.2.3"})
 	r.health.Enter(RoleActive)
 	r.health.Halt(&halt.Error{Code: "column"})
 	look := &slotLook{at: r.started}
@@ -161,7 +161,7 @@ func TestFixedTopicIsCountedFromTheStart(t *testing.T) {
 	for template, want := range map[string]string{"orders": "orders", "outbox.event.{aggregate_type}": "", "": ""} {
 		c := config.Default()
 		c.Message.Topic = template
-		families, err := New(Options{Config: c}).Registry().Gather()
+		families, err := assemble(options{config: c}).Registry().Gather()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 // backpressure of any length taken for it (seen to fail with the window not looked at), a reason that names nobody.
 func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Config: config.Default()})
+		r := assemble(options{config: config.Default()})
 		engine := sink.New(sinktest.NewBroker(), sink.Config{})
 		defer func() { _ = engine.Close(t.Context()) }()
 		r.term.Store(&term{r: r, engine: engine})
@@ -66,7 +66,7 @@ func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 // and with an idle relay's time counted).
 func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Config: config.Default()})
+		r := assemble(options{config: config.Default()})
 		term := idleTerm(t, r)
 		r.health.Enter(RoleActive)
 		var settled uint64
@@ -98,7 +98,7 @@ func TestStandstillIsNotReady(t *testing.T) {
 // that nobody settles. Seen to fail with parks that are no moves.
 func TestParkingIsNoStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Config: config.Default()})
+		r := assemble(options{config: config.Default()})
 		term := idleTerm(t, r)
 		r.health.Enter(RoleActive)
 		events := term.inflight.Take(nil)[:5]

@@ -41,17 +41,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// Options is what a relay is made of.
-type Options struct {
-	Config  config.Config
-	Driver  sink.Driver // the broker; Run closes it
-	Logger  zerolog.Logger
-	Version string
-
-	Postgres Postgres // nil: the servers that Config names
-	Tracer   Tracer   // nil: nobody is told of each event
-}
-
 // Relay relays one outbox through one slot. Make it with New, then call Run once.
 //
 // There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.
@@ -113,11 +102,14 @@ type seen struct {
 	unread       unread
 }
 
-// New makes a relay that has connected to nothing yet. The configuration must be valid.
-func New(o Options) *Relay {
+// assemble makes a relay of what it is given, whatever that is worth; see New.
+func assemble(o options) *Relay {
 	r := &Relay{
-		c: o.Config, version: o.Version, log: o.Logger, driver: o.Driver, started: time.Now(),
-		postgres: o.Postgres, tracer: o.Tracer, pausing: pausing{obeying: make(chan struct{}, 1)},
+		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
+		postgres: o.postgres, tracer: o.tracer, pausing: pausing{obeying: make(chan struct{}, 1)},
+	}
+	if o.log != nil {
+		r.log = *o.log
 	}
 	if r.postgres == nil {
 		r.postgres = server{}
@@ -134,6 +126,7 @@ func New(o Options) *Relay {
 // within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
 // is exit, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
+	defer r.metrics.leave()
 	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}

@@ -78,7 +78,10 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 	if b.log != nil {
 		log = zerolog.New(b.log)
 	}
-	r = relay.New(relay.Options{Config: b.c, Driver: driver, Postgres: b.postgres, Logger: log, Version: "test"})
+	r, err := relay.New(b.c, relay.WithDriver(driver), relay.WithPostgres(b.postgres), relay.WithLogger(log), relay.WithVersion("test"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- r.Run(ctx) }()

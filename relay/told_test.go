@@ -41,7 +41,7 @@ var (
 // tenure ended by a halt, and with the last clean round of an earlier tenure counted.
 func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Config: config.Default()})
+		r := assemble(options{config: config.Default()})
 		want := func(when string, names []string, audited time.Duration) {
 			t.Helper()
 			got := told(t, r)

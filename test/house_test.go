@@ -102,7 +102,7 @@ var house = map[string]room{
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health",
+			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health",
 			"relay/internal/message", "relay/internal/reconcile", "relay/internal/settle", "relay/internal/upkeep",
 			"replication", "retry", "sink", "store",
 		},
@@ -201,6 +201,7 @@ var house = map[string]room{
 	"test/inbox":              {tests: []string{"inbox"}},
 
 	// What a user copies: it knows nothing of the relay.
+	"examples/embed": {own: []string{"config", "install", "relay"}, external: []string{"github.com/prometheus/client_golang"}},
 	"examples/consumer": {
 		own:      []string{"inbox", "inbox/prom"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/prometheus/client_golang"},

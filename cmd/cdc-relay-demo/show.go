@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/install"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -79,16 +78,15 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 	if err := install.All(ctx, cfg, st); err != nil {
 		return err
 	}
-	driver, err := drivers.New(cfg, a.Logger(cfg), nil)
+	r, err := relay.New(cfg, relay.WithLogger(a.Logger(cfg)), relay.WithVersion(a.Build.Facts().Version))
 	if err != nil {
 		return err
 	}
-	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: a.Logger(cfg), Version: a.Build.Facts().Version})
 	server, err := listen(admin.Config{
 		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: a.Logger(cfg),
 	}, r)
 	if err != nil {
-		return errors.Join(err, driver.Close())
+		return errors.Join(err, r.Close())
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	say := a.Narration()

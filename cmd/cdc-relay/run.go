@@ -10,7 +10,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/tracing"
@@ -38,31 +37,31 @@ func (runCommand) Run(a *cli.App) error {
 	}
 	cli.TuneMemory(cfg)
 	log, version := a.Logger(cfg), a.Build.Facts().Version
-	driver, err := drivers.New(cfg, log, cli.Beneath(a.Out)) // the file itself: the driver writes again what it could not write
-	if err != nil {
-		return err
-	}
-	options := relay.Options{Config: cfg, Driver: driver, Logger: log, Version: version}
+	options := []relay.Option{relay.WithLogger(log), relay.WithVersion(version),
+		relay.WithOutput(cli.Beneath(a.Out))} // the file itself: the driver writes again what it could not write
 	tracer, err := tracing.New(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,
 	})
 	if err != nil {
-		return errors.Join(err, driver.Close())
+		return err
 	}
 	if tracer != nil {
-		options.Tracer = tracer
+		options = append(options, relay.WithTracer(tracer))
 		defer func() {
 			if err := tracer.Close(); err != nil {
 				log.Warn().Err(err).Msg("the last spans are lost; no event is")
 			}
 		}()
 	}
-	r := relay.New(options)
+	r, err := relay.New(cfg, options...)
+	if err != nil {
+		return err
+	}
 	server, err := admin.Listen(admin.Config{
 		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
 	}, r)
 	if err != nil {
-		return errors.Join(err, driver.Close())
+		return errors.Join(err, r.Close())
 	}
 	log.Info().Str("http", server.Address()).Str("version", version).Msg("cdc-relay starts")
 	warn(cfg, log)

@@ -3,6 +3,7 @@ package simulator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -53,7 +54,12 @@ func (w *world) spawn() *process {
 	w.note("p%d starts", p.number)
 	config := w.profile.config
 	config.Postgres.Slot = w.server.slotName
-	p.relay = relay.New(relay.Options{Config: config, Driver: newDriver(p), Logger: zerolog.Nop(), Version: "simulated", Postgres: backend{p}})
+	var err error
+	p.relay, err = relay.New(config, relay.WithDriver(newDriver(p)), relay.WithLogger(zerolog.Nop()),
+		relay.WithVersion("simulated"), relay.WithPostgres(backend{p}))
+	if err != nil {
+		panic(fmt.Sprintf("the profile's configuration: %v", err))
+	}
 	go func() {
 		err := p.relay.Run(ctx)
 		cancel()

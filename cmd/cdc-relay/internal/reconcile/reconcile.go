@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -40,11 +39,10 @@ func Ask(ctx context.Context, a *cli.App, st *store.Store, wait time.Duration) (
 // Here relays in this process, with the slot, until the look through the whole table is done.
 func Here(ctx context.Context, cfg config.Config, log zerolog.Logger, version string, wait time.Duration) (relay.ReconcileReport, error) {
 	cfg.OnHalt = config.OnHaltExit
-	driver, err := drivers.New(cfg, log, nil)
+	r, err := relay.New(cfg, relay.WithLogger(log), relay.WithVersion(version))
 	if err != nil {
 		return relay.ReconcileReport{}, err
 	}
-	r := relay.New(relay.Options{Config: cfg, Driver: driver, Logger: log, Version: version})
 	relaying, end := context.WithCancel(ctx)
 	defer end()
 	ended := make(chan error, 1)

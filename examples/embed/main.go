@@ -1,0 +1,45 @@
+// Command embed is an example of a Go program that relays its own outbox: it creates what the relay needs in its database, and
+// runs the relay beside its own work. The program's logger and its Prometheus registry are the relay's, too.
+//
+//	DATABASE_URL=postgres://shop@db/shop BROKERS=kafka:9092 go run ./examples/embed
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/install"
+	"github.com/cdc-relay/cdc-relay/relay"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	cfg := config.Default()
+	cfg.Postgres.URL = os.Getenv("DATABASE_URL")
+	cfg.Kafka.Brokers = strings.Split(os.Getenv("BROKERS"), ",")
+	if err := Relay(ctx, cfg, slog.Default(), prometheus.DefaultRegisterer); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Relay relays until the context ends.
+func Relay(ctx context.Context, cfg config.Config, log *slog.Logger, metrics prometheus.Registerer) error {
+	if err := install.Create(ctx, cfg); err != nil {
+		return fmt.Errorf("create what the relay needs: %w", err)
+	}
+	r, err := relay.New(cfg, relay.WithSlog(log), relay.WithRegisterer(metrics))
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}

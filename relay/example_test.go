@@ -1,0 +1,31 @@
+package relay_test
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os/signal"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+)
+
+// A program that relays its own outbox. Run cdc-relay init once before, or call install.Create. See examples/embed for the
+// whole of it, which a test runs against real servers.
+func Example() {
+	cfg := config.Default()
+	cfg.Postgres.URL = "postgres://shop@db/shop"
+	cfg.Kafka.Brokers = []string{"kafka:9092"}
+	r, err := relay.New(cfg, relay.WithSlog(slog.Default()), relay.WithRegisterer(prometheus.DefaultRegisterer))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := r.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,119 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// options is what a relay is made of.
+type options struct {
+	config     config.Config
+	driver     sink.Driver
+	log        *zerolog.Logger
+	version    string
+	postgres   Postgres
+	tracer     Tracer
+	registerer prometheus.Registerer
+	out        io.Writer
+}
+
+// Option is something that [New] does otherwise than by default.
+type Option func(*options)
+
+// WithLogger logs to l; by default the relay logs to standard error, as the section log of the configuration says.
+func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log = &l } }
+
+// WithSlog logs to l, which decides about the level.
+func WithSlog(l *slog.Logger) Option { return WithLogger(zerolog.New(slogWriter{l})) }
+
+// WithRegisterer registers the relay's metrics with r, too, until Run has ended; [Relay.Registry] has them in any case. The
+// metrics of the process and of Go are left to the program.
+func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.registerer = r } }
+
+// WithDriver sends events by d, which Run closes; by default the relay makes the driver of the configuration's sink.
+func WithDriver(d sink.Driver) Option { return func(o *options) { o.driver = d } }
+
+// WithTracer tells t of each attempt to publish an event.
+func WithTracer(t Tracer) Option { return func(o *options) { o.tracer = t } }
+
+// WithVersion is what Status and metrics say of the program's version.
+func WithVersion(v string) Option { return func(o *options) { o.version = v } }
+
+// WithPostgres reaches the database by p; by default that which the configuration names.
+func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p } }
+
+// WithOutput is where the sink stdout prints messages; by default standard output.
+func WithOutput(w io.Writer) Option { return func(o *options) { o.out = w } }
+
+// New makes a relay that has connected to nothing yet. It returns [config.Problems] for a configuration that is not valid.
+// Metrics are registered when it returns.
+func New(cfg config.Config, opts ...Option) (*Relay, error) {
+	o := options{config: cfg, out: os.Stdout}
+	for _, option := range opts {
+		option(&o)
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.log == nil {
+		l := logger(cfg)
+		o.log = &l
+	}
+	if o.driver == nil {
+		var err error
+		if o.driver, err = drivers.New(cfg, *o.log, o.out); err != nil {
+			return nil, fmt.Errorf("make the sink: %w", err)
+		}
+	}
+	r := assemble(o)
+	if o.registerer == nil {
+		return r, nil
+	}
+	if err := r.metrics.join(o.registerer, cfg.Service); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close releases what New made for a relay that is not run after all; Run does it otherwise.
+func (r *Relay) Close() error {
+	r.metrics.leave()
+	return r.driver.Close()
+}
+
+// validate leaves out what the configuration says of servers that the program reaches in its own way.
+func (o options) validate() error {
+	problems, _ := o.config.Validate().(config.Problems)
+	problems = slices.DeleteFunc(problems, func(p config.Problem) bool {
+		return o.postgres != nil && p.Key == "postgres.url" || o.driver != nil && strings.HasPrefix(p.Key, "kafka.")
+	})
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems
+}
+
+// logger logs to standard error as the configuration says.
+func logger(cfg config.Config) zerolog.Logger {
+	level, err := zerolog.ParseLevel(cfg.Log.Level)
+	if err != nil {
+		level = zerolog.InfoLevel // not a valid configuration
+	}
+	var w io.Writer = os.Stderr
+	if cfg.Log.Format == config.LogConsole {
+		w = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.RFC3339}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
+}
