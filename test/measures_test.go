@@ -29,7 +29,7 @@ var larger = map[string]int{
 	"fields of relay.metrics":     38,
 	"fields of sink.Engine":       31,
 	"fields of sink/kafka.Driver": 26,
-	"files of relay":              39,
+	"files of relay":              42,
 	"files of sink/kafka":         25,
 	"lines of relay":              4600,
 	"lines of sink/kafka":         3800,
