@@ -68,4 +68,5 @@ func TestConsoleLogin(t *testing.T) {
 	b.fill("dialog.ask input", planted)
 	b.do("log in", chromedp.KeyEvent("\r"))
 	b.wait("it shows the relay", `document.getElementById("role").textContent === "active" && document.querySelector("dialog") === null`)
+	b.do("leave, before the listener ends", chromedp.Navigate("about:blank"))
 }
