@@ -218,6 +218,7 @@ var house = map[string]room{
 	},
 	"test/cutproxy": {},
 	"test/chaos":    {},
+	"test/brokers":  {external: []string{"github.com/nats-io/nats.go", "github.com/redis/go-redis/v9"}},
 	"test/simulator": {
 		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

@@ -1,0 +1,198 @@
+// Package brokers_test runs the whole relay, as a process, between a real Postgres and each broker besides Kafka, and
+// judges what the broker has when everything was killed and cut.
+package brokers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	client "github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// message is what the broker has of an event.
+type message struct {
+	id, key string
+	payload []byte
+}
+
+// scenario is a broker before which connections are cut.
+type scenario struct {
+	settings []any // of the relay, besides the usual ones
+	proxy    *cutproxy.Plain
+	restart  func() // kills the broker and starts it again
+	read     func(topic string) []message
+}
+
+const (
+	transactions = 300
+	rows         = 20 // of a transaction
+	keys         = 25
+)
+
+// judge writes events while the relay and the broker are killed and connections are cut, and looks at what is there.
+func judge(t *testing.T, s scenario) {
+	t.Helper()
+	pg := harness.Postgres(t)
+	settings := harness.NewSettings(t, pg, nil).With(s.settings...)
+	delete(settings, "kafka.brokers")
+	delete(settings, "outbox.columns.headers")
+	relay := harness.StartRelay(t, settings)
+	written := make(chan struct{})
+	conn := pg.Connect(t)
+	go func() {
+		defer close(written)
+		write(t, conn)
+	}()
+	for kill := range 3 {
+		awaitPublished(t, pg, (kill+1)*transactions*rows/8)
+		switch kill {
+		case 1:
+			s.restart()
+		default:
+			s.proxy.Cut()
+		}
+		relay.Kill9()
+		relay.Start(t)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-written
+		awaitPublished(t, pg, transactions*rows)
+	}()
+	cutproxy.Disturb(s.proxy, done, func() {})
+	relay.Stop(t)
+
+	last := map[string]int{}
+	seen := map[string]bool{}
+	for _, m := range s.read(settings.Topic("order")) {
+		var body struct {
+			N int `json:"n"`
+		}
+		if err := json.Unmarshal(m.payload, &body); err != nil {
+			t.Fatalf("payload %q: %v", m.payload, err)
+		}
+		if seen[m.id] {
+			t.Errorf("event %s (%d) is there twice", m.id, body.N)
+		}
+		if body.N <= last[m.key] {
+			t.Errorf("key %s: event %d comes behind %d", m.key, body.N, last[m.key])
+		}
+		seen[m.id], last[m.key] = true, body.N
+	}
+	if len(seen) != transactions*rows {
+		t.Errorf("got %d events in the broker, want %d", len(seen), transactions*rows)
+	}
+	t.Logf("%d connections were cut", s.proxy.Cuts())
+}
+
+// write commits the events, the numbers of a key in order.
+func write(t *testing.T, conn *pgx.Conn) {
+	for n := range transactions {
+		_, err := conn.Exec(context.Background(), `INSERT INTO outbox_events
+			(id, aggregate_type, aggregate_id, event_type, payload)
+			SELECT gen_random_uuid(), 'order', 'key-' || i % $1, 'changed', jsonb_build_object('n', i)
+			FROM generate_series($2::int, $3::int) i`, keys, n*rows+1, (n+1)*rows)
+		if err != nil {
+			t.Errorf("write events: %v", err)
+			return
+		}
+	}
+}
+
+func awaitPublished(t *testing.T, pg *harness.PG, n int) {
+	t.Helper()
+	harness.Eventually(t, 3*time.Minute, "events are journaled", func(ctx context.Context) string {
+		got, err := pg.TryQuery(ctx, "SELECT count(*) FROM cdc_relay_journal")
+		if err != nil {
+			return err.Error()
+		}
+		var count int
+		if _, err := fmt.Sscan(got, &count); err != nil || count < n {
+			return fmt.Sprintf("%s of %d", got, n)
+		}
+		return ""
+	})
+}
+
+func newProxy(t *testing.T, target string) *cutproxy.Plain {
+	t.Helper()
+	p, err := cutproxy.NewPlain(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// Breaks it catches: an event lost, doubled or out of order between Postgres and JetStream, whatever is killed. Seen to
+// fail with the driver's Tail left out.
+func TestNATSHasEachEventOnceInOrder(t *testing.T) {
+	server := harness.NATS(t)
+	proxy := newProxy(t, server.Addr)
+	nc, err := client.Connect(server.URL, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	judge(t, scenario{
+		settings: []any{"sink", "nats", "nats.url", "nats://" + proxy.Addr, "nats.create_streams.enabled", true},
+		proxy:    proxy,
+		restart:  func() { server.Kill9(); server.Start(t) },
+		read: func(topic string) (found []message) {
+			js, err := nc.JetStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, err := js.SubscribeSync(topic, client.OrderedConsumer(), client.DeliverAll())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for {
+				m, err := messages.NextMsg(5 * time.Second)
+				if err != nil {
+					t.Fatalf("read message %d: %v", len(found)+1, err)
+				}
+				found = append(found, message{m.Header.Get("id"), m.Header.Get("x-outbox-key"), m.Data})
+				if about, err := m.Metadata(); err != nil || about.NumPending == 0 {
+					return found
+				}
+			}
+		},
+	})
+}
+
+// Breaks it catches: an event lost, doubled or out of order between Postgres and Redis, whatever is killed. Seen to fail
+// with the driver's Tail left out.
+func TestRedisStreamHasEachEventOnceInOrder(t *testing.T) {
+	server := harness.Redis(t, "--appendfsync", "always")
+	proxy := newProxy(t, server.Addr)
+	reader := redis.NewClient(&redis.Options{Addr: server.Addr, Protocol: 2})
+	t.Cleanup(func() { _ = reader.Close() })
+	judge(t, scenario{
+		settings: []any{"sink", "redis-stream", "redis.url", "redis://" + proxy.Addr},
+		proxy:    proxy,
+		restart:  func() { server.Kill9(); server.Start(t) },
+		read: func(topic string) (found []message) {
+			entries, err := reader.XRange(t.Context(), topic, "-", "+").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				text := func(name string) string { return fmt.Sprint(e.Values[name]) }
+				found = append(found, message{text("id"), text("key"), []byte(text("payload"))})
+			}
+			return found
+		},
+	})
+}
