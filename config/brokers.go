@@ -39,6 +39,33 @@ type Redis struct {
 	MaxLength    int    `key:"max_length" help:"trim streams to about so many entries; 0: never"`
 }
 
+// RabbitMQ is the server and how messages are routed.
+type RabbitMQ struct {
+	URL          string `key:"url" help:"amqp://user@host:port/vhost, amqps:// for TLS; message.topic is the exchange"`
+	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
+	RoutingKey   string `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
+}
+
+// routingKey allows what a driver can fill in: columns that every message has as headers, and the key.
+func routingKey() rule {
+	const allowed = "text with {id}, {event_type}, {aggregate_type}, {created_at} and {key}, at most 255 long"
+	return typed(allowed, func(v string) string {
+		parts, err := ParseTemplate(v)
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range parts {
+			if p.Column != "" && p.Column != "key" && !slices.Contains(StandardHeaders[:], p.Column) {
+				return fmt.Sprintf("{%s} is no header of each message", p.Column)
+			}
+		}
+		return accept(len(v) <= maxRoutingKey)
+	})
+}
+
+// maxRoutingKey is the longest routing key of AMQP, in bytes.
+const maxRoutingKey = 255
+
 // serverURLs allows URLs of the schemes, without a password that ends in the wrong place.
 func serverURLs(file string, schemes ...string) rule {
 	allowed := schemes[0] + "://host:port"

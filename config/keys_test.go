@@ -60,7 +60,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
-		redis.url redis.password_file redis.max_length
+		redis.url redis.password_file redis.max_length rabbitmq.url rabbitmq.password_file rabbitmq.routing_key
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
@@ -101,6 +101,8 @@ func another(t *testing.T, k Key) string {
 		"redis.url":                "rediss://relay@a:6380/1",
 
 		"nats.create_streams.replicas": "3",
+		"rabbitmq.url":                 "amqps://relay@a:5671/events",
+		"rabbitmq.routing_key":         "{aggregate_type}.{key}",
 		"kafka.sasl.mechanism":         "PLAIN",
 		"retry.on_dead":                OnDeadHold,
 		"on_halt":                      OnHaltExit,

@@ -64,7 +64,7 @@ var rules = map[string]rule{
 	"outbox.retention":              durations(0, longest),
 	"journal.retention":             durations(0, longest),
 
-	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkStdout),
+	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkRabbitMQ, SinkStdout),
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
@@ -108,6 +108,9 @@ var rules = map[string]rule{
 	"redis.url":                    serverURLs("redis.password_file", "redis", "rediss"),
 	"redis.password_file":          filePath(),
 	"redis.max_length":             count(0, 1<<40),
+	"rabbitmq.url":                 serverURLs("rabbitmq.password_file", "amqp", "amqps"),
+	"rabbitmq.password_file":       filePath(),
+	"rabbitmq.routing_key":         routingKey(),
 
 	"retry.max_attempts":    count(1, 1_000_000),
 	"retry.initial_backoff": durations(Duration(time.Millisecond), day),

@@ -2,12 +2,14 @@ package drivers
 
 import (
 	"context"
+	"strings"
 
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/nats"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 	"github.com/cdc-relay/cdc-relay/sink/redisstream"
 )
 
@@ -36,6 +38,24 @@ func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, er
 	})
 }
 
+// RabbitMQ makes the driver for exchanges.
+func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
+	r := cfg.RabbitMQ
+	names := cfg.Message.HeaderNames()
+	columns := []string{}
+	for i, column := range config.StandardHeaders {
+		columns = append(columns, "{"+column+"}", "{"+names[i]+"}")
+	}
+	c := rabbitmq.Config{
+		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
+		RoutingKey: strings.NewReplacer(columns...).Replace(r.RoutingKey),
+	}
+	if cfg.Message.Format != config.FormatPlain {
+		c.ContentType = "application/json"
+	}
+	return rabbitmq.New(c)
+}
+
 // alarm logs what a driver noticed at its broker and a person must look at.
 func alarm(log zerolog.Logger) func(sink.Alarm) {
 	return func(a sink.Alarm) {
@@ -55,6 +75,13 @@ func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
 		return d.Examine(ctx)
 	case config.SinkRedisStream:
 		d, err := RedisStream(cfg, zerolog.Nop())
+		if err != nil {
+			return "", err
+		}
+		defer d.Close()
+		return d.Examine(ctx)
+	case config.SinkRabbitMQ:
+		d, err := RabbitMQ(cfg)
 		if err != nil {
 			return "", err
 		}

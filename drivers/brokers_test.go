@@ -26,4 +26,11 @@ func TestDefaultsMakeDrivers(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+	m, err := drivers.RabbitMQ(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
 }

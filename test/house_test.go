@@ -74,6 +74,11 @@ var house = map[string]room{
 		external: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"},
 		tests:    []string{"sink/sinktest"},
 	},
+	"sink/rabbitmq": {
+		own:      []string{"outbox", "sink"},
+		external: []string{"github.com/rabbitmq/amqp091-go"},
+		tests:    []string{"sink/sinktest"},
+	},
 	"sink/redisstream": {
 		own:      []string{"sink", "sink/conditional"},
 		external: []string{"github.com/redis/go-redis/v9"},
@@ -131,7 +136,8 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own:      []string{"config", "sink", "sink/kafka", "sink/nats", "sink/redisstream", "sink/stdout"},
+		own: []string{"config", "sink", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/redisstream",
+			"sink/stdout"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "relay", "replication", "store"}, external: []string{"github.com/rs/zerolog"}},

@@ -1,0 +1,255 @@
+package rabbitmq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Defaults of [Config].
+const (
+	DefaultDialTimeout    = 3 * time.Second
+	DefaultRequestTimeout = 10 * time.Second
+)
+
+const (
+	batchLimit  = 1 << 20  // bytes
+	recordLimit = 16 << 20 // a larger message closes the channel on servers with a lower max_message_size than theirs of 128 MiB
+	// connectPause is how often the driver tries to connect while nothing is sent.
+	connectPause = 2 * time.Second
+)
+
+// Config says where the server is. The file is read again at each connect.
+type Config struct {
+	URL          string // amqp://user@host:port/vhost, amqps:// for TLS
+	PasswordFile string
+	Name         string // of the connection, in the server's lists
+	RoutingKey   string // {key} is the record's key, another name in braces the header's value
+	ContentType  string
+	IDHeader     string // the header that becomes message-id
+	TypeHeader   string // the header that becomes type
+	DialTimeout  time.Duration
+	// RequestTimeout is how long the server may confirm nothing; it does not count while the server blocks publishers.
+	RequestTimeout time.Duration
+}
+
+// Driver publishes to exchanges. Make it with New.
+type Driver struct {
+	config     Config
+	changed    chan struct{} // never closed: exchanges are looked for when something is published
+	ended      context.Context
+	end        context.CancelFunc
+	watch      sync.WaitGroup
+	dialing    chan struct{} // holds a token while nobody dials
+	duplicates atomic.Uint64 // messages that were sent again after an unknown outcome
+
+	mu         sync.Mutex // guards what follows
+	connection *amqp.Connection
+	blocked    *atomic.Bool // of connection
+	exchanges  []*exchange  // by node
+	byTopic    map[string]*exchange
+	since      time.Time // when no connection was possible first; zero while there is one
+	err        error
+	told       time.Time // when the server has answered last
+}
+
+var (
+	_ sink.Driver  = (*Driver)(nil)
+	_ sink.Witness = (*Driver)(nil)
+)
+
+// New makes a driver, which connects in the background.
+func New(c Config) (*Driver, error) {
+	if _, err := amqp.ParseURI(c.URL); err != nil {
+		return nil, fmt.Errorf("read the URL of RabbitMQ: %w", err)
+	}
+	if c.DialTimeout <= 0 {
+		c.DialTimeout = DefaultDialTimeout
+	}
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = DefaultRequestTimeout
+	}
+	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1), byTopic: make(map[string]*exchange)}
+	d.dialing <- struct{}{}
+	d.ended, d.end = context.WithCancel(context.Background())
+	d.watch.Go(d.keepConnected)
+	return d, nil
+}
+
+// Close implements [sink.Driver].
+func (d *Driver) Close() error {
+	d.end()
+	d.watch.Wait()
+	<-d.dialing
+	defer func() { d.dialing <- struct{}{} }()
+	d.mu.Lock()
+	c := d.connection
+	d.connection = nil
+	d.mu.Unlock()
+	if c != nil {
+		_ = c.CloseDeadline(time.Now().Add(time.Second)) // nothing is out any more
+	}
+	return nil
+}
+
+// Partitions implements [sink.Driver].
+func (d *Driver) Partitions(string) (int, error) { return 1, nil }
+
+// Partition implements [sink.Driver].
+func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
+
+// Node implements [sink.Driver]: each exchange has a channel of its own, because a channel ends with its first error.
+func (d *Driver) Node(topic string, _ int32) int32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.byTopic[topic]
+	if e == nil {
+		e = &exchange{driver: d, name: topic, node: int32(len(d.exchanges)), turn: make(chan struct{}, 1)}
+		e.turn <- struct{}{}
+		d.exchanges, d.byTopic[topic] = append(d.exchanges, e), e
+	}
+	return e.node
+}
+
+// Changed implements [sink.Driver].
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+// Limits implements [sink.Driver].
+func (d *Driver) Limits(string) (batch, record int) { return batchLimit, recordLimit }
+
+// Size implements [sink.Driver].
+func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
+
+// Produce implements [sink.Driver].
+func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
+	d.mu.Lock()
+	e := d.exchanges[node]
+	d.mu.Unlock()
+	for _, b := range batches {
+		e.produce(ctx, b)
+	}
+}
+
+// PossibleDuplicates implements [sink.Witness].
+func (d *Driver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
+
+// Alarms implements [sink.Witness]: there is nothing that could be noticed.
+func (d *Driver) Alarms() []sink.Alarm { return nil }
+
+// AnsweredSince reports whether the server has answered after that time.
+func (d *Driver) AnsweredSince(t time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err == nil && d.told.After(t)
+}
+
+// Unreachable says since when no connection is possible, and why; nil when there is one.
+func (d *Driver) Unreachable() (since time.Time, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since, d.err
+}
+
+// keepConnected connects while nothing is sent, so that it is known whether the server is there.
+func (d *Driver) keepConnected() {
+	pause := time.NewTicker(connectPause)
+	defer pause.Stop()
+	for {
+		_, _, _ = d.connect(d.ended)
+		select {
+		case <-pause.C:
+		case <-d.ended.Done():
+			return
+		}
+	}
+}
+
+// connect gives the open connection, or a new one, and whether the server blocks publishers on it.
+func (d *Driver) connect(ctx context.Context) (*amqp.Connection, *atomic.Bool, error) {
+	select {
+	case <-d.dialing:
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("wait for a connection to RabbitMQ: %w", context.Cause(ctx))
+	}
+	defer func() { d.dialing <- struct{}{} }()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.connection != nil && !d.connection.IsClosed() {
+		return d.connection, d.blocked, nil
+	}
+	if d.ended.Err() != nil {
+		return nil, nil, errors.New("the RabbitMQ driver is closed")
+	}
+	d.mu.Unlock()
+	c, err := d.config.dial()
+	d.mu.Lock()
+	if d.err = err; err != nil {
+		if d.since.IsZero() {
+			d.since = time.Now()
+		}
+		return nil, nil, err
+	}
+	blocked := new(atomic.Bool)
+	notes := c.NotifyBlocked(make(chan amqp.Blocking, 1))
+	go func() { // ends with the connection
+		for note := range notes {
+			blocked.Store(note.Active)
+		}
+	}()
+	d.connection, d.blocked, d.since, d.told = c, blocked, time.Time{}, time.Now()
+	return c, blocked, nil
+}
+
+// dial connects once.
+func (c Config) dial() (*amqp.Connection, error) {
+	uri, err := amqp.ParseURI(c.URL)
+	if err != nil {
+		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the URL of RabbitMQ: %w", err)}
+	}
+	if c.PasswordFile != "" {
+		password, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of RabbitMQ: %w", err)}
+		}
+		uri.Password = string(bytes.TrimRight(password, "\r\n"))
+	}
+	config := amqp.Config{
+		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name},
+		Dial: func(network, address string) (net.Conn, error) {
+			conn, err := net.DialTimeout(network, address, c.DialTimeout)
+			if err == nil {
+				err = conn.SetDeadline(time.Now().Add(c.DialTimeout)) // of the handshake; the client lifts it
+			}
+			return conn, err
+		},
+	}
+	conn, err := amqp.DialConfig(uri.String(), config)
+	var said *amqp.Error
+	if errors.As(err, &said) && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed) {
+		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("connect to RabbitMQ: %w", err)}
+	}
+	if err != nil {
+		return nil, &trouble{sink.ClusterTrouble, fmt.Errorf("connect to RabbitMQ: %w", err)}
+	}
+	return conn, nil
+}
+
+// trouble is an error that says whose it is.
+type trouble struct {
+	kind sink.Trouble
+	err  error
+}
+
+func (t *trouble) Error() string         { return t.err.Error() }
+func (t *trouble) Unwrap() error         { return t.err }
+func (t *trouble) Trouble() sink.Trouble { return t.kind }

@@ -1,0 +1,265 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// waveLimit is the most messages of a wave.
+const waveLimit = 500
+
+// exchange is one exchange and its channel. What has no other owner belongs to who took the turn.
+type exchange struct {
+	driver *Driver
+	name   string
+	node   int32
+	turn   chan struct{} // holds a token while nobody publishes
+
+	channel *amqp.Channel
+	blocked *atomic.Bool
+	serial  uint64                  // of messages without an id
+	ask     chan chan []amqp.Return // hands out what was returned so far
+	ended   chan struct{}           // closed with the channel
+	closed  chan *amqp.Error        // why it was closed
+}
+
+// progress is Batch.State: which records are confirmed. It may be longer than the batch, by the front that the engine was
+// told of.
+type progress struct {
+	done []bool
+	sent []bool // with an outcome that is not known
+}
+
+// produce sends what is not confirmed of the batch, wave by wave.
+func (e *exchange) produce(ctx context.Context, b *sink.Batch) {
+	select {
+	case <-e.turn:
+	case <-ctx.Done():
+		b.Outcome = sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble, Pause: true, Err: context.Cause(ctx)}
+		return
+	}
+	defer func() { e.turn <- struct{}{} }()
+	p, _ := b.State.(*progress)
+	if p == nil {
+		if b.Outcome = e.judge(b); b.Outcome.Verdict == sink.Refused {
+			return
+		}
+		p = &progress{make([]bool, len(b.Records)), make([]bool, len(b.Records))}
+		b.State = p
+	}
+	p.done, p.sent = p.done[len(p.done)-len(b.Records):], p.sent[len(p.sent)-len(b.Records):]
+	for {
+		wave := p.wave(b.Records)
+		if len(wave) == 0 {
+			b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: -1}
+			return
+		}
+		if err := e.open(ctx); err != nil {
+			b.Outcome = p.failed(sink.NotWritten, err)
+			return
+		}
+		if verdict, err := e.send(ctx, b.Records, p, wave); err != nil {
+			b.Outcome = p.failed(verdict, err)
+			return
+		}
+	}
+}
+
+// judge looks at every record before the first is sent.
+func (e *exchange) judge(b *sink.Batch) (o sink.Outcome) {
+	for i, r := range b.Records {
+		if _, _, reason := e.driver.config.message(r); reason != nil {
+			o.Verdict, o.Unsent = sink.Refused, true
+			o.Guilty, o.Reasons = append(o.Guilty, i), append(o.Reasons, reason)
+		}
+	}
+	return o
+}
+
+// wave is the next records to be sent, by index: each key once.
+func (p *progress) wave(records []*sink.Record) (wave []int) {
+	keys := make(map[string]struct{})
+	for i, r := range records {
+		if p.done[i] {
+			continue
+		}
+		if _, taken := keys[string(r.Key)]; taken && r.Key != nil || len(wave) == waveLimit {
+			break
+		}
+		keys[string(r.Key)] = struct{}{}
+		wave = append(wave, i)
+	}
+	return wave
+}
+
+// failed is the outcome of a batch that must come again.
+func (p *progress) failed(verdict sink.Verdict, err error) sink.Outcome {
+	front := 0
+	for front < len(p.done) && p.done[front] {
+		front++
+	}
+	for i, sent := range p.sent {
+		if sent && !p.done[i] {
+			verdict = sink.Unknown
+		}
+	}
+	return sink.Outcome{
+		Verdict: verdict, Err: err, Trouble: sink.TroubleOf(err, sink.ClusterTrouble), FirstOffset: -1, Written: front, Pause: true,
+	}
+}
+
+// open makes the channel, if there is none, and looks whether the exchange is there.
+func (e *exchange) open(ctx context.Context) error {
+	if e.channel != nil && !e.channel.IsClosed() {
+		return nil
+	}
+	e.channel = nil
+	c, blocked, err := e.driver.connect(ctx)
+	if err != nil {
+		return err
+	}
+	ch, err := c.Channel()
+	if err != nil {
+		return &trouble{sink.ClusterTrouble, fmt.Errorf("open a channel: %w", err)}
+	}
+	if err := ch.ExchangeDeclarePassive(e.name, "", true, false, false, false, nil); err != nil {
+		return e.blame(fmt.Errorf("look for exchange %s: %w", e.name, err))
+	}
+	if err := ch.Confirm(false); err != nil {
+		return e.blame(fmt.Errorf("ask for confirms: %w", err))
+	}
+	e.channel, e.blocked = ch, blocked
+	e.closed = ch.NotifyClose(make(chan *amqp.Error, 1))
+	e.ask, e.ended = make(chan chan []amqp.Return), make(chan struct{})
+	// Unbuffered, so that the client hands over a return before it sees the ack of the same message.
+	go gather(ch.NotifyReturn(make(chan amqp.Return)), e.ask, e.ended)
+	return nil
+}
+
+// gather keeps what is returned until it is asked for, and ends with the channel.
+func gather(returns <-chan amqp.Return, ask <-chan chan []amqp.Return, ended chan<- struct{}) {
+	defer close(ended)
+	var kept []amqp.Return
+	for {
+		select {
+		case r, open := <-returns:
+			if !open {
+				return
+			}
+			kept = append(kept, r)
+		case answer := <-ask:
+			answer <- kept
+			kept = nil
+		}
+	}
+}
+
+// blame says whose trouble an answer of the server is.
+func (e *exchange) blame(err error) error {
+	var said *amqp.Error
+	if errors.As(err, &said) && (said.Code == amqp.NotFound || said.Code == amqp.AccessRefused || said.Code == amqp.PreconditionFailed) {
+		e.driver.mu.Lock()
+		e.driver.told = time.Now()
+		e.driver.mu.Unlock()
+		return &trouble{sink.TopicTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}
+	}
+	return &trouble{sink.ClusterTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}
+}
+
+// send publishes a wave and waits for what becomes of it. Confirms are awaited message by message: the client's list of
+// confirmations in order takes a refused message for confirmed when a later ack is for several.
+func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress, wave []int) (sink.Verdict, error) {
+	ids := make([]string, len(wave)) // of messages, to know what is returned
+	fates := make([]*amqp.DeferredConfirmation, len(wave))
+	for n, i := range wave {
+		m, key, _ := e.driver.config.message(records[i])
+		if m.MessageId == "" {
+			e.serial++
+			m.MessageId = fmt.Sprintf("%s/%d", e.name, e.serial)
+		}
+		ids[n] = m.MessageId
+		if p.sent[i] {
+			e.driver.duplicates.Add(1)
+		}
+		p.sent[i] = true
+		var err error
+		if fates[n], err = e.channel.PublishWithDeferredConfirmWithContext(ctx, e.name, key, true, false, m); err != nil {
+			e.drop()
+			return sink.Unknown, e.blame(fmt.Errorf("publish: %w", err))
+		}
+	}
+	for _, fate := range fates {
+		if err := e.await(ctx, fate); err != nil {
+			e.drop()
+			return sink.Unknown, err
+		}
+	}
+	return sink.NotWritten, e.conclude(p, wave, ids, fates)
+}
+
+// await waits until the message is confirmed, refused or returned.
+func (e *exchange) await(ctx context.Context, fate *amqp.DeferredConfirmation) error {
+	silence := time.NewTimer(e.driver.config.RequestTimeout)
+	defer silence.Stop()
+	for {
+		select {
+		case <-fate.Done():
+			if !fate.Acked() && e.channel.IsClosed() { // which refuses what is out, without the server's word
+				return e.why()
+			}
+			return nil
+		case <-silence.C:
+			if !e.blocked.Load() { // an alarm of memory or disk: everything is confirmed when it is over
+				return e.blame(fmt.Errorf("nothing was confirmed for %v", e.driver.config.RequestTimeout))
+			}
+			silence.Reset(e.driver.config.RequestTimeout)
+		case <-ctx.Done():
+			return e.blame(fmt.Errorf("wait for confirms: %w", context.Cause(ctx)))
+		}
+	}
+}
+
+// why is the reason for which the channel was closed.
+func (e *exchange) why() error {
+	if err := <-e.closed; err != nil {
+		return e.blame(err)
+	}
+	return e.blame(errors.New("the channel was closed"))
+}
+
+// conclude takes in what became of a wave of which everything is known. The error is what kept some from being written.
+func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) (problem error) {
+	answer := make(chan []amqp.Return, 1)
+	select {
+	case e.ask <- answer:
+	case <-e.ended: // what was returned is not known any more
+		return e.why()
+	}
+	returned := map[string]bool{}
+	for _, r := range <-answer {
+		returned[r.MessageId] = true
+		problem = &trouble{sink.TopicTrouble, fmt.Errorf("exchange %s: no queue takes routing key %q (%s)", e.name, r.RoutingKey, r.ReplyText)}
+	}
+	for n, i := range wave {
+		p.sent[i] = false // what became of it is known
+		p.done[i] = fates[n].Acked() && !returned[ids[n]]
+		if !fates[n].Acked() {
+			problem = &trouble{sink.PartitionTrouble, fmt.Errorf("exchange %s: a queue refused the message (nack)", e.name)}
+		}
+	}
+	return problem
+}
+
+// drop gives the channel up. Closing can hang with a silent server, so it goes on behind.
+func (e *exchange) drop() {
+	ch := e.channel
+	e.channel = nil
+	go func() { _ = ch.Close() }()
+}

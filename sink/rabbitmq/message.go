@@ -1,0 +1,106 @@
+package rabbitmq
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Headers of ours besides the record's.
+const (
+	keyHeader       = "x-outbox-key"
+	eventIDHeader   = "x-event-id"
+	tombstoneHeader = "x-outbox-tombstone"
+	correlation     = "x-correlation-id"
+)
+
+const (
+	maxShort   = 255     // bytes of a routing key, a header's name and each short property
+	maxHeaders = 120_000 // bytes; properties and headers must fit one frame of 128 KiB
+	fixedSize  = 256
+)
+
+// message is the record as a message. The reason says why there can be none.
+func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) {
+	p := amqp.Publishing{
+		DeliveryMode: amqp.Persistent, ContentType: c.ContentType, Body: r.Value, Timestamp: time.UnixMilli(r.Timestamp),
+		Headers: make(amqp.Table, r.Headers.Len()+3),
+	}
+	size := len(r.Key) + fixedSize
+	for name, value := range r.Headers.All() {
+		if len(name) > maxShort {
+			return p, "", invalid("INVALID_HEADER", fmt.Sprintf("the header %.50q has a name of %d bytes, RabbitMQ takes %d", name, len(name), maxShort))
+		}
+		size += len(name) + len(value) + 6
+		switch name {
+		case c.IDHeader:
+			p.MessageId = short(value)
+			p.Headers[eventIDHeader] = string(value)
+		case c.TypeHeader:
+			p.Type = short(value)
+		case correlation:
+			p.CorrelationId = short(value)
+		}
+		if value == nil {
+			p.Headers[name] = nil
+		} else {
+			p.Headers[name] = string(value)
+		}
+	}
+	if size > maxHeaders {
+		return p, "", invalid("HEADERS_TOO_LARGE", fmt.Sprintf("the headers take %d bytes, RabbitMQ takes at most %d", size, maxHeaders))
+	}
+	if r.Key != nil {
+		p.Headers[keyHeader] = string(r.Key)
+	}
+	if r.Value == nil {
+		p.Headers[tombstoneHeader] = "true"
+	}
+	key := c.routingKey(r)
+	if len(key) > maxShort {
+		return p, "", invalid("INVALID_ROUTING_KEY", fmt.Sprintf("the routing key has %d bytes, RabbitMQ takes %d", len(key), maxShort))
+	}
+	return p, key, nil
+}
+
+func invalid(code, text string) *sink.Reason {
+	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
+}
+
+// short is the value, if a property can hold it; the header of the same content has it in any case.
+func short(value []byte) string {
+	if len(value) > maxShort {
+		return ""
+	}
+	return string(value)
+}
+
+// routingKey fills in the template: {key} is the record's key, another name the header.
+func (c Config) routingKey(r *sink.Record) string {
+	var b strings.Builder
+	rest := c.RoutingKey
+	for {
+		literal, after, found := strings.Cut(rest, "{")
+		b.WriteString(literal)
+		if !found {
+			return b.String()
+		}
+		name, behind, _ := strings.Cut(after, "}")
+		if name == "key" {
+			b.Write(r.Key)
+		} else if value, there := r.Headers.Get(name); there {
+			b.Write(value)
+		}
+		rest = behind
+	}
+}
+
+// sizeOf is what the record takes of a message, at most.
+func sizeOf(r *sink.Record) int {
+	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + fixedSize
+}
