@@ -42,7 +42,7 @@ func TestNewWantsAValidConfiguration(t *testing.T) {
 }
 
 // Breaks it catches: metrics that a program's registry does not have, that stay there when the relay has ended, or that two
-// relays share. Seen to fail with nothing registered, with nothing taken back, and with an error that leaves half of them there.
+// relays share. Seen to fail with nothing registered, and with nothing taken back.
 func TestMetricsJoinTheProgramsUntilTheRelayEnds(t *testing.T) {
 	cfg := config.Default()
 	registry := prometheus.NewRegistry()
