@@ -41,6 +41,8 @@ type Postgres struct {
 	WALSenderTimeout Duration `key:"wal_sender_timeout" help:"wal_sender_timeout of the relay's own stream only"`
 	PoolSize         int      `key:"pool_size" help:"maximum connections of the SQL side"`
 	OnSlotLost       string   `key:"on_slot_lost" help:"recover: create a new slot and publish from the table; halt: wait for a person"`
+
+	AllowSecondSlot bool `key:"allow_second_slot" help:"start under a new slot although relays have published from this table under another: every event is published again"`
 }
 
 // Outbox describes the application's table.

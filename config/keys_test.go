@@ -49,6 +49,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 	want := strings.Fields(`service
 		postgres.url postgres.replication_url postgres.password_file postgres.slot postgres.publication postgres.schema
 		postgres.status_interval postgres.wal_sender_timeout postgres.pool_size postgres.on_slot_lost
+		postgres.allow_second_slot
 		outbox.table outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
 		outbox.columns.payload outbox.columns.headers outbox.columns.created_at outbox.after_publish outbox.mark_set
 		outbox.published_when outbox.order_by outbox.catch_up outbox.catch_up_max outbox.retention journal.retention sink

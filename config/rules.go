@@ -46,6 +46,7 @@ var rules = map[string]rule{
 	"postgres.wal_sender_timeout": durations(Duration(time.Second), day),
 	"postgres.pool_size":          count(1, maxPool),
 	"postgres.on_slot_lost":       oneOf(SlotLostRecover, SlotLostHalt),
+	"postgres.allow_second_slot":  boolean(),
 
 	"outbox.table":                  table(),
 	"outbox.columns.id":             identifier(),

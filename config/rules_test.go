@@ -46,6 +46,8 @@ func TestRules(t *testing.T) {
 			refused: []string{"a b", "a,,b", "a; drop", "lower(a)"}},
 		{key: "outbox.catch_up", allowed: []string{"true", "false"}, refused: []string{"yes", "1", "True", ""},
 			because: "true, false"},
+		{key: "postgres.allow_second_slot", allowed: []string{"true", "false"}, refused: []string{"yes", ""},
+			because: "true, false"},
 		{key: "outbox.catch_up_max", allowed: []string{"0", "5000000"}, refused: []string{"-1"}},
 		{key: "sink", allowed: []string{"nats", "redis-stream", "rabbitmq"}, refused: []string{"pulsar", ""}, because: "kafka, nats, redis-stream, rabbitmq, stdout"},
 		{key: "nats.url", allowed: []string{"nats://u:p@h:1", "tls://a,tls://b"}, refused: []string{"", "h:4222", "http://h", "nats://"}, because: "nats://host:port"},

@@ -14,6 +14,7 @@ const (
 	HaltReadOnly        = halt.ReadOnly
 	HaltTwoServers      = halt.TwoServers
 	HaltSlotMismatch    = halt.SlotMismatch
+	HaltSecondSlot      = halt.SecondSlot
 	HaltOtherServer     = halt.OtherServer
 	HaltOtherTable      = halt.OtherTable
 	HaltBaseline        = halt.Baseline

@@ -30,6 +30,7 @@ type commands struct {
 	Reconcile  reconcileCommand  `cmd:"" help:"Find and publish rows that the stream missed."`
 	Slot       slotCommand       `cmd:"" help:"Show, drop or advance the replication slot."`
 	Cleanup    cleanupCommand    `cmd:"" help:"Delete what is older than its retention, in small batches."`
+	Adopt      adoptCommand      `cmd:"" help:"Carry what a relay has recorded to this server, slot or table."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

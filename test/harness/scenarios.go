@@ -15,6 +15,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"broker stop seconds":      {ci: 12, nightly: 60},
 	"connection cuts":          {ci: 30, nightly: 300},
 	"catch-up rows":            {ci: 5_000, nightly: 20_000},
+	"moved events":             {ci: 4_000, nightly: 100_000},
 	"rows in one transaction":  {ci: 100_000, nightly: 1_000_000},
 	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
 	"postgres crashes":         {ci: 2, nightly: 20},

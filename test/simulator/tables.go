@@ -208,6 +208,9 @@ func (t *tables) state(db *database) *store.State {
 	return &st
 }
 
+// Memories is empty: no simulated relay comes under another slot.
+func (t *tables) Memories(context.Context) ([]store.Memory, error) { return nil, nil }
+
 // Register makes the rows of a first start.
 func (t *tables) Register(ctx context.Context, system string, timeline int32, oid uint32, phase string) (st *store.State, err error) {
 	err = t.do(ctx, "register", func(db *database) error {

@@ -13,19 +13,15 @@ import (
 )
 
 // checkState compares what the relay remembers with what is there.
-func (s Setup) checkState(state *store.State, table store.Outbox, slot store.SlotStatus) error {
+func (s Setup) checkState(ctx context.Context, f *found) error {
+	state, table, slot := f.state, f.table, f.slot
 	switch {
 	case slot.Exists && slot.Plugin != "pgoutput":
 		// Seen here, before a publication is asked for that such a slot has no use for.
 		return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot,
 			Why: fmt.Sprintf("its plugin is %q; a logical slot with pgoutput is needed", slot.Plugin)})
 	case state != nil && state.TableOID != table.OID:
-		return &halt.Error{Code: halt.OtherTable,
-			Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)",
-				s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
-			Risk: "rows that were committed into either table around the exchange may not be in the stream",
-			Remedy: "if the table was swapped by mistake, swap it back; if it was made anew, give the relay a new " +
-				"postgres.slot name, so that it starts with a catch-up"}
+		return s.otherTable(ctx, state, table)
 	case slot.Exists && !s.Config.Outbox.CatchUp && (state == nil || state.Phase == store.CatchUp && !state.Baseline):
 		return &halt.Error{Code: halt.Baseline,
 			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows "+
@@ -74,7 +70,7 @@ func (s Setup) Drift(ctx context.Context, state *store.State) (store.Outbox, err
 		return store.Outbox{}, explainTable(err)
 	}
 	slot := store.SlotStatus{Exists: true, Plugin: "pgoutput"} // the stream runs: nothing is wrong with it
-	if err := s.checkState(state, table, slot); err != nil {
+	if err := s.checkState(ctx, &found{state: state, table: table, slot: slot}); err != nil {
 		return table, err
 	}
 	return table, s.checkPublication(ctx, false)

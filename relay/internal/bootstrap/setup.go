@@ -33,6 +33,7 @@ type Tables interface {
 	Barrier(ctx context.Context, timeout time.Duration) ([]store.Blocker, error)
 
 	State(ctx context.Context) (*store.State, error)
+	Memories(ctx context.Context) ([]store.Memory, error)
 	Register(ctx context.Context, systemID string, timeline int32, tableOID uint32, phase string) (*store.State, error)
 
 	CountUnrecorded(ctx context.Context, limit int64) (int64, error)
@@ -127,13 +128,13 @@ func (s Setup) examine(ctx context.Context, f *found) error {
 	if err := s.CheckExpressions(ctx); err != nil {
 		return err
 	}
-	if err := s.checkState(f.state, f.table, f.slot); err != nil {
+	if err := s.checkState(ctx, f); err != nil {
 		return err
 	}
 	if f.state == nil && f.slot.Exists && f.slot.WALStatus == lostWAL {
 		return s.explainUnknown(ctx)
 	}
-	return nil
+	return s.checkMemory(ctx, f)
 }
 
 // recoverLost begins again from the table if the slot was lost, or moved by somebody else.

@@ -43,6 +43,7 @@ const (
 	ReadOnly        = "read_only"
 	TwoServers      = "two_servers"
 	SlotMismatch    = "slot_mismatch"
+	SecondSlot      = "second_slot"
 	OtherServer     = "other_server"
 	OtherTable      = "other_table"
 	Baseline        = "baseline"
@@ -59,8 +60,8 @@ const (
 // Codes are all codes; each has a series of cdc_relay_halted.
 func Codes() []string {
 	return []string{
-		SlotMissing, SlotLost, SlotMoved, ReadOnly, TwoServers, SlotMismatch, OtherServer, OtherTable, Baseline,
-		CatchUpTooLarge, NotInitialised, Publication, Column, MalformedWAL, Unreadable, Setup, Flood,
+		SlotMissing, SlotLost, SlotMoved, ReadOnly, TwoServers, SlotMismatch, SecondSlot, OtherServer, OtherTable,
+		Baseline, CatchUpTooLarge, NotInitialised, Publication, Column, MalformedWAL, Unreadable, Setup, Flood,
 	}
 }
 
@@ -115,6 +116,6 @@ func WrongServer(here, there string) *Error {
 	return &Error{Code: OtherServer,
 		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", here, there),
 		Risk:   "the slot's position may mean nothing here; events could be skipped",
-		Remedy: "point postgres.url and postgres.replication_url at the same, original server; " +
-			"if this is a restored copy, see docs/runbooks/other_server.md"}
+		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this server is the " +
+			"database's new home (pg_upgrade, a restored dump, logical replication), run cdc-relay adopt"}
 }

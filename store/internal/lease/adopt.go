@@ -19,7 +19,9 @@ var adopting = db.Limits{Lock: 10 * time.Second, Statement: 10 * time.Minute, Co
 // memoriesSQL reads the sources that the outbox could claim: of the same slot, of the same table, or of a table of the
 // same name.
 const memoriesSQL = `SELECT s.source, s.slot, s.table_oid, s.table_name,
- coalesce(t.system_id, ''), coalesce(t.timeline, 0), r.slot_name IS NOT NULL, coalesce(r.active_pid, 0)
+ coalesce(t.system_id, ''), coalesce(t.timeline, 0),
+ EXISTS (SELECT FROM {journal} j WHERE j.source = s.source) OR EXISTS (SELECT FROM {parked} p WHERE p.source = s.source)
+  OR EXISTS (SELECT FROM {dlq} d WHERE d.source = s.source), r.slot_name IS NOT NULL, coalesce(r.active_pid, 0)
 FROM {source} s LEFT JOIN {state} t ON t.source = s.source
 LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot
 WHERE s.slot = $1 OR s.table_oid = $2::oid OR s.table_name = $3 ORDER BY s.created_at DESC, s.source`
@@ -53,7 +55,8 @@ func (s *Lease) memories(ctx context.Context, tx pgx.Tx, table uint32) ([]record
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (m record.Memory, err error) {
-		err = row.Scan(&m.Source, &m.Slot, &m.TableOID, &m.TableName, &m.SystemID, &m.Timeline, &m.SlotThere, &m.SlotPID)
+		err = row.Scan(&m.Source, &m.Slot, &m.TableOID, &m.TableName, &m.SystemID, &m.Timeline,
+			&m.Recorded, &m.SlotThere, &m.SlotPID)
 		return m, err
 	})
 }

@@ -8,6 +8,7 @@ type Memory struct {
 	TableName string // schema.table
 	SystemID  string // "" where the slot stands for another source by now
 	Timeline  int32
+	Recorded  bool  // there is anything in it: journal rows, parked events or dead letters
 	SlotThere bool  // this server has a slot of that name
 	SlotPID   int32 // the walsender that holds it; 0 = none
 }
