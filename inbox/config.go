@@ -84,7 +84,7 @@ type Config struct {
 	Topics  []string
 
 	Schema        string // where the inbox's tables are; default public
-	SkipMigration bool   // the tables are there: `cdc-relay init --inbox`, or an earlier start with more rights
+	SkipMigration bool   // the tables are there: made by an earlier start with more rights
 
 	Workers        int           // transactions at once; default: the pool's connections less two, at least one
 	MaxBatch       int           // events in one transaction
