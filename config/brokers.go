@@ -76,7 +76,8 @@ func serverURLs(file string, schemes ...string) rule {
 		for one := range strings.SplitSeq(v, ",") {
 			u, err := url.Parse(strings.TrimSpace(one))
 			if err != nil {
-				return fmt.Sprintf("it is not a URL (percent-encode special characters of the password, or leave it out and use %s)", file)
+				return fmt.Sprintf("it is not a URL (percent-encode special characters of the password, "+
+					"or leave it out and use %s)", file)
 			}
 			if !slices.Contains(schemes, u.Scheme) || u.Host == "" {
 				return notAllowed

@@ -95,8 +95,9 @@ var rules = map[string]rule{
 	"kafka.sasl.username":                    optional(label()),
 	"kafka.sasl.password_file":               filePath(),
 
-	"nats.url":                     serverURLs("nats.password_file", "nats", "tls", "ws", "wss"),
-	"nats.stream":                  optional(matching(`^[^\s.*>/\\\x00-\x1f\x7f]{1,255}$`, "a stream's name: no spaces, '.', '*', '>' or slashes")),
+	"nats.url": serverURLs("nats.password_file", "nats", "tls", "ws", "wss"),
+	"nats.stream": optional(matching(`^[^\s.*>/\\\x00-\x1f\x7f]{1,255}$`,
+		"a stream's name: no spaces, '.', '*', '>' or slashes")),
 	"nats.credentials_file":        filePath(),
 	"nats.username":                optional(label()),
 	"nats.password_file":           filePath(),

@@ -25,8 +25,9 @@ func ExampleConfig_Validate() {
 	// <nil>
 }
 
-// Breaks it catches: a configuration made in code that is held to other rules than one that is loaded, a secret shown. Seen to
-// fail with the rules between keys left out, with a zero that no rule allows passed over, and with the password shown.
+// Breaks it catches: a configuration made in code that is held to other rules than one that is loaded, a secret shown.
+// Seen to fail with the rules between keys left out, with a zero that no rule allows passed over, and with the
+// password shown.
 func TestValidateHasTheRulesOfLoad(t *testing.T) {
 	good := config.Default()
 	good.Postgres.URL, good.Kafka.Brokers = "postgres://u:hunter2@db/d", []string{"a:1"}
@@ -37,10 +38,12 @@ func TestValidateHasTheRulesOfLoad(t *testing.T) {
 		change func(*config.Config)
 		want   string
 	}{
-		"another database":        {func(c *config.Config) { c.Postgres.URL = "mysql://u:hunter2@h/d" }, "postgres.url: found"},
-		"a zero":                  {func(c *config.Config) { c.Postgres.PoolSize = 0 }, "postgres.pool_size: found 0"},
-		"a choice":                {func(c *config.Config) { c.OnHalt = "run" }, "on_halt: found run"},
-		"nothing to print to":     {func(c *config.Config) { c.Sink, c.Kafka.Brokers = config.SinkStdout, nil }, "postgres.slot"},
+		"another database": {func(c *config.Config) { c.Postgres.URL = "mysql://u:hunter2@h/d" },
+			"postgres.url: found"},
+		"a zero":   {func(c *config.Config) { c.Postgres.PoolSize = 0 }, "postgres.pool_size: found 0"},
+		"a choice": {func(c *config.Config) { c.OnHalt = "run" }, "on_halt: found run"},
+		"nothing to print to": {func(c *config.Config) { c.Sink, c.Kafka.Brokers = config.SinkStdout, nil },
+			"postgres.slot"},
 		"more breaker than there": {func(c *config.Config) { c.DLQ.Breaker.Ratio = 2 }, "dlq.breaker.ratio"},
 	} {
 		cfg := good

@@ -71,21 +71,21 @@ func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
 		if err != nil {
 			return "", err
 		}
-		defer d.Close()
+		defer func() { _ = d.Close() }()
 		return d.Examine(ctx)
 	case config.SinkRedisStream:
 		d, err := RedisStream(cfg, zerolog.Nop())
 		if err != nil {
 			return "", err
 		}
-		defer d.Close()
+		defer func() { _ = d.Close() }()
 		return d.Examine(ctx)
 	case config.SinkRabbitMQ:
 		d, err := RabbitMQ(cfg)
 		if err != nil {
 			return "", err
 		}
-		defer d.Close()
+		defer func() { _ = d.Close() }()
 		return d.Examine(ctx)
 	}
 	return "", nil

@@ -8,7 +8,7 @@ import (
 // ParseTimestamp reads a timestamp or timestamptz as Postgres prints it under DateStyle ISO and TimeZone UTC:
 // "2026-11-21 16:36:32.123456+00", the fraction (1 to 6 digits) and the offset optional, the offset zero. Other forms
 // ("infinity", BC, other zones) are an error. It does not allocate on success.
-func ParseTimestamp(b []byte) (time.Time, error) {
+func ParseTimestamp(b []byte) (time.Time, error) { //nolint:gocyclo // one flat pass, once per event
 	year, rest, ok := digits(b, 4, 6)
 	if !ok || len(rest) < 15 || rest[0] != '-' || rest[3] != '-' || rest[6] != ' ' || rest[9] != ':' || rest[12] != ':' {
 		return badTimestamp(b)

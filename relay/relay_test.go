@@ -78,7 +78,7 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 	if b.log != nil {
 		log = zerolog.New(b.log)
 	}
-	r, err := relay.New(b.c, relay.WithDriver(driver), relay.WithPostgres(b.postgres), relay.WithLogger(log), relay.WithVersion("test"))
+	r, err := relay.New(b.c, relay.WithDriver(driver), relay.WithPostgres(b.postgres), relay.WithLogger(log), relay.WithVersion("test"), relay.Unchecked())
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,12 +11,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A database is moved by dump and restore to another server while a relay has died in the middle of its work, so that the
-// topics hold more than the journal, and is adopted there under a new slot name. With after_publish: keep the journal is
-// all that tells what was published. Breaks caught: a relay that begins on the new server without being told; one that
-// publishes again what the journal has, or what the topics have beyond it, or leaves out what neither has; a verify that
-// takes the records of the old server for another's. Seen to fail (duplicates) with the former server's records not
-// taken for ours in the recovery scan, and (missing) with verify looking at the present server's only.
+// A database is moved by dump and restore to another server while a relay has died in the middle of its work, so that
+// the topics hold more than the journal, and is adopted there under a new slot name. With after_publish: keep the
+// journal is all that tells what was published. Breaks caught: a relay that begins on the new server without being
+// told; one that publishes again what the journal has, or what the topics have beyond it, or leaves out what neither
+// has; a verify that takes the records of the old server for another's. Seen to fail (duplicates) with the former
+// server's records not taken for ours in the recovery scan, and (missing) with verify looking at the present one's
+// only.
 func TestMoveByDumpAndRestoreLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	before := harness.NewOwnPostgres(t, embedded.PostgresConfig{})

@@ -10,13 +10,14 @@ import (
 // does not let itself be asked (ACL, some hosted ones) is taken as it is.
 func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 	if err := d.client.Ping(ctx).Err(); err != nil {
-		return "", fmt.Errorf("Redis does not answer: %w", err)
+		return "", fmt.Errorf("ask Redis: %w", err)
 	}
 	settings := map[string]string{}
 	for _, name := range []string{"appendonly", "appendfsync", "maxmemory-policy"} {
 		values, err := d.client.ConfigGet(ctx, name).Result()
 		if err != nil {
-			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them", nil
+			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them",
+				nil //nolint:nilerr // a server that hides its settings is taken as it is
 		}
 		settings[name] = values[name]
 	}

@@ -92,12 +92,14 @@ func (h *State) Enter(role Role) bool {
 	return true
 }
 
+// Role is what the relay is doing now.
 func (h *State) Role() Role {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now
 }
 
+// Halt notes why the relay halts, and reports whether that is news.
 func (h *State) Halt(why *halt.Error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,12 +168,14 @@ func (h *State) Trouble(reason string, err error) (news bool, unsaid int) {
 	return news, unsaid
 }
 
+// Recorded notes that a kind of write succeeded.
 func (h *State) Recorded(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.writes, what)
 }
 
+// CannotRecord notes why a kind of write fails, and reports whether that is news.
 func (h *State) CannotRecord(what string, err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,6 +205,7 @@ func (h *State) Reconciled(missed int) {
 	}
 }
 
+// Marked notes that rows could be marked.
 func (h *State) Marked() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,6 +219,7 @@ func (h *State) MarkTrouble() string {
 	return h.marking.text
 }
 
+// CannotMark notes why rows cannot be marked, and reports whether that is news.
 func (h *State) CannotMark(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -255,6 +255,7 @@ func (g *Registry) Late() int {
 	return g.late
 }
 
+// Len is how many events are in flight.
 func (g *Registry) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
