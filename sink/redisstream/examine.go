@@ -16,8 +16,8 @@ func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 	for _, name := range []string{"appendonly", "appendfsync", "maxmemory-policy"} {
 		values, err := d.client.ConfigGet(ctx, name).Result()
 		if err != nil {
-			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them",
-				nil //nolint:nilerr // a server that hides its settings is taken as it is
+			//nolint:nilerr // a server that hides its settings is taken as it is
+			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them", nil
 		}
 		settings[name] = values[name]
 	}
