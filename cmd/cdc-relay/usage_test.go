@@ -131,7 +131,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"ver":                       "verify version",
-		"demo --ra":                 "--rate",
+		"demo --rat":                "--rate",
 		"run --kafka-b":             "--kafka-brokers",
 		"dlq ":                      "list show replay discard",
 		"parked ":                   "list",
