@@ -63,11 +63,22 @@ var house = map[string]room{
 	"sink/sinktest": {own: []string{"outbox", "sink"}},
 	// What drivers of brokers with conditional appends share.
 	"sink/conditional": {own: []string{"sink"}},
+	// The rooms of sink/kafka know nothing of its driver, nor of each other but what a code means.
+	"sink/kafka/internal/codes": {own: []string{"outbox", "sink"}},
+	"sink/kafka/internal/recordset": {
+		own:      []string{"sink"},
+		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4"},
+	},
+	"sink/kafka/internal/connect": {
+		own:      []string{"sink/kafka/internal/codes"},
+		external: []string{"github.com/segmentio/kafka-go", "github.com/xdg-go/scram"},
+	},
 	"sink/kafka": {
-		own: []string{"outbox", "sink"},
-		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "github.com/xdg-go/scram",
-			"github.com/segmentio/kafka-go"},
-		tests: []string{"sink/sinktest"},
+		own: []string{
+			"outbox", "sink", "sink/kafka/internal/codes", "sink/kafka/internal/connect", "sink/kafka/internal/recordset",
+		},
+		external: []string{"github.com/segmentio/kafka-go"},
+		tests:    []string{"sink/sinktest"},
 	},
 	"sink/nats": {
 		own:      []string{"outbox", "sink", "sink/conditional"},

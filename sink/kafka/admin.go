@@ -12,6 +12,9 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 )
 
 // Cluster is what a cluster says of itself.
@@ -135,7 +138,7 @@ func (d *Driver) Topics(ctx context.Context, names []string) ([]Topic, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	answer, err := d.ask(ctx, direct{&metadata.Request{TopicNames: names, IncludeTopicAuthorizedOperations: true}})
+	answer, err := d.ask(ctx, connect.Direct{Message: &metadata.Request{TopicNames: names, IncludeTopicAuthorizedOperations: true}})
 	if err != nil {
 		return nil, fmt.Errorf("ask for topics: %w", err)
 	}
@@ -174,10 +177,10 @@ func (d *Driver) TopicNames(ctx context.Context) ([]string, error) {
 func topicOf(name string, r *metadata.ResponseTopic) Topic {
 	t := Topic{Name: name}
 	if r == nil {
-		t.Err = errorOf(3, "the broker's answer leaves the topic out")
+		t.Err = codes.ErrorOf(3, "the broker's answer leaves the topic out")
 		return t
 	}
-	t.Err = errorOf(r.ErrorCode, "")
+	t.Err = codes.ErrorOf(r.ErrorCode, "")
 	t.Writable = writable(r.TopicAuthorizedOperations)
 	for _, p := range r.Partitions {
 		t.Partitions = append(t.Partitions, Partition{ID: p.PartitionIndex, Leader: p.LeaderID, Replicas: p.ReplicaNodes, InSync: p.IsrNodes})
@@ -230,28 +233,22 @@ func least(limits ...string) (shortest time.Duration) {
 // leaderPause is the pace at which CreateTopic looks again.
 const leaderPause = 20 * time.Millisecond
 
-// Codes that CreateTopic acts upon.
-const (
-	codeTopicExists   = 36
-	codeNotController = 41
-)
-
 // CreateTopic creates a topic, unless there is one of that name, and waits until each of its partitions has a leader.
 // The shape of a topic that exists is not compared.
 func (d *Driver) CreateTopic(ctx context.Context, name string, partitions, replicationFactor int) error {
 	for {
 		err := d.createTopic(ctx, name, partitions, replicationFactor)
-		if err == nil || isCode(err, codeTopicExists) {
+		if err == nil || codes.Is(err, codes.TopicExists) {
 			return d.awaitLeaders(ctx, name)
 		}
-		if !isCode(err, codeNotController) || pause(ctx, leaderPause) != nil {
+		if !codes.Is(err, codes.NotController) || pause(ctx, leaderPause) != nil {
 			return fmt.Errorf("create topic %q: %w", name, err)
 		}
 	}
 }
 
 func (d *Driver) createTopic(ctx context.Context, name string, partitions, replicationFactor int) error {
-	errs, err := d.requestTopics(ctx, &createTopics{Topics: []createtopics.RequestTopic{{
+	errs, err := d.requestTopics(ctx, &connect.CreateTopics{Topics: []createtopics.RequestTopic{{
 		Name: name, NumPartitions: int32(partitions), ReplicationFactor: int16(replicationFactor),
 	}}})
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -62,7 +64,7 @@ func TestTopicsTellShapeAndConfiguration(t *testing.T) {
 	if u.MaxMessageBytes != 5000 || u.MinInSyncReplicas != 1 || u.CleanupPolicy != "delete" || u.TimestampType != "CreateTime" || u.ConfigErr != nil || u.Compacted() {
 		t.Errorf("u: got %+v, want its configuration", u)
 	}
-	if !isCode(missing.Err, 3) || len(missing.Partitions) != 0 {
+	if !codes.Is(missing.Err, 3) || len(missing.Partitions) != 0 {
 		t.Errorf("missing: got %+v, want code 3", missing)
 	}
 	if other.MaxMessageBytes != defaultMaxMessageBytes {
@@ -72,7 +74,7 @@ func TestTopicsTellShapeAndConfiguration(t *testing.T) {
 		t.Error("compact,delete: got not compacted")
 	}
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	if got, err := d.Topics(ctx, []string{"u"}); err != nil || !isCode(got[0].ConfigErr, 29) || got[0].Err != nil {
+	if got, err := d.Topics(ctx, []string{"u"}); err != nil || !codes.Is(got[0].ConfigErr, 29) || got[0].Err != nil {
 		t.Errorf("configuration that may not be read: got %+v, %v, want code 29 for it alone", got, err)
 	}
 }
@@ -91,7 +93,7 @@ func TestCreateTopicIsUsableAtOnceAndIdempotent(t *testing.T) {
 	if err != nil || got[0].Err != nil || len(got[0].Partitions) != 5 || got[0].ReplicationFactor() != 3 {
 		t.Errorf("topic: got %+v, %v, want 5 partitions of 3 replicas", got, err)
 	}
-	if err := d.CreateTopic(ctx, "bad", 1, 9); !isCode(err, 38) {
+	if err := d.CreateTopic(ctx, "bad", 1, 9); !codes.Is(err, 38) {
 		t.Errorf("create with 9 replicas on 3 brokers: got %v, want code 38", err)
 	}
 }
@@ -166,7 +168,7 @@ func TestTopicsTellWhetherWeMayWrite(t *testing.T) {
 	c := newFake(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "alice", "secret",
 		acl("t", kmsg.ACLOperationWrite), acl("t", kmsg.ACLOperationDescribe), acl("u", kmsg.ACLOperationRead), acl("u", kmsg.ACLOperationDescribe)))
 	file := secretFile(t, "secret")
-	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.SASL = alice(mechanismPlain, file) })
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.SASL = alice(connect.Plain, file) })
 	got, err := d.Topics(testContext(t), []string{"t", "u"})
 	if err != nil || got[0].Writable != Granted || got[1].Writable != Denied {
 		t.Errorf("topics: got %+v, %v; want t granted and u denied", got, err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
 // view is what the driver knows of the cluster. It is immutable: a change makes a new one.
@@ -83,7 +85,7 @@ func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
 
 // advance makes the next state of a topic; t is nil before the first answer.
 func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, now time.Time) *topicView {
-	next := &topicView{err: errorOf(r.ErrorCode, ""), errSince: now}
+	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now}
 	if t != nil && t.err != nil {
 		next.errSince = t.errSince
 	}

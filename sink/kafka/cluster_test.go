@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -94,7 +95,7 @@ func TestTopicThatIsAwayKeepsItsPartitions(t *testing.T) {
 	away := &metadata.Response{Brokers: told(1, 5).Brokers, Topics: []metadata.ResponseTopic{{Name: "t", ErrorCode: 3}}}
 	v, _ = v.advance(away, time.Now())
 	topic := v.topics["t"]
-	if len(topic.partitions) != 1 || topic.partitions[0].node != -1 || !isCode(topic.err, 3) {
+	if len(topic.partitions) != 1 || topic.partitions[0].node != -1 || !codes.Is(topic.err, 3) {
 		t.Errorf("topic that is away: got %+v, want 1 partition without leader and the reason", topic)
 	}
 	wanted := []string{"t"}
@@ -203,7 +204,7 @@ func TestMissingTopicSaysWhyAndIsNoticed(t *testing.T) {
 		if n != 0 {
 			t.Fatalf("partitions: got %d, want 0", n)
 		}
-		return isCode(err, 3)
+		return codes.Is(err, 3)
 	})
 	if got := d.Node("later", 0); got != -1 {
 		t.Errorf("node: got %d, want -1", got)
@@ -306,7 +307,7 @@ func TestForbiddenTopicSaysWhy(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.TopicAuthorizationFailed, Count: -1})
-	await(t, d, "the reason", func() bool { _, err := d.Partitions("t"); return isCode(err, 29) })
+	await(t, d, "the reason", func() bool { _, err := d.Partitions("t"); return codes.Is(err, 29) })
 }
 
 // Breaks when what a broker said before it froze is taken for an answer to what was asked since: its events would be parked as if their

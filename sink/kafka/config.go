@@ -1,14 +1,19 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 )
 
 // Defaults of [Config].
@@ -18,6 +23,32 @@ const (
 	DefaultRequestTimeout = 10 * time.Second
 	DefaultDialTimeout    = 3 * time.Second
 )
+
+// Bounds of [Config.MaxBatchBytes].
+const (
+	minBatchBytes   = 1 << 10
+	maxRequestBytes = 100 << 20 // a broker's default socket.request.max.bytes
+)
+
+// Compression is a codec of record batches, numbered as in the attributes of a batch; its String is the codec's name as
+// in Kafka's compression.type.
+type Compression = recordset.Compression
+
+// The codecs.
+const (
+	None   = recordset.None
+	Gzip   = recordset.Gzip
+	Snappy = recordset.Snappy
+	LZ4    = recordset.LZ4
+	Zstd   = recordset.Zstd
+)
+
+// BrokerError is an error that a broker answered: its Code, the code's Name as in Kafka's own table of errors, and the
+// broker's Message, which is often empty.
+type BrokerError = codes.BrokerError
+
+// ParseCompression is the codec of a name.
+func ParseCompression(name string) (Compression, error) { return recordset.ParseCompression(name) }
 
 // Config says which cluster, and how to talk to it. The zero value of each field but Brokers stands for its default.
 type Config struct {
@@ -43,6 +74,42 @@ type Config struct {
 	// For tests that count.
 	patient bool // no answer takes unusually long
 	lazy    bool // nothing is asked for before it is needed
+}
+
+// TLS says how to secure the connections. The files are read again at each connect, so that renewed certificates are
+// used without a restart; connections that are open keep theirs.
+type TLS struct {
+	CAFile            string // PEM, the authorities to trust; empty: the system's
+	CertFile, KeyFile string // PEM, the client certificate and its key; both or none
+	ServerName        string // that the brokers' certificates must have; empty: the host's of each
+}
+
+// SASL says how to log in. The file is read again at each connect.
+type SASL struct {
+	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+	Username     string
+	PasswordFile string // the password, with or without the end of its line
+}
+
+// LoginError says why a broker and we do not come together although it can be reached: What happened, what to Check, and
+// the cause, Err, if there is more to say. Waiting does not heal it: a person must act.
+type LoginError = connect.LoginError
+
+// connections is how c wants connections.
+func (c Config) connections() connect.Config {
+	return connect.Config{
+		ClientID: c.ClientID, DialTimeout: c.DialTimeout, Dial: c.Dial, TLS: (*connect.TLS)(c.TLS), SASL: (*connect.SASL)(c.SASL),
+	}
+}
+
+// Connector opens connections as a driver of this configuration does, secured and logged in: for other clients of the
+// same cluster, which need neither TLS nor SASL of their own then. Whoever gets a connection closes it.
+func Connector(c Config) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configure the connections to Kafka: %w", err)
+	}
+	return connect.NewDialer(context.Background(), c.connections()).Dial, nil
 }
 
 // Hooks are told what happens, so that this package needs no logger. Each may be nil. They are called from the
@@ -75,33 +142,25 @@ func (c Config) withDefaults() (Config, error) {
 			problems = append(problems, fmt.Errorf("broker %q is not host:port: %w", b, err))
 		}
 	}
-	if !c.Compression.valid() {
+	if !c.Compression.Valid() {
 		problems = append(problems, fmt.Errorf("there is no compression %d", int8(c.Compression)))
 	}
-	c.ClientID = or(c.ClientID, DefaultClientID)
-	c.MaxBatchBytes = or(c.MaxBatchBytes, DefaultMaxBatchBytes)
-	c.RequestTimeout = or(c.RequestTimeout, DefaultRequestTimeout)
-	c.DialTimeout = or(c.DialTimeout, DefaultDialTimeout)
+	c.ClientID = cmp.Or(c.ClientID, DefaultClientID)
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, DefaultMaxBatchBytes)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
 	if c.MaxBatchBytes < minBatchBytes || c.MaxBatchBytes > maxRequestBytes {
 		problems = append(problems, fmt.Errorf("largest batch of %d bytes: want %d to %d", c.MaxBatchBytes, minBatchBytes, maxRequestBytes))
 	}
 	if c.RequestTimeout < 0 || c.DialTimeout < 0 {
 		problems = append(problems, errors.New("a timeout is negative"))
 	}
-	if c.SASL != nil && !slices.Contains([]string{mechanismPlain, mechanismScram256, mechanismScram512}, c.SASL.Mechanism) {
-		problems = append(problems, fmt.Errorf("SASL mechanism %q: want %s, %s or %s", c.SASL.Mechanism, mechanismPlain, mechanismScram256, mechanismScram512))
+	if c.SASL != nil && !slices.Contains(connect.Mechanisms(), c.SASL.Mechanism) {
+		problems = append(problems, fmt.Errorf("SASL mechanism %q: want one of %s", c.SASL.Mechanism,
+			strings.Join(connect.Mechanisms(), ", ")))
 	}
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
 	}
 	return c, errors.Join(problems...)
-}
-
-// or is v, or the default when v is zero.
-func or[T comparable](v, fallback T) T {
-	var zero T
-	if v == zero {
-		return fallback
-	}
-	return v
 }

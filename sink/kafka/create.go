@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/createtopics"
+
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 )
 
 // NewTopics says what a topic that does not exist should be like, and whether the driver creates it when it is first
@@ -20,7 +24,7 @@ type NewTopics struct {
 
 // shape is the shape in a request.
 func (n NewTopics) shape() (partitions int32, replicas int16) {
-	return int32(or(n.Partitions, -1)), int16(or(n.ReplicationFactor, -1))
+	return int32(cmp.Or(n.Partitions, -1)), int16(cmp.Or(n.ReplicationFactor, -1))
 }
 
 // Command is the command by which a person creates the topic.
@@ -85,18 +89,16 @@ func (d *Driver) missing(now time.Time) []string {
 
 // neverSeen says that the brokers do not know the topic and never did while we asked.
 func (t *topicView) neverSeen() bool {
-	return t != nil && isCode(t.err, codeUnknownTopic) && len(t.partitions) == 0
+	return t != nil && codes.Is(t.err, codes.UnknownTopic) && len(t.partitions) == 0
 }
 
-const codeUnknownTopic = 3
-
 // IsUnknownTopic says that err is the broker's, that there is no such topic.
-func IsUnknownTopic(err error) bool { return isCode(err, codeUnknownTopic) }
+func IsUnknownTopic(err error) bool { return codes.Is(err, codes.UnknownTopic) }
 
 // createAll creates topics by one request, so that the last does not wait for all before it.
 func (d *Driver) createAll(topics []string) {
 	partitions, replicas := d.config.NewTopics.shape()
-	request := &createTopics{}
+	request := &connect.CreateTopics{}
 	for _, t := range topics {
 		request.Topics = append(request.Topics, createtopics.RequestTopic{Name: t, NumPartitions: partitions, ReplicationFactor: replicas})
 	}
@@ -120,7 +122,7 @@ func (d *Driver) createAll(topics []string) {
 		case c.err == nil:
 			c.done = true
 			created = append(created, t)
-		case isCode(c.err, codeTopicExists):
+		case codes.Is(c.err, codes.TopicExists):
 			c.done, c.err = true, nil
 		default:
 			c.pause = min(max(2*c.pause, firstCreatePause), lastCreatePause)
@@ -138,19 +140,19 @@ func (d *Driver) createAll(topics []string) {
 
 // requestTopics sends the request to the broker that the cluster names as its controller: with KRaft any broker, before
 // that only one. It gives the error of each topic, nil for created.
-func (d *Driver) requestTopics(ctx context.Context, request *createTopics) (map[string]error, error) {
+func (d *Driver) requestTopics(ctx context.Context, request *connect.CreateTopics) (map[string]error, error) {
 	c, err := d.Ping(ctx)
 	if err != nil {
 		return nil, err
 	}
 	at := slices.IndexFunc(c.Brokers, func(b Broker) bool { return b.ID == c.Controller })
 	if at < 0 {
-		return nil, errorOf(codeNotController, "the cluster names no controller")
+		return nil, codes.ErrorOf(codes.NotController, "the cluster names no controller")
 	}
 	request.TimeoutMs = int32(answerPatience / time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+answerPatience)
 	defer cancel()
-	answer, err := d.endpoint(c.Brokers[at].Address).roundTrip(ctx, direct{request})
+	answer, err := d.endpoint(c.Brokers[at].Address).RoundTrip(ctx, connect.Direct{Message: request})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Brokers[at].Address, err)
 	}
@@ -159,7 +161,7 @@ func (d *Driver) requestTopics(ctx context.Context, request *createTopics) (map[
 		errs[t.Name] = errors.New("the broker's answer leaves the topic out")
 	}
 	for _, t := range answer.(*createtopics.Response).Topics {
-		errs[t.Name] = errorOf(t.ErrorCode, t.ErrorMessage)
+		errs[t.Name] = codes.ErrorOf(t.ErrorCode, t.ErrorMessage)
 	}
 	return errs, nil
 }
@@ -167,7 +169,7 @@ func (d *Driver) requestTopics(ctx context.Context, request *createTopics) (map[
 // CheckCreate asks whether the driver could create the topic, and creates nothing.
 func (d *Driver) CheckCreate(ctx context.Context, topic string) error {
 	partitions, replicas := d.config.NewTopics.shape()
-	errs, err := d.requestTopics(ctx, &createTopics{
+	errs, err := d.requestTopics(ctx, &connect.CreateTopics{
 		ValidateOnly: true,
 		Topics:       []createtopics.RequestTopic{{Name: topic, NumPartitions: partitions, ReplicationFactor: replicas}},
 	})
@@ -182,7 +184,7 @@ func (d *Driver) CheckCreate(ctx context.Context, topic string) error {
 
 // topicError says why a topic is not usable, and what to do about one that does not exist.
 func (d *Driver) topicError(topic string, t *topicView) error {
-	if !isCode(t.err, codeUnknownTopic) {
+	if !codes.Is(t.err, codes.UnknownTopic) {
 		return fmt.Errorf("topic %q: %w", topic, t.err)
 	}
 	command := d.config.Command(topic)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -132,7 +133,7 @@ func TestMissingTopicNamesTheCommand(t *testing.T) {
 	s := newSpy(c)
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.NewTopics = NewTopics{Partitions: 12, ReplicationFactor: 3} })
 	awaitError(t, d, "fresh", `topic "fresh" does not exist`, "kafka-topics.sh --create --topic fresh --partitions 12 --replication-factor 3", "kafka.create_topics.enabled")
-	if _, err := d.Partitions("fresh"); !isCode(err, codeUnknownTopic) {
+	if _, err := d.Partitions("fresh"); !codes.Is(err, codes.UnknownTopic) {
 		t.Errorf("error: got %v, want it to be that of the broker as well", err)
 	}
 	if got := s.count(kmsg.CreateTopics); got != 0 {
@@ -172,7 +173,7 @@ func TestKafkaCreatesMissingTopics(t *testing.T) {
 	if err := drivers[0].CheckCreate(ctx, name); err != nil {
 		t.Errorf("could it be created: got %v", err)
 	}
-	if topics, err := drivers[0].Topics(ctx, []string{name}); err != nil || !isCode(topics[0].Err, codeUnknownTopic) {
+	if topics, err := drivers[0].Topics(ctx, []string{name}); err != nil || !codes.Is(topics[0].Err, codes.UnknownTopic) {
 		t.Fatalf("after asking: got %+v and %v, want no topic", topics, err)
 	}
 	began := time.Now()
@@ -192,7 +193,7 @@ func TestKafkaCreatesMissingTopics(t *testing.T) {
 	}
 	wantAccepted(t, deliver(t, drivers[0], newBatch(drivers[0], name, 3, "a")), 0)
 	impossible := newDriver(t, cluster.Addrs, func(c *Config) { c.NewTopics = NewTopics{Create: true, Partitions: 1, ReplicationFactor: 9} })
-	if err := impossible.CheckCreate(ctx, name+"-9"); !isCode(err, 38) || TroubleOf(err) != sink.TopicTrouble {
+	if err := impossible.CheckCreate(ctx, name+"-9"); !codes.Is(err, 38) || TroubleOf(err) != sink.TopicTrouble {
 		t.Errorf("with 9 replicas: got %v, want code 38", err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 )
 
 // Driver is a [sink.Driver] for one Kafka cluster.
@@ -19,7 +21,7 @@ type Driver struct {
 	hooks   Hooks
 	ctx     context.Context // ends at Close
 	cancel  context.CancelFunc
-	dialer  *dialer
+	dialer  *connect.Dialer
 	running sync.WaitGroup // refreshLoop, limitsLoop, createLoop
 
 	view    atomic.Pointer[view] // replaced under mu
@@ -35,8 +37,8 @@ type Driver struct {
 	learn        chan struct{} // to limitsLoop: a topic has no limit yet
 	create       chan struct{} // to createLoop: a topic does not exist
 
-	asking   chan struct{} // held while producer is used
-	producer *stamp        // the producer id that partitions take, nil before the first
+	asking   chan struct{}    // held while producer is used
+	producer *recordset.Stamp // the producer id that partitions take, nil before the first
 
 	mu         sync.Mutex
 	wanted     []string                      // topics asked for, sorted
@@ -63,7 +65,7 @@ func New(c Config) (*Driver, error) {
 		hooks:      c.Hooks,
 		ctx:        ctx,
 		cancel:     cancel,
-		dialer:     &dialer{ctx: ctx, config: c, open: make(map[*conn]struct{})},
+		dialer:     connect.NewDialer(ctx, c.connections()),
 		wake:       make(chan struct{}, 1),
 		learn:      make(chan struct{}, 1),
 		create:     make(chan struct{}, 1),
@@ -93,9 +95,9 @@ func (d *Driver) Close() error {
 	d.endpoints = make(map[string]*endpoint)
 	d.mu.Unlock()
 	for _, e := range endpoints {
-		e.close()
+		e.Close()
 	}
-	d.dialer.close()
+	d.dialer.Close()
 	return nil
 }
 
@@ -177,13 +179,19 @@ func (d *Driver) Unreachable() (since time.Time, err error) {
 // Changed is closed at the next change of what Partitions or Node would answer.
 func (d *Driver) Changed() <-chan struct{} { return d.view.Load().changed }
 
-// endpoint is the connections to an address.
+// endpoint is the connections to a broker's address, and how fast it answers.
+type endpoint struct {
+	*connect.Endpoint
+	pace pace // of Produce requests
+}
+
+// endpoint is that of an address.
 func (d *Driver) endpoint(address string) *endpoint {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.endpoints[address]
 	if e == nil {
-		e = &endpoint{address: address, dialer: d.dialer}
+		e = &endpoint{Endpoint: d.dialer.Endpoint(address)}
 		d.endpoints[address] = e
 	}
 	return e

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -194,7 +195,7 @@ func readAll(t testing.TB, brokers []string, topic string) []*kgo.Record {
 type sent struct {
 	topic     string
 	partition int32
-	stamp     stamp
+	stamp     recordset.Stamp
 	records   int32
 	set       string // all bytes
 }
@@ -237,10 +238,10 @@ func newSpy(c *kfake.Cluster) *spy {
 func sentOf(topic string, partition int32, set []byte) sent {
 	return sent{
 		topic: topic, partition: partition, set: string(set),
-		stamp: stamp{
-			producer: int64(binary.BigEndian.Uint64(set[43:])),
-			epoch:    int16(binary.BigEndian.Uint16(set[51:])),
-			sequence: int32(binary.BigEndian.Uint32(set[53:])),
+		stamp: recordset.Stamp{
+			Producer: int64(binary.BigEndian.Uint64(set[43:])),
+			Epoch:    int16(binary.BigEndian.Uint16(set[51:])),
+			Sequence: int32(binary.BigEndian.Uint32(set[53:])),
 		},
 		records: int32(binary.BigEndian.Uint32(set[57:])),
 	}
@@ -271,7 +272,7 @@ func (s *spy) wantResentUnchanged(t testing.TB) {
 func describe(all []sent) string {
 	var text string
 	for _, b := range all {
-		text += fmt.Sprintf("[%s/%d producer %d epoch %d sequence %d records %d] ", b.topic, b.partition, b.stamp.producer, b.stamp.epoch, b.stamp.sequence, b.records)
+		text += fmt.Sprintf("[%s/%d producer %d epoch %d sequence %d records %d] ", b.topic, b.partition, b.stamp.Producer, b.stamp.Epoch, b.stamp.Sequence, b.records)
 	}
 	return text
 }

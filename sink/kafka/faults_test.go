@@ -129,7 +129,7 @@ func TestUnreachableBrokerIsNotWritten(t *testing.T) {
 		t.Fatal(err) // so that the Produce request is the first to need a connection
 	}
 	away.Store(true)
-	d.endpoint(d.view.Load().nodes[d.Node("t", 0)]).close()
+	d.endpoint(d.view.Load().nodes[d.Node("t", 0)]).Close()
 	b := newBatch(d, "t", 0, "a")
 	o := send(t, d, b)
 	wantVerdict(t, o, sink.NotWritten)

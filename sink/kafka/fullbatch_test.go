@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
 // fullBatch is an engine that sends nothing until it may, so that what is submitted first becomes one batch per partition.
@@ -144,14 +145,14 @@ func spoils(r kmsg.Request) bool {
 func TestEveryCodeOnAFullBatch(t *testing.T) {
 	c := newFake(t)
 	for code := range wantedMeanings {
-		m := meaningOf(code)
-		t.Run(fmt.Sprintf("%d_%s", code, m.name), func(t *testing.T) {
+		m := codes.Of(code)
+		t.Run(fmt.Sprintf("%d_%s", code, m.Name), func(t *testing.T) {
 			b := newFullBatch(t, c, fmt.Sprintf("full-%d", code))
 			f := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: b.topic, Err: &kerr.Error{Code: code}, Count: 3}
 			switch {
-			case m.class != nobody:
+			case m.Class != codes.Nobody:
 				f.Count, f.When, f.Partitions = -1, spoils, b.spoiledPartition()
-			case m.verdict == sink.Accepted: // a duplicate of what was written before
+			case m.Verdict == sink.Accepted: // a duplicate of what was written before
 				f.Count, f.Partitions = 1, b.spoiledPartition()
 				c.Fault(kfake.Fault{Keys: f.Keys, Topic: b.topic, Partitions: f.Partitions, Err: kerr.RequestTimedOut})
 			}
@@ -159,7 +160,7 @@ func TestEveryCodeOnAFullBatch(t *testing.T) {
 			records := b.submit()
 			b.collect(testContext(t), len(records))
 			var without *sink.Record
-			if m.class != nobody {
+			if m.Class != codes.Nobody {
 				without = records[spoiledRecord]
 				b.wantOnlyRejected(records, m)
 			}
@@ -169,7 +170,7 @@ func TestEveryCodeOnAFullBatch(t *testing.T) {
 				}
 			}
 			b.wantInLog(c.ListenAddrs(), records, without)
-			if got := b.driver.Stats().PossibleDuplicates; got != 0 && m.react&unexpected == 0 {
+			if got := b.driver.Stats().PossibleDuplicates; got != 0 && m.React&codes.Unexpected == 0 {
 				t.Errorf("possible duplicates: got %d, want none", got)
 			}
 		})
@@ -178,7 +179,7 @@ func TestEveryCodeOnAFullBatch(t *testing.T) {
 
 // wantOnlyRejected checks that the spoiled record alone was rejected, by its class and code, that its followers were held,
 // and sends them after it.
-func (b *fullBatch) wantOnlyRejected(records []*sink.Record, m meaning) {
+func (b *fullBatch) wantOnlyRejected(records []*sink.Record, m codes.Meaning) {
 	b.t.Helper()
 	var followers []*sink.Record
 	for i, r := range records {
@@ -195,8 +196,8 @@ func (b *fullBatch) wantOnlyRejected(records []*sink.Record, m meaning) {
 		}
 	}
 	rejected := records[spoiledRecord]
-	if reason := rejected.Reason; reason == nil || reason.Class != m.class || reason.Code != m.name || reason.Text == "" {
-		b.t.Errorf("reason: got %+v, want %s with code %s", reason, m.class, m.name)
+	if reason := rejected.Reason; reason == nil || reason.Class != m.Class || reason.Code != m.Name || reason.Text == "" {
+		b.t.Errorf("reason: got %+v, want %s with code %s", reason, m.Class, m.Name)
 	}
 	b.giveUp(testContext(b.t), rejected, followers)
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 )
 
 const (
@@ -45,8 +48,11 @@ func (d *Driver) Limits(topic string) (batch, record int) {
 		bytes = l.bytes
 	}
 	d.mu.Unlock()
-	return max(min(d.config.MaxBatchBytes, bytes)-batchOverhead, 1), maxRequestBytes
+	return max(min(d.config.MaxBatchBytes, bytes)-recordset.Overhead, 1), maxRequestBytes
 }
+
+// Size is what the record adds to a batch at most, in bytes before compression.
+func (d *Driver) Size(r *sink.Record) int { return recordset.Bound(r) }
 
 // learnSoon makes limitsLoop ask for the limits of topics that have none yet.
 func (d *Driver) learnSoon(topics []string) {
@@ -139,7 +145,7 @@ func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
 	if d.config.Compression != None {
 		var try attempt // a giant is encoded twice: it is rare, and so is the giant that compression does not make small
 		d.encode(&try, b)
-		size.sent = len(try.bytes) - setPrefix
+		size.sent = len(try.bytes) - recordset.Prefix
 	}
 	if size.sent <= presumed {
 		return nil
@@ -158,9 +164,9 @@ type size struct {
 
 // sizeOf is the size of a batch of one record, which its attempt knows better if it was encoded.
 func sizeOf(b *sink.Batch) size {
-	plain := recordAlone(b.Records[0]) + batchOverhead
+	plain := recordset.Alone(b.Records[0]) + recordset.Overhead
 	if a, _ := b.State.(*attempt); a != nil && len(a.bytes) > 0 {
-		return size{plain, len(a.bytes) - setPrefix}
+		return size{plain, len(a.bytes) - recordset.Prefix}
 	}
 	return size{plain, plain}
 }
@@ -180,10 +186,8 @@ func (s size) reason(limit int) *sink.Reason {
 	default:
 		text += fmt.Sprintf("; the topic's %s is %d", configLimit, limit)
 	}
-	return &sink.Reason{Class: outbox.Permanent, Code: meaningOf(codeTooLarge).name, Text: text}
+	return &sink.Reason{Class: outbox.Permanent, Code: codes.Of(codes.TooLarge).Name, Text: text}
 }
-
-const codeTooLarge = 10
 
 // topicConfigs is some of a topic's configuration.
 type topicConfigs struct {
@@ -193,7 +197,7 @@ type topicConfigs struct {
 
 // describeTopics asks for some keys of the topics' configuration.
 func (d *Driver) describeTopics(ctx context.Context, topics []string, keys ...string) (map[string]topicConfigs, error) {
-	request := &describeConfigs{Resources: make([]describeconfigs.RequestResource, len(topics))}
+	request := &connect.DescribeConfigs{Resources: make([]describeconfigs.RequestResource, len(topics))}
 	for i, t := range topics {
 		request.Resources[i] = describeconfigs.RequestResource{ResourceType: resourceTopic, ResourceName: t, ConfigNames: keys}
 	}
@@ -203,7 +207,7 @@ func (d *Driver) describeTopics(ctx context.Context, topics []string, keys ...st
 	}
 	result := make(map[string]topicConfigs, len(topics))
 	for _, r := range answer.(*describeconfigs.Response).Resources {
-		c := topicConfigs{values: make(map[string]string, len(r.ConfigEntries)), err: errorOf(r.ErrorCode, r.ErrorMessage)}
+		c := topicConfigs{values: make(map[string]string, len(r.ConfigEntries)), err: codes.ErrorOf(r.ErrorCode, r.ErrorMessage)}
 		for _, e := range r.ConfigEntries {
 			c.values[e.ConfigName] = e.ConfigValue
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 )
 
 // setLimit sets a topic's max.message.bytes.
@@ -37,9 +38,9 @@ func setLimit(t testing.TB, brokers []string, topic string, bytes int) {
 // sized makes a batch of one record that takes exactly so many bytes as a batch of its own.
 func sized(t testing.TB, d *Driver, topic string, bytes int) *sink.Batch {
 	t.Helper()
-	for n := bytes - batchOverhead - 30; n < bytes; n++ {
+	for n := bytes - recordset.Overhead - 30; n < bytes; n++ {
 		b := newBatch(d, topic, 0, strings.Repeat("x", n))
-		if recordAlone(b.Records[0])+batchOverhead == bytes {
+		if recordset.Alone(b.Records[0])+recordset.Overhead == bytes {
 			return b
 		}
 	}
@@ -59,25 +60,25 @@ func TestBatchLimitIsTheSmallerOfTopicAndConfiguration(t *testing.T) {
 	c := newFake(t)
 	setLimit(t, c.ListenAddrs(), "t", 2000)
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.MaxBatchBytes = 5000 })
-	if batch, record := d.Limits("t"); batch != 5000-batchOverhead || record != maxRequestBytes {
-		t.Errorf("presumed limits: got %d and %d, want %d and %d", batch, record, 5000-batchOverhead, maxRequestBytes)
+	if batch, record := d.Limits("t"); batch != 5000-recordset.Overhead || record != maxRequestBytes {
+		t.Errorf("presumed limits: got %d and %d, want %d and %d", batch, record, 5000-recordset.Overhead, maxRequestBytes)
 	}
 	awaitTopic(t, d, "t")
 	awaitTopic(t, d, "u")
 	for deadline := time.Now().Add(patience); ; {
 		batch, _ := d.Limits("t")
-		if batch == 2000-batchOverhead {
+		if batch == 2000-recordset.Overhead {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("batch limit: got %d, want %d", batch, 2000-batchOverhead)
+			t.Fatalf("batch limit: got %d, want %d", batch, 2000-recordset.Overhead)
 		}
 		if pause(testContext(t), time.Millisecond) != nil {
 			t.Fatal("the test's time is over")
 		}
 	}
-	if batch, _ := d.Limits("u"); batch != 5000-batchOverhead {
-		t.Errorf("batch limit of the larger topic: got %d, want %d", batch, 5000-batchOverhead)
+	if batch, _ := d.Limits("u"); batch != 5000-recordset.Overhead {
+		t.Errorf("batch limit of the larger topic: got %d, want %d", batch, 5000-recordset.Overhead)
 	}
 }
 
@@ -129,8 +130,8 @@ func TestLoweredLimitIsLearnedFromTheRefusal(t *testing.T) {
 	if !strings.Contains(o.Reasons[0].Text, "3000") || !strings.Contains(o.Reasons[0].Text, "2000") {
 		t.Errorf("reason: got %q, want it to say 3000 and 2000", o.Reasons[0].Text)
 	}
-	if batch, _ := d.Limits("t"); batch != 2000-batchOverhead {
-		t.Errorf("batch limit: got %d, want %d", batch, 2000-batchOverhead)
+	if batch, _ := d.Limits("t"); batch != 2000-recordset.Overhead {
+		t.Errorf("batch limit: got %d, want %d", batch, 2000-recordset.Overhead)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
 // An odd answer is one that no working broker gives: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, or a code that has no row. It
@@ -40,7 +41,7 @@ type oddness struct {
 }
 
 // odd deals with an odd answer to the attempt. It says whether the batch is given up, and fills in the outcome then.
-func (d *Driver) odd(f flight, a *attempt, m meaning, o *sink.Outcome) (givenUp bool) {
+func (d *Driver) odd(f flight, a *attempt, m codes.Meaning, o *sink.Outcome) (givenUp bool) {
 	b, p, now := f.batch, f.partition, time.Now()
 	d.stats.unexpected.Add(1)
 	if a.odd.tries == 0 {
@@ -64,13 +65,13 @@ func (d *Driver) odd(f flight, a *attempt, m meaning, o *sink.Outcome) (givenUp 
 		return false
 	}
 	reason := &sink.Reason{
-		Class: m.class, Code: m.name, Doubtful: !a.odd.guilty,
+		Class: m.Class, Code: m.Name, Doubtful: !a.odd.guilty,
 		Text: fmt.Sprintf("answered %d times in a row: %v", a.odd.tries, o.Err),
 	}
-	if a.uncertain || m.verdict == sink.Unknown {
+	if a.uncertain || m.Verdict == sink.Unknown {
 		a.uncertain = true
-		d.abandon(p, m.name, a)
+		d.abandon(p, m.Name, a)
 	}
-	*o = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: m.name}
+	*o = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: m.Name}
 	return true
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
 // oddBench is a driver whose broker can be made to answer oddly to t/0, and what its hooks were told.
@@ -63,7 +64,7 @@ func TestOddAnswersAreBounded(t *testing.T) {
 			if n := tries(t, d, half); n != oddNarrowed {
 				t.Errorf("a narrowed batch was refused after %d tries, want %d", n, oddNarrowed)
 			}
-			if r := half.Outcome.Reasons[0]; !r.Doubtful || r.Class != outbox.Transient || r.Code != meaningOf(c.code.Code).name {
+			if r := half.Outcome.Reasons[0]; !r.Doubtful || r.Class != outbox.Transient || r.Code != codes.Of(c.code.Code).Name {
 				t.Errorf("reason: got %+v, want a doubtful one: nothing else of the partition was taken", r)
 			}
 			fault.Remove()

@@ -10,6 +10,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 )
 
 // partition is what the driver keeps of a partition that it produces to. Its fields belong to the Produce call that
@@ -19,8 +22,8 @@ type partition struct {
 	id    int32
 	busy  atomic.Bool // K1
 
-	producing bool  // next is valid: a producer id was taken
-	next      stamp // of the next new batch; its producer is the last one that the partition had, -1 for none
+	producing bool            // next is valid: a producer id was taken
+	next      recordset.Stamp // of the next new batch; its producer is the last one that the partition had, -1 for none
 
 	// uncertain is the attempt whose range may have been written and has no verdict yet; nil when there is none (K2).
 	uncertain *attempt
@@ -32,7 +35,7 @@ type partition struct {
 
 // attempt is the driver's part of a batch, kept in Batch.State until the verdict.
 type attempt struct {
-	stamp   stamp
+	stamp   recordset.Stamp
 	records int
 	bytes   []byte // the encoded record set (K4); empty: to be encoded
 
@@ -47,7 +50,7 @@ func (d *Driver) partitionOf(topic string, id int32) *partition {
 	d.mu.Lock()
 	p := d.partitions[key]
 	if p == nil {
-		p = &partition{topic: topic, id: id, next: stamp{producer: -1}, lastAcked: -1}
+		p = &partition{topic: topic, id: id, next: recordset.Stamp{Producer: -1}, lastAcked: -1}
 		d.partitions[key] = p
 	}
 	d.mu.Unlock()
@@ -88,15 +91,7 @@ func (d *Driver) prepare(ctx context.Context, e *endpoint, p *partition, b *sink
 
 // encode writes the batch's record set into the attempt, compressed once for all resends.
 func (d *Driver) encode(a *attempt, b *sink.Batch) {
-	if need := b.Bytes + setPrefix + batchOverhead; cap(a.bytes) < need {
-		buffers.keep(a.bytes)
-		a.bytes = buffers.get(need)
-	}
-	c := compressorFor(d.config.Compression)
-	a.bytes = appendRecordSet(a.bytes, b.Records, a.stamp, c)
-	if c != nil {
-		c.release()
-	}
+	a.bytes = recordset.Encode(a.bytes, b.Records, b.Bytes, a.stamp, d.config.Compression)
 }
 
 // discard forgets the encoded bytes.
@@ -110,7 +105,7 @@ func (a *attempt) discard() {
 // recycle gives the attempt back after its verdict, its buffer only if no connection can still be reading it (K4).
 func (a *attempt) recycle() {
 	if !a.lent {
-		buffers.keep(a.bytes)
+		recordset.Recycle(a.bytes)
 	}
 	*a = attempt{}
 	attempts.Put(a)
@@ -125,7 +120,7 @@ func (d *Driver) accepted(p *partition, a *attempt, firstOffset int64) {
 	p.lastAccepted = time.Now()
 	d.lastAccepted.Store(p.lastAccepted.UnixNano())
 	p.uncertain = nil
-	p.next.sequence = after(a.stamp.sequence, a.records)
+	p.next.Sequence = recordset.After(a.stamp.Sequence, a.records)
 	if firstOffset >= 0 {
 		p.lastAcked = firstOffset + int64(a.records) - 1
 	}
@@ -177,7 +172,7 @@ func (d *Driver) newProducer(ctx context.Context, e *endpoint, p *partition) err
 	case <-ctx.Done():
 		return fmt.Errorf("wait for a producer id: %w", context.Cause(ctx))
 	}
-	if d.producer == nil || d.producer.producer == p.next.producer {
+	if d.producer == nil || d.producer.Producer == p.next.Producer {
 		s, err := d.initProducer(ctx, e)
 		if err != nil {
 			return err
@@ -196,26 +191,26 @@ const (
 )
 
 // initProducer asks the endpoint for a new producer id. Any broker can answer it.
-func (d *Driver) initProducer(ctx context.Context, e *endpoint) (stamp, error) {
+func (d *Driver) initProducer(ctx context.Context, e *endpoint) (recordset.Stamp, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+loadingPatience)
 	defer cancel()
 	giveUp := time.Now().Add(loadingPatience)
 	for {
-		request := initProducerID{TransactionTimeoutMs: 60_000, ProducerID: -1, ProducerEpoch: -1}
-		answer, err := e.roundTrip(ctx, &request)
+		request := connect.InitProducerID{TransactionTimeoutMs: 60_000, ProducerID: -1, ProducerEpoch: -1}
+		answer, err := e.RoundTrip(ctx, &request)
 		if err != nil {
-			return stamp{}, fmt.Errorf("ask %s for a producer id: %w", e.address, err)
+			return recordset.Stamp{}, fmt.Errorf("ask %s for a producer id: %w", e.Address, err)
 		}
 		r := answer.(*initproducerid.Response)
 		if r.ErrorCode == 0 {
-			return stamp{producer: r.ProducerID, epoch: r.ProducerEpoch}, nil
+			return recordset.Stamp{Producer: r.ProducerID, Epoch: r.ProducerEpoch}, nil
 		}
-		err = fmt.Errorf("ask %s for a producer id: %w", e.address, errorOf(r.ErrorCode, ""))
-		if meaningOf(r.ErrorCode).trouble == sink.ConfigurationTrouble || time.Now().After(giveUp) {
-			return stamp{}, err
+		err = fmt.Errorf("ask %s for a producer id: %w", e.Address, codes.ErrorOf(r.ErrorCode, ""))
+		if codes.Of(r.ErrorCode).Trouble == sink.ConfigurationTrouble || time.Now().After(giveUp) {
+			return recordset.Stamp{}, err
 		}
 		if pause(ctx, loadingPause) != nil {
-			return stamp{}, err
+			return recordset.Stamp{}, err
 		}
 	}
 }

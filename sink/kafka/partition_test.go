@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -88,10 +90,10 @@ func (s *spy) wantStamps(t *testing.T, want string) {
 		if b.topic != "t" || b.partition != 0 {
 			continue
 		}
-		if names[b.stamp.producer] == 0 {
-			names[b.stamp.producer] = byte('A' + len(names))
+		if names[b.stamp.Producer] == 0 {
+			names[b.stamp.Producer] = byte('A' + len(names))
 		}
-		got = append(got, names[b.stamp.producer], byte('0'+b.stamp.sequence), ' ')
+		got = append(got, names[b.stamp.Producer], byte('0'+b.stamp.Sequence), ' ')
 	}
 	if string(got) != want+" " {
 		t.Errorf("producers and sequences: got %q, want %q", got, want)
@@ -218,8 +220,8 @@ func TestResetIsOfOnePartition(t *testing.T) {
 	wantAccepted(t, send(t, d, b), 2)
 	wantAccepted(t, send(t, d, newBatch(d, "t", 1, "y")), 1)
 	for _, b := range s.produced() {
-		if b.partition == 1 && b.stamp.producer != s.produced()[0].stamp.producer {
-			t.Errorf("producer of t/1: got %d, want %d still", b.stamp.producer, s.produced()[0].stamp.producer)
+		if b.partition == 1 && b.stamp.Producer != s.produced()[0].stamp.Producer {
+			t.Errorf("producer of t/1: got %d, want %d still", b.stamp.Producer, s.produced()[0].stamp.Producer)
 		}
 	}
 	if got := s.count(kmsg.InitProducerID); got != 2 {
@@ -277,7 +279,7 @@ func TestForbiddenProducerIsConfigurationTrouble(t *testing.T) {
 	if got := s.count(kmsg.InitProducerID); got != 1 {
 		t.Errorf("requests for a producer id: got %d, want 1", got)
 	}
-	if err := d.CheckProducer(testContext(t)); !isCode(err, 31) {
+	if err := d.CheckProducer(testContext(t)); !codes.Is(err, 31) {
 		t.Errorf("check: got %v, want code 31", err)
 	}
 	h.Remove()
@@ -292,15 +294,17 @@ func TestLentBufferIsNeverUsedAgain(t *testing.T) {
 	if cap(lent.bytes) != 0 || lent.lent {
 		t.Errorf("discarded: got %+v, want no buffer", lent)
 	}
-	const size = 3 << 20 // of no other buffer
+	take := func() []byte { // a size of no other buffer
+		return recordset.Encode(nil, []*sink.Record{{}}, 3<<20, recordset.Stamp{}, None)
+	}
 	again := func(lent bool) bool {
-		a := &attempt{bytes: make([]byte, size), lent: lent, uncertain: true, records: 3}
+		a := &attempt{bytes: take(), lent: lent, uncertain: true, records: 3}
 		bytes := &a.bytes[0]
 		a.recycle()
 		if a.bytes != nil || a.uncertain || a.records != 0 {
 			t.Errorf("recycled: got %+v, want an empty attempt", a)
 		}
-		return &buffers.get(size)[:1][0] == bytes
+		return &take()[0] == bytes
 	}
 	if again(true) {
 		t.Error("recycled: a lent buffer is used again")

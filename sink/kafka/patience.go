@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"errors"
 	"sync"
 	"time"
 )
@@ -26,9 +25,6 @@ const (
 	// calm is how long nothing must have been given up for the patience to be as small as at first.
 	calm = 30 * time.Second
 )
-
-// errImpatient ends a request that is given up.
-var errImpatient = errors.New("the answer takes unusually long")
 
 // pace is how long a broker's answers usually take, and what follows from that.
 type pace struct {

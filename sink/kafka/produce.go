@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 )
 
 // sendPatience is how long after the engine's call, besides the time for a new connection, a request may begin to leave
@@ -53,7 +56,7 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 }
 
 func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights []flight) {
-	g := gate{until: time.Now().Add(d.config.DialTimeout + sendPatience)}
+	g := connect.Gate{Until: time.Now().Add(d.config.DialTimeout + sendPatience)}
 	ready := d.prepareAll(ctx, e, flights)
 	if len(ready) == 0 {
 		return
@@ -64,23 +67,23 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	defer cancel()
 	alone := ready[0].batch.Alone
 	if !alone && !d.config.patient {
-		if patience := e.pace.patience(request.size(), time.Now()); patience < timeout {
-			request.patience = patience
+		if patience := e.pace.patience(request.Size(), time.Now()); patience < timeout {
+			request.Patience = patience
 		}
 	}
 	began := time.Now()
-	answer, err := e.roundTrip(limited, request)
-	if errors.Is(err, errImpatient) {
+	answer, err := e.RoundTrip(limited, request)
+	if errors.Is(err, connect.ErrImpatient) {
 		e.pace.giveUp(time.Since(began), time.Now())
-		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v: each batch goes alone now", node, e.address, err, request.patience))
+		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v: each batch goes alone now", node, e.Address, err, request.Patience))
 		return
 	}
 	if err != nil {
-		unsent := g.shut()
+		unsent := g.Shut()
 		if !unsent && ctx.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
 			err = fmt.Errorf("no answer in %v: %w", timeout, err)
 		}
-		d.unanswered(ready, unsent, fmt.Errorf("produce to broker %d at %s: %w", node, e.address, err))
+		d.unanswered(ready, unsent, fmt.Errorf("produce to broker %d at %s: %w", node, e.Address, err))
 		return
 	}
 	e.pace.took(time.Since(began), alone)
@@ -103,7 +106,7 @@ func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) 
 			}
 		}
 		if noProducer == nil || f.partition.producing {
-			noProducer = or(d.prepare(ctx, e, f.partition, f.batch), noProducer)
+			noProducer = cmp.Or(d.prepare(ctx, e, f.partition, f.batch), noProducer)
 		}
 		if !f.partition.producing {
 			d.notSent([]flight{f}, noProducer)
@@ -115,19 +118,20 @@ func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) 
 }
 
 // request puts the batches into one request, by topic.
-func (d *Driver) request(flights []flight, g *gate) *produceRequest {
-	r := &produceRequest{
-		id: int32(d.stats.requests.Add(1)), clientID: d.config.ClientID, timeout: d.config.RequestTimeout, gate: g,
+func (d *Driver) request(flights []flight, g *connect.Gate) *connect.Produce {
+	r := &connect.Produce{
+		ID: int32(d.stats.requests.Add(1)), ClientID: d.config.ClientID, Timeout: d.config.RequestTimeout, Gate: g,
 	}
 	places := make(map[string]int, 1)
 	for _, f := range flights {
 		i, known := places[f.batch.Topic]
 		if !known {
-			i = len(r.topics)
+			i = len(r.Topics)
 			places[f.batch.Topic] = i
-			r.topics = append(r.topics, produceTopic{name: f.batch.Topic})
+			r.Topics = append(r.Topics, connect.Topic{Name: f.batch.Topic})
 		}
-		r.topics[i].partitions = append(r.topics[i].partitions, producePartition{f.batch.Partition, f.batch.State.(*attempt).bytes})
+		set := f.batch.State.(*attempt).bytes
+		r.Topics[i].Partitions = append(r.Topics[i].Partitions, connect.Partition{Number: f.batch.Partition, Set: set})
 	}
 	return r
 }
@@ -176,12 +180,12 @@ func TroubleOf(err error) sink.Trouble {
 	var broker *BrokerError
 	var library kafkago.Error
 	switch {
-	case isLoginError(err):
+	case connect.IsLoginError(err):
 		return sink.ConfigurationTrouble
 	case errors.As(err, &broker):
-		return meaningOf(broker.Code).trouble
+		return codes.Of(broker.Code).Trouble
 	case errors.As(err, &library):
-		return meaningOf(int16(library)).trouble
+		return codes.Of(int16(library)).Trouble
 	}
 	return sink.ClusterTrouble
 }
@@ -206,46 +210,46 @@ func (d *Driver) answered(ctx context.Context, node int32, flights []flight, r *
 
 // judge turns the broker's answer into the batch's outcome and does what the code asks for.
 func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.ResponsePartition) {
-	m := meaningOf(r.ErrorCode)
+	m := codes.Of(r.ErrorCode)
 	b, p := f.batch, f.partition
 	a := b.State.(*attempt)
-	if m.react&refreshLeader != 0 {
+	if m.React&codes.RefreshLeader != 0 {
 		d.leaderLost(b.Topic, b.Partition, node)
 	}
-	if m.react&learnLimit != 0 {
+	if m.React&codes.LearnLimit != 0 {
 		d.learnNow()
 	}
 	switch {
-	case m.react&newProducer != 0:
+	case m.React&codes.NewProducer != 0:
 		d.sequenceLost(f, a, r)
 		return
-	case m.verdict == sink.Accepted:
+	case m.Verdict == sink.Accepted:
 		d.accepted(p, a, r.BaseOffset)
 		b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: r.BaseOffset}
 		b.State = nil
 		a.recycle()
 		return
-	case m.verdict == sink.Refused:
+	case m.Verdict == sink.Refused:
 		b.Outcome = d.refusal(ctx, b, m, r)
 		if a.uncertain {
 			// The engine may cut the batch anew, and an earlier attempt may have been written (K2).
-			d.abandon(p, m.name, a)
+			d.abandon(p, m.Name, a)
 		}
 		b.State = nil
 		a.recycle()
 		return
 	}
 	o := sink.Outcome{
-		Verdict: m.verdict,
-		Err:     fmt.Errorf("%s/%d at broker %d: %w", b.Topic, b.Partition, node, errorOf(r.ErrorCode, r.ErrorMessage)),
-		Trouble: m.trouble,
-		Pause:   m.react&retryAtOnce == 0,
-		Code:    m.name,
+		Verdict: m.Verdict,
+		Err:     fmt.Errorf("%s/%d at broker %d: %w", b.Topic, b.Partition, node, codes.ErrorOf(r.ErrorCode, r.ErrorMessage)),
+		Trouble: m.Trouble,
+		Pause:   m.React&codes.RetryAtOnce == 0,
+		Code:    m.Name,
 	}
-	if m.react&encodeAgain != 0 {
+	if m.React&codes.EncodeAgain != 0 {
 		a.discard()
 	}
-	if m.react&unexpected != 0 {
+	if m.React&codes.Unexpected != 0 {
 		o.Err = fmt.Errorf("%w (not an answer of a working broker: its log says more)", o.Err)
 		if d.odd(f, a, m, &o) {
 			b.Outcome, b.State = o, nil
@@ -265,46 +269,44 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 // sequenceLost deals with a broker that does not want the producer's sequence any more: the batch goes again at
 // sequence 0 of another producer id.
 func (d *Driver) sequenceLost(f flight, a *attempt, r *produce.ResponsePartition) {
-	m := meaningOf(r.ErrorCode)
+	m := codes.Of(r.ErrorCode)
 	b, p := f.batch, f.partition
 	o := sink.Outcome{
 		Verdict: sink.NotWritten,
-		Err:     fmt.Errorf("%s/%d: %w", b.Topic, b.Partition, errorOf(r.ErrorCode, r.ErrorMessage)),
-		Trouble: m.trouble,
-		Pause:   m.react&retryAtOnce == 0,
-		Code:    m.name,
+		Err:     fmt.Errorf("%s/%d: %w", b.Topic, b.Partition, codes.ErrorOf(r.ErrorCode, r.ErrorMessage)),
+		Trouble: m.Trouble,
+		Pause:   m.React&codes.RetryAtOnce == 0,
+		Code:    m.Name,
 	}
 	if a.uncertain {
 		o.Verdict = sink.Unknown
-	} else if r.ErrorCode == codeOutOfOrder {
+	} else if r.ErrorCode == codes.OutOfOrder {
 		d.lostData(p)
 	}
-	d.abandon(p, m.name, a)
+	d.abandon(p, m.Name, a)
 	b.State = nil
 	a.recycle()
 	b.Outcome = o
 }
 
-const codeOutOfOrder = 45
-
 // refusal is the outcome of a batch that the broker will not take.
-func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m meaning, r *produce.ResponsePartition) sink.Outcome {
-	o := sink.Outcome{Verdict: sink.Refused, Code: m.name}
+func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m codes.Meaning, r *produce.ResponsePartition) sink.Outcome {
+	o := sink.Outcome{Verdict: sink.Refused, Code: m.Name}
 	for _, e := range r.RecordErrors {
 		if e.BatchIndex < 0 || int(e.BatchIndex) >= len(b.Records) {
 			continue
 		}
-		text := or(e.BatchIndexErrorMessage, or(r.ErrorMessage, "the broker gave no reason"))
+		text := cmp.Or(e.BatchIndexErrorMessage, cmp.Or(r.ErrorMessage, "the broker gave no reason"))
 		o.Guilty = append(o.Guilty, int(e.BatchIndex))
-		o.Reasons = append(o.Reasons, &sink.Reason{Class: m.class, Code: m.name, Text: text})
+		o.Reasons = append(o.Reasons, &sink.Reason{Class: m.Class, Code: m.Name, Text: text})
 	}
 	if len(o.Guilty) > 0 {
 		return o
 	}
-	reason := &sink.Reason{Class: m.class, Code: m.name, Text: or(r.ErrorMessage, "the broker gave no reason")}
-	if m.react&learnLimit != 0 && len(b.Records) == 1 {
+	reason := &sink.Reason{Class: m.Class, Code: m.Name, Text: cmp.Or(r.ErrorMessage, "the broker gave no reason")}
+	if m.React&codes.LearnLimit != 0 && len(b.Records) == 1 {
 		reason = sizeOf(b).reason(d.limitSince(ctx, b.Topic, time.Now()))
-		reason.Code = m.name
+		reason.Code = m.Name
 	}
 	o.Reasons = []*sink.Reason{reason}
 	return o

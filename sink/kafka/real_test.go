@@ -114,12 +114,12 @@ func TestKafkaTakesTheSequenceWrap(t *testing.T) {
 	}
 	p := d.partitionOf(topic, 0)
 	p.next, p.producing = *d.producer, true
-	p.next.sequence = math.MaxInt32 - 1
+	p.next.Sequence = math.MaxInt32 - 1
 	p.busy.Store(false)
 	for i := range int64(3) {
 		wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, "a", "b", "c")), 3*i)
 	}
-	if got := p.next.sequence; got != 7 {
+	if got := p.next.Sequence; got != 7 {
 		t.Errorf("next sequence: got %d, want 7", got)
 	}
 }

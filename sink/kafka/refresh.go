@@ -11,6 +11,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 )
 
 const (
@@ -167,13 +168,13 @@ func (d *Driver) dropEndpoints(v *view) {
 	}
 	d.mu.Unlock()
 	for _, e := range gone {
-		e.close()
+		e.Close()
 	}
 }
 
 // describeCluster asks a broker for the cluster and the topics.
 func (d *Driver) describeCluster(ctx context.Context, topics []string) (*metadata.Response, error) {
-	answer, err := d.ask(ctx, direct{&metadata.Request{TopicNames: topics}})
+	answer, err := d.ask(ctx, connect.Direct{Message: &metadata.Request{TopicNames: topics}})
 	if err != nil {
 		return nil, fmt.Errorf("ask for partitions and leaders: %w", err)
 	}
@@ -186,7 +187,7 @@ func (d *Driver) ask(ctx context.Context, request protocol.Message) (protocol.Me
 	var problems []error
 	for _, address := range d.candidates() {
 		attempt, cancel := context.WithTimeout(ctx, d.controlTimeout())
-		answer, err := d.endpoint(address).roundTrip(attempt, request)
+		answer, err := d.endpoint(address).RoundTrip(attempt, request)
 		cancel()
 		if err == nil {
 			d.mu.Lock()

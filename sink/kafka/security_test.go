@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -24,6 +26,15 @@ type fortress struct {
 	trusted, other *harness.Authority
 	client         harness.Certificate // that the listener MUTUAL takes
 }
+
+// What errors tell to look at.
+const (
+	keyCA       = "kafka.tls.ca_file"
+	keyCert     = "kafka.tls.cert_file and kafka.tls.key_file"
+	keyName     = "kafka.tls.server_name, or the host in kafka.brokers"
+	keySASL     = "kafka.sasl.mechanism"
+	keyPassword = "kafka.sasl.username and kafka.sasl.password_file"
+)
 
 const jaas = "org.apache.kafka.common.security."
 
@@ -106,14 +117,14 @@ func TestKafkaLogins(t *testing.T) {
 	secured := f.Listeners["SECURED"]
 	t.Run("MechanismsDeliver", f.mechanismsDeliver)
 	t.Run("WrongPassword", func(t *testing.T) {
-		for _, mechanism := range []string{mechanismPlain, mechanismScram256, mechanismScram512} {
+		for _, mechanism := range []string{connect.Plain, connect.ScramSHA256, connect.ScramSHA512} {
 			file := secretFile(t, "secret-wrong")
 			wantLockedOut(t, secured, func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanism, file) },
 				"refuses the login of alice", mechanism, keyPassword)
 		}
 	})
 	t.Run("MissingPassword", func(t *testing.T) {
-		wantLockedOut(t, secured, func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanismPlain, "/no/such/file") }, "kafka.sasl.password_file", "/no/such/file")
+		wantLockedOut(t, secured, func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(connect.Plain, "/no/such/file") }, "kafka.sasl.password_file", "/no/such/file")
 	})
 	t.Run("UnknownAuthority", func(t *testing.T) {
 		wantLockedOut(t, secured, func(c *Config) { c.TLS = &TLS{CAFile: f.other.File} }, "not trusted", keyCA)
@@ -140,7 +151,7 @@ func TestKafkaLogins(t *testing.T) {
 	t.Run("NoLoginThere", func(t *testing.T) {
 		wantLockedOut(t, f.Listeners["NAMED"], func(c *Config) {
 			c.TLS = &TLS{CAFile: f.trusted.File, ServerName: "kafka.internal"}
-			c.SASL = alice(mechanismPlain, secretFile(t, "secret"))
+			c.SASL = alice(connect.Plain, secretFile(t, "secret"))
 		}, "takes no login", keySASL)
 	})
 	t.Run("ClientCertificates", f.clientCertificates)
@@ -150,7 +161,7 @@ func TestKafkaLogins(t *testing.T) {
 }
 
 func (f fortress) mechanismsDeliver(t *testing.T) {
-	for mechanism, secret := range map[string]string{mechanismPlain: "plain-secret", mechanismScram256: "secret-256", mechanismScram512: "secret-512"} {
+	for mechanism, secret := range map[string]string{connect.Plain: "plain-secret", connect.ScramSHA256: "secret-256", connect.ScramSHA512: "secret-512"} {
 		topic := f.Topic(t, "login", 1, nil)
 		file := secretFile(t, secret)
 		d := newDriver(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanism, file) })
@@ -182,7 +193,7 @@ func (f fortress) clientCertificates(t *testing.T) {
 func (f fortress) wrongPasswordBlocksAndHeals(t *testing.T) {
 	topic := f.Topic(t, "heals", 1, nil)
 	file := secretFile(t, "secret-wrong")
-	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanismScram512, file) }), sink.Config{})
+	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(connect.ScramSHA512, file) }), sink.Config{})
 	defer func() { _ = e.Close(testContext(t)) }()
 	if _, err := e.Submit(testContext(t), []*sink.Record{{Topic: topic, Key: []byte("k"), Value: []byte("v"), Timestamp: 1, Cost: 100}}); err != nil {
 		t.Fatal(err)
@@ -211,14 +222,17 @@ func (f fortress) wrongPasswordBlocksAndHeals(t *testing.T) {
 func (f fortress) rotatedPassword(t *testing.T) {
 	topic := f.Topic(t, "rotated", 1, nil)
 	file := secretFile(t, "secret-512")
-	d := newDriver(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanismScram512, file) })
+	var lines lines
+	d := newDriver(t, f.Listeners["SECURED"], func(c *Config) {
+		c.TLS, c.SASL, c.Dial = f.trusting(), alice(connect.ScramSHA512, file), lines.dial
+	})
 	wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, "a")), 0)
 	_, err := f.Admin(t).AlterUserSCRAMs(testContext(t), nil, []kadm.UpsertSCRAM{{User: "alice", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "secret-new"}})
 	if err != nil {
 		t.Fatalf("change the password: %v", err)
 	}
 	harness.CopyFile(t, file, secretFile(t, "secret-new"))
-	d.cutAll()
+	lines.cut()
 	wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, "b")), 1)
 	if got := d.Stats(); got.ProducerResets != 0 {
 		t.Errorf("stats: got %+v, want no resets", got)
@@ -245,12 +259,30 @@ func (f fortress) rotatedAuthority(t *testing.T) {
 	}
 }
 
-// cutAll ends all connections.
-func (d *Driver) cutAll() {
-	d.dialer.mu.Lock()
-	defer d.dialer.mu.Unlock()
-	for c := range d.dialer.open {
-		c.raw.Close()
+// lines are the connections that a driver dialled.
+type lines struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (l *lines) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = append(l.open, c)
+	return c, nil
+}
+
+// cut ends them.
+func (l *lines) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.open {
+		c.Close()
 	}
 }
 
@@ -293,7 +325,7 @@ func TestLoginWithoutAnswerIsTheClustersTrouble(t *testing.T) {
 			}()
 			for _, secured := range []*TLS{nil, {}} {
 				d := newDriver(t, []string{l.Addr().String()}, func(c *Config) {
-					c.DialTimeout, c.TLS, c.SASL = 300*time.Millisecond, secured, alice(mechanismPlain, secretFile(t, "secret"))
+					c.DialTimeout, c.TLS, c.SASL = 300*time.Millisecond, secured, alice(connect.Plain, secretFile(t, "secret"))
 				})
 				began := time.Now()
 				_, err = d.Ping(testContext(t))
@@ -314,7 +346,7 @@ func TestRefusedLoginsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials atomic.Int32
 		d, err := New(Config{
-			Brokers: []string{"a:1"}, SASL: alice(mechanismScram256, "/no/such/file"),
+			Brokers: []string{"a:1"}, SASL: alice(connect.ScramSHA256, "/no/such/file"),
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				dials.Add(1)
 				near, _ := net.Pipe()

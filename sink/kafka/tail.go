@@ -25,7 +25,7 @@ var _ sink.Tailer = (*Driver)(nil)
 
 // Tail is [sink.Tailer].
 func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
-	transport := d.dialer.transport()
+	transport := d.dialer.Transport()
 	transport.MetadataTopics = []string{q.Topic} // this one routes by the library's own cache
 	transport.MetadataTTL = time.Second
 	defer transport.CloseIdleConnections()

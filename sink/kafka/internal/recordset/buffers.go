@@ -1,4 +1,4 @@
-package kafka
+package recordset
 
 import (
 	"slices"

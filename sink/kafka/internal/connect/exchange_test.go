@@ -1,4 +1,4 @@
-package kafka
+package connect
 
 import (
 	"bufio"
@@ -25,15 +25,15 @@ type wire struct {
 func (w *wire) Read(p []byte) (int, error) { return w.answer.Read(p) }
 
 // sampleProduce is a request of several topics and partitions, with batches smaller and larger than what is gathered.
-func sampleProduce(id int32) *produceRequest {
+func sampleProduce(id int32) *Produce {
 	set := func(n int) []byte {
 		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), strings.Repeat("x", n)...)
 	}
-	return &produceRequest{
-		id: id, clientID: "relay", timeout: 1500 * time.Millisecond, gate: new(gate),
-		topics: []produceTopic{
-			{"a", []producePartition{{0, set(10)}, {7, set(3 * gathered)}, {3, set(gathered - 50)}}},
-			{"orders", []producePartition{{1, set(gathered)}, {2, set(1)}}},
+	return &Produce{
+		ID: id, ClientID: "relay", Timeout: 1500 * time.Millisecond, Gate: new(Gate),
+		Topics: []Topic{
+			{"a", []Partition{{0, set(10)}, {7, set(3 * gathered)}, {3, set(gathered - 50)}}},
+			{"orders", []Partition{{1, set(gathered)}, {2, set(1)}}},
 		},
 	}
 }
@@ -76,15 +76,15 @@ func TestProduceRequestIsWhatBrokersRead(t *testing.T) {
 		if err := got.ReadFrom(sent[14+len(client):]); err != nil {
 			t.Fatalf("version %d: %v", version, err)
 		}
-		if got.TransactionID != nil || got.Acks != -1 || got.TimeoutMillis != 1500 || len(got.Topics) != len(r.topics) {
+		if got.TransactionID != nil || got.Acks != -1 || got.TimeoutMillis != 1500 || len(got.Topics) != len(r.Topics) {
 			t.Errorf("version %d: got transaction %v, acks %d, timeout %d, %d topics", version, got.TransactionID, got.Acks, got.TimeoutMillis, len(got.Topics))
 		}
 		for i, topic := range got.Topics {
 			for j, p := range topic.Partitions {
-				want := r.topics[i].partitions[j]
-				if topic.Topic != r.topics[i].name || p.Partition != want.number || !bytes.Equal(p.Records, want.set[setPrefix:]) {
+				want := r.Topics[i].Partitions[j]
+				if topic.Topic != r.Topics[i].Name || p.Partition != want.Number || !bytes.Equal(p.Records, want.Set[4:]) {
 					t.Errorf("version %d: got %s/%d with %d bytes, want %s/%d with %d", version, topic.Topic, p.Partition, len(p.Records),
-						r.topics[i].name, want.number, len(want.set)-setPrefix)
+						r.Topics[i].Name, want.Number, len(want.Set)-4)
 				}
 			}
 		}
@@ -107,16 +107,16 @@ func TestRequestThatIsNotSentLeavesNoByte(t *testing.T) {
 	tooOld.Required(map[protocol.ApiKey]int16{protocol.Produce: 2})
 	givenUp := sampleProduce(1)
 	givenUp.Required(map[protocol.ApiKey]int16{protocol.Produce: newestProduce})
-	givenUp.gate.shut()
+	givenUp.Gate.Shut()
 	late := sampleProduce(1)
 	late.Required(map[protocol.ApiKey]int16{protocol.Produce: newestProduce})
-	late.gate.until = time.Now().Add(-time.Second)
-	for name, r := range map[string]*produceRequest{"too old": tooOld, "given up": givenUp, "late": late} {
+	late.Gate.Until = time.Now().Add(-time.Second)
+	for name, r := range map[string]*Produce{"too old": tooOld, "given up": givenUp, "late": late} {
 		w := &wire{answer: produceAnswer(t, 1, newestProduce)}
 		if _, err := r.RawExchange(w); err == nil || w.Len() > 0 {
 			t.Errorf("%s: got %d bytes and %v, want none and an error", name, w.Len(), err)
 		}
-		if !r.gate.shut() {
+		if !r.Gate.Shut() {
 			t.Errorf("%s: the gate was passed", name)
 		}
 	}
@@ -129,7 +129,7 @@ func TestRequestThatWasBegunCountsAsSent(t *testing.T) {
 	if _, err := r.RawExchange(brokenWire{}); !errors.Is(err, errBroken) {
 		t.Errorf("got %v, want %v", err, errBroken)
 	}
-	if r.gate.shut() {
+	if r.Gate.Shut() {
 		t.Error("shut of a gate that was passed: got true")
 	}
 }
@@ -144,12 +144,12 @@ func (brokenWire) Write([]byte) (int, error) { return 0, errBroken }
 // BenchmarkProduceRequest puts a request of 12 batches of 100 kB on a wire that leads nowhere.
 func BenchmarkProduceRequest(b *testing.B) {
 	set := make([]byte, 100_000)
-	r := &produceRequest{clientID: "relay", version: newestProduce, topics: []produceTopic{{name: "orders"}}}
+	r := &Produce{ClientID: "relay", version: newestProduce, Topics: []Topic{{Name: "orders"}}}
 	for n := range int32(12) {
-		r.topics[0].partitions = append(r.topics[0].partitions, producePartition{n, set})
+		r.Topics[0].Partitions = append(r.Topics[0].Partitions, Partition{n, set})
 	}
 	w := bufio.NewWriterSize(io.Discard, gathered)
-	b.SetBytes(int64(r.size()))
+	b.SetBytes(int64(r.Size()))
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := r.writeTo(w); err != nil {

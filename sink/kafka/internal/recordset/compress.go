@@ -1,4 +1,4 @@
-package kafka
+package recordset
 
 import (
 	"encoding/binary"
@@ -29,13 +29,14 @@ var compressionNames = [...]string{None: "none", Gzip: "gzip", Snappy: "snappy",
 
 // String is the codec's name as in Kafka's compression.type.
 func (c Compression) String() string {
-	if !c.valid() {
+	if !c.Valid() {
 		return fmt.Sprintf("Compression(%d)", int8(c))
 	}
 	return compressionNames[c]
 }
 
-func (c Compression) valid() bool { return c >= None && int(c) < len(compressionNames) }
+// Valid reports whether there is such a codec.
+func (c Compression) Valid() bool { return c >= None && int(c) < len(compressionNames) }
 
 // ParseCompression is the codec of a name.
 func ParseCompression(name string) (Compression, error) {

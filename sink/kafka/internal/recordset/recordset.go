@@ -1,4 +1,7 @@
-package kafka
+// Package recordset encodes records as Kafka reads them: a batch of format v2, compressed or not, in a buffer that is
+// used again. It knows neither partitions nor brokers: whose sequence a batch has, and when nobody reads its bytes any
+// more, is its caller's business.
+package recordset
 
 import (
 	"encoding/binary"
@@ -10,15 +13,12 @@ import (
 
 // Sizes of the record batch format v2 (Kafka documentation, "Message Format"), in bytes.
 const (
-	setPrefix     = 4  // length of the record set, as a Produce request carries it
-	batchOverhead = 61 // everything before the first record, the batch's own length field included
+	Prefix   = 4  // length of the record set, as a Produce request carries it
+	Overhead = 61 // everything before the first record, the batch's own length field included
 
-	// sizeSlack is what a record may need more inside a batch than alone at its beginning: the time delta up to 10
+	// slack is what a record may need more inside a batch than alone at its beginning: the time delta up to 10
 	// bytes instead of 1, the offset delta up to 5 instead of 1, the length one more because of both.
-	sizeSlack = 9 + 4 + 1
-
-	minBatchBytes   = 1 << 10
-	maxRequestBytes = 100 << 20 // a broker's default socket.request.max.bytes
+	slack = 9 + 4 + 1
 )
 
 // Positions in the batch, from its first byte.
@@ -30,23 +30,42 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// stamp is what makes a batch recognisable to the broker: with an equal stamp and the same number of records it is
+// Stamp is what makes a batch recognisable to the broker: with an equal stamp and the same number of records it is
 // the same batch.
-type stamp struct {
-	producer int64
-	epoch    int16
-	sequence int32 // of the first record; the others follow it, wrapping to 0 after the largest int32
+type Stamp struct {
+	Producer int64
+	Epoch    int16
+	Sequence int32 // of the first record; the others follow it, wrapping to 0 after the largest int32
 }
 
-// after is the sequence that follows n records from base.
-func after(base int32, n int) int32 {
+// After is the sequence that follows n records from base.
+func After(base int32, n int) int32 {
 	return int32((int64(base) + int64(n)) & 0x7fffffff)
 }
+
+// Encode is the record set of one batch. There must be at least one record; bytes is the sum of their bounds. It writes
+// into buffer if that is large enough, otherwise it recycles buffer and takes another one: only the result is valid
+// afterwards.
+func Encode(buffer []byte, records []*sink.Record, bytes int, s Stamp, codec Compression) []byte {
+	if need := bytes + Prefix + Overhead; cap(buffer) < need {
+		buffers.keep(buffer)
+		buffer = buffers.get(need)
+	}
+	c := compressorFor(codec)
+	buffer = appendRecordSet(buffer, records, s, c)
+	if c != nil {
+		c.release()
+	}
+	return buffer
+}
+
+// Recycle gives back the buffer of a set that nobody reads any more.
+func Recycle(set []byte) { buffers.keep(set) }
 
 // appendRecordSet appends a record set of one batch, whose records it compresses if c is not nil. The records' bytes are
 // copied; nothing is allocated when dst has room for the set as it is without compression. There must be at least one
 // record.
-func appendRecordSet(dst []byte, records []*sink.Record, s stamp, c *compressor) []byte {
+func appendRecordSet(dst []byte, records []*sink.Record, s Stamp, c *compressor) []byte {
 	start := len(dst)
 	base, latest := records[0].Timestamp, records[0].Timestamp
 	for _, r := range records {
@@ -62,9 +81,9 @@ func appendRecordSet(dst []byte, records []*sink.Record, s stamp, c *compressor)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(records)-1))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(base))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(latest))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(s.producer))
-	dst = binary.BigEndian.AppendUint16(dst, uint16(s.epoch))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(s.sequence))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(s.Producer))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Epoch))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(s.Sequence))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(records)))
 	for i, r := range records {
 		dst = appendRecord(dst, r, r.Timestamp-base, int64(i))
@@ -72,15 +91,15 @@ func appendRecordSet(dst []byte, records []*sink.Record, s stamp, c *compressor)
 
 	codec := None
 	if c != nil {
-		from := start + setPrefix + batchOverhead
+		from := start + Prefix + Overhead
 		if section, smaller := c.compress(dst[from:]); smaller {
 			dst, codec = dst[:from+len(section)], c.codec
 		}
 	}
 
 	set := dst[start:]
-	binary.BigEndian.PutUint32(set, uint32(len(set)-setPrefix))
-	batch := set[setPrefix:]
+	binary.BigEndian.PutUint32(set, uint32(len(set)-Prefix))
+	batch := set[Prefix:]
 	binary.BigEndian.PutUint32(batch[atBatchLength:], uint32(len(batch)-atBatchLength-4))
 	binary.BigEndian.PutUint16(batch[atAttributes:], uint16(codec))
 	binary.BigEndian.PutUint32(batch[atCRC:], crc32.Checksum(batch[atAttributes:], castagnoli))
@@ -127,11 +146,11 @@ func varintLen(v int64) int {
 	return (bits.Len64(zigzag|1) + 6) / 7
 }
 
-// recordAlone is the exact length of a record as the only one of its batch.
-func recordAlone(r *sink.Record) int {
+// Alone is the exact length of a record as the only one of its batch.
+func Alone(r *sink.Record) int {
 	body := recordBody(r, 0, 0)
 	return varintLen(int64(body)) + body
 }
 
-// Size is what the record adds to a batch at most, in bytes before compression.
-func (d *Driver) Size(r *sink.Record) int { return recordAlone(r) + sizeSlack }
+// Bound is what the record adds to a batch at most, in bytes before compression.
+func Bound(r *sink.Record) int { return Alone(r) + slack }

@@ -1,4 +1,4 @@
-package kafka
+package connect
 
 import (
 	"context"
@@ -13,18 +13,23 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/xdg-go/scram"
+
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
 // The SASL mechanisms.
 const (
-	mechanismPlain    = "PLAIN"
-	mechanismScram256 = "SCRAM-SHA-256"
-	mechanismScram512 = "SCRAM-SHA-512"
+	Plain       = "PLAIN"
+	ScramSHA256 = "SCRAM-SHA-256"
+	ScramSHA512 = "SCRAM-SHA-512"
 )
+
+// Mechanisms are those that a login can use.
+func Mechanisms() []string { return []string{Plain, ScramSHA256, ScramSHA512} }
 
 // logIn secures and authenticates a new connection before kafka-go sees it: there the login has no deadline, drops the
 // broker's words, and takes a connection that ends for a wrong password.
-func (d *dialer) logIn(ctx context.Context, c *conn) error {
+func (d *Dialer) logIn(ctx context.Context, c *conn) error {
 	if d.config.TLS == nil && d.config.SASL == nil {
 		return nil
 	}
@@ -44,7 +49,7 @@ func (d *dialer) logIn(ctx context.Context, c *conn) error {
 	return c.raw.SetDeadline(time.Time{})
 }
 
-func (d *dialer) prove(ctx context.Context, c *conn) error {
+func (d *Dialer) prove(ctx context.Context, c *conn) error {
 	if d.config.TLS != nil {
 		host, _, err := net.SplitHostPort(c.address)
 		if err != nil {
@@ -76,10 +81,10 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
 	}
 	h := answer.(*saslhandshake.Response)
-	switch err := errorOf(h.ErrorCode, ""); {
-	case h.ErrorCode == codeNoMechanism:
+	switch err := codes.ErrorOf(h.ErrorCode, ""); {
+	case h.ErrorCode == codes.NoMechanism:
 		return &LoginError{fmt.Sprintf("the broker offers %s on this port and not %s", strings.Join(h.Mechanisms, ", "), s.Mechanism), keySASL, err}
-	case h.ErrorCode == codeNoSASL:
+	case h.ErrorCode == codes.NoSASL:
 		return &LoginError{"the broker takes no login on this port", keySASL + " and the port in kafka.brokers", err}
 	case err != nil:
 		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
@@ -97,8 +102,8 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
 		}
 		r := answer.(*saslauthenticate.Response)
-		if err := errorOf(r.ErrorCode, r.ErrorMessage); err != nil {
-			if r.ErrorCode == codeNotAuthenticated {
+		if err := codes.ErrorOf(r.ErrorCode, r.ErrorMessage); err != nil {
+			if r.ErrorCode == codes.NotAuthenticated {
 				return &LoginError{fmt.Sprintf("the broker refuses the login of %s by %s", s.Username, s.Mechanism), keyPassword, err}
 			}
 			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
@@ -107,20 +112,13 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 	}
 }
 
-// Codes that a login acts upon.
-const (
-	codeNoMechanism      = 33
-	codeNoSASL           = 34
-	codeNotAuthenticated = 58
-)
-
 // talk is our side of the mechanism: given the broker's words, at first none, it says ours, or that all is said.
 func (s *SASL) talk() (func(challenge string) (response string, done bool, err error), error) {
 	password, err := s.password()
 	if err != nil {
 		return nil, err
 	}
-	if s.Mechanism == mechanismPlain {
+	if s.Mechanism == Plain {
 		said := false
 		return func(string) (string, bool, error) {
 			if said {
@@ -131,7 +129,7 @@ func (s *SASL) talk() (func(challenge string) (response string, done bool, err e
 		}, nil
 	}
 	hash := scram.SHA256
-	if s.Mechanism == mechanismScram512 {
+	if s.Mechanism == ScramSHA512 {
 		hash = scram.SHA512
 	}
 	client, err := hash.NewClient(s.Username, password, "")
@@ -161,7 +159,7 @@ type refusal struct {
 }
 
 // refusedLately is the refusal that is too young for another try.
-func (d *dialer) refusedLately(address string) error {
+func (d *Dialer) refusedLately(address string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r := d.refusals[address]; r != nil && time.Since(r.at) < r.pause {
@@ -171,8 +169,8 @@ func (d *dialer) refusedLately(address string) error {
 }
 
 // noteRefusal remembers an error that waiting does not heal.
-func (d *dialer) noteRefusal(address string, err error) {
-	if !isLoginError(err) {
+func (d *Dialer) noteRefusal(address string, err error) {
+	if !IsLoginError(err) {
 		return
 	}
 	d.mu.Lock()

@@ -1,9 +1,14 @@
-package kafka
+// Package connect is the way to a broker: connections that are secured and logged in, closed together, and one request
+// with its answer over one of them. What is asked, of whom, and what follows from the answer is not its business.
+//
+// endpoint.go are the connections, login.go and security.go how they prove themselves; exchange.go a Produce request on
+// the wire, wire.go the shapes of the others. Logins are tested on a real broker in sink/kafka (security_test.go), lost
+// and frozen connections there, too (faults_test.go).
+package connect
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -21,30 +26,38 @@ const (
 	transportTTL = 30 * time.Second
 )
 
-// endpoint is one broker address with its own Transport, so that what happens to one broker's connections touches no
+// Config says how connections are opened, secured and logged in.
+type Config struct {
+	ClientID    string
+	DialTimeout time.Duration // bounds a connection's set-up
+	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	TLS         *TLS  // nil: none
+	SASL        *SASL // nil: none
+}
+
+// Endpoint is one broker address with its own Transport, so that what happens to one broker's connections touches no
 // other. Requests at the same time have a connection each.
-type endpoint struct {
-	address string
-	dialer  *dialer
-	pace    pace // of Produce requests
+type Endpoint struct {
+	Address string // host:port
+	dialer  *Dialer
 
 	mu        sync.Mutex
 	transport *kafkago.Transport // nil: made at the next request
 }
 
-// roundTrip sends a request and returns its answer. After an error the endpoint begins anew with fresh connections: the
+// RoundTrip sends a request and returns its answer. After an error the endpoint begins anew with fresh connections: the
 // idle ones are usually dead as well. They are not when only the patience with the request was over.
-func (e *endpoint) roundTrip(ctx context.Context, request protocol.Message) (protocol.Message, error) {
+func (e *Endpoint) RoundTrip(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	e.mu.Lock()
 	t := e.transport
 	if t == nil {
-		t = e.dialer.transport()
+		t = e.dialer.Transport()
 		e.transport = t
 	}
 	e.mu.Unlock()
 
-	answer, err := t.RoundTrip(ctx, kafkago.TCP(e.address), request)
-	if errors.Is(err, errImpatient) {
+	answer, err := t.RoundTrip(ctx, kafkago.TCP(e.Address), request)
+	if errors.Is(err, ErrImpatient) {
 		return nil, err
 	}
 	if err != nil {
@@ -62,8 +75,8 @@ func (e *endpoint) roundTrip(ctx context.Context, request protocol.Message) (pro
 	return answer, nil
 }
 
-// close gives up the endpoint's idle connections.
-func (e *endpoint) close() {
+// Close gives up the endpoint's idle connections.
+func (e *Endpoint) Close() {
 	e.mu.Lock()
 	t := e.transport
 	e.transport = nil
@@ -73,10 +86,10 @@ func (e *endpoint) close() {
 	}
 }
 
-// dialer opens the connections of all endpoints and can close them all: a Transport keeps a connection whose request
+// Dialer opens the connections of all endpoints and can close them all: a Transport keeps a connection whose request
 // was given up until that request's deadline.
-type dialer struct {
-	ctx    context.Context // of the driver
+type Dialer struct {
+	ctx    context.Context // of its owner
 	config Config
 
 	mu       sync.Mutex
@@ -85,9 +98,18 @@ type dialer struct {
 	refusals map[string]*refusal // by address
 }
 
-func (d *dialer) transport() *kafkago.Transport {
+// NewDialer makes a dialer whose connections last no longer than ctx.
+func NewDialer(ctx context.Context, c Config) *Dialer {
+	return &Dialer{ctx: ctx, config: c, open: make(map[*conn]struct{})}
+}
+
+// Endpoint is the connections to an address, none at first.
+func (d *Dialer) Endpoint(address string) *Endpoint { return &Endpoint{Address: address, dialer: d} }
+
+// Transport is kafka-go's, over this dialer's connections.
+func (d *Dialer) Transport() *kafkago.Transport {
 	return &kafkago.Transport{
-		Dial:           d.dial,
+		Dial:           d.Dial,
 		DialTimeout:    d.config.DialTimeout,
 		IdleTimeout:    idleTimeout,
 		MetadataTTL:    transportTTL,
@@ -97,19 +119,8 @@ func (d *dialer) transport() *kafkago.Transport {
 	}
 }
 
-// Connector opens connections as a driver of this configuration does, secured and logged in: for other clients of the
-// same cluster, which need neither TLS nor SASL of their own then. Whoever gets a connection closes it.
-func Connector(c Config) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, fmt.Errorf("configure the connections to Kafka: %w", err)
-	}
-	d := &dialer{ctx: context.Background(), config: c, open: make(map[*conn]struct{})}
-	return d.dial, nil
-}
-
-// dial opens a connection, secured and logged in.
-func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial opens a connection, secured and logged in.
+func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if err := d.refusedLately(address); err != nil {
 		return nil, err
 	}
@@ -130,8 +141,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return c, nil
 }
 
-// register makes the connection one that close closes. After close it says false.
-func (d *dialer) register(c *conn) bool {
+// register makes the connection one that Close closes. After Close it reports false.
+func (d *Dialer) register(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended {
@@ -141,7 +152,8 @@ func (d *dialer) register(c *conn) bool {
 	return true
 }
 
-func (d *dialer) close() {
+// Close closes all connections, and lets none be opened.
+func (d *Dialer) Close() {
 	d.mu.Lock()
 	d.ended = true
 	open := d.open
@@ -157,7 +169,7 @@ type conn struct {
 	net.Conn // with TLS, if there is any; changes before the connection is given out
 	raw      net.Conn
 	address  string
-	dialer   *dialer
+	dialer   *Dialer
 	answered bool // something was read
 }
 

@@ -1,6 +1,7 @@
-package kafka
+package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -46,7 +47,8 @@ func (e *LoginError) Error() string {
 // Unwrap is the cause.
 func (e *LoginError) Unwrap() error { return e.Err }
 
-func isLoginError(err error) bool {
+// IsLoginError reports whether err is, or wraps, a [LoginError].
+func IsLoginError(err error) bool {
 	var e *LoginError
 	return errors.As(err, &e)
 }
@@ -64,7 +66,7 @@ const (
 
 // config reads the files for a connection to the host.
 func (t *TLS) config(host string) (*tls.Config, error) {
-	c := &tls.Config{ServerName: or(t.ServerName, host), MinVersion: tls.VersionTLS12}
+	c := &tls.Config{ServerName: cmp.Or(t.ServerName, host), MinVersion: tls.VersionTLS12}
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {

@@ -1,4 +1,4 @@
-package kafka
+package recordset
 
 import (
 	"math/rand/v2"

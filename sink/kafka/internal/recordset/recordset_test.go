@@ -1,4 +1,4 @@
-package kafka
+package recordset
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ var golden = strings.Join([]string{
 // Breaks when any field of the format is written at another place, in another order, or with another encoding; also when
 // a change of the encoder and of the test's decoder cancel out, as this one was made by hand.
 func TestRecordSetIsByteForByteKafkasFormat(t *testing.T) {
-	got := hex.EncodeToString(appendRecordSet(nil, goldenRecords(), stamp{producer: 0x0102, epoch: 3, sequence: 9}, nil))
+	got := hex.EncodeToString(appendRecordSet(nil, goldenRecords(), Stamp{Producer: 0x0102, Epoch: 3, Sequence: 9}, nil))
 	if got != golden {
 		t.Errorf("record set:\n got %s\nwant %s", got, golden)
 	}
@@ -71,13 +71,13 @@ type decoded struct {
 }
 
 // decode reads a record set with franz-go's decoder and checks all that does not depend on the records.
-func decode(t *testing.T, set []byte, s stamp, n int) []decoded {
+func decode(t *testing.T, set []byte, s Stamp, n int) []decoded {
 	t.Helper()
-	if got := int(set[0])<<24 | int(set[1])<<16 | int(set[2])<<8 | int(set[3]); got != len(set)-setPrefix {
-		t.Fatalf("length of the set: got %d, want %d", got, len(set)-setPrefix)
+	if got := int(set[0])<<24 | int(set[1])<<16 | int(set[2])<<8 | int(set[3]); got != len(set)-Prefix {
+		t.Fatalf("length of the set: got %d, want %d", got, len(set)-Prefix)
 	}
 	var b kmsg.RecordBatch
-	if err := b.ReadFrom(set[setPrefix:]); err != nil {
+	if err := b.ReadFrom(set[Prefix:]); err != nil {
 		t.Fatalf("decode the batch: %v", err)
 	}
 	type header struct {
@@ -88,7 +88,7 @@ func decode(t *testing.T, set []byte, s stamp, n int) []decoded {
 		crc                                          uint32
 	}
 	got := header{b.Length, b.PartitionLeaderEpoch, b.LastOffsetDelta, b.FirstSequence, b.NumRecords, b.Magic, b.Attributes, b.ProducerEpoch, b.FirstOffset, b.ProducerID, uint32(b.CRC)}
-	want := header{int32(len(set) - setPrefix - 12), -1, int32(n - 1), s.sequence, int32(n), 2, 0, s.epoch, 0, s.producer, crc32.Checksum(set[setPrefix+21:], crc32.MakeTable(crc32.Castagnoli))}
+	want := header{int32(len(set) - Prefix - 12), -1, int32(n - 1), s.Sequence, int32(n), 2, 0, s.Epoch, 0, s.Producer, crc32.Checksum(set[Prefix+21:], crc32.MakeTable(crc32.Castagnoli))}
 	if got != want {
 		t.Fatalf("batch header: got %+v, want %+v", got, want)
 	}
@@ -147,7 +147,6 @@ func wantRecords(t *testing.T, got []decoded, records []*sink.Record) {
 // Breaks when Size is less than what a record takes (batches would exceed the limit), or more than the slack too much
 // (a record of exactly the limit would be blamed).
 func TestSizeBoundsWhatARecordTakes(t *testing.T) {
-	d := &Driver{}
 	for _, n := range []int{0, 1, 40, 63, 64, 127, 128, 8191, 8192, 1 << 20} {
 		for _, nulls := range []bool{true, false} {
 			r := &sink.Record{Key: bytes.Repeat([]byte("k"), n/8), Value: bytes.Repeat([]byte("v"), n), Timestamp: 1}
@@ -155,16 +154,16 @@ func TestSizeBoundsWhatARecordTakes(t *testing.T) {
 				r.Key = nil
 			}
 			r.Headers.Add("id", []byte("1"))
-			alone := len(appendRecordSet(nil, []*sink.Record{r}, stamp{}, nil)) - setPrefix - batchOverhead
-			if got := recordAlone(r); got != alone {
+			alone := len(appendRecordSet(nil, []*sink.Record{r}, Stamp{}, nil)) - Prefix - Overhead
+			if got := Alone(r); got != alone {
 				t.Errorf("value of %d bytes alone: got %d, want %d", n, got, alone)
 			}
-			if got := d.Size(r); got != alone+sizeSlack {
-				t.Errorf("size of a value of %d bytes: got %d, want %d", n, got, alone+sizeSlack)
+			if got := Bound(r); got != alone+slack {
+				t.Errorf("size of a value of %d bytes: got %d, want %d", n, got, alone+slack)
 			}
 			far := len(appendRecord(nil, r, math.MinInt64, math.MaxInt32))
-			if far > d.Size(r) {
-				t.Errorf("value of %d bytes with the largest deltas: takes %d bytes, size is %d", n, far, d.Size(r))
+			if far > Bound(r) {
+				t.Errorf("value of %d bytes with the largest deltas: takes %d bytes, size is %d", n, far, Bound(r))
 			}
 		}
 	}
@@ -177,7 +176,7 @@ func TestSequenceWrapsToZeroAfterTheLargest(t *testing.T) {
 		n    int
 		want int32
 	}{{0, 1, 1}, {7, 500, 507}, {math.MaxInt32 - 1, 1, math.MaxInt32}, {math.MaxInt32, 1, 0}, {math.MaxInt32 - 1, 5, 3}} {
-		if got := after(c.base, c.n); got != c.want {
+		if got := After(c.base, c.n); got != c.want {
 			t.Errorf("%d records from %d: got next sequence %d, want %d", c.n, c.base, got, c.want)
 		}
 	}
@@ -188,7 +187,7 @@ func TestSequenceWrapsToZeroAfterTheLargest(t *testing.T) {
 func TestEncodingDoesNotAllocate(t *testing.T) {
 	records := benchmarkRecords(500)
 	buffer := make([]byte, 0, 1<<20)
-	if got := testing.AllocsPerRun(100, func() { appendRecordSet(buffer, records, stamp{}, nil) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { appendRecordSet(buffer, records, Stamp{}, nil) }); got != 0 {
 		t.Errorf("allocations for 500 records: got %v, want 0", got)
 	}
 }
@@ -213,7 +212,7 @@ func BenchmarkEncode(b *testing.B) {
 	buffer := make([]byte, 0, 1<<20)
 	b.ReportAllocs()
 	for b.Loop() {
-		appendRecordSet(buffer, records, stamp{}, nil)
+		appendRecordSet(buffer, records, Stamp{}, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/500, "ns/record")
 }
@@ -250,7 +249,7 @@ func FuzzRecordSetDecodes(f *testing.F) {
 		if records[1].Value == nil {
 			records[1].Value = []byte{}
 		}
-		s := stamp{producer: producer, epoch: int16(sequence), sequence: sequence}
+		s := Stamp{Producer: producer, Epoch: int16(sequence), Sequence: sequence}
 		prefix := []byte("already there")
 		set := appendRecordSet(bytes.Clone(prefix), records, s, nil)
 		if !bytes.HasPrefix(set, prefix) {

@@ -1,0 +1,5 @@
+//go:build race
+
+package recordset
+
+const raceDetector = true
