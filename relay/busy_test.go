@@ -39,8 +39,8 @@ func (c stuckCounter) Add(float64) { <-c.until }
 func TestDispatcherIsBusyInAStep(t *testing.T) {
 	r := assemble(options{config: config.Default()})
 	tm := idleTerm(t, r)
-	stuck := stuckCounter{r.metrics.received, make(chan struct{})}
-	r.metrics.received = stuck
+	stuck := stuckCounter{r.meter.Stream.Received, make(chan struct{})}
+	r.meter.Stream.Received = stuck
 	stream := handed{batches: make(chan *replication.Batch)}
 	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}), late: make(chan lateRows)}
 	router, err := message.New(r.c, message.Columns(r.c), "jsonb", func() {})
@@ -54,7 +54,7 @@ func TestDispatcherIsBusyInAStep(t *testing.T) {
 	ended := make(chan error, 1)
 	busy := func(want bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); (r.pulses.dispatching.busyFor() > 0) != want; runtime.Gosched() {
+		for deadline := time.Now().Add(time.Minute); (r.meter.Pulses.Dispatching.BusyFor() > 0) != want; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				t.Fatalf("the dispatcher is busy: got %v, want %v", !want, want)
 			}

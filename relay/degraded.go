@@ -39,7 +39,7 @@ func (r *Relay) degradations() []Degradation {
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})
 	}
-	for _, a := range r.alarms() {
+	for _, a := range r.meter.Alarms() {
 		found = append(found, Degradation{degradedAlarm, a.Text})
 	}
 	return found

@@ -40,7 +40,7 @@ const (
 func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	var steps []step
 	var out []*settle.Delivery
-	pulse := &s.r.pulses.dispatching
+	pulse := &s.r.meter.Pulses.Dispatching
 	defer pulse.Waits()
 	for {
 		pulse.Waits()
@@ -215,7 +215,7 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 		switch st.kind {
 		case stepBegin:
 			s.ledger.Begin(st.time)
-			s.r.seen.age.Store(s.router.Now().Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
+			s.r.meter.Stream.Began(s.router.Now().Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
 			s.inTx = true
 		case stepCommit:
 			s.ledger.Commit(st.lsn)
@@ -252,13 +252,8 @@ func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{
 
 // count counts what came from the stream, for a whole batch at a time.
 func (s *session) count(received, transactions int) {
-	if received > 0 {
-		s.r.seen.delivered.Store(s.router.Now().UnixNano())
-	}
 	s.taken.Store(uint64(s.reached))
-	s.r.metrics.received.Add(float64(received))
-	s.r.metrics.transactions.Add(float64(transactions))
-	s.r.seen.received.Add(uint64(received))
+	s.r.meter.Stream.Took(s.router.Now(), received, transactions)
 	s.events.Add(uint64(received))
 }
 
@@ -270,11 +265,11 @@ func (s *session) comesAgain(d *settle.Delivery, found map[string]bool) bool {
 	id := d.Event.ID
 	if earlier, ours := s.known[string(id)]; ours {
 		s.term.inflight.Attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
-		s.r.metrics.skippedMemory.Inc()
+		s.r.meter.Stream.SkippedMemory.Inc()
 		return true
 	}
 	if found[string(id)] {
-		s.r.metrics.skippedJournal.Inc()
+		s.r.meter.Stream.SkippedJournal.Inc()
 		return true
 	}
 	return false
@@ -301,9 +296,9 @@ func (s *session) send(ctx context.Context, out []*settle.Delivery) error {
 	for _, d := range good {
 		records = append(records, &d.Record)
 	}
-	s.r.pulses.submitting.Works()
+	s.r.meter.Pulses.Submitting.Works()
 	taken, err := s.term.engine.Submit(ctx, records)
-	s.r.pulses.submitting.Waits()
+	s.r.meter.Pulses.Submitting.Waits()
 	s.records = records
 	if err == nil {
 		return nil

@@ -29,7 +29,7 @@ func AuditDry(ctx context.Context, tables Tables, patience time.Duration) (DryRe
 func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
 	report, err := r.reconciler.Order(ctx)
 	if ctx.Err() == nil {
-		report.CaughtUp = int(r.seen.caughtUp.Load())
+		report.CaughtUp = int(r.caughtUp.Load())
 	}
 	return report, err
 }
@@ -49,12 +49,12 @@ func (h reconcileHost) Stream() reconcile.Stream {
 
 func (h reconcileHost) Behind() bool       { return h.t.behind() }
 func (h reconcileHost) LateInFlight() int  { return h.t.inflight.Late() }
-func (h reconcileHost) Settled() uint64    { return h.t.r.metrics.settledEvents.Load() }
+func (h reconcileHost) Settled() uint64    { return h.t.r.meter.Outcomes.Settled() }
 func (h reconcileHost) Missed(rows int)    { h.t.r.health.Reconciled(rows) }
-func (h reconcileHost) Published(rows int) { h.t.r.metrics.reconciled.Add(float64(rows)) }
+func (h reconcileHost) Published(rows int) { h.t.r.meter.Stream.Reconciled.Add(float64(rows)) }
 
 func (h reconcileHost) Clean(began time.Time) {
-	h.t.r.seen.clean.Store(began.UnixNano())
+	h.t.r.meter.Database.Audited(began)
 	h.t.r.health.Reconciled(0)
 }
 

@@ -83,7 +83,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 	if o.registerer == nil {
 		return r, nil
 	}
-	if err := r.metrics.join(o.registerer, cfg.Service); err != nil {
+	if err := r.meter.Join(o.registerer, cfg.Service); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -91,7 +91,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 
 // Close releases what New made for a relay that is not run after all; Run does it otherwise.
 func (r *Relay) Close() error {
-	r.metrics.leave()
+	r.meter.Leave()
 	return r.driver.Close()
 }
 

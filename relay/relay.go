@@ -35,6 +35,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -57,7 +58,7 @@ import (
 //
 //	settle's breaker.mu → health.State's
 //	settle.Registry.mu → the mutex of an offsets.Ledger
-//	metrics.relayLatency.mu → metrics.publishLatency.mu → a mutex of settle or of the sink's engine
+//	the mutexes of meter's latencies → a mutex of settle or of the sink's engine
 type Relay struct {
 	// Made by New, never changed.
 	c        config.Config
@@ -67,7 +68,7 @@ type Relay struct {
 	tracer   Tracer // nil: none
 	started  time.Time
 	postgres Postgres
-	metrics  *metrics
+	meter    *meter.Meter
 
 	// Made by Run before the first term; opened is the same as store for the API, if it is a real one.
 	store  Tables
@@ -77,8 +78,8 @@ type Relay struct {
 	health     health.State
 	pausing    pausing
 	reconciler *reconcile.Reconciler // its run belongs to one term after the other
-	pulses     pulses
-	seen       seen
+	caughtUp   atomic.Int64          // rows that catch-ups have published
+	movedAt    atomic.Int64          // see moved; nanoseconds since 1970
 
 	// Owned by the supervisor.
 	last  bootstrap.LastSession
@@ -86,20 +87,6 @@ type Relay struct {
 
 	// term is the current one, nil before Run. Only the supervisor stores it.
 	term atomic.Pointer[term]
-}
-
-// seen is what Status and the metrics show beside what they ask for. It describes the process; nothing of the path of an
-// event depends on it but for how long a stream that is behind may wait for company.
-type seen struct {
-	received     atomic.Uint64 // events from the stream
-	caughtUp     atomic.Int64  // rows that catch-ups have published
-	clean        atomic.Int64  // when the last reconcile round began that found nothing missing, Unix nanoseconds; 0: none
-	age          atomic.Int64  // microseconds, see streamAge
-	delivered    atomic.Int64  // when the stream delivered events last, Unix nanoseconds; see streamOld
-	movedAt      atomic.Int64  // see moved; nanoseconds since 1970
-	oldestParked atomic.Int64  // when it was parked, microseconds since the Unix epoch, as read last; 0: none
-	eventBytes   atomic.Int64  // of WAL, on average; 0: not known
-	unread       unread
 }
 
 // assemble makes a relay of what it is given, whatever that is worth; see New.
@@ -115,9 +102,8 @@ func assemble(o options) *Relay {
 		r.postgres = server{}
 	}
 	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)
-	r.seen.movedAt.Store(r.started.UnixNano())
-	r.pulses.begin(r.started)
-	r.metrics = newMetrics(r)
+	r.movedAt.Store(r.started.UnixNano())
+	r.meter = r.newMeter(o.version)
 	r.health.Enter(RoleStarting)
 	return r
 }
@@ -126,7 +112,7 @@ func assemble(o options) *Relay {
 // within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
 // is exit, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
-	defer r.metrics.leave()
+	defer r.meter.Leave()
 	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}
@@ -168,22 +154,6 @@ func (r *Relay) owner() *session {
 		return t.owner()
 	}
 	return nil
-}
-
-// inFlight is how many events are in memory.
-func (r *Relay) inFlight() int {
-	if t := r.term.Load(); t != nil {
-		return t.inflight.Len()
-	}
-	return 0
-}
-
-// sinkStatus is what the sink says of itself; nothing before there is one.
-func (r *Relay) sinkStatus() (status sink.Status) {
-	if t := r.term.Load(); t != nil {
-		status = t.engine.Status()
-	}
-	return status
 }
 
 // stopped is the end that was asked for: an error of the last session, such as a drain that ran out of time, is said

@@ -100,7 +100,7 @@ type shown struct {
 func (t *term) runSession(ctx context.Context) (err error) {
 	setup := t.r.setup()
 	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
-	setup.Counted = t.r.metrics.recreations.Inc
+	setup.Counted = t.r.meter.Stream.Recreations.Inc
 	table, err := setup.Prepare(ctx)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (s *session) compatible() error {
 func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	r, term := s.r, s.term
 	if s.state.Phase == store.Stream && s.state.Dirty && term.epoch == 0 { // else it was this process that left it so
-		r.metrics.uncleanStarts.Inc()
+		r.meter.Stream.UncleanStarts.Inc()
 	}
 	var err error
 	asked := time.Now()
@@ -315,10 +315,10 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	term.lease.prove(asked)
 	cols := message.Columns(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	if s.router, err = message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc); err != nil {
+	if s.router, err = message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc); err != nil {
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template", Cause: err}
 	}
-	again, err := message.New(r.c, cols, table.PayloadType, r.metrics.headersShadowed.Inc)
+	again, err := message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc)
 	if err != nil {
 		return err
 	}

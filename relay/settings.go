@@ -56,7 +56,7 @@ func (r *Relay) setup() Setup {
 
 func (r *Relay) replicationConfig() replication.Config {
 	c := ReplicationConfig(r.c)
-	c.Behind = r.streamAge
+	c.Behind = r.meter.Stream.Age
 	c.OnNotice = func(n replication.NoticeText) {
 		r.log.Warn().Str("severity", n.Severity).Str("sqlstate", n.Code).Str("text", n.Message).Msg("the server said in the stream")
 	}
@@ -74,9 +74,9 @@ func (t *term) sinkConfig() sink.Config {
 	return sink.Config{
 		MaxEvents: t.r.c.Limits.InFlightEvents, MaxBytes: int(t.r.c.Limits.InFlightBytes), MaxUnrecorded: t.r.c.Limits.MaxUnrecorded,
 		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(t.r.c.Limits.InFlightBytes)/requestShare)),
-		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.streamAge, Permit: t.lease.mayProduce,
+		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.mayProduce,
 		Hooks: sink.Hooks{
-			Request: t.r.metrics.request,
+			Request: t.r.meter.Requests.Sent,
 			Rerouted: func(topic string, from, to int) {
 				t.r.log.Warn().Str("topic", topic).Int("from", from).Int("to", to).
 					Msg("the topic's number of partitions changed: keys may be in another partition from now on")

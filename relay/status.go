@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -80,9 +78,6 @@ type HaltStatus struct {
 	Runbook string `json:"runbook"`
 }
 
-// Registry is where the relay's metrics are.
-func (r *Relay) Registry() *prometheus.Registry { return r.metrics.registry }
-
 // Store is where the relay's tables are read and requests are written, nil until Run has begun. Only Run may take over.
 func (r *Relay) Store() *store.Store { return r.opened.Load() }
 
@@ -90,16 +85,14 @@ func (r *Relay) Store() *store.Store { return r.opened.Load() }
 func (r *Relay) Status() Status {
 	st := Status{
 		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
-		ReceivedLSN: position(r.receivedLSN()), ConfirmedLSN: position(r.confirmedLSN()),
-		LagBytes: whole(r.toldLagBytes()), LagSeconds: exact(r.toldLagAge()), Backlog: whole(r.toldBacklog()), OldestPending: exact(r.toldPendingAge()),
-		ParkedKeys: whole(r.toldHeld()), ParkedEvents: whole(r.toldParked()), DeadLetters: whole(r.toldReading(&r.metrics.openDead)()),
-		MirrorLag: whole(r.toldReading(&r.metrics.mirrorLag)()),
-		InFlight:  r.inFlight(), Settled: r.metrics.settledEvents.Load(), Received: r.seen.received.Load(),
+		ReceivedLSN: position(r.meter.Received()), ConfirmedLSN: position(r.meter.Confirmed()),
+		LagBytes: whole(r.meter.LagBytes()), LagSeconds: exact(r.meter.Lag()), Backlog: whole(r.meter.Backlog()), OldestPending: exact(r.meter.PendingAge()),
+		ParkedKeys: whole(r.meter.HeldKeys()), ParkedEvents: whole(r.meter.Parked()), DeadLetters: whole(r.meter.OpenDead()),
+		MirrorLag: whole(r.meter.MirrorLag()),
+		InFlight:  r.inFlight(), Settled: r.meter.Outcomes.Settled(), Received: r.meter.Stream.Events(),
+		LastPublished: r.meter.Outcomes.LastPublished(),
 	}
-	if at := r.metrics.lastPublished.Load(); at != 0 {
-		st.LastPublished = new(time.UnixMicro(at).UTC())
-	}
-	if slot := r.Slot(); slot != nil && r.mayTell() {
+	if slot := r.Slot(); slot != nil && r.meter.MayTell() {
 		st.RetainedWAL = &slot.Retained
 	}
 	if s := r.session(); s != nil {
@@ -111,7 +104,7 @@ func (r *Relay) Status() Status {
 		}
 	}
 	r.describeSink(&st)
-	st.Alarms = r.alarms()
+	st.Alarms = r.meter.Alarms()
 	r.describeHealth(&st)
 	if stood := time.Since(r.moved()); len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0 && stood > standstill {
 		st.Reasons = append(st.Reasons, fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
@@ -152,13 +145,13 @@ func position(lsn outbox.LSN) *string {
 const standstill = 30 * time.Second
 
 // moved is when an event was settled last, or nothing was in flight.
-func (r *Relay) moved() time.Time { return time.Unix(0, r.seen.movedAt.Load()) }
+func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
 
 // noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted when it is published.
 func (t *term) noteMoves(settled *uint64) {
-	if n := t.r.metrics.settledEvents.Load() + t.r.metrics.setAside.Load(); n != *settled || t.inflight.Len() == 0 {
+	if n := t.r.meter.Outcomes.Moves(); n != *settled || t.inflight.Len() == 0 {
 		*settled = n
-		t.r.seen.movedAt.Store(time.Now().UnixNano())
+		t.r.movedAt.Store(time.Now().UnixNano())
 	}
 }
 
@@ -208,52 +201,6 @@ func (t *term) noteBroker(said *bool) {
 		*said = false
 		t.r.log.Info().Msg("the trouble at the broker is over")
 	}
-}
-
-// alarms are what the driver noticed and a person must look into; never nil.
-func (r *Relay) alarms() []sink.Alarm {
-	if witness, tells := r.driver.(sink.Witness); tells {
-		return witness.Alarms()
-	}
-	return []sink.Alarm{}
-}
-
-func (r *Relay) alarmsOf(kind string) (n uint64) {
-	for _, a := range r.alarms() {
-		if a.Kind == kind {
-			n = a.Count
-		}
-	}
-	return n
-}
-
-// confirmedLSN is the session's, or between two sessions and during a halt what the server says of the slot.
-func (r *Relay) confirmedLSN() outbox.LSN {
-	if s := r.session(); s != nil {
-		return s.ledger.Confirmed()
-	}
-	if slot := r.metrics.slot.Load(); slot != nil && time.Since(slot.at) < slotFresh && r.health.Role() != RoleStandby {
-		return slot.Confirmed
-	}
-	return 0
-}
-
-func (r *Relay) receivedLSN() outbox.LSN {
-	if s := r.session(); s != nil {
-		return s.stream.Received()
-	}
-	return 0
-}
-
-// lagBytes is the server's end of WAL, as read last, minus what is confirmed now.
-func (r *Relay) lagBytes() int64 {
-	slot := r.metrics.slot.Load()
-	confirmed := r.confirmedLSN()
-	if slot == nil || confirmed == 0 {
-		return 0
-	}
-	end := max(slot.WALEnd, r.receivedLSN())
-	return max(int64(end)-int64(confirmed), 0)
 }
 
 // noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics that are in

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -43,4 +45,58 @@ func TestStatusNamesAreStable(t *testing.T) {
 	if string(got)+"\n" != string(want) {
 		t.Errorf("status: got\n%s\nwant\n%s", got, want)
 	}
+}
+
+// Break it catches: events that nobody settles, and nobody says why, shown as ready (seen to fail with the moves never noted,
+// and with an idle relay's time counted).
+func TestStandstillIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := assemble(options{config: config.Default()})
+		term := idleTerm(t, r)
+		r.health.Enter(RoleActive)
+		var settled uint64
+		ready := func(want bool) {
+			t.Helper()
+			term.noteMoves(&settled)
+			if st := r.Status(); st.Ready != want {
+				t.Errorf("ready: got %v %q, want %v", st.Ready, st.Reasons, want)
+			}
+		}
+		time.Sleep(time.Hour)
+		ready(true) // nothing to do
+		waiting := term.inflight.Take(nil)[:1]
+		term.inflight.Admit(waiting)
+		time.Sleep(standstill - time.Second)
+		ready(true)
+		time.Sleep(2 * time.Second)
+		ready(false)
+		r.meter.Outcomes.Journaled(1, 0)
+		ready(true)
+		time.Sleep(standstill + time.Second)
+		ready(false)
+		term.inflight.Forget(waiting)
+		ready(true)
+	})
+}
+
+// Break it catches: a relay all of whose events are parked, because their topic is in trouble, that is called not ready for events
+// that nobody settles. Seen to fail with parks that are no moves.
+func TestParkingIsNoStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := assemble(options{config: config.Default()})
+		term := idleTerm(t, r)
+		r.health.Enter(RoleActive)
+		events := term.inflight.Take(nil)[:5]
+		term.inflight.Admit(events)
+		var settled uint64
+		term.noteMoves(&settled)
+		for range 4 {
+			time.Sleep(standstill - time.Second)
+			r.meter.Outcomes.Parked(1)
+			term.noteMoves(&settled)
+			if st := r.Status(); !st.Ready {
+				t.Fatalf("events are parked one after the other: got not ready, %q", st.Reasons)
+			}
+		}
+	})
 }

@@ -53,7 +53,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 			if err := t.flush(ctx); err != nil {
 				return err
 			}
-			s.r.metrics.possibleDuplicates.Add(uint64(s.r.c.Limits.MaxUnrecorded))
+			s.r.meter.Stream.PossibleDuplicates.Add(uint64(s.r.c.Limits.MaxUnrecorded))
 			s.r.log.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: events that were sent and not recorded may come twice")
 		}
 	}
@@ -134,7 +134,7 @@ func (t *tailJournal) flush(ctx context.Context) error {
 			}
 		}
 		t.found += len(missing)
-		t.session.r.metrics.skippedTopic.Add(float64(len(missing)))
+		t.session.r.meter.Stream.SkippedTopic.Add(float64(len(missing)))
 		if len(missing) > 0 {
 			err = st.Settle(ctx, missing, nil)
 		}
@@ -168,7 +168,7 @@ func (t *tailJournal) flushParked(ctx context.Context, ids [][]byte) error {
 	}
 	term.settler.AddParked(-int64(len(lanes)))
 	t.found += len(lanes)
-	r.metrics.skippedTopic.Add(float64(len(lanes)))
+	r.meter.Stream.SkippedTopic.Add(float64(len(lanes)))
 	return nil
 }
 

@@ -56,7 +56,7 @@ func newTerm(r *Relay) *term {
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	t.settler = settle.New(settle.Options{
 		Config: r.c, Retry: retryPolicy(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
-		Host: host{t}, Meter: r.metrics, Pulse: &r.pulses.settling,
+		Host: host{t}, Meter: &r.meter.Outcomes, Pulse: &r.meter.Pulses.Settling,
 	})
 	t.inflight = t.settler.InFlight()
 	return t
@@ -141,7 +141,7 @@ func (t *term) supervise(ctx context.Context) error {
 			}
 		default:
 			reason := restartReason(err)
-			t.r.metrics.restarts.WithLabelValues(reason).Inc()
+			t.r.meter.Stream.Restarted(reason)
 			if news, unsaid := t.r.health.Trouble(reason, err); news {
 				t.r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Int("repeated", unsaid).
 					Msg("stream ended; starting a new session")

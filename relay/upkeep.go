@@ -28,7 +28,7 @@ const yieldAbove = 0.25
 
 // behind reports whether events wait: in the WAL, for the sink or for Postgres.
 func (t *term) behind() bool {
-	if t.r.streamOld() {
+	if t.r.meter.Stream.Old() {
 		return true
 	}
 	s, limits := t.engine.Status(), t.r.c.Limits

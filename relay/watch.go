@@ -2,10 +2,12 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 )
 
 const (
@@ -74,7 +76,7 @@ func (w *watch) step(ctx context.Context) {
 // to write, or an idle relay would keep itself busy with the WAL of its own notes. The topics go on while one event, or a
 // catch-up, holds back the position.
 func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
-	n := w.r.metrics.settledEvents.Load()
+	n := w.r.meter.Outcomes.Settled()
 	if n != w.seen {
 		w.seen, w.changed = n, time.Now()
 	}
@@ -100,16 +102,16 @@ func (t *term) countStored(ctx context.Context) {
 	owner := t.owner()
 	n, err := t.r.store.CountDead(ctx)
 	if err == nil {
-		t.r.metrics.openDead.set(n)
+		t.r.meter.Database.OpenDead.Set(n)
 	}
 	owner.heed(err)
 	if t.r.Parked() == 0 {
-		t.r.seen.oldestParked.Store(0)
+		t.r.meter.Database.OldestParked(time.Time{})
 		return
 	}
 	at, err := t.r.store.OldestParked(ctx)
 	if err == nil && !at.IsZero() {
-		t.r.seen.oldestParked.Store(at.UnixMicro())
+		t.r.meter.Database.OldestParked(at)
 	}
 	owner.heed(err)
 }
@@ -148,8 +150,7 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 		owner.heed(err)
 		return
 	}
-	w.r.metrics.slot.Store(&slotLook{slot, asked})
-	w.r.seen.unread.note(asked, slot.WALEnd)
+	w.r.meter.Database.Looked(slot, asked)
 	if s == nil {
 		return
 	}
@@ -159,6 +160,42 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 		owner.heed(err)
 		return
 	}
-	w.r.metrics.mirrorLag.set(n)
+	w.r.meter.Database.MirrorLag.Set(n)
 	w.rowsLeft = n
+}
+
+// slowClock is how long the server may take to tell the time for the answer to be worth more than the one before: it is wrong by up to
+// half of that.
+const slowClock = meter.OldAge / 10
+
+// setClock learns how much the server's clock is ahead of ours, or a clock that is wrong by a second would cost each event
+// as much as being behind by a second.
+func (s *session) setClock(ctx context.Context) error {
+	ahead, _, err := s.r.compareClocks(ctx)
+	s.ahead.Store(int64(ahead))
+	return err
+}
+
+// keepClock does it again: either clock may be set while a session lives.
+func (t *term) keepClock(ctx context.Context) {
+	s := t.owner()
+	if s == nil {
+		return
+	}
+	switch ahead, took, err := t.r.compareClocks(ctx); {
+	case err != nil:
+		s.heed(err)
+	case took < slowClock:
+		s.ahead.Store(int64(ahead))
+	}
+}
+
+func (r *Relay) compareClocks(ctx context.Context) (ahead, took time.Duration, err error) {
+	before := time.Now()
+	server, err := r.store.Clock(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the server's clock: %w", err)
+	}
+	took = time.Since(before)
+	return server.Sub(before.Add(took / 2)), took, nil
 }

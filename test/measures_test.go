@@ -26,11 +26,10 @@ const (
 // shrink or go: a piece that grows beyond it fails the test, and one that fits by now is to be taken out.
 var larger = map[string]int{
 	"fields of relay.Status":      38, // one per figure of the API
-	"fields of relay.metrics":     40,
 	"fields of sink.Engine":       31,
 	"fields of sink/kafka.Driver": 26,
-	"files of relay":              42,
-	"lines of relay":              4600,
+	"files of relay":              30,
+	"lines of relay":              3600,
 }
 
 // TestPiecesAreSmall measures packages, structs and interfaces of the product. Break it catches: a room that grows

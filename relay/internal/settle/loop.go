@@ -192,7 +192,7 @@ func (l *loop) sort(records []*sink.Record) {
 		}
 		switch rec.Result {
 		case sink.Published:
-			m.Acknowledged(rec, d)
+			m.Acknowledged(rec, d.Received, d.Created, d.Dated)
 			if d.dead != nil && d.dead.probe {
 				l.settler.breaker.want(byProbe)
 			}

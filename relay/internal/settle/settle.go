@@ -104,9 +104,9 @@ type Encoder interface {
 // Meter counts. The loop's goroutine calls BeginResults and EndResults around a run of Acknowledged.
 type Meter interface {
 	BeginResults()
-	Acknowledged(rec *sink.Record, d *Delivery)
+	// Acknowledged is told when the event was received, counted from Start, and when it was created, if that is known.
+	Acknowledged(rec *sink.Record, received time.Duration, created int64, dated bool)
 	EndResults()
-
 	Journaled(events int, took time.Duration)
 	Parked(events int) // parks, and failed attempts of parked events, that are committed
 	Died(class outbox.ErrorClass)

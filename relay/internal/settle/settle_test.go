@@ -14,25 +14,25 @@ import (
 // nobody is a host without a session, and a meter that counts nothing.
 type nobody struct{}
 
-func (nobody) Owner() Session                       { return nil }
-func (nobody) Streaming() Session                   { return nil }
-func (nobody) Stopping() bool                       { return false }
-func (nobody) CannotRecord(string, error) bool      { return false }
-func (nobody) Recorded(string)                      {}
-func (nobody) Died(string, *sink.Reason)            {}
-func (nobody) Trace([]*sink.Record)                 {}
-func (nobody) Trip(*halt.Error)                     {}
-func (nobody) Lift(*halt.Error)                     {}
-func (nobody) AnsweredSince(time.Time) bool         { return true }
-func (nobody) BeginResults()                        {}
-func (nobody) Acknowledged(*sink.Record, *Delivery) {}
-func (nobody) EndResults()                          {}
-func (nobody) Journaled(int, time.Duration)         {}
-func (nobody) Parked(int)                           {}
-func (nobody) Retried(int)                          {}
-func (nobody) Uncopied()                            {}
-func (nobody) Works()                               {}
-func (nobody) Waits()                               {}
+func (nobody) Owner() Session                                        { return nil }
+func (nobody) Streaming() Session                                    { return nil }
+func (nobody) Stopping() bool                                        { return false }
+func (nobody) CannotRecord(string, error) bool                       { return false }
+func (nobody) Recorded(string)                                       {}
+func (nobody) Died(string, *sink.Reason)                             {}
+func (nobody) Trace([]*sink.Record)                                  {}
+func (nobody) Trip(*halt.Error)                                      {}
+func (nobody) Lift(*halt.Error)                                      {}
+func (nobody) AnsweredSince(time.Time) bool                          { return true }
+func (nobody) BeginResults()                                         {}
+func (nobody) Acknowledged(*sink.Record, time.Duration, int64, bool) {}
+func (nobody) EndResults()                                           {}
+func (nobody) Journaled(int, time.Duration)                          {}
+func (nobody) Parked(int)                                            {}
+func (nobody) Retried(int)                                           {}
+func (nobody) Uncopied()                                             {}
+func (nobody) Works()                                                {}
+func (nobody) Waits()                                                {}
 
 // deaf is nobody as a meter: Died means two things.
 type deaf struct{ nobody }

@@ -1,4 +1,4 @@
-package relay
+package meter
 
 import (
 	"math"
@@ -16,8 +16,10 @@ import (
 // observation is not renewed, and when spans or differences are counted from the wrong end. Seen to fail with a value
 // that equals a bound put above it.
 func TestLatencyHistogramIsTheLibrarysHistogram(t *testing.T) {
-	durations := []time.Duration{0, 1, 500 * time.Microsecond, time.Millisecond, time.Second, 2 * time.Second, 2*time.Second + 1, time.Minute,
-		-time.Second, 3, 3, 3, 400 * 24 * time.Hour}
+	durations := []time.Duration{
+		0, 1, 500 * time.Microsecond, time.Millisecond, time.Second, 2 * time.Second, 2*time.Second + 1, time.Minute,
+		-time.Second, 3, 3, 3, 400 * 24 * time.Hour,
+	}
 	for _, upper := range latencyBuckets {
 		durations = append(durations, time.Duration(upper*1e9), time.Duration(upper*1e9)+1, time.Duration(upper*1e9)-1)
 	}
@@ -86,7 +88,8 @@ func TestLatencyHistogramDoesNotAllocate(t *testing.T) {
 
 func BenchmarkLatency(b *testing.B) {
 	l := newLatency("x", "y", latencyBuckets)
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x", Help: "y", Buckets: latencyBuckets, NativeHistogramBucketFactor: 1.1})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x", Help: "y", Buckets: latencyBuckets,
+		NativeHistogramBucketFactor: 1.1})
 	b.Run("ours, all different", func(b *testing.B) {
 		for d := time.Duration(0); b.Loop(); d += 1000 {
 			l.observe(d)

@@ -1,4 +1,4 @@
-package relay
+package meter
 
 import (
 	"testing"
@@ -8,9 +8,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// Breaks it catches: what nobody has read has no age, one that is too high, or one that stays when it was read; memory that grows with
-// an outage; the positions of a server that was promoted, or restored, taken for those of the one before. Seen to fail with the
-// age of the last look, with looks that stay, with every look kept, and with an end that goes back left out.
+// Breaks it catches: what nobody has read has no age, one that is too high, or one that stays when it was read; memory
+// that grows with an outage; the positions of a server that was promoted, or restored, taken for those of the one
+// before. Seen to fail with the age of the last look, with looks that stay, with every look kept, and with an end that
+// goes back left out.
 func TestWhatIsNotReadIsAsOldAsItWasSeenToBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var u unread
@@ -52,20 +53,20 @@ func TestWhatIsNotReadIsAsOldAsItWasSeenToBe(t *testing.T) {
 	})
 }
 
-// Breaks it catches: parked events are left out of what is pending; their age stays when none is left. Seen to fail with either.
+// Breaks it catches: parked events are left out of what is pending; their age stays when none is left. Seen to fail
+// with either.
 func TestParkedEventsArePending(t *testing.T) {
-	r, _ := scraped(t)
-	settler := idleTerm(t, r).settler
-	settler.AddParked(3)
-	r.seen.oldestParked.Store(time.Now().Add(-time.Hour).UnixMicro())
-	if n, age := r.backlog(), r.pendingAge(); n != 3 || age < time.Hour || age > time.Hour+time.Minute {
+	m, p, _, _ := scraped(t)
+	p.parked = 3
+	m.Database.OldestParked(time.Now().Add(-time.Hour))
+	if n, age := m.backlog(), m.pending(); n != 3 || age < time.Hour || age > time.Hour+time.Minute {
 		t.Errorf("three parked for an hour: got a backlog of %d, %v old", n, age)
 	}
-	if lag := r.lagAge(); lag != 0 {
+	if lag := m.lag(); lag != 0 {
 		t.Errorf("three parked: got a lag of %v, want none, they are recorded", lag)
 	}
-	settler.AddParked(-3)
-	if n, age := r.backlog(), r.pendingAge(); n != 0 || age != 0 {
+	p.parked = 0
+	if n, age := m.backlog(), m.pending(); n != 0 || age != 0 {
 		t.Errorf("none parked: got a backlog of %d, %v old", n, age)
 	}
 }

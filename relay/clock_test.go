@@ -40,14 +40,14 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 		server := &clocked{}
 		server.off.Store(int64(off))
 		r := &Relay{store: server}
-		r.metrics = newMetrics(r)
+		r.meter = r.newMeter("")
 		s := &session{r: r, ledger: offsets.New(1), router: &message.Encoder{}}
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		committed := time.Now().Add(off - 10*time.Minute)
 		s.apply([]step{{kind: stepBegin, lsn: 10, time: committed.UnixMicro()}}, nil, nil, nil)
-		if age := r.streamAge(); age < 9*time.Minute || age > 11*time.Minute {
+		if age := r.meter.Stream.Age(); age < 9*time.Minute || age > 11*time.Minute {
 			t.Errorf("a transaction of 10 minutes ago, the server's clock off by %v: got an age of %v", off, age)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 			time.Sleep(3 * deadEvery)
 			s.ledger, s.inTx = offsets.New(1), false
 			s.apply([]step{{kind: stepBegin, lsn: 10, time: time.Now().Add(now.off).UnixMicro()}}, nil, nil, nil)
-			if age := r.streamAge().Abs(); age > time.Millisecond {
+			if age := r.meter.Stream.Age().Abs(); age > time.Millisecond {
 				t.Errorf("a transaction of now, the server's clock off by %v, slow by %v: got an age of %v", now.off, now.slow, age)
 			}
 		}
@@ -106,7 +106,7 @@ func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 		r := &Relay{c: config.Default()}
 		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{})}
 		defer tm.engine.Abandon(t.Context())
-		r.metrics = newMetrics(r)
+		r.meter = r.newMeter("")
 		s := &session{r: r, router: &message.Encoder{}}
 		for _, test := range []struct {
 			age      time.Duration
@@ -114,7 +114,7 @@ func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 			want     bool
 		}{{time.Hour, 1, true}, {10 * time.Millisecond, 1, false}, {time.Hour, 0, false}} {
 			s.router.At(time.Now())
-			r.seen.age.Store(test.age.Microseconds())
+			r.meter.Stream.Began(test.age.Microseconds())
 			s.count(test.received, 1)
 			if got := tm.behind(); got != test.want {
 				t.Errorf("%d events that are %v old: got behind = %t", test.received, test.age, got)

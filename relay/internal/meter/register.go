@@ -1,10 +1,35 @@
-package relay
+package meter
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
 )
+
+// catalog is what is registered, and where.
+type catalog struct {
+	registry *prometheus.Registry
+	defined  []definition           // all of ours, for the page that describes them
+	made     []prometheus.Collector // the same, to be registered elsewhere, too
+	Leave    func()                 // takes them back from there
+}
+
+func newCatalog() catalog {
+	c := catalog{registry: prometheus.NewRegistry(), Leave: func() {}}
+	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
+	c.registry.MustRegister(collectors.NewGoCollector(), process)
+	return c
+}
+
+// factory makes metrics that carry the label service.
+func (m *catalog) factory(service string) factory {
+	labelled := prometheus.WrapRegistererWith(prometheus.Labels{"service": service}, m.registry)
+	return factory{recorder{labelled, &m.made}, &m.defined}
+}
 
 // definition is one metric as docs/metrics.md describes it. The label service, which all have, is not in labels.
 type definition struct {
@@ -31,8 +56,8 @@ func (f factory) counter(name, help string) prometheus.Counter {
 	return c
 }
 
-// counters have a label. The values that are known show 0 from the start: an increase from nothing to 1 would be none to
-// Prometheus.
+// counters have a label. The values that are known show 0 from the start: an increase from nothing to 1 would be none
+// to Prometheus.
 func (f factory) counters(name, help, label string, known ...string) *prometheus.CounterVec {
 	f.define(name, "counter", help, label)
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
@@ -49,7 +74,8 @@ func (f factory) computed(name, help string, value func() float64) {
 	f.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
-// known is computed for what is not known at all times: there is no series then, where a 0 would be taken for the truth.
+// known is computed for what is not known at all times: there is no series then, where a 0 would be taken for the
+// truth.
 func (f factory) known(name, help string, value func() (float64, bool)) {
 	d := definition{name, "gauge", help, nil}
 	f.collector(knownGauge{d.desc(), value}, d)
@@ -112,4 +138,58 @@ func (f factory) histogram(name, help string, buckets []float64) prometheus.Hist
 func (f factory) collector(c prometheus.Collector, defined ...definition) {
 	*f.defined = append(*f.defined, defined...)
 	f.registerer.MustRegister(c)
+}
+
+// recorder registers collectors and remembers them.
+type recorder struct {
+	prometheus.Registerer
+	made *[]prometheus.Collector
+}
+
+// MustRegister registers each collector.
+func (r recorder) MustRegister(collectors ...prometheus.Collector) {
+	r.Registerer.MustRegister(collectors...)
+	*r.made = append(*r.made, collectors...)
+}
+
+// Join registers what the relay measures with a program's registerer as well, until Leave. It registers all or nothing.
+func (m *catalog) Join(with prometheus.Registerer, service string) error {
+	labelled := prometheus.WrapRegistererWith(prometheus.Labels{"service": service}, with)
+	m.Leave = func() {}
+	for n, c := range m.made {
+		err := labelled.Register(c)
+		if err == nil {
+			continue
+		}
+		for _, done := range m.made[:n] {
+			labelled.Unregister(done)
+		}
+		if _, twice := errors.AsType[prometheus.AlreadyRegisteredError](err); twice {
+			return fmt.Errorf("register the metrics of service %q: another relay of this name has them: %w", service, err)
+		}
+		return fmt.Errorf("register the metrics of service %q: %w", service, err)
+	}
+	m.Leave = func() {
+		for _, c := range m.made {
+			labelled.Unregister(c)
+		}
+	}
+	return nil
+}
+
+// vector is what counters with one label count.
+func vector(v *prometheus.CounterVec) map[string]uint64 {
+	found := make(chan prometheus.Metric, 16)
+	go func() {
+		v.Collect(found)
+		close(found)
+	}()
+	counts := map[string]uint64{}
+	for metric := range found {
+		var m dto.Metric
+		if metric.Write(&m) == nil && len(m.GetLabel()) == 1 {
+			counts[m.GetLabel()[0].GetValue()] = uint64(m.GetCounter().GetValue())
+		}
+	}
+	return counts
 }

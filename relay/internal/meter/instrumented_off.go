@@ -1,5 +1,5 @@
 //go:build bench_nometrics
 
-package relay
+package meter
 
 const instrumented = false

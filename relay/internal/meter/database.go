@@ -1,0 +1,85 @@
+package meter
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Database is what was read of the database last. The watch stores it, any goroutine reads it.
+type Database struct {
+	OpenDead  Reading // dead letters that nobody has replayed or discarded
+	MirrorLag Reading // events journaled and not yet marked or deleted
+
+	slot         atomic.Pointer[slotLook] // nil before the first look
+	oldestParked atomic.Int64             // when it was parked, microseconds since the Unix epoch; 0: none
+	clean        atomic.Int64             // see Audited; Unix nanoseconds, 0: never
+	eventBytes   atomic.Int64             // of WAL, on average; 0: not known
+	unread       unread
+}
+
+// Reading is a number as it was read last while this process leads.
+type Reading struct {
+	value atomic.Int64
+	known atomic.Bool
+}
+
+// Set takes in what was read.
+func (n *Reading) Set(value int64) {
+	n.value.Store(value)
+	n.known.Store(true)
+}
+
+// Value is the number, 0 if it is not known.
+func (n *Reading) Value() int64 { return n.value.Load() }
+
+func (n *Reading) forget() {
+	n.known.Store(false)
+	n.value.Store(0)
+}
+
+// slotLook is the slot as it was at a time.
+type slotLook struct {
+	store.SlotStatus
+	at time.Time
+}
+
+// slotFresh is for how long a look at the slot is shown, five times the pause between two. A zero in its place would be
+// read as "no WAL is kept".
+const slotFresh = 10 * time.Second
+
+// Looked takes in a look at the slot, asked for at the given time.
+func (d *Database) Looked(slot store.SlotStatus, asked time.Time) {
+	d.slot.Store(&slotLook{slot, asked})
+	d.unread.note(asked, slot.WALEnd)
+}
+
+// Slot is the slot as this process saw it last, and when. False: it has not, or not for some time.
+func (d *Database) Slot() (slot store.SlotStatus, at time.Time, fresh bool) {
+	s := d.slot.Load()
+	if s == nil || time.Since(s.at) > slotFresh {
+		return store.SlotStatus{}, time.Time{}, false
+	}
+	return s.SlotStatus, s.at, true
+}
+
+// OldestParked takes in when the oldest parked event was parked; a zero time: none is.
+func (d *Database) OldestParked(at time.Time) {
+	if at.IsZero() {
+		d.oldestParked.Store(0)
+		return
+	}
+	d.oldestParked.Store(at.UnixMicro())
+}
+
+// Audited takes in when the last reconcile round began that found nothing missing.
+func (d *Database) Audited(began time.Time) { d.clean.Store(began.UnixNano()) }
+
+// noteEventBytes learns how much WAL an event needs from how many came in so much of it.
+func (d *Database) noteEventBytes(wal outbox.LSN, events uint64) {
+	if events > 0 && wal > 0 {
+		d.eventBytes.Store(int64(wal) / int64(events))
+	}
+}

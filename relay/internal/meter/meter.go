@@ -1,0 +1,137 @@
+// Package meter measures a relay: it counts what happens to events, keeps what was read of the database last, and
+// computes figures from both when somebody asks. Prometheus, the status and the console have their figures from here,
+// so they are the same everywhere. It logs nothing and decides nothing; it asks the relay through [Source], and knows
+// neither sessions nor terms.
+package meter
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/health"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Source is what a meter asks of its relay. It is asked at any time, from any goroutine.
+type Source interface {
+	InFlight() int // events in memory
+	Parked() int64 // about
+	Sink() sink.Status
+	// Session is what the current replication session shows; false: there is none.
+	Session() (Session, bool)
+	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
+	Degraded(reason string) bool
+}
+
+// Session is how far a replication session is.
+type Session struct {
+	Granted   outbox.LSN // where it began
+	Taken     outbox.LSN // up to where the dispatcher has taken what the stream delivers
+	Received  outbox.LSN
+	Confirmed outbox.LSN
+	Events    uint64    // received
+	Oldest    time.Time // commit time of the oldest transaction that is not confirmed; zero: there is none
+}
+
+// Options is what a meter is made of.
+type Options struct {
+	Service string // label of each metric
+	Version string
+	Topics  []string    // that are known before the first event
+	Reasons []string    // for which a relay can be degraded
+	Start   time.Time   // what the times of Outcomes.Acknowledged are counted from
+	Started time.Time   // of the process
+	Driver  sink.Driver // asked for alarms and duplicates, if it is a sink.Witness
+	Health  *health.State
+	Source  Source
+}
+
+// Meter is what one process measures: made once, never reset. Each part says who may call it.
+type Meter struct {
+	Stream   Stream
+	Outcomes Outcomes
+	Requests Requests
+	Database Database
+	Pulses   Pulses
+
+	catalog
+	health  *health.State
+	source  Source
+	witness sink.Witness // nil: the driver tells of nothing
+}
+
+// New makes a meter, with its metrics in a registry of its own.
+func New(o Options) *Meter {
+	m := &Meter{catalog: newCatalog(), health: o.Health, source: o.Source}
+	m.witness, _ = o.Driver.(sink.Witness)
+	f := m.factory(o.Service)
+	m.Stream.define(f)
+	m.Requests.define(f)
+	m.Outcomes.define(f, o)
+	m.Outcomes.retries, m.Outcomes.openDead = m.Requests.retries, &m.Database.OpenDead
+	m.Pulses.begin(o.Started)
+	m.gauges(f, o)
+	return m
+}
+
+// Forget drops what was read of the database: another relay has had the slot, and it is not this process's to tell.
+func (m *Meter) Forget() {
+	m.Database.OpenDead.forget()
+	m.Database.MirrorLag.forget()
+}
+
+// Alarms are what the driver noticed and a person must look into; never nil.
+func (m *Meter) Alarms() []sink.Alarm {
+	if m.witness == nil {
+		return []sink.Alarm{}
+	}
+	return m.witness.Alarms()
+}
+
+func (m *Meter) alarmsOf(kind string) (n uint64) {
+	for _, a := range m.Alarms() {
+		if a.Kind == kind {
+			n = a.Count
+		}
+	}
+	return n
+}
+
+// possibleDuplicates are those of a process that died, and what the driver counts itself.
+func (m *Meter) possibleDuplicates() uint64 {
+	n := m.Stream.PossibleDuplicates.Load()
+	if m.witness != nil {
+		n += m.witness.PossibleDuplicates()
+	}
+	return n
+}
+
+// Counts are totals since the start of the process, for rates and percentiles of an interval: the difference of two.
+type Counts struct {
+	Received  uint64 // from the stream
+	Published uint64 // acknowledged by the broker
+	Settled   uint64 // recorded in Postgres
+	Dead      uint64 // became dead letters
+	Relay     LatencyCounts
+	Publish   LatencyCounts
+}
+
+// Counts cost a few microseconds, whatever has happened. Any goroutine may ask.
+func (m *Meter) Counts() Counts {
+	c := Counts{
+		Received: m.Stream.Events(), Settled: m.Outcomes.Settled(),
+		Relay: m.Outcomes.relayLatency.counts(), Publish: m.Outcomes.publishLatency.counts(),
+	}
+	for _, n := range c.Relay {
+		c.Published += n
+	}
+	for _, n := range vector(m.Outcomes.deaths) {
+		c.Dead += n
+	}
+	return c
+}
+
+// Registry is where the metrics are.
+func (m *Meter) Registry() *prometheus.Registry { return m.registry }

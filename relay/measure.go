@@ -1,0 +1,135 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// This file is where the relay and its meter meet: what the meter asks, and what others ask it by way of the relay. Any
+// goroutine may call what is here.
+
+// Counts are totals since the start of the process: events received, published, settled and dead, and the latencies. The
+// difference of two is what happened in between.
+type Counts = meter.Counts
+
+// LatencyCounts are the counts of a latency's fine buckets, eight to each power of two.
+type LatencyCounts = meter.LatencyCounts
+
+func (r *Relay) newMeter(version string) *meter.Meter {
+	return meter.New(meter.Options{
+		Service: r.c.Service, Version: version, Topics: message.FixedTopic(r.c.Message.Topic), Reasons: degradedReasons,
+		Start: settle.Start, Started: r.started, Driver: r.driver, Health: &r.health, Source: measured{r},
+	})
+}
+
+// measured is a relay as its meter sees it: a [meter.Source].
+type measured struct{ r *Relay }
+
+func (m measured) InFlight() int               { return m.r.inFlight() }
+func (m measured) Parked() int64               { return m.r.Parked() }
+func (m measured) Sink() sink.Status           { return m.r.sinkStatus() }
+func (m measured) Degraded(reason string) bool { return m.r.isDegraded(reason) }
+
+func (m measured) Session() (meter.Session, bool) {
+	s := m.r.session()
+	if s == nil {
+		return meter.Session{}, false
+	}
+	now := meter.Session{
+		Granted: s.grant.Confirmed, Taken: outbox.LSN(s.taken.Load()),
+		Received: s.stream.Received(), Confirmed: s.ledger.Confirmed(), Events: s.events.Load(),
+	}
+	if at, some := s.ledger.Oldest(); some {
+		now.Oldest = time.UnixMicro(at)
+	}
+	return now, true
+}
+
+// Registry is where the relay's metrics are.
+func (r *Relay) Registry() *prometheus.Registry { return r.meter.Registry() }
+
+// Counts cost a few microseconds, whatever has happened.
+func (r *Relay) Counts() Counts { return r.meter.Counts() }
+
+// Topics are the events that the broker has acknowledged, by topic.
+func (r *Relay) Topics() map[string]uint64 { return r.meter.Outcomes.Topics() }
+
+// Live reports whether the relay's loops turn, and if not, which of them is stuck. Only a stuck process is worth a
+// restart: outages and halts are not cured by one, and are what Status tells.
+func (r *Relay) Live() (live bool, reasons []string) { return r.meter.Live() }
+
+// Window is what may be in memory at once; see limits.in_flight_events and limits.in_flight_bytes.
+func (r *Relay) Window() (events, bytes int) {
+	return r.c.Limits.InFlightEvents, int(r.c.Limits.InFlightBytes)
+}
+
+// Settings is the configuration without its secrets.
+func (r *Relay) Settings() []config.Shown { return r.c.Shown() }
+
+// Parked is about how many events are parked.
+func (r *Relay) Parked() int64 {
+	if t := r.term.Load(); t != nil {
+		return t.settler.Parked()
+	}
+	return 0
+}
+
+// OpenDead is how many dead letters nobody has replayed or discarded, as counted last.
+func (r *Relay) OpenDead() int64 { return r.meter.Database.OpenDead.Value() }
+
+// inFlight is how many events are in memory.
+func (r *Relay) inFlight() int {
+	if t := r.term.Load(); t != nil {
+		return t.inflight.Len()
+	}
+	return 0
+}
+
+// sinkStatus is what the sink says of itself; nothing before there is one.
+func (r *Relay) sinkStatus() (status sink.Status) {
+	if t := r.term.Load(); t != nil {
+		status = t.engine.Status()
+	}
+	return status
+}
+
+// dismissed is called when another relay has had the slot: what was read of the database is not this process's to tell.
+func (r *Relay) dismissed() {
+	r.health.Dismiss()
+	r.meter.Forget()
+}
+
+// SlotLook is the replication slot as it was seen last. Names in JSON are stable.
+type SlotLook struct {
+	At        time.Time `json:"at"`
+	Name      string    `json:"name"`
+	Exists    bool      `json:"exists"`
+	Active    bool      `json:"active"`
+	Status    string    `json:"wal_status"` // reserved, extended, unreserved, lost; "" before it is reserved
+	Retained  int64     `json:"retained_wal_bytes"`
+	Safe      *int64    `json:"safe_wal_bytes"` // null: no limit
+	Confirmed string    `json:"confirmed_lsn"`
+	Restart   string    `json:"restart_lsn"`
+	WALEnd    string    `json:"wal_end_lsn"`
+}
+
+// Slot is the slot as this process saw it last; nil when it has not, or not for some time.
+func (r *Relay) Slot() *SlotLook {
+	s, at, fresh := r.meter.Database.Slot()
+	if !fresh {
+		return nil
+	}
+	return &SlotLook{
+		At: at, Name: r.c.Postgres.Slot, Exists: s.Exists, Active: s.Active, Status: s.WALStatus,
+		Retained: s.RetainedBytes, Safe: s.SafeWALSize,
+		Confirmed: s.Confirmed.String(), Restart: s.Restart.String(), WALEnd: s.WALEnd.String(),
+	}
+}
