@@ -41,7 +41,7 @@ func (s *session) catchUp(ctx context.Context) error {
 		if len(rows) == 0 {
 			break
 		}
-		if err := r.pausing.wait(ctx); err != nil {
+		if err := r.pausing.Wait(ctx); err != nil {
 			return err
 		}
 		if err := s.term.settler.AwaitBreaker(ctx); err != nil {

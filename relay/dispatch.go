@@ -45,7 +45,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	for {
 		pulse.Waits()
 		asked, batches, lates := stop, s.stream.Batches(), s.late
-		paused, changed := s.r.pausing.state()
+		paused, changed := s.r.pausing.State()
 		closed := s.term.settler.BreakerClosed()
 		switch {
 		case paused != nil || closed != nil: // nor while the breaker is open

@@ -1,13 +1,22 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
+	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
+
+// This file is the doors through which rooms call back: the term, or its session, as each of them sees it. Reads of the
+// term's pointers and of what guards itself; any goroutine may call it.
 
 // host is the term as its settler sees it: a [settle.Host].
 type host struct{ t *term }
@@ -79,7 +88,7 @@ func (t *term) streaming() *session {
 	return s
 }
 
-// Heed, Passed and Encoder make a session a [settle.Session].
+// Heed, Passed and Encoder make a session a [settle.Session], with Era a [requests.Session].
 func (s *session) Heed(err error) { s.heed(err) }
 
 // Passed is up to which result of the sink the redelivery was handed in, and one more; 0: it is not over.
@@ -87,3 +96,92 @@ func (s *session) Passed() uint64 { return s.passed.Load() }
 
 // Encoder is the one for parked events.
 func (s *session) Encoder() settle.Encoder { return s.again }
+
+// Era is that of the session's positions. It may change until Passed is not 0 any more.
+func (s *session) Era() int64 { return s.state.Era }
+
+// requestsHost is a term as what people ask for sees it: a [requests.Host].
+type requestsHost struct{ host }
+
+func (h requestsHost) Asking() requests.Session {
+	if s := h.t.owner(); s != nil {
+		return s
+	}
+	return nil
+}
+
+func (h requestsHost) Router(ctx context.Context) (requests.Router, error) {
+	table, err := h.t.r.store.Outbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x, err := message.New(h.t.r.c, message.Columns(h.t.r.c), table.PayloadType, func() {})
+	if err != nil {
+		return nil, err
+	}
+	return router{x}, nil
+}
+
+func (h requestsHost) Look(ctx context.Context) (unrecorded, missed int, err error) {
+	report, err := h.t.r.Reconcile(ctx)
+	return report.Unrecorded, report.Missed, err
+}
+
+// router finds topic and key of an event that is not to be sent now.
+type router struct{ x *message.Encoder }
+
+func (r router) Route(e *outbox.Event, now time.Time) (topic string, key []byte) {
+	var rec sink.Record
+	r.x.At(now)
+	r.x.Encode(e, &rec, message.Marks{})
+	return rec.Topic, rec.Key
+}
+
+// upkeepHost is a term as package upkeep sees it.
+type upkeepHost struct{ t *term }
+
+func (t *term) newKeeper() *upkeep.Keeper {
+	return upkeep.New(t.r.c, t.r.store, upkeepHost{t}, t.r.log)
+}
+
+func (h upkeepHost) HoldsSlot() bool           { return h.t.session.Load() != nil }
+func (h upkeepHost) Active() bool              { return h.t.r.health.Role() == RoleActive }
+func (h upkeepHost) Behind() bool              { return h.t.behind() }
+func (h upkeepHost) Progress() <-chan struct{} { return h.t.settler.Progress() }
+func (h upkeepHost) Owner() func(error)        { return h.t.owner().heed }
+func (h upkeepHost) Marked()                   { h.t.r.health.Marked() }
+
+func (h upkeepHost) CannotMark(err error) (news bool) { return h.t.r.health.CannotMark(err) }
+
+// reconcileHost is a term as package reconcile sees it.
+type reconcileHost struct{ t *term }
+
+// Stream is the session in which a round may begin: this process holds the slot, reads the stream, and what came again
+// after the start is over.
+func (h reconcileHost) Stream() reconcile.Stream {
+	s := h.t.session.Load()
+	if s == nil || s.passed.Load() == 0 || h.t.stopping.Load() || h.t.r.health.Role() != RoleActive {
+		return nil
+	}
+	return reconcileStream{s}
+}
+
+func (h reconcileHost) Behind() bool       { return h.t.behind() }
+func (h reconcileHost) LateInFlight() int  { return h.t.inflight.Late() }
+func (h reconcileHost) Settled() uint64    { return h.t.r.meter.Outcomes.Settled() }
+func (h reconcileHost) Missed(rows int)    { h.t.r.health.Reconciled(rows) }
+func (h reconcileHost) Published(rows int) { h.t.r.meter.Stream.Reconciled.Add(float64(rows)) }
+
+func (h reconcileHost) Clean(began time.Time) {
+	h.t.r.meter.Database.Audited(began)
+	h.t.r.health.Reconciled(0)
+}
+
+// reconcileStream is a session as package reconcile sees it.
+type reconcileStream struct{ s *session }
+
+func (x reconcileStream) Epoch() int64              { return x.s.epoch }
+func (x reconcileStream) Mark(m *reconcile.Mark)    { x.s.mark.Store(m) }
+func (x reconcileStream) Passed(at outbox.LSN) bool { return x.s.ledger.Confirmed() >= at }
+func (x reconcileStream) Over() <-chan struct{}     { return x.s.over }
+func (x reconcileStream) Heed(err error)            { x.s.heed(err) }

@@ -34,39 +34,6 @@ func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
 	return report, err
 }
 
-// reconcileHost is a term as package reconcile sees it.
-type reconcileHost struct{ t *term }
-
-// Stream is the session in which a round may begin: this process holds the slot, reads the stream, and what came again
-// after the start is over.
-func (h reconcileHost) Stream() reconcile.Stream {
-	s := h.t.session.Load()
-	if s == nil || s.passed.Load() == 0 || h.t.stopping.Load() || h.t.r.health.Role() != RoleActive {
-		return nil
-	}
-	return reconcileStream{s}
-}
-
-func (h reconcileHost) Behind() bool       { return h.t.behind() }
-func (h reconcileHost) LateInFlight() int  { return h.t.inflight.Late() }
-func (h reconcileHost) Settled() uint64    { return h.t.r.meter.Outcomes.Settled() }
-func (h reconcileHost) Missed(rows int)    { h.t.r.health.Reconciled(rows) }
-func (h reconcileHost) Published(rows int) { h.t.r.meter.Stream.Reconciled.Add(float64(rows)) }
-
-func (h reconcileHost) Clean(began time.Time) {
-	h.t.r.meter.Database.Audited(began)
-	h.t.r.health.Reconciled(0)
-}
-
-// reconcileStream is a session as package reconcile sees it.
-type reconcileStream struct{ s *session }
-
-func (x reconcileStream) Epoch() int64              { return x.s.epoch }
-func (x reconcileStream) Mark(m *reconcile.Mark)    { x.s.mark.Store(m) }
-func (x reconcileStream) Passed(at outbox.LSN) bool { return x.s.ledger.Confirmed() >= at }
-func (x reconcileStream) Over() <-chan struct{}     { return x.s.over }
-func (x reconcileStream) Heed(err error)            { x.s.heed(err) }
-
 // lateRows are rows that the stream has missed, for the dispatcher to send.
 type lateRows struct {
 	rows  []store.CatchUpRow

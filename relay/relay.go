@@ -37,6 +37,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
+	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -76,7 +77,7 @@ type Relay struct {
 
 	// Each guards itself.
 	health     health.State
-	pausing    pausing
+	pausing    *requests.Pausing
 	reconciler *reconcile.Reconciler // its run belongs to one term after the other
 	caughtUp   atomic.Int64          // rows that catch-ups have published
 	movedAt    atomic.Int64          // see moved; nanoseconds since 1970
@@ -93,7 +94,7 @@ type Relay struct {
 func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
-		postgres: o.postgres, tracer: o.tracer, pausing: pausing{obeying: make(chan struct{}, 1)},
+		postgres: o.postgres, tracer: o.tracer, pausing: requests.NewPausing(),
 	}
 	if o.log != nil {
 		r.log = *o.log

@@ -244,7 +244,7 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.term.settler.LoadBreaker(ctx); err != nil {
 		return err
 	}
-	if err := s.term.obey(ctx); err != nil {
+	if err := s.term.requests.Obey(ctx); err != nil {
 		return err
 	}
 	if err := s.term.settler.LoadParked(ctx); err != nil {

@@ -99,7 +99,7 @@ func (r *Relay) Status() Status {
 		st.Epoch, st.LookingUp = new(s.epochSeen.Load()), s.lookingUp.Load()
 	}
 	if r.owner() != nil {
-		if st.Paused, _ = r.pausing.state(); st.Paused != nil {
+		if st.Paused, _ = r.pausing.State(); st.Paused != nil {
 			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on", st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
 		}
 	}

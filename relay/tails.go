@@ -181,3 +181,12 @@ func ownSources(present string, state *store.State) []string {
 	}
 	return sources
 }
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

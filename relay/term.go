@@ -10,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -37,6 +38,7 @@ type term struct {
 	// Made by newTerm, never changed; each guards itself.
 	engine   *sink.Engine
 	settler  *settle.Settler
+	requests *requests.Executor
 	inflight *settle.Registry // the settler's
 	lease    lease
 
@@ -59,6 +61,10 @@ func newTerm(r *Relay) *term {
 		Host: host{t}, Meter: &r.meter.Outcomes, Pulse: &r.meter.Pulses.Settling,
 	})
 	t.inflight = t.settler.InFlight()
+	tables, _ := r.store.(requests.Tables)
+	t.requests = requests.New(requests.Options{
+		Config: r.c, Logger: r.log, Tables: tables, Queue: t.settler, Host: requestsHost{host{t}}, Pausing: r.pausing,
+	})
 	return t
 }
 
@@ -79,7 +85,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	var workers sync.WaitGroup
 	keeper := t.newKeeper()
 	for _, work := range []func(context.Context){
-		t.settler.Run, t.watch, t.execute, keeper.Mirror, keeper.Retention, keeper.Prune,
+		t.settler.Run, t.watch, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune,
 		func(ctx context.Context) { t.r.reconciler.Run(ctx, t.r.store, reconcileHost{t}) },
 	} {
 		workers.Go(func() { work(background) })
@@ -153,4 +159,17 @@ func (t *term) supervise(ctx context.Context) error {
 			return t.r.stopped(nil)
 		}
 	}
+}
+
+// yieldAbove is how full the window may be before what is no event lets the events go first.
+const yieldAbove = 0.25
+
+// behind reports whether events wait: in the WAL, for the sink or for Postgres.
+func (t *term) behind() bool {
+	if t.r.meter.Stream.Old() {
+		return true
+	}
+	s, limits := t.engine.Status(), t.r.c.Limits
+	full := max(float64(s.Events)/float64(limits.InFlightEvents), float64(s.Bytes)/float64(limits.InFlightBytes))
+	return full > yieldAbove
 }

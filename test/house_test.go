@@ -108,6 +108,9 @@ var house = map[string]room{
 		},
 		tests: []string{"sink/sinktest"},
 	},
+	"relay/internal/requests": { // of store it uses the rows of requests and of what they are about
+		own: []string{"config", "outbox", "store"}, external: []string{"github.com/rs/zerolog"},
+	},
 	"relay/internal/upkeep": { // of store it uses what an error means
 		own: []string{"config", "store"}, external: []string{"github.com/rs/zerolog"},
 	},
@@ -126,7 +129,8 @@ var house = map[string]room{
 	"relay": {
 		own: []string{
 			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt",
-			"relay/internal/health", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile", "relay/internal/settle", "relay/internal/upkeep",
+			"relay/internal/health", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile", "relay/internal/requests",
+			"relay/internal/settle", "relay/internal/upkeep",
 			"replication", "retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},

@@ -28,8 +28,8 @@ var larger = map[string]int{
 	"fields of relay.Status":      38, // one per figure of the API
 	"fields of sink.Engine":       31,
 	"fields of sink/kafka.Driver": 26,
-	"files of relay":              30,
-	"lines of relay":              3600,
+	"files of relay":              25,
+	"lines of relay":              3100,
 }
 
 // TestPiecesAreSmall measures packages, structs and interfaces of the product. Break it catches: a room that grows
