@@ -76,7 +76,13 @@ func (l lists) request(w http.ResponseWriter, req *http.Request) {
 		fail(w, http.StatusNotFound, store.ErrNoRequest)
 		return
 	}
-	l.list(w, req, nil, func(ctx context.Context, s *store.Store) (any, error) { return s.Request(ctx, id) })
+	l.list(w, req, nil, func(ctx context.Context, s *store.Store) (any, error) {
+		r, err := s.Request(ctx, id)
+		if err == nil {
+			err = s.Outcomes(ctx, r)
+		}
+		return r, err
+	})
 }
 
 // list answers what read gives, unless the query was wrong.

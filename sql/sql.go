@@ -52,7 +52,7 @@ type Step struct {
 var (
 	relay = []string{"relay_0001.sql", "relay_0002.sql", "relay_0003.sql", "relay_0004.sql", "relay_0005.sql", "relay_0006.sql",
 		"relay_0007.sql"}
-	outbox = []string{"outbox_0001.sql", "outbox_0002.sql", "outbox_0003.sql"}
+	outbox = []string{"outbox_0001.sql", "outbox_0002.sql", "outbox_0003.sql", "outbox_0004.sql"}
 )
 
 // Relay is the part that all outboxes of a schema share.

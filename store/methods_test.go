@@ -20,6 +20,9 @@ func requestMethods(s *store.Store) []calledMethod {
 		{"StartRequest", func(ctx context.Context) error { return s.StartRequest(ctx, r) }},
 		{"ReplayDead", func(ctx context.Context) error { _, err := s.ReplayDead(ctx, r, store.DeadCursor{}, 1); return err }},
 		{"Request", func(ctx context.Context) error { _, err := s.Request(ctx, r.ID); return err }},
+		{"Outcomes", func(ctx context.Context) error {
+			return s.Outcomes(ctx, &store.Request{ID: r.ID, Kind: store.RequestReplay})
+		}},
 		{"SettleRetried of a replay", func(ctx context.Context) error {
 			return s.SettleRetried(ctx, published(1, func(int) string { return uuid(4) }))
 		}},

@@ -30,6 +30,7 @@ type (
 	Memory          = record.Memory
 	Offset          = record.Offset
 	Outbox          = record.Outbox
+	Outcome         = record.Outcome
 	Parked          = record.Parked
 	ParkedKey       = record.ParkedKey
 	ParkedRow       = record.ParkedRow
@@ -75,6 +76,14 @@ const (
 	DeadReplayed  = record.DeadReplayed
 	DeadDiscarded = record.DeadDiscarded
 	DeadAny       = record.DeadAny
+)
+
+// What became of an event that a replay concerned.
+const (
+	OutcomePublished = record.OutcomePublished
+	OutcomeParked    = record.OutcomeParked
+	OutcomeDied      = record.OutcomeDied
+	OutcomeDiscarded = record.OutcomeDiscarded
 )
 
 // The kinds of requests.

@@ -4,6 +4,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 )
 
 type versionCommand struct{}
@@ -44,4 +45,14 @@ Examples:
 func (c completionCommand) Run(a *cli.App, k *kong.Kong) error {
 	cli.PrintCompletion(a.Out, c.Shell, k)
 	return nil
+}
+
+type demoCommand struct{ demo.Flags }
+
+// Run has cdc-relay-demo show it, once the command line is known to be right.
+func (c demoCommand) Run(a *cli.App) error {
+	if _, err := c.Load(a); err != nil {
+		return err
+	}
+	return demo.Become(a)
 }

@@ -86,7 +86,7 @@ func TestDeadLettersByCommand(t *testing.T) {
 	}
 	run("dlq", "discard", plantedID(7), plantedID(8), "--yes", "--note", "test data", "--who", "ann").want(t, exitDone, []string{"discard: 2 of 2 dead letters done"}, nil)
 	run("dlq", "list", "--state", "discarded").want(t, exitDone, []string{plantedID(7), "discarded by ann", "!" + plantedID(9)}, nil)
-	run("dlq", "replay", "--key", "k9").want(t, exitDone, []string{"replay: 3 of 3 dead letters done"}, nil) // 9, 59, 109
+	run("dlq", "replay", "--key", "k9").want(t, exitDone, []string{"replay: 3 of 3 dead letters published"}, nil) // 9, 59, 109
 	run("dlq", "list", "--state", "replayed").want(t, exitDone, []string{plantedID(59), "replayed by " + cli.UserAtHost()}, nil)
 
 	run("pause", "--note", "a look").want(t, exitDone, []string{"pause: done"}, nil)

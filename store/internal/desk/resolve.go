@@ -137,6 +137,9 @@ func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.De
 		tag, err := tx.Exec(ctx, text, source, ids, r.ID)
 		if err == nil {
 			step.Parked = tag.RowsAffected()
+			_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {dlq} SET replay = $3 WHERE source = $1 AND id = ANY ($2)`), source, ids, r.ID)
+		}
+		if err == nil {
 			_, err = tx.Exec(ctx, s.db.Names.SQL(journaledAlreadySQL), source, ids, r.Who, nullable(r.Note))
 		}
 		return err

@@ -53,8 +53,37 @@ type Request struct {
 	Done        int64      `json:"done"`
 	Waiting     int64      `json:"waiting"` // replayed events that are not published yet and have not died again
 	Error       string     `json:"error,omitempty"`
+	Outcomes    []Outcome  `json:"outcomes,omitempty"` // of a replay, where it was asked for
 
 	Unreadable error `json:"-"` // its filter is not one of this version
+}
+
+// What became of an event that a replay concerned.
+const (
+	OutcomePublished = "published"
+	OutcomeParked    = "parked"
+	OutcomeDied      = "died again"
+	OutcomeDiscarded = "discarded" // after it died again
+)
+
+// Outcome is what became of those events of a replay that have state, topic and code in common. An event that a later replay
+// took counts there. Names in JSON are stable.
+type Outcome struct {
+	State  string `json:"state"`
+	Topic  string `json:"topic,omitempty"`  // of what was not published
+	Code   string `json:"code,omitempty"`   // why it died, or the class of the error for which it is parked
+	Reason string `json:"reason,omitempty"` // of one of them
+	Events int64  `json:"events"`
+}
+
+// Came is how many events came to the state.
+func (r *Request) Came(state string) (n int64) {
+	for _, o := range r.Outcomes {
+		if o.State == state {
+			n += o.Events
+		}
+	}
+	return n
 }
 
 // ErrNoRequest says that there is no request with the number.

@@ -16,16 +16,35 @@ import (
 
 // Flags is the flags of commands that ask something of the relay.
 type Flags struct {
-	Note   string `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
-	Who    string `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
-	Wait   bool   `help:"Wait until it is done, also while no relay runs." xor:"wait" env:"WAIT"`
-	NoWait bool   `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
+	Note   string         `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
+	Who    string         `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
+	Wait   *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait" env:"WAIT"`
+	NoWait bool           `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
 }
 
 const (
 	requestLook     = 200 * time.Millisecond
-	requestPatience = 15 * time.Second // without progress, before the command leaves the rest to the relay
+	requestWait     = 30 * time.Second // by default, for the outcome
+	requestPatience = 15 * time.Second // without progress, before a program that must wait leaves the rest to the relay
 )
+
+// check notes a wait that is none.
+func (f Flags) check(a *cli.App) {
+	if f.Wait != nil {
+		a.Positive("--wait", *f.Wait)
+	}
+}
+
+// patience is how long to wait; 0: not at all. Without a relay nothing happens, unless one is about to start.
+func (f Flags) patience(relaying bool) time.Duration {
+	switch {
+	case f.Wait != nil:
+		return *f.Wait
+	case relaying && !f.NoWait:
+		return requestWait
+	}
+	return 0
+}
 
 // asking is one request and how it is told.
 type asking struct {
@@ -57,6 +76,7 @@ type Change struct {
 // Do asks the relay for it, for what is chosen.
 func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 	filter := choose.toChange(a, all)
+	flags.check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := OpenTables(ctx, a)
@@ -89,6 +109,7 @@ func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 
 // Control asks for what concerns the relay as a whole.
 func Control(a *cli.App, kind string, flags Flags) error {
+	flags.check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := OpenTables(ctx, a)

@@ -23,25 +23,38 @@ func (q asking) request(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if q.flags.NoWait || !slot.Active && !q.flags.Wait {
+	patience := q.flags.patience(slot.Active)
+	if patience == 0 {
 		return q.left(ctx, id, slot.Active)
 	}
-	r, err := q.follow(ctx, id)
-	switch {
-	case err != nil:
+	begun := time.Now()
+	r, err := q.follow(ctx, id, func(r *store.Request, _ time.Duration) bool {
+		return r.FinishedAt != nil && r.Waiting == 0 || time.Since(begun) >= patience
+	})
+	if err == nil {
+		err = q.st.Outcomes(ctx, r)
+	}
+	if err != nil {
 		return err
-	case q.a.JSON:
+	}
+	return q.ended(r)
+}
+
+// ended prints what the command has seen of the request, and fails it when that was refused, or brought a dead letter again.
+func (q asking) ended(r *store.Request) error {
+	if q.a.JSON {
 		if err := q.a.PrintJSON(r); err != nil {
 			return err
 		}
-	default:
+	} else {
 		fmt.Fprintln(q.a.Out, q.told(r))
+		q.outcomes(r)
 	}
-	if r.Error != "" {
-		if q.a.JSON {
-			return cli.ErrFailed
-		}
-		return fmt.Errorf("the relay refused request %d: %s", id, cli.Plain(r.Error))
+	switch {
+	case r.Error != "" && !q.a.JSON:
+		return fmt.Errorf("the relay refused request %d: %s", r.ID, cli.Plain(r.Error))
+	case r.Error != "", r.Came(store.OutcomeDied) > 0:
+		return cli.ErrFailed
 	}
 	return nil
 }
@@ -63,8 +76,8 @@ func (q asking) left(ctx context.Context, id int64, active bool) error {
 	return nil
 }
 
-// follow waits for the request and, for as long as something moves, for what it set in motion.
-func (q asking) follow(ctx context.Context, id int64) (r *store.Request, err error) {
+// follow looks at the request, and at what it set in motion, until it is over: that is asked with the time since something moved.
+func (q asking) follow(ctx context.Context, id int64, over func(r *store.Request, idle time.Duration) bool) (r *store.Request, err error) {
 	bar := cli.NewBar(q.a)
 	defer bar.End()
 	ticker := time.NewTicker(requestLook)
@@ -78,10 +91,7 @@ func (q asking) follow(ctx context.Context, id int64) (r *store.Request, err err
 		if r.Done != done || r.Waiting != waiting {
 			done, waiting, moved = r.Done, r.Waiting, time.Now()
 		}
-		if r.FinishedAt != nil && (r.Waiting == 0 || time.Since(moved) > requestPatience) {
-			return r, nil
-		}
-		if r.FinishedAt == nil && !q.flags.Wait && time.Since(moved) > requestPatience {
+		if over(r, time.Since(moved)) {
 			return r, nil
 		}
 		if r.Total != nil {
@@ -106,23 +116,17 @@ func (q asking) told(r *store.Request) string {
 		return fmt.Sprintf("%s: request %d goes on: %d of %d %s so far", q.kind, r.ID, r.Done, Total(r), q.what)
 	case q.what == "":
 		return fmt.Sprintf("%s: done", q.kind)
-	case r.Waiting > 0:
-		return fmt.Sprintf("%s: %d of %d %s done; %d wait among the parked events and go out when they can: cdc-relay parked list", q.kind, r.Done-r.Waiting, Total(r), q.what, r.Waiting)
+	case q.kind == store.RequestReplay:
+		return q.toldReplay(r)
 	}
 	return fmt.Sprintf("%s: %d of %d %s done", q.kind, r.Done, Total(r), q.what)
 }
 
-// Total is of how many events a request is, 0 while that is not known.
-func Total(r *store.Request) int64 {
-	if r.Total == nil {
-		return 0
-	}
-	return *r.Total
-}
-
-// Follow waits for a request of any kind, like the commands that wrote it.
+// Follow waits until a request of any kind is done, and, for as long as something moves, for what it set in motion.
 func Follow(ctx context.Context, a *cli.App, st *store.Store, id int64) (*store.Request, error) {
-	r, err := asking{a: a, st: st, flags: Flags{Wait: true}}.follow(ctx, id)
+	r, err := asking{a: a, st: st}.follow(ctx, id, func(r *store.Request, idle time.Duration) bool {
+		return r.FinishedAt != nil && (r.Waiting == 0 || idle > requestPatience)
+	})
 	if err == nil && r.Error != "" {
 		err = fmt.Errorf("the relay refused request %d: %s", id, cli.Plain(r.Error))
 	}

@@ -1,0 +1,62 @@
+package ask
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// toldReplay is what became of a replay in a sentence.
+func (q asking) toldReplay(r *store.Request) string {
+	published := r.Came(store.OutcomePublished)
+	parts := []string{fmt.Sprintf("%d of %d %s published", published, Total(r), q.what)}
+	for _, state := range []string{store.OutcomeParked, store.OutcomeDied, store.OutcomeDiscarded} {
+		if n := r.Came(state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return fmt.Sprintf("%s: %s", q.kind, strings.Join(parts, ", "))
+}
+
+// mostOutcomes is how many reasons are listed for people; JSON has all.
+const mostOutcomes = 20
+
+// outcomes lists why a replay's events were not published, and what to do about it.
+func (q asking) outcomes(r *store.Request) {
+	w := tabwriter.NewWriter(q.a.Out, 0, 0, 2, ' ', 0)
+	listed := 0
+	for _, o := range r.Outcomes {
+		if o.State == store.OutcomePublished {
+			continue
+		}
+		if listed++; listed > mostOutcomes {
+			continue
+		}
+		reason := "not tried yet; cdc-relay check tells what its topic may lack"
+		if o.Code != "" {
+			reason = cli.Plain(o.Code) + ": " + cli.Plain(o.Reason)
+		}
+		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", o.State, o.Events, cli.Plain(o.Topic), reason)
+	}
+	_ = w.Flush() // the output remembers what it could not take
+	if listed > mostOutcomes {
+		fmt.Fprintf(q.a.Out, "  and %d more reasons: --json has all\n", listed-mostOutcomes)
+	}
+	if r.Came(store.OutcomeDied) > 0 {
+		fmt.Fprintln(q.a.Out, "Those that died again are open dead letters. Fix the cause, then replay them once more: cdc-relay dlq list")
+	}
+	if r.Came(store.OutcomeParked) > 0 {
+		fmt.Fprintln(q.a.Out, "The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --wait DURATION")
+	}
+}
+
+// Total is of how many events a request is, 0 while that is not known.
+func Total(r *store.Request) int64 {
+	if r.Total == nil {
+		return 0
+	}
+	return *r.Total
+}
