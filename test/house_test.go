@@ -191,6 +191,9 @@ var house = map[string]room{
 		own:      []string{"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "drivers", "relay", "store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
+	"cmd/cdc-relay/internal/slot": {own: []string{
+		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config", "outbox", "relay", "replication", "store",
+	}},
 	"cmd/cdc-relay/internal/show": {own: []string{
 		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store",
 		"verify/audit",
@@ -199,7 +202,7 @@ var house = map[string]room{
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
 			"cmd/cdc-relay/internal/clean",
-			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "cmd/internal/demo", "config",
+			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo", "config",
 			"drivers", "install", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 		},
 		external: []string{"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -38,7 +39,7 @@ SELECT 'order', '1', 'x', CASE i WHEN 7 THEN '[]'::jsonb END FROM generate_serie
 	cdcRelay(t, moved, "check").want(t, exitFailed, []string{"FAIL", "memory: is of slot " + former, "cdc-relay adopt"}, nil)
 	renamed := append(slices.Clone(s.environ), "CDC_RELAY_POSTGRES_SLOT="+former)
 	cdcRelay(t, renamed, "check").want(t, exitFailed, []string{"memory: is of server 7", "cdc-relay adopt"}, nil)
-	var got adopted
+	var got show.Adopted
 	adopt := func(args ...string) {
 		t.Helper()
 		o := cdcRelay(t, moved, append([]string{"adopt", "--json"}, args...)...)

@@ -2,7 +2,10 @@
 // prints; what a command does stands in the package that it calls.
 package main
 
-import "github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+import (
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/slot"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+)
 
 // Set at release: -ldflags "-X main.version=v1.2.3 -X main.commit=abc1234".
 var (
@@ -28,7 +31,7 @@ type commands struct {
 	Verify     verifyCommand     `cmd:"" help:"Compare the outbox table with the topics."`
 	Bench      benchCommand      `cmd:"" help:"Measure throughput, latency and correctness."`
 	Reconcile  reconcileCommand  `cmd:"" help:"Find and publish rows that the stream missed."`
-	Slot       slotCommand       `cmd:"" help:"Show, drop or advance the replication slot."`
+	Slot       slot.Command      `cmd:"" help:"Show, drop or advance the replication slot."`
 	Cleanup    cleanupCommand    `cmd:"" help:"Delete what is older than its retention, in small batches."`
 	Adopt      adoptCommand      `cmd:"" help:"Carry what a relay has recorded to this server, slot or table."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`

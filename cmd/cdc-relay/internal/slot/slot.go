@@ -1,4 +1,5 @@
-package main
+// Package slot is the command slot: it shows, drops and advances the replication slot.
+package slot
 
 import (
 	"context"
@@ -12,25 +13,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-type slotCommand struct {
-	Status  slotStatusCommand  `cmd:"" help:"Show the replication slot."`
-	Drop    slotDropCommand    `cmd:"" help:"Drop the slot. Dangerous."`
-	Advance slotAdvanceCommand `cmd:"" help:"Advance the slot past WAL that cannot be read. Dangerous."`
+// Command is slot and its subcommands.
+type Command struct {
+	Status  statusCommand  `cmd:"" help:"Show the replication slot."`
+	Drop    dropCommand    `cmd:"" help:"Drop the slot. Dangerous."`
+	Advance advanceCommand `cmd:"" help:"Advance the slot past WAL that cannot be read. Dangerous."`
 }
 
-func (slotCommand) Help() string {
+// Help is shown by --help.
+func (Command) Help() string {
 	return `Example:
 
   cdc-relay slot status --config relay.yaml`
 }
 
-const slotPatience = 30 * time.Second
+const patience = 30 * time.Second
 
-// slotWork loads the configuration, reads the slot and hands it over.
-func slotWork(a *cli.App, do func(ctx context.Context, cfg config.Config, slot store.SlotStatus) error) error {
+// work loads the configuration, reads the slot and hands it over.
+func work(a *cli.App, do func(ctx context.Context, cfg config.Config, slot store.SlotStatus) error) error {
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	st, cfg, err := ask.OpenTables(ctx, a)
 	if err != nil {
@@ -44,9 +47,9 @@ func slotWork(a *cli.App, do func(ctx context.Context, cfg config.Config, slot s
 	return do(ctx, cfg, slot)
 }
 
-type slotStatusCommand struct{}
+type statusCommand struct{}
 
-func (slotStatusCommand) Help() string {
+func (statusCommand) Help() string {
 	return `Exit code 1 if there is no such slot, or it is lost.
 
 Example:
@@ -55,8 +58,8 @@ Example:
 }
 
 // Run shows the slot.
-func (slotStatusCommand) Run(a *cli.App) error {
-	return slotWork(a, func(_ context.Context, cfg config.Config, s store.SlotStatus) error {
+func (statusCommand) Run(a *cli.App) error {
+	return work(a, func(_ context.Context, cfg config.Config, s store.SlotStatus) error {
 		r := show.SlotOf(cfg.Postgres.Slot, s)
 		if !a.JSON {
 			r.Print(a)

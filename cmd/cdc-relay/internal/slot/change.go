@@ -1,4 +1,4 @@
-package main
+package slot
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-type slotDropCommand struct {
+type dropCommand struct {
 	Yes bool `help:"Do not ask for confirmation." env:"CDC_RELAY_SLOT_DROP_YES"`
 }
 
-func (slotDropCommand) Help() string {
+func (dropCommand) Help() string {
 	return `The slot holds the relay's position. Without it, a relay with postgres.on_slot_lost: recover starts again from the table and publishes every unpublished row; rows deleted before that are lost. Drop the slot when you stop using the relay for good: otherwise the server keeps WAL for it until the disk is full.
 
 Example:
@@ -26,8 +26,8 @@ Example:
 }
 
 // Run drops the slot.
-func (c slotDropCommand) Run(a *cli.App) error {
-	return slotWork(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
+func (c dropCommand) Run(a *cli.App) error {
+	return work(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
 		if err := mayChange(cfg, s); err != nil {
 			return err
 		}
@@ -46,12 +46,12 @@ func (c slotDropCommand) Run(a *cli.App) error {
 	})
 }
 
-type slotAdvanceCommand struct {
+type advanceCommand struct {
 	To  string `help:"Position to move to, such as 0/1A2B3C4D; end: the end of WAL." required:"" placeholder:"LSN|end" env:"CDC_RELAY_SLOT_ADVANCE_TO"`
 	Yes bool   `help:"Do not ask for confirmation." env:"CDC_RELAY_SLOT_ADVANCE_YES"`
 }
 
-func (slotAdvanceCommand) Help() string {
+func (advanceCommand) Help() string {
 	return `Skips everything in the stream up to the position: the way past WAL that the server or the relay cannot read. At its next start the relay notices the move and publishes the unpublished rows of the table, marked x-outbox-late; rows deleted before that are lost.
 
 Example:
@@ -60,7 +60,7 @@ Example:
 }
 
 // Run moves the slot.
-func (c slotAdvanceCommand) Run(a *cli.App) error {
+func (c advanceCommand) Run(a *cli.App) error {
 	var position outbox.LSN // 0: the end
 	if c.To != "end" {
 		var err error
@@ -68,7 +68,7 @@ func (c slotAdvanceCommand) Run(a *cli.App) error {
 			a.Wrong("--to", fmt.Sprintf("found %q", c.To), "a position such as 0/1A2B3C4D, or end")
 		}
 	}
-	return slotWork(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
+	return work(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
 		to := cmp.Or(position, s.WALEnd)
 		if err := mayChange(cfg, s); err != nil {
 			return err
