@@ -116,11 +116,15 @@ func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 func (s *scenario) waitHalted(t *testing.T, code string) time.Duration {
 	t.Helper()
 	began := time.Now()
-	harness.Eventually(t, time.Minute, "halted with "+code, func(context.Context) string {
-		if s.relay.Metric(t, "cdc_relay_halted", `code="`+code+`"`) == 1 {
-			return ""
+	harness.Eventually(t, time.Minute, "halted with "+code, func(ctx context.Context) string {
+		halted, err := s.relay.AskMetric(ctx, "cdc_relay_halted", `code="`+code+`"`)
+		switch {
+		case err != nil:
+			return err.Error()
+		case halted != 1:
+			return "not yet"
 		}
-		return "not yet"
+		return ""
 	})
 	return time.Since(began)
 }

@@ -67,6 +67,7 @@ func (s *Lease) tableName() string { return s.db.Names.OutboxSchema + "." + s.db
 // name this configuration's own. The source's number stays, and with it every journal row, parked event, dead letter
 // and decision, however many; what changes is whom it stands for. One durable transaction; the epoch rises, so that a
 // former owner is fenced. The next start publishes from the table first what is unrecorded, and reads the topics back.
+// A memory that is at home already is left alone, or read back only when the database was restored.
 // An *[record.AdoptError] says what a person has to do first.
 func (s *Lease) Adopt(ctx context.Context, home record.Home) (a record.Adoption, err error) {
 	o, err := s.db.ReadTable(ctx)
@@ -100,10 +101,15 @@ FROM {dlq} WHERE source = $1`), a.From.Source).Scan(&a.Parked, &a.DeadLetters, &
 		return err
 	}
 	a.AtHome = a.From.Slot == s.db.Config.Slot && a.From.SystemID == home.SystemID && a.From.TableOID == a.TableOID
-	if a.AtHome || home.Dry {
+	switch {
+	case home.Dry:
 		return nil
+	case !a.AtHome:
+		return s.moveMemory(ctx, tx, a, home)
+	case home.Restored:
+		return s.distrust(ctx, tx)
 	}
-	return s.moveMemory(ctx, tx, a, home)
+	return nil
 }
 
 // chooseMemory is the one that is meant, if nobody uses it.
@@ -200,6 +206,30 @@ WHERE source = $1 AND NOT deleted AND wal_lsn > pg_current_wal_insert_lsn()`, []
 	for _, step := range steps {
 		if _, err := tx.Exec(ctx, s.db.Names.SQL(step.text), step.args...); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return s.raiseNumbers(ctx, tx)
+}
+
+// distrust makes the next start read the topics back and look ids up, as after a crash, whatever the state says.
+func (s *Lease) distrust(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, s.db.Names.SQL(`WITH raised AS (UPDATE {epoch} SET epoch = epoch + 1 WHERE slot = $1)
+UPDATE {state} SET dirty = true, updated_at = now() WHERE slot = $1`), s.db.Config.Slot)
+	if err != nil {
+		return fmt.Errorf("have the topics read back: %w", err)
+	}
+	return nil
+}
+
+// raiseNumbers sets the sequences of the relay's tables beyond the rows: logical replication copies rows and leaves
+// sequences where they were, and the first new batch of the journal would have the number of an old one.
+func (s *Lease) raiseNumbers(ctx context.Context, tx pgx.Tx) error {
+	for table, column := range map[string]string{s.db.Names.Batch: "batch", s.db.Names.DLQ: "id", s.db.Names.Request: "id"} {
+		_, err := tx.Exec(ctx, fmt.Sprintf(`SELECT setval(q.name, t.highest)
+FROM (SELECT max(%s) AS highest FROM %s) t, (SELECT pg_get_serial_sequence($1, $2)::regclass AS name) q
+WHERE t.highest > coalesce(pg_sequence_last_value(q.name), 0)`, column, table), table, column)
+		if err != nil {
+			return fmt.Errorf("set the sequence of %s: %w", table, err)
 		}
 	}
 	return nil

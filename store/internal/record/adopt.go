@@ -18,6 +18,7 @@ type Home struct {
 	From     string // the slot whose memory is meant; "" = the only one that there is
 	SystemID string // of this server, by IDENTIFY_SYSTEM
 	Timeline int32
+	Restored bool // the database went back to an earlier state, so that the topics hold more than is recorded
 	Dry      bool // tell what would be carried over, and change nothing
 }
 
