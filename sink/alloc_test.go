@@ -7,8 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// No lane of the topic is held. Break it catches: a record that costs an allocation on its way through the engine, be it to
-// ask whether its lane is held. Seen to fail with a name made of topic and key for each record.
+// No lane of the topic is held. Break it catches: a record that costs an allocation on its way through the engine, be
+// it to ask whether its lane is held. Seen to fail with a name made of topic and key for each record.
 func TestEngineAllocatesNothingPerRecord(t *testing.T) {
 	const n = 1000
 	e := sink.New(swallow{partitions: 12, changed: make(chan struct{})}, sink.Config{})

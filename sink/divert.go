@@ -33,9 +33,9 @@ func (e *Engine) makeHeld(t *topic, key []byte) *lane {
 // WholeTopic stands for all partitions of a topic in [Engine.Divert].
 const WholeTopic = -1
 
-// Divert gives back, as Held, what is not sent of a topic or of one of its partitions, now and, while it is on, whatever
-// is submitted for it, so that it does not fill the window. The lanes of these records are held from then on, one by
-// one, until they are released; a record without a key comes back with generation 0 and no lane. Retries are not
+// Divert gives back, as Held, what is not sent of a topic or of one of its partitions, now and, while it is on,
+// whatever is submitted for it, so that it does not fill the window. The lanes of these records are held from then on,
+// one by one, until they are released; a record without a key comes back with generation 0 and no lane. Retries are not
 // diverted, nor is a batch that the driver has seen: it goes on being tried, and so shows when the trouble is over.
 func (e *Engine) Divert(topicName string, partition int32, on bool) {
 	e.mu.Lock()
@@ -113,15 +113,16 @@ type TroubleReport struct {
 	// Full says that its records fill its share of the window: those in trouble may hold half of it together, in equal
 	// parts, so that what is submitted for others finds room for as long as it takes to divert them.
 	Full bool
-	// Slow says that nothing failed: its requests take long. Alone says of a slow one that others are not: requests that were
-	// sent later have been answered in time for a while; or it fills the window, so that nothing is sent to others, which
-	// were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make that worse.
+	// Slow says that nothing failed: its requests take long. Alone says of a slow one that others are not: requests that
+	// were sent later have been answered in time for a while; or it fills the window, so that nothing is sent to others,
+	// which were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make that
+	// worse.
 	Slow, Alone bool
 }
 
 const (
-	// passedPatience is how long a slow request is out while later ones are answered until it is called alone: after a pause of
-	// everything, be it the brokers' or this machine's, answers come one after the other.
+	// passedPatience is how long a slow request is out while later ones are answered until it is called alone: after a
+	// pause of everything, be it the brokers' or this machine's, answers come one after the other.
 	passedPatience = time.Second
 	// restingPatience is the same while nothing is sent to others.
 	restingPatience = 3 * time.Second
@@ -137,7 +138,8 @@ func (e *Engine) Troubles() []TroubleReport {
 	ill := e.ill(now)
 	var reports []TroubleReport
 	for _, t := range e.topics {
-		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: t.trouble(), Diverted: t.diverted, Well: len(t.partitions) > 0 && t.err == nil}
+		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: t.trouble(), Diverted: t.diverted,
+			Well: len(t.partitions) > 0 && t.err == nil}
 		if !whole.Well && (t.waiting.length > 0 || t.diverted) {
 			whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
 		}
@@ -164,7 +166,8 @@ func (e *Engine) Troubles() []TroubleReport {
 	return reports
 }
 
-// trouble is whose trouble it is that the topic is not usable. One of which the brokers have said nothing waits for them.
+// trouble is whose trouble it is that the topic is not usable. One of which the brokers have said nothing waits for
+// them.
 func (t *topic) trouble() Trouble {
 	if t.err == nil && len(t.partitions) == 0 {
 		return ClusterTrouble
@@ -199,7 +202,8 @@ func (e *Engine) report(p *partition, ill int, now time.Time) TroubleReport {
 		}
 	case slow && (full || p.diverted && p.batch != nil): // slow is trouble only of a partition that is in others' way
 		r.Kind, r.Since, r.Full, r.Slow, r.Alone = PartitionTrouble, since, full, true, e.slowAlone(p, now)
-		r.Reason = fmt.Sprintf("topic %q partition %d: its requests take longer than %v, and %d records wait", p.topic.name, p.number, slowRequest, p.queue.length)
+		r.Reason = fmt.Sprintf("topic %q partition %d: its requests take longer than %v, and %d records wait", p.topic.name,
+			p.number, slowRequest, p.queue.length)
 	default:
 		r.Well = true
 	}
@@ -215,7 +219,8 @@ func (p *partition) noteSpeed(now time.Time, took time.Duration) {
 	}
 }
 
-// slowAlone is [TroubleReport.Alone]. That the partition's present request was passed is noted when it is seen here first.
+// slowAlone is [TroubleReport.Alone]. That the partition's present request was passed is noted when it is seen here
+// first.
 func (e *Engine) slowAlone(p *partition, now time.Time) bool {
 	late := p.busy && now.Sub(p.sentAt) >= slowRequest
 	if late && p.passed.IsZero() && e.prompt.After(p.sentAt) {
@@ -280,7 +285,8 @@ func (e *Engine) WellLately(within time.Duration) bool {
 	now := time.Now()
 	for _, t := range e.topics {
 		for _, p := range t.partitions {
-			if slow, _ := p.slowSince(now); !slow && p.failures == 0 && !p.accepted.IsZero() && time.Since(p.accepted) < within && e.driver.Node(t.name, p.number) >= 0 {
+			if slow, _ := p.slowSince(now); !slow && p.failures == 0 && !p.accepted.IsZero() &&
+				time.Since(p.accepted) < within && e.driver.Node(t.name, p.number) >= 0 {
 				return true
 			}
 		}

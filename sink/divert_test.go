@@ -34,8 +34,9 @@ type silentDriver struct{ *sinktest.Broker }
 
 func (silentDriver) Partitions(string) (int, error) { return 0, nil }
 
-// Catches: a topic of which the brokers have said nothing that is called in trouble itself, so that its events are parked though it is
-// the brokers that are silent. Seen to fail with every topic whose partitions are not known in trouble of its own.
+// Catches: a topic of which the brokers have said nothing that is called in trouble itself, so that its events are
+// parked though it is the brokers that are silent. Seen to fail with every topic whose partitions are not known in
+// trouble of its own.
 func TestEngineCallsSilenceTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{Engine: sink.New(silentDriver{sinktest.NewBroker()}, sink.Config{}), t: t}
@@ -53,7 +54,9 @@ func TestEngineCallsSilenceTheClusters(t *testing.T) {
 // Catches: records of a topic that does not exist which keep their place in the window; later ones that are not given
 // back; a lane that is not held, so that a later record overtakes; a retry that is diverted too.
 func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {
-	inRig(t, 2, sink.Config{MaxEvents: 10}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{} }, func(t *testing.T, r *rig) {
+	inRig(t, 2, sink.Config{MaxEvents: 10}, func(sinktest.Attempt) sinktest.Plan {
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
 		lost := keyed("k", 8)
 		keyless := &sink.Record{Value: []byte("v")}
 		for _, rec := range append(lost, keyless) {
@@ -61,7 +64,8 @@ func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {
 		}
 		r.submit(append(lost, keyless)...)
 		synctest.Wait()
-		if reports := r.Troubles(); len(reports) != 1 || reports[0].Topic != "absent" || reports[0].Partition != sink.WholeTopic || reports[0].Well {
+		if reports := r.Troubles(); len(reports) != 1 || reports[0].Topic != "absent" ||
+			reports[0].Partition != sink.WholeTopic || reports[0].Well {
 			t.Errorf("troubles: got %+v, want the absent topic", reports)
 		}
 		r.Divert("absent", sink.WholeTopic, true)
@@ -136,7 +140,9 @@ func TestEngineDivertsAPartitionButNotItsUnknownBatch(t *testing.T) {
 
 // Catches: Hold of a lane that is held already which makes its generation stale, and a lane that is not held by it.
 func TestEngineHoldsALaneByName(t *testing.T) {
-	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{} }, func(t *testing.T, r *rig) {
+	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
 		generation := r.Hold(topic, []byte("k"))
 		if again := r.Hold(topic, []byte("k")); again != generation {
 			t.Errorf("Hold again: got generation %d, want %d", again, generation)
@@ -178,8 +184,8 @@ func TestEngineSendsOnlyWithPermit(t *testing.T) {
 }
 
 // The batch that was with the driver when the partition was diverted is refused after all. Breaks it catches: parked
-// records of the lane that are handed in before the refused one is parked or buried, and so overtake it; one that counts
-// as out for good; a result that says that its lane was held before, or was not, when it is the other way round.
+// records of the lane that are handed in before the refused one is parked or buried, and so overtake it; one that
+// counts as out for good; a result that says that its lane was held before, or was not, when it is the other way round.
 func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 	sick := true
 	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
@@ -187,7 +193,8 @@ func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 		case sick:
 			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.PartitionTrouble, true)}
 		case a.Number > 1 && len(a.Batch.Records) == 2: // the first batch, tried again
-			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{0}, Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{0},
+				Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
 		}
 		return sinktest.Plan{}
 	}, func(t *testing.T, r *rig) {
@@ -204,7 +211,8 @@ func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 		sick = false
 		r.await(2, time.Minute)
 		if first[0].Result != sink.Held || first[1].Result != sink.Held || !first[0].WasHeld {
-			t.Errorf("the first batch: got %d and %d, WasHeld %t; want both Held, true: the lane is held", first[0].Result, first[1].Result, first[0].WasHeld)
+			t.Errorf("the first batch: got %d and %d, WasHeld %t; want both Held, true: the lane is held", first[0].Result,
+				first[1].Result, first[0].WasHeld)
 		}
 		again := keyed("k", 2)
 		if err := r.Resume(topic, []byte("k"), again); !errors.Is(err, sink.ErrEarlierOut) {
@@ -233,8 +241,8 @@ func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 	})
 }
 
-// A retry is handed in while the batch in front of it has no answer, and that batch is refused. Catches: the retry sent all
-// the same, so that it overtakes what was in the batch.
+// A retry is handed in while the batch in front of it has no answer, and that batch is refused. Catches: the retry sent
+// all the same, so that it overtakes what was in the batch.
 func TestEngineGivesARetryBackWithWhatWasInFrontOfIt(t *testing.T) {
 	sick := true
 	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
@@ -242,7 +250,8 @@ func TestEngineGivesARetryBackWithWhatWasInFrontOfIt(t *testing.T) {
 			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.PartitionTrouble, true)}
 		}
 		if len(a.Batch.Records) == 3 {
-			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{1}, Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{1},
+				Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
 		}
 		return sinktest.Plan{}
 	}, func(t *testing.T, r *rig) {
@@ -267,7 +276,8 @@ func TestEngineInsertedRecordIsALaneOfItsOwn(t *testing.T) {
 	inRig(t, 1, sink.Config{MaxEvents: 3}, func(a sinktest.Attempt) sinktest.Plan {
 		for i, rec := range a.Batch.Records {
 			if string(rec.Value) == "bad" {
-				return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{i}, Reasons: []*sink.Reason{refused}}}
+				return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{i},
+					Reasons: []*sink.Reason{refused}}}
 			}
 		}
 		return sinktest.Plan{}
@@ -312,9 +322,9 @@ func TestEngineInsertedRecordIsALaneOfItsOwn(t *testing.T) {
 	})
 }
 
-// One partition answers for the topic (codes 3 and 29) while another one takes what it gets. Breaks it catches: the whole topic
-// in trouble, so that everything of it is parked (seen to fail so); the topic of which nothing is taken any more taken for one
-// partition.
+// One partition answers for the topic (codes 3 and 29) while another one takes what it gets. Breaks it catches: the
+// whole topic in trouble, so that everything of it is parked (seen to fail so); the topic of which nothing is taken any
+// more taken for one partition.
 func TestEngineTakesNoTopicForIllThatAnotherPartitionAccepts(t *testing.T) {
 	ill := func(partition int32) bool { return partition == 0 }
 	inRig(t, 2, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
@@ -326,7 +336,8 @@ func TestEngineTakesNoTopicForIllThatAnotherPartitionAccepts(t *testing.T) {
 		want := func(when string, partition int32, kind sink.Trouble) {
 			t.Helper()
 			synctest.Wait()
-			if reports := r.Troubles(); len(reports) != 1 || reports[0].Partition != partition || reports[0].Kind != kind && kind != sink.NoTrouble {
+			if reports := r.Troubles(); len(reports) != 1 || reports[0].Partition != partition ||
+				reports[0].Kind != kind && kind != sink.NoTrouble {
 				t.Errorf("%s: got troubles %+v, want one, of partition %d", when, reports, partition)
 			}
 		}
@@ -351,9 +362,9 @@ func (d goneDriver) Partitions(name string) (int, error) {
 	return n, errors.New("it is gone; create it again")
 }
 
-// Break caught: a deleted topic that is in nobody's trouble, and so keeps its events in the window and the stream's place
-// back, for as long as its last partition has no event. Seen to fail with no trouble told, for want of a time in it; with a
-// reason that does not say what the driver says.
+// Break caught: a deleted topic that is in nobody's trouble, and so keeps its events in the window and the stream's
+// place back, for as long as its last partition has no event. Seen to fail with no trouble told, for want of a time in
+// it; with a reason that does not say what the driver says.
 func TestEngineTellsOfADeletedTopicWithAPartitionAtRest(t *testing.T) {
 	for busy := range int32(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -367,10 +378,12 @@ func TestEngineTellsOfADeletedTopicWithAPartitionAtRest(t *testing.T) {
 			since := time.Now()
 			time.Sleep(time.Minute)
 			reports := r.Troubles()
-			if len(reports) != 1 || reports[0].Partition != sink.WholeTopic || reports[0].Kind != sink.TopicTrouble || !reports[0].Since.Equal(since) {
+			if len(reports) != 1 || reports[0].Partition != sink.WholeTopic || reports[0].Kind != sink.TopicTrouble ||
+				!reports[0].Since.Equal(since) {
 				t.Errorf("an event for partition %d: got troubles %+v, want the topic's, since its event", busy, reports)
 			}
-			if why := r.Status().Reason; !strings.Contains(why, "create it again") || len(reports) == 1 && reports[0].Reason != why {
+			if why := r.Status().Reason; !strings.Contains(why, "create it again") ||
+				len(reports) == 1 && reports[0].Reason != why {
 				t.Errorf("an event for partition %d: got reason %q in the status, want what the driver says", busy, why)
 			}
 			if err := r.Close(t.Context()); err != nil {

@@ -11,10 +11,11 @@
 //
 //   - Submit takes ownership of the records, in order; their bytes are immutable from then until Settled returns them.
 //     It blocks while the window (events, bytes) is full and returns early only when its context ends or the engine is
-//     closed; it says how many records it took, always a prefix. A record larger than the whole window is admitted alone.
+//     closed; it says how many records it took, always a prefix. A record larger than the whole window is admitted
+//     alone.
 //   - Each record taken comes back from Results exactly once per Submit or Retry: [Published], [Rejected] or [Held].
-//     The results of one lane come back in the order in which its records were submitted; lanes are independent. A retry
-//     has its own order: what is submitted for the lane while it is out comes back Held at once, not after it.
+//     The results of one lane come back in the order in which its records were submitted; lanes are independent. A
+//     retry has its own order: what is submitted for the lane while it is out comes back Held at once, not after it.
 //     Results never blocks a worker: what waits there is bounded by the window.
 //   - Transient trouble (broker away, partition without leader, unknown outcome, configuration trouble such as a wrong
 //     password) is never a result: the engine keeps the record and tries again; Status says what it waits for.
@@ -26,7 +27,8 @@
 //     record of it is rejected, the generation grows, the rest of the batch comes back Held.
 //     Retry does not wait for the window: its records still hold the place that they took at Submit, or, when they come
 //     from outside the process, take it without waiting.
-//   - Insert hands in a record that belongs to no lane, whatever its key, past the window, the holds and the diversions.
+//   - Insert hands in a record that belongs to no lane, whatever its key, past the window, the holds and the
+//     diversions.
 //   - Release(lane, generation) lifts the hold and says true, if the generation is current, no retry is out and none of
 //     the records that came back Rejected or Held is still with the submitter, neither settled nor retried. Otherwise
 //     it says false and changes nothing: further results of the lane are on their way.
@@ -35,7 +37,7 @@
 //     The engine forgets them; the submitter may reuse them.
 //   - The engine starts sending at most MaxUnrecorded records whose outcome is not settled: it counts a record from the
 //     moment its batch is first handed to the driver until Settled, or until it is definitely rejected.
-//   - Close(ctx) takes in nothing more, lets requests in flight finish until the context ends, then stops every goroutine.
-//     Records without a result then never get one; whether they were written is unknown. Abandon is the same and leaves
-//     the driver open, for another engine.
+//   - Close(ctx) takes in nothing more, lets requests in flight finish until the context ends, then stops every
+//     goroutine. Records without a result then never get one; whether they were written is unknown. Abandon is the same
+//     and leaves the driver open, for another engine.
 package sink

@@ -13,7 +13,9 @@ import (
 // behind it was sent (seen to fail with a reason that is forgotten), or that a diversion leaves in its topic's queue.
 func TestEngineRejectsADoomedRecordInItsTurn(t *testing.T) {
 	why := &sink.Reason{Class: outbox.Permanent, Code: "NO_MESSAGE", Text: "it is none"}
-	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{} }, func(t *testing.T, r *rig) {
+	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
 		lane := keyed("k", 5)
 		lane[2].Doomed, lane[2].Reason = true, why
 		r.submit(lane...)

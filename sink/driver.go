@@ -47,8 +47,8 @@ type Driver interface {
 	Close() error
 }
 
-// Leaver is a [Driver] that keeps what it knows of its brokers' ends for the engine on it, and must hear when that one has
-// gone ([Engine.Abandon]): the next begins with what it reads back, or knows that nothing is missing.
+// Leaver is a [Driver] that keeps what it knows of its brokers' ends for the engine on it, and must hear when that one
+// has gone ([Engine.Abandon]): the next begins with what it reads back, or knows that nothing is missing.
 type Leaver interface{ Left() }
 
 // Batch is consecutive records of one partition that are produced together.

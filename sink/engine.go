@@ -52,10 +52,10 @@ type Config struct {
 	// Linger is the least time between the starts of two requests to one node, so that batches grow; 0 sends whatever
 	// waits as soon as the node is free. The first record after a quiet time never waits.
 	Linger time.Duration
-	// Behind says how old what is submitted is, and may be nil. Who is far behind gains nothing by requests that follow each
-	// other at once: they lie at least a fiftieth of it apart, and at most 20 ms. Small requests cost brokers and us so much
-	// more for each record that a machine which is short of CPU never gets out of them. Not so while a full batch waits and a
-	// quarter of MaxUnrecorded is left: it would not grow. It must be quick.
+	// Behind says how old what is submitted is, and may be nil. Who is far behind gains nothing by requests that follow
+	// each other at once: they lie at least a fiftieth of it apart, and at most 20 ms. Small requests cost brokers and us
+	// so much more for each record that a machine which is short of CPU never gets out of them. Not so while a full batch
+	// waits and a quarter of MaxUnrecorded is left: it would not grow. It must be quick.
 	Behind func() time.Duration
 	// Backoff is the pause after the given number of failures in a row (from 1). Default: 20 ms, doubling, at most 1 s,
 	// up to a quarter less by chance.
@@ -97,12 +97,14 @@ type Request struct {
 //   - E1: a partition has at most one batch with the driver, and a request at most one batch of a partition.
 //   - E2: a batch that the driver got is sent again unchanged until it is Accepted or Refused, but for a front that
 //     the driver said is written.
-//   - E3: a record is in exactly one place: a topic's waiting list, a partition's queue, a partition's batch, the results,
-//     or with the submitter. Each list is in order, and lists of one lane are passed through one after the other.
+//   - E3: a record is in exactly one place: a topic's waiting list, a partition's queue, a partition's batch, the
+//     results, or with the submitter. Each list is in order, and lists of one lane are passed through one after the
+//     other.
 //   - E4: unrecorded <= MaxUnrecorded.
 //   - E5: a record of a held lane is sent only if it was retried with the lane's current generation.
 //
-// Goroutines: watch follows the driver's news; run serves one node or one partition in trouble. All end in Close or Abandon.
+// Goroutines: watch follows the driver's news; run serves one node or one partition in trouble. All end in Close or
+// Abandon.
 type Engine struct {
 	driver Driver
 	config Config
@@ -209,8 +211,8 @@ func defaultBackoff(failures int) time.Duration {
 
 // Close takes in nothing more, starts no further request, lets those in flight finish until the context ends and then
 // cuts them off, ends every goroutine and closes the driver. Results goes on to return what has a result. Records
-// without one never get one: whether they were written is unknown. The error is the driver's, or says that requests were
-// cut off. A second Close waits for the first and returns the same.
+// without one never get one: whether they were written is unknown. The error is the driver's, or says that requests
+// were cut off. A second Close waits for the first and returns the same.
 func (e *Engine) Close(ctx context.Context) error {
 	return e.end(ctx, func() error {
 		if err := e.driver.Close(); err != nil {
@@ -220,8 +222,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	})
 }
 
-// Abandon is Close without an end of the driver, which another engine may have then. A driver must not take a batch of the
-// one for a new attempt at a batch of the other that was cut off.
+// Abandon is Close without an end of the driver, which another engine may have then. A driver must not take a batch of
+// the one for a new attempt at a batch of the other that was cut off.
 func (e *Engine) Abandon(ctx context.Context) error {
 	return e.end(ctx, func() error {
 		if l, ok := e.driver.(Leaver); ok {

@@ -26,7 +26,8 @@ type rig struct {
 }
 
 // inRig runs the test in a bubble, which also fails it if a goroutine is left after Close.
-func inRig(t *testing.T, partitions int, c sink.Config, answer func(sinktest.Attempt) sinktest.Plan, test func(*testing.T, *rig)) {
+func inRig(t *testing.T, partitions int, c sink.Config, answer func(sinktest.Attempt) sinktest.Plan,
+	test func(*testing.T, *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := sinktest.NewBroker()
@@ -105,7 +106,8 @@ func trouble(v sink.Verdict, kind sink.Trouble, pause bool) sink.Outcome {
 	return sink.Outcome{Verdict: v, Trouble: kind, Pause: pause, Err: errors.New("no luck")}
 }
 
-var poison = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{{Class: outbox.Permanent, Code: "POISON", Text: "poison"}}}
+var poison = sink.Outcome{Verdict: sink.Refused,
+	Reasons: []*sink.Reason{{Class: outbox.Permanent, Code: "POISON", Text: "poison"}}}
 
 // Catches: a second retry beside the first, which could overtake it; a release while a retry is out.
 func TestEngineAllowsOneRetryOfALane(t *testing.T) {
@@ -216,9 +218,12 @@ func TestEngineStatusSaysWhatItWaitsFor(t *testing.T) {
 		state  sink.State
 		reason string
 	}{
-		{"Partition", trouble(sink.NotWritten, sink.PartitionTrouble, true), sink.Stalled, `topic "topic" partition 0: 1 attempts failed: no luck`},
-		{"Cluster", trouble(sink.Unknown, sink.ClusterTrouble, true), sink.Stalled, `topic "topic" partition 0: 1 attempts failed: no luck`},
-		{"Configuration", trouble(sink.NotWritten, sink.ConfigurationTrouble, true), sink.Blocked, `topic "topic" partition 0: 1 attempts failed: no luck`},
+		{"Partition", trouble(sink.NotWritten, sink.PartitionTrouble, true), sink.Stalled,
+			`topic "topic" partition 0: 1 attempts failed: no luck`},
+		{"Cluster", trouble(sink.Unknown, sink.ClusterTrouble, true), sink.Stalled,
+			`topic "topic" partition 0: 1 attempts failed: no luck`},
+		{"Configuration", trouble(sink.NotWritten, sink.ConfigurationTrouble, true), sink.Blocked,
+			`topic "topic" partition 0: 1 attempts failed: no luck`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
@@ -231,7 +236,8 @@ func TestEngineStatusSaysWhatItWaitsFor(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(10 * time.Millisecond)
 				s := r.Status()
-				if s.State != c.state || s.Reason != c.reason || !s.Since.Equal(r.start) || s.Oldest != 10*time.Millisecond || s.Pending != 1 || s.Unrecorded != 1 {
+				if s.State != c.state || s.Reason != c.reason || !s.Since.Equal(r.start) || s.Oldest != 10*time.Millisecond ||
+					s.Pending != 1 || s.Unrecorded != 1 {
 					t.Errorf("status: got %+v, want %v because %s since the start", s, c.state, c.reason)
 				}
 				r.await(1, time.Second)
@@ -246,7 +252,8 @@ func TestEngineStatusSaysWhatItWaitsFor(t *testing.T) {
 			r.broker.SetLeader(topic, 0, -1)
 			r.submit(in(1)...)
 			synctest.Wait()
-			if s, want := r.Status(), `topic "topic" partition 0: no leader is known`; s.State != sink.Stalled || s.Reason != want {
+			if s, want := r.Status(), `topic "topic" partition 0: no leader is known`; s.State != sink.Stalled ||
+				s.Reason != want {
 				t.Errorf("status: got %+v, want stalled because %s", s, want)
 			}
 			r.broker.SetLeader(topic, 0, 5)
@@ -269,8 +276,8 @@ type whose sink.Trouble
 func (whose) Error() string           { return "no luck" }
 func (w whose) Trouble() sink.Trouble { return sink.Trouble(w) }
 
-// Catches: a wrong password that counts as a missing topic, so that events are parked and nobody is told to act. Seen to
-// fail with Troubled not looked at, by all and by Status alone.
+// Catches: a wrong password that counts as a missing topic, so that events are parked and nobody is told to act. Seen
+// to fail with Troubled not looked at, by all and by Status alone.
 func TestEngineStatusKnowsWhoseTroubleAnUnknownTopicIs(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -303,7 +310,9 @@ func TestEngineStatusKnowsWhoseTroubleAnUnknownTopicIs(t *testing.T) {
 // Catches: misuse that corrupts the lists instead of stopping the process. Seen to fail without the panic of Settled.
 func TestEnginePanicsOnMisuse(t *testing.T) {
 	var never chan struct{}
-	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{Until: never} }, func(t *testing.T, r *rig) {
+	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
+		return sinktest.Plan{Until: never}
+	}, func(t *testing.T, r *rig) {
 		never = make(chan struct{})
 		records := keyed("k", 1)
 		r.submit(records...)
@@ -335,7 +344,9 @@ func TestEngineCloseWaitsThenCutsOff(t *testing.T) {
 		err   error
 		want  int
 	}{{3 * time.Second, nil, 1}, {time.Second, context.DeadlineExceeded, 0}} {
-		inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{Delay: 2 * time.Second} }, func(t *testing.T, r *rig) {
+		inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
+			return sinktest.Plan{Delay: 2 * time.Second}
+		}, func(t *testing.T, r *rig) {
 			r.submit(in(1)...)
 			synctest.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), c.grace)
@@ -353,7 +364,9 @@ func TestEngineCloseWaitsThenCutsOff(t *testing.T) {
 
 // Catches: an end that another engine on the same driver cannot follow (seen to fail with a driver that was closed).
 func TestEngineAbandonLeavesTheDriverOpen(t *testing.T) {
-	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan { return sinktest.Plan{Delay: time.Second} }, func(t *testing.T, r *rig) {
+	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
+		return sinktest.Plan{Delay: time.Second}
+	}, func(t *testing.T, r *rig) {
 		r.submit(in(1)...)
 		synctest.Wait()
 		if err := r.Abandon(t.Context()); err != nil {

@@ -26,6 +26,7 @@ func (f frozenDriver) Produce(ctx context.Context, node int32, batches []*sink.B
 	case <-ctx.Done():
 	}
 	for _, b := range batches {
-		b.Outcome = sink.Outcome{Verdict: sink.Unknown, Trouble: sink.ClusterTrouble, Pause: true, Err: errors.New("no answer")}
+		b.Outcome = sink.Outcome{Verdict: sink.Unknown, Trouble: sink.ClusterTrouble, Pause: true,
+			Err: errors.New("no answer")}
 	}
 }

@@ -67,7 +67,8 @@ func (l *lane) keep(r *Record) {
 	r.Generation = l.generation
 }
 
-// holdQueued gives a record back as Held that has been in a queue. A retry that is out is behind it and must come back too.
+// holdQueued gives a record back as Held that has been in a queue. A retry that is out is behind it and must come back
+// too.
 func (e *Engine) holdQueued(r *Record, l *lane) {
 	if r.engine.lane == nil && l.retrying > 0 {
 		e.generations++
@@ -100,8 +101,8 @@ func (l *lane) leave(r *Record) {
 // The order of results holds within the retry: what is submitted for the lane meanwhile comes back Held, maybe before
 // the retry has its results.
 //
-// The engine does not know what the submitter keeps to itself: before it retries an event that it did not submit because
-// the lane was held, every earlier one that it did submit must have come back.
+// The engine does not know what the submitter keeps to itself: before it retries an event that it did not submit
+// because the lane was held, every earlier one that it did submit must have come back.
 //
 // It panics on a record of another lane, and on one that the engine still has or that was published.
 func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*Record) error {

@@ -247,7 +247,9 @@ func (s *scenario) submit() {
 
 // park puts the event into the lane's queue at its place.
 func (l *modelLane) park(ev *event) {
-	at, found := slices.BinarySearchFunc(l.parked, ev.place, func(p *event, place int) int { return cmp.Compare(p.place, place) })
+	at, found := slices.BinarySearchFunc(l.parked, ev.place, func(p *event, place int) int {
+		return cmp.Compare(p.place, place)
+	})
 	if found {
 		panic("parked twice")
 	}

@@ -14,8 +14,8 @@ import (
 const batchShare = 8
 
 // sentShare is the part of the window's bytes, a fifth, that batches without an answer should hold together: a driver
-// may keep a copy of each, and one more is on its way. Of what is left of it one batch may take batchShare, and always a
-// record, so that it is passed only by large ones.
+// may keep a copy of each, and one more is on its way. Of what is left of it one batch may take batchShare, and always
+// a record, so that it is passed only by large ones.
 const sentShare = 5
 
 // spareBatches is how many batches are kept for reuse.
@@ -38,9 +38,10 @@ type partition struct {
 	diverted   bool        // see Engine.Divert
 	nextReady  *partition  // in a ready list
 
-	sentAt   time.Time // when its batch was handed to the driver last
-	slow     time.Time // since when its requests are slow; zero when the last was not
-	passed   time.Time // since when it is known that a later request than its slow one was answered in time; zero: not known
+	sentAt time.Time // when its batch was handed to the driver last
+	slow   time.Time // since when its requests are slow; zero when the last was not
+	// since when it is known that a later request than its slow one was answered in time; zero: not known
+	passed   time.Time
 	accepted time.Time // when a batch was accepted last
 	failures int       // of the batch, in a row
 	since    time.Time // of the first of these, or since when it has had no leader
@@ -128,7 +129,8 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 			holds = holds || r.Key != nil
 			continue
 		}
-		if len(b.Records) >= most || len(b.Records) > 0 && (batchLimit > 0 && b.Bytes+size > batchLimit || b.Bytes+size > room) {
+		if len(b.Records) >= most || len(b.Records) > 0 && (batchLimit > 0 && b.Bytes+size > batchLimit ||
+			b.Bytes+size > room) {
 			break
 		}
 		p.next()
@@ -291,7 +293,8 @@ func (e *Engine) refuse(p *partition) {
 	p.narrow = 0
 	switch {
 	case len(o.Reasons) == 0 || len(o.Reasons) > 1 && len(o.Reasons) != len(o.Guilty):
-		panic(fmt.Sprintf("sink: the driver refused a batch with %d reasons for %d guilty records", len(o.Reasons), len(o.Guilty)))
+		panic(fmt.Sprintf("sink: the driver refused a batch with %d reasons for %d guilty records", len(o.Reasons),
+			len(o.Guilty)))
 	case len(o.Guilty) > 0:
 		for i, guilty := range o.Guilty {
 			b.Records[guilty].Reason = o.Reasons[min(i, len(o.Reasons)-1)]

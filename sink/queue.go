@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// recordQueue is a FIFO of records, in a ring. Records are cold by the time that their turn comes: in a ring the processor
-// fetches many at a time, where a chain through the records would make it wait for each one.
+// recordQueue is a FIFO of records, in a ring. Records are cold by the time that their turn comes: in a ring the
+// processor fetches many at a time, where a chain through the records would make it wait for each one.
 type recordQueue struct {
 	ring   []*Record // its length is 0 or a power of two
 	first  int       // where the head is

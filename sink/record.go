@@ -20,8 +20,9 @@ const (
 // Record is one message on its way to the broker. The submitter fills the first group and must not touch it again
 // before the result; the engine fills the second group before it hands the record back by Results.
 type Record struct {
-	Topic     string
-	Key       []byte // nil = keyless: no lane, spread over the partitions; empty counts as a key only for drivers that have it
+	Topic string
+	// nil = keyless: no lane, spread over the partitions; empty counts as a key only for drivers that have it
+	Key       []byte
 	Value     []byte // nil = tombstone
 	Headers   outbox.Headers
 	Timestamp int64 // milliseconds since the Unix epoch
@@ -34,8 +35,8 @@ type Record struct {
 	At         time.Time // when the result was known
 	Generation uint64    // of the held lane, with Rejected and Held
 	Reason     *Reason   // why it was rejected; nil otherwise
-	// Doomed, which the submitter sets with Reason, lets the record be rejected for that when its turn comes, without being sent:
-	// so it has its place in its lane's order.
+	// Doomed, which the submitter sets with Reason, lets the record be rejected for that when its turn comes, without
+	// being sent: so it has its place in its lane's order.
 	Doomed  bool
 	WasHeld bool // with Held: the lane was held already, for an earlier record
 

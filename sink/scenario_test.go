@@ -280,7 +280,8 @@ func (s *scenario) drain() {
 			return
 		}
 		if status := s.engine.Status(); left == 0 && status.Events == 0 && len(s.settle) == 0 {
-			if status.Bytes != 0 || status.Unrecorded != 0 || status.HeldLanes != 0 || status.Pending != 0 || status.State != sink.OK {
+			if status.Bytes != 0 || status.Unrecorded != 0 || status.HeldLanes != 0 || status.Pending != 0 ||
+				status.State != sink.OK {
 				s.failf("status with nothing left: %+v", status)
 			}
 			return

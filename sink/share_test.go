@@ -81,10 +81,10 @@ func TestEngineTellsWhenASlowPartitionFillsItsShare(t *testing.T) {
 	})
 }
 
-// Catches: a partition that is called slow alone in a pause of everything, or because it is the last whose answer comes after
-// one; and one that is never called so, as the only one that is sent to or beside others that go on. Seen to fail with each
-// of the two patiences taken away, with requests sent before the slow one as proof, and with partitions that wait for their
-// own answer taken for resting.
+// Catches: a partition that is called slow alone in a pause of everything, or because it is the last whose answer comes
+// after one; and one that is never called so, as the only one that is sent to or beside others that go on. Seen to fail
+// with each of the two patiences taken away, with requests sent before the slow one as proof, and with partitions that
+// wait for their own answer taken for resting.
 func TestEngineTellsWhetherASlowPartitionIsAlone(t *testing.T) {
 	var delay [4]time.Duration
 	inRig(t, 4, sink.Config{MaxEvents: 100}, func(a sinktest.Attempt) sinktest.Plan {
@@ -162,9 +162,9 @@ func allOf(records []*sink.Record, result sink.Result) (some []*sink.Record) {
 	return some
 }
 
-// Catches: several partitions in trouble that may fill the window together; one without a leader, or on a node that does not
-// answer, that is not told because it is not the usual kind. Seen to fail with the share not told of a partition in
-// trouble.
+// Catches: several partitions in trouble that may fill the window together; one without a leader, or on a node that
+// does not answer, that is not told because it is not the usual kind. Seen to fail with the share not told of a
+// partition in trouble.
 func TestEngineDividesHalfTheWindowAmongTheTroubled(t *testing.T) {
 	inRig(t, 4, sink.Config{MaxEvents: 100}, func(a sinktest.Attempt) sinktest.Plan {
 		return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.ClusterTrouble, true)}
@@ -176,15 +176,16 @@ func TestEngineDividesHalfTheWindowAmongTheTroubled(t *testing.T) {
 		r.submit(r.to(3, 1)...)
 		r.wantFull("25 and 20 of 100", 3)
 		for _, report := range r.Troubles() {
-			if want := map[int32]sink.Trouble{3: sink.PartitionTrouble, 0: sink.ClusterTrouble}[report.Partition]; report.Kind != want {
+			if want := map[int32]sink.Trouble{3: sink.PartitionTrouble,
+				0: sink.ClusterTrouble}[report.Partition]; report.Kind != want {
 				t.Errorf("kind of the trouble of partition %d: got %d, want %d", report.Partition, report.Kind, want)
 			}
 		}
 	})
 }
 
-// Catches: a node that asked for a pause and gets a request, a pause that others wait for, or that counts as trouble or as
-// slow; a permit that is asked for before the pause instead of after it. Seen to fail with the pause not kept.
+// Catches: a node that asked for a pause and gets a request, a pause that others wait for, or that counts as trouble or
+// as slow; a permit that is asked for before the pause instead of after it. Seen to fail with the pause not kept.
 func TestEngineLeavesAThrottledNodeAlone(t *testing.T) {
 	var asked time.Time
 	config := sink.Config{Permit: func() bool { asked = time.Now(); return true }}

@@ -143,8 +143,8 @@ func (e *Engine) Settled(records []*Record) {
 	e.offer()
 }
 
-// SettledThen is Settled that calls free in between: when the engine has let go of the records, and before their room is
-// offered. So a submitter that uses its records again has them back when it is woken, and makes no new ones.
+// SettledThen is Settled that calls free in between: when the engine has let go of the records, and before their room
+// is offered. So a submitter that uses its records again has them back when it is woken, and makes no new ones.
 func (e *Engine) SettledThen(records []*Record, free func()) {
 	e.settle(records)
 	free()

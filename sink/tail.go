@@ -17,9 +17,8 @@ var (
 // Tailer is a [Driver] that can read back the end of a topic: what a process that died had sent and not recorded.
 type Tailer interface {
 	// Tail hands out the records of the topic's partitions, each partition from its start to the end that it has when it
-	// is asked, in order within a partition. An error names what could not be read; what could be was handed out. It can be
-	// ErrUnreachable or ErrPassing too.
-	// A topic that does not exist is empty.
+	// is asked, in order within a partition. An error names what could not be read; what could be was handed out. It can
+	// be ErrUnreachable or ErrPassing too. A topic that does not exist is empty.
 	Tail(ctx context.Context, q TailQuery, each func(TailRecord) error) error
 }
 

@@ -7,14 +7,15 @@ import (
 // topic routes records to partitions. Guarded by Engine.mu.
 type topic struct {
 	name       string
-	partitions []*partition     // by number; as many as records are routed to, 0 while the number is not known
-	next       int              // the number of partitions to which routing changes when the topic is drained; 0 = no change
-	waiting    recordQueue      // records that are not routed yet: number unknown or about to change
-	queued     int              // records in partitions' queues and batches
-	held       map[string]*lane // held lanes by key
-	since      time.Time        // when records began to wait for the number of partitions
-	err        error            // why the driver does not know it
-	diverted   bool             // see Engine.Divert
+	partitions []*partition // by number; as many as records are routed to, 0 while the number is not known
+	// the number of partitions to which routing changes when the topic is drained; 0 = no change
+	next     int
+	waiting  recordQueue      // records that are not routed yet: number unknown or about to change
+	queued   int              // records in partitions' queues and batches
+	held     map[string]*lane // held lanes by key
+	since    time.Time        // when records began to wait for the number of partitions
+	err      error            // why the driver does not know it
+	diverted bool             // see Engine.Divert
 }
 
 // topicOf is the topic of the name, made at first sight.

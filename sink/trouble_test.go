@@ -17,7 +17,8 @@ func TestEnginePartitionInTroubleGoesAlone(t *testing.T) {
 	sick.Store(true)
 	inRig(t, 4, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
 		if sick.Load() && a.Batch.Partition == 2 {
-			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true), Delay: time.Duration(a.Number-1) * 10 * time.Second}
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true),
+				Delay: time.Duration(a.Number-1) * 10 * time.Second}
 		}
 		return sinktest.Plan{}
 	}, func(t *testing.T, r *rig) {
@@ -62,7 +63,8 @@ func TestEngineDeadNodeHoldsNobodyElse(t *testing.T) {
 	})
 }
 
-// Catches: one partition whose requests are never answered and that so keeps the answers of all others of its node away.
+// Catches: one partition whose requests are never answered and that so keeps the answers of all others of its node
+// away.
 func TestEngineFindsThePartitionThatBlocksItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := sinktest.NewBroker()
@@ -82,9 +84,10 @@ func TestEngineFindsThePartitionThatBlocksItsNode(t *testing.T) {
 	})
 }
 
-// Catches: a request that was given up because of one partition, and that the others of it wait for once more; that counts as
-// trouble or as a retry, or waits for a back-off; that is split again (seen to fail with batches that are not marked as alone, with one that
-// counts as a failure, with partitions that stay with their node's worker, and with a node that does not count as well).
+// Catches: a request that was given up because of one partition, and that the others of it wait for once more; that
+// counts as trouble or as a retry, or waits for a back-off; that is split again (seen to fail with batches that are not
+// marked as alone, with one that counts as a failure, with partitions that stay with their node's worker, and with a
+// node that does not count as well).
 func TestEngineSplitsARequestThatTakesUnusuallyLong(t *testing.T) {
 	var split bool // what is shared
 	config := sink.Config{Backoff: func(int) time.Duration { return time.Hour }}
@@ -96,7 +99,8 @@ func TestEngineSplitsARequestThatTakesUnusuallyLong(t *testing.T) {
 	inRig(t, 8, config, func(a sinktest.Attempt) sinktest.Plan {
 		switch slow := a.Batch.Partition == 3; {
 		case split && !a.Batch.Alone:
-			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Alone: true}, Delay: 250 * time.Millisecond, Written: !slow}
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Alone: true}, Delay: 250 * time.Millisecond,
+				Written: !slow}
 		case slow && !a.Batch.Alone:
 			t.Errorf("attempt %d of the slow partition's batch is not alone", a.Number)
 		case slow:
@@ -130,7 +134,9 @@ func TestEngineSplitsARequestThatTakesUnusuallyLong(t *testing.T) {
 func TestEngineLeaderMoveCarriesTheUnknownBatch(t *testing.T) {
 	for _, kind := range []sink.Trouble{sink.PartitionTrouble, sink.ClusterTrouble} {
 		var nodes []int32
-		inRig(t, 1, sink.Config{Backoff: func(int) time.Duration { return time.Hour }}, func(a sinktest.Attempt) sinktest.Plan {
+		inRig(t, 1, sink.Config{Backoff: func(int) time.Duration {
+			return time.Hour
+		}}, func(a sinktest.Attempt) sinktest.Plan {
 			nodes = append(nodes, a.Node)
 			if a.Node == 0 {
 				return sinktest.Plan{Outcome: trouble(sink.Unknown, kind, true), Written: true}
@@ -153,9 +159,9 @@ func TestEngineLeaderMoveCarriesTheUnknownBatch(t *testing.T) {
 	}
 }
 
-// Break caught: a batch that is sent without a pause for as long as its leader refuses it and the brokers go on to name that one:
-// a broken disk, metadata that lag behind. Seen to fail with 2000 attempts in 10 s, when the moment without a leader that the
-// driver makes of each refusal counted as a move.
+// Break caught: a batch that is sent without a pause for as long as its leader refuses it and the brokers go on to name
+// that one: a broken disk, metadata that lag behind. Seen to fail with 2000 attempts in 10 s, when the moment without a
+// leader that the driver makes of each refusal counted as a move.
 func TestEngineBacksOffFromALeaderThatStaysTheSame(t *testing.T) {
 	var attempts atomic.Int64
 	var refused chan struct{}
@@ -257,7 +263,8 @@ func TestEngineSlowPartitionGoesAlone(t *testing.T) {
 // Catches: a linger that delays the first record, or lets requests follow each other sooner.
 func TestEngineLingerSpacesRequests(t *testing.T) {
 	at := requestTimes(t, sink.Config{Linger: 5 * time.Millisecond}, 12)
-	if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at, want) {
+	if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at,
+		want) {
 		t.Errorf("requests: got %v, want %v", at, want)
 	}
 }
@@ -279,8 +286,8 @@ func requestTimes(t *testing.T, config sink.Config, records int) (at []time.Dura
 	return at
 }
 
-// Catches: requests that follow each other at once although what is submitted is old, ones that wait although it is not, or
-// longer than they may. Seen to fail with the age not asked for, and with no bound.
+// Catches: requests that follow each other at once although what is submitted is old, ones that wait although it is
+// not, or longer than they may. Seen to fail with the age not asked for, and with no bound.
 func TestEngineMakesLargerRequestsWhenItIsBehind(t *testing.T) {
 	for _, c := range []struct{ behind, apart time.Duration }{
 		{-time.Hour, time.Millisecond}, {0, time.Millisecond}, {250 * time.Millisecond, 5 * time.Millisecond},
@@ -295,9 +302,9 @@ func TestEngineMakesLargerRequestsWhenItIsBehind(t *testing.T) {
 	}
 }
 
-// Catches: a partition that gets all events, and more than go into one batch, and waits for nothing between its requests; and one
-// that goes on when most of the credit is used up, in ever smaller batches. Seen to fail with a full batch not looked for, and with the
-// credit not asked for.
+// Catches: a partition that gets all events, and more than go into one batch, and waits for nothing between its
+// requests; and one that goes on when most of the credit is used up, in ever smaller batches. Seen to fail with a full
+// batch not looked for, and with the credit not asked for.
 func TestEngineSendsFullBatchesAtOnceWhenItIsBehind(t *testing.T) {
 	const unrecorded = 800
 	var at []time.Duration
@@ -348,7 +355,8 @@ func TestEngineTellsItsHooks(t *testing.T) {
 			t.Fatalf("requests: got %d, want at least 2", len(requests))
 		}
 		first, second := requests[0], requests[1]
-		if first.Records != 4 || first.Resent != 0 || first.Trouble != sink.ClusterTrouble || first.Err == nil || first.Took != time.Millisecond {
+		if first.Records != 4 || first.Resent != 0 || first.Trouble != sink.ClusterTrouble || first.Err == nil ||
+			first.Took != time.Millisecond {
 			t.Errorf("first request: got %+v, want 4 new records in 1ms, cluster trouble", first)
 		}
 		if second.Records != 4 || second.Resent != 4 || second.Trouble != sink.NoTrouble || second.Bytes != first.Bytes {

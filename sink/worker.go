@@ -10,9 +10,9 @@ import (
 // others' answers away.
 const suspect = 2
 
-// slowSolos bounds how many partitions go alone because their requests were slow, for when a whole node is slow; splitSolos
-// how many there may be, those included, when the driver wants a request of unusual length split. What is left over is
-// split when it takes long once more.
+// slowSolos bounds how many partitions go alone because their requests were slow, for when a whole node is slow;
+// splitSolos how many there may be, those included, when the driver wants a request of unusual length split. What is
+// left over is split when it takes long once more.
 const slowSolos, splitSolos = 16, 64
 
 // worker sends the batches of one node's partitions, one request at a time; or, with solo set, those of one partition
@@ -193,7 +193,8 @@ func (e *Engine) expect(p *partition) int {
 	return min(limit, p.queueBytes)
 }
 
-// follow looks up where a solo's partition is led now; false: nowhere. Another leader ends the pause; the same one, once more, does not.
+// follow looks up where a solo's partition is led now; false: nowhere. Another leader ends the pause; the same one,
+// once more, does not.
 func (e *Engine) follow(w *worker, now time.Time) bool {
 	p, node := w.solo, e.driver.Node(w.solo.topic.name, w.solo.number)
 	if node >= 0 && node != w.node {
@@ -257,9 +258,9 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 	e.feed()
 }
 
-// starved says that there is no unrecorded credit to give out: it was used up, and there is not enough again for a batch of
-// full size. Given out as it trickles in, it would make small batches, which cost so much more for each record that it
-// goes on trickling. What was accepted is settled in time, so there will be enough.
+// starved says that there is no unrecorded credit to give out: it was used up, and there is not enough again for a
+// batch of full size. Given out as it trickles in, it would make small batches, which cost so much more for each record
+// that it goes on trickling. What was accepted is settled in time, so there will be enough.
 func (e *Engine) starved() bool {
 	credit := e.config.MaxUnrecorded - e.unrecorded
 	return credit <= 0 || e.starving && credit < e.fullBatch()
@@ -315,7 +316,8 @@ const (
 	// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
 	behindShare = 50
 	mostBehind  = 20 * time.Millisecond
-	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for it, is half.
+	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for
+	// it, is half.
 	aheadShare = 4
 )
 
@@ -328,8 +330,8 @@ func (e *Engine) linger(w *worker) time.Duration {
 	return linger
 }
 
-// fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger with time,
-// and that there is credit for more. So it is where few partitions get nearly all events.
+// fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger
+// with time, and that there is credit for more. So it is where few partitions get nearly all events.
 func (e *Engine) fullAhead(w *worker) bool {
 	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/aheadShare {
 		return false

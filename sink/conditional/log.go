@@ -111,8 +111,8 @@ func (l *Log) Start(ctx context.Context, end int64) error {
 	return nil
 }
 
-// Forget makes the end unknown again, for another term that begins with [Log.Start] or knows that nothing is missing. It
-// must not be called while a request is out.
+// Forget makes the end unknown again, for another term that begins with [Log.Start] or knows that nothing is missing.
+// It must not be called while a request is out.
 func (l *Log) Forget() {
 	<-l.turn
 	defer l.give()
@@ -198,7 +198,8 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 		}
 		return result{Answer: a}
 	}
-	err := &trouble{sink.PartitionTrouble, errors.New("others write to the log all the time: each append found another end")}
+	err := &trouble{sink.PartitionTrouble,
+		errors.New("others write to the log all the time: each append found another end")}
 	return result{Answer: Answer{Verdict: sink.NotWritten, Err: err}}
 }
 
@@ -211,7 +212,8 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 			return fmt.Errorf("ask for the log's end: %w", err)
 		}
 		if took := time.Since(began); took > endPatience {
-			return fmt.Errorf("ask for the log's end: it took %v, and another relay may have written since this one might send", took)
+			return fmt.Errorf("ask for the log's end: it took %v, and another relay may have written since this one might send",
+				took)
 		}
 		l.end, l.known = end, true
 		return nil
@@ -324,7 +326,8 @@ func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
 
 // failed is the outcome of a batch that must come again.
 func (l *Log) failed(b *sink.Batch, a Answer) sink.Outcome {
-	o := sink.Outcome{Verdict: a.Verdict, Err: a.Err, Trouble: sink.TroubleOf(a.Err, sink.ClusterTrouble), Pause: a.Pause, Code: a.Code, FirstOffset: -1}
+	o := sink.Outcome{Verdict: a.Verdict, Err: a.Err, Trouble: sink.TroubleOf(a.Err, sink.ClusterTrouble), Pause: a.Pause,
+		Code: a.Code, FirstOffset: -1}
 	if p, ok := b.State.(*progress); ok {
 		written(&o, p.offsets[:max(0, slices.Index(p.offsets, -1))])
 	}

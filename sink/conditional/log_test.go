@@ -165,12 +165,12 @@ func (r *relay) step(m *memory, events int) {
 	b.Records = b.Records[n:]
 }
 
-// A relay sends events; it is replaced, as after a kill or a freeze, by one that reads the log and goes on, while the old
-// one still sends what it has. Requests arrive late, in part, without an answer; others write to the log. Catches: an
-// event twice, out of order or never, an offset where another event is.
+// A relay sends events; it is replaced, as after a kill or a freeze, by one that reads the log and goes on, while the
+// old one still sends what it has. Requests arrive late, in part, without an answer; others write to the log. Catches:
+// an event twice, out of order or never, an offset where another event is.
 //
-// Seen to fail with: entries behind the end that are not kept; a start that leaves the end unknown; no offsets of their own
-// for a front that others interrupt.
+// Seen to fail with: entries behind the end that are not kept; a start that leaves the end unknown; no offsets of their
+// own for a front that others interrupt.
 func TestEveryEventOnceInOrder(t *testing.T) {
 	n := *plays
 	if testing.Short() {
@@ -263,7 +263,8 @@ func TestRefusalNamesItsRecord(t *testing.T) {
 	if o := first.Outcome; o.Verdict != sink.Accepted || o.FirstOffset != 1 {
 		t.Errorf("batch before: got %+v, want accepted at 1", o)
 	}
-	if o := second.Outcome; o.Verdict != sink.Refused || o.Written != 1 || o.FirstOffset != 3 || len(o.Guilty) != 1 || o.Guilty[0] != 1 || o.Reasons[0].Code != "POISON" {
+	if o := second.Outcome; o.Verdict != sink.Refused || o.Written != 1 || o.FirstOffset != 3 || len(o.Guilty) != 1 ||
+		o.Guilty[0] != 1 || o.Reasons[0].Code != "POISON" {
 		t.Errorf("batch with the poison: got %+v, want refused for record 1, record 0 written at 3", o)
 	}
 	if o := third.Outcome; o.Verdict != sink.NotWritten || o.Err == nil || o.Trouble != sink.PartitionTrouble {

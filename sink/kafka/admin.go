@@ -96,7 +96,8 @@ const (
 	Denied
 )
 
-// operationWrite is the bit of WRITE among the authorized operations (KIP-430; org.apache.kafka.common.acl.AclOperation).
+// operationWrite is the bit of WRITE among the authorized operations (KIP-430;
+// org.apache.kafka.common.acl.AclOperation).
 const operationWrite = 1 << 4
 
 func writable(operations int32) Right {
@@ -138,7 +139,8 @@ func (d *Driver) Topics(ctx context.Context, names []string) ([]Topic, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	answer, err := d.ask(ctx, connect.Direct{Message: &metadata.Request{TopicNames: names, IncludeTopicAuthorizedOperations: true}})
+	answer, err := d.ask(ctx,
+		connect.Direct{Message: &metadata.Request{TopicNames: names, IncludeTopicAuthorizedOperations: true}})
 	if err != nil {
 		return nil, fmt.Errorf("ask for topics: %w", err)
 	}
@@ -183,7 +185,8 @@ func topicOf(name string, r *metadata.ResponseTopic) Topic {
 	t.Err = codes.ErrorOf(r.ErrorCode, "")
 	t.Writable = writable(r.TopicAuthorizedOperations)
 	for _, p := range r.Partitions {
-		t.Partitions = append(t.Partitions, Partition{ID: p.PartitionIndex, Leader: p.LeaderID, Replicas: p.ReplicaNodes, InSync: p.IsrNodes})
+		t.Partitions = append(t.Partitions,
+			Partition{ID: p.PartitionIndex, Leader: p.LeaderID, Replicas: p.ReplicaNodes, InSync: p.IsrNodes})
 	}
 	slices.SortFunc(t.Partitions, func(a, b Partition) int { return int(a.ID - b.ID) })
 	return t
@@ -223,7 +226,8 @@ func least(limits ...string) (shortest time.Duration) {
 	const none = 100 * 365 * 24 * time.Hour
 	for _, text := range limits {
 		ms, err := strconv.ParseInt(text, 10, 64)
-		if d := time.Duration(ms) * time.Millisecond; err == nil && ms < none.Milliseconds() && (shortest == 0 || d < shortest) {
+		if d := time.Duration(ms) * time.Millisecond; err == nil && ms < none.Milliseconds() &&
+			(shortest == 0 || d < shortest) {
 			shortest = d
 		}
 	}

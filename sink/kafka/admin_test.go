@@ -58,10 +58,12 @@ func TestTopicsTellShapeAndConfiguration(t *testing.T) {
 		t.Fatalf("topics: got %+v, want u, missing, t", got)
 	}
 	u, missing, other := got[0], got[1], got[2]
-	if len(u.Partitions) != 2 || u.Partitions[1].ID != 1 || u.Partitions[1].Leader != c.LeaderFor("u", 1) || u.ReplicationFactor() != 3 {
+	if len(u.Partitions) != 2 || u.Partitions[1].ID != 1 || u.Partitions[1].Leader != c.LeaderFor("u", 1) ||
+		u.ReplicationFactor() != 3 {
 		t.Errorf("u: got %+v, want 2 partitions of 3 replicas with their leaders", u)
 	}
-	if u.MaxMessageBytes != 5000 || u.MinInSyncReplicas != 1 || u.CleanupPolicy != "delete" || u.TimestampType != "CreateTime" || u.ConfigErr != nil || u.Compacted() {
+	if u.MaxMessageBytes != 5000 || u.MinInSyncReplicas != 1 || u.CleanupPolicy != "delete" ||
+		u.TimestampType != "CreateTime" || u.ConfigErr != nil || u.Compacted() {
 		t.Errorf("u: got %+v, want its configuration", u)
 	}
 	if !codes.Is(missing.Err, 3) || len(missing.Partitions) != 0 {
@@ -126,20 +128,21 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Breaks when Close waits for silent brokers, or leaves connections and goroutines (see TestMain). Seen to fail with the
-// open connections left to the Transport, which keeps the one whose request was given up.
+// Breaks when Close waits for silent brokers, or leaves connections and goroutines (see TestMain). Seen to fail with
+// the open connections left to the Transport, which keeps the one whose request was given up.
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	c := newFake(t)
 	var open atomic.Int32
-	d, err := New(Config{Brokers: c.ListenAddrs(), Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &counted{Conn: conn, open: &open}, nil
-	}})
+	d, err := New(Config{Brokers: c.ListenAddrs(),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			open.Add(1)
+			return &counted{Conn: conn, open: &open}, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,20 +163,24 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// Breaks when a right that we lack is not seen before the first event is refused, or one that is not known counts as lacking.
+// Breaks when a right that we lack is not seen before the first event is refused, or one that is not known counts as
+// lacking.
 func TestTopicsTellWhetherWeMayWrite(t *testing.T) {
 	acl := func(topic string, operation kmsg.ACLOperation) kfake.ACL {
-		return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true}
+		return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral,
+			Operation: operation, Allow: true}
 	}
 	c := newFake(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "alice", "secret",
-		acl("t", kmsg.ACLOperationWrite), acl("t", kmsg.ACLOperationDescribe), acl("u", kmsg.ACLOperationRead), acl("u", kmsg.ACLOperationDescribe)))
+		acl("t", kmsg.ACLOperationWrite), acl("t", kmsg.ACLOperationDescribe), acl("u", kmsg.ACLOperationRead),
+		acl("u", kmsg.ACLOperationDescribe)))
 	file := secretFile(t, "secret")
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.SASL = alice(connect.Plain, file) })
 	got, err := d.Topics(testContext(t), []string{"t", "u"})
 	if err != nil || got[0].Writable != Granted || got[1].Writable != Denied {
 		t.Errorf("topics: got %+v, %v; want t granted and u denied", got, err)
 	}
-	for operations, want := range map[int32]Right{0: RightUnknown, math.MinInt32: RightUnknown, 1 << 4: Granted, 1<<3 | 1<<8: Denied} {
+	for operations, want := range map[int32]Right{0: RightUnknown, math.MinInt32: RightUnknown, 1 << 4: Granted,
+		1<<3 | 1<<8: Denied} {
 		if got := writable(operations); got != want {
 			t.Errorf("operations %b: got right %d, want %d", operations, got, want)
 		}
@@ -198,10 +205,12 @@ func TestLimitsOnTimestampsAreRead(t *testing.T) {
 // Breaks when a real broker names the keys otherwise, or does not say what we may do.
 func TestKafkaTellsRightsAndLimits(t *testing.T) {
 	c := harness.Kafka(t)
-	topic := c.Topic(t, "limited", 1, map[string]string{"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "5000"})
+	topic := c.Topic(t, "limited", 1, map[string]string{"message.timestamp.before.max.ms": "60000",
+		"message.timestamp.after.max.ms": "5000"})
 	d := newDriver(t, c.Addrs, nil)
 	got, err := d.Topics(testContext(t), []string{topic})
-	if err != nil || got[0].OldestMessage != time.Minute || got[0].NewestMessage != 5*time.Second || got[0].Writable != Granted {
+	if err != nil || got[0].OldestMessage != time.Minute || got[0].NewestMessage != 5*time.Second ||
+		got[0].Writable != Granted {
 		t.Errorf("topic: got %+v, %v; want limits of a minute and 5s, and the right to write", got, err)
 	}
 }

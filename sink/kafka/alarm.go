@@ -40,7 +40,8 @@ func (d *Driver) raise(a sink.Alarm) {
 func (d *Driver) lostData(p *partition) {
 	d.raise(sink.Alarm{Kind: sink.AlarmLostData, Topic: p.topic, Partition: p.id, Text: fmt.Sprintf(
 		"the broker forgot a batch that it had acknowledged (the last acknowledged offset is %d): "+
-			"the partition has lost records (an unclean leader election, a disk that was replaced), or its topic was deleted and created again; "+
+			"the partition has lost records (an unclean leader election, a disk that was replaced), or its topic was deleted "+
+			"and created again; "+
 			"run cdc-relay verify", p.lastAcked)})
 }
 
@@ -51,7 +52,9 @@ func (d *Driver) noteOffset(p *partition, first int64) {
 		return
 	}
 	d.raise(sink.Alarm{Kind: sink.AlarmOffsetsWentBack, Topic: p.topic, Partition: p.id, Text: fmt.Sprintf(
-		"a batch was written at offset %d although offset %d had been acknowledged: the topic was deleted and created again, or the partition "+
-			"has lost its latest records. What was there is gone, and consumers see what comes now behind offsets that they may have passed; "+
+		"a batch was written at offset %d although offset %d had been acknowledged: the topic was deleted and created "+
+			"again, or the partition "+
+			"has lost its latest records. What was there is gone, and consumers see what comes now behind offsets that they "+
+			"may have passed; "+
 			"run cdc-relay verify", first, p.lastAcked)})
 }

@@ -37,9 +37,9 @@ func (o *observed) awaitAlarm(t *testing.T) {
 	}
 }
 
-// Breaks when a topic that was deleted and created again is not noticed at its first batch, is told more than once, or when
-// offsets that stand still or grow, as of a batch that comes again, count as going back. Seen to fail with an offset of 0
-// passed over.
+// Breaks when a topic that was deleted and created again is not noticed at its first batch, is told more than once, or
+// when offsets that stand still or grow, as of a batch that comes again, count as going back. Seen to fail with an
+// offset of 0 passed over.
 func TestTopicMadeAnewIsNoticed(t *testing.T) {
 	c, d, _, o := sequenceBench(t)
 	fault(c, kerr.RequestTimedOut) // appended
@@ -58,10 +58,12 @@ func TestTopicMadeAnewIsNoticed(t *testing.T) {
 	}
 	wantAccepted(t, b.Outcome, 0)
 	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "e")), 1)
-	o.wantAlarm(t, d, sink.AlarmOffsetsWentBack, 0, "written at offset 0 although offset 2", "deleted and created again", "cdc-relay verify")
+	o.wantAlarm(t, d, sink.AlarmOffsetsWentBack, 0, "written at offset 0 although offset 2", "deleted and created again",
+		"cdc-relay verify")
 }
 
-// Breaks when one record is too few to notice by: the first offset is then the same again, not a lower one. Seen to fail so.
+// Breaks when one record is too few to notice by: the first offset is then the same again, not a lower one. Seen to
+// fail so.
 func TestTopicMadeAnewAfterOneRecordIsNoticed(t *testing.T) {
 	c, d, _, o := sequenceBench(t)
 	wantAccepted(t, send(t, d, newBatch(d, "t", 1, "only")), 0)
@@ -76,8 +78,8 @@ func TestTopicMadeAnewAfterOneRecordIsNoticed(t *testing.T) {
 	o.wantAlarm(t, d, sink.AlarmOffsetsWentBack, 1, "written at offset 0 although offset 0")
 }
 
-// Breaks when a topic that comes back with another number of partitions does not say what that does to keys. Seen to fail
-// with no alarm raised.
+// Breaks when a topic that comes back with another number of partitions does not say what that does to keys. Seen to
+// fail with no alarm raised.
 func TestTopicMadeAnewWithOtherPartitionsSaysSo(t *testing.T) {
 	c, d, _, o := sequenceBench(t)
 	remake(t, c, d, "t", 5)

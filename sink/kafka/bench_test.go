@@ -69,7 +69,8 @@ func BenchmarkEngineOnKafka(b *testing.B) {
 	batch := make([]*sink.Record, 0, 500)
 	for i := range b.N {
 		r := <-free
-		*r = sink.Record{Topic: topic, Key: keys[i%len(keys)], Value: value, Headers: outbox.Headers{}, Timestamp: time.Now().UnixMilli(), Cost: 400}
+		*r = sink.Record{Topic: topic, Key: keys[i%len(keys)], Value: value, Headers: outbox.Headers{},
+			Timestamp: time.Now().UnixMilli(), Cost: 400}
 		batch = append(batch, r)
 		if len(batch) == cap(batch) || i == b.N-1 || len(free) == 0 {
 			if _, err := e.Submit(ctx, batch); err != nil {

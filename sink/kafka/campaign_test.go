@@ -12,9 +12,9 @@ import (
 )
 
 // TestThreeBrokers breaks a cluster of three brokers (replication factor 3, min.insync.replicas 2) in every way that we
-// know, under load, and judges each part by an independent consumer: each record once, each key in order. Its counts, for
-// CI and for the night, are in harness.Count; parts that only the night has say so. It was seen to fail with what the
-// comment of each part names. One part alone:
+// know, under load, and judges each part by an independent consumer: each record once, each key in order. Its counts,
+// for CI and for the night, are in harness.Count; parts that only the night has say so. It was seen to fail with what
+// the comment of each part names. One part alone:
 //
 //	CDC_RELAY_NIGHTLY=1 go test -run 'TestThreeBrokers/KilledLeaders' -v -timeout 30m ./sink/kafka
 func TestThreeBrokers(t *testing.T) {
@@ -41,7 +41,8 @@ func TestThreeBrokers(t *testing.T) {
 	}
 }
 
-// conformanceOnThree runs the suite of all drivers; the cluster can move leaders (seen to fail with idempotence taken out).
+// conformanceOnThree runs the suite of all drivers; the cluster can move leaders (seen to fail with idempotence taken
+// out).
 func conformanceOnThree(t *testing.T, c *harness.Cluster) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		f := newFixture(t, c.Addrs, 3)
@@ -96,14 +97,14 @@ func impatient(c *harness.Cluster) Config {
 	return Config{Brokers: c.Addrs, RequestTimeout: time.Second}
 }
 
-// freezing is for how long a broker is frozen: longer than a request is waited for, and sometimes longer than the cluster
-// does without a word from it (2 s), so that it wakes as a leader or as one that was replaced.
+// freezing is for how long a broker is frozen: longer than a request is waited for, and sometimes longer than the
+// cluster does without a word from it (2 s), so that it wakes as a leader or as one that was replaced.
 func freezing() time.Duration {
 	return 1600*time.Millisecond + rand.N(2*time.Second)
 }
 
-// frozenLeaders freezes the broker that leads most partitions, with SIGSTOP, for longer than the request time-out. When it
-// wakes it finds the requests that were given up.
+// frozenLeaders freezes the broker that leads most partitions, with SIGSTOP, for longer than the request time-out. When
+// it wakes it finds the requests that were given up.
 //
 // Breaks when a request that was given up counts as not written, or when its batch is cut anew (seen to fail with
 // idempotence taken out).
@@ -146,8 +147,8 @@ func rollingRestarts(t *testing.T, c *harness.Cluster) {
 
 // wholeClusterStops ends all brokers at once, by kill -9 or by SIGTERM in turn, for some seconds.
 //
-// Breaks when an outage is given up, when brokers that come back one by one are not found, or when what was under way is
-// not sent again as it was (seen to fail with idempotence taken out).
+// Breaks when an outage is given up, when brokers that come back one by one are not found, or when what was under way
+// is not sent again as it was (seen to fail with idempotence taken out).
 func wholeClusterStops(t *testing.T, c *harness.Cluster) {
 	stops := count(t, "driver's whole-cluster stops")
 	topic := c.Topic(t, "stops", 12, nil)
@@ -205,8 +206,8 @@ func everythingAtOnce(t *testing.T, c *harness.Cluster) {
 
 // partitionsAdded adds partitions under load: keys move, which is an alarm, and nothing is lost or doubled on the way.
 //
-// Breaks when the change is not noticed (seen to fail so) or not told, or when what waits for the old partitions is sent
-// twice or dropped.
+// Breaks when the change is not noticed (seen to fail so) or not told, or when what waits for the old partitions is
+// sent twice or dropped.
 func partitionsAdded(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "grows", 3, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})
@@ -224,11 +225,11 @@ func partitionsAdded(t *testing.T, c *harness.Cluster) {
 	l.finish(t, c.Addrs)
 }
 
-// topicCreatedAgain deletes the topic, and creates it again while the load goes on: what is submitted meanwhile waits, and
-// is in the new topic once and in order, and that offsets went back is an alarm.
+// topicCreatedAgain deletes the topic, and creates it again while the load goes on: what is submitted meanwhile waits,
+// and is in the new topic once and in order, and that offsets went back is an alarm.
 //
-// Breaks when the topic's absence is not noticed (seen to fail so), when the alarm is not raised, or when the new topic's
-// leaders, whose epochs begin anew, or a sequence that it does not know are not taken for what they are.
+// Breaks when the topic's absence is not noticed (seen to fail so), when the alarm is not raised, or when the new
+// topic's leaders, whose epochs begin anew, or a sequence that it does not know are not taken for what they are.
 func topicCreatedAgain(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "again", 12, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})

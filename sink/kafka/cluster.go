@@ -33,8 +33,8 @@ type leader struct {
 	doubt time.Time
 }
 
-// doubtPatience is how long an older leader epoch is ignored. A broker that lags behind catches up sooner; one that keeps
-// to it speaks of a topic that was deleted and created again.
+// doubtPatience is how long an older leader epoch is ignored. A broker that lags behind catches up sooner; one that
+// keeps to it speaks of a topic that was deleted and created again.
 const doubtPatience = 3 * time.Second
 
 type topicPartition struct {
@@ -62,7 +62,8 @@ type news struct {
 
 // advance makes the view that follows v by an answer to a metadata request. It returns v itself when nothing changed.
 func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
-	next := &view{topics: maps.Clone(v.topics), nodes: make(map[int32]string, len(r.Brokers)), changed: make(chan struct{})}
+	next := &view{topics: maps.Clone(v.topics), nodes: make(map[int32]string, len(r.Brokers)),
+		changed: make(chan struct{})}
 	for _, b := range r.Brokers {
 		next.nodes[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 	}
@@ -173,8 +174,8 @@ func (v *view) without(topic string, id, node int32) *view {
 	return next
 }
 
-// settled says whether nothing is about to change: each topic asked for is usable, or has been unusable for so long that
-// it need not be asked for often, and the partitions of the usable ones have leaders.
+// settled says whether nothing is about to change: each topic asked for is usable, or has been unusable for so long
+// that it need not be asked for often, and the partitions of the usable ones have leaders.
 func (v *view) settled(wanted []string, now time.Time) bool {
 	for _, name := range wanted {
 		t := v.topics[name]

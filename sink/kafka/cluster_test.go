@@ -172,7 +172,8 @@ func TestMetadataTrafficIsSmall(t *testing.T) {
 	s := newSpy(c)
 	d := newDriver(t, c.ListenAddrs(), nil)
 	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a")), 0)
-	for ctx, before := testContext(t), -2; s.count(kmsg.Metadata)-before > 1; { // the start has its own, which come late on a busy machine
+	// the start has its own, which come late on a busy machine
+	for ctx, before := testContext(t), -2; s.count(kmsg.Metadata)-before > 1; {
 		before = s.count(kmsg.Metadata)
 		if pause(ctx, time.Second) != nil {
 			t.Fatal("there is no second with at most one metadata request")
@@ -269,8 +270,8 @@ func TestBrokersMayComeLater(t *testing.T) {
 	}
 }
 
-// Breaks when a broker that accepts connections and never answers, or falls silent after the handshake, keeps the driver
-// from asking another.
+// Breaks when a broker that accepts connections and never answers, or falls silent after the handshake, keeps the
+// driver from asking another.
 func TestFrozenBrokerIsPassedOver(t *testing.T) {
 	c := newFake(t)
 	deaf, err := net.Listen("tcp", "127.0.0.1:0")
@@ -310,8 +311,8 @@ func TestForbiddenTopicSaysWhy(t *testing.T) {
 	await(t, d, "the reason", func() bool { _, err := d.Partitions("t"); return codes.Is(err, 29) })
 }
 
-// Breaks when what a broker said before it froze is taken for an answer to what was asked since: its events would be parked as if their
-// topic were in trouble. Seen to fail with the time of the answer not compared.
+// Breaks when what a broker said before it froze is taken for an answer to what was asked since: its events would be
+// parked as if their topic were in trouble. Seen to fail with the time of the answer not compared.
 func TestAnswersBeforeAFreezeAreNoneAfterIt(t *testing.T) {
 	c := newFake(t, kfake.NumBrokers(1))
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.DialTimeout = 100 * time.Millisecond })

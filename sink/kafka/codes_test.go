@@ -104,11 +104,13 @@ func TestEachCodeOfABroker(t *testing.T) {
 				t.Errorf("code of the outcome: got %q, want the broker's name %s", o.Code, codes.Of(code).Name)
 			}
 			if o.Verdict != want.verdict || o.Trouble != want.trouble || o.Pause != want.pause {
-				t.Errorf("outcome: got verdict %d, trouble %d, pause %v (%v); want %d, %d, %v", o.Verdict, o.Trouble, o.Pause, o.Err, want.verdict, want.trouble, want.pause)
+				t.Errorf("outcome: got verdict %d, trouble %d, pause %v (%v); want %d, %d, %v", o.Verdict, o.Trouble, o.Pause,
+					o.Err, want.verdict, want.trouble, want.pause)
 			}
 			switch o.Verdict {
 			case sink.Refused:
-				if len(o.Reasons) != 1 || o.Reasons[0].Class != want.class || o.Reasons[0].Doubtful || o.Reasons[0].Code != codes.Of(code).Name || o.Reasons[0].Text == "" || len(o.Guilty) != 0 {
+				if len(o.Reasons) != 1 || o.Reasons[0].Class != want.class || o.Reasons[0].Doubtful ||
+					o.Reasons[0].Code != codes.Of(code).Name || o.Reasons[0].Text == "" || len(o.Guilty) != 0 {
 					t.Errorf("refusal: got %+v, want one %s reason with code and text, and nobody named", o, want.class)
 				}
 				return
@@ -153,7 +155,8 @@ func TestCorruptBatchIsEncodedAgain(t *testing.T) {
 func TestOnlyRefusalsAndOddAnswersBlameARecord(t *testing.T) {
 	for code := range wantedMeanings {
 		m := codes.Of(code)
-		if blames := m.Verdict == sink.Refused || m.React&codes.Unexpected != 0; blames != (m.Class != codes.Nobody) || m.Class != wantedMeanings[code].class {
+		if blames := m.Verdict == sink.Refused || m.React&codes.Unexpected != 0; blames != (m.Class != codes.Nobody) ||
+			m.Class != wantedMeanings[code].class {
 			t.Errorf("class of %s (%d): got %q, want %q", m.Name, code, m.Class, wantedMeanings[code].class)
 		}
 		if (m.Verdict == sink.Refused) != (m.Trouble == sink.NoTrouble && m.Verdict != sink.Accepted) {

@@ -44,7 +44,8 @@ func TestCompressedBatchIsResentUnchanged(t *testing.T) {
 }
 
 // Breaks when Kafka's own code cannot read what we compress, in one step or record by record: the first topic keeps the
-// batch as it is, after looking through it; the second makes the broker take all records out. Also when franz-go cannot.
+// batch as it is, after looking through it; the second makes the broker take all records out. Also when franz-go
+// cannot.
 func TestKafkaReadsEveryCodec(t *testing.T) {
 	cluster := harness.Kafka(t)
 	for _, store := range []string{"producer", "uncompressed"} {
@@ -84,7 +85,8 @@ func TestKafkaReadsEveryCodec(t *testing.T) {
 func TestLimitCountsCompressedBytes(t *testing.T) {
 	cluster := harness.Kafka(t)
 	topic := cluster.Topic(t, "compressed-limit", 1, map[string]string{configLimit: "2000"})
-	strict := cluster.Topic(t, "plain-limit", 1, map[string]string{configLimit: "2000", "compression.type": "uncompressed"})
+	strict := cluster.Topic(t, "plain-limit", 1,
+		map[string]string{configLimit: "2000", "compression.type": "uncompressed"})
 	d := newDriver(t, cluster.Addrs, func(c *Config) { c.Compression = Zstd })
 	awaitTopic(t, d, topic)
 	wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, strings.Repeat("x", 100_000))), 0)
@@ -100,7 +102,8 @@ func TestLimitCountsCompressedBytes(t *testing.T) {
 	awaitTopic(t, d, strict)
 	o = deliver(t, d, newBatch(d, strict, 0, strings.Repeat("x", 100_000)))
 	wantVerdict(t, o, sink.Refused)
-	if text := o.Reasons[0].Text; !strings.Contains(text, "compression.type") || !strings.Contains(text, "before compression") {
+	if text := o.Reasons[0].Text; !strings.Contains(text, "compression.type") ||
+		!strings.Contains(text, "before compression") {
 		t.Errorf("reason: got %q, want what the broker compresses by", text)
 	}
 }

@@ -55,8 +55,9 @@ type Config struct {
 	Brokers  []string // host:port of brokers to begin with; the cluster names the others. Required
 	ClientID string   // what the brokers log about us
 
-	Compression   Compression // of the records of a batch; a batch that it does not make smaller goes as it is
-	MaxBatchBytes int         // largest batch, header included, in bytes before compression; the topic's own limit holds as well
+	Compression Compression // of the records of a batch; a batch that it does not make smaller goes as it is
+	// largest batch, header included, in bytes before compression; the topic's own limit holds as well
+	MaxBatchBytes int
 
 	// RequestTimeout is how long a leader may wait for its followers; the answer itself is waited for half as long
 	// again. DialTimeout bounds a connection's set-up.
@@ -91,14 +92,15 @@ type SASL struct {
 	PasswordFile string // the password, with or without the end of its line
 }
 
-// LoginError says why a broker and we do not come together although it can be reached: What happened, what to Check, and
-// the cause, Err, if there is more to say. Waiting does not heal it: a person must act.
+// LoginError says why a broker and we do not come together although it can be reached: What happened, what to Check,
+// and the cause, Err, if there is more to say. Waiting does not heal it: a person must act.
 type LoginError = connect.LoginError
 
 // connections is how c wants connections.
 func (c Config) connections() connect.Config {
 	return connect.Config{
-		ClientID: c.ClientID, DialTimeout: c.DialTimeout, Dial: c.Dial, TLS: (*connect.TLS)(c.TLS), SASL: (*connect.SASL)(c.SASL),
+		ClientID: c.ClientID, DialTimeout: c.DialTimeout, Dial: c.Dial, TLS: (*connect.TLS)(c.TLS),
+		SASL: (*connect.SASL)(c.SASL),
 	}
 }
 
@@ -150,7 +152,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
 	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
 	if c.MaxBatchBytes < minBatchBytes || c.MaxBatchBytes > maxRequestBytes {
-		problems = append(problems, fmt.Errorf("largest batch of %d bytes: want %d to %d", c.MaxBatchBytes, minBatchBytes, maxRequestBytes))
+		problems = append(problems, fmt.Errorf("largest batch of %d bytes: want %d to %d", c.MaxBatchBytes, minBatchBytes,
+			maxRequestBytes))
 	}
 	if c.RequestTimeout < 0 || c.DialTimeout < 0 {
 		problems = append(problems, errors.New("a timeout is negative"))

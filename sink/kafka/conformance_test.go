@@ -21,8 +21,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// newFixture makes what the conformance suite needs of a driver on the brokers, by way of a proxy that breaks things. Its
-// topics have so many replicas.
+// newFixture makes what the conformance suite needs of a driver on the brokers, by way of a proxy that breaks things.
+// Its topics have so many replicas.
 func newFixture(t *testing.T, brokers []string, replicas int) sinktest.Fixture {
 	var lose atomic.Int32
 	var out atomic.Bool
@@ -109,16 +109,17 @@ func TestConformanceOnAFake(t *testing.T) {
 		marker := []byte("a record that this broker rejects")
 		f.Poison = func(topic string, key []byte) *sink.Record {
 			// This broker names no records, so that the engine has to bisect.
-			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.InvalidRecord, Count: -1, When: func(r kmsg.Request) bool {
-				for _, topic := range r.(*kmsg.ProduceRequest).Topics {
-					for _, p := range topic.Partitions {
-						if bytes.Contains(p.Records, marker) {
-							return true
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.InvalidRecord, Count: -1,
+				When: func(r kmsg.Request) bool {
+					for _, topic := range r.(*kmsg.ProduceRequest).Topics {
+						for _, p := range topic.Partitions {
+							if bytes.Contains(p.Records, marker) {
+								return true
+							}
 						}
 					}
-				}
-				return false
-			}})
+					return false
+				}})
 			return &sink.Record{Topic: topic, Key: key, Value: marker, Cost: 100, Timestamp: time.Now().UnixMilli()}
 		}
 		return f

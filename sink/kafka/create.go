@@ -100,7 +100,8 @@ func (d *Driver) createAll(topics []string) {
 	partitions, replicas := d.config.NewTopics.shape()
 	request := &connect.CreateTopics{}
 	for _, t := range topics {
-		request.Topics = append(request.Topics, createtopics.RequestTopic{Name: t, NumPartitions: partitions, ReplicationFactor: replicas})
+		request.Topics = append(request.Topics,
+			createtopics.RequestTopic{Name: t, NumPartitions: partitions, ReplicationFactor: replicas})
 	}
 	answers, err := d.requestTopics(d.ctx, request)
 	if d.ctx.Err() != nil {
@@ -192,12 +193,14 @@ func (d *Driver) topicError(topic string, t *topicView) error {
 		return fmt.Errorf("topic %q is gone: %w; create it again: %s", topic, t.err, command)
 	}
 	if !d.config.NewTopics.Create {
-		return fmt.Errorf("topic %q does not exist: %w; create it: %s; or set kafka.create_topics.enabled", topic, t.err, command)
+		return fmt.Errorf("topic %q does not exist: %w; create it: %s; or set kafka.create_topics.enabled", topic, t.err,
+			command)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c := d.creations[topic]; c != nil && c.err != nil {
-		return fmt.Errorf("topic %q does not exist, and cannot be created: %w; it is tried again; by hand: %s", topic, c.err, command)
+		return fmt.Errorf("topic %q does not exist, and cannot be created: %w; it is tried again; by hand: %s", topic, c.err,
+			command)
 	}
 	return fmt.Errorf("topic %q does not exist and is being created: %w", topic, t.err)
 }

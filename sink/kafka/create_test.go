@@ -84,14 +84,15 @@ func TestMissingTopicsAreCreatedOnceAtFirstUse(t *testing.T) {
 	}
 }
 
-// Breaks when a topic that was just created is asked for again while the brokers have not told each other yet. Seen to fail
-// with a created topic not marked as created.
+// Breaks when a topic that was just created is asked for again while the brokers have not told each other yet. Seen to
+// fail with a created topic not marked as created.
 func TestCreatedTopicIsWaitedFor(t *testing.T) {
 	c := newFake(t)
 	s := newSpy(c)
 	var log created
 	d := newDriver(t, c.ListenAddrs(), log.configure)
-	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "slow", Err: kerr.UnknownTopicOrPartition, Count: -1})
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "slow", Err: kerr.UnknownTopicOrPartition,
+		Count: -1})
 	_, _ = d.Partitions("slow")
 	awaitError(t, d, "slow", "is being created")
 	for _, name := range []string{"one", "two"} { // which are created: the loop has run after the answer for the first
@@ -116,7 +117,8 @@ func TestRefusedCreationIsSaidAndTriedAgain(t *testing.T) {
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation, Count: 1})
 	var log created
 	d := newDriver(t, c.ListenAddrs(), log.configure)
-	awaitError(t, d, "fresh", "cannot be created", "POLICY_VIOLATION", "kafka-topics.sh --create --topic fresh --partitions 4 --replication-factor 1 --bootstrap-server "+c.ListenAddrs()[0])
+	awaitError(t, d, "fresh", "cannot be created", "POLICY_VIOLATION",
+		"kafka-topics.sh --create --topic fresh --partitions 4 --replication-factor 1 --bootstrap-server "+c.ListenAddrs()[0])
 	began := time.Now()
 	awaitTopic(t, d, "fresh")
 	if took := time.Since(began); took < firstCreatePause/2 {
@@ -132,7 +134,8 @@ func TestMissingTopicNamesTheCommand(t *testing.T) {
 	c := newFake(t)
 	s := newSpy(c)
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.NewTopics = NewTopics{Partitions: 12, ReplicationFactor: 3} })
-	awaitError(t, d, "fresh", `topic "fresh" does not exist`, "kafka-topics.sh --create --topic fresh --partitions 12 --replication-factor 3", "kafka.create_topics.enabled")
+	awaitError(t, d, "fresh", `topic "fresh" does not exist`,
+		"kafka-topics.sh --create --topic fresh --partitions 12 --replication-factor 3", "kafka.create_topics.enabled")
 	if _, err := d.Partitions("fresh"); !codes.Is(err, codes.UnknownTopic) {
 		t.Errorf("error: got %v, want it to be that of the broker as well", err)
 	}
@@ -158,8 +161,8 @@ func TestDeletedTopicIsNotCreatedAgain(t *testing.T) {
 	}
 }
 
-// Breaks when a real cluster takes longer than events of missing topics wait, when several relays cannot create at the same
-// time, or when asking whether it could be done does it.
+// Breaks when a real cluster takes longer than events of missing topics wait, when several relays cannot create at the
+// same time, or when asking whether it could be done does it.
 func TestKafkaCreatesMissingTopics(t *testing.T) {
 	cluster := harness.Kafka(t)
 	name := harness.Unique(t, "created")
@@ -192,7 +195,9 @@ func TestKafkaCreatesMissingTopics(t *testing.T) {
 		t.Errorf("drivers that say they created it: got %d, want 1", total)
 	}
 	wantAccepted(t, deliver(t, drivers[0], newBatch(drivers[0], name, 3, "a")), 0)
-	impossible := newDriver(t, cluster.Addrs, func(c *Config) { c.NewTopics = NewTopics{Create: true, Partitions: 1, ReplicationFactor: 9} })
+	impossible := newDriver(t, cluster.Addrs, func(c *Config) {
+		c.NewTopics = NewTopics{Create: true, Partitions: 1, ReplicationFactor: 9}
+	})
 	if err := impossible.CheckCreate(ctx, name+"-9"); !codes.Is(err, 38) || TroubleOf(err) != sink.TopicTrouble {
 		t.Errorf("with 9 replicas: got %v, want code 38", err)
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // cutKinds are the ways in which a connection breaks under load.
-var cutKinds = []cutproxy.Kind{cutproxy.InRequest, cutproxy.AfterDelivery, cutproxy.InAnswer, cutproxy.Withhold, cutproxy.Late}
+var cutKinds = []cutproxy.Kind{cutproxy.InRequest, cutproxy.AfterDelivery, cutproxy.InAnswer, cutproxy.Withhold,
+	cutproxy.Late}
 
 // newCutter makes a proxy that breaks every n-th Produce request's connection, in all ways in turn.
 func newCutter(t *testing.T, every int) *cutproxy.Proxy {

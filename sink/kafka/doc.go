@@ -23,9 +23,9 @@
 // # Files
 //
 // produce.go is the path of a request, patience.go when it is given up and its batches go alone; partition.go the
-// producer ids and sequences; partitioner.go where a key goes; odd.go what becomes of answers that mean nothing; alarm.go
-// what a person must know; cluster.go who leads what, refresh.go how that is kept true; create.go makes topics that are
-// missing; limits.go the size limits; admin.go what `check` and the start ask; tail.go reads topics back.
+// producer ids and sequences; partitioner.go where a key goes; odd.go what becomes of answers that mean nothing;
+// alarm.go what a person must know; cluster.go who leads what, refresh.go how that is kept true; create.go makes topics
+// that are missing; limits.go the size limits; admin.go what `check` and the start ask; tail.go reads topics back.
 //
 // Three rooms know nothing of the driver: internal/recordset encodes and compresses a batch, internal/connect opens,
 // secures and logs in connections and puts a request on one, internal/codes says what each answer means.

@@ -28,9 +28,10 @@ type Driver struct {
 	keyless atomic.Uint64        // records without a key so far
 	stats   counters
 
-	trouble     atomic.Pointer[silence]   // why the last metadata request failed; nil when it did not
-	told        atomic.Pointer[time.Time] // when the metadata request was made that was answered last; nil before the first
-	lastFailure atomic.Int64              // when a Produce request last got no answer, in nanoseconds since 1970
+	trouble atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
+	// when the metadata request was made that was answered last; nil before the first
+	told        atomic.Pointer[time.Time]
+	lastFailure atomic.Int64 // when a Produce request last got no answer, in nanoseconds since 1970
 
 	lastAccepted atomic.Int64  // when a batch was accepted last, in nanoseconds since 1970
 	wake         chan struct{} // to refreshLoop: do not wait
@@ -52,8 +53,8 @@ type Driver struct {
 
 var _ sink.Driver = (*Driver)(nil)
 
-// New makes a driver. It connects beside its caller, so that brokers that are away are no error here, and asks at once for what the
-// first batch needs of any broker: a start has other things to wait for meanwhile.
+// New makes a driver. It connects beside its caller, so that brokers that are away are no error here, and asks at once
+// for what the first batch needs of any broker: a start has other things to wait for meanwhile.
 func New(c Config) (*Driver, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -148,11 +149,12 @@ func (d *Driver) Node(topic string, id int32) int32 {
 	return t.partitions[id].node
 }
 
-// Reachable says that the brokers answer, as far as is known. It may take some seconds until it is known that they do not.
+// Reachable says that the brokers answer, as far as is known. It may take some seconds until it is known that they do
+// not.
 func (d *Driver) Reachable() bool { return d.trouble.Load() == nil }
 
-// AnsweredSince says that brokers have told of the topics, asked after that time: what Partitions says of one is then as new.
-// While they have not, it makes them be asked.
+// AnsweredSince says that brokers have told of the topics, asked after that time: what Partitions says of one is then
+// as new. While they have not, it makes them be asked.
 func (d *Driver) AnsweredSince(t time.Time) bool {
 	if at := d.told.Load(); at != nil && at.After(t) {
 		return d.Reachable()
@@ -167,8 +169,8 @@ type silence struct {
 	err   error // of the last attempt
 }
 
-// Unreachable says since when no broker answers, and why; nil when one does. Brokers are asked every few seconds, also while
-// nothing is sent.
+// Unreachable says since when no broker answers, and why; nil when one does. Brokers are asked every few seconds, also
+// while nothing is sent.
 func (d *Driver) Unreachable() (since time.Time, err error) {
 	if silent := d.trouble.Load(); silent != nil {
 		return silent.since, silent.err

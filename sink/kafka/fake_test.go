@@ -272,7 +272,8 @@ func (s *spy) wantResentUnchanged(t testing.TB) {
 func describe(all []sent) string {
 	var text string
 	for _, b := range all {
-		text += fmt.Sprintf("[%s/%d producer %d epoch %d sequence %d records %d] ", b.topic, b.partition, b.stamp.Producer, b.stamp.Epoch, b.stamp.Sequence, b.records)
+		text += fmt.Sprintf("[%s/%d producer %d epoch %d sequence %d records %d] ", b.topic, b.partition, b.stamp.Producer,
+			b.stamp.Epoch, b.stamp.Sequence, b.records)
 	}
 	return text
 }

@@ -93,8 +93,9 @@ func TestSilentBrokerIsUnknownAfterTheTimeout(t *testing.T) {
 	wantAccepted(t, send(t, d, b), 1)
 }
 
-// Breaks when the engine's end leaves a batch NotWritten that may have left, keeps Produce from returning, or does not keep it from
-// sending: then chance decides. Seen to fail now and then, on a busy machine, without the look at the context.
+// Breaks when the engine's end leaves a batch NotWritten that may have left, keeps Produce from returning, or does not
+// keep it from sending: then chance decides. Seen to fail now and then, on a busy machine, without the look at the
+// context.
 func TestEndedContextIsUnknown(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)
@@ -168,7 +169,8 @@ func TestOutcomesOfOneRequestAreSeparate(t *testing.T) {
 		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "u", Partitions: []int32{0}, Err: kerr.PolicyViolation},
 	)
 	batches := []*sink.Batch{
-		newBatch(d, "t", 0, "a"), newBatch(d, "u", 1, "b"), newBatch(d, "t", 1, "c"), newBatch(d, "u", 0, "d"), newBatch(d, "t", 2, "e"),
+		newBatch(d, "t", 0, "a"), newBatch(d, "u", 1, "b"), newBatch(d, "t", 1, "c"), newBatch(d, "u", 0, "d"),
+		newBatch(d, "t", 2, "e"),
 	}
 	send(t, d, batches...)
 	for i, want := range []sink.Verdict{sink.Accepted, sink.Accepted, sink.NotWritten, sink.Refused, sink.Accepted} {
@@ -217,7 +219,8 @@ func TestNamedRecordsAreGuilty(t *testing.T) {
 		partition := kmsg.NewProduceResponseTopicPartition()
 		partition.ErrorCode, partition.BaseOffset = 87, -1
 		partition.ErrorMessage = kmsg.StringPtr("One or more records have been rejected")
-		partition.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 1, ErrorMessage: &text}, {RelativeOffset: 3}, {RelativeOffset: 4}}
+		partition.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 1, ErrorMessage: &text},
+			{RelativeOffset: 3}, {RelativeOffset: 4}}
 		topic.Partitions = append(topic.Partitions, partition)
 		answer.Topics = append(answer.Topics, topic)
 		return answer, nil, true
@@ -228,7 +231,8 @@ func TestNamedRecordsAreGuilty(t *testing.T) {
 	if len(o.Guilty) != 2 || o.Guilty[0] != 1 || o.Guilty[1] != 3 || len(o.Reasons) != 2 {
 		t.Fatalf("guilty: got %v with %d reasons, want records 1 and 3 (4 does not exist)", o.Guilty, len(o.Reasons))
 	}
-	if o.Reasons[0].Text != text || o.Reasons[0].Code != "INVALID_RECORD" || o.Reasons[1].Text != *kmsg.StringPtr("One or more records have been rejected") {
+	if o.Reasons[0].Text != text || o.Reasons[0].Code != "INVALID_RECORD" ||
+		o.Reasons[1].Text != *kmsg.StringPtr("One or more records have been rejected") {
 		t.Errorf("reasons: got %v and %v, want the record's text and the batch's", o.Reasons[0], o.Reasons[1])
 	}
 	b = newBatch(d, "t", 0, "a", "c")
@@ -258,8 +262,8 @@ func TestThrottleTimeIsTold(t *testing.T) {
 	}
 }
 
-// Breaks when a request leaves long after it was composed: the process may have been frozen, and another one may have taken
-// its place since. Here it waits for a producer id.
+// Breaks when a request leaves long after it was composed: the process may have been frozen, and another one may have
+// taken its place since. Here it waits for a producer id.
 func TestLateRequestIsNotSent(t *testing.T) {
 	c := newFake(t, kfake.NumBrokers(1))
 	s := newSpy(c)

@@ -58,15 +58,16 @@ func quantiles(sorted []time.Duration) string {
 	return fmt.Sprintf("%d records, p50 %v, p99 %v, longest %v", len(sorted), at(0.5), at(0.99), at(1))
 }
 
-// frozenFollower freezes a broker that follows in two of four partitions and leads none. The lanes of the other two, whose
-// leaders are those of the former, must flow; when it wakes everything arrives.
+// frozenFollower freezes a broker that follows in two of four partitions and leads none. The lanes of the other two,
+// whose leaders are those of the former, must flow; when it wakes everything arrives.
 //
 // In CI a request has longer than the test, so they flow only if none of them waits for the frozen broker. With
-// CDC_RELAY_NIGHTLY=1 it has the usual time, and the latencies of half a minute are told; nobody judges them, as no machine of
-// CI has quiet.
+// CDC_RELAY_NIGHTLY=1 it has the usual time, and the latencies of half a minute are told; nobody judges them, as no
+// machine of CI has quiet.
 //
-// Breaks when a request that holds both kinds of partitions is waited for (seen to fail with no patience), or when a partition in
-// trouble takes its leader's worker for itself (seen to fail at night with those that failed served first).
+// Breaks when a request that holds both kinds of partitions is waited for (seen to fail with no patience), or when a
+// partition in trouble takes its leader's worker for itself (seen to fail at night with those that failed served
+// first).
 func frozenFollower(t *testing.T, c *harness.Cluster) {
 	const frozen = 3
 	topic := c.CreateTopicOn(t, "follower", [][]int32{{1, 2}, {2, 1}, {1, frozen}, {2, frozen}})
@@ -146,17 +147,20 @@ func frozenFollower(t *testing.T, c *harness.Cluster) {
 	wantEachOnceInOrder(t, c.Addrs, judged{topic: topic, end: submitted})
 	wantNoDoubts(t, d)
 	if middle := whole[len(whole)/2]; middle > d.config.RequestTimeout/4 {
-		t.Errorf("unaffected lanes: %s, while a request takes %v that waits for the frozen broker", quantiles(whole), d.config.RequestTimeout)
+		t.Errorf("unaffected lanes: %s, while a request takes %v that waits for the frozen broker", quantiles(whole),
+			d.config.RequestTimeout)
 	}
 	if d.Stats().SplitRequests == 0 {
 		t.Error("no request was split")
 	}
-	t.Logf("unaffected lanes: normal %s; frozen %s; the first 50 of each after %v. Affected meanwhile: %d; %d requests split",
+	t.Logf("unaffected lanes: normal %s; frozen %s; the first 50 of each after %v. Affected meanwhile: %d; %d requests "+
+		"split",
 		quantiles(normal), quantiles(whole), onset.Round(time.Millisecond), waited, d.Stats().SplitRequests)
 }
 
 // submitToEach submits a record to each partition at lanePace until the context ends, and returns how many.
-func submitToEach(t *testing.T, ctx context.Context, e *sink.Engine, d *Driver, topic string, partitions int) (submitted int) {
+func submitToEach(t *testing.T, ctx context.Context, e *sink.Engine, d *Driver, topic string,
+	partitions int) (submitted int) {
 	keys := make([]int, partitions) // whose hash leads there
 	for p := range keys {
 		for d.Partition(numbered(topic, 0, keys[p]), partitions) != int32(p) {

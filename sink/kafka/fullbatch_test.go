@@ -18,7 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
-// fullBatch is an engine that sends nothing until it may, so that what is submitted first becomes one batch per partition.
+// fullBatch is an engine that sends nothing until it may, so that what is submitted first becomes one batch per
+// partition.
 type fullBatch struct {
 	*sink.Engine
 	t      *testing.T
@@ -135,13 +136,13 @@ func spoils(r kmsg.Request) bool {
 	return false
 }
 
-// TestEveryCodeOnAFullBatch has a broker answer each code of the taxonomy to full batches of two partitions: those that are
-// somebody's trouble a few times to whatever comes, those that blame a record to each batch that has a certain one. It
-// breaks when anything but that record fails, when records come twice, get lost or change places, and when something
-// counts as a possible duplicate that is none. Seen to fail with an engine
-// that cuts a batch anew after an Unknown. The sequence used again after one is caught by TestUncertainRangeIsNeverReused,
-// a reset of all partitions by TestResetIsOfOnePartition, and, in the engine's own tests, a lane forgotten before its
-// release by TestEngineResumesOnlyBehindWhatWasGivenBack.
+// TestEveryCodeOnAFullBatch has a broker answer each code of the taxonomy to full batches of two partitions: those that
+// are somebody's trouble a few times to whatever comes, those that blame a record to each batch that has a certain one.
+// It breaks when anything but that record fails, when records come twice, get lost or change places, and when something
+// counts as a possible duplicate that is none. Seen to fail with an engine that cuts a batch anew after an Unknown. The
+// sequence used again after one is caught by TestUncertainRangeIsNeverReused, a reset of all partitions by
+// TestResetIsOfOnePartition, and, in the engine's own tests, a lane forgotten before its release by
+// TestEngineResumesOnlyBehindWhatWasGivenBack.
 func TestEveryCodeOnAFullBatch(t *testing.T) {
 	c := newFake(t)
 	for code := range wantedMeanings {
@@ -177,8 +178,8 @@ func TestEveryCodeOnAFullBatch(t *testing.T) {
 	}
 }
 
-// wantOnlyRejected checks that the spoiled record alone was rejected, by its class and code, that its followers were held,
-// and sends them after it.
+// wantOnlyRejected checks that the spoiled record alone was rejected, by its class and code, that its followers were
+// held, and sends them after it.
 func (b *fullBatch) wantOnlyRejected(records []*sink.Record, m codes.Meaning) {
 	b.t.Helper()
 	var followers []*sink.Record

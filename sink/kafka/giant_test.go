@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// One event of 3 MiB is among 10,000, on a topic of a real broker that takes 1 MiB. Breaks it catches: a refusal without
-// size and limit, neighbours that fail with it or wait for it, followers that are sent before it is decided upon.
+// One event of 3 MiB is among 10,000, on a topic of a real broker that takes 1 MiB. Breaks it catches: a refusal
+// without size and limit, neighbours that fail with it or wait for it, followers that are sent before it is decided
+// upon.
 func TestKafkaGiantAmongManyFailsAlone(t *testing.T) {
 	c := harness.Kafka(t)
 	const n, keys, giant = 10_000, 100, 5_003
@@ -30,7 +31,8 @@ func TestKafkaGiantAmongManyFailsAlone(t *testing.T) {
 		t.Helper()
 		records = make([]*sink.Record, n)
 		for i := range records {
-			records[i] = &sink.Record{Topic: topic, Key: fmt.Appendf(nil, "key-%d", i%keys), Value: fmt.Appendf(nil, "%d", i), Timestamp: time.Now().UnixMilli(), Cost: 700}
+			records[i] = &sink.Record{Topic: topic, Key: fmt.Appendf(nil, "key-%d", i%keys), Value: fmt.Appendf(nil, "%d", i),
+				Timestamp: time.Now().UnixMilli(), Cost: 700}
 			if spoil && i == giant {
 				records[i].Value, records[i].Cost = bytes.Repeat([]byte("g"), 3<<20), 3<<20+700
 			}
@@ -68,7 +70,8 @@ func TestKafkaGiantAmongManyFailsAlone(t *testing.T) {
 		}
 	}
 	reason := records[giant].Reason
-	if reason.Class != outbox.Permanent || reason.Code != "MESSAGE_TOO_LARGE" || !strings.Contains(reason.Text, "takes 31458") || !strings.Contains(reason.Text, "max.message.bytes is 1048588") {
+	if reason.Class != outbox.Permanent || reason.Code != "MESSAGE_TOO_LARGE" ||
+		!strings.Contains(reason.Text, "takes 31458") || !strings.Contains(reason.Text, "max.message.bytes is 1048588") {
 		t.Errorf("reason: got %+v, want permanent with size and limit", reason)
 	}
 	t.Logf("the last of the others arrived after %v, without the giant after %v", took, usual)

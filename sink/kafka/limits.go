@@ -38,9 +38,9 @@ type limit struct {
 
 // Limits are the largest batch and the largest single record for the topic, as Size counts them.
 //
-// The record's is not the topic's limit but what a broker can take at all: the driver compares a record with the topic's
-// limit when it stands alone in its batch, after asking for the limit again (K6), and refuses it without sending it. A
-// batch stays below a limit that is only presumed, as that costs nothing.
+// The record's is not the topic's limit but what a broker can take at all: the driver compares a record with the
+// topic's limit when it stands alone in its batch, after asking for the limit again (K6), and refuses it without
+// sending it. A batch stays below a limit that is only presumed, as that costs nothing.
 func (d *Driver) Limits(topic string) (batch, record int) {
 	bytes := defaultMaxMessageBytes
 	d.mu.Lock()
@@ -128,8 +128,8 @@ func (d *Driver) limitSince(ctx context.Context, topic string, since time.Time) 
 	return 0
 }
 
-// tooLarge is the refusal of a single record that is larger than its topic allows, nil when it is not, or when the limit
-// is not known: then the broker decides. It counts the bytes that would be sent, compressed, as the broker does.
+// tooLarge is the refusal of a single record that is larger than its topic allows, nil when it is not, or when the
+// limit is not known: then the broker decides. It counts the bytes that would be sent, compressed, as the broker does.
 func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
 	d.mu.Lock()
 	l := d.limits[b.Topic]
@@ -182,7 +182,8 @@ func (s size) reason(limit int) *sink.Reason {
 		text += fmt.Sprintf(", more than the broker allows; the topic's %s could not be read", configLimit)
 	case s.sent <= limit:
 		// A topic with a compression.type of its own has the broker compress anew, and count then.
-		text += fmt.Sprintf("; the broker counts more after it compressed it by the topic's compression.type, and the topic's %s is %d", configLimit, limit)
+		text += fmt.Sprintf("; the broker counts more after it compressed it by the topic's compression.type, and the "+
+			"topic's %s is %d", configLimit, limit)
 	default:
 		text += fmt.Sprintf("; the topic's %s is %d", configLimit, limit)
 	}
@@ -199,7 +200,8 @@ type topicConfigs struct {
 func (d *Driver) describeTopics(ctx context.Context, topics []string, keys ...string) (map[string]topicConfigs, error) {
 	request := &connect.DescribeConfigs{Resources: make([]describeconfigs.RequestResource, len(topics))}
 	for i, t := range topics {
-		request.Resources[i] = describeconfigs.RequestResource{ResourceType: resourceTopic, ResourceName: t, ConfigNames: keys}
+		request.Resources[i] = describeconfigs.RequestResource{ResourceType: resourceTopic, ResourceName: t,
+			ConfigNames: keys}
 	}
 	answer, err := d.ask(ctx, request)
 	if err != nil {
@@ -207,7 +209,8 @@ func (d *Driver) describeTopics(ctx context.Context, topics []string, keys ...st
 	}
 	result := make(map[string]topicConfigs, len(topics))
 	for _, r := range answer.(*describeconfigs.Response).Resources {
-		c := topicConfigs{values: make(map[string]string, len(r.ConfigEntries)), err: codes.ErrorOf(r.ErrorCode, r.ErrorMessage)}
+		c := topicConfigs{values: make(map[string]string, len(r.ConfigEntries)),
+			err: codes.ErrorOf(r.ErrorCode, r.ErrorMessage)}
 		for _, e := range r.ConfigEntries {
 			c.values[e.ConfigName] = e.ConfigValue
 		}

@@ -26,7 +26,8 @@ func setLimit(t testing.TB, brokers []string, topic string, bytes int) {
 	}
 	defer client.Close()
 	value := fmt.Sprint(bytes)
-	answers, err := kadm.NewClient(client).AlterTopicConfigs(testContext(t), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: configLimit, Value: &value}}, topic)
+	answers, err := kadm.NewClient(client).AlterTopicConfigs(testContext(t),
+		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: configLimit, Value: &value}}, topic)
 	if err == nil {
 		err = answers[0].Err
 	}
@@ -55,7 +56,8 @@ func (d *Driver) stale(topic string, bytes int) {
 	d.mu.Unlock()
 }
 
-// Breaks when batches are cut for another limit than the topic's and the configuration's, or the limit is never learned.
+// Breaks when batches are cut for another limit than the topic's and the configuration's, or the limit is never
+// learned.
 func TestBatchLimitIsTheSmallerOfTopicAndConfiguration(t *testing.T) {
 	c := newFake(t)
 	setLimit(t, c.ListenAddrs(), "t", 2000)
@@ -96,7 +98,8 @@ func TestRecordOverTheLimitIsRefusedUnsent(t *testing.T) {
 	o := send(t, d, sized(t, d, "t", 2001))
 	wantVerdict(t, o, sink.Refused)
 	want := "the record takes 2001 bytes as a batch of its own; the topic's max.message.bytes is 2000"
-	if len(o.Reasons) != 1 || o.Reasons[0].Code != "MESSAGE_TOO_LARGE" || o.Reasons[0].Class != outbox.Permanent || o.Reasons[0].Text != want {
+	if len(o.Reasons) != 1 || o.Reasons[0].Code != "MESSAGE_TOO_LARGE" || o.Reasons[0].Class != outbox.Permanent ||
+		o.Reasons[0].Text != want {
 		t.Errorf("reasons: got %+v, want permanent MESSAGE_TOO_LARGE: %s", o.Reasons, want)
 	}
 	if !o.Unsent {

@@ -130,7 +130,8 @@ func (l *load) finish(t *testing.T, brokers []string) int {
 	return l.submitted
 }
 
-// wantNoDoubts checks that the driver counts no record that may be in the topic twice, and raised these alarms and no other.
+// wantNoDoubts checks that the driver counts no record that may be in the topic twice, and raised these alarms and no
+// other.
 func wantNoDoubts(t testing.TB, d *Driver, alarms ...string) {
 	t.Helper()
 	if got := d.Stats().PossibleDuplicates; got != 0 {
@@ -222,7 +223,8 @@ func wantEachOnceInOrder(t testing.TB, brokers []string, want judged) {
 			lost++
 		}
 	}
-	text := fmt.Sprintf("topic with %d records: %d lost, %d duplicated, %d out of order", total, lost, duplicated, reordered)
+	text := fmt.Sprintf("topic with %d records: %d lost, %d duplicated, %d out of order", total, lost, duplicated,
+		reordered)
 	if lost != 0 || duplicated != 0 || reordered != 0 {
 		t.Errorf("%s; want %d records and none of these", text, len(times))
 		return

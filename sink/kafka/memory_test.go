@@ -26,8 +26,8 @@ func alive() int64 {
 
 // A broker takes requests and never answers, which is when most is kept: records, encoded batches for the resend, and
 // the client's copy of them, for each of 48 partitions. Breaks it catches: encoded batches that are as large as the
-// window, or grow with the number of partitions (88 MiB without a bound on the bytes of batches without an answer). Seen
-// to fail with batches without an answer let fill the whole window.
+// window, or grow with the number of partitions (88 MiB without a bound on the bytes of batches without an answer).
+// Seen to fail with batches without an answer let fill the whole window.
 func TestWindowOf32MiBCostsLessThan48(t *testing.T) {
 	if raceDetector || testing.Short() {
 		t.Skip("the race detector keeps memory of its own; filling the window takes 10 s")
@@ -55,12 +55,14 @@ func TestWindowOf32MiBCostsLessThan48(t *testing.T) {
 			ctx, cancel := context.WithTimeout(testContext(t), 5*time.Second)
 			defer cancel()
 			for n := 0; ctx.Err() == nil; n++ {
-				r := &sink.Record{Topic: "many", Key: fmt.Append(nil, n%1000), Value: bytes.Repeat([]byte{byte(n)}, size), Cost: size + overhead}
+				r := &sink.Record{Topic: "many", Key: fmt.Append(nil, n%1000), Value: bytes.Repeat([]byte{byte(n)}, size),
+					Cost: size + overhead}
 				_, _ = e.Submit(ctx, []*sink.Record{r})
 			}
 			grown := alive() - before
 			s := e.Status()
-			t.Logf("%d MiB alive beside what was before, with %d MiB in the window and %d records handed over in %d requests", grown>>20, s.Bytes>>20, s.Unrecorded, requests.Load())
+			t.Logf("%d MiB alive beside what was before, with %d MiB in the window and %d records handed over in %d requests",
+				grown>>20, s.Bytes>>20, s.Unrecorded, requests.Load())
 			if s.Bytes < window*9/10 {
 				t.Errorf("window: got %d bytes, want it full", s.Bytes)
 			}

@@ -8,15 +8,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
-// An odd answer is one that no working broker gives: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, or a code that has no row. It
-// does not say whether the broker, the partition or one record is at fault; brokers have answered so to a single record
-// that they stumbled over. So such a batch is neither tried for ever nor is anybody blamed at first:
+// An odd answer is one that no working broker gives: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, or a code that has no row.
+// It does not say whether the broker, the partition or one record is at fault; brokers have answered so to a single
+// record that they stumbled over. So such a batch is neither tried for ever nor is anybody blamed at first:
 //
 //   - It is sent again, the same, up to oddTries times while other batches are taken, or oddPatience times in any case.
 //   - Then it is refused without a name, and the engine narrows it, as it does with other refusals. If it may have been
 //     written, its producer id is given up (K2) and its records count as possible duplicates.
 //   - A record that is alone and still odd is refused as Transient. It is guilty if its partition took something else
-//     between its last odd answers; if not, the refusal is Doubtful, and it is set aside so that something else can be tried.
+//     between its last odd answers; if not, the refusal is Doubtful, and it is set aside so that something else can be
+//     tried.
 const (
 	oddTries    = 10
 	oddPatience = 60               // with the engine's pauses, about a minute

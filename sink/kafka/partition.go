@@ -60,8 +60,8 @@ func (d *Driver) partitionOf(topic string, id int32) *partition {
 	return p
 }
 
-// prepare makes the batch ready to be sent: with the partition's next stamp, and encoded. Only a producer id that cannot
-// be had is an error.
+// prepare makes the batch ready to be sent: with the partition's next stamp, and encoded. Only a producer id that
+// cannot be had is an error.
 func (d *Driver) prepare(ctx context.Context, e *endpoint, p *partition, b *sink.Batch) error {
 	a, _ := b.State.(*attempt)
 	if p.uncertain != nil && p.uncertain != a {
@@ -144,8 +144,8 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 // aheadPatience is how long a first batch may have to wait for a broker that is not its leader's.
 const aheadPatience = 500 * time.Millisecond
 
-// producerAhead takes the first producer id before a partition needs it, which also opens connections. Where that fails, the
-// first batch asks again, and tells.
+// producerAhead takes the first producer id before a partition needs it, which also opens connections. Where that
+// fails, the first batch asks again, and tells.
 func (d *Driver) producerAhead() {
 	select {
 	case d.asking <- struct{}{}:

@@ -41,8 +41,8 @@ func (o *observed) hooks() Hooks {
 	}
 }
 
-// wantAlarm checks that there was one alarm of the kind, in topic t, that the hook and the driver tell the same, and that it
-// says the words.
+// wantAlarm checks that there was one alarm of the kind, in topic t, that the hook and the driver tell the same, and
+// that it says the words.
 func (o *observed) wantAlarm(t *testing.T, d *Driver, kind string, partition int32, words ...string) {
 	t.Helper()
 	o.mu.Lock()
@@ -169,7 +169,8 @@ func TestRefusedAfterUncertainTakesANewProducer(t *testing.T) {
 
 // Breaks when lost acknowledged data raises no alarm, raises one for another code, or is not told where.
 func TestSequenceLostWithNothingOutstandingIsAnAlarm(t *testing.T) {
-	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID, kerr.ProducerFenced} {
+	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch,
+		kerr.InvalidProducerIDMapping, kerr.UnknownProducerID, kerr.ProducerFenced} {
 		t.Run(code.Message, func(t *testing.T) {
 			c, d, s, o := sequenceBench(t)
 			fault(c, code)
@@ -235,7 +236,8 @@ func TestLoadingBrokersAreAskedAgainForAProducer(t *testing.T) {
 	c := newFake(t)
 	s := newSpy(c)
 	d := newDriver(t, c.ListenAddrs(), nil)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.CoordinatorLoadInProgress, Count: 3})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.CoordinatorLoadInProgress,
+		Count: 3})
 	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "a")), 0)
 	if got := s.count(kmsg.InitProducerID); got != 4 {
 		t.Errorf("requests for a producer id: got %d, want 4", got)
@@ -267,12 +269,14 @@ func TestForbiddenProducerIsConfigurationTrouble(t *testing.T) {
 	c := newFake(t, kfake.NumBrokers(1))
 	s := newSpy(c)
 	d := newDriver(t, c.ListenAddrs(), nil)
-	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed,
+		Count: -1})
 	batches := []*sink.Batch{newBatch(d, "t", 0, "a"), newBatch(d, "t", 1, "b"), newBatch(d, "t", 2, "c")}
 	send(t, d, batches...)
 	for _, b := range batches {
 		var e *BrokerError
-		if b.Outcome.Verdict != sink.NotWritten || b.Outcome.Trouble != sink.ConfigurationTrouble || !errors.As(b.Outcome.Err, &e) || e.Name != "CLUSTER_AUTHORIZATION_FAILED" {
+		if b.Outcome.Verdict != sink.NotWritten || b.Outcome.Trouble != sink.ConfigurationTrouble ||
+			!errors.As(b.Outcome.Err, &e) || e.Name != "CLUSTER_AUTHORIZATION_FAILED" {
 			t.Errorf("outcome: got %+v, want configuration trouble", b.Outcome)
 		}
 	}

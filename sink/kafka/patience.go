@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A leader answers a request as a whole, when the in-sync replicas have all of its batches. One partition whose follower
-// is frozen so keeps the answers of all others away, for up to the request's time-out. So a request that others may wait for
-// is given up when its answer takes unusually long; its batches go again alone, each on a connection of its own. The
-// broker knows them again, and answers those that are in order at once.
+// A leader answers a request as a whole, when the in-sync replicas have all of its batches. One partition whose
+// follower is frozen so keeps the answers of all others away, for up to the request's time-out. So a request that
+// others may wait for is given up when its answer takes unusually long; its batches go again alone, each on a
+// connection of its own. The broker knows them again, and answers those that are in order at once.
 //
 // That must not become a load of its own for a broker that is merely slow. Patience is several times what is usual; it
 // doubles with each request that is given up, and none is given up after another one until the broker has answered
@@ -49,8 +49,8 @@ func (p *pace) patience(bytes int, now time.Time) time.Duration {
 	return max(least, usualTimes*p.usual) + time.Duration(bytes)*time.Second/slowestLink
 }
 
-// took notes that the broker has answered. Only what a request took that others may wait for says what is usual: one that
-// goes alone does so because it is slow.
+// took notes that the broker has answered. Only what a request took that others may wait for says what is usual: one
+// that goes alone does so because it is slow.
 func (p *pace) took(d time.Duration, alone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Breaks when requests that are given up can become a load without bound: one after the other without an answer between,
-// without growing patience, or in spite of answers that always take long (seen to fail with each of the three taken out).
+// Breaks when requests that are given up can become a load without bound: one after the other without an answer
+// between, without growing patience, or in spite of answers that always take long (seen to fail with each of the three
+// taken out).
 func TestPatienceIsBounded(t *testing.T) {
 	now := time.Now()
 	var p pace
@@ -52,8 +53,9 @@ func TestPatienceIsBounded(t *testing.T) {
 	}
 }
 
-// Breaks when a partition that keeps an answer away keeps the others of the request waiting, when they are written twice, or
-// when the request that comes late writes anything (seen to fail with no patience, and with a new sequence for the resend).
+// Breaks when a partition that keeps an answer away keeps the others of the request waiting, when they are written
+// twice, or when the request that comes late writes anything (seen to fail with no patience, and with a new sequence
+// for the resend).
 func TestUnusuallySlowAnswerIsSplit(t *testing.T) {
 	c := newFake(t, kfake.NumBrokers(1))
 	d := newDriver(t, c.ListenAddrs(), nil)
@@ -74,7 +76,8 @@ func TestUnusuallySlowAnswerIsSplit(t *testing.T) {
 	began := time.Now()
 	d.Produce(testContext(t), d.Node("t", 0), batches)
 	if took := time.Since(began); took < leastPatience || took > d.config.RequestTimeout {
-		t.Errorf("gave up after %v, want more than %v and less than the time-out of %v", took, leastPatience, d.config.RequestTimeout)
+		t.Errorf("gave up after %v, want more than %v and less than the time-out of %v", took, leastPatience,
+			d.config.RequestTimeout)
 	}
 	for _, b := range batches {
 		if o := b.Outcome; o.Verdict != sink.Unknown || !o.Alone || o.Trouble != sink.NoTrouble || o.Err == nil {

@@ -17,8 +17,9 @@ import (
 )
 
 // sendPatience is how long after the engine's call, besides the time for a new connection, a request may begin to leave
-// the process. The engine asked for its permit before the call: a process that was frozen since, or that had to wait for
-// a producer id, may not have it any more. A batch that comes too late is NotWritten, and the next attempt has a new permit.
+// the process. The engine asked for its permit before the call: a process that was frozen since, or that had to wait
+// for a producer id, may not have it any more. A batch that comes too late is NotWritten, and the next attempt has a
+// new permit.
 const sendPatience = time.Second
 
 // flight is one batch on its way in a request.
@@ -27,7 +28,8 @@ type flight struct {
 	partition *partition
 }
 
-// Produce is [sink.Driver]. The context's end leaves batches Unknown that may have left the process. After it nothing is sent.
+// Produce is [sink.Driver]. The context's end leaves batches Unknown that may have left the process. After it nothing
+// is sent.
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
 	flights := make([]flight, 0, len(batches))
 	for _, b := range batches {
@@ -75,12 +77,14 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	answer, err := e.RoundTrip(limited, request)
 	if errors.Is(err, connect.ErrImpatient) {
 		e.pace.giveUp(time.Since(began), time.Now())
-		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v: each batch goes alone now", node, e.Address, err, request.Patience))
+		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v: each batch goes alone now", node, e.Address,
+			err, request.Patience))
 		return
 	}
 	if err != nil {
 		unsent := g.Shut()
-		if !unsent && ctx.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
+		if !unsent && ctx.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) ||
+			errors.Is(err, context.DeadlineExceeded)) {
 			err = fmt.Errorf("no answer in %v: %w", timeout, err)
 		}
 		d.unanswered(ready, unsent, fmt.Errorf("produce to broker %d at %s: %w", node, e.Address, err))
@@ -101,7 +105,8 @@ func (d *Driver) prepareAll(ctx context.Context, e *endpoint, flights []flight) 
 	for _, f := range flights {
 		if f.batch.State == nil && len(f.batch.Records) == 1 {
 			if reason := d.tooLarge(ctx, f.batch); reason != nil {
-				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: reason.Code, Unsent: true}
+				f.batch.Outcome = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: reason.Code,
+					Unsent: true}
 				continue
 			}
 		}
@@ -174,8 +179,8 @@ func (d *Driver) notSent(flights []flight, err error) {
 	}
 }
 
-// TroubleOf says whose trouble an error of this package is: also one of Partitions, Ping or CheckProducer, where a wrong
-// password shows before any batch is sent.
+// TroubleOf says whose trouble an error of this package is: also one of Partitions, Ping or CheckProducer, where a
+// wrong password shows before any batch is sent.
 func TroubleOf(err error) sink.Trouble {
 	var broker *BrokerError
 	var library kafkago.Error
@@ -202,7 +207,8 @@ func (d *Driver) answered(ctx context.Context, node int32, flights []flight, r *
 	for _, f := range flights {
 		answer := answers[topicPartition{f.batch.Topic, f.batch.Partition}]
 		if answer == nil {
-			answer = &produce.ResponsePartition{ErrorCode: -1, BaseOffset: -1, ErrorMessage: "the broker's answer leaves the partition out"}
+			answer = &produce.ResponsePartition{ErrorCode: -1, BaseOffset: -1,
+				ErrorMessage: "the broker's answer leaves the partition out"}
 		}
 		d.judge(ctx, node, f, answer)
 	}
@@ -290,7 +296,8 @@ func (d *Driver) sequenceLost(f flight, a *attempt, r *produce.ResponsePartition
 }
 
 // refusal is the outcome of a batch that the broker will not take.
-func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m codes.Meaning, r *produce.ResponsePartition) sink.Outcome {
+func (d *Driver) refusal(ctx context.Context, b *sink.Batch, m codes.Meaning,
+	r *produce.ResponsePartition) sink.Outcome {
 	o := sink.Outcome{Verdict: sink.Refused, Code: m.Name}
 	for _, e := range r.RecordErrors {
 		if e.BatchIndex < 0 || int(e.BatchIndex) >= len(b.Records) {

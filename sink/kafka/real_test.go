@@ -37,8 +37,8 @@ func deliver(t testing.TB, d *Driver, b *sink.Batch) sink.Outcome {
 	}
 }
 
-// Breaks when a real broker cannot read a batch as we encode it, or names other records than we think. Seen to fail with
-// another checksum, and with the records that the broker names passed over.
+// Breaks when a real broker cannot read a batch as we encode it, or names other records than we think. Seen to fail
+// with another checksum, and with the records that the broker names passed over.
 func TestKafkaNamesTheGuiltyRecords(t *testing.T) {
 	c := harness.Kafka(t)
 	for _, refusal := range []struct {

@@ -144,7 +144,8 @@ func (d *Driver) announce(n news) {
 	}
 	for _, r := range n.resizes {
 		d.raise(sink.Alarm{Kind: sink.AlarmPartitionChanged, Topic: r.topic, Partition: sink.WholeTopic, Text: fmt.Sprintf(
-			"the topic has %d partitions instead of %d: keys may be in another partition from now on, and the order of a key holds within each of the two",
+			"the topic has %d partitions instead of %d: keys may be in another partition from now on, and the order of a key "+
+				"holds within each of the two",
 			r.to, r.from)})
 	}
 }

@@ -49,7 +49,8 @@ func newFortress(t *testing.T) fortress {
 		}
 	}
 	broker := f.trusted.Issue(t, "broker", tomorrow, "127.0.0.1", "kafka.internal")
-	secured, mutual, named := keystore(broker), keystore(broker), keystore(f.trusted.Issue(t, "named", tomorrow, "kafka.internal"))
+	secured, mutual, named := keystore(broker), keystore(broker),
+		keystore(f.trusted.Issue(t, "named", tomorrow, "kafka.internal"))
 	stale := keystore(f.trusted.Issue(t, "stale", time.Now().Add(-time.Hour), "127.0.0.1"))
 	secured["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 	secured["plain.sasl.jaas.config"] = jaas + `plain.PlainLoginModule required user_alice="plain-secret";`
@@ -87,7 +88,8 @@ func alice(mechanism, file string) *SASL {
 	return &SASL{Mechanism: mechanism, Username: "alice", PasswordFile: file}
 }
 
-// wantLockedOut checks that a broker does not let the driver in, and that the error tells what happened and what to check.
+// wantLockedOut checks that a broker does not let the driver in, and that the error tells what happened and what to
+// check.
 func wantLockedOut(t *testing.T, addrs []string, edit func(*Config), words ...string) {
 	t.Helper()
 	d := newDriver(t, addrs, edit)
@@ -110,8 +112,8 @@ func wantLockedOut(t *testing.T, addrs []string, edit func(*Config), words ...st
 
 // One broker serves all of these. They break when a login does not work as Kafka wants it, when an error that a person
 // must heal counts as one that passes or does not say what to change, and when renewed secrets need a restart. Seen to
-// fail with a refused login taken for an error that passes, with SCRAM-SHA-512 done as SCRAM-SHA-256, and with passwords
-// read once.
+// fail with a refused login taken for an error that passes, with SCRAM-SHA-512 done as SCRAM-SHA-256, and with
+// passwords read once.
 func TestKafkaLogins(t *testing.T) {
 	f := newFortress(t)
 	secured := f.Listeners["SECURED"]
@@ -124,7 +126,9 @@ func TestKafkaLogins(t *testing.T) {
 		}
 	})
 	t.Run("MissingPassword", func(t *testing.T) {
-		wantLockedOut(t, secured, func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(connect.Plain, "/no/such/file") }, "kafka.sasl.password_file", "/no/such/file")
+		wantLockedOut(t, secured, func(c *Config) {
+			c.TLS, c.SASL = f.trusting(), alice(connect.Plain, "/no/such/file")
+		}, "kafka.sasl.password_file", "/no/such/file")
 	})
 	t.Run("UnknownAuthority", func(t *testing.T) {
 		wantLockedOut(t, secured, func(c *Config) { c.TLS = &TLS{CAFile: f.other.File} }, "not trusted", keyCA)
@@ -134,7 +138,9 @@ func TestKafkaLogins(t *testing.T) {
 	})
 	t.Run("OtherName", func(t *testing.T) {
 		wantLockedOut(t, f.Listeners["NAMED"], func(c *Config) { c.TLS = f.trusting() }, "another name", keyName)
-		d := newDriver(t, f.Listeners["NAMED"], func(c *Config) { c.TLS = &TLS{CAFile: f.trusted.File, ServerName: "kafka.internal"} })
+		d := newDriver(t, f.Listeners["NAMED"], func(c *Config) {
+			c.TLS = &TLS{CAFile: f.trusted.File, ServerName: "kafka.internal"}
+		})
 		if _, err := d.Ping(testContext(t)); err != nil {
 			t.Errorf("with the server's name: got %v", err)
 		}
@@ -161,7 +167,8 @@ func TestKafkaLogins(t *testing.T) {
 }
 
 func (f fortress) mechanismsDeliver(t *testing.T) {
-	for mechanism, secret := range map[string]string{connect.Plain: "plain-secret", connect.ScramSHA256: "secret-256", connect.ScramSHA512: "secret-512"} {
+	for mechanism, secret := range map[string]string{connect.Plain: "plain-secret", connect.ScramSHA256: "secret-256",
+		connect.ScramSHA512: "secret-512"} {
 		topic := f.Topic(t, "login", 1, nil)
 		file := secretFile(t, secret)
 		d := newDriver(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanism, file) })
@@ -184,18 +191,24 @@ func (f fortress) clientCertificates(t *testing.T) {
 		t.Errorf("with a certificate: got %v", err)
 	}
 	wantLockedOut(t, mutual, func(c *Config) { c.TLS = f.trusting() }, "no client certificate", keyCert)
-	wantLockedOut(t, mutual, with(f.trusted.Issue(t, "expired", time.Now().Add(-time.Hour))), "CN=expired", "is expired at", keyCert)
+	wantLockedOut(t, mutual, with(f.trusted.Issue(t, "expired", time.Now().Add(-time.Hour))), "CN=expired",
+		"is expired at", keyCert)
 	wantLockedOut(t, mutual, with(f.other.Issue(t, "stranger", time.Now().Add(time.Hour))), "CN=stranger", keyCert)
-	wantLockedOut(t, mutual, with(harness.Certificate{CertFile: f.client.CertFile, KeyFile: f.trusted.Issue(t, "swapped", time.Now()).KeyFile}), "cannot be used", keyCert)
+	wantLockedOut(t, mutual,
+		with(harness.Certificate{CertFile: f.client.CertFile, KeyFile: f.trusted.Issue(t, "swapped", time.Now()).KeyFile}),
+		"cannot be used", keyCert)
 }
 
 // A wrong password at the start stands in the engine's status, rejects nothing, and heals by the file alone.
 func (f fortress) wrongPasswordBlocksAndHeals(t *testing.T) {
 	topic := f.Topic(t, "heals", 1, nil)
 	file := secretFile(t, "secret-wrong")
-	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(connect.ScramSHA512, file) }), sink.Config{})
+	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) {
+		c.TLS, c.SASL = f.trusting(), alice(connect.ScramSHA512, file)
+	}), sink.Config{})
 	defer func() { _ = e.Close(testContext(t)) }()
-	if _, err := e.Submit(testContext(t), []*sink.Record{{Topic: topic, Key: []byte("k"), Value: []byte("v"), Timestamp: 1, Cost: 100}}); err != nil {
+	if _, err := e.Submit(testContext(t),
+		[]*sink.Record{{Topic: topic, Key: []byte("k"), Value: []byte("v"), Timestamp: 1, Cost: 100}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := testContext(t)
@@ -227,7 +240,8 @@ func (f fortress) rotatedPassword(t *testing.T) {
 		c.TLS, c.SASL, c.Dial = f.trusting(), alice(connect.ScramSHA512, file), lines.dial
 	})
 	wantAccepted(t, deliver(t, d, newBatch(d, topic, 0, "a")), 0)
-	_, err := f.Admin(t).AlterUserSCRAMs(testContext(t), nil, []kadm.UpsertSCRAM{{User: "alice", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "secret-new"}})
+	_, err := f.Admin(t).AlterUserSCRAMs(testContext(t), nil,
+		[]kadm.UpsertSCRAM{{User: "alice", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "secret-new"}})
 	if err != nil {
 		t.Fatalf("change the password: %v", err)
 	}

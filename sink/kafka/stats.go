@@ -4,8 +4,9 @@ import "sync/atomic"
 
 // Stats counts what happened since the driver was made.
 type Stats struct {
-	Requests           uint64 // Produce requests sent or tried
-	SplitRequests      uint64 // those of them that were given up because the answer took unusually long, and sent again batch by batch
+	Requests uint64 // Produce requests sent or tried
+	// those of them that were given up because the answer took unusually long, and sent again batch by batch
+	SplitRequests      uint64
 	PossibleDuplicates uint64 // records that may be in a topic twice: sent again under another producer id
 	ProducerResets     uint64 // producer ids given up for a partition
 	LeaderMoves        uint64 // changes of a partition's leader, to none included

@@ -29,7 +29,8 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	transport.MetadataTopics = []string{q.Topic} // this one routes by the library's own cache
 	transport.MetadataTTL = time.Second
 	defer transport.CloseIdleConnections()
-	client := &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport, Timeout: d.config.RequestTimeout}
+	client := &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport,
+		Timeout: d.config.RequestTimeout}
 
 	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{q.Topic}})
 	if err != nil {
@@ -53,8 +54,8 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	return errors.Join(problems...)
 }
 
-// passing marks what is wrong for a moment only: a leader that moves, a connection that breaks. A code that the client does not
-// take for temporary is an answer.
+// passing marks what is wrong for a moment only: a leader that moves, a connection that breaks. A code that the client
+// does not take for temporary is an answer.
 func passing(err error) error {
 	if code, answered := errors.AsType[kafkago.Error](err); answered && !code.Temporary() && !leaderless(code) {
 		return err
@@ -62,23 +63,27 @@ func passing(err error) error {
 	return fmt.Errorf("%w: %w", sink.ErrPassing, err)
 }
 
-// leaderless are codes of a partition whose leader is another one or does not know of it yet, beside those that are temporary.
+// leaderless are codes of a partition whose leader is another one or does not know of it yet, beside those that are
+// temporary.
 func leaderless(code kafkago.Error) bool {
 	switch code {
-	case kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition, kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch, kafkago.UnknownLeaderEpoch, kafkago.OffsetNotAvailable:
+	case kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition, kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch,
+		kafkago.UnknownLeaderEpoch, kafkago.OffsetNotAvailable:
 		return true
 	}
 	return false
 }
 
 // tailPartition reads one partition from its start to its present end.
-func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int, each func(sink.TailRecord) error) error {
+func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int,
+	each func(sink.TailRecord) error) error {
 	next, end, err := tailBounds(ctx, client, q, id)
 	if err != nil {
 		return err
 	}
 	for empty := 0; next < end && empty < tailEmpty; {
-		r, err := client.Fetch(ctx, &kafkago.FetchRequest{Topic: q.Topic, Partition: id, Offset: next, MinBytes: 1, MaxBytes: tailFetchBytes, MaxWait: tailWait})
+		r, err := client.Fetch(ctx, &kafkago.FetchRequest{Topic: q.Topic, Partition: id, Offset: next, MinBytes: 1,
+			MaxBytes: tailFetchBytes, MaxWait: tailWait})
 		if err == nil {
 			err = r.Error
 		}
@@ -100,7 +105,8 @@ func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery
 }
 
 // tailRecords hands out the records of one answer and says which offset comes next.
-func tailRecords(records kafkago.RecordReader, q sink.TailQuery, id int, next, end int64, each func(sink.TailRecord) error) (int64, error) {
+func tailRecords(records kafkago.RecordReader, q sink.TailQuery, id int, next, end int64,
+	each func(sink.TailRecord) error) (int64, error) {
 	for {
 		rec, err := records.ReadRecord()
 		if errors.Is(err, io.EOF) {
@@ -145,7 +151,8 @@ func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, i
 	first, at := int64(0), int64(-1)
 	// One request each: an answer cannot hold two offsets of one partition.
 	for i, request := range requests {
-		answer, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{q.Topic: {request}}})
+		answer, err := client.ListOffsets(ctx,
+			&kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{q.Topic: {request}}})
 		if err != nil {
 			return 0, 0, fmt.Errorf("ask for offsets: %w", err)
 		}

@@ -13,23 +13,24 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// appendNumbered appends n records to a partition, numbered from the given one: in the header n, with the partition in the
-// header p. All bear the time.
+// appendNumbered appends n records to a partition, numbered from the given one: in the header n, with the partition in
+// the header p. All bear the time.
 func appendNumbered(t *testing.T, client *kgo.Client, partition int32, from, n int, at time.Time) {
 	t.Helper()
 	for i := from; i < from+n; i++ {
 		r := &kgo.Record{Topic: "t", Partition: partition, Value: []byte("v"), Timestamp: at, Headers: []kgo.RecordHeader{
-			{Key: "other", Value: []byte("x")}, {Key: "p", Value: fmt.Append(nil, partition)}, {Key: "n", Value: fmt.Append(nil, i)}}}
+			{Key: "other", Value: []byte("x")}, {Key: "p", Value: fmt.Append(nil, partition)},
+			{Key: "n", Value: fmt.Append(nil, i)}}}
 		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatalf("append to partition %d: %v", partition, err)
 		}
 	}
 }
 
-// A topic is read back after a crash. Breaks it catches: a first offset that is passed over or not heeded, in each of the
-// three ways to have one; records, or headers, taken for others; a reading that goes on to what is appended meanwhile, for
-// as long as something is. Seen to fail with the end too high by 1000 and too low by one, with the start too high by one,
-// with the time not heeded, and with the headers exchanged.
+// A topic is read back after a crash. Breaks it catches: a first offset that is passed over or not heeded, in each of
+// the three ways to have one; records, or headers, taken for others; a reading that goes on to what is appended
+// meanwhile, for as long as something is. Seen to fail with the end too high by 1000 and too low by one, with the start
+// too high by one, with the time not heeded, and with the headers exchanged.
 func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 	fake := newFake(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -80,19 +81,22 @@ func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 
 	t.Run("appended meanwhile", func(t *testing.T) {
 		read := 0
-		err := d.Tail(testContext(t), sink.TailQuery{Topic: "t", From: map[int32]int64{0: 30, 1: 30, 2: 25}}, func(r sink.TailRecord) error {
-			if read++; r.Partition == 2 {
-				appendNumbered(t, client, 2, 30, 1, young)
-			}
-			return nil
-		})
+		err := d.Tail(testContext(t), sink.TailQuery{Topic: "t", From: map[int32]int64{0: 30, 1: 30, 2: 25}},
+			func(r sink.TailRecord) error {
+				if read++; r.Partition == 2 {
+					appendNumbered(t, client, 2, 30, 1, young)
+				}
+				return nil
+			})
 		if err != nil || read != 5 {
 			t.Errorf("got %d records, %v; want the 5 that were there", read, err)
 		}
 	})
 
 	stop := errors.New("enough")
-	if err := d.Tail(testContext(t), sink.TailQuery{Topic: "t"}, func(sink.TailRecord) error { return stop }); !errors.Is(err, stop) {
+	if err := d.Tail(testContext(t), sink.TailQuery{Topic: "t"}, func(sink.TailRecord) error {
+		return stop
+	}); !errors.Is(err, stop) {
 		t.Errorf("error of the one who takes the records: got %v, want it back", err)
 	}
 	none := func(sink.TailRecord) error { t.Error("got a record of a topic that does not exist"); return nil }

@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// api is the prefix of JetStream's own subjects (nats-server, jetstream_api.go). Requests to it are answered by the leader.
+// api is the prefix of JetStream's own subjects (nats-server, jetstream_api.go). Requests to it are answered by the
+// leader.
 const api = "$JS.API."
 
 // streamInfo is what the driver wants to know of a stream.
@@ -96,8 +97,8 @@ func streamOf(ctx context.Context, nc *client.Conn, subject string) (string, err
 	return names.Streams[0], nil
 }
 
-// duplicateWindow of a new stream, in nanoseconds: the chain's ids need none, and 2 minutes, the default, keep each id in
-// the server's memory.
+// duplicateWindow of a new stream, in nanoseconds: the chain's ids need none, and 2 minutes, the default, keep each id
+// in the server's memory.
 const duplicateWindow = 1_000_000_000
 
 // createStream makes the stream for the subject, or adds the subject to it.

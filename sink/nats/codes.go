@@ -77,10 +77,11 @@ func isCode(err error, code int) bool {
 	return errors.As(err, &api) && api.ErrCode == code
 }
 
-// noResponders is the error of an answer by nobody: no stream takes the subject, JetStream is off, or no leader is there
-// at the moment. The servers do not tell these apart.
+// noResponders is the error of an answer by nobody: no stream takes the subject, JetStream is off, or no leader is
+// there at the moment. The servers do not tell these apart.
 func noResponders() *apiError {
-	return &apiError{Code: codeNoResponders, ErrCode: codeNoResponders, Description: "no responders: no stream takes the subject, or it has no leader at present"}
+	return &apiError{Code: codeNoResponders, ErrCode: codeNoResponders,
+		Description: "no responders: no stream takes the subject, or it has no leader at present"}
 }
 
 // answered is the server's error in an answer, or nil.

@@ -133,7 +133,8 @@ func (d *Driver) Limits(name string) (batch, record int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	record = d.maxRecord
-	if t := d.topics[name]; t != nil && t.stream != nil && t.stream.maxSize > 0 && (record == 0 || t.stream.maxSize < record) {
+	if t := d.topics[name]; t != nil && t.stream != nil && t.stream.maxSize > 0 &&
+		(record == 0 || t.stream.maxSize < record) {
 		record = t.stream.maxSize
 	}
 	return batchLimit, record
@@ -196,7 +197,8 @@ func (d *Driver) Alarms() []sink.Alarm {
 func (d *Driver) wentBack(s *stream, was, is int64) {
 	a := sink.Alarm{
 		Kind: sink.AlarmOffsetsWentBack, Topic: s.name, Partition: sink.WholeTopic, At: time.Now(), Count: 1,
-		Text: fmt.Sprintf("stream %s ends at sequence %d and had acknowledged %d: it was deleted and made again, or its server lost "+
+		Text: fmt.Sprintf("stream %s ends at sequence %d and had acknowledged %d: it was deleted and made again, or its "+
+			"server lost "+
 			"messages. They are in the journal as published and will not be sent again; verify tells which", s.name, is, was),
 	}
 	d.mu.Lock()

@@ -20,5 +20,6 @@ func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 	if err := ask(ctx, nc, "INFO", struct{}{}, &account); err != nil {
 		return "", fmt.Errorf("JetStream does not answer; enable it for the account: %w", err)
 	}
-	return fmt.Sprintf("nats-server %s at %s has JetStream, with %d streams in the account", nc.ConnectedServerVersion(), nc.ConnectedUrlRedacted(), account.Streams), nil
+	return fmt.Sprintf("nats-server %s at %s has JetStream, with %d streams in the account", nc.ConnectedServerVersion(),
+		nc.ConnectedUrlRedacted(), account.Streams), nil
 }

@@ -87,9 +87,11 @@ func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err 
 	}
 	switch {
 	case name == "":
-		return info, &topicError{fmt.Sprintf("no stream takes the subject %q. Make one: %s", subject, d.config.Command(subject))}
+		return info, &topicError{fmt.Sprintf("no stream takes the subject %q. Make one: %s", subject,
+			d.config.Command(subject))}
 	case d.config.Stream != "" && name != d.config.Stream:
-		return info, &topicError{fmt.Sprintf("the subject %q goes to stream %s, and nats.stream is %s", subject, name, d.config.Stream)}
+		return info, &topicError{fmt.Sprintf("the subject %q goes to stream %s, and nats.stream is %s", subject, name,
+			d.config.Stream)}
 	}
 	return askStream(ctx, nc, name)
 }
@@ -101,7 +103,8 @@ func (c Config) Command(topic string) string {
 		name = streamName(topic)
 	}
 	replicas := max(c.NewStreams.Replicas, 1)
-	return fmt.Sprintf("nats stream add %s --subjects '%s' --storage file --replicas %d --dupe-window 1s --defaults", name, topic, replicas)
+	return fmt.Sprintf("nats stream add %s --subjects '%s' --storage file --replicas %d --dupe-window 1s --defaults", name,
+		topic, replicas)
 }
 
 // learned takes in what the servers said of a topic.

@@ -48,7 +48,8 @@ func message(r *sink.Record) (*client.Msg, *sink.Reason) {
 	size := controlSize + len(r.Key)
 	for name, value := range r.Headers.All() {
 		if problem := headerProblem(name, value); problem != "" {
-			return nil, &sink.Reason{Class: outbox.Permanent, Code: "INVALID_HEADER", Text: "NATS cannot carry the header: " + problem}
+			return nil, &sink.Reason{Class: outbox.Permanent, Code: "INVALID_HEADER",
+				Text: "NATS cannot carry the header: " + problem}
 		}
 		size += len(name) + len(value) + lineSize
 		h[name] = append(h[name], string(value))

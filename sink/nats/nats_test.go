@@ -39,7 +39,8 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.proxy.Close() })
-	if b.nc, err = client.Connect(b.server.URL, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond)); err != nil {
+	if b.nc, err = client.Connect(b.server.URL, client.MaxReconnects(-1),
+		client.ReconnectWait(20*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.nc.Close)
@@ -60,7 +61,8 @@ func (b *bed) topic(t *testing.T) string {
 
 func (b *bed) stream(t *testing.T, name string, subjects ...string) {
 	t.Helper()
-	if _, err := b.js.AddStream(&client.StreamConfig{Name: name, Subjects: subjects, Duplicates: time.Second}); err != nil {
+	if _, err := b.js.AddStream(&client.StreamConfig{Name: name, Subjects: subjects,
+		Duplicates: time.Second}); err != nil {
 		t.Fatalf("make stream %s: %v", name, err)
 	}
 }
@@ -125,8 +127,8 @@ func messageOf(t *testing.T, m *client.RawStreamMsg) sinktest.Message {
 	return out
 }
 
-// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see there.
-// Seen to fail with every key taken for plain text.
+// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
+// there. Seen to fail with every key taken for plain text.
 func TestConformance(t *testing.T) {
 	b := newBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -155,7 +157,8 @@ func TestConformance(t *testing.T) {
 }
 
 // Connections break before, in and after requests, while others write to the stream. Breaks it catches: an event lost,
-// doubled or out of order by an unknown outcome. Seen to fail with the ids of the chain left out, and without reading back.
+// doubled or out of order by an unknown outcome. Seen to fail with the ids of the chain left out, and without reading
+// back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	b := newBed(t)
 	subject := b.topic(t)
@@ -178,8 +181,8 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, subject), n)
 }
 
-// Breaks it catches: what a server that is killed had acknowledged or not, sent twice or not at all. Seen to fail without
-// reading back.
+// Breaks it catches: what a server that is killed had acknowledged or not, sent twice or not at all. Seen to fail
+// without reading back.
 func TestServerIsKilled(t *testing.T) {
 	b := newBed(t)
 	subject := b.topic(t)
@@ -204,9 +207,10 @@ func TestServerIsKilled(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, subject), n)
 }
 
-// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which was
-// only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came between
-// the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not start the log.
+// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which
+// was only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came
+// between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
+// start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	b := newBed(t)
 	subject := b.topic(t)
@@ -214,7 +218,8 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	frozen.Send(sinktest.Events(subject, 0, 500))
 	heir := b.driver(t)
 	var read []string
-	err := heir.Tail(t.Context(), sink.TailQuery{Topic: subject, From: map[int32]int64{0: 101}, Headers: [3]string{"id", "x-none", ""}}, func(r sink.TailRecord) error {
+	err := heir.Tail(t.Context(), sink.TailQuery{Topic: subject, From: map[int32]int64{0: 101},
+		Headers: [3]string{"id", "x-none", ""}}, func(r sink.TailRecord) error {
 		read = append(read, string(r.Headers[0]))
 		if want := fmt.Sprint(r.Offset - 1); string(r.Headers[0]) != want || r.Headers[1] != nil || r.Partition != 0 {
 			t.Errorf("record at %d: got id %s and %q, want %s and none", r.Offset, r.Headers[0], r.Headers[1], want)
@@ -254,8 +259,8 @@ func TestSubjectsShareAStream(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a stream that is not made, or not as configured; a subject added to the wrong one. Seen to fail with
-// Create ignored.
+// Breaks it catches: a stream that is not made, or not as configured; a subject added to the wrong one. Seen to fail
+// with Create ignored.
 func TestStreamsAreMadeOnDemand(t *testing.T) {
 	b := newBed(t)
 	for _, stream := range []string{"", "all"} {
@@ -298,7 +303,8 @@ func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	some, err := f.Results(t.Context(), nil)
-	if err != nil || some[0].Result != sink.Rejected || some[0].Reason.Code != "MESSAGE_TOO_LARGE" || some[0].Reason.Class != outbox.Permanent {
+	if err != nil || some[0].Result != sink.Rejected || some[0].Reason.Code != "MESSAGE_TOO_LARGE" ||
+		some[0].Reason.Class != outbox.Permanent {
 		t.Errorf("too large: got %+v, %v, want it rejected", some, err)
 	}
 	f.Settled(some)

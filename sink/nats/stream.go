@@ -214,8 +214,8 @@ func (s *stream) explain(a *conditional.Answer, err error) {
 // window is how many messages are asked for at once when a stream is read back.
 const window = 256
 
-// Behind implements [conditional.Stream]. The leader is asked for each message by its sequence, because a replica may not
-// have the last ones yet. Those that are gone (deleted, consumed) are passed over.
+// Behind implements [conditional.Stream]. The leader is asked for each message by its sequence, because a replica may
+// not have the last ones yet. Those that are gone (deleted, consumed) are passed over.
 func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Found)) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.driver.config.RequestTimeout)
 	defer cancel()
@@ -261,7 +261,8 @@ func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Fo
 }
 
 // readRange asks for the messages behind from up to upTo; nil stands for one that is gone.
-func (s *stream) readRange(ctx context.Context, nc *client.Conn, answers *client.Subscription, inbox string, from, upTo int64) ([]*storedMessage, error) {
+func (s *stream) readRange(ctx context.Context, nc *client.Conn, answers *client.Subscription, inbox string, from,
+	upTo int64) ([]*storedMessage, error) {
 	subject := "STREAM.MSG.GET." + s.name
 	for seq := from + 1; seq <= upTo; seq++ {
 		request := fmt.Appendf(nil, `{"seq":%d}`, seq)

@@ -67,7 +67,8 @@ func lastOf(ctx context.Context, nc *client.Conn, stream, subject string) (int64
 }
 
 // readSubject hands out the subject's messages up to the one with that sequence.
-func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.TailQuery, start client.SubOpt, upTo int64, each func(sink.TailRecord) error) error {
+func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.TailQuery, start client.SubOpt, upTo int64,
+	each func(sink.TailRecord) error) error {
 	if upTo == 0 {
 		return nil
 	}
@@ -75,7 +76,8 @@ func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.Tai
 	if err != nil {
 		return fmt.Errorf("read subject %s back: %w", q.Topic, err)
 	}
-	messages, err := js.SubscribeSync(q.Topic, client.BindStream(stream), client.OrderedConsumer(), client.HeadersOnly(), start)
+	messages, err := js.SubscribeSync(q.Topic, client.BindStream(stream), client.OrderedConsumer(), client.HeadersOnly(),
+		start)
 	if err != nil {
 		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, err))
 	}

@@ -3,9 +3,9 @@
 //
 // # How a batch is sent
 //
-// In waves, in which each key occurs once; the next wave goes when every message of the last is confirmed. So a message that
-// a queue refuses, or that no queue takes, is never overtaken by a later one of its key. Messages are persistent and
-// mandatory: one that no queue takes comes back, and counts as not written although RabbitMQ confirms it.
+// In waves, in which each key occurs once; the next wave goes when every message of the last is confirmed. So a message
+// that a queue refuses, or that no queue takes, is never overtaken by a later one of its key. Messages are persistent
+// and mandatory: one that no queue takes comes back, and counts as not written although RabbitMQ confirms it.
 //
 // # Guarantees
 //

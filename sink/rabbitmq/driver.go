@@ -23,8 +23,9 @@ const (
 )
 
 const (
-	batchLimit  = 1 << 20  // bytes
-	recordLimit = 16 << 20 // a larger message closes the channel on servers with a lower max_message_size than theirs of 128 MiB
+	batchLimit = 1 << 20 // bytes
+	// a larger message closes the channel on servers with a lower max_message_size than theirs of 128 MiB
+	recordLimit = 16 << 20
 	// connectPause is how often the driver tries to connect while nothing is sent.
 	connectPause = 2 * time.Second
 )
@@ -79,7 +80,8 @@ func New(c Config) (*Driver, error) {
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = DefaultRequestTimeout
 	}
-	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1), byTopic: make(map[string]*exchange)}
+	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1),
+		byTopic: make(map[string]*exchange)}
 	d.dialing <- struct{}{}
 	d.ended, d.end = context.WithCancel(context.Background())
 	d.watch.Go(d.keepConnected)

@@ -30,8 +30,8 @@ type exchange struct {
 	closed  chan *amqp.Error        // why it was closed
 }
 
-// progress is Batch.State: which records are confirmed. It may be longer than the batch, by the front that the engine was
-// told of.
+// progress is Batch.State: which records are confirmed. It may be longer than the batch, by the front that the engine
+// was told of.
 type progress struct {
 	done []bool
 	sent []bool // with an outcome that is not known
@@ -111,7 +111,8 @@ func (p *progress) failed(verdict sink.Verdict, err error) sink.Outcome {
 		}
 	}
 	return sink.Outcome{
-		Verdict: verdict, Err: err, Trouble: sink.TroubleOf(err, sink.ClusterTrouble), FirstOffset: -1, Written: front, Pause: true,
+		Verdict: verdict, Err: err, Trouble: sink.TroubleOf(err, sink.ClusterTrouble), FirstOffset: -1, Written: front,
+		Pause: true,
 	}
 }
 
@@ -164,7 +165,8 @@ func gather(returns <-chan amqp.Return, ask <-chan chan []amqp.Return, ended cha
 // blame says whose trouble an answer of the server is.
 func (e *exchange) blame(err error) error {
 	var said *amqp.Error
-	if errors.As(err, &said) && (said.Code == amqp.NotFound || said.Code == amqp.AccessRefused || said.Code == amqp.PreconditionFailed) {
+	if errors.As(err, &said) && (said.Code == amqp.NotFound || said.Code == amqp.AccessRefused ||
+		said.Code == amqp.PreconditionFailed) {
 		e.driver.mu.Lock()
 		e.driver.told = time.Now()
 		e.driver.mu.Unlock()
@@ -245,7 +247,8 @@ func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp
 	returned := map[string]bool{}
 	for _, r := range <-answer {
 		returned[r.MessageId] = true
-		problem = &trouble{sink.TopicTrouble, fmt.Errorf("exchange %s: no queue takes routing key %q (%s)", e.name, r.RoutingKey, r.ReplyText)}
+		problem = &trouble{sink.TopicTrouble,
+			fmt.Errorf("exchange %s: no queue takes routing key %q (%s)", e.name, r.RoutingKey, r.ReplyText)}
 	}
 	for n, i := range wave {
 		p.sent[i] = false // what became of it is known

@@ -34,7 +34,8 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 	size := len(r.Key) + fixedSize
 	for name, value := range r.Headers.All() {
 		if len(name) > maxShort {
-			return p, "", invalid("INVALID_HEADER", fmt.Sprintf("the header %.50q has a name of %d bytes, RabbitMQ takes %d", name, len(name), maxShort))
+			return p, "", invalid("INVALID_HEADER",
+				fmt.Sprintf("the header %.50q has a name of %d bytes, RabbitMQ takes %d", name, len(name), maxShort))
 		}
 		size += len(name) + len(value) + 6
 		switch name {
@@ -53,7 +54,8 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 		}
 	}
 	if size > maxHeaders {
-		return p, "", invalid("HEADERS_TOO_LARGE", fmt.Sprintf("the headers take %d bytes, RabbitMQ takes at most %d", size, maxHeaders))
+		return p, "", invalid("HEADERS_TOO_LARGE",
+			fmt.Sprintf("the headers take %d bytes, RabbitMQ takes at most %d", size, maxHeaders))
 	}
 	if r.Key != nil {
 		p.Headers[keyHeader] = string(r.Key)
@@ -63,7 +65,8 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 	}
 	key := c.routingKey(r)
 	if len(key) > maxShort {
-		return p, "", invalid("INVALID_ROUTING_KEY", fmt.Sprintf("the routing key has %d bytes, RabbitMQ takes %d", len(key), maxShort))
+		return p, "", invalid("INVALID_ROUTING_KEY",
+			fmt.Sprintf("the routing key has %d bytes, RabbitMQ takes %d", len(key), maxShort))
 	}
 	return p, key, nil
 }

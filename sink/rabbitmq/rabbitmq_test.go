@@ -122,8 +122,8 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	}
 }
 
-// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see there.
-// Seen to fail with the key's header left out.
+// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
+// there. Seen to fail with the key's header left out.
 func TestConformance(t *testing.T) {
 	b := newBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -169,8 +169,8 @@ func firsts(t *testing.T, messages []sinktest.Message, n int) (duplicates int) {
 	return duplicates
 }
 
-// Connections break before, in and after requests. Breaks it catches: an event lost or out of order, duplicates that were
-// not counted. Seen to fail with messages that are sent again not counted.
+// Connections break before, in and after requests. Breaks it catches: an event lost or out of order, duplicates that
+// were not counted. Seen to fail with messages that are sent again not counted.
 func TestCutsLoseAndReorderNothing(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
@@ -190,9 +190,9 @@ func TestCutsLoseAndReorderNothing(t *testing.T) {
 	}
 }
 
-// A queue that is full refuses messages while a consumer makes room. Breaks it catches: a refused message that later ones of
-// its key overtake, or that counts as published. Seen to fail with the client's list of confirmations in order, in which a
-// later ack for several messages confirms a refused one.
+// A queue that is full refuses messages while a consumer makes room. Breaks it catches: a refused message that later
+// ones of its key overtake, or that counts as published. Seen to fail with the client's list of confirmations in order,
+// in which a later ack for several messages confirms a refused one.
 func TestFullQueueKeepsTheOrder(t *testing.T) {
 	b := newBed(t)
 	const topic, n = "events.full", 3000
@@ -218,8 +218,8 @@ func TestFullQueueKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a message that no queue takes and that counts as published. Seen to fail with messages that are not
-// mandatory.
+// Breaks it catches: a message that no queue takes and that counts as published. Seen to fail with messages that are
+// not mandatory.
 func TestUnroutableMessagesWait(t *testing.T) {
 	b := newBed(t)
 	const topic = "events.unbound"

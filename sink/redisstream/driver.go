@@ -149,8 +149,10 @@ func (d *Driver) Alarms() []sink.Alarm {
 func (d *Driver) wentBack(topic string, was, is int64) {
 	a := sink.Alarm{
 		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic, At: time.Now(), Count: 1,
-		Text: fmt.Sprintf("stream %s ends at %s and had acknowledged %s: it was deleted, or Redis lost what it had acknowledged (appendfsync, "+
-			"a failover). Those events are in the journal as published and will not be sent again; verify tells which", topic, idOf(is), idOf(was)),
+		Text: fmt.Sprintf("stream %s ends at %s and had acknowledged %s: it was deleted, or Redis lost what it had "+
+			"acknowledged (appendfsync, "+
+			"a failover). Those events are in the journal as published and will not be sent again; verify tells which", topic,
+			idOf(is), idOf(was)),
 	}
 	d.mu.Lock()
 	if len(d.alarms) > 0 {

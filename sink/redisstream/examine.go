@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Examine connects and asks how durable the server is. The text says what was found, with what can be lost; a server that
-// does not let itself be asked (ACL, some hosted ones) is taken as it is.
+// Examine connects and asks how durable the server is. The text says what was found, with what can be lost; a server
+// that does not let itself be asked (ACL, some hosted ones) is taken as it is.
 func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 	if err := d.client.Ping(ctx).Err(); err != nil {
 		return "", fmt.Errorf("ask Redis: %w", err)
@@ -24,9 +24,11 @@ func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 	var risks []string
 	switch {
 	case settings["appendonly"] != "yes":
-		risks = append(risks, "appendonly is off: a restart loses what was acknowledged since the last snapshot; set appendonly yes")
+		risks = append(risks,
+			"appendonly is off: a restart loses what was acknowledged since the last snapshot; set appendonly yes")
 	case settings["appendfsync"] != "always":
-		risks = append(risks, fmt.Sprintf("appendfsync is %s: a crash can lose the last two seconds that were acknowledged", settings["appendfsync"]))
+		risks = append(risks, fmt.Sprintf("appendfsync is %s: a crash can lose the last two seconds that were acknowledged",
+			settings["appendfsync"]))
 	}
 	if policy := settings["maxmemory-policy"]; policy != "noeviction" && !strings.HasPrefix(policy, "volatile-") {
 		risks = append(risks, fmt.Sprintf("maxmemory-policy %s may evict whole streams; set noeviction", policy))

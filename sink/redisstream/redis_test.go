@@ -87,8 +87,8 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	return found
 }
 
-// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see there.
-// Seen to fail with the key's field left out, and without reading back.
+// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
+// there. Seen to fail with the key's field left out, and without reading back.
 func TestConformance(t *testing.T) {
 	b := newBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -104,8 +104,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Connections break before, in and after requests, while others write to the stream, and the server is killed. Breaks it
-// catches: an event lost, doubled or out of order by an unknown outcome. Seen to fail without reading back.
+// Connections break before, in and after requests, while others write to the stream, and the server is killed. Breaks
+// it catches: an event lost, doubled or out of order by an unknown outcome. Seen to fail without reading back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	b := newBed(t, "--appendfsync", "always")
 	topic := b.topic(t)
@@ -134,9 +134,10 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), n)
 }
 
-// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which was
-// only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came between
-// the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not start the log.
+// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which
+// was only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came
+// between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
+// start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
@@ -145,7 +146,8 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	frozen.Send(first)
 	heir := b.driver(t)
 	var read []string
-	query := sink.TailQuery{Topic: topic, From: map[int32]int64{0: first[99].Offset + 1}, Headers: [3]string{"id", "x-none", ""}}
+	query := sink.TailQuery{Topic: topic, From: map[int32]int64{0: first[99].Offset + 1},
+		Headers: [3]string{"id", "x-none", ""}}
 	err := heir.Tail(t.Context(), query, func(r sink.TailRecord) error {
 		want := first[100+len(read)]
 		if string(r.Headers[0]) != fmt.Sprint(100+len(read)) || r.Headers[1] != nil || r.Offset != want.Offset {
@@ -165,8 +167,8 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 3510)
 }
 
-// Breaks it catches: a stream that was emptied and filled again taken for one that never had an end; entries that go on with
-// a time that was. Seen to fail with the end taken from the last entry.
+// Breaks it catches: a stream that was emptied and filled again taken for one that never had an end; entries that go on
+// with a time that was. Seen to fail with the end taken from the last entry.
 func TestTrimmedStreamKeepsItsEnd(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)

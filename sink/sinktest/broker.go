@@ -273,8 +273,10 @@ func (b *Broker) check(p *brokerPartition, batch *sink.Batch) *batchHistory {
 		b.violation("%s: a batch of %d bytes, more than %d", name, bytes, b.BatchLimit)
 	}
 	history, known := batch.State.(*batchHistory)
-	if p.open != nil && (!known || history != p.open || history.batch != batch || !slices.Equal(history.records, batch.Records)) {
-		b.violation("%s: another batch, or a changed one, came after attempt %d without a definite outcome", name, p.open.number)
+	if p.open != nil && (!known || history != p.open || history.batch != batch ||
+		!slices.Equal(history.records, batch.Records)) {
+		b.violation("%s: another batch, or a changed one, came after attempt %d without a definite outcome", name,
+			p.open.number)
 	}
 	if p.open == nil && batch.State != nil {
 		b.violation("%s: a new batch has the state of an old one", name)
@@ -323,7 +325,8 @@ func (b *Broker) append(p *brokerPartition, history *batchHistory, records []*si
 		b.arrivals++
 		p.log = append(p.log, Message{ // copies: the submitter uses the record's bytes again
 			Topic: r.Topic, Partition: history.batch.Partition, Offset: int64(len(p.log)),
-			Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Headers: r.Headers.In(nil), Timestamp: r.Timestamp, Arrival: b.arrivals,
+			Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Headers: r.Headers.In(nil), Timestamp: r.Timestamp,
+			Arrival: b.arrivals,
 		})
 	}
 	return first

@@ -25,13 +25,16 @@ func fixture(t *testing.T, named bool) sinktest.Fixture {
 	b.Answer = func(a sinktest.Attempt) sinktest.Plan {
 		switch {
 		case away.Load():
-			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble, Pause: true, Err: errors.New("away")}}
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble, Pause: true,
+				Err: errors.New("away")}}
 		case lost.Add(-1) >= 0:
-			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Trouble: sink.ClusterTrouble, Err: errors.New("lost")}, Written: true}
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Trouble: sink.ClusterTrouble,
+				Err: errors.New("lost")}, Written: true}
 		}
 		for i, r := range a.Batch.Records {
 			if bytes.HasPrefix(r.Value, []byte("poison")) {
-				o := sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{{Class: outbox.Permanent, Code: "INVALID_RECORD", Text: "poison"}}}
+				o := sink.Outcome{Verdict: sink.Refused,
+					Reasons: []*sink.Reason{{Class: outbox.Permanent, Code: "INVALID_RECORD", Text: "poison"}}}
 				if named {
 					o.Guilty = []int{i}
 				}

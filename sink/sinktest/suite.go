@@ -139,7 +139,8 @@ func (b *bench) want(got []*sink.Record, want string) {
 }
 
 func record(topic, key, value string) *sink.Record {
-	return &sink.Record{Topic: topic, Key: []byte(key), Value: []byte(value), Cost: len(key) + len(value) + 100, Timestamp: 1_700_000_000_000}
+	return &sink.Record{Topic: topic, Key: []byte(key), Value: []byte(value), Cost: len(key) + len(value) + 100,
+		Timestamp: 1_700_000_000_000}
 }
 
 // numbered makes n records over the keys in turn; values grow in submit order.
@@ -151,8 +152,8 @@ func numbered(topic string, n, keys int) []*sink.Record {
 	return records
 }
 
-// wantInTopic checks that the topic holds each record once, at its place, keys in order; duplicates are allowed when the
-// driver cannot know.
+// wantInTopic checks that the topic holds each record once, at its place, keys in order; duplicates are allowed when
+// the driver cannot know.
 func wantInTopic(t *testing.T, f Fixture, topic string, records []*sink.Record) {
 	t.Helper()
 	type place struct {
@@ -227,7 +228,8 @@ func bytesArriveAsTheyAre(t *testing.T, f Fixture) {
 		{Topic: topic, Key: []byte("tombstone"), Value: nil, Cost: 100, Timestamp: 1_700_000_000_001},
 		{Topic: topic, Key: []byte("empty value"), Value: []byte{}, Cost: 100, Timestamp: 1_700_000_000_002},
 		{Topic: topic, Key: nil, Value: []byte("keyless"), Headers: headers, Cost: 100, Timestamp: 1_700_000_000_003},
-		{Topic: topic, Key: []byte{0, 0xff, '\n'}, Value: bytes.Repeat([]byte{0xfe}, 10_000), Headers: headers, Cost: 11_000, Timestamp: 1_700_000_000_004},
+		{Topic: topic, Key: []byte{0, 0xff, '\n'}, Value: bytes.Repeat([]byte{0xfe}, 10_000), Headers: headers, Cost: 11_000,
+			Timestamp: 1_700_000_000_004},
 	}
 	b.submit(records...)
 	b.want(b.collect(len(records)), "PPPPP")
@@ -238,7 +240,8 @@ func bytesArriveAsTheyAre(t *testing.T, f Fixture) {
 	for i, m := range messages {
 		r := records[i]
 		if !same(m.Key, r.Key) || !same(m.Value, r.Value) || m.Timestamp != r.Timestamp && !f.Lacks.Timestamps {
-			t.Errorf("message %d: got key %q value %.20q timestamp %d, want %q %.20q %d", i, m.Key, m.Value, m.Timestamp, r.Key, r.Value, r.Timestamp)
+			t.Errorf("message %d: got key %q value %.20q timestamp %d, want %q %.20q %d", i, m.Key, m.Value, m.Timestamp, r.Key,
+				r.Value, r.Timestamp)
 		}
 		if got, want := f.Lacks.headers(m.Headers), f.Lacks.headers(r.Headers); !slices.Equal(got, want) {
 			t.Errorf("message %d: got headers %q, want %q", i, got, want)

@@ -14,8 +14,8 @@
 //
 // # Invariants
 //
-//   - S1: One writer at a time, and what was begun is finished before anything else is written: no line is ever torn, and
-//     a write that failed goes on with the byte at which it stopped. So an unknown outcome never prints a record twice,
-//     as long as the io.Writer counts rightly.
+//   - S1: One writer at a time, and what was begun is finished before anything else is written: no line is ever torn,
+//     and a write that failed goes on with the byte at which it stopped. So an unknown outcome never prints a record
+//     twice, as long as the io.Writer counts rightly.
 //   - S2: Offsets of a partition count its lines from 0 in this process.
 package stdout

@@ -76,7 +76,8 @@ func message(t *testing.T, text []byte) sinktest.Message {
 	if err != nil {
 		t.Fatalf("line %.200q: %v", text, err)
 	}
-	m := sinktest.Message{Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Timestamp: at.UnixMilli(), Key: unprinted(t, l.Key, l.KeyEncoding)}
+	m := sinktest.Message{Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Timestamp: at.UnixMilli(),
+		Key: unprinted(t, l.Key, l.KeyEncoding)}
 	for _, h := range l.Headers {
 		m.Headers.Add(h.Key, unprinted(t, h.Value, h.Encoding))
 	}
@@ -115,8 +116,8 @@ type limited struct{ *Driver }
 func (limited) Limits(string) (batch, record int) { return batchLimit, batchLimit }
 
 // TestConformance runs the suite of all drivers. There is no broker that could move a partition, lack a topic or reject
-// a record in the midst of a batch, so those parts are skipped. Breaks it catches: a batch printed again when it comes again, one offset for two
-// lines, a torn line.
+// a record in the midst of a batch, so those parts are skipped. Breaks it catches: a batch printed again when it comes
+// again, one offset for two lines, a torn line.
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		var w page
@@ -171,8 +172,8 @@ func verdicts(batches ...*sink.Batch) (list []sink.Verdict) {
 	return list
 }
 
-// A write may stop at any byte. Breaks it catches: a line that is torn by another batch, bytes printed twice or not at all, a batch
-// called written, or certainly not written, that is neither.
+// A write may stop at any byte. Breaks it catches: a line that is torn by another batch, bytes printed twice or not at
+// all, a batch called written, or certainly not written, that is neither.
 func TestInterruptedWriteGoesOnWhereItStopped(t *testing.T) {
 	whole := new(page)
 	New(Config{Writer: whole}).Produce(t.Context(), 0, []*sink.Batch{batchOf("a", 0, "1", "2"), batchOf("b", 0, "3")})
@@ -185,8 +186,10 @@ func TestInterruptedWriteGoesOnWhereItStopped(t *testing.T) {
 		d := New(Config{Writer: w})
 		a, b, c := batchOf("a", 0, "1", "2"), batchOf("b", 0, "3"), batchOf("c", 0, "4")
 		d.Produce(t.Context(), 0, []*sink.Batch{a, b})
-		if a.Outcome.Verdict != sink.Unknown || b.Outcome.Verdict != sink.Unknown || a.Outcome.Trouble != sink.ClusterTrouble || !errors.Is(a.Outcome.Err, syscall.ENOSPC) {
-			t.Fatalf("stopped after %d bytes: got %v, %+v; want unknown, trouble of the cluster, the error", stop, verdicts(a, b), a.Outcome)
+		if a.Outcome.Verdict != sink.Unknown || b.Outcome.Verdict != sink.Unknown ||
+			a.Outcome.Trouble != sink.ClusterTrouble || !errors.Is(a.Outcome.Err, syscall.ENOSPC) {
+			t.Fatalf("stopped after %d bytes: got %v, %+v; want unknown, trouble of the cluster, the error", stop,
+				verdicts(a, b), a.Outcome)
 		}
 		w.set(nil)
 		d.Produce(t.Context(), 0, []*sink.Batch{c})
@@ -224,8 +227,9 @@ func TestTroubleOfTheWriter(t *testing.T) {
 	}
 }
 
-// A pager that shows one screen blocks the write for as long as a person reads. Breaks it catches: a Produce that cannot be
-// ended then, a batch behind it that is called unknown though it was never begun, one written twice afterwards.
+// A pager that shows one screen blocks the write for as long as a person reads. Breaks it catches: a Produce that
+// cannot be ended then, a batch behind it that is called unknown though it was never begun, one written twice
+// afterwards.
 func TestBlockedReaderDoesNotBlockTheEnd(t *testing.T) {
 	reader, writer := io.Pipe()
 	d := New(Config{Writer: writer})
@@ -244,7 +248,8 @@ func TestBlockedReaderDoesNotBlockTheEnd(t *testing.T) {
 	<-produced
 	d.Produce(ended, 0, []*sink.Batch{other})
 	if got := verdicts(begun, other); got[0] != sink.Unknown || got[1] != sink.NotWritten {
-		t.Errorf("got verdicts %v, want unknown (%d) for what was begun and not written (%d) for the other", got, sink.Unknown, sink.NotWritten)
+		t.Errorf("got verdicts %v, want unknown (%d) for what was begun and not written (%d) for the other", got,
+			sink.Unknown, sink.NotWritten)
 	}
 	rest := make(chan string, 1)
 	go func() {
@@ -256,7 +261,8 @@ func TestBlockedReaderDoesNotBlockTheEnd(t *testing.T) {
 		t.Errorf("got verdicts %v when the reader goes on, want both accepted", got)
 	}
 	writer.Close()
-	if got := <-rest; strings.Count(got, "\n") != 2 || !strings.HasPrefix(got, `{"topic":"a"`) || !strings.Contains(got, "\n"+`{"topic":"b"`) {
+	if got := <-rest; strings.Count(got, "\n") != 2 || !strings.HasPrefix(got, `{"topic":"a"`) ||
+		!strings.Contains(got, "\n"+`{"topic":"b"`) {
 		t.Errorf("got\n%s\nwant one line of each topic", got)
 	}
 }

@@ -40,8 +40,9 @@ const (
 // appendLine appends the record as one line, its end included.
 func appendLine(b []byte, r *sink.Record, partition int32, offset int64) []byte {
 	l := line{
-		Topic: r.Topic, Partition: partition, Offset: offset, Timestamp: time.UnixMilli(r.Timestamp).UTC().Format(time.RFC3339Nano),
-		Headers: make([]header, 0, r.Headers.Len()), Tombstone: r.Value == nil,
+		Topic: r.Topic, Partition: partition, Offset: offset,
+		Timestamp: time.UnixMilli(r.Timestamp).UTC().Format(time.RFC3339Nano),
+		Headers:   make([]header, 0, r.Headers.Len()), Tombstone: r.Value == nil,
 	}
 	l.Key, l.KeyEncoding = printable(r.Key)
 	for key, value := range r.Headers.All() {

@@ -1,6 +1,6 @@
 // Package codes says what the codes in a broker's answers mean: whether a batch was written, whose trouble it is, and
-// whether a record is to blame. What follows from that is the driver's business. Its table is tested code by code where it
-// is acted upon, in sink/kafka (codes_test.go).
+// whether a record is to blame. What follows from that is the driver's business. Its table is tested code by code where
+// it is acted upon, in sink/kafka (codes_test.go).
 package codes
 
 import (
@@ -55,9 +55,9 @@ const (
 
 // Meaning is one row of the table: what a code in the answer to a Produce request says about the batch.
 //
-// Whose fault it is follows from Verdict and Trouble: Refused is about records, those that the broker names, or the one that
-// is left when the batch has been narrowed; everything else is the trouble of partition, topic, cluster or configuration,
-// and no record's.
+// Whose fault it is follows from Verdict and Trouble: Refused is about records, those that the broker names, or the one
+// that is left when the batch has been narrowed; everything else is the trouble of partition, topic, cluster or
+// configuration, and no record's.
 type Meaning struct {
 	Name    string
 	Verdict sink.Verdict
@@ -88,9 +88,10 @@ const (
 // when it loses the partition while it waits for its followers, who may have the batch by then and keep it
 // (kafka.server.DelayedProduce.tryComplete, Partition.checkEnoughReplicasReachOffset).
 //
-// A refused record is Transient when the same event may be taken later: a timestamp that the topic does not allow changes
-// with the next attempt (message.timestamp: publish) or comes into the limits with time; a policy is the broker's, and a
-// person may change it. Size and content stay. The codes that no working broker answers blame a record only as in odd.go.
+// A refused record is Transient when the same event may be taken later: a timestamp that the topic does not allow
+// changes with the next attempt (message.timestamp: publish) or comes into the limits with time; a policy is the
+// broker's, and a person may change it. Size and content stay. The codes that no working broker answers blame a record
+// only as in odd.go.
 var meanings = map[int16]Meaning{
 	-1: {"UNKNOWN_SERVER_ERROR", sink.Unknown, sink.PartitionTrouble, outbox.Transient, Unexpected},
 	0:  {"NONE", sink.Accepted, sink.NoTrouble, Nobody, 0},

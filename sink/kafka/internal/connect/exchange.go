@@ -15,8 +15,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// Produce is a Produce request that puts itself on the wire, from the buffers that its batches were encoded into.
-// The library's encoder would first copy all of it into pages of its own. Connecting, logging in, agreeing on a version,
+// Produce is a Produce request that puts itself on the wire, from the buffers that its batches were encoded into. The
+// library's encoder would first copy all of it into pages of its own. Connecting, logging in, agreeing on a version,
 // and the answer stay the library's.
 type Produce struct {
 	ID       int32 // the answer carries it
@@ -58,7 +58,8 @@ func (r *Produce) Required(versions map[protocol.ApiKey]int16) bool {
 // RawExchange is protocol.RawExchanger: it sends the request and reads the answer.
 func (r *Produce) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if r.version < oldestProduce {
-		return nil, fmt.Errorf("the broker speaks version %d of Produce, and %d is needed: it is older than Kafka 0.11", r.version, oldestProduce)
+		return nil, fmt.Errorf("the broker speaks version %d of Produce, and %d is needed: it is older than Kafka 0.11",
+			r.version, oldestProduce)
 	}
 	r.version = min(r.version, newestProduce)
 	if !r.Gate.pass() {

@@ -41,15 +41,16 @@ func sampleProduce(id int32) *Produce {
 // produceAnswer is the answer, in the version's form, to a request of that id.
 func produceAnswer(t *testing.T, id int32, version int16) io.Reader {
 	var b bytes.Buffer
-	answer := &produce.Response{Topics: []produce.ResponseTopic{{Topic: "a", Partitions: []produce.ResponsePartition{{Partition: 7, BaseOffset: 42}}}}}
+	answer := &produce.Response{Topics: []produce.ResponseTopic{{Topic: "a",
+		Partitions: []produce.ResponsePartition{{Partition: 7, BaseOffset: 42}}}}}
 	if err := protocol.WriteResponse(&b, version, id, answer); err != nil {
 		t.Fatal(err)
 	}
 	return &b
 }
 
-// Breaks when a field of the request is missing, in another place, or of another length (judge: franz-go's decoder; seen to fail
-// with partition numbers of two bytes).
+// Breaks when a field of the request is missing, in another place, or of another length (judge: franz-go's decoder;
+// seen to fail with partition numbers of two bytes).
 func TestProduceRequestIsWhatBrokersRead(t *testing.T) {
 	for version := int16(oldestProduce); version <= newestProduce; version++ {
 		r := sampleProduce(77)
@@ -66,7 +67,8 @@ func TestProduceRequestIsWhatBrokersRead(t *testing.T) {
 		if size := int(binary.BigEndian.Uint32(sent)); size != len(sent)-4 {
 			t.Errorf("version %d: size: got %d, want %d", version, size, len(sent)-4)
 		}
-		key, spoken, id := binary.BigEndian.Uint16(sent[4:]), binary.BigEndian.Uint16(sent[6:]), binary.BigEndian.Uint32(sent[8:])
+		key, spoken, id := binary.BigEndian.Uint16(sent[4:]), binary.BigEndian.Uint16(sent[6:]),
+			binary.BigEndian.Uint32(sent[8:])
 		client := string(sent[14 : 14+binary.BigEndian.Uint16(sent[12:])])
 		if key != 0 || int16(spoken) != version || id != 77 || client != "relay" {
 			t.Errorf("version %d: header: got API %d, version %d, id %d, client %q", version, key, spoken, id, client)
@@ -77,13 +79,15 @@ func TestProduceRequestIsWhatBrokersRead(t *testing.T) {
 			t.Fatalf("version %d: %v", version, err)
 		}
 		if got.TransactionID != nil || got.Acks != -1 || got.TimeoutMillis != 1500 || len(got.Topics) != len(r.Topics) {
-			t.Errorf("version %d: got transaction %v, acks %d, timeout %d, %d topics", version, got.TransactionID, got.Acks, got.TimeoutMillis, len(got.Topics))
+			t.Errorf("version %d: got transaction %v, acks %d, timeout %d, %d topics", version, got.TransactionID, got.Acks,
+				got.TimeoutMillis, len(got.Topics))
 		}
 		for i, topic := range got.Topics {
 			for j, p := range topic.Partitions {
 				want := r.Topics[i].Partitions[j]
 				if topic.Topic != r.Topics[i].Name || p.Partition != want.Number || !bytes.Equal(p.Records, want.Set[4:]) {
-					t.Errorf("version %d: got %s/%d with %d bytes, want %s/%d with %d", version, topic.Topic, p.Partition, len(p.Records),
+					t.Errorf("version %d: got %s/%d with %d bytes, want %s/%d with %d", version, topic.Topic, p.Partition,
+						len(p.Records),
 						r.Topics[i].Name, want.Number, len(want.Set)-4)
 				}
 			}
@@ -91,7 +95,8 @@ func TestProduceRequestIsWhatBrokersRead(t *testing.T) {
 	}
 }
 
-// Breaks when what a connection had left over from another request is taken for the answer (seen to fail with ids not compared).
+// Breaks when what a connection had left over from another request is taken for the answer (seen to fail with ids not
+// compared).
 func TestAnswerToAnotherRequestIsNone(t *testing.T) {
 	r := sampleProduce(77)
 	r.Required(map[protocol.ApiKey]int16{protocol.Produce: newestProduce})
@@ -122,7 +127,8 @@ func TestRequestThatIsNotSentLeavesNoByte(t *testing.T) {
 	}
 }
 
-// Breaks when a request of which bytes left counts as never sent (K5; seen to fail with the gate shut after a failed write).
+// Breaks when a request of which bytes left counts as never sent (K5; seen to fail with the gate shut after a failed
+// write).
 func TestRequestThatWasBegunCountsAsSent(t *testing.T) {
 	r := sampleProduce(1)
 	r.Required(map[protocol.ApiKey]int16{protocol.Produce: newestProduce})

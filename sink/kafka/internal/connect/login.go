@@ -83,7 +83,8 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 	h := answer.(*saslhandshake.Response)
 	switch err := codes.ErrorOf(h.ErrorCode, ""); {
 	case h.ErrorCode == codes.NoMechanism:
-		return &LoginError{fmt.Sprintf("the broker offers %s on this port and not %s", strings.Join(h.Mechanisms, ", "), s.Mechanism), keySASL, err}
+		return &LoginError{fmt.Sprintf("the broker offers %s on this port and not %s", strings.Join(h.Mechanisms, ", "),
+			s.Mechanism), keySASL, err}
 	case h.ErrorCode == codes.NoSASL:
 		return &LoginError{"the broker takes no login on this port", keySASL + " and the port in kafka.brokers", err}
 	case err != nil:
@@ -104,7 +105,8 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 		r := answer.(*saslauthenticate.Response)
 		if err := codes.ErrorOf(r.ErrorCode, r.ErrorMessage); err != nil {
 			if r.ErrorCode == codes.NotAuthenticated {
-				return &LoginError{fmt.Sprintf("the broker refuses the login of %s by %s", s.Username, s.Mechanism), keyPassword, err}
+				return &LoginError{fmt.Sprintf("the broker refuses the login of %s by %s", s.Username, s.Mechanism), keyPassword,
+					err}
 			}
 			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
 		}

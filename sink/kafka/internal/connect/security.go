@@ -138,7 +138,8 @@ func (t *TLS) clientCertificate() string {
 	if time.Now().After(pair.Leaf.NotAfter) {
 		state = "expired at"
 	}
-	return fmt.Sprintf("whose client certificate %q of %q is %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("whose client certificate %q of %q is %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state,
+		pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // password reads the secret.

@@ -18,9 +18,9 @@ const (
 	keptFor = 10 * time.Second
 )
 
-// bufferList are buffers for encoded batches that nobody uses, the smallest first. Batches vary in size, so a pool of single
-// buffers, such as sync.Pool is, would give out too small ones, or keep many more than are needed at a time; and the garbage
-// collector empties it while it is in use.
+// bufferList are buffers for encoded batches that nobody uses, the smallest first. Batches vary in size, so a pool of
+// single buffers, such as sync.Pool is, would give out too small ones, or keep many more than are needed at a time; and
+// the garbage collector empties it while it is in use.
 type bufferList struct {
 	mu     sync.Mutex
 	free   [][]byte

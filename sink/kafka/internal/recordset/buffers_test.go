@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Catches: a buffer that is too small for its batch; one that two batches have at a time; buffers of which ever more are kept;
-// and a list that makes new ones although it has some that are large enough. Seen to fail with the next smaller buffer given
-// out, with a buffer left in the list, and with none thrown away.
+// Catches: a buffer that is too small for its batch; one that two batches have at a time; buffers of which ever more
+// are kept; and a list that makes new ones although it has some that are large enough. Seen to fail with the next
+// smaller buffer given out, with a buffer left in the list, and with none thrown away.
 func TestBuffersFitAndAreBounded(t *testing.T) {
 	var l bufferList
 	random := rand.New(rand.NewPCG(1, 2))
@@ -49,8 +49,8 @@ func TestBuffersFitAndAreBounded(t *testing.T) {
 	}
 }
 
-// Catches: a list that does not use again what it was given, also after garbage was collected. Seen to fail with new buffers
-// always made.
+// Catches: a list that does not use again what it was given, also after garbage was collected. Seen to fail with new
+// buffers always made.
 func TestBuffersAreUsedAgain(t *testing.T) {
 	var l bufferList
 	batch := func() {

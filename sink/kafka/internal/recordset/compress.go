@@ -62,8 +62,8 @@ type compressor struct {
 	out    []byte                       // kept from batch to batch
 }
 
-// compressors are idle compressors of each codec. Each costs up to about a megabyte, so that a batch should not wait for
-// a new one; as many are made as batches are encoded at the same time, which is one per broker, and the garbage
+// compressors are idle compressors of each codec. Each costs up to about a megabyte, so that a batch should not wait
+// for a new one; as many are made as batches are encoded at the same time, which is one per broker, and the garbage
 // collector takes those that are not used.
 var compressors [len(compressionNames)]sync.Pool
 
@@ -126,8 +126,8 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// xerialHeader begins the framing of the Java library for snappy, which Kafka's clients use: magic, version 1, readable since
-// version 1; then blocks, each behind its length (org.xerial.snappy.SnappyCodec).
+// xerialHeader begins the framing of the Java library for snappy, which Kafka's clients use: magic, version 1, readable
+// since version 1; then blocks, each behind its length (org.xerial.snappy.SnappyCodec).
 const xerialHeader = "\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 
 func snappyEncoder() func(dst, src []byte) []byte {
@@ -146,8 +146,8 @@ func snappyEncoder() func(dst, src []byte) []byte {
 	}
 }
 
-// The parts of an LZ4 frame (LZ4 frame format 1.6): version 1, independent blocks of 64 KB, no checksums, as the batch has
-// its own. The last byte of the header is a checksum of the two before it.
+// The parts of an LZ4 frame (LZ4 frame format 1.6): version 1, independent blocks of 64 KB, no checksums, as the batch
+// has its own. The last byte of the header is a checksum of the two before it.
 const (
 	lz4Header = "\x04\x22\x4d\x18\x60\x40\x82"
 	lz4Plain  = 1 << 31 // in a block's length: the block is not compressed

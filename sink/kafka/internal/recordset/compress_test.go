@@ -115,7 +115,8 @@ func TestBatchesNeverGrowByCompression(t *testing.T) {
 			want := appendRecordSet(nil, records, Stamp{}, nil)
 			got := appendRecordSet(nil, records, Stamp{}, newCompressor(codec))
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s, %d random bytes: got another batch of %d bytes, want the plain one of %d", codec, size, len(got), len(want))
+				t.Errorf("%s, %d random bytes: got another batch of %d bytes, want the plain one of %d", codec, size, len(got),
+					len(want))
 			}
 		}
 	}
@@ -181,8 +182,8 @@ func TestCompressionNames(t *testing.T) {
 	}
 }
 
-// FuzzCompressionRoundTrip compresses arbitrary bytes, and twice with the same state. It knows the codec only: that a larger
-// result is not kept, and that the batch names its codec, are TestBatchesNeverGrowByCompression's and
+// FuzzCompressionRoundTrip compresses arbitrary bytes, and twice with the same state. It knows the codec only: that a
+// larger result is not kept, and that the batch names its codec, are TestBatchesNeverGrowByCompression's and
 // TestCompressedBatchesHoldTheSameRecords' to catch.
 func FuzzCompressionRoundTrip(f *testing.F) {
 	f.Add([]byte("abc"), uint16(1), uint8(0))

@@ -62,9 +62,9 @@ func Encode(buffer []byte, records []*sink.Record, bytes int, s Stamp, codec Com
 // Recycle gives back the buffer of a set that nobody reads any more.
 func Recycle(set []byte) { buffers.keep(set) }
 
-// appendRecordSet appends a record set of one batch, whose records it compresses if c is not nil. The records' bytes are
-// copied; nothing is allocated when dst has room for the set as it is without compression. There must be at least one
-// record.
+// appendRecordSet appends a record set of one batch, whose records it compresses if c is not nil. The records' bytes
+// are copied; nothing is allocated when dst has room for the set as it is without compression. There must be at least
+// one record.
 func appendRecordSet(dst []byte, records []*sink.Record, s Stamp, c *compressor) []byte {
 	start := len(dst)
 	base, latest := records[0].Timestamp, records[0].Timestamp

@@ -54,8 +54,8 @@ var golden = strings.Join([]string{
 	"0c000104000000",   // 6 bytes: -1 ms, +2, empty key, empty value, no headers
 }, "")
 
-// Breaks when any field of the format is written at another place, in another order, or with another encoding; also when
-// a change of the encoder and of the test's decoder cancel out, as this one was made by hand.
+// Breaks when any field of the format is written at another place, in another order, or with another encoding; also
+// when a change of the encoder and of the test's decoder cancel out, as this one was made by hand.
 func TestRecordSetIsByteForByteKafkasFormat(t *testing.T) {
 	got := hex.EncodeToString(appendRecordSet(nil, goldenRecords(), Stamp{Producer: 0x0102, Epoch: 3, Sequence: 9}, nil))
 	if got != golden {
@@ -87,8 +87,10 @@ func decode(t *testing.T, set []byte, s Stamp, n int) []decoded {
 		offset, producer                             int64
 		crc                                          uint32
 	}
-	got := header{b.Length, b.PartitionLeaderEpoch, b.LastOffsetDelta, b.FirstSequence, b.NumRecords, b.Magic, b.Attributes, b.ProducerEpoch, b.FirstOffset, b.ProducerID, uint32(b.CRC)}
-	want := header{int32(len(set) - Prefix - 12), -1, int32(n - 1), s.Sequence, int32(n), 2, 0, s.Epoch, 0, s.Producer, crc32.Checksum(set[Prefix+21:], crc32.MakeTable(crc32.Castagnoli))}
+	got := header{b.Length, b.PartitionLeaderEpoch, b.LastOffsetDelta, b.FirstSequence, b.NumRecords, b.Magic,
+		b.Attributes, b.ProducerEpoch, b.FirstOffset, b.ProducerID, uint32(b.CRC)}
+	want := header{int32(len(set) - Prefix - 12), -1, int32(n - 1), s.Sequence, int32(n), 2, 0, s.Epoch, 0, s.Producer,
+		crc32.Checksum(set[Prefix+21:], crc32.MakeTable(crc32.Castagnoli))}
 	if got != want {
 		t.Fatalf("batch header: got %+v, want %+v", got, want)
 	}
@@ -221,9 +223,12 @@ func BenchmarkEncode(b *testing.B) {
 // length of the wrong delta, and with null as empty.
 func FuzzRecordSetDecodes(f *testing.F) {
 	f.Add([]byte("key"), []byte("value"), "h", []byte("x"), int64(1), int64(2), int64(5), int32(0), uint8(0))
-	f.Add([]byte{}, []byte{}, "", []byte{}, int64(-1), int64(math.MaxInt64), int64(math.MaxInt64), int32(math.MaxInt32), uint8(7))
-	f.Add(bytes.Repeat([]byte("k"), 64), bytes.Repeat([]byte("v"), 8200), "long", []byte("x"), int64(1<<41), int64(1), int64(0), int32(-1), uint8(2))
-	f.Fuzz(func(t *testing.T, key, value []byte, name string, header []byte, first, second, producer int64, sequence int32, nulls uint8) {
+	f.Add([]byte{}, []byte{}, "", []byte{}, int64(-1), int64(math.MaxInt64), int64(math.MaxInt64), int32(math.MaxInt32),
+		uint8(7))
+	f.Add(bytes.Repeat([]byte("k"), 64), bytes.Repeat([]byte("v"), 8200), "long", []byte("x"), int64(1<<41), int64(1),
+		int64(0), int32(-1), uint8(2))
+	f.Fuzz(func(t *testing.T, key, value []byte, name string, header []byte, first, second, producer int64, sequence int32,
+		nulls uint8) {
 		r := &sink.Record{Key: key, Value: value, Timestamp: first}
 		if r.Key == nil {
 			r.Key = []byte{}
