@@ -63,7 +63,8 @@ func alarm(log zerolog.Logger) func(sink.Alarm) {
 	}
 }
 
-// Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was found.
+// Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was
+// found.
 func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
 	switch cfg.Sink {
 	case config.SinkNATS:

@@ -1,5 +1,5 @@
-// Package drivers makes the sink that a configuration names: it knows the configuration and every kind of broker, so that
-// nothing above needs to. It connects to nothing by itself: drivers connect when they are used.
+// Package drivers makes the sink that a configuration names: it knows the configuration and every kind of broker, so
+// that nothing above needs to. It connects to nothing by itself: drivers connect when they are used.
 package drivers
 
 import (
@@ -20,8 +20,8 @@ import (
 // questionPatience bounds one question to one broker.
 const questionPatience = 10 * time.Second
 
-// New makes the driver of the sink that the configuration names. What the driver does that a person should know later goes
-// to the log; messages of the sink stdout go to out.
+// New makes the driver of the sink that the configuration names. What the driver does that a person should know later
+// goes to the log; messages of the sink stdout go to out.
 func New(cfg config.Config, log zerolog.Logger, out io.Writer) (sink.Driver, error) {
 	switch cfg.Sink {
 	case config.SinkNATS:
@@ -55,7 +55,8 @@ func Kafka(cfg config.Config) kafka.Config {
 	c := kafka.Config{
 		Brokers: k.Brokers, ClientID: k.ClientID, Compression: compression, MaxBatchBytes: int(k.MaxBatchBytes),
 		RequestTimeout: k.RequestTimeout.Std(), DialTimeout: k.DialTimeout.Std(),
-		NewTopics: kafka.NewTopics{Create: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions, ReplicationFactor: k.CreateTopics.ReplicationFactor},
+		NewTopics: kafka.NewTopics{Create: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions,
+			ReplicationFactor: k.CreateTopics.ReplicationFactor},
 	}
 	if t := k.TLS; t.Enabled {
 		c.TLS = &kafka.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
@@ -66,7 +67,8 @@ func Kafka(cfg config.Config) kafka.Config {
 	return c
 }
 
-// KafkaClients ask brokers and read topics over connections like the driver's. Close the client's idle connections at the end.
+// KafkaClients ask brokers and read topics over connections like the driver's. Close the client's idle connections at
+// the end.
 func KafkaClients(cfg config.Config) (*kafkago.Dialer, *kafkago.Client, error) {
 	connect, err := kafka.Connector(Kafka(cfg))
 	if err != nil {
@@ -74,7 +76,8 @@ func KafkaClients(cfg config.Config) (*kafkago.Dialer, *kafkago.Client, error) {
 	}
 	dialer := &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connect}
 	transport := &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connect}
-	return dialer, &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: questionPatience, Transport: transport}, nil
+	return dialer, &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: questionPatience,
+		Transport: transport}, nil
 }
 
 // hooks log what the driver does that a person should know later.
@@ -82,12 +85,14 @@ func hooks(log zerolog.Logger) kafka.Hooks {
 	return kafka.Hooks{
 		TopicCreated: func(topic string) { log.Info().Str("topic", topic).Msg("topic created") },
 		ProducerReset: func(r kafka.Reset) {
-			log.Warn().Str("topic", r.Topic).Int32("partition", r.Partition).Str("cause", r.Cause).Int("possible_duplicates", r.Uncertain).
+			log.Warn().Str("topic", r.Topic).Int32("partition", r.Partition).Str("cause", r.Cause).Int("possible_duplicates",
+				r.Uncertain).
 				Msg("the producer id was given up for this partition")
 		},
 		Odd: func(o kafka.Odd) {
 			log.Warn().Err(o.Err).Str("topic", o.Topic).Int32("partition", o.Partition).Int("tries", o.Tries).
-				Msg("the broker gives an answer that no working broker gives; the batch is tried again, then narrowed to the event that it stumbles over")
+				Msg("the broker gives an answer that no working broker gives; the batch is tried again, then narrowed to the " +
+					"event that it stumbles over")
 		},
 		Alarm: func(a sink.Alarm) {
 			level := zerolog.ErrorLevel

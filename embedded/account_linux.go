@@ -22,7 +22,8 @@ func serverAccount() (*account, error) {
 	if uid := os.Geteuid(); uid != 0 {
 		// initdb asks for the name of its user and gives up without one.
 		if _, err := user.LookupId(strconv.Itoa(uid)); err != nil {
-			return nil, fmt.Errorf("user %d has no entry in /etc/passwd, and initdb needs one: add it, or run as another user: %w", uid, err)
+			return nil, fmt.Errorf("user %d has no entry in /etc/passwd, and initdb needs one: add it, or run as another "+
+				"user: %w", uid, err)
 		}
 		return nil, nil
 	}
@@ -37,7 +38,8 @@ func serverAccount() (*account, error) {
 			return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, nil
 		}
 	}
-	return nil, fmt.Errorf("this process is root, Postgres refuses to run as root, and there is neither a user postgres nor a user nobody")
+	return nil, fmt.Errorf("this process is root, Postgres refuses to run as root, and there is neither a user postgres " +
+		"nor a user nobody")
 }
 
 // own gives a file or directory to the account and makes sure that it can get there.
@@ -65,7 +67,8 @@ func (a *account) reaches(path string) error {
 		mine := ok && stat.Uid == a.uid && info.Mode()&0o100 != 0
 		ours := ok && stat.Gid == a.gid && info.Mode()&0o010 != 0
 		if !mine && !ours && info.Mode()&0o001 == 0 {
-			return fmt.Errorf("user %s, whom Postgres runs as, cannot enter %s on the way to %s: choose another directory (root's home does not do)", a.name, dir, path)
+			return fmt.Errorf("user %s, whom Postgres runs as, cannot enter %s on the way to %s: choose another directory "+
+				"(root's home does not do)", a.name, dir, path)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil

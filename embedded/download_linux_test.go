@@ -8,8 +8,8 @@ import (
 )
 
 // TestDownloadedPostgresRuns is for machines with network access, and by hand: EMBEDDED_TEST_DOWNLOAD=18 names the
-// major version to get. Breaks it catches: a bundle that is unpacked where, or so that, the server cannot use it. Seen to fail
-// with the unpacked programs moved to another place.
+// major version to get. Breaks it catches: a bundle that is unpacked where, or so that, the server cannot use it. Seen
+// to fail with the unpacked programs moved to another place.
 func TestDownloadedPostgresRuns(t *testing.T) {
 	version := os.Getenv("EMBEDDED_TEST_DOWNLOAD")
 	if version == "" {
@@ -19,7 +19,8 @@ func TestDownloadedPostgresRuns(t *testing.T) {
 	for _, cache := range []string{"cold", "warm"} {
 		t.Run(cache, func(t *testing.T) {
 			p := start(t, embedded.PostgresConfig{Version: version})
-			if got := query(t, connect(t, p), "SELECT current_setting('server_version_num')::int / 10000 || ''"); got != version {
+			if got := query(t, connect(t, p),
+				"SELECT current_setting('server_version_num')::int / 10000 || ''"); got != version {
 				t.Errorf("major version: got %s, want %s", got, version)
 			}
 		})

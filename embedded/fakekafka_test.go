@@ -58,7 +58,8 @@ func TestFakeKafkaConsumesFromTheStart(t *testing.T) {
 	defer client.Close()
 	headers := []kgo.RecordHeader{{Key: "id", Value: []byte("not this")}, {Key: "id", Value: []byte("7")}}
 	for _, value := range []string{"first", "second"} {
-		if err := client.ProduceSync(t.Context(), &kgo.Record{Key: []byte("k"), Value: []byte(value), Headers: headers}).FirstErr(); err != nil {
+		if err := client.ProduceSync(t.Context(),
+			&kgo.Record{Key: []byte("k"), Value: []byte(value), Headers: headers}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // Only Linux ends a child when its parent is killed, and a demo must leave nothing behind.
-var errNotLinux = errors.New("needs Linux, and this is " + runtime.GOOS + ": run it in a container, or give the address of a server")
+var errNotLinux = errors.New("needs Linux, and this is " + runtime.GOOS +
+	": run it in a container, or give the address of a server")
 
 func supported() error { return errNotLinux }
 

@@ -28,7 +28,8 @@ const (
 // PostgresConfig says what to start. The zero value is a server of any supported major version on a free port, with
 // its data in a temporary directory.
 type PostgresConfig struct {
-	Dir      string            // holds the cluster; one that is there already is started as it is. "" = a temporary directory, removed by Stop
+	// holds the cluster; one that is there already is started as it is. "" = a temporary directory, removed by Stop
+	Dir      string
 	Port     int               // on 127.0.0.1; 0 = a free one
 	BinDir   string            // directory of initdb and postgres; "" = search, else download, see StartPostgres
 	Version  string            // wanted major version, such as "17"; "" = any from 14
@@ -53,8 +54,8 @@ type Postgres struct {
 // password, and returns when it takes connections. Settings beyond initdb's: wal_level=logical, 20 WAL senders, slots
 // and prepared transactions each, fsync=off (survives a crash of the server, not of the machine).
 //
-// Binaries are looked for in this order: BinDir; the newest /usr/lib/postgresql/*/bin or /usr/pgsql-*/bin; PATH; a bundle
-// downloaded earlier; a download of about 15 MB, kept in the user's cache directory. Any must be of the wanted
+// Binaries are looked for in this order: BinDir; the newest /usr/lib/postgresql/*/bin or /usr/pgsql-*/bin; PATH; a
+// bundle downloaded earlier; a download of about 15 MB, kept in the user's cache directory. Any must be of the wanted
 // Version, at least 14.
 //
 // The server never outlives this process, even if that is killed. Postgres refuses to run as root: a root process runs

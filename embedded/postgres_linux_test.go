@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/embedded"
 )
 
-// start skips the test when nothing can be started here, except in CI. t.TempDir is not used: root's server must be able
-// to reach its directory, whatever TMPDIR says.
+// start skips the test when nothing can be started here, except in CI. t.TempDir is not used: root's server must be
+// able to reach its directory, whatever TMPDIR says.
 func start(t *testing.T, c embedded.PostgresConfig) *embedded.Postgres {
 	t.Helper()
 	if testing.Short() {
@@ -58,9 +58,11 @@ func query(t *testing.T, conn *pgx.Conn, sql string) string {
 	return got
 }
 
-// Breaks it catches: a setting lost on the way to the server, Settings not winning over the defaults, a quote in a value.
+// Breaks it catches: a setting lost on the way to the server, Settings not winning over the defaults, a quote in a
+// value.
 func TestPostgresRunsWithTheDocumentedSettings(t *testing.T) {
-	p := start(t, embedded.PostgresConfig{Settings: map[string]string{"max_wal_senders": "7", "application_name": `it's a \test`}})
+	p := start(t,
+		embedded.PostgresConfig{Settings: map[string]string{"max_wal_senders": "7", "application_name": `it's a \test`}})
 	conn := connect(t, p)
 	for _, setting := range []struct{ name, want string }{
 		{"wal_level", "logical"},
@@ -77,7 +79,8 @@ func TestPostgresRunsWithTheDocumentedSettings(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", setting.name, got, setting.want)
 		}
 	}
-	if got, want := query(t, conn, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"), `it's a \test`; got != want {
+	if got, want := query(t, conn, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"),
+		`it's a \test`; got != want {
 		t.Errorf("setting with a quote: got %q, want %q", got, want)
 	}
 }
@@ -179,7 +182,8 @@ func TestPostgresKeepsAGivenDirectory(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Dir: dir, Settings: map[string]string{"wal_level": "replica"}})
+	second, err := embedded.StartPostgres(t.Context(),
+		embedded.PostgresConfig{Dir: dir, Settings: map[string]string{"wal_level": "replica"}})
 	if err != nil {
 		t.Fatalf("start on the directory of the first server: %v", err)
 	}
@@ -231,7 +235,8 @@ func TestFailedStartSaysWhyAndCleansUp(t *testing.T) {
 // a thread that Go ends early or keeps.
 func TestPostgresDiesWithItsParent(t *testing.T) {
 	if os.Getenv("EMBEDDED_TEST_PARENT") != "" {
-		p, err := embedded.StartPostgres(context.Background(), embedded.PostgresConfig{Dir: os.Getenv("EMBEDDED_TEST_PARENT")})
+		p, err := embedded.StartPostgres(context.Background(),
+			embedded.PostgresConfig{Dir: os.Getenv("EMBEDDED_TEST_PARENT")})
 		if err != nil {
 			t.Fatal(err)
 		}

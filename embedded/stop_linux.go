@@ -9,8 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
-// Fast does a fast shutdown: sessions are ended, replication clients get the last WAL and must confirm it, and a checkpoint is
-// written. It returns when the server has ended, or with an error when ctx ends first; the shutdown then goes on.
+// Fast does a fast shutdown: sessions are ended, replication clients get the last WAL and must confirm it, and a
+// checkpoint is written. It returns when the server has ended, or with an error when ctx ends first; the shutdown then
+// goes on.
 func (p *Postgres) Fast(ctx context.Context) error {
 	server := p.running()
 	if server == nil {

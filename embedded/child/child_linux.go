@@ -80,8 +80,8 @@ func (p *Process) ExitCode() int { return p.command.ProcessState.ExitCode() }
 // LastWords is the end of its log, at most 4 KiB.
 func (p *Process) LastWords() string { return p.log.String() }
 
-// Signal sends a signal to the process alone, not to its children. That it has ended meanwhile is no error: most signals
-// are sent to make it end.
+// Signal sends a signal to the process alone, not to its children. That it has ended meanwhile is no error: most
+// signals are sent to make it end.
 func (p *Process) Signal(s syscall.Signal) { _ = p.command.Process.Signal(s) }
 
 // Kill ends the process and its children without warning and waits until they are gone: a new Postgres refuses to start

@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// Break it catches: a Kill that leaves children, or returns while one runs. Seen to fail with the children left out of the
-// kill.
+// Break it catches: a Kill that leaves children, or returns while one runs. Seen to fail with the children left out of
+// the kill.
 func TestKillEndsTheChildrenToo(t *testing.T) {
 	said, says := io.Pipe()
-	p, err := Start(Config{Path: "/bin/sh", Args: []string{"-c", "sleep 1000 & echo $!; wait"}, Log: says, DeathSignal: syscall.SIGKILL})
+	p, err := Start(Config{Path: "/bin/sh", Args: []string{"-c", "sleep 1000 & echo $!; wait"}, Log: says,
+		DeathSignal: syscall.SIGKILL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +52,8 @@ func TestKillEndsTheChildrenToo(t *testing.T) {
 	}
 }
 
-// A busy machine gives a number to the next process soon, which was then waited for without an end. Seen to fail with the
-// times of the starts not compared.
+// A busy machine gives a number to the next process soon, which was then waited for without an end. Seen to fail with
+// the times of the starts not compared.
 func TestAnotherProcessOfTheSameNumberIsNotWaitedFor(t *testing.T) {
 	self := os.Getpid()
 	if (relative{self, statusOf(self).started}).gone() {
