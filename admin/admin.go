@@ -1,5 +1,6 @@
-// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, the console,
-// and the pages that explain them. It reads what the relay says of itself and what is in its tables, and is not on the path of any event.
+// Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, the
+// console, and the pages that explain them. It reads what the relay says of itself and what is in its tables, and is
+// not on the path of any event.
 package admin
 
 import (
@@ -54,7 +55,8 @@ func Listen(c Config, r *relay.Relay) (*Server, error) {
 	s := &Server{
 		listener: listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
-			Handler: handler(guard{c, isLoopback(listener.Addr()), new(atomic.Int64)}, r, live), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+			Handler:           handler(guard{c, isLoopback(listener.Addr()), new(atomic.Int64)}, r, live),
+			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 		},
 	}

@@ -125,20 +125,22 @@ type readiness struct {
 // wantReady waits until /readyz answers the code with a reason that holds the text, and checks its other names.
 func (s *site) wantReady(code int, reason string) {
 	s.t.Helper()
-	harness.Eventually(s.t, 30*time.Second, fmt.Sprintf("/readyz answers %d %s", code, reason), func(context.Context) string {
-		got, body, _ := s.ask(http.MethodGet, "/readyz")
-		var r readiness
-		if err := json.Unmarshal([]byte(body), &r); err != nil {
-			s.t.Fatalf("/readyz: %v: %s", err, body)
-		}
-		if got != code || r.Ready != (code == http.StatusOK) || r.Role == "" || r.Reasons == nil || !strings.Contains(strings.Join(r.Reasons, "\n"), reason) {
-			return fmt.Sprintf("%d %s", got, body)
-		}
-		if code != http.StatusOK && len(r.Reasons) == 0 {
-			s.t.Errorf("/readyz: got %d without a reason", got)
-		}
-		return ""
-	})
+	harness.Eventually(s.t, 30*time.Second, fmt.Sprintf("/readyz answers %d %s", code, reason),
+		func(context.Context) string {
+			got, body, _ := s.ask(http.MethodGet, "/readyz")
+			var r readiness
+			if err := json.Unmarshal([]byte(body), &r); err != nil {
+				s.t.Fatalf("/readyz: %v: %s", err, body)
+			}
+			if got != code || r.Ready != (code == http.StatusOK) || r.Role == "" || r.Reasons == nil ||
+				!strings.Contains(strings.Join(r.Reasons, "\n"), reason) {
+				return fmt.Sprintf("%d %s", got, body)
+			}
+			if code != http.StatusOK && len(r.Reasons) == 0 {
+				s.t.Errorf("/readyz: got %d without a reason", got)
+			}
+			return ""
+		})
 	for _, path := range []string{"/healthz", "/health"} {
 		if got, body, _ := s.ask(http.MethodGet, path); got != code {
 			s.t.Errorf("%s: got %d %s, want %d as /readyz", path, got, body, code)
@@ -169,8 +171,10 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 		t.Error("/metrics: got no cdc_relay_halted of 1 with the halt's code")
 	}
 	var st relay.Status
-	if code, body, _ := s.ask(http.MethodGet, "/api/v1/status"); code != http.StatusOK || json.Unmarshal([]byte(body), &st) != nil ||
-		st.Halt == nil || st.Halt.Code != "not_initialised" || st.Halt.Remedy == "" || st.Version != "1.2.3" || st.Service != "shop" {
+	if code, body, _ := s.ask(http.MethodGet, "/api/v1/status"); code != http.StatusOK ||
+		json.Unmarshal([]byte(body), &st) != nil ||
+		st.Halt == nil || st.Halt.Code != "not_initialised" || st.Halt.Remedy == "" || st.Version != "1.2.3" ||
+		st.Service != "shop" {
 		t.Errorf("/api/v1/status while halted: got %d %s, want the halt with its remedy", code, body)
 	}
 	s.pg.Exec(t, "ALTER TABLE elsewhere RENAME TO outbox_events")
@@ -187,7 +191,8 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 	}
 	s.wantReady(http.StatusOK, "")
 	st = relay.Status{}
-	if code, body, _ := s.ask(http.MethodGet, "/api/v1/status"); code != http.StatusOK || json.Unmarshal([]byte(body), &st) != nil ||
+	if code, body, _ := s.ask(http.MethodGet, "/api/v1/status"); code != http.StatusOK ||
+		json.Unmarshal([]byte(body), &st) != nil ||
 		st.Role != relay.RoleActive || !st.Ready || st.Halt != nil || st.Epoch == nil || *st.Epoch != 1 || st.Broker != "ok" {
 		t.Errorf("/api/v1/status: got %d %s, want active, ready, epoch 1", code, body)
 	}
@@ -203,16 +208,25 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 // contract are the metrics that dashboards and alert rules rely on, with their types.
 var contract = map[string]string{
 	"outbox_publish_attempts_total": "counter", "outbox_published_total": "counter", "outbox_retry_total": "counter",
-	"outbox_failed_permanent_total": "counter", "outbox_backlog_gauge": "gauge", "outbox_oldest_pending_age_seconds": "gauge",
-	"outbox_unclean_starts_total": "counter", "outbox_possible_duplicates_total": "counter", "outbox_publish_latency_seconds": "histogram", "outbox_relay_latency_seconds": "histogram",
-	"outbox_settle_seconds": "histogram", "outbox_settle_batch_size": "histogram", "outbox_duplicates_skipped_total": "counter",
-	"outbox_mirror_lag_events": "gauge", "outbox_in_flight_events": "gauge", "outbox_in_flight_bytes": "gauge", "outbox_last_published_timestamp_seconds": "gauge", "outbox_alarms_open": "gauge", "outbox_degraded": "gauge", "outbox_unrecorded_events": "gauge",
+	"outbox_failed_permanent_total": "counter", "outbox_backlog_gauge": "gauge",
+	"outbox_oldest_pending_age_seconds": "gauge",
+	"outbox_unclean_starts_total":       "counter", "outbox_possible_duplicates_total": "counter",
+	"outbox_publish_latency_seconds": "histogram", "outbox_relay_latency_seconds": "histogram",
+	"outbox_settle_seconds": "histogram", "outbox_settle_batch_size": "histogram",
+	"outbox_duplicates_skipped_total": "counter",
+	"outbox_mirror_lag_events":        "gauge", "outbox_in_flight_events": "gauge", "outbox_in_flight_bytes": "gauge",
+	"outbox_last_published_timestamp_seconds": "gauge", "outbox_alarms_open": "gauge", "outbox_degraded": "gauge",
+	"outbox_unrecorded_events":  "gauge",
 	"cdc_replication_lag_bytes": "gauge", "cdc_replication_lag_seconds": "gauge", "cdc_slot_retained_wal_bytes": "gauge",
-	"cdc_slot_safe_wal_bytes": "gauge", "cdc_slot_status": "gauge", "cdc_received_lsn": "gauge", "cdc_confirmed_lsn": "gauge",
+	"cdc_slot_safe_wal_bytes": "gauge", "cdc_slot_status": "gauge", "cdc_received_lsn": "gauge",
+	"cdc_confirmed_lsn":      "gauge",
 	"cdc_transactions_total": "counter", "cdc_events_received_total": "counter", "cdc_stream_restarts_total": "counter",
-	"outbox_parked_keys": "gauge", "outbox_parked_events": "gauge", "cdc_relay_role": "gauge", "cdc_relay_halted": "gauge", "cdc_relay_build_info": "gauge",
-	"outbox_dlq_events": "gauge", "outbox_reconciled_total": "counter", "outbox_audited_until_seconds": "gauge", "cdc_slot_recreations_total": "counter",
-	"kafka_produce_requests_total": "counter", "kafka_produce_batch_records": "histogram", "kafka_produce_seconds": "histogram",
+	"outbox_parked_keys": "gauge", "outbox_parked_events": "gauge", "cdc_relay_role": "gauge", "cdc_relay_halted": "gauge",
+	"cdc_relay_build_info": "gauge",
+	"outbox_dlq_events":    "gauge", "outbox_reconciled_total": "counter", "outbox_audited_until_seconds": "gauge",
+	"cdc_slot_recreations_total":   "counter",
+	"kafka_produce_requests_total": "counter", "kafka_produce_batch_records": "histogram",
+	"kafka_produce_seconds": "histogram",
 }
 
 // beside are further ones of ours.
@@ -232,7 +246,8 @@ func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 	var body string
 	harness.Eventually(t, 30*time.Second, "every metric has happened", func(context.Context) string {
 		_, body, _ = s.ask(http.MethodGet, "/metrics")
-		for _, want := range []string{"outbox_failed_permanent_total{", "outbox_published_total{", "cdc_stream_restarts_total{", `cdc_slot_status{`, "outbox_mirror_lag_events{", "outbox_dlq_events{"} {
+		for _, want := range []string{"outbox_failed_permanent_total{", "outbox_published_total{",
+			"cdc_stream_restarts_total{", `cdc_slot_status{`, "outbox_mirror_lag_events{", "outbox_dlq_events{"} {
 			if !strings.Contains(body, "\n"+want) {
 				return "no " + want
 			}
@@ -254,7 +269,8 @@ func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 		}
 		for pair := range strings.SplitSeq(m[2], ",") {
 			label, _, _ := strings.Cut(pair, "=")
-			if !slices.Contains([]string{"service", "topic", "class", "by", "reason", "status", "role", "code", "version", "go", "le", "kind"}, label) {
+			if !slices.Contains([]string{"service", "topic", "class", "by", "reason", "status", "role", "code", "version", "go",
+				"le", "kind"}, label) {
 				t.Errorf("%s: label %q is none of those that may be", m[1], label)
 			}
 		}
@@ -275,8 +291,8 @@ func ours(name string) bool {
 	return strings.HasPrefix(name, "outbox_") || strings.HasPrefix(name, "cdc_") || strings.HasPrefix(name, "kafka_")
 }
 
-// Breaks it catches: a path that answers what nobody asked, a method that could change something, answers that a browser
-// may guess at or keep.
+// Breaks it catches: a path that answers what nobody asked, a method that could change something, answers that a
+// browser may guess at or keep.
 func TestOnlyKnownPathsAndReadingMethods(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
@@ -284,16 +300,21 @@ func TestOnlyKnownPathsAndReadingMethods(t *testing.T) {
 		method, path string
 		want         int
 	}{
-		{"GET", "/livez", 200}, {"HEAD", "/livez", 200}, {"GET", "/metrics", 200}, {"GET", "/api/v1/status", 200}, {"GET", "/readyz", 503},
-		{"GET", "/nothing", 404}, {"GET", "/api/v1/nothing", 404}, {"GET", "/livez/", 404}, {"GET", "/debug/pprof/", 404}, {"GET", "/metrics/x", 404},
-		{"POST", "/livez", 405}, {"POST", "/readyz", 405}, {"POST", "/healthz", 405}, {"POST", "/health", 405}, {"POST", "/metrics", 405},
-		{"POST", "/api/v1/status", 405}, {"PUT", "/api/v1/status", 405}, {"DELETE", "/api/v1/status", 405}, {"POST", "/nothing", 404},
+		{"GET", "/livez", 200}, {"HEAD", "/livez", 200}, {"GET", "/metrics", 200}, {"GET", "/api/v1/status", 200},
+		{"GET", "/readyz", 503},
+		{"GET", "/nothing", 404}, {"GET", "/api/v1/nothing", 404}, {"GET", "/livez/", 404}, {"GET", "/debug/pprof/", 404},
+		{"GET", "/metrics/x", 404},
+		{"POST", "/livez", 405}, {"POST", "/readyz", 405}, {"POST", "/healthz", 405}, {"POST", "/health", 405},
+		{"POST", "/metrics", 405},
+		{"POST", "/api/v1/status", 405}, {"PUT", "/api/v1/status", 405}, {"DELETE", "/api/v1/status", 405},
+		{"POST", "/nothing", 404},
 	} {
 		got, body, header := s.ask(c.method, c.path)
 		if got != c.want {
 			t.Errorf("%s %s: got %d %.80s, want %d", c.method, c.path, got, body, c.want)
 		}
-		if header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
+		if header.Get("X-Content-Type-Options") != "nosniff" ||
+			!strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s %s: got headers %v, want nosniff and a closed policy", c.method, c.path, header)
 		}
 		if got == 200 && c.path != "/metrics" && header.Get("Cache-Control") != "no-store" {

@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// Break it catches: an empty body under 200 when what is to be told cannot be JSON. Seen to fail with the code written first.
+// Break it catches: an empty body under 200 when what is to be told cannot be JSON. Seen to fail with the code written
+// first.
 func TestAnswerThatIsNoJSONIsAnError(t *testing.T) {
 	for _, row := range []struct {
 		body any
 		code int
-	}{{map[string]int{"n": 1}, http.StatusOK}, {time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC), http.StatusInternalServerError}} {
+	}{{map[string]int{"n": 1}, http.StatusOK},
+		{time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC), http.StatusInternalServerError}} {
 		w := httptest.NewRecorder()
 		answer(w, http.StatusOK, row.body)
 		if w.Code != row.code || !json.Valid(w.Body.Bytes()) {

@@ -20,7 +20,8 @@ import (
 // largestBody bounds what a change may send: some 20,000 ids.
 const largestBody = 1 << 20
 
-// changes takes what people ask of the relay that holds the slot, and writes it down as requests. It changes nothing else.
+// changes takes what people ask of the relay that holds the slot, and writes it down as requests. It changes nothing
+// else.
 type changes struct {
 	guard guard
 	r     *relay.Relay
@@ -28,7 +29,8 @@ type changes struct {
 
 func (c changes) register(mux *http.ServeMux) {
 	for path, kind := range map[string]string{
-		"/api/v1/dlq/replay": store.RequestReplay, "/api/v1/dlq/discard": store.RequestDiscard, "/api/v1/retry": store.RequestRetry,
+		"/api/v1/dlq/replay": store.RequestReplay, "/api/v1/dlq/discard": store.RequestDiscard,
+		"/api/v1/retry": store.RequestRetry,
 		"/api/v1/pause": store.RequestPause, "/api/v1/resume": store.RequestResume,
 	} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, req *http.Request) { c.take(w, req, kind) })
@@ -50,12 +52,14 @@ func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 		return
 	}
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, errors.New("want a body of JSON, with the header Content-Type: application/json"))
+		fail(w, http.StatusUnsupportedMediaType,
+			errors.New("want a body of JSON, with the header Content-Type: application/json"))
 		return
 	}
 	body, err := readBody(http.MaxBytesReader(w, req.Body, largestBody))
 	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes: ask in parts, or by a filter", tooLarge.Limit))
+		fail(w, http.StatusRequestEntityTooLarge,
+			fmt.Errorf("the body is larger than %d bytes: ask in parts, or by a filter", tooLarge.Limit))
 		return
 	}
 	var f store.Filter
@@ -80,7 +84,8 @@ func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 		return
 	}
 	// Who, from where, what; not the values of the filter, which may be data of events, and never the token.
-	c.guard.c.Logger.Info().Str("audit", kind).Int64("request", id).Str("who", who).Str("from", req.RemoteAddr).Str("chosen_by", f.Criteria()).Msg("change asked for over HTTP")
+	c.guard.c.Logger.Info().Str("audit", kind).Int64("request", id).Str("who", who).Str("from",
+		req.RemoteAddr).Str("chosen_by", f.Criteria()).Msg("change asked for over HTTP")
 	answer(w, http.StatusAccepted, map[string]int64{"request": id})
 }
 

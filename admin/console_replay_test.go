@@ -21,18 +21,20 @@ import (
 func (b *tab) choose(selector string) {
 	b.t.Helper()
 	b.wait(selector+" is there", fmt.Sprintf("document.querySelector(%q) !== null", selector))
-	b.do("choose "+selector, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).focus()", selector)), chromedp.KeyEvent("\r"))
+	b.do("choose "+selector, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).focus()", selector)),
+		chromedp.KeyEvent("\r"))
 }
 
 // fill types into the field.
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
-	b.do("type into "+selector, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).focus()", selector)), chromedp.KeyEvent(text))
+	b.do("type into "+selector, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).focus()",
+		selector)), chromedp.KeyEvent(text))
 }
 
-// A dead letter is looked at, repaired, replayed and discarded by keys alone. Breaks it catches: a payload that is not shown, a
-// change that needs no token or takes a wrong one, a token that is kept beyond the page, a replay that does not arrive (seen to
-// fail with another path asked), what was done not shown.
+// A dead letter is looked at, repaired, replayed and discarded by keys alone. Breaks it catches: a payload that is not
+// shown, a change that needs no token or takes a wrong one, a token that is kept beyond the page, a replay that does
+// not arrive (seen to fail with another path asked), what was done not shown.
 func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -56,7 +58,8 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 
 	id := s.pg.Query(t, "SELECT original_id FROM outbox_events_dlq WHERE event_type = 'order_placed'")
 	b.choose(fmt.Sprintf("[data-key='show %s']", id))
-	b.wait("the payload is shown as it is", `document.getElementById("payload").textContent.includes('"total": 1234567') && document.getElementById("payload").textContent.includes("<b>not bold</b>")`)
+	b.wait("the payload is shown as it is",
+		`document.getElementById("payload").textContent.includes('"total": 1234567') && document.getElementById("payload").textContent.includes("<b>not bold</b>")`)
 	b.picture("dead-letter")
 	b.choose("dialog.detail .actions button.main")
 	b.wait("it asks first", has("Replay this event?"))
@@ -88,7 +91,8 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 
 	other := s.pg.Query(t, "SELECT original_id FROM outbox_events_dlq WHERE event_type = 'order_refunded'")
 	b.choose(fmt.Sprintf("[data-key='show %s']", other))
-	b.wait("its details are shown", fmt.Sprintf(`document.querySelector("dialog.detail").open && document.querySelector("dialog.detail").textContent.includes(%q)`, other))
+	b.wait("its details are shown",
+		fmt.Sprintf(`document.querySelector("dialog.detail").open && document.querySelector("dialog.detail").textContent.includes(%q)`, other))
 	b.choose("dialog.detail .actions button.danger")
 	b.wait("it asks first", has("Discard this event?"))
 	if got := b.text(`document.querySelector("#ask-token").closest("label").hidden`); got != "true" {
@@ -97,10 +101,14 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	b.fill("#ask-note", "a test")
 	b.do("confirm", chromedp.KeyEvent("\r"))
 	b.wait("nothing is open", has("No dead letters"))
-	if got := s.pg.Query(t, "SELECT string_agg(note, ', ' ORDER BY note) FROM outbox_events_dlq WHERE replayed_at IS NOT NULL OR discarded_at IS NOT NULL"); got != "a test, headers repaired" {
+	if got := s.pg.Query(t,
+		"SELECT string_agg(note, ', ' ORDER BY note) FROM outbox_events_dlq WHERE replayed_at IS NOT NULL OR discarded_at "+
+			"IS NOT NULL"); got != "a test, headers repaired" {
 		t.Errorf("notes: got %s, want both", got)
 	}
-	if kept := b.text("JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.cookie + location.href"); len(kept) == 0 || strings.Contains(kept, planted) {
+	if kept := b.text(
+		"JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.cookie + location.href"); len(kept) == 0 ||
+		strings.Contains(kept, planted) {
 		t.Errorf("the browser keeps %s, want no token in it", kept)
 	}
 	if got := d.log.String(); strings.Contains(got, planted) || strings.Contains(got, "1234567") {

@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/embedded"
 )
 
-// Breaks it catches: a console that is green while nothing can be published (seen to fail with the role alone as the pill, and with the
-// pipes left alone), or that stays alarmed when that is over.
+// Breaks it catches: a console that is green while nothing can be published (seen to fail with the role alone as the
+// pill, and with the pipes left alone), or that stays alarmed when that is over.
 func TestConsoleIsNotGreenWithoutABroker(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -41,8 +41,8 @@ func TestConsoleIsNotGreenWithoutABroker(t *testing.T) {
 	b.wait("it is green again", tone+` === "good" && `+pipes+` === "no"`)
 }
 
-// Breaks it catches: a login that says nothing about a wrong token (seen to fail without the words), a right one that does not let in, raw
-// JSON for a person whose address serves no console.
+// Breaks it catches: a login that says nothing about a wrong token (seen to fail without the words), a right one that
+// does not let in, raw JSON for a person whose address serves no console.
 func TestConsoleLogin(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -67,6 +67,7 @@ func TestConsoleLogin(t *testing.T) {
 	b.picture("wrong-token")
 	b.fill("dialog.ask input", planted)
 	b.do("log in", chromedp.KeyEvent("\r"))
-	b.wait("it shows the relay", `document.getElementById("role").textContent === "active" && document.querySelector("dialog") === null`)
+	b.wait("it shows the relay",
+		`document.getElementById("role").textContent === "active" && document.querySelector("dialog") === null`)
 	b.do("leave, before the listener ends", chromedp.Navigate("about:blank"))
 }

@@ -114,7 +114,8 @@ func (b *tab) text(expression string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
-	s, err := chromedp.Run(ctx, chromedp.Evaluate[string]("(() => { try { return String("+expression+") } catch (e) { return String(e) } })()"))
+	s, err := chromedp.Run(ctx, chromedp.Evaluate[string]("(() => { try { return String("+expression+
+		") } catch (e) { return String(e) } })()"))
 	if err != nil {
 		b.t.Fatalf("evaluate %s: %v; the page complained: %q", expression, err, b.complaints())
 	}
@@ -178,7 +179,8 @@ func (b *tab) wantFits(what string) {
 	}
 }
 
-// cut lists buttons, headings of columns and pills that are not shown whole, and tables that hide columns behind a scroll bar.
+// cut lists buttons, headings of columns and pills that are not shown whole, and tables that hide columns behind a
+// scroll bar.
 const cut = `[...document.querySelectorAll("main button, main th, .pill, .tabs a, main .scroll")].filter((n) => {
   const box = n.getBoundingClientRect();
   return box.width > 0 && (n.scrollWidth > n.clientWidth + 1 && getComputedStyle(n).display !== "inline" || box.right > innerWidth + 1);
@@ -193,7 +195,8 @@ func (b *tab) wantNothingCut(what string) {
 }
 
 const (
-	// refused is an event that dies: no topic may have such a name. absent are events that wait for a topic that is not there.
+	// refused is an event that dies: no topic may have such a name. absent are events that wait for a topic that is not
+	// there.
 	refused = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES
 		('order/refund', 'order-4711', 'order_refunded', '{"order": 4711, "amount": {"value": 99.5, "currency": "EUR"}, "reason": "damaged"}');`
 	absent = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
@@ -225,8 +228,8 @@ func (s *site) busy() {
 }
 
 // Breaks it catches: a page that does not load, complains, loads anything from elsewhere or needs inline code; numbers
-// that stand still under load; a page that does not fit a phone; one that cannot be used by keys. Seen to fail with only
-// the first frame shown, with tables that do not scroll, and with a script in the page.
+// that stand still under load; a page that does not fit a phone; one that cannot be used by keys. Seen to fail with
+// only the first frame shown, with tables that do not scroll, and with a script in the page.
 func TestConsoleShowsWhatFlows(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -236,7 +239,8 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.do("open the console", chromedp.Navigate(s.url+"/"))
-	b.wait("the relay is shown as active", `document.getElementById("role").textContent.startsWith("active") && document.getElementById("feed").textContent === "live"`)
+	b.wait("the relay is shown as active",
+		`document.getElementById("role").textContent.startsWith("active") && document.getElementById("feed").textContent === "live"`)
 	number := `parseFloat(document.getElementById("now-stream").textContent.replace(/,/g, ""))`
 	b.wait("events stream", number+" > 0")
 	b.wait("plots are drawn", `document.querySelectorAll(".plot canvas").length === 4`)
@@ -249,9 +253,11 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 	}
 	for _, place := range []string{"overview", "parked", "dead-letters", "system"} {
 		b.do("go to "+place, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = '#/%s'", place)))
-		b.wait("the page is there", fmt.Sprintf("document.querySelector('.tabs a[aria-current]').getAttribute('href') === '#/%s'", place))
+		b.wait("the page is there",
+			fmt.Sprintf("document.querySelector('.tabs a[aria-current]').getAttribute('href') === '#/%s'", place))
 		b.wait(place+" says what there is", has(map[string]string{
-			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded", "system": "postgres.slot",
+			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded",
+			"system": "postgres.slot",
 		}[place]))
 		for _, width := range []int64{1440, 900, 390} {
 			for _, scheme := range []string{"light", "dark"} {

@@ -19,10 +19,10 @@ import (
 // guard decides who may ask for what:
 //
 //   - metrics, health and the project's pages: whoever reaches the address;
-//   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page in
-//     a browser cannot make a name of its own point here; on any other address, who has the token;
-//   - changes: who has the token, and not from a page of another origin. There are no cookies, so a browser adds nothing
-//     by itself that would let one in.
+//   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page
+//     in a browser cannot make a name of its own point here; on any other address, who has the token;
+//   - changes: who has the token, and not from a page of another origin. There are no cookies, so a browser adds
+//     nothing by itself that would let one in.
 type guard struct {
 	c        Config
 	loopback bool
@@ -63,14 +63,19 @@ func (g guard) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// mayRead reports whether the request may have anything but metrics, health and the pages, else the answer's code and why not.
+// mayRead reports whether the request may have anything but metrics, health and the pages, else the answer's code and
+// why not.
 func (g guard) mayRead(req *http.Request) (code int, err error) {
 	api := strings.HasPrefix(req.URL.Path, "/api/")
 	switch {
 	case !g.loopback && g.c.TokenFile == "":
-		return http.StatusForbidden, errors.New("http.listen is not a loopback address, so without a token only metrics, health and /docs are served: " + needsTokenFile + ", or listen on 127.0.0.1")
+		return http.StatusForbidden,
+			errors.New("http.listen is not a loopback address, so without a token only metrics, health and /docs are served: " +
+				needsTokenFile + ", or listen on 127.0.0.1")
 	case g.loopback && !g.named(req.Host):
-		return http.StatusForbidden, fmt.Errorf("the request names this host %.100q, which is no name of a loopback address: use 127.0.0.1 or localhost, or let the proxy in front set the header Host so", req.Host)
+		return http.StatusForbidden,
+			fmt.Errorf("the request names this host %.100q, which is no name of a loopback address: use 127.0.0.1 or "+
+				"localhost, or let the proxy in front set the header Host so", req.Host)
 	case api && !sameOrigin(req):
 		return http.StatusForbidden, errors.New("a page of another origin may not ask")
 	case api && !g.loopback:
@@ -110,7 +115,8 @@ func (g guard) hasToken(req *http.Request) (code int, err error) {
 func (g guard) refuse(w http.ResponseWriter, req *http.Request, code int, why error) {
 	now := time.Now().UnixNano()
 	if last := g.warned.Load(); now-last > int64(refusalsEvery) && g.warned.CompareAndSwap(last, now) {
-		line := g.c.Logger.Warn().Str("from", req.RemoteAddr).Str("method", req.Method).Int("code", code).Str("reason", why.Error())
+		line := g.c.Logger.Warn().Str("from", req.RemoteAddr).Str("method", req.Method).Int("code", code).Str("reason",
+			why.Error())
 		if code == http.StatusServiceUnavailable {
 			_, err := os.Stat(g.c.TokenFile)
 			line.AnErr("token_file", err)
@@ -151,7 +157,8 @@ var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
 func showRefusal(w http.ResponseWriter, code int, why error) {
 	header := w.Header()
 	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	w.WriteHeader(code)
 	_ = refusal.Execute(w, why.Error()) // the client is gone: nobody to tell
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/admin"
 )
 
-// Each row is input that Postgres or a parser chokes on. Breaks it catches: an answer that blames the server for it (seen to
-// fail with the filter's texts not checked: 503), or that does not name the field.
+// Each row is input that Postgres or a parser chokes on. Breaks it catches: an answer that blames the server for it
+// (seen to fail with the filter's texts not checked: 503), or that does not name the field.
 func TestInputThatNothingCanMatchIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -38,7 +38,8 @@ func TestInputThatNothingCanMatchIsRefusedByName(t *testing.T) {
 		{"GET", "/api/v1/dlq?a;b", "", "semicolon"},
 		{"GET", "/api/v1/status?%zz", "", "%zz"},
 	} {
-		if code, body, _ := d.ask(row.method, row.path, row.body); code != http.StatusBadRequest || !strings.Contains(body, row.say) {
+		if code, body, _ := d.ask(row.method, row.path, row.body); code != http.StatusBadRequest ||
+			!strings.Contains(body, row.say) {
 			t.Errorf("%s %s %s: got %d %.200s, want 400 with %q", row.method, row.path, row.body, code, body, row.say)
 		}
 	}
@@ -84,8 +85,8 @@ func quoted(text string) string {
 	return `"` + out.String() + `"`
 }
 
-// A hostile client asks every endpoint for what it likes. Breaks it catches: an answer of 500 and above on a relay that is
-// well, whatever was sent (seen to fail with the cursor's zero byte let through), and a change that nobody chose.
+// A hostile client asks every endpoint for what it likes. Breaks it catches: an answer of 500 and above on a relay that
+// is well, whatever was sent (seen to fail with the cursor's zero byte let through), and a change that nobody chose.
 func TestNoClientMakesTheServerFail(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -94,15 +95,18 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
 	odd := rapid.OneOf(
 		rapid.SampledFrom([]string{
-			"", "\x00", "a\x00b", "\xff\xfe", "'; DROP TABLE x --", "%", "%zz", "..", "../..", "-1", "0", "1e9", "99999999999999999999", "9223372036854775807",
+			"", "\x00", "a\x00b", "\xff\xfe", "'; DROP TABLE x --", "%", "%zz", "..", "../..", "-1", "0", "1e9",
+			"99999999999999999999", "9223372036854775807",
 			"open", "all", "permanent", "7d", "-9999999999d", "9999999h", "NaN", "null", "{}", "💥", strings.Repeat("x", 5000),
 			"019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01", "eyJ0IjoiXHUwMDAwIn0", "eyJuIjp0cnVlLCJpIjoiXHUwMDAwIn0",
 		}),
 		rapid.String(),
 	)
-	names := rapid.SampledFrom([]string{"key", "type", "class", "topic", "id", "older_than", "newer_than", "limit", "after", "state", "x", ""})
+	names := rapid.SampledFrom([]string{"key", "type", "class", "topic", "id", "older_than", "newer_than", "limit",
+		"after", "state", "x", ""})
 	paths := rapid.SampledFrom([]string{
-		"/api/v1/status", "/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/", "/api/v1/requests/", "/api/v1/history", "/api/v1/notes", "/api/v1/config",
+		"/api/v1/status", "/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/", "/api/v1/requests/", "/api/v1/history",
+		"/api/v1/notes", "/api/v1/config",
 		"/api/v1/stream", "/api/v1/", "/livez", "/metrics", "/", "/console/",
 	})
 	changes := rapid.SampledFrom([]string{"/api/v1/dlq/replay", "/api/v1/dlq/discard", "/api/v1/retry"})
@@ -116,7 +120,8 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		method := rapid.SampledFrom([]string{"GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}).Draw(t, "method")
+		method := rapid.SampledFrom([]string{"GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}).Draw(t,
+			"method")
 		target := paths.Draw(t, "path")
 		if strings.HasSuffix(target, "/") {
 			target += url.PathEscape(odd.Draw(t, "part"))
@@ -126,7 +131,9 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 			value := odd.Draw(t, "value")
 			if rapid.IntRange(0, 5).Draw(t, "escape") > 0 {
 				value = url.QueryEscape(value)
-			} else if strings.ContainsAny(value, " \r\n\t\x00") || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			} else if strings.ContainsAny(value, " \r\n\t\x00") || strings.ContainsFunc(value, func(r rune) bool {
+				return r < ' ' || r == 0x7f
+			}) {
 				continue // no line of HTTP can hold it
 			}
 			target, separator = target+separator+names.Draw(t, "name")+"="+value, "&"
@@ -134,7 +141,8 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 		want(t, method, target, "")
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		field := rapid.SampledFrom([]string{"key", "type", "class", "topic", "older_than", "newer_than", "ids", "all", "x"}).Draw(t, "field")
+		field := rapid.SampledFrom([]string{"key", "type", "class", "topic", "older_than", "newer_than", "ids", "all",
+			"x"}).Draw(t, "field")
 		body := fmt.Sprintf(`{"filter": {%q: %s}, "note": %s, "who": %s}`,
 			field, quoted(odd.Draw(t, "value")), quoted(odd.Draw(t, "note")), quoted(odd.Draw(t, "who")))
 		if rapid.Bool().Draw(t, "ids") {

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// Breaks it catches: a page whose code is inline or comes from elsewhere, a policy that would allow it (seen to fail with
-// unsafe-inline in it), a file served as something else, one that is sent again though the browser has it.
+// Breaks it catches: a page whose code is inline or comes from elsewhere, a policy that would allow it (seen to fail
+// with unsafe-inline in it), a file served as something else, one that is sent again though the browser has it.
 func TestConsoleLoadsItsOwnFilesOnly(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
 	code, index, header := s.ask(http.MethodGet, "/")
 	policy := header.Get("Content-Security-Policy")
-	if code != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/html") || strings.Contains(policy, "unsafe") ||
+	if code != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/html") ||
+		strings.Contains(policy, "unsafe") ||
 		!strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") {
 		t.Errorf("/: got %d, headers %v; want a page with a closed policy", code, header)
 	}
@@ -33,7 +34,8 @@ func TestConsoleLoadsItsOwnFilesOnly(t *testing.T) {
 		}
 		found++
 		code, _, header := s.ask(http.MethodGet, part)
-		if kind := kinds[part[strings.LastIndex(part, "."):]]; code != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), kind) || header.Get("X-Content-Type-Options") != "nosniff" {
+		if kind := kinds[part[strings.LastIndex(part, "."):]]; code != http.StatusOK ||
+			!strings.HasPrefix(header.Get("Content-Type"), kind) || header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: got %d, headers %v; want %s", part, code, header, kind)
 		}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+part, nil)
@@ -55,8 +57,8 @@ func TestConsoleLoadsItsOwnFilesOnly(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a stream that ends with the server's time for a request, more pages than may be (seen to fail without the
-// count), a place that is not given back.
+// Breaks it catches: a stream that ends with the server's time for a request, more pages than may be (seen to fail
+// without the count), a place that is not given back.
 func TestStreamFeedsSomePagesForLong(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
@@ -111,10 +113,12 @@ func TestStreamFeedsSomePagesForLong(t *testing.T) {
 	if r, _ := open(); r.StatusCode != http.StatusOK {
 		t.Errorf("another page after one has gone: got %d, want 200", r.StatusCode)
 	}
-	if code, body, _ := s.ask(http.MethodGet, "/api/v1/notes"); code != http.StatusOK || !strings.Contains(body, `"starting"`) {
+	if code, body, _ := s.ask(http.MethodGet, "/api/v1/notes"); code != http.StatusOK ||
+		!strings.Contains(body, `"starting"`) {
 		t.Errorf("notes: got %d %s, want the role that it began with", code, body)
 	}
-	if code, body, _ := s.ask(http.MethodGet, "/api/v1/config"); code != http.StatusOK || !strings.Contains(body, `"postgres.slot"`) {
+	if code, body, _ := s.ask(http.MethodGet, "/api/v1/config"); code != http.StatusOK ||
+		!strings.Contains(body, `"postgres.slot"`) {
 		t.Errorf("configuration: got %d %.200s, want the keys", code, body)
 	}
 }

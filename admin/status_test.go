@@ -16,7 +16,8 @@ import (
 
 // figures are those of a status that are not known at all times, with the metrics that tell the same.
 var figures = map[string]string{
-	"dead_letters": "outbox_dlq_events", "parked_events": "outbox_parked_events", "parked_keys": "outbox_parked_keys", "backlog": "outbox_backlog_gauge",
+	"dead_letters": "outbox_dlq_events", "parked_events": "outbox_parked_events", "parked_keys": "outbox_parked_keys",
+	"backlog":           "outbox_backlog_gauge",
 	"mirror_lag_events": "outbox_mirror_lag_events", "retained_wal_bytes": "cdc_slot_retained_wal_bytes",
 	"replication_lag_bytes": "cdc_replication_lag_bytes", "replication_lag_seconds": "cdc_replication_lag_seconds",
 	"oldest_pending_age_seconds": "outbox_oldest_pending_age_seconds",
@@ -48,8 +49,8 @@ func (s *site) metric(name string) (value float64, there bool) {
 	return value, true
 }
 
-// Breaks it catches: a status with 0 for what is not known, or for what /metrics knows, as during a halt (seen to fail with the
-// dead letters told only while there is a session).
+// Breaks it catches: a status with 0 for what is not known, or for what /metrics knows, as during a halt (seen to fail
+// with the dead letters told only while there is a session).
 func TestStatusAndMetricsTellTheSame(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -88,16 +89,19 @@ func TestStatusAndMetricsTellTheSame(t *testing.T) {
 	// The events of a topic that is not there are parked.
 	counts := map[string]any{"dead_letters": 1.0, "parked_events": 12.0, "parked_keys": 3.0}
 	tells("what is parked and dead is counted", counts)
-	if at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(s.status()["last_published_at"])); err != nil || time.Since(at) > time.Minute || time.Since(at) < 0 {
+	if at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(s.status()["last_published_at"])); err != nil ||
+		time.Since(at) > time.Minute || time.Since(at) < 0 {
 		t.Errorf("last_published_at: got %v, %v, want just now", at, err)
 	}
-	s.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO elsewhere; SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+s.pg.Database+"'")
+	s.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO elsewhere; SELECT pg_terminate_backend(active_pid) FROM "+
+		"pg_replication_slots WHERE slot_name = '"+s.pg.Database+"'")
 	s.wantReady(http.StatusServiceUnavailable, "halted")
 	tells("during a halt they are counted still", counts)
 	halted, _ := s.status()["halt"].(map[string]any)
 	if page, _ := halted["runbook"].(string); !strings.HasSuffix(page, fmt.Sprint(halted["code"])) || len(halted) == 0 {
 		t.Errorf("the halt: got %v, want its runbook", halted)
-	} else if code, body, _ := s.ask(http.MethodGet, page); code != http.StatusOK || !strings.Contains(body, "What to do") {
+	} else if code, body, _ := s.ask(http.MethodGet, page); code != http.StatusOK ||
+		!strings.Contains(body, "What to do") {
 		t.Errorf("%s: got %d %.100s, want the runbook of the halt", page, code, body)
 	}
 	for figure, metric := range figures {
@@ -108,8 +112,8 @@ func TestStatusAndMetricsTellTheSame(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a relay that calls itself well while everything of a topic is parked, or while no row can be marked; one that is
-// taken out of service for it; a state that stays. Seen to fail without the topics.
+// Breaks it catches: a relay that calls itself well while everything of a topic is parked, or while no row can be
+// marked; one that is taken out of service for it; a state that stays. Seen to fail without the topics.
 func TestDegradedIsToldAndStaysReady(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -138,7 +142,8 @@ func TestDegradedIsToldAndStaysReady(t *testing.T) {
 		t.Errorf("degraded: got %s, want the topic named", degraded)
 	}
 	s.pg.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no marks today'; END $$;
-		CREATE TRIGGER refuse BEFORE UPDATE ON outbox_events FOR EACH ROW EXECUTE FUNCTION refuse(); `+fmt.Sprintf(insertOrder, "{}"))
+		CREATE TRIGGER refuse BEFORE UPDATE ON outbox_events FOR EACH ROW EXECUTE FUNCTION refuse(); `+
+		fmt.Sprintf(insertOrder, "{}"))
 	wants("degraded", "mirror", 503)
 	if degraded := fmt.Sprint(s.status()["degraded"]); !strings.Contains(degraded, "no marks today") {
 		t.Errorf("degraded: got %s, want the error of the mark", degraded)

@@ -1,5 +1,5 @@
-// Package console is the web page on which a relay shows what it does: files that are served as they are. It asks the API
-// for everything, needs no build step, and loads nothing from elsewhere.
+// Package console is the web page on which a relay shows what it does: files that are served as they are. It asks the
+// API for everything, needs no build step, and loads nothing from elsewhere.
 package console
 
 import (

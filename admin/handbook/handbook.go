@@ -1,6 +1,6 @@
-// Package handbook serves the project's pages under /docs, as they were when the binary was built: at 3 a.m. the runbook of
-// an alert is a click away and fits the version that runs. It turns Markdown into HTML that needs no script, and knows
-// nothing of a relay.
+// Package handbook serves the project's pages under /docs, as they were when the binary was built: at 3 a.m. the
+// runbook of an alert is a click away and fits the version that runs. It turns Markdown into HTML that needs no script,
+// and knows nothing of a relay.
 package handbook
 
 import (
@@ -23,7 +23,8 @@ const (
 	// repository is where what is not among the pages is to be seen, such as the code that a page speaks of.
 	repository = "https://github.com/cdc-relay/cdc-relay/blob/main/"
 	// policy lets a page have its style and pictures, and nothing else.
-	policy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	policy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; " +
+		"frame-ancestors 'none'"
 )
 
 //go:embed handbook.css

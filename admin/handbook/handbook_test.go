@@ -26,9 +26,9 @@ var (
 	named  = regexp.MustCompile(` id="([^"]*)"`)
 )
 
-// Breaks it catches: a page that is not embedded, a link of a page that leads nowhere when it is served (seen to fail with
-// links left as the sources have them), an anchor that is called otherwise than on a forge (seen to fail with goldmark's
-// own names), anything loaded from elsewhere.
+// Breaks it catches: a page that is not embedded, a link of a page that leads nowhere when it is served (seen to fail
+// with links left as the sources have them), an anchor that is called otherwise than on a forge (seen to fail with
+// goldmark's own names), anything loaded from elsewhere.
 func TestEveryPageIsServedAndItsLinksLeadSomewhere(t *testing.T) {
 	ids := map[string]map[string]bool{} // by address
 	bodies := map[string]string{}
@@ -43,7 +43,8 @@ func TestEveryPageIsServedAndItsLinksLeadSomewhere(t *testing.T) {
 			kind = "image/png"
 		}
 		policy := w.Header().Get("Content-Security-Policy")
-		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != kind || !strings.HasPrefix(policy, "default-src 'none'") {
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != kind ||
+			!strings.HasPrefix(policy, "default-src 'none'") {
 			t.Errorf("%s: got %d, headers %v", address, w.Code, w.Header())
 		}
 		if kind == "image/png" {
@@ -84,16 +85,18 @@ func TestEveryPageIsServedAndItsLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Breaks it catches: HTML or a script in a page that becomes part of what is served (seen to fail with raw HTML let through), a path
-// that leads out of the pages.
+// Breaks it catches: HTML or a script in a page that becomes part of what is served (seen to fail with raw HTML let
+// through), a path that leads out of the pages.
 func TestPagesBringNoCodeAlong(t *testing.T) {
-	got := string(render([]byte("# A `title` here\n\n<script>alert(1)</script>\n\n[x](javascript:alert(1)) <b onclick=\"x\">b</b>\n"), ".").Body)
+	got := string(render([]byte("# A `title` here\n\n<script>alert(1)</script>\n\n[x](javascript:alert(1)) <b "+
+		"onclick=\"x\">b</b>\n"), ".").Body)
 	for _, forbidden := range []string{"<script", "javascript:", "onclick"} {
 		if strings.Contains(got, forbidden) {
 			t.Errorf("got %s, want no %s in it", got, forbidden)
 		}
 	}
-	for _, target := range []string{"/docs/nothing", "/docs/../go", "/docs/docs.go", "/docs/runbooks", "/docs/images/", "/docs//etc/passwd", "/docs/%2e%2e/go", "/docs/x.png"} {
+	for _, target := range []string{"/docs/nothing", "/docs/../go", "/docs/docs.go", "/docs/runbooks", "/docs/images/",
+		"/docs//etc/passwd", "/docs/%2e%2e/go", "/docs/x.png"} {
 		if w := ask(t, target); w.Code == http.StatusOK || w.Code >= http.StatusInternalServerError {
 			t.Errorf("%s: got %d, want no page", target, w.Code)
 		}
@@ -103,9 +106,11 @@ func TestPagesBringNoCodeAlong(t *testing.T) {
 // Seen to fail with the folder of the page left out.
 func TestLinksLeadToPagesPicturesAndTheRepository(t *testing.T) {
 	for _, row := range []struct{ folder, link, want string }{
-		{".", "operations.md#halts", "/docs/operations#halts"}, {".", "#halts", "#halts"}, {".", "images/a.png", "/docs/images/a.png"},
+		{".", "operations.md#halts", "/docs/operations#halts"}, {".", "#halts", "#halts"},
+		{".", "images/a.png", "/docs/images/a.png"},
 		{"runbooks", "../operations.md", "/docs/operations"}, {"runbooks", "column.md", "/docs/runbooks/column"},
-		{".", "../test/simulator/doc.go", repository + "test/simulator/doc.go"}, {".", "../README.md", repository + "README.md"},
+		{".", "../test/simulator/doc.go", repository + "test/simulator/doc.go"},
+		{".", "../README.md", repository + "README.md"},
 		{".", "https://example.org/a.md", "https://example.org/a.md"},
 	} {
 		if got := target(row.link, row.folder); got != row.want {

@@ -20,7 +20,8 @@ import (
 const leastSections = 4
 
 // markdown leaves raw HTML and javascript: links out, which is what it does unless told otherwise.
-var markdown = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
+	goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 
 type section struct{ ID, Title string }
 
@@ -34,7 +35,8 @@ type rendered struct {
 // render turns a page in the folder (below docs, "." for docs itself) into HTML.
 func render(source []byte, folder string) (r rendered) {
 	r.Title = "Docs"
-	tree := markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
+	tree := markdown.Parser().Parse(text.NewReader(source),
+		parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil
@@ -67,8 +69,8 @@ func render(source []byte, folder string) (r rendered) {
 	return r
 }
 
-// target is where a link of a page in the folder leads: to another page, to a picture, or for what is outside docs to the
-// repository.
+// target is where a link of a page in the folder leads: to another page, to a picture, or for what is outside docs to
+// the repository.
 func target(link, folder string) string {
 	u, err := url.Parse(link)
 	if err != nil || u.IsAbs() || u.Path == "" {

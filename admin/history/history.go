@@ -1,5 +1,5 @@
-// Package history remembers what a relay did in the last quarter of an hour, second by second, for plots. It lives in the
-// process: a restart forgets it, and Prometheus is the place for more.
+// Package history remembers what a relay did in the last quarter of an hour, second by second, for plots. It lives in
+// the process: a restart forgets it, and Prometheus is the place for more.
 package history
 
 import (
@@ -28,8 +28,8 @@ type Source interface {
 	Topics() map[string]uint64
 }
 
-// Point is one interval. Names in JSON are stable. Rates are events per second, latencies seconds; a latency is null when no
-// event was published.
+// Point is one interval. Names in JSON are stable. Rates are events per second, latencies seconds; a latency is null
+// when no event was published.
 type Point struct {
 	At        int64    `json:"at"` // its end, Unix milliseconds
 	Received  float64  `json:"received"`
@@ -110,8 +110,9 @@ func (h *History) point(now time.Time, took time.Duration) Point {
 	before := &h.before
 	rate := func(now, before uint64) float64 { return float64(now-before) / took.Seconds() }
 	p := Point{
-		At: now.UnixMilli(), Received: rate(counts.Received, before.Received), Published: rate(counts.Published, before.Published),
-		Settled: rate(counts.Settled, before.Settled), Dead: rate(counts.Dead, before.Dead),
+		At: now.UnixMilli(), Received: rate(counts.Received, before.Received),
+		Published: rate(counts.Published, before.Published),
+		Settled:   rate(counts.Settled, before.Settled), Dead: rate(counts.Dead, before.Dead),
 		Backlog: status.Backlog, InFlight: status.InFlight, LagBytes: status.LagBytes, Lag: status.OldestPending,
 	}
 	if q, some := counts.Relay.Quantiles(&before.Relay, .5, .95, .99); some {
@@ -178,7 +179,8 @@ func (h *History) Rates(n int) *relay.Rates {
 	}
 	r := relay.Rates{Seconds: Interval.Seconds() * float64(len(latest))}
 	for _, p := range latest {
-		r.Received, r.Published, r.Settled, r.Dead = r.Received+p.Received, r.Published+p.Published, r.Settled+p.Settled, r.Dead+p.Dead
+		r.Received, r.Published, r.Settled, r.Dead = r.Received+p.Received, r.Published+p.Published, r.Settled+p.Settled,
+			r.Dead+p.Dead
 	}
 	points := float64(len(latest))
 	r.Received, r.Published, r.Settled, r.Dead = r.Received/points, r.Published/points, r.Settled/points, r.Dead/points

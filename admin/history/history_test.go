@@ -33,9 +33,9 @@ func (f *fake) Topics() map[string]uint64 {
 	return maps.Clone(f.topics)
 }
 
-// Breaks it catches: rates that are totals, points out of order once the ring is full, a ring that grows, a newest point that
-// is the oldest (seen to fail with the ring written at 0), percentiles of all time (seen to fail with none taken off),
-// rates of other points than the latest (seen to fail with those of all).
+// Breaks it catches: rates that are totals, points out of order once the ring is full, a ring that grows, a newest
+// point that is the oldest (seen to fail with the ring written at 0), percentiles of all time (seen to fail with none
+// taken off), rates of other points than the latest (seen to fail with those of all).
 func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{topics: map[string]uint64{"a": 5}}
@@ -81,7 +81,8 @@ func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 			t.Errorf("rates of the last 10 s: got %+v, want the mean of the last 10 points", got)
 		}
 		topics, others := h.Topics()
-		if len(topics) != 2 || others != 0 || topics[0].Name != "b" || topics[0].Rate != 3 || topics[1].Rate != 0 || topics[1].Total != 5 {
+		if len(topics) != 2 || others != 0 || topics[0].Name != "b" || topics[0].Rate != 3 || topics[1].Rate != 0 ||
+			topics[1].Total != 5 {
 			t.Errorf("topics: got %+v and %d others, want b with 3 per second before a with none", topics, others)
 		}
 	})
@@ -96,6 +97,7 @@ func TestOnlyTheBusiestTopicsAreShown(t *testing.T) {
 	h := &History{source: f}
 	h.lookAtTopics(time.Now())
 	if topics, others := h.Topics(); len(topics) != topicsShown || others != 1000-topicsShown || topics[0].Name != "t999" {
-		t.Errorf("got %d topics, the first %v, and %d others; want the %d busiest", len(topics), topics[0], others, topicsShown)
+		t.Errorf("got %d topics, the first %v, and %d others; want the %d busiest", len(topics), topics[0], others,
+			topicsShown)
 	}
 }
