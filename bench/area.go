@@ -99,7 +99,9 @@ func (b *area) createTopic(ctx context.Context) error {
 		}
 		copies = min(usual, len(answer.Brokers))
 	}
-	answer, err := b.client.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{Topic: b.topic, NumPartitions: b.o.Partitions, ReplicationFactor: copies}}})
+	answer, err := b.client.CreateTopics(ctx,
+		&kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{Topic: b.topic, NumPartitions: b.o.Partitions,
+			ReplicationFactor: copies}}})
 	if err == nil {
 		err = answer.Errors[b.topic]
 	}
@@ -134,7 +136,8 @@ func (b *area) dropSlot(ctx context.Context, c replication.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var exists bool
-	if err := b.ask(ctx, &exists, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)", c.Slot); err != nil || !exists {
+	if err := b.ask(ctx, &exists, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)",
+		c.Slot); err != nil || !exists {
 		return err
 	}
 	return replication.DropSlotWhenFree(ctx, c)

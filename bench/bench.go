@@ -1,7 +1,7 @@
-// Package bench measures a relay beside what the stream alone can give, and judges what came of each run: a run that lost,
-// duplicated, changed or reordered something gives no figures. What is measured (the scenarios, the rows that are written,
-// the statistics and the plots) serves the command and the long comparisons of test/bench; [Run] measures in this process,
-// on servers that exist. It starts no server, and prints nothing.
+// Package bench measures a relay beside what the stream alone can give, and judges what came of each run: a run that
+// lost, duplicated, changed or reordered something gives no figures. What is measured (the scenarios, the rows that are
+// written, the statistics and the plots) serves the command and the long comparisons of test/bench; [Run] measures in
+// this process, on servers that exist. It starts no server, and prints nothing.
 package bench
 
 import (

@@ -75,11 +75,13 @@ func (o Options) fill(ctx context.Context, b *area, perTransaction int) error {
 	return nil
 }
 
-// floor reads a copy of the slot and throws everything away: what the server's sending and our reading can give at most.
+// floor reads a copy of the slot and throws everything away: what the server's sending and our reading can give at
+// most.
 func (o Options) floor(ctx context.Context, b *area, one *Outcome) (err error) {
 	cfg := relay.ReplicationConfig(b.cfg)
 	cfg.Slot += "_floor"
-	if err := b.exec(ctx, fmt.Sprintf("SELECT pg_copy_logical_replication_slot('%s', '%s')", b.name, cfg.Slot)); err != nil {
+	if err := b.exec(ctx, fmt.Sprintf("SELECT pg_copy_logical_replication_slot('%s', '%s')", b.name,
+		cfg.Slot)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.dropSlot(context.WithoutCancel(ctx), cfg)) }()

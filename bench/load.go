@@ -14,8 +14,9 @@ type Load struct {
 // payloadFrame is what a payload has besides its filler, about.
 const payloadFrame = 100
 
-// SQL is one statement that writes and commits the rows inside the server, or each single row would cost a round trip. It
-// does not wait for the disk. Large payloads are of a kind that Postgres cannot compress, or there would be little in the WAL.
+// SQL is one statement that writes and commits the rows inside the server, or each single row would cost a round trip.
+// It does not wait for the disk. Large payloads are of a kind that Postgres cannot compress, or there would be little
+// in the WAL.
 func (l Load) SQL() string {
 	return fmt.Sprintf(`DO $$
 DECLARE

@@ -32,7 +32,8 @@ type Bar struct {
 // barColours can be told apart by the colour-blind, too.
 var barColours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
-// SVG draws from the left to the right, a legend above. Lengths are in the units of the view box, which a reader sees as pixels.
+// SVG draws from the left to the right, a legend above. Lengths are in the units of the view box, which a reader sees
+// as pixels.
 func (p Plot) SVG() string {
 	const left, below, barWidth, gap, high, line = 80, 30, 22, 26, 320, 18
 	top := 40 + line*len(p.Series)
@@ -44,7 +45,8 @@ func (p Plot) SVG() string {
 	y, ticks := p.scale(float64(top), high)
 	var b strings.Builder
 	write := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	write(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`, width, top+high+below)
+	write(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`, width,
+		top+high+below)
 	write(`<rect width="100%%" height="100%%" fill="#fff"/>`)
 	write(`<text x="%d" y="22" font-size="15">%s</text>`, left, html.EscapeString(p.Title))
 	for n, name := range p.Series {
@@ -63,7 +65,8 @@ func (p Plot) SVG() string {
 		for _, bar := range g.Bars {
 			colour := barColours[slices.Index(p.Series, bar.Series)%len(barColours)]
 			write(`<rect class="bar" x="%d" y="%.1f" width="%d" height="%.1f" fill="%s"><title>%s: %s (%s-%s)</title></rect>`,
-				at, y(bar.Median), barWidth-4, float64(top+high)-y(bar.Median), colour, html.EscapeString(bar.Series), Number(bar.Median), Number(bar.Min), Number(bar.Max))
+				at, y(bar.Median), barWidth-4, float64(top+high)-y(bar.Median), colour, html.EscapeString(bar.Series),
+				Number(bar.Median), Number(bar.Min), Number(bar.Max))
 			write(`<line class="whisker" x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#000"/>`,
 				at+barWidth/2-2, at+barWidth/2-2, y(bar.Min), y(bar.Max))
 			at += barWidth

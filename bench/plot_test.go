@@ -13,11 +13,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/bench"
 )
 
-// Breaks it catches: a plot that no program can read, because of a name or a value of 0, and one that leaves a bar out. Seen to
-// fail with a title that is not escaped, and with the logarithm of 0.
+// Breaks it catches: a plot that no program can read, because of a name or a value of 0, and one that leaves a bar out.
+// Seen to fail with a title that is not escaped, and with the logarithm of 0.
 func TestPlotsAreWellFormed(t *testing.T) {
 	bars := []bench.Bar{
-		{Series: `a & "b"`, Summary: bench.Summary{Median: 100_000, Min: 90_000, Max: 110_000}}, {Series: "c", Summary: bench.Summary{}},
+		{Series: `a & "b"`, Summary: bench.Summary{Median: 100_000, Min: 90_000, Max: 110_000}},
+		{Series: "c", Summary: bench.Summary{}},
 	}
 	for _, logarithmic := range []bool{false, true} {
 		p := bench.Plot{Title: "a<b&c", Logarithmic: logarithmic, Series: []string{`a & "b"`, "c"}}
@@ -35,9 +36,11 @@ func TestPlotsAreWellFormed(t *testing.T) {
 // Break it catches: a rate or a quantile left out of the plot of latencies. Seen to fail with the drains not left out.
 func TestLatenciesAreDrawnByRate(t *testing.T) {
 	paced := func(rate int) bench.Scenario {
-		return bench.Scenario{Name: bench.Paced, Rate: rate, Runs: []bench.Outcome{{P50: 1, P95: 2, P99: 3, P999: 4, Most: 5}}}
+		return bench.Scenario{Name: bench.Paced, Rate: rate,
+			Runs: []bench.Outcome{{P50: 1, P95: 2, P99: 3, P999: 4, Most: 5}}}
 	}
-	r := bench.Report{Scenarios: []bench.Scenario{{Name: bench.DrainSingles, Runs: []bench.Outcome{{Rate: 1}}}, paced(200), paced(1000)}}
+	r := bench.Report{Scenarios: []bench.Scenario{{Name: bench.DrainSingles, Runs: []bench.Outcome{{Rate: 1}}}, paced(200),
+		paced(1000)}}
 	path := filepath.Join(t.TempDir(), "latency.svg")
 	if err := r.Draw(path); err != nil {
 		t.Fatal(err)
@@ -51,7 +54,8 @@ func TestLatenciesAreDrawnByRate(t *testing.T) {
 	}
 }
 
-// readMarks reads the whole of a plot and counts its bars and whiskers; none may have an edge that is no number, or below 0.
+// readMarks reads the whole of a plot and counts its bars and whiskers; none may have an edge that is no number, or
+// below 0.
 func readMarks(from io.Reader) (map[string]int, error) {
 	marks := map[string]int{}
 	reader := xml.NewDecoder(from)
