@@ -68,8 +68,8 @@ func (p place) compare(q place) int {
 	return cmp.Or(cmp.Compare(p.topic, q.topic), cmp.Compare(p.partition, q.partition), cmp.Compare(p.offset, q.offset))
 }
 
-// Finish compares. why is asked about journaled rows that are in no topic. tell is called from time to time with how much is
-// done, in parts of 256.
+// Finish compares. why is asked about journaled rows that are in no topic. tell is called from time to time with how
+// much is done, in parts of 256.
 func (a *Auditor) Finish(why func(Place) Absence, tell func(done int)) (Audited, error) {
 	v := Audited{Examples: map[Finding][]string{}}
 	for n := range bucketCount {
@@ -127,7 +127,8 @@ func (a *Auditor) keptRows(n int) (map[Digest]*kept, error) {
 		order := binary.BigEndian
 		r := &kept{
 			value: part(order.Uint64(b[16:])), key: part(order.Uint64(b[24:])), topic: order.Uint32(b[32:]), state: State(b[36]),
-			place: place{order.Uint32(b[37:]), int32(order.Uint32(b[41:])), int64(order.Uint64(b[45:]))}, order: int64(order.Uint64(b[53:])),
+			place: place{order.Uint32(b[37:]), int32(order.Uint32(b[41:])), int64(order.Uint64(b[45:]))},
+			order: int64(order.Uint64(b[53:])),
 		}
 		id := make([]byte, order.Uint32(b[61:]))
 		if _, err := io.ReadFull(reader, id); err != nil {
@@ -261,7 +262,8 @@ func (a *Auditor) judgeOrder(v *Audited) error {
 		}
 		if order < latest {
 			v.OutOfOrder++
-			at := place{binary.BigEndian.Uint32(e), int32(binary.BigEndian.Uint32(e[12:])), int64(binary.BigEndian.Uint64(e[laneBytes:]))}
+			at := place{binary.BigEndian.Uint32(e), int32(binary.BigEndian.Uint32(e[12:])),
+				int64(binary.BigEndian.Uint64(e[laneBytes:]))}
 			v.example(Reordered, "id %q at %v: it came after a later one of its key", e[laneOrderBytes+8:], a.named(at))
 		}
 		latest = max(latest, order)

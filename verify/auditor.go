@@ -30,9 +30,10 @@ type Row struct {
 	Order int64 // its place in the table's order; rows with the same number have none among them
 }
 
-// Auditor compares the rows of a table with the records of topics, however many: what it is given it writes to files, by the
-// digests of the ids, and compares file by file: a 256th of the rows is in memory at a time. It takes about 220 bytes of temporary disk
-// space for each row and its record. Unlike the [Judge] it takes rows in any order, and does not ask whether duplicates are rewinds.
+// Auditor compares the rows of a table with the records of topics, however many: what it is given it writes to files,
+// by the digests of the ids, and compares file by file: a 256th of the rows is in memory at a time. It takes about 220
+// bytes of temporary disk space for each row and its record. Unlike the [Judge] it takes rows in any order, and does
+// not ask whether duplicates are rewinds.
 //
 // Rows come from one goroutine, then records from any number, then [Auditor.Finish].
 type Auditor struct {

@@ -24,10 +24,10 @@ func auditor(t interface {
 	return a
 }
 
-// The auditor and the judge look at the same histories: rows that were published, doubled, left out, changed or moved to another
-// key, sent late, and put out of order, over a few lanes and partitions. Breaks it catches: any count of the auditor that
-// differs from the judge's, or from what was done. Seen to fail with the runs of the sorter not merged, and with late
-// records judged like others.
+// The auditor and the judge look at the same histories: rows that were published, doubled, left out, changed or moved
+// to another key, sent late, and put out of order, over a few lanes and partitions. Breaks it catches: any count of the
+// auditor that differs from the judge's, or from what was done. Seen to fail with the runs of the sorter not merged,
+// and with late records judged like others.
 func TestAuditorCountsAsTheJudgeDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, j := auditor(t), New(nil)
@@ -39,12 +39,14 @@ func TestAuditorCountsAsTheJudgeDoes(t *testing.T) {
 		rows := make([]Row, n)
 		for i := range n {
 			lane := rapid.IntRange(0, lanes).Draw(t, "lane")
-			r := Row{ID: fmt.Sprint("id", i), Topic: "orders", Value: DigestOf(fmt.Append(nil, i)), State: StatedPublished, Order: int64(i) - 30}
+			r := Row{ID: fmt.Sprint("id", i), Topic: "orders", Value: DigestOf(fmt.Append(nil, i)), State: StatedPublished,
+				Order: int64(i) - 30}
 			if lane < lanes {
 				r.Key = fmt.Append(nil, "k", lane)
 			}
 			record := Record{ID: r.ID, Topic: r.Topic, Partition: int32(lane), Key: r.Key, Value: r.Value}
-			switch rapid.SampledFrom([]string{"right", "right", "right", "right", "twice", "lost", "pending", "changed", "late", "parked"}).Draw(t, "fate") {
+			switch rapid.SampledFrom([]string{"right", "right", "right", "right", "twice", "lost", "pending", "changed", "late",
+				"parked"}).Draw(t, "fate") {
 			case "right":
 				records = append(records, record)
 			case "twice":
@@ -112,7 +114,8 @@ func TestAuditorCountsAsTheJudgeDoes(t *testing.T) {
 		}{
 			{"rows", got.Rows, n}, {"records", got.Records, want.Seen}, {"missing", got.Missing, want.Counts[Missing]},
 			{"duplicated", got.Duplicated, want.Counts[Duplicated]}, {"out of order", got.OutOfOrder, want.Counts[Reordered]},
-			{"different", got.Different, want.Counts[BytesDiffer]}, {"lost", got.Lost, len(lost)}, {"pending", got.Pending, pending},
+			{"different", got.Different, want.Counts[BytesDiffer]}, {"lost", got.Lost, len(lost)},
+			{"pending", got.Pending, pending},
 			{"misplaced", got.Misplaced, 0}, {"others", got.Others, 0},
 		} {
 			if c.got != c.want {
@@ -120,7 +123,10 @@ func TestAuditorCountsAsTheJudgeDoes(t *testing.T) {
 			}
 		}
 		var ids []string
-		if err := a.Lost(func(id string) error { ids = append(ids, id); return nil }); err != nil || !slices.Equal(ids, lost) {
+		if err := a.Lost(func(id string) error {
+			ids = append(ids, id)
+			return nil
+		}); err != nil || !slices.Equal(ids, lost) {
 			t.Errorf("lost ids: got %v and %v, want %v in their order", ids, err, lost)
 		}
 	})
@@ -138,8 +144,10 @@ func TestAuditorTellsLostFromRemoved(t *testing.T) {
 		return r
 	}
 	for _, r := range []Row{
-		row("gone", StatedPublished, 9), row("removed", StatedPublished, 3), row("unread", StatedPublished, 12), row("somewhere", StatedPublished, -1),
-		row("pending", Pending, -1), row("dead", StatedDead, -1), row("elsewhere", StatedPublished, 9), row("foreign", StatedPublished, 7), row("foreign", Pending, -1),
+		row("gone", StatedPublished, 9), row("removed", StatedPublished, 3), row("unread", StatedPublished, 12),
+		row("somewhere", StatedPublished, -1),
+		row("pending", Pending, -1), row("dead", StatedDead, -1), row("elsewhere", StatedPublished, 9),
+		row("foreign", StatedPublished, 7), row("foreign", Pending, -1),
 	} {
 		if err := a.Row(r); err != nil {
 			t.Fatal(err)
@@ -167,7 +175,8 @@ func TestAuditorTellsLostFromRemoved(t *testing.T) {
 		t.Errorf("missing: got %v, want %v", got.IDs, want)
 	}
 	got.Examples, got.IDs = nil, nil
-	want := Audited{Rows: 8, Expected: 5, Records: 3, Missing: 3, Pending: 1, Lost: 1, Misplaced: 1, Dead: 1, Unjudged: 1, Expired: 1, Others: 1}
+	want := Audited{Rows: 8, Expected: 5, Records: 3, Missing: 3, Pending: 1, Lost: 1, Misplaced: 1, Dead: 1, Unjudged: 1,
+		Expired: 1, Others: 1}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -184,12 +193,14 @@ func BenchmarkAuditor(b *testing.B) {
 	value := DigestOf([]byte("value"))
 	key := func(n int) []byte { return fmt.Append(nil, "key", n%10_000) }
 	for n := range b.N {
-		if err := a.Row(Row{ID: fmt.Sprintf("%036d", n), Topic: "t", Key: key(n), Value: value, State: StatedPublished, Place: Place{"t", 0, int64(n)}, Order: int64(n)}); err != nil {
+		if err := a.Row(Row{ID: fmt.Sprintf("%036d", n), Topic: "t", Key: key(n), Value: value, State: StatedPublished,
+			Place: Place{"t", 0, int64(n)}, Order: int64(n)}); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for n := range b.N {
-		if err := a.Record(Record{ID: fmt.Sprintf("%036d", n), Topic: "t", Offset: int64(n), Key: key(n), Value: value}); err != nil {
+		if err := a.Record(Record{ID: fmt.Sprintf("%036d", n), Topic: "t", Offset: int64(n), Key: key(n),
+			Value: value}); err != nil {
 			b.Fatal(err)
 		}
 	}

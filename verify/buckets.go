@@ -35,7 +35,8 @@ func (b *buckets) add(id Digest, entry []byte) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.file == nil {
-		f.file, err = os.OpenFile(filepath.Join(b.dir, b.name+strconv.Itoa(int(id[0]))), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+		f.file, err = os.OpenFile(filepath.Join(b.dir, b.name+strconv.Itoa(int(id[0]))), os.O_CREATE|os.O_RDWR|os.O_EXCL,
+			0o600)
 		if err != nil {
 			return fmt.Errorf("make a temporary file: %w", err)
 		}

@@ -1,6 +1,6 @@
-// Package verify is the judge of the relay's promises. It compares the truth, which events were committed and in which order per
-// lane, with what an independent consumer saw in the topics, and says what is missing, doubled, out of order or
-// changed. It is pure: it neither reads a table nor a topic, and shares no code with the relay, so that a mistake
+// Package verify is the judge of the relay's promises. It compares the truth, which events were committed and in which
+// order per lane, with what an independent consumer saw in the topics, and says what is missing, doubled, out of order
+// or changed. It is pure: it neither reads a table nor a topic, and shares no code with the relay, so that a mistake
 // there cannot hide here. The [Auditor] compares tables that do not fit into memory, by fewer rules.
 //
 // The rules:

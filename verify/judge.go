@@ -60,8 +60,8 @@ type Place struct {
 // String is "topic/partition@offset".
 func (p Place) String() string { return fmt.Sprintf("%s/%d@%d", p.Topic, p.Partition, p.Offset) }
 
-// Judge takes the truth by Expect, then records by Saw, then journal rows by Journaled, and gives the verdict by Report. It
-// belongs to one goroutine. It keeps about 200 bytes per committed event, and nothing per record except for
+// Judge takes the truth by Expect, then records by Saw, then journal rows by Journaled, and gives the verdict by
+// Report. It belongs to one goroutine. It keeps about 200 bytes per committed event, and nothing per record except for
 // duplicates; to audit a table that is too large for that, judge it range by range.
 type Judge struct {
 	partition func(topic string, key []byte) int32 // nil = not checked
@@ -201,7 +201,8 @@ func (j *Judge) firstAppearance(e *event, r Record, place Place) {
 		l.latest = max(l.latest, e.committed)
 	}
 	if l.cursor != l.appeared {
-		j.report.add(BrokenRewind, "id %q at %v: new, though the lane's rewind had come to record %d of %d only", e.id, place, l.cursor, l.appeared)
+		j.report.add(BrokenRewind, "id %q at %v: new, though the lane's rewind had come to record %d of %d only", e.id, place,
+			l.cursor, l.appeared)
 	}
 	l.appeared++
 	e.appeared = l.appeared
@@ -216,7 +217,8 @@ func (j *Judge) repetition(e *event, place Place) {
 	case e.appeared <= l.cursor:
 		j.report.Rewinds++
 	case e.appeared > l.cursor+1:
-		j.report.add(BrokenRewind, "id %q at %v: record %d of its lane again, but record %d was due", e.id, place, e.appeared, l.cursor+1)
+		j.report.add(BrokenRewind, "id %q at %v: record %d of its lane again, but record %d was due", e.id, place, e.appeared,
+			l.cursor+1)
 	}
 	l.cursor = e.appeared
 }

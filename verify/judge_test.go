@@ -33,12 +33,14 @@ func seen(c verify.Committed, offset int64) verify.Record {
 	return verify.Record{ID: c.ID, Topic: c.Topic, Offset: offset, Key: c.Key, Value: c.Value, Headers: c.Headers}
 }
 
-// script judges three events of key a and one of key b, seen as the words say: "a1 a2 b1", a duplicate by naming it again.
+// script judges three events of key a and one of key b, seen as the words say: "a1 a2 b1", a duplicate by naming it
+// again.
 func script(t *testing.T, records string, change func(n int, r *verify.Record)) *verify.Judge {
 	t.Helper()
 	j := verify.New(func(string, []byte) int32 { return 0 })
 	truth := map[string]verify.Committed{}
-	for _, c := range []verify.Committed{committed("a", 1), committed("a", 2), committed("b", 1), committed("a", 3), keyless("k")} {
+	for _, c := range []verify.Committed{committed("a", 1), committed("a", 2), committed("b", 1), committed("a", 3),
+		keyless("k")} {
 		truth[c.ID] = c
 		if err := j.Expect(c); err != nil {
 			t.Fatal(err)
@@ -82,24 +84,47 @@ func TestJudgeNamesEachViolation(t *testing.T) {
 		{name: "lost in the middle of a lane", records: "a1 a3 b1 k", want: counts{verify.Missing: 1}},
 		{name: "never committed", records: "a1 a2 b1 a3 k nobody", want: counts{verify.Unexpected: 1}},
 		{name: "reordered", records: "a2 a1 b1 a3 k", want: counts{verify.Reordered: 1}},
-		{name: "reordered but marked late", records: "a2 a1 b1 a3 k", change: change(1, func(r *verify.Record) { r.Late = true }), want: counts{}},
-		{name: "a late one lets nobody else pass", records: "a3 a1 a2 b1 k", change: change(0, func(r *verify.Record) { r.Late = true }), want: counts{}},
+		{name: "reordered but marked late", records: "a2 a1 b1 a3 k", change: change(1, func(r *verify.Record) {
+			r.Late = true
+		}), want: counts{}},
+		{name: "a late one lets nobody else pass", records: "a3 a1 a2 b1 k", change: change(0, func(r *verify.Record) {
+			r.Late = true
+		}), want: counts{}},
 		{name: "one doubled", records: "a1 a1 a2 b1 a3 k", want: counts{verify.Duplicated: 1}, rewinds: 1},
 		{name: "rewind", records: "a1 a2 b1 a3 a2 a3 k", want: counts{verify.Duplicated: 2}, rewinds: 1},
 		{name: "rewind of two lanes", records: "a1 b1 a2 b1 a1 a2 a3 k", want: counts{verify.Duplicated: 3}, rewinds: 2},
 		{name: "rewind in a rewind", records: "a1 a2 b1 a1 a1 a2 a3 k", want: counts{verify.Duplicated: 3}, rewinds: 2},
-		{name: "rewind with a gap before a new one", records: "a1 a2 a1 a3 b1 k", want: counts{verify.Duplicated: 1, verify.BrokenRewind: 1}, rewinds: 1},
-		{name: "rewind with a gap", records: "a1 a2 a3 a1 a3 b1 k", want: counts{verify.Duplicated: 2, verify.BrokenRewind: 1}, rewinds: 1},
-		{name: "rewind that stops short", records: "a1 a2 a3 b1 k a1", want: counts{verify.Duplicated: 1, verify.BrokenRewind: 1}, rewinds: 1},
+		{name: "rewind with a gap before a new one", records: "a1 a2 a1 a3 b1 k",
+			want: counts{verify.Duplicated: 1, verify.BrokenRewind: 1}, rewinds: 1},
+		{name: "rewind with a gap", records: "a1 a2 a3 a1 a3 b1 k",
+			want: counts{verify.Duplicated: 2, verify.BrokenRewind: 1}, rewinds: 1},
+		{name: "rewind that stops short", records: "a1 a2 a3 b1 k a1",
+			want: counts{verify.Duplicated: 1, verify.BrokenRewind: 1}, rewinds: 1},
 		{name: "without key doubled", records: "a1 a2 b1 a3 k k", want: counts{verify.Duplicated: 1}},
-		{name: "other bytes", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) { r.Value[3]++ }), want: counts{verify.BytesDiffer: 1}},
-		{name: "other bytes in a duplicate", records: "a1 a1 a2 b1 a3 k", change: change(1, func(r *verify.Record) { r.Value[3]++ }), want: counts{verify.Duplicated: 1, verify.BytesDiffer: 1}, rewinds: 1},
-		{name: "null instead of empty", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) { r.Key = nil }), want: counts{verify.KeyDiffers: 1}},
-		{name: "a key where none was", records: "a1 a2 b1 a3 k", change: change(4, func(r *verify.Record) { r.Key = []byte{} }), want: counts{verify.KeyDiffers: 1}},
-		{name: "other headers", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) { r.Headers[0]++ }), want: counts{verify.HeadersDiffer: 1}},
-		{name: "other topic", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) { r.Topic = "users" }), want: counts{verify.WrongTopic: 1}},
-		{name: "wrong partition throughout", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) { r.Partition = 1 }), want: counts{verify.WrongPartition: 1}},
-		{name: "key split over partitions", records: "a1 a2 b1 a3 k", change: change(1, func(r *verify.Record) { r.Partition = 1 }), want: counts{verify.WrongPartition: 1, verify.SplitKey: 1}},
+		{name: "other bytes", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) {
+			r.Value[3]++
+		}), want: counts{verify.BytesDiffer: 1}},
+		{name: "other bytes in a duplicate", records: "a1 a1 a2 b1 a3 k",
+			change: change(1, func(r *verify.Record) { r.Value[3]++ }),
+			want:   counts{verify.Duplicated: 1, verify.BytesDiffer: 1}, rewinds: 1},
+		{name: "null instead of empty", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) {
+			r.Key = nil
+		}), want: counts{verify.KeyDiffers: 1}},
+		{name: "a key where none was", records: "a1 a2 b1 a3 k", change: change(4, func(r *verify.Record) {
+			r.Key = []byte{}
+		}), want: counts{verify.KeyDiffers: 1}},
+		{name: "other headers", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) {
+			r.Headers[0]++
+		}), want: counts{verify.HeadersDiffer: 1}},
+		{name: "other topic", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) {
+			r.Topic = "users"
+		}), want: counts{verify.WrongTopic: 1}},
+		{name: "wrong partition throughout", records: "a1 a2 b1 a3 k", change: change(2, func(r *verify.Record) {
+			r.Partition = 1
+		}), want: counts{verify.WrongPartition: 1}},
+		{name: "key split over partitions", records: "a1 a2 b1 a3 k",
+			change: change(1, func(r *verify.Record) { r.Partition = 1 }),
+			want:   counts{verify.WrongPartition: 1, verify.SplitKey: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			report := script(t, row.records, row.change).Report()
@@ -110,7 +135,8 @@ func TestJudgeNamesEachViolation(t *testing.T) {
 				t.Errorf("rewinds: got %d, want %d", report.Rewinds, row.rewinds)
 			}
 			if report.Expected != 5 || report.Seen != len(strings.Fields(row.records)) {
-				t.Errorf("totals: got %d expected and %d seen, want 5 and %d", report.Expected, report.Seen, len(strings.Fields(row.records)))
+				t.Errorf("totals: got %d expected and %d seen, want 5 and %d", report.Expected, report.Seen,
+					len(strings.Fields(row.records)))
 			}
 			duplicates := row.want[verify.Duplicated]
 			onlyDuplicates := slices.Equal(slices.Collect(maps.Keys(row.want)), []verify.Finding{verify.Duplicated})
@@ -161,12 +187,18 @@ func TestJournalNamesAPlaceOfEachEvent(t *testing.T) {
 		again   string
 		want    map[verify.Finding]int
 	}{
-		{name: "true", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3), "k": at(5)}, want: map[verify.Finding]int{}},
-		{name: "true by a duplicate", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(4), "k": at(5)}, want: map[verify.Finding]int{}},
-		{name: "wrong offset", journal: map[string]verify.Place{"a1": at(1), "a2": at(1), "b1": at(2), "a3": at(3), "k": at(5)}, want: map[verify.Finding]int{verify.WrongPlace: 1}},
-		{name: "one not there", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3)}, want: map[verify.Finding]int{verify.Unjournaled: 1}},
-		{name: "one too many", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3), "k": at(5), "z": at(9)}, want: map[verify.Finding]int{verify.WrongPlace: 1}},
-		{name: "one twice", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3), "k": at(5)}, again: "a1", want: map[verify.Finding]int{verify.WrongPlace: 1}},
+		{name: "true", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3), "k": at(5)},
+			want: map[verify.Finding]int{}},
+		{name: "true by a duplicate", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(4),
+			"k": at(5)}, want: map[verify.Finding]int{}},
+		{name: "wrong offset", journal: map[string]verify.Place{"a1": at(1), "a2": at(1), "b1": at(2), "a3": at(3),
+			"k": at(5)}, want: map[verify.Finding]int{verify.WrongPlace: 1}},
+		{name: "one not there", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3)},
+			want: map[verify.Finding]int{verify.Unjournaled: 1}},
+		{name: "one too many", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3),
+			"k": at(5), "z": at(9)}, want: map[verify.Finding]int{verify.WrongPlace: 1}},
+		{name: "one twice", journal: map[string]verify.Place{"a1": at(0), "a2": at(1), "b1": at(2), "a3": at(3), "k": at(5)},
+			again: "a1", want: map[verify.Finding]int{verify.WrongPlace: 1}},
 		{name: "none at all is not compared", want: map[verify.Finding]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

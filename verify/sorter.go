@@ -17,8 +17,8 @@ const (
 	runBuffer    = 64 << 10
 )
 
-// sorter sorts entries that do not fit into memory: portions of them are sorted and written to files, which are merged in
-// the end. Entries are compared as bytes.
+// sorter sorts entries that do not fit into memory: portions of them are sorted and written to files, which are merged
+// in the end. Entries are compared as bytes.
 type sorter struct {
 	dir     string
 	memory  int

@@ -16,21 +16,24 @@ import (
 
 // Verdict is the outcome of an audit.
 type Verdict struct {
-	Rows        int                         `json:"rows"`     // of the range
-	Expected    int                         `json:"expected"` // of them, those that must be in a topic
-	Records     int                         `json:"records"`  // read from the topics
-	Missing     int                         `json:"missing"`  // pending included
-	Pending     int                         `json:"pending"`  // missing, and the relay's own tables do not call them published
-	Lost        int                         `json:"lost"`     // missing, though the journal has a place for them that the topic must still hold
-	Duplicated  int                         `json:"duplicated"`
-	OutOfOrder  int                         `json:"out_of_order"`
-	Different   int                         `json:"different"` // value, key or topic
-	Misplaced   int                         `json:"misplaced"` // in a topic, but not where the journal has them
-	Parked      int                         `json:"parked"`
-	Dead        int                         `json:"dead"`
-	Unjudged    int                         `json:"unjudged"` // published without a known place: before the first start, or pruned from the journal
-	Expired     int                         `json:"expired"`  // removed by the topic's retention or compaction
-	Others      int                         `json:"others"`   // records of no row in the range
+	Rows     int `json:"rows"`     // of the range
+	Expected int `json:"expected"` // of them, those that must be in a topic
+	Records  int `json:"records"`  // read from the topics
+	Missing  int `json:"missing"`  // pending included
+	// missing, and the relay's own tables do not call them published
+	Pending int `json:"pending"`
+	// missing, though the journal has a place for them that the topic must still hold
+	Lost       int `json:"lost"`
+	Duplicated int `json:"duplicated"`
+	OutOfOrder int `json:"out_of_order"`
+	Different  int `json:"different"` // value, key or topic
+	Misplaced  int `json:"misplaced"` // in a topic, but not where the journal has them
+	Parked     int `json:"parked"`
+	Dead       int `json:"dead"`
+	// published without a known place: before the first start, or pruned from the journal
+	Unjudged    int                         `json:"unjudged"`
+	Expired     int                         `json:"expired"` // removed by the topic's retention or compaction
+	Others      int                         `json:"others"`  // records of no row in the range
 	Examples    map[verify.Finding][]string `json:"examples,omitempty"`
 	Notes       []string                    `json:"notes,omitempty"`
 	MissingRows []string                    `json:"missing_ids,omitempty"` // the first of those that are missing
@@ -107,7 +110,8 @@ func (t *truth) watch(ctx context.Context, patience time.Duration) error {
 		}
 		left, tooMany := t.pending.left()
 		if tooMany {
-			t.reader.notes = append(t.reader.notes, fmt.Sprintf("more than %d rows are not published yet: they were not waited for", pendingMost))
+			t.reader.notes = append(t.reader.notes,
+				fmt.Sprintf("more than %d rows are not published yet: they were not waited for", pendingMost))
 		}
 		if left == 0 || tooMany || !time.Now().Before(deadline) {
 			return t.reader.beginnings(ctx)
@@ -125,7 +129,8 @@ func verdictOn(f verify.Audited, notes []string) *Verdict {
 	slices.Sort(f.IDs)
 	return &Verdict{
 		Rows: f.Rows, Expected: f.Expected, Records: f.Records, Missing: f.Missing, Pending: f.Pending, Lost: f.Lost,
-		Duplicated: f.Duplicated, OutOfOrder: f.OutOfOrder, Different: f.Different, Misplaced: f.Misplaced, Parked: f.Parked, Dead: f.Dead,
+		Duplicated: f.Duplicated, OutOfOrder: f.OutOfOrder, Different: f.Different, Misplaced: f.Misplaced, Parked: f.Parked,
+		Dead:     f.Dead,
 		Unjudged: f.Unjudged, Expired: f.Expired, Others: f.Others, Examples: f.Examples, Notes: notes, MissingRows: f.IDs,
 	}
 }

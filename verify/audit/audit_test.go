@@ -32,8 +32,10 @@ func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
 
 // Seen to fail with the header not looked at.
 func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
-	r := topicReader{cfg: config.Default(), idHeader: "id", sources: []string{outbox.Source("7", 1, 5), outbox.Source("7", 1, 3)}}
-	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "7/1/5": true, "strange": false} {
+	r := topicReader{cfg: config.Default(), idHeader: "id",
+		sources: []string{outbox.Source("7", 1, 5), outbox.Source("7", 1, 3)}}
+	for header, want := range map[string]bool{"7/1/3": true, "7/2/3": true, "8/1/3": false, "7/1/4": false, "7/1/5": true,
+		"strange": false} {
 		_, ours := r.record(kafkago.Message{Headers: []kafkago.Header{{Key: "x-outbox-source", Value: []byte(header)}}})
 		if ours != want {
 			t.Errorf("%s: got ours %t, want %t", header, ours, want)
@@ -44,13 +46,15 @@ func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
 // Seen to fail with the cleanup policy not looked at.
 func TestWhatATopicDoesNotHoldMayHaveBeenRemoved(t *testing.T) {
 	r := topicReader{
-		topics:  map[string][]*partitionEnd{"plain": {{partition: 1, first: 10, unread: -1}, {partition: 2, unread: 50}}, "compact": {{unread: -1}}},
+		topics: map[string][]*partitionEnd{"plain": {{partition: 1, first: 10, unread: -1}, {partition: 2, unread: 50}},
+			"compact": {{unread: -1}}},
 		compact: map[string]bool{"compact": true},
 	}
 	for at, want := range map[verify.Place]verify.Absence{
 		{Topic: "plain", Partition: 1, Offset: 9}: verify.Removed, {Topic: "plain", Partition: 1, Offset: 10}: verify.Gone,
 		{Topic: "plain", Partition: 2, Offset: 49}: verify.Gone, {Topic: "plain", Partition: 2, Offset: 50}: verify.Unread,
-		{Topic: "plain", Partition: 7, Offset: 9}: verify.Gone, {Topic: "compact", Offset: 9}: verify.Removed, {Topic: "absent", Offset: 9}: verify.Gone,
+		{Topic: "plain", Partition: 7, Offset: 9}: verify.Gone, {Topic: "compact", Offset: 9}: verify.Removed,
+		{Topic: "absent", Offset: 9}: verify.Gone,
 	} {
 		if got := r.why(at); got != want {
 			t.Errorf("%v: got %d, want %d", at, got, want)

@@ -7,8 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// payloadOf finds the row's payload in a message's value, as message.format has it there. A value of another form is given
-// back as it is: it will differ from every row's.
+// payloadOf finds the row's payload in a message's value, as message.format has it there. A value of another form is
+// given back as it is: it will differ from every row's.
 func payloadOf(format, payloadType string, value []byte) []byte {
 	if format != config.FormatEnvelope || value == nil {
 		return value

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Breaks it catches: an envelope compared as it is, whitespace of a document lost, a message of another form that passes
-// for an empty payload, a tombstone that becomes one.
+// Breaks it catches: an envelope compared as it is, whitespace of a document lost, a message of another form that
+// passes for an empty payload, a tombstone that becomes one.
 func TestPayloadIsFoundInTheMessage(t *testing.T) {
 	for _, c := range []struct{ format, payloadType, value, want string }{
 		{"plain", "jsonb", `{"payload": 1}`, `{"payload": 1}`},

@@ -18,8 +18,8 @@ import (
 
 const fetchWait = 250 * time.Millisecond
 
-// readPartition reads up to the end that was found. A log can end in offsets that have no record any more; after a while
-// without one the rest is taken to be that, and said. What passes, such as a leader that moves, is waited for.
+// readPartition reads up to the end that was found. A log can end in offsets that have no record any more; after a
+// while without one the rest is taken to be that, and said. What passes, such as a leader that moves, is waited for.
 func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, t *truth, seen *atomic.Int64) error {
 	for moved := time.Now(); p.next < p.end; {
 		before := p.next
@@ -38,7 +38,8 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, t *tru
 		case err != nil && (!passes(err) || stood > leaderPatience):
 			return fmt.Errorf("read topic %s, partition %d at offset %d: %w", p.topic, p.partition, p.next, err)
 		case err == nil && stood > readPatience:
-			p.note = fmt.Sprintf("topic %s, partition %d: no record came from offset %d to its end at %d", p.topic, p.partition, p.next, p.end)
+			p.note = fmt.Sprintf("topic %s, partition %d: no record came from offset %d to its end at %d", p.topic, p.partition,
+				p.next, p.end)
 			p.unread, p.next = p.next, p.end
 			return nil
 		}
@@ -50,7 +51,8 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, t *tru
 	return nil
 }
 
-// passes says whether an error may be over soon: a connection that breaks, a leader that moves. Another code is an answer.
+// passes says whether an error may be over soon: a connection that breaks, a leader that moves. Another code is an
+// answer.
 func passes(err error) bool {
 	code, answered := errors.AsType[kafkago.Error](err)
 	return !answered || code.Temporary() || slices.Contains(leaderless, code)
@@ -64,10 +66,12 @@ func (r *topicReader) fetch(ctx context.Context, p *partitionEnd) (kafkago.Recor
 	if err == nil {
 		err = answer.Error
 	}
-	if errors.Is(err, kafkago.OffsetOutOfRange) { // retention took the beginning meanwhile, or the log is shorter than it was
-		err = r.askOnce(ctx, p.topic, []*partitionEnd{p}, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
-			p.next = min(max(p.next, o.FirstOffset), p.end)
-		})
+	// retention took the beginning meanwhile, or the log is shorter than it was
+	if errors.Is(err, kafkago.OffsetOutOfRange) {
+		err = r.askOnce(ctx, p.topic, []*partitionEnd{p}, kafkago.FirstOffsetOf,
+			func(p *partitionEnd, o kafkago.PartitionOffsets) {
+				p.next = min(max(p.next, o.FirstOffset), p.end)
+			})
 		return kafkago.NewRecordReader(), err
 	}
 	if err != nil {
@@ -118,7 +122,8 @@ func (r *topicReader) takeOne(rec *kafkago.Record, marker bool, p *partitionEnd,
 	if marker {
 		return nil
 	}
-	m := kafkago.Message{Topic: p.topic, Partition: p.partition, Offset: rec.Offset, Key: key, Value: value, Headers: rec.Headers}
+	m := kafkago.Message{Topic: p.topic, Partition: p.partition, Offset: rec.Offset, Key: key, Value: value,
+		Headers: rec.Headers}
 	record, ours := r.record(m)
 	if !ours {
 		return nil
@@ -148,7 +153,8 @@ func allOf(b kafkago.Bytes) ([]byte, error) {
 
 // record takes from a message what the judge needs; false for one of another relay.
 func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
-	record := verify.Record{Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Key: m.Key, Value: verify.DigestOf(payloadOf(r.cfg.Message.Format, r.payload, m.Value))}
+	record := verify.Record{Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Key: m.Key,
+		Value: verify.DigestOf(payloadOf(r.cfg.Message.Format, r.payload, m.Value))}
 	for _, h := range m.Headers {
 		switch h.Key {
 		case r.idHeader:
@@ -156,7 +162,9 @@ func (r *topicReader) record(m kafkago.Message) (verify.Record, bool) {
 		case "x-outbox-late", "x-outbox-replay":
 			record.Late = true
 		case sourceHeader:
-			if len(r.sources) > 0 && !slices.ContainsFunc(r.sources, func(source string) bool { return outbox.SameSource(string(h.Value), source) }) {
+			if len(r.sources) > 0 && !slices.ContainsFunc(r.sources, func(source string) bool {
+				return outbox.SameSource(string(h.Value), source)
+			}) {
 				return record, false
 			}
 		}

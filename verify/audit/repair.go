@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/verify"
 )
 
-// repairPortion is how many rows one request names. Requests are executed one after another, so the order of the table is
-// kept from one to the next.
+// repairPortion is how many rows one request names. Requests are executed one after another, so the order of the table
+// is kept from one to the next.
 const repairPortion = 2000
 
 // Repair is who asks the relay to publish once more what was lost, and how the outcome of a request is waited for.

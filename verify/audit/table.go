@@ -39,7 +39,8 @@ func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wa
 
 // take decides what is to be expected of a row.
 func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
-	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns), Value: verify.DigestOf(r.Payload), Order: r.Order}
+	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns), Value: verify.DigestOf(r.Payload),
+		Order: r.Order}
 	if key := templates.key.render(r.Columns); key != "" {
 		row.Key = []byte(key)
 	}

@@ -29,7 +29,8 @@ const (
 	tellEvery      = 200 * time.Millisecond
 )
 
-// topicReader reads the topics that rows can be in, each partition from its beginning, in portions; partitions side by side.
+// topicReader reads the topics that rows can be in, each partition from its beginning, in portions; partitions side by
+// side.
 type topicReader struct {
 	cfg      config.Config
 	client   *kafkago.Client
@@ -53,8 +54,8 @@ type partitionEnd struct {
 	nameless  nameless
 }
 
-// nameless are records of this relay that have no id under the name that the configuration gives it: they are of the time of another
-// message.format or message.headers. Which rows they are nobody knows.
+// nameless are records of this relay that have no id under the name that the configuration gives it: they are of the
+// time of another message.format or message.headers. Which rows they are nobody knows.
 type nameless struct {
 	count       int
 	first, last int64 // offsets; meaningless without a count
@@ -84,7 +85,10 @@ func (r *topicReader) said() []string {
 		}
 	}
 	if foreign > 0 {
-		notes = append(notes, fmt.Sprintf("%d records of this relay have no header %q: they were written under another message.format or message.headers, and cannot be compared with rows; rows of that time are called missing, not lost. Verify them with the configuration of then", foreign, r.idHeader))
+		notes = append(notes,
+			fmt.Sprintf("%d records of this relay have no header %q: they were written under another message.format or "+
+				"message.headers, and cannot be compared with rows; rows of that time are called missing, not lost. Verify them "+
+				"with the configuration of then", foreign, r.idHeader))
 	}
 	slices.Sort(notes)
 	return notes
@@ -108,8 +112,9 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 		return nil, err
 	}
 	r := &topicReader{
-		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{}, compact: map[string]bool{},
-		client: client,
+		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{},
+		compact: map[string]bool{},
+		client:  client,
 	}
 	for _, source := range sources {
 		if state != nil {
@@ -147,7 +152,9 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 		ends = append(ends, &partitionEnd{topic: topic, partition: p.ID, unread: -1})
 	}
 	slices.SortFunc(ends, func(a, b *partitionEnd) int { return a.partition - b.partition })
-	err = r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) { p.first, p.next = o.FirstOffset, o.FirstOffset })
+	err = r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
+		p.first, p.next = o.FirstOffset, o.FirstOffset
+	})
 	if err != nil {
 		return err
 	}
@@ -156,12 +163,13 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 	return err
 }
 
-// compacted says whether the topic may have removed a record because its key has a newer one. A broker that does not tell is
-// taken to have: what is missing is then not called lost.
+// compacted says whether the topic may have removed a record because its key has a newer one. A broker that does not
+// tell is taken to have: what is missing is then not called lost.
 func (r *topicReader) compacted(ctx context.Context, topic string) (bool, error) {
-	answer, err := r.client.DescribeConfigs(ctx, &kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{
-		{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy"}},
-	}})
+	answer, err := r.client.DescribeConfigs(ctx,
+		&kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{
+			{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy"}},
+		}})
 	if err != nil {
 		return false, fmt.Errorf("ask for the configuration of topic %s: %w", topic, err)
 	}
@@ -172,13 +180,16 @@ func (r *topicReader) compacted(ctx context.Context, topic string) (bool, error)
 			}
 		}
 	}
-	r.notes = append(r.notes, fmt.Sprintf("topic %s: the broker does not tell its cleanup.policy (the principal needs DescribeConfigs): what it does not hold is counted as removed by it", topic))
+	r.notes = append(r.notes,
+		fmt.Sprintf("topic %s: the broker does not tell its cleanup.policy (the principal needs DescribeConfigs): what it "+
+			"does not hold is counted as removed by it", topic))
 	return true, nil
 }
 
-// ask asks for offsets of all partitions, again and again while one has no leader that knows of it: so it is just after a
-// topic was made or a leader moved.
-func (r *topicReader) ask(ctx context.Context, topic string, ends []*partitionEnd, which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
+// ask asks for offsets of all partitions, again and again while one has no leader that knows of it: so it is just after
+// a topic was made or a leader moved.
+func (r *topicReader) ask(ctx context.Context, topic string, ends []*partitionEnd,
+	which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
 	for deadline := time.Now().Add(leaderPatience); ; {
 		err := r.askOnce(ctx, topic, ends, which, take)
 		code, ok := errors.AsType[kafkago.Error](err)
@@ -195,16 +206,19 @@ func (r *topicReader) ask(ctx context.Context, topic string, ends []*partitionEn
 
 // leaderless are the answers about a partition whose leader is another one, or none, or does not know of it yet.
 var leaderless = []kafkago.Error{
-	kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition, kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch,
+	kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
+	kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch,
 	kafkago.UnknownLeaderEpoch, kafkago.OffsetNotAvailable,
 }
 
-func (r *topicReader) askOnce(ctx context.Context, topic string, ends []*partitionEnd, which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
+func (r *topicReader) askOnce(ctx context.Context, topic string, ends []*partitionEnd,
+	which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
 	var requests []kafkago.OffsetRequest
 	for _, p := range ends {
 		requests = append(requests, which(p.partition))
 	}
-	answer, err := r.client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: requests}})
+	answer, err := r.client.ListOffsets(ctx,
+		&kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: requests}})
 	if err != nil {
 		return fmt.Errorf("ask for the offsets of topic %s: %w", topic, err)
 	}
@@ -227,7 +241,9 @@ func (r *topicReader) beginnings(ctx context.Context) error {
 		if len(ends) == 0 {
 			continue
 		}
-		if err := r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) { p.first = o.FirstOffset }); err != nil {
+		if err := r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
+			p.first = o.FirstOffset
+		}); err != nil {
 			return err
 		}
 	}
@@ -259,7 +275,9 @@ func (r *topicReader) readOn(ctx context.Context, t *truth) error {
 		if len(ends) == 0 {
 			continue
 		}
-		if err := r.ask(ctx, topic, ends, kafkago.LastOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) { p.end = o.LastOffset }); err != nil {
+		if err := r.ask(ctx, topic, ends, kafkago.LastOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
+			p.end = o.LastOffset
+		}); err != nil {
 			return err
 		}
 		for _, p := range ends {
@@ -293,7 +311,8 @@ func (r *topicReader) telling(ctx context.Context, t *truth, seen *atomic.Int64,
 			select {
 			case <-ticker.C:
 				n := seen.Load()
-				t.tell(fmt.Sprintf("%d of %d records read (%d %%), %.0f/s", n, total, n*100/max(total, 1), float64(n)/time.Since(began).Seconds()))
+				t.tell(fmt.Sprintf("%d of %d records read (%d %%), %.0f/s", n, total, n*100/max(total, 1),
+					float64(n)/time.Since(began).Seconds()))
 			case <-ctx.Done():
 				return
 			}
