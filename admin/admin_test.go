@@ -151,7 +151,8 @@ func (s *site) wantReady(code int, reason string) {
 	}
 }
 
-const insertOrder = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES ('order', 'a', 'made', '{}', '%s')`
+const insertOrder = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+	VALUES ('order', 'a', 'made', '{}', '%s')`
 
 var haltedNow = regexp.MustCompile(`(?m)^cdc_relay_halted\{code="not_initialised"[^}]*\} 1$`)
 

@@ -92,7 +92,8 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	other := s.pg.Query(t, "SELECT original_id FROM outbox_events_dlq WHERE event_type = 'order_refunded'")
 	b.choose(fmt.Sprintf("[data-key='show %s']", other))
 	b.wait("its details are shown",
-		fmt.Sprintf(`document.querySelector("dialog.detail").open && document.querySelector("dialog.detail").textContent.includes(%q)`, other))
+		fmt.Sprintf(`document.querySelector("dialog.detail").open &&
+			document.querySelector("dialog.detail").textContent.includes(%q)`, other))
 	b.choose("dialog.detail .actions button.danger")
 	b.wait("it asks first", has("Discard this event?"))
 	if got := b.text(`document.querySelector("#ask-token").closest("label").hidden`); got != "true" {

@@ -183,7 +183,8 @@ func (b *tab) wantFits(what string) {
 // scroll bar.
 const cut = `[...document.querySelectorAll("main button, main th, .pill, .tabs a, main .scroll")].filter((n) => {
   const box = n.getBoundingClientRect();
-  return box.width > 0 && (n.scrollWidth > n.clientWidth + 1 && getComputedStyle(n).display !== "inline" || box.right > innerWidth + 1);
+  return box.width > 0 && (n.scrollWidth > n.clientWidth + 1 &&
+    getComputedStyle(n).display !== "inline" || box.right > innerWidth + 1);
 }).map((n) => n.tagName + " " + n.className + " " + n.textContent.slice(0, 30)).join("; ")`
 
 // wantNothingCut fails if something that a person needs is outside the screen or its box.
@@ -198,7 +199,8 @@ const (
 	// refused is an event that dies: no topic may have such a name. absent are events that wait for a topic that is not
 	// there.
 	refused = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES
-		('order/refund', 'order-4711', 'order_refunded', '{"order": 4711, "amount": {"value": 99.5, "currency": "EUR"}, "reason": "damaged"}');`
+		('order/refund', 'order-4711', 'order_refunded',
+		 '{"order": 4711, "amount": {"value": 99.5, "currency": "EUR"}, "reason": "damaged"}');`
 	absent = `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'invoice', 'customer-' || i % 3, 'invoice_sent', '{}' FROM generate_series(1, 12) i;`
 )

@@ -111,7 +111,8 @@ func (p *pace) writer(ctx context.Context, due <-chan int) error {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	insert := fmt.Sprintf(`INSERT INTO %s (aggregate_type, aggregate_id, event_type, payload)
-VALUES ('bench', 'key-' || $1::int, 'benched', jsonb_build_object('n', $2::int, 'filler', repeat('x', %d))) RETURNING id::text`,
+VALUES ('bench', 'key-' || $1::int, 'benched',
+  jsonb_build_object('n', $2::int, 'filler', repeat('x', %d))) RETURNING id::text`,
 		p.b.cfg.Outbox.Table, max(0, p.o.Payload-len(`{"n": 100000, "filler": ""}`)))
 	for n := range due {
 		var id string

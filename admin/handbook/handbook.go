@@ -89,9 +89,11 @@ var frame = template.Must(template.New("page").Parse(`<!doctype html>
   <link rel="stylesheet" href="/docs/handbook.css">
 </head>
 <body>
-  <header><a href="/docs/">cdc-relay docs</a> <a href="/docs/alerts">Alerts</a> <a href="/docs/operations">Operations</a> <a href="/">Console</a></header>
+  <header><a href="/docs/">cdc-relay docs</a> <a href="/docs/alerts">Alerts</a>
+    <a href="/docs/operations">Operations</a> <a href="/">Console</a></header>
   <main>
-{{with .Sections}}<nav aria-label="On this page"><ul>{{range .}}<li><a href="#{{.ID}}">{{.Title}}</a></li>{{end}}</ul></nav>
+{{with .Sections}}<nav aria-label="On this page"><ul>
+{{range .}}<li><a href="#{{.ID}}">{{.Title}}</a></li>{{end}}</ul></nav>
 {{end}}{{.Body}}  </main>
 </body>
 </html>
