@@ -34,7 +34,8 @@ func examineKafka(ctx context.Context, cfg config.Config, r *Report) {
 	bounded, cancel := context.WithTimeout(ctx, questionPatience)
 	defer cancel()
 	if err := driver.CheckProducer(bounded); err != nil {
-		r.add(Fail, "producer", err.Error(), "the broker must grant an idempotent producer: ACL IdempotentWrite on the cluster, or Write on the topics")
+		r.add(Fail, "producer", err.Error(),
+			"the broker must grant an idempotent producer: ACL IdempotentWrite on the cluster, or Write on the topics")
 	} else {
 		r.add(OK, "producer", "the broker grants an idempotent producer", "")
 	}
@@ -54,14 +55,17 @@ func examineBrokers(ctx context.Context, cfg config.Config, r *Report) bool {
 	asking.Wait()
 	reachable := slices.Contains(answers, nil)
 	if s := cfg.Kafka.SASL; s.Mechanism == "PLAIN" && !cfg.Kafka.TLS.Enabled {
-		r.add(Warn, "password", "PLAIN without TLS sends the password in plain text", "kafka.tls.enabled: true, or a SCRAM mechanism")
+		r.add(Warn, "password", "PLAIN without TLS sends the password in plain text",
+			"kafka.tls.enabled: true, or a SCRAM mechanism")
 	}
 	for i, broker := range cfg.Kafka.Brokers {
 		switch {
 		case answers[i] == nil:
-			r.add(OK, "broker "+broker, fmt.Sprintf("answers%s; cluster %s has %d brokers", loginOf(cfg), clusters[i].ID, len(clusters[i].Brokers)), "")
+			r.add(OK, "broker "+broker, fmt.Sprintf("answers%s; cluster %s has %d brokers", loginOf(cfg), clusters[i].ID,
+				len(clusters[i].Brokers)), "")
 		case kafka.TroubleOf(answers[i]) == sink.ConfigurationTrouble:
-			r.add(Fail, "broker "+broker, answers[i].Error(), "correct what the error names; run waits until then and publishes nothing there")
+			r.add(Fail, "broker "+broker, answers[i].Error(),
+				"correct what the error names; run waits until then and publishes nothing there")
 		case reachable:
 			r.add(Warn, "broker "+broker, answers[i].Error(), "start it, or take it out of kafka.brokers; others answer")
 		default:
@@ -107,11 +111,14 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	}
 	found = slices.DeleteFunc(found, func(t string) bool { return !names.Matches(t) })
 	if names.Exact == "" && len(found) == 0 && cfg.Kafka.CreateTopics.Enabled {
-		r.add(OK, "topics", fmt.Sprintf("none begins with %q; each is created when its first event comes, with %s", names.Prefix, shapeOf(cfg)), "")
+		r.add(OK, "topics", fmt.Sprintf("none begins with %q; each is created when its first event comes, with %s",
+			names.Prefix, shapeOf(cfg)), "")
 		return nil
 	}
 	if names.Exact == "" && len(found) == 0 {
-		r.add(Warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.Prefix), "create one for each value in message.topic: "+drivers.Kafka(cfg).Command(cfg.Message.Topic)+"; or set kafka.create_topics.enabled")
+		r.add(Warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.Prefix),
+			"create one for each value in message.topic: "+drivers.Kafka(cfg).Command(cfg.Message.Topic)+
+				"; or set kafka.create_topics.enabled")
 		return nil
 	}
 	if names.Exact != "" {
@@ -141,15 +148,18 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 }
 
 // examineCreation asks the brokers whether run could create the topic.
-func examineCreation(ctx context.Context, cfg config.Config, driver *kafka.Driver, topic string) (l Level, text, fix string) {
+func examineCreation(ctx context.Context, cfg config.Config, driver *kafka.Driver,
+	topic string) (l Level, text, fix string) {
 	if err := driver.CheckCreate(ctx, topic); err != nil {
-		return Fail, "it does not exist, and could not be created: " + err.Error(), "correct kafka.create_topics, or grant Create on it, or by hand: " + drivers.Kafka(cfg).Command(topic)
+		return Fail, "it does not exist, and could not be created: " + err.Error(),
+			"correct kafka.create_topics, or grant Create on it, or by hand: " + drivers.Kafka(cfg).Command(topic)
 	}
 	return OK, "it does not exist; run creates it with " + shapeOf(cfg), ""
 }
 
 func shapeOf(cfg config.Config) string {
-	return fmt.Sprintf("%d partitions and %d replicas", cfg.Kafka.CreateTopics.Partitions, cfg.Kafka.CreateTopics.ReplicationFactor)
+	return fmt.Sprintf("%d partitions and %d replicas", cfg.Kafka.CreateTopics.Partitions,
+		cfg.Kafka.CreateTopics.ReplicationFactor)
 }
 
 const (
@@ -175,15 +185,20 @@ func principalOf(cfg config.Config) string {
 func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
 	if t.Err != nil {
-		return Fail, t.Err.Error(), drivers.Kafka(cfg).Command(t.Name) + "; or set kafka.create_topics.enabled, or grant Describe and Write on it"
+		return Fail, t.Err.Error(), drivers.Kafka(cfg).Command(t.Name) +
+			"; or set kafka.create_topics.enabled, or grant Describe and Write on it"
 	}
 	replicas := t.ReplicationFactor()
-	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s", len(t.Partitions), replicas, t.MinInSyncReplicas, t.MaxMessageBytes, t.CleanupPolicy)
+	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s",
+		len(t.Partitions), replicas, t.MinInSyncReplicas, t.MaxMessageBytes, t.CleanupPolicy)
 	if t.Writable == kafka.Denied {
-		return Fail, "we may not write to it", "kafka-acls.sh --add --operation Write --operation Describe --operation DescribeConfigs --topic " + t.Name + " --allow-principal User:" + principalOf(cfg)
+		return Fail, "we may not write to it",
+			"kafka-acls.sh --add --operation Write --operation Describe --operation DescribeConfigs --topic " + t.Name +
+				" --allow-principal User:" + principalOf(cfg)
 	}
 	if t.ConfigErr != nil {
-		text = fmt.Sprintf("%d partitions, %d replicas; its configuration cannot be read: %v", len(t.Partitions), replicas, t.ConfigErr)
+		text = fmt.Sprintf("%d partitions, %d replicas; its configuration cannot be read: %v", len(t.Partitions), replicas,
+			t.ConfigErr)
 		return Warn, text, "grant DescribeConfigs on it"
 	}
 	var leaderless, short []string
@@ -196,23 +211,31 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	}
 	switch {
 	case len(leaderless) > 0:
-		return Fail, text + "; no leader for partition " + strings.Join(leaderless, ", "), "start the brokers that hold its replicas"
+		return Fail, text + "; no leader for partition " + strings.Join(leaderless, ", "),
+			"start the brokers that hold its replicas"
 	case replicas < t.MinInSyncReplicas:
-		return Fail, text + ": no write can ever be acknowledged", alter + fmt.Sprintf("min.insync.replicas=%d, or add replicas", replicas)
+		return Fail, text + ": no write can ever be acknowledged",
+			alter + fmt.Sprintf("min.insync.replicas=%d, or add replicas", replicas)
 	case len(short) > 0:
-		return Fail, text + "; fewer replicas in sync than that for partition " + strings.Join(short, ", "), "start the brokers that hold its replicas"
+		return Fail, text + "; fewer replicas in sync than that for partition " + strings.Join(short, ", "),
+			"start the brokers that hold its replicas"
 	case refusesOld(t, cfg):
-		return Warn, text + fmt.Sprintf(": it refuses messages older than %v, and message.timestamp is created_at: an event that waits longer, in an outage or in a catch-up, would become a dead letter", t.OldestMessage),
+		return Warn, text + fmt.Sprintf(": it refuses messages older than %v, and message.timestamp is created_at: an "+
+				"event that waits longer, in an outage or in a catch-up, would become a dead letter", t.OldestMessage),
 			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime"
 	case t.TimestampType != logAppendTime && t.NewestMessage > 0 && t.NewestMessage < leastAhead:
-		return Warn, text + fmt.Sprintf(": it refuses messages whose time is more than %v ahead of the broker's clock", t.NewestMessage),
+		return Warn, text + fmt.Sprintf(": it refuses messages whose time is more than %v ahead of the broker's clock",
+				t.NewestMessage),
 			alter + fmt.Sprintf("message.timestamp.after.max.ms=%d, or keep the clocks that close", time.Hour.Milliseconds())
 	case t.Compacted():
-		return Warn, text + ": only the last message of a key is kept, and a message without a key is refused", alter + "cleanup.policy=delete, unless that is what consumers want"
+		return Warn, text + ": only the last message of a key is kept, and a message without a key is refused",
+			alter + "cleanup.policy=delete, unless that is what consumers want"
 	case cfg.Limits.MaxEventBytes > 0 && t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):
-		return Warn, text + fmt.Sprintf(": smaller than limits.max_event_bytes %s", cfg.Limits.MaxEventBytes), alter + fmt.Sprintf("max.message.bytes=%d, or lower limits.max_event_bytes", int(cfg.Limits.MaxEventBytes))
+		return Warn, text + fmt.Sprintf(": smaller than limits.max_event_bytes %s", cfg.Limits.MaxEventBytes),
+			alter + fmt.Sprintf("max.message.bytes=%d, or lower limits.max_event_bytes", int(cfg.Limits.MaxEventBytes))
 	case replicas == 1:
-		return Warn, text + ": one broker holds the only copy", "create it with --replication-factor 3 where the cluster has the brokers"
+		return Warn, text + ": one broker holds the only copy",
+			"create it with --replication-factor 3 where the cluster has the brokers"
 	case t.MinInSyncReplicas < 2:
 		return Warn, text + ": a write is acknowledged when one broker has it", alter + "min.insync.replicas=2"
 	}

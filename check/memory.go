@@ -28,7 +28,8 @@ func (e *postgresExam) memory() error {
 	case e.systemID != "" && m.SystemID != e.systemID:
 		e.add(Fail, name, fmt.Sprintf("is of server %s, and this is server %s", m.SystemID, e.systemID), fix)
 	case m.TableOID != e.table.OID:
-		e.add(Fail, name, fmt.Sprintf("is of another table of that name (oid %d; this one has %d)", m.TableOID, e.table.OID), fix)
+		e.add(Fail, name, fmt.Sprintf("is of another table of that name (oid %d; this one has %d)", m.TableOID, e.table.OID),
+			fix)
 	default:
 		e.add(OK, name, "is of this slot, server and table", "")
 	}

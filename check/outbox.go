@@ -18,7 +18,8 @@ func (e *postgresExam) outbox() error {
 	table, err := e.store.Outbox(e.ctx)
 	if err == nil {
 		e.table = table
-		said := fmt.Sprintf("exists with the columns that are mapped; ids are %s, payloads %s", table.IDType, table.PayloadType)
+		said := fmt.Sprintf("exists with the columns that are mapped; ids are %s, payloads %s", table.IDType,
+			table.PayloadType)
 		if e.cfg.Outbox.Columns.Headers == "" && slices.Contains(table.Columns, "headers") {
 			said += `; its column "headers" is not published, as outbox.columns.headers is not set`
 		}
@@ -26,7 +27,8 @@ func (e *postgresExam) outbox() error {
 		return nil
 	}
 	if errors.Is(err, store.ErrNoOutbox) {
-		e.add(Fail, what, "does not exist in this database", "cdc-relay init creates it; or set outbox.table to the one that you have, spelled as the catalog does")
+		e.add(Fail, what, "does not exist in this database",
+			"cdc-relay init creates it; or set outbox.table to the one that you have, spelled as the catalog does")
 		return nil
 	}
 	var several interface{ Unwrap() []error }
@@ -70,8 +72,11 @@ func (e *postgresExam) indexes() error {
 		e.add(OK, "HOT", "no index mentions "+publishedAt, "")
 		return nil
 	}
-	e.add(Warn, "HOT", fmt.Sprintf("each mark of a published row is a non-HOT update (slower, bloats the table) because of %s", strings.Join(spoiling, ", ")),
-		"DROP INDEX CONCURRENTLY "+strings.Join(spoiling, ", ")+"; and find unpublished rows by the status view, or set outbox.after_publish: keep")
+	e.add(Warn, "HOT",
+		fmt.Sprintf("each mark of a published row is a non-HOT update (slower, bloats the table) because of %s",
+			strings.Join(spoiling, ", ")),
+		"DROP INDEX CONCURRENTLY "+strings.Join(spoiling, ", ")+
+			"; and find unpublished rows by the status view, or set outbox.after_publish: keep")
 	return nil
 }
 
@@ -95,7 +100,8 @@ func (e *postgresExam) privileges() error {
 	}
 	marks := slices.Contains(e.table.Columns, publishedAt)
 	if e.cfg.Outbox.AfterPublish == config.AfterPublishMark && e.cfg.Outbox.MarkSet == "" && !marks {
-		e.add(Warn, name, "there is no column "+publishedAt+": published rows are kept as they are", "set outbox.after_publish: keep, or outbox.mark_set for columns of your own")
+		e.add(Warn, name, "there is no column "+publishedAt+": published rows are kept as they are",
+			"set outbox.after_publish: keep, or outbox.mark_set for columns of your own")
 	} else {
 		e.add(OK, name, "role "+role+" has what it needs", "")
 	}
@@ -123,7 +129,8 @@ func (e *postgresExam) relayTables() error {
 	case err != nil:
 		return err
 	case found == 0:
-		e.add(Fail, "relay's tables", "there are none in schema "+e.cfg.Postgres.Schema, "cdc-relay init creates them (--dry-run prints the SQL)")
+		e.add(Fail, "relay's tables", "there are none in schema "+e.cfg.Postgres.Schema,
+			"cdc-relay init creates them (--dry-run prints the SQL)")
 	case len(e.lacking[false]) > 0:
 		e.lacks("relay's tables", role, e.lacking[false])
 	default:
@@ -138,7 +145,8 @@ func (e *postgresExam) schemas() error {
 	for _, schema := range slices.Compact([]string{outbox, e.cfg.Postgres.Schema}) {
 		var role string
 		var closed bool
-		if err := e.row("SELECT current_user::text, EXISTS (SELECT FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE'))", []any{schema}, &role, &closed); err != nil {
+		if err := e.row("SELECT current_user::text, EXISTS (SELECT FROM pg_namespace WHERE nspname = $1 AND NOT "+
+			"has_schema_privilege(oid, 'USAGE'))", []any{schema}, &role, &closed); err != nil {
 			return err
 		}
 		if closed {
@@ -178,11 +186,13 @@ func (e *postgresExam) publication() error {
 		return nil
 	}
 	var more bool
-	if err := e.row("SELECT pubupdate OR pubdelete OR pubtruncate FROM pg_publication WHERE pubname = $1", []any{name}, &more); err != nil {
+	if err := e.row("SELECT pubupdate OR pubdelete OR pubtruncate FROM pg_publication WHERE pubname = $1", []any{name},
+		&more); err != nil {
 		return err
 	}
 	if more {
-		e.add(Warn, what, "publishes updates or deletes too, which the relay throws away", fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert');", quoteName(name)))
+		e.add(Warn, what, "publishes updates or deletes too, which the relay throws away",
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert');", quoteName(name)))
 		return nil
 	}
 	e.add(OK, what, "publishes inserts of "+e.cfg.Outbox.Table, "")

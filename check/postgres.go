@@ -39,7 +39,8 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
 		e.server, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
-		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication, e.slot,
+		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication,
+		e.slot,
 	} {
 		if err := look(); err != nil {
 			r.add(Fail, "postgres", err.Error(), "see the error; the checks after this one were tried all the same")
@@ -83,7 +84,8 @@ func (e *postgresExam) setting(name string) (value string, err error) {
 func (e *postgresExam) server() error {
 	var text string
 	var standby bool
-	err := e.row("SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_system()), current_database()::text",
+	err := e.row("SELECT current_setting('server_version_num')::int, current_setting('server_version'), "+
+		"pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_system()), current_database()::text",
 		nil, &e.version, &text, &standby, &e.systemID, &e.database)
 	if err != nil {
 		return err
@@ -94,7 +96,8 @@ func (e *postgresExam) server() error {
 		e.add(OK, "server version", text, "")
 	}
 	if standby {
-		e.add(Fail, "primary", "this server is a standby (in recovery)", "point postgres.url and postgres.replication_url at the primary, or add target_session_attrs=read-write")
+		e.add(Fail, "primary", "this server is a standby (in recovery)",
+			"point postgres.url and postgres.replication_url at the primary, or add target_session_attrs=read-write")
 	} else {
 		e.add(OK, "primary", "the server is not a standby", "")
 	}
@@ -109,7 +112,9 @@ func (e *postgresExam) clock() error {
 	}
 	ours := before.Add(time.Since(before) / 2)
 	if difference := time.UnixMicro(micros).Sub(ours).Abs(); difference > clockDifference {
-		e.add(Warn, "clocks", fmt.Sprintf("the server's and this machine's differ by %s: latencies in metrics are off by that", difference.Round(time.Millisecond)), "synchronise both with NTP")
+		e.add(Warn, "clocks",
+			fmt.Sprintf("the server's and this machine's differ by %s: latencies in metrics are off by that",
+				difference.Round(time.Millisecond)), "synchronise both with NTP")
 	} else {
 		e.add(OK, "clocks", "server and this machine agree within "+clockDifference.String(), "")
 	}
@@ -122,7 +127,9 @@ func (e *postgresExam) walLevel() error {
 		return err
 	}
 	if value != "logical" {
-		e.add(Fail, "wal_level", value, "ALTER SYSTEM SET wal_level = 'logical'; and restart Postgres (managed services have a parameter for it, such as rds.logical_replication = 1)")
+		e.add(Fail, "wal_level", value,
+			"ALTER SYSTEM SET wal_level = 'logical'; and restart Postgres (managed services have a parameter for it, such as "+
+				"rds.logical_replication = 1)")
 		return nil
 	}
 	e.add(OK, "wal_level", value, "")
@@ -151,7 +158,8 @@ func (e *postgresExam) room(setting string, most, used int, ours bool) {
 	case ours:
 		e.add(OK, setting, text+", one of them ours", "")
 	case used >= most:
-		e.add(Fail, setting, text, fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used", setting, most+4))
+		e.add(Fail, setting, text, fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used",
+			setting, most+4))
 	default:
 		e.add(OK, setting, text, "")
 	}
@@ -163,7 +171,8 @@ func (e *postgresExam) walLimit() error {
 		return err
 	}
 	if value == "-1" {
-		e.add(Warn, "max_slot_wal_keep_size", "-1: while the relay is down its slot keeps WAL until the disk is full", "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; (what the disk can spare) and SELECT pg_reload_conf();")
+		e.add(Warn, "max_slot_wal_keep_size", "-1: while the relay is down its slot keeps WAL until the disk is full",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; (what the disk can spare) and SELECT pg_reload_conf();")
 		return nil
 	}
 	e.add(OK, "max_slot_wal_keep_size", value, "")
@@ -174,11 +183,15 @@ func (e *postgresExam) walLimit() error {
 func (e *postgresExam) replicationRole() error {
 	system, err := replication.Identify(e.ctx, relay.ReplicationConfig(e.cfg))
 	if err != nil {
-		e.add(Fail, "replication connection", err.Error(), "postgres.replication_url must reach Postgres directly, not a pooler, as a role with the attribute: ALTER ROLE … WITH REPLICATION LOGIN; (RDS: GRANT rds_replication TO …)")
+		e.add(Fail, "replication connection", err.Error(),
+			"postgres.replication_url must reach Postgres directly, not a pooler, as a role with the attribute: ALTER ROLE … "+
+				"WITH REPLICATION LOGIN; (RDS: GRANT rds_replication TO …)")
 		return nil
 	}
 	if e.systemID != "" && system.ID != e.systemID {
-		e.add(Fail, "replication connection", fmt.Sprintf("it reaches system %s, and postgres.url reaches system %s", system.ID, e.systemID), "point postgres.url and postgres.replication_url at the same server")
+		e.add(Fail, "replication connection",
+			fmt.Sprintf("it reaches system %s, and postgres.url reaches system %s", system.ID, e.systemID),
+			"point postgres.url and postgres.replication_url at the same server")
 		return nil
 	}
 	e.add(OK, "replication connection", fmt.Sprintf("granted by system %s, timeline %d", system.ID, system.Timeline), "")
@@ -199,23 +212,30 @@ func (e *postgresExam) slot() error {
 	case slot.Plugin != "pgoutput":
 		e.add(Fail, name, fmt.Sprintf("was made for %q, not for pgoutput", slot.Plugin), "set postgres.slot to another name")
 	case slot.Database != e.database:
-		e.add(Fail, name, fmt.Sprintf("belongs to database %s, and postgres.url is for %s", slot.Database, e.database), "set postgres.slot to another name")
+		e.add(Fail, name, fmt.Sprintf("belongs to database %s, and postgres.url is for %s", slot.Database, e.database),
+			"set postgres.slot to another name")
 	case slot.WALStatus == "lost":
 		e.add(Fail, name, strings.TrimSpace("is lost: the server removed WAL that it needed "+slot.InvalidationReason), again)
 	case slot.Recovery && slot.Synced && slot.Temporary:
-		e.add(Warn, name, "this standby's copy is temporary: a promotion now would lose it", "wait until the relay has confirmed events since the standby began to copy; if that does not help, read the standby's log (sync_replication_slots, hot_standby_feedback, primary_slot_name)")
+		e.add(Warn, name, "this standby's copy is temporary: a promotion now would lose it",
+			"wait until the relay has confirmed events since the standby began to copy; if that does not help, read the "+
+				"standby's log (sync_replication_slots, hot_standby_feedback, primary_slot_name)")
 	case slot.Recovery && slot.Synced:
-		e.add(OK, name, fmt.Sprintf("a lasting copy of the primary's, confirmed %s: it survives a promotion", slot.Confirmed), "")
+		e.add(OK, name, fmt.Sprintf("a lasting copy of the primary's, confirmed %s: it survives a promotion", slot.Confirmed),
+			"")
 	case slot.WALStatus == "unreserved":
-		e.add(Warn, name, "is about to be lost: the server may remove its WAL at the next checkpoint", "start cdc-relay run now, or raise max_slot_wal_keep_size")
+		e.add(Warn, name, "is about to be lost: the server may remove its WAL at the next checkpoint",
+			"start cdc-relay run now, or raise max_slot_wal_keep_size")
 	default:
 		state := "not in use"
 		if slot.Active {
 			state = fmt.Sprintf("in use by backend %d", slot.ActivePID)
 		}
-		e.add(OK, name, fmt.Sprintf("%s, confirmed %s, keeps %s of WAL", state, slot.Confirmed, bytesOf(slot.RetainedBytes)), "")
+		e.add(OK, name, fmt.Sprintf("%s, confirmed %s, keeps %s of WAL", state, slot.Confirmed, bytesOf(slot.RetainedBytes)),
+			"")
 		if e.version >= failoverPostgres*10_000 && !slot.Failover {
-			e.add(Warn, name, "was made without failover: standbys do not copy it, and a promotion loses it", "stop the relay, then on a replication connection: ALTER_REPLICATION_SLOT "+e.cfg.Postgres.Slot+" (FAILOVER true);")
+			e.add(Warn, name, "was made without failover: standbys do not copy it, and a promotion loses it",
+				"stop the relay, then on a replication connection: ALTER_REPLICATION_SLOT "+e.cfg.Postgres.Slot+" (FAILOVER true);")
 		}
 	}
 	return nil
@@ -233,7 +253,9 @@ func (e *postgresExam) longTransactions() error {
 	}
 	if err == nil {
 		age := time.Duration(micros) * time.Microsecond
-		e.add(Warn, "long transactions", fmt.Sprintf("backend %d is in a transaction for %s; creating the slot waits for its end", pid, age.Round(time.Second)), fmt.Sprintf("end it, or SELECT pg_terminate_backend(%d);", pid))
+		e.add(Warn, "long transactions",
+			fmt.Sprintf("backend %d is in a transaction for %s; creating the slot waits for its end", pid,
+				age.Round(time.Second)), fmt.Sprintf("end it, or SELECT pg_terminate_backend(%d);", pid))
 	}
 	return err
 }

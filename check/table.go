@@ -22,9 +22,12 @@ func (e *postgresExam) expressions() error {
 	switch class := store.Classify(err); {
 	case err == nil:
 		e.add(OK, "expressions", "Postgres takes outbox.published_when, outbox.order_by and outbox.mark_set", "")
-	case len(refused) > 0, class == store.FindPrimary, class == store.Setup: // a standby, or a privilege: they have lines of their own
+	// a standby, or a privilege: they have lines of their own
+	case len(refused) > 0, class == store.FindPrimary, class == store.Setup:
 	case class == store.Retry:
-		e.add(Warn, "expressions", "the outbox is locked, so outbox.published_when, outbox.order_by and outbox.mark_set were not looked at: "+err.Error(), "run cdc-relay check again when the lock is gone")
+		e.add(Warn, "expressions",
+			"the outbox is locked, so outbox.published_when, outbox.order_by and outbox.mark_set were not looked at: "+
+				err.Error(), "run cdc-relay check again when the lock is gone")
 	default:
 		return err
 	}
@@ -53,13 +56,17 @@ func (e *postgresExam) identity() error {
 	switch {
 	case unique:
 	case e.table.Partitioned && within:
-		e.add(Warn, what, "it is unique together with other columns only, as it must be in a partitioned table: of two rows with one id in different partitions only one would be published",
+		e.add(Warn, what,
+			"it is unique together with other columns only, as it must be in a partitioned table: of two rows with one id in "+
+				"different partitions only one would be published",
 			"let the database make the ids (DEFAULT gen_random_uuid(), or an identity column), so that none comes twice")
 	case e.table.Partitioned:
 		e.add(Warn, what, "nothing keeps it unique: of two rows with one id only one would be published",
 			fmt.Sprintf("CREATE UNIQUE INDEX ON %s (%s, the columns that the table is partitioned by);", table, quoteName(id)))
 	default:
-		e.add(Warn, what, "nothing keeps it unique: of two rows with one id only one would be published, and look-ups by id read the whole table",
+		e.add(Warn, what,
+			"nothing keeps it unique: of two rows with one id only one would be published, and look-ups by id read the whole "+
+				"table",
 			fmt.Sprintf("CREATE UNIQUE INDEX CONCURRENTLY ON %s (%s);", table, quoteName(id)))
 	}
 	if !always {
