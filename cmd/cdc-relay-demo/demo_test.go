@@ -26,7 +26,8 @@ func TestDemoShowsTheWholePathAndLeavesNothing(t *testing.T) {
 		_ = os.Chmod(dir, 0o755)
 	}
 	out := runs(t, []string{"TMPDIR=" + home}, cli.ExitDone, []string{
-		"is not Kafka", "The console: http://127.0.0.1:", "    1s  ", "    2s  ", "latency p50 ", "lag ", "missing 0, duplicated 0, out of order 0", "!\x1b",
+		"is not Kafka", "The console: http://127.0.0.1:", "    1s  ", "    2s  ", "latency p50 ", "lag ",
+		"missing 0, duplicated 0, out of order 0", "!\x1b",
 	}, "--duration=2500ms", "--rate=400", "--aggregates=7", "--http-listen=127.0.0.1:0")
 	if strings.Contains(out, "written 0,") {
 		t.Errorf("nothing was written:\n%s", out)
@@ -71,9 +72,9 @@ func TestDemoStopsOnCtrlC(t *testing.T) {
 	}
 }
 
-// cdc-relay bench --demo measures on these servers. Breaks it catches: servers that end with Ctrl-C, which the terminal sends to
-// both programs, or do not end with the program that started them. Seen to fail with the signal not ignored, and with
-// standard input not read.
+// cdc-relay bench --demo measures on these servers. Breaks it catches: servers that end with Ctrl-C, which the terminal
+// sends to both programs, or do not end with the program that started them. Seen to fail with the signal not ignored,
+// and with standard input not read.
 func TestServersLiveAsLongAsStandardInput(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -116,21 +117,24 @@ func TestServersLiveAsLongAsStandardInput(t *testing.T) {
 	}
 }
 
-// The demo's own judge must be able to say no. Breaks it catches: a count that stays 0 whatever arrives, text where JSON was asked
-// for. Seen to fail with the flag not looked at.
+// The demo's own judge must be able to say no. Breaks it catches: a count that stays 0 whatever arrives, text where
+// JSON was asked for. Seen to fail with the flag not looked at.
 func TestDemoCountsWhatGoesWrong(t *testing.T) {
 	l := newDemoLoad(1, 1)
 	l.outstanding = map[string]struct{}{"a": {}, "b": {}, "c": {}}
 	l.total.written = 3
 	record := func(id, payload string) kafkago.Message {
-		return kafkago.Message{Key: []byte("k"), Value: []byte(payload), Headers: []kafkago.Header{{Key: "id", Value: []byte(id)}, {Key: "created_at", Value: []byte("2026-01-01T00:00:00Z")}}}
+		return kafkago.Message{Key: []byte("k"), Value: []byte(payload),
+			Headers: []kafkago.Header{{Key: "id", Value: []byte(id)},
+				{Key: "created_at", Value: []byte("2026-01-01T00:00:00Z")}}}
 	}
 	now := time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
 	l.take(record("a", `{"sequence": 2}`), now) // 1 was due
 	l.take(record("a", `{"sequence": 2}`), now)
 	l.take(record("b", `{"sequence": 3}`), now)
 	got := l.totals()
-	want := demoTotals{written: 3, received: 2, missing: 1, duplicated: 1, reordered: 1, half: time.Second, most: time.Second}
+	want := demoTotals{written: 3, received: 2, missing: 1, duplicated: 1, reordered: 1, half: time.Second,
+		most: time.Second}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -142,7 +146,8 @@ func TestDemoCountsWhatGoesWrong(t *testing.T) {
 	out.Reset()
 	a.JSON = true
 	var summary demoSummary
-	if err := sumUp(a, got); err == nil || json.Unmarshal([]byte(out.String()), &summary) != nil || summary.Missing != 1 || summary.OutOfOrder != 1 || summary.Latency95 != 1 {
+	if err := sumUp(a, got); err == nil || json.Unmarshal([]byte(out.String()), &summary) != nil || summary.Missing != 1 ||
+		summary.OutOfOrder != 1 || summary.Latency95 != 1 {
 		t.Errorf("in JSON: got %v and %s, want the same verdict", err, out)
 	}
 }

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 }
 
 // command prepares the program with an environment of its own: none of the surroundings' CDC_RELAY_ variables.
-func command(ctx context.Context, t testing.TB, environ []string, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+func command(ctx context.Context, t testing.TB, environ []string,
+	args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {

@@ -29,7 +29,8 @@ func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) erro
 		now, half, most := load.interval()
 		status := r.Status()
 		line := fmt.Sprintf("%5.0fs  %-8s received %d  %d/s  latency p50 %s p95 %s  lag %s  backlog %s",
-			time.Since(begun).Seconds(), status.Role, now.received, now.received-before, milliseconds(half), milliseconds(most), cli.Figure(status.LagBytes, cli.Bytes), cli.Figure(status.Backlog, cli.Whole))
+			time.Since(begun).Seconds(), status.Role, now.received, now.received-before, milliseconds(half), milliseconds(most),
+			cli.Figure(status.LagBytes, cli.Bytes), cli.Figure(status.Backlog, cli.Whole))
 		before = now.received
 		if lineEnd == "" {
 			line = "\r\x1b[K" + line
@@ -55,14 +56,17 @@ type demoSummary struct {
 func sumUp(a *cli.App, t demoTotals) error {
 	if a.JSON {
 		err := a.PrintJSON(demoSummary{
-			Broker: "an in-process stand-in (kfake), not Kafka", Written: t.written, Received: t.received, Missing: t.missing, Duplicated: t.duplicated,
+			Broker: "an in-process stand-in (kfake), not Kafka", Written: t.written, Received: t.received, Missing: t.missing,
+			Duplicated: t.duplicated,
 			OutOfOrder: t.reordered, Latency50: t.half.Seconds(), Latency95: t.most.Seconds(),
 		})
 		if err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.Out, "\nwritten %d, received %d: missing %d, duplicated %d, out of order %d; latency from insert to consumer p50 %s, p95 %s\n",
+		fmt.Fprintf(a.Out,
+			"\nwritten %d, received %d: missing %d, duplicated %d, out of order %d; latency from insert to consumer p50 %s, "+
+				"p95 %s\n",
 			t.written, t.received, t.missing, t.duplicated, t.reordered, milliseconds(t.half), milliseconds(t.most))
 	}
 	if t.missing > 0 || t.reordered > 0 {

@@ -52,7 +52,8 @@ func (c benchCommand) options(a *cli.App, cfg config.Config) bench.Options {
 	o := bench.Options{
 		Config: cfg, Logger: a.Logger(cfg), Version: a.Build.Facts().Version,
 		Scenarios: c.Scenarios, Rates: c.Rates, Events: c.Events, Runs: c.Runs, For: c.For,
-		Payload: c.Payload, Keys: c.Keys, Partitions: c.Partitions, ReplicationFactor: c.ReplicationFactor, Tell: a.Progress(),
+		Payload: c.Payload, Keys: c.Keys, Partitions: c.Partitions, ReplicationFactor: c.ReplicationFactor,
+		Tell: a.Progress(),
 	}
 	if c.Keep {
 		o.Keep = func(name, topic string) {

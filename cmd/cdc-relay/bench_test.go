@@ -22,7 +22,8 @@ import (
 func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 	s := newServices(t, nil)
 	plot := filepath.Join(t.TempDir(), "latency.svg")
-	o := cdcRelay(t, s.environ, "bench", "--scenarios", "drain-100,drain-1,drain-one-tx,paced", "--events", "1000", "--rates", "100", "--for", "1s",
+	o := cdcRelay(t, s.environ, "bench", "--scenarios", "drain-100,drain-1,drain-one-tx,paced", "--events", "1000",
+		"--rates", "100", "--for", "1s",
 		"--runs", "1", "--keys", "50", "--partitions", "3", "--svg", plot, "--json")
 	if o.code != exitDone {
 		t.Fatalf("got exit code %d, errors: %s", o.code, o.errors)
@@ -39,14 +40,16 @@ func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 		if r.Missing+r.Duplicated+r.OutOfOrder+r.Different != 0 || r.Judged != r.Events || r.Rate <= 0 {
 			t.Errorf("%s: got %+v, want a rate, and every event judged and right", s.Name, r)
 		}
-		if drain := s.Name != "paced"; drain && (r.Events != 1000 || r.Floor <= 0 || r.CPU <= 0 || r.PeakMiB <= 0) || !drain && (r.Events < 250 || r.P50 < 0 || r.P99 <= 0 || r.P99 < r.P50) {
+		if drain := s.Name != "paced"; drain && (r.Events != 1000 || r.Floor <= 0 || r.CPU <= 0 || r.PeakMiB <= 0) ||
+			!drain && (r.Events < 250 || r.P50 < 0 || r.P99 <= 0 || r.P99 < r.P50) {
 			t.Errorf("%s: got %+v, want everything measured", s.Name, r)
 		}
 	}
 	if svg, err := os.ReadFile(plot); err != nil || !strings.Contains(string(svg), "100 commits/s") {
 		t.Errorf("the plot: got %.80s, %v; want a line for 100 commits/s", svg, err)
 	}
-	left := s.pg.Query(t, `SELECT concat_ws(' ', (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()), (SELECT count(*) FROM pg_publication),
+	left := s.pg.Query(t,
+		`SELECT concat_ws(' ', (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()), (SELECT count(*) FROM pg_publication),
 		(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'cdc\_relay\_bench\_%'))`)
 	if left != "0 0 0" {
 		t.Errorf("slots, publications, schemas that were left: got %s, want none", left)
@@ -77,5 +80,7 @@ func benchTopics(t *testing.T, brokers []string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(topics.Names(), func(name string) bool { return !strings.HasPrefix(name, "cdc-relay-bench-") })
+	return slices.DeleteFunc(topics.Names(), func(name string) bool {
+		return !strings.HasPrefix(name, "cdc-relay-bench-")
+	})
 }

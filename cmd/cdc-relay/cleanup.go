@@ -67,7 +67,8 @@ func (c cleanupCommand) Run(a *cli.App) error {
 func kept(c config.Config) []string {
 	notes := []string{}
 	if c.Outbox.AfterPublish != config.AfterPublishDelete && c.Outbox.Retention == 0 {
-		notes = append(notes, "outbox.retention is 0s and outbox.after_publish is "+c.Outbox.AfterPublish+": rows of the outbox are kept")
+		notes = append(notes, "outbox.retention is 0s and outbox.after_publish is "+c.Outbox.AfterPublish+
+			": rows of the outbox are kept")
 	}
 	if c.DLQ.Retention == 0 {
 		notes = append(notes, "dlq.retention is 0s: dead letters are kept")

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// cdc-relay has no server of its own: it hands the demo to another program, with the command line as it is, once that is
-// known to be right. Breaks it catches: flags that get lost, an exit code of its own, a program that is missing and not
-// explained. Seen to fail with the subcommand's name left out, and with a missing program told as a failure.
+// cdc-relay has no server of its own: it hands the demo to another program, with the command line as it is, once that
+// is known to be right. Breaks it catches: flags that get lost, an exit code of its own, a program that is missing and
+// not explained. Seen to fail with the subcommand's name left out, and with a missing program told as a failure.
 func TestDemoIsHandedToTheOtherProgram(t *testing.T) {
 	t.Parallel()
 	elsewhere := t.TempDir()
@@ -19,6 +19,7 @@ func TestDemoIsHandedToTheOtherProgram(t *testing.T) {
 	environ := []string{"PATH=" + elsewhere + ":" + os.Getenv("PATH"), "CDC_RELAY_DEMO_RATE=3"}
 	cdcRelay(t, environ, "--log-level=debug", "demo", "--duration", "1s").
 		want(t, 7, []string{"got --log-level=debug demo --duration 1s and 3"}, nil)
-	cdcRelay(t, []string{"PATH="}, "demo").want(t, exitUsage, nil, []string{"cdc-relay-demo is not installed", "make build", "make demo"})
+	cdcRelay(t, []string{"PATH="}, "demo").want(t, exitUsage,
+		nil, []string{"cdc-relay-demo is not installed", "make build", "make demo"})
 	cdcRelay(t, []string{"PATH="}, "bench", "--demo").want(t, exitUsage, nil, []string{"cdc-relay-demo is not installed"})
 }

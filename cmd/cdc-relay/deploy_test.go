@@ -68,8 +68,8 @@ func at(t *testing.T, o any, path ...any) any {
 	return o
 }
 
-// Breaks it catches: a configuration that the relay refuses, a stop that is cut short, a restart for an outage, selectors that
-// find nothing (each seen to fail with the value changed).
+// Breaks it catches: a configuration that the relay refuses, a stop that is cut short, a restart for an outage,
+// selectors that find nothing (each seen to fail with the value changed).
 func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 	t.Parallel()
 	found := manifests(t, "../../deploy/kubernetes")
@@ -81,7 +81,8 @@ func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the configuration of the pods: %v", err)
 	}
-	if at(t, found["Kustomization"], "configMapGenerator", 0, "name") != "cdc-relay" || at(t, found["Kustomization"], "configMapGenerator", 0, "files", 0) != "relay.yaml" {
+	if at(t, found["Kustomization"], "configMapGenerator", 0, "name") != "cdc-relay" ||
+		at(t, found["Kustomization"], "configMapGenerator", 0, "files", 0) != "relay.yaml" {
 		t.Errorf("the ConfigMap: got %v, want cdc-relay of relay.yaml", at(t, found["Kustomization"], "configMapGenerator"))
 	}
 	for _, path := range at(t, found["Kustomization"], "resources").([]any) {
@@ -90,7 +91,8 @@ func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 		}
 	}
 	job := at(t, found["Job"], "spec", "template", "spec")
-	if at(t, job, "containers", 0, "args", 0) != "init" || !reflect.DeepEqual(at(t, job, "volumes"), at(t, found["Deployment"], "spec", "template", "spec", "volumes")) {
+	if at(t, job, "containers", 0, "args", 0) != "init" ||
+		!reflect.DeepEqual(at(t, job, "volumes"), at(t, found["Deployment"], "spec", "template", "spec", "volumes")) {
 		t.Errorf("the Job: got %v, want init with the files of the Deployment", job)
 	}
 	deployment := found["Deployment"]
@@ -99,15 +101,18 @@ func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 	if got := at(t, deployment, "spec", "replicas"); got != uint64(2) {
 		t.Errorf("replicas: got %v, want 2: one active, one standing by", got)
 	}
-	if grace, _ := at(t, pod, "terminationGracePeriodSeconds").(uint64); time.Duration(grace)*time.Second <= cfg.ShutdownGrace.Std() {
+	if grace, _ := at(t, pod,
+		"terminationGracePeriodSeconds").(uint64); time.Duration(grace)*time.Second <= cfg.ShutdownGrace.Std() {
 		t.Errorf("terminationGracePeriodSeconds: got %d, want more than shutdown_grace, %v", grace, cfg.ShutdownGrace)
 	}
-	for probe, path := range map[string]string{"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"} {
+	for probe, path := range map[string]string{"startupProbe": "/livez", "livenessProbe": "/livez",
+		"readinessProbe": "/readyz"} {
 		if got := at(t, container, probe, "httpGet", "path"); got != path {
 			t.Errorf("%s: got %v, want %s", probe, got, path)
 		}
 	}
-	if port := at(t, container, "ports", 0, "containerPort"); port != uint64(9464) || !strings.HasSuffix(cfg.HTTP.Listen, ":9464") || strings.HasPrefix(cfg.HTTP.Listen, "127.") {
+	if port := at(t, container, "ports", 0, "containerPort"); port != uint64(9464) ||
+		!strings.HasSuffix(cfg.HTTP.Listen, ":9464") || strings.HasPrefix(cfg.HTTP.Listen, "127.") {
 		t.Errorf("ports: the container has %v, the configuration %s", port, cfg.HTTP.Listen)
 	}
 	mounts := at(t, container, "volumeMounts").([]any)
@@ -122,32 +127,37 @@ func TestKubernetesManifestsFitTheRelay(t *testing.T) {
 	}
 	label := at(t, deployment, "spec", "template", "metadata", "labels", "app.kubernetes.io/name")
 	for kind, path := range map[string][]any{
-		"Deployment": {"spec", "selector", "matchLabels"}, "Service": {"spec", "selector"}, "PodDisruptionBudget": {"spec", "selector", "matchLabels"},
-		"ServiceMonitor": {"spec", "selector", "matchLabels"},
+		"Deployment": {"spec", "selector", "matchLabels"}, "Service": {"spec", "selector"},
+		"PodDisruptionBudget": {"spec", "selector", "matchLabels"},
+		"ServiceMonitor":      {"spec", "selector", "matchLabels"},
 	} {
 		if got := at(t, found[kind], append(path, "app.kubernetes.io/name")...); got != label || label == nil {
 			t.Errorf("%s selects %v, the pods are %v", kind, got, label)
 		}
 	}
-	for _, kind := range []string{"Job", "Deployment", "Service", "PodDisruptionBudget", "ServiceMonitor", "PrometheusRule", "Kustomization"} {
+	for _, kind := range []string{"Job", "Deployment", "Service", "PodDisruptionBudget", "ServiceMonitor",
+		"PrometheusRule", "Kustomization"} {
 		if found[kind] == nil {
 			t.Errorf("there is no %s", kind)
 		}
 	}
 	security := at(t, container, "securityContext")
-	if at(t, security, "readOnlyRootFilesystem") != true || at(t, security, "allowPrivilegeEscalation") != false || at(t, pod, "securityContext", "runAsNonRoot") != true {
+	if at(t, security, "readOnlyRootFilesystem") != true || at(t, security, "allowPrivilegeEscalation") != false ||
+		at(t, pod, "securityContext", "runAsNonRoot") != true {
 		t.Errorf("security: got %v", security)
 	}
 }
 
-// Break it catches: a unit or a release that names what is not there, and a stop that is cut short (seen to fail with another flag).
+// Break it catches: a unit or a release that names what is not there, and a stop that is cut short (seen to fail with
+// another flag).
 func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../deploy/systemd/cdc-relay.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=/usr/bin/cdc-relay run --config ", "TimeoutStopSec=30s", "RestartPreventExitStatus=2", "DynamicUser=yes"} {
+	for _, want := range []string{"ExecStart=/usr/bin/cdc-relay run --config ", "TimeoutStopSec=30s",
+		"RestartPreventExitStatus=2", "DynamicUser=yes"} {
 		if !strings.Contains(string(unit), want) {
 			t.Errorf("unit: no %q", want)
 		}
@@ -168,12 +178,14 @@ func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 	if err := yaml.Unmarshal(text, &release); err != nil {
 		t.Fatal(err)
 	}
-	if len(release.Builds) != 2 || len(release.Archives) != 2 || len(release.Sboms) != 1 || release.Checksum.Algorithm != "sha256" {
+	if len(release.Builds) != 2 || len(release.Archives) != 2 || len(release.Sboms) != 1 ||
+		release.Checksum.Algorithm != "sha256" {
 		t.Fatalf("release: got %+v, want builds and archives of the relay and of its demo, and SBOMs, with SHA-256", release)
 	}
 	for _, build := range release.Builds {
 		flags := build.Ldflags[0]
-		if _, err := os.Stat("../../" + build.Main); err != nil || !strings.Contains(flags, "-X main.version=") || !strings.Contains(flags, "-X main.commit=") {
+		if _, err := os.Stat("../../" + build.Main); err != nil || !strings.Contains(flags, "-X main.version=") ||
+			!strings.Contains(flags, "-X main.commit=") {
 			t.Errorf("build: got %+v, %v", build, err)
 		}
 	}
@@ -184,8 +196,8 @@ func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// Break it catches: an image that cannot be built, because a folder that the binary is made of is kept out of its context. Seen to fail
-// with .dockerignore as it was, without tracing.
+// Break it catches: an image that cannot be built, because a folder that the binary is made of is kept out of its
+// context. Seen to fail with .dockerignore as it was, without tracing.
 func TestImageIsBuiltOfAllThatTheBinaryNeeds(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../.dockerignore")

@@ -33,7 +33,8 @@ func (dlqListCommand) Help() string {
 // Run prints one page, or all.
 func (c dlqListCommand) Run(a *cli.App) error {
 	a.OneOf("--state", c.State, store.DeadStates)
-	read := func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[store.DeadLetter], error) {
+	read := func(ctx context.Context, st *store.Store, f store.Filter, after string,
+		limit int) (store.Page[store.DeadLetter], error) {
 		return st.DeadLetters(ctx, f, c.State, after, limit)
 	}
 	line := func(w io.Writer, d *store.DeadLetter, now time.Time) {

@@ -16,11 +16,13 @@ var inline = regexp.MustCompile("`cdc-relay ([a-z][^`]*)`")
 // word is one of a command line: quotes keep spaces together, and go.
 var word = regexp.MustCompile(`(?:[^\s'"]+|'[^']*'|"[^"]*")+`)
 
-// arguments are the arguments of a command as a shell would have them, up to a comment, a pipe or the end of the command.
+// arguments are the arguments of a command as a shell would have them, up to a comment, a pipe or the end of the
+// command.
 func arguments(command string) (args []string) {
 	for _, w := range word.FindAllString(command, -1) {
 		switch {
-		case w[0] == '#', w == "|", w == "&&", w == "&", w == ";", w == "\\", w == "…", w[0] == '>', strings.HasPrefix(w, "2>"):
+		case w[0] == '#', w == "|", w == "&&", w == "&", w == ";", w == "\\", w == "…", w[0] == '>',
+			strings.HasPrefix(w, "2>"):
 			return args
 		case w[0] == '$': // flags that the page defines
 			continue
@@ -56,7 +58,8 @@ func fenced(text, line string) bool {
 	return strings.Count(before, "```")%2 == 1
 }
 
-// Breaks caught: a page or a help text with a command or a flag that there is not. Seen to fail with a flag misspelt in a page.
+// Breaks caught: a page or a help text with a command or a flag that there is not. Seen to fail with a flag misspelt in
+// a page.
 func TestCommandsThatAreWrittenDownExist(t *testing.T) {
 	const root = "../.."
 	found := 0
@@ -66,7 +69,8 @@ func TestCommandsThatAreWrittenDownExist(t *testing.T) {
 			return err
 		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist", ".cache", "testdata"}, entry.Name()):
 			return filepath.SkipDir
-		case !strings.HasSuffix(path, ".md") && (!strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go")), entry.Name() == "CHANGELOG.md":
+		case !strings.HasSuffix(path, ".md") && (!strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go")),
+			entry.Name() == "CHANGELOG.md":
 			return nil
 		}
 		text, err := os.ReadFile(path)

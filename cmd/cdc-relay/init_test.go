@@ -11,11 +11,12 @@ import (
 const inventory = `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) AND relkind IN ('r', 'p', 'v', 'i'))
 	|| ' relations, ' || (SELECT count(*) FROM pg_publication) || ' publications, ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots'`
 
-// Breaks it catches: an init that makes a slot all the same, or leaves out more than that; a dry run that prints another thing. Seen to
-// fail with --no-slot not looked at.
+// Breaks it catches: an init that makes a slot all the same, or leaves out more than that; a dry run that prints
+// another thing. Seen to fail with --no-slot not looked at.
 func TestInitLeavesTheSlotToTheFirstStart(t *testing.T) {
 	s := newServices(t, nil)
-	cdcRelay(t, s.environ, "init", "--no-slot", "--dry-run").want(t, exitDone, []string{"CREATE TABLE", "CREATE PUBLICATION", "!pg_create_logical_replication_slot"}, nil)
+	cdcRelay(t, s.environ, "init", "--no-slot", "--dry-run").want(t, exitDone,
+		[]string{"CREATE TABLE", "CREATE PUBLICATION", "!pg_create_logical_replication_slot"}, nil)
 	for _, tables := range []string{install.Created, install.Exists} {
 		cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"tables       " + tables, "left\n"}, nil)
 		if got := s.pg.Query(t, inventory); !strings.HasSuffix(got, " 1 publications, 0 slots") {
@@ -25,7 +26,8 @@ func TestInitLeavesTheSlotToTheFirstStart(t *testing.T) {
 			t.Errorf("states after init --no-slot: got %s, want none: the first start is still to come", states)
 		}
 	}
-	cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"stop the worker"}, nil) // there was an outbox before
+	// there was an outbox before
+	cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"stop the worker"}, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"created\n", "will come twice"}, nil)
 	cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, []string{"exists\n", "!left"}, nil)
 }
@@ -36,7 +38,8 @@ func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
 	s := newServices(t, nil)
 	before := s.pg.Query(t, inventory)
 	dry := cdcRelay(t, s.environ, "init", "--dry-run")
-	dry.want(t, exitDone, []string{"CREATE TABLE", "cdc_relay_journal", "CREATE VIEW", "CREATE PUBLICATION", "pg_create_logical_replication_slot"}, nil)
+	dry.want(t, exitDone, []string{"CREATE TABLE", "cdc_relay_journal", "CREATE VIEW", "CREATE PUBLICATION",
+		"pg_create_logical_replication_slot"}, nil)
 	if after := s.pg.Query(t, inventory); after != before {
 		t.Fatalf("after --dry-run: got %s, want %s", after, before)
 	}
@@ -56,7 +59,8 @@ func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
 	if err := json.Unmarshal([]byte(cdcRelay(t, s.environ, "init", "--json").out), &result); err != nil {
 		t.Fatal(err)
 	}
-	if result.Tables != install.Exists || result.Publication != install.Exists || result.Slot != install.Exists || len(result.SQL) != 0 {
+	if result.Tables != install.Exists || result.Publication != install.Exists || result.Slot != install.Exists ||
+		len(result.SQL) != 0 {
 		t.Errorf("second init: got %+v, want everything to exist", result)
 	}
 	if again := s.pg.Query(t, inventory); again != first {
@@ -79,8 +83,8 @@ func TestDryRunSQLWorksAsPrinted(t *testing.T) {
 	cdcRelay(t, s.environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing"}, nil)
 }
 
-// Breaks it catches: a slot, which would make the next start skip the question, although nobody has answered it. Seen to
-// fail with the rows counted after the state is written, and with no more of them counted than are too many.
+// Breaks it catches: a slot, which would make the next start skip the question, although nobody has answered it. Seen
+// to fail with the rows counted after the state is written, and with no more of them counted than are too many.
 func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -88,20 +92,24 @@ func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 		TRUNCATE cdc_relay_state;
 		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 8)`)
 	limited := append(s.environ, "CDC_RELAY_OUTBOX_CATCH_UP_MAX=5")
-	cdcRelay(t, limited, "init").want(t, exitFailed, nil, []string{"holds 8 rows that are not published", "outbox.catch_up_max = 5", "outbox.catch_up: false"})
-	if got := s.pg.Query(t, "SELECT (SELECT count(*) FROM cdc_relay_state) || ' ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())"); got != "0 0" {
+	cdcRelay(t, limited, "init").want(t, exitFailed, nil,
+		[]string{"holds 8 rows that are not published", "outbox.catch_up_max = 5", "outbox.catch_up: false"})
+	if got := s.pg.Query(t,
+		"SELECT (SELECT count(*) FROM cdc_relay_state) || ' ' || (SELECT count(*) FROM pg_replication_slots WHERE database "+
+			"= current_database())"); got != "0 0" {
 		t.Errorf("states and slots after the refusal: got %s, want none", got)
 	}
 	cdcRelay(t, limited, "init", "--outbox-catch-up-max", "8").want(t, exitDone, []string{"created\n"}, nil)
 }
 
-// Break it catches: a slot that is made anew although a person shall decide. Seen to fail with postgres.on_slot_lost not
-// looked at.
+// Break it catches: a slot that is made anew although a person shall decide. Seen to fail with postgres.on_slot_lost
+// not looked at.
 func TestInitDoesNotReplaceALostSlot(t *testing.T) {
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database(); UPDATE cdc_relay_state SET phase = 'stream'`)
-	cdcRelay(t, append(s.environ, "CDC_RELAY_POSTGRES_ON_SLOT_LOST=halt"), "init").want(t, exitFailed, nil, []string{"is gone", "used it before"})
+	cdcRelay(t, append(s.environ, "CDC_RELAY_POSTGRES_ON_SLOT_LOST=halt"), "init").want(t, exitFailed, nil,
+		[]string{"is gone", "used it before"})
 	if got := s.pg.Query(t, "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"); got != "0" {
 		t.Errorf("slots after the refusal: got %s, want none", got)
 	}
@@ -109,5 +117,6 @@ func TestInitDoesNotReplaceALostSlot(t *testing.T) {
 
 // Seen to fail with the error not said.
 func TestInitWithoutADatabase(t *testing.T) {
-	cdcRelay(t, nil, "init", "--postgres-url", "postgres://u:hunter2@127.0.0.1:1/d").want(t, exitFailed, nil, []string{"127.0.0.1", "!hunter2"})
+	cdcRelay(t, nil, "init", "--postgres-url", "postgres://u:hunter2@127.0.0.1:1/d").want(t, exitFailed, nil,
+		[]string{"127.0.0.1", "!hunter2"})
 }

@@ -39,14 +39,16 @@ type outcome struct {
 }
 
 // command prepares the program with an environment of its own: none of the surroundings' CDC_RELAY_ variables.
-func command(ctx context.Context, t testing.TB, environ []string, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+func command(ctx context.Context, t testing.TB, environ []string,
+	args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append([]string{runsAsCommand + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}, environ...)
+	cmd.Env = append([]string{runsAsCommand + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"TMPDIR=" + os.Getenv("TMPDIR")}, environ...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	return cmd, &out, &errs

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Break it catches: a command whose output is cut, by a full disk, and that ends with exit code 0, so that a script goes on with half of it.
-// Seen to fail with text that is written and not looked after.
+// Break it catches: a command whose output is cut, by a full disk, and that ends with exit code 0, so that a script
+// goes on with half of it. Seen to fail with text that is written and not looked after.
 func TestCommandFailsWhoseOutputIsCut(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -18,6 +18,7 @@ func TestCommandFailsWhoseOutputIsCut(t *testing.T) {
 		cmd, _, errs := command(t.Context(), t, nil, args...)
 		cmd.Stdout = full
 		_ = cmd.Run()
-		outcome{cmd.ProcessState.ExitCode(), "", errs.String()}.want(t, exitFailed, nil, []string{"write the output", "no space left"})
+		outcome{cmd.ProcessState.ExitCode(), "", errs.String()}.want(t, exitFailed, nil,
+			[]string{"write the output", "no space left"})
 	}
 }

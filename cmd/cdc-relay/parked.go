@@ -43,11 +43,13 @@ Examples:
 
 // Run prints one page, or all.
 func (c parkedListCommand) Run(a *cli.App) error {
-	read := func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[store.ParkedKey], error) {
+	read := func(ctx context.Context, st *store.Store, f store.Filter, after string,
+		limit int) (store.Page[store.ParkedKey], error) {
 		return st.ParkedKeys(ctx, f, after, limit)
 	}
 	line := func(w io.Writer, k *store.ParkedKey, now time.Time) {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, cli.Text(k.Key), k.Events, cli.Plain(k.ID), k.Attempts,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, cli.Text(k.Key), k.Events, cli.Plain(k.ID),
+			k.Attempts,
 			k.Class, cli.Ago(k.ParkedAt, now), nextOf(k, now), shortened(cli.Plain(k.LastError)))
 	}
 	const columns = "TOPIC\tKEY\tEVENTS\tHEAD\tATTEMPTS\tCLASS\tPARKED\tNEXT\tLAST ERROR"

@@ -23,9 +23,9 @@ import (
 // plantedSecret is in every secret of the test below, and in what rows carry.
 var plantedSecret = regexp.MustCompile(`planted-[a-z]+`)
 
-// Breaks it catches: a secret, a payload or a row's header in a log line, a metric, an answer of the API, a page, the output or
-// an error of a command (seen to fail with the configuration shown as it is, and with every end of a stream logged); an
-// error that is logged at every attempt.
+// Breaks it catches: a secret, a payload or a row's header in a log line, a metric, an answer of the API, a page, the
+// output or an error of a command (seen to fail with the configuration shown as it is, and with every end of a stream
+// logged); an error that is logged at every attempt.
 func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	authority := harness.NewAuthority(t, "planted")
 	certificate := authority.Issue(t, "broker", time.Now().Add(time.Hour), "127.0.0.1")
@@ -34,7 +34,8 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "outbox.event.order"), kfake.EnableSASL(),
-		kfake.Superuser("SCRAM-SHA-256", "alice", "planted-sasl"), kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}}))
+		kfake.Superuser("SCRAM-SHA-256", "alice", "planted-sasl"),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +53,15 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 		return strings.Replace(s.pg.URL, "postgres@", "postgres:"+password+"@", 1)
 	}
 	sasl := file("sasl", "planted-wrong")
-	environ := append(s.environ, "CDC_RELAY_POSTGRES_URL="+as("planted-url"), "CDC_RELAY_POSTGRES_REPLICATION_URL="+as("planted-repl"),
+	environ := append(s.environ, "CDC_RELAY_POSTGRES_URL="+as("planted-url"),
+		"CDC_RELAY_POSTGRES_REPLICATION_URL="+as("planted-repl"),
 		"CDC_RELAY_POSTGRES_PASSWORD_FILE="+file("postgres", "planted-file"),
-		"CDC_RELAY_KAFKA_BROKERS="+broker.ListenAddrs()[0], "CDC_RELAY_KAFKA_TLS_ENABLED=true", "CDC_RELAY_KAFKA_TLS_CA_FILE="+authority.File,
-		"CDC_RELAY_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", "CDC_RELAY_KAFKA_SASL_USERNAME=alice", "CDC_RELAY_KAFKA_SASL_PASSWORD_FILE="+sasl,
-		"CDC_RELAY_HTTP_TOKEN_FILE="+file("token", "planted-token"), "CDC_RELAY_HTTP_SHOW_PAYLOADS=false", "CDC_RELAY_LOG_LEVEL=trace",
+		"CDC_RELAY_KAFKA_BROKERS="+broker.ListenAddrs()[0], "CDC_RELAY_KAFKA_TLS_ENABLED=true",
+		"CDC_RELAY_KAFKA_TLS_CA_FILE="+authority.File,
+		"CDC_RELAY_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", "CDC_RELAY_KAFKA_SASL_USERNAME=alice",
+		"CDC_RELAY_KAFKA_SASL_PASSWORD_FILE="+sasl,
+		"CDC_RELAY_HTTP_TOKEN_FILE="+file("token", "planted-token"), "CDC_RELAY_HTTP_SHOW_PAYLOADS=false",
+		"CDC_RELAY_LOG_LEVEL=trace",
 		"CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers")
 	clean := func(where, text string) {
 		t.Helper()
@@ -83,7 +88,8 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	clean("status", cdcRelay(t, nil, "status", "--http-listen", run.address).out)
 	file("sasl", "planted-sasl")
 	harness.Eventually(t, time.Minute, "the event goes out when the password is right", func(context.Context) string {
-		if got := s.pg.Query(t, "SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM outbox_events_dlq)"); got != "1 2" {
+		if got := s.pg.Query(t,
+			"SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM outbox_events_dlq)"); got != "1 2" {
 			return "journaled and dead: " + got
 		}
 		return ""
@@ -94,8 +100,10 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 		run.awaitStatus(t, `"role": "active"`)
 	}
 	paths := []string{
-		"/", "/console/console.js", "/metrics", "/livez", "/readyz", "/api/v1/status", "/api/v1/history", "/api/v1/notes", "/api/v1/config", "/api/v1/stream",
-		"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/" + s.pg.Query(t, "SELECT min(original_id::text) FROM outbox_events_dlq"), "/api/v1/nothing",
+		"/", "/console/console.js", "/metrics", "/livez", "/readyz", "/api/v1/status", "/api/v1/history", "/api/v1/notes",
+		"/api/v1/config", "/api/v1/stream",
+		"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/" +
+			s.pg.Query(t, "SELECT min(original_id::text) FROM outbox_events_dlq"), "/api/v1/nothing",
 	}
 	for _, path := range paths {
 		clean(path, asked(t, http.MethodGet, run.address, path, ""))
@@ -103,7 +111,8 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	for _, token := range []string{"wrong", "planted-token"} {
 		clean("a change with token "+token[:5], asked(t, http.MethodPost, run.address, "/api/v1/dlq/replay", token))
 	}
-	command(append(environ, "CDC_RELAY_HTTP_LISTEN="+run.address), "check").want(t, exitDone, []string{"takes alice by SCRAM-SHA-256"}, nil)
+	command(append(environ, "CDC_RELAY_HTTP_LISTEN="+run.address), "check").want(t, exitDone,
+		[]string{"takes alice by SCRAM-SHA-256"}, nil)
 	if code := run.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code: got %d, want 0", code)
 	}
@@ -122,7 +131,8 @@ func asked(t *testing.T, method, address, path, token string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(`{"ids": ["00000000-0000-0000-0000-000000000000"]}`))
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path,
+		strings.NewReader(`{"ids": ["00000000-0000-0000-0000-000000000000"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,26 +11,31 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: an expression that a mirror fails on for ever, in silence. Seen to fail with Prepare, and with the plan of
-// init, that do not ask, and with a lock taken for a refusal.
+// Breaks it catches: an expression that a mirror fails on for ever, in silence. Seen to fail with Prepare, and with the
+// plan of init, that do not ask, and with a lock taken for a refusal.
 func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
 	s := newServices(t, orderTopic)
-	wrong := append([]string{"CDC_RELAY_OUTBOX_MARK_SET=foo=1", "CDC_RELAY_OUTBOX_PUBLISHED_WHEN=done", "CDC_RELAY_OUTBOX_ORDER_BY=nope"}, s.environ...)
-	said := []string{"outbox.mark_set", `column "foo" of relation "outbox_events" does not exist`, "outbox.published_when", "outbox.order_by"}
+	wrong := append([]string{"CDC_RELAY_OUTBOX_MARK_SET=foo=1", "CDC_RELAY_OUTBOX_PUBLISHED_WHEN=done",
+		"CDC_RELAY_OUTBOX_ORDER_BY=nope"}, s.environ...)
+	said := []string{"outbox.mark_set", `column "foo" of relation "outbox_events" does not exist`, "outbox.published_when",
+		"outbox.order_by"}
 	before := s.pg.Query(t, inventory)
-	cdcRelay(t, wrong, "init").want(t, exitFailed, nil, append([]string{"halted (setup)"}, said...)) // it makes the outbox itself
+	// it makes the outbox itself
+	cdcRelay(t, wrong, "init").want(t, exitFailed, nil, append([]string{"halted (setup)"}, said...))
 	if after := s.pg.Query(t, inventory); after != before {
 		t.Errorf("after init: got %s, want %s: nothing is made", after, before)
 	}
 	cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, nil, nil)
 	cdcRelay(t, wrong, "init", "--dry-run").want(t, exitFailed, nil, append([]string{"halted (setup)"}, said...))
 	cdcRelay(t, wrong, "init", "--no-slot").want(t, exitFailed, nil, append([]string{"halted (setup)"}, said...))
-	cdcRelay(t, wrong, "run", "--on-halt=exit").want(t, exitFailed, nil, append([]string{`"code":"setup"`, "set outbox.mark_set to"}, said...))
+	cdcRelay(t, wrong, "run", "--on-halt=exit").want(t, exitFailed, nil,
+		append([]string{`"code":"setup"`, "set outbox.mark_set to"}, said...))
 	cdcRelay(t, wrong, "check").want(t, exitFailed, []string{
 		`FAIL  outbox.mark_set: foo=1: Postgres refuses it: ERROR: column "foo" of relation "outbox_events" does not exist`,
 		`FAIL  outbox.published_when: done: `, `FAIL  outbox.order_by: nope: `, "fix: set outbox.mark_set to",
 	}, nil)
-	cdcRelay(t, s.environ, "check", "--set", "outbox.mark_set=published_at = now();drop").want(t, exitFailed, []string{"FAIL  outbox.mark_set: "}, nil)
+	cdcRelay(t, s.environ, "check", "--set", "outbox.mark_set=published_at = now();drop").want(t, exitFailed,
+		[]string{"FAIL  outbox.mark_set: "}, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"ok    expressions: "}, nil)
 
@@ -43,8 +48,9 @@ func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, []string{"tables       exists"}, nil)
 }
 
-// Breaks it catches: a URL that is found wrong only by who connects, after other things were, a password that is printed, a command
-// that reads certificates it has no use for. Seen to fail with the driver not asked, with its answer not masked, and with status asking it.
+// Breaks it catches: a URL that is found wrong only by who connects, after other things were, a password that is
+// printed, a command that reads certificates it has no use for. Seen to fail with the driver not asked, with its answer
+// not masked, and with status asking it.
 func TestURLsThatTheDriverRefusesAreProblemsOfTheConfiguration(t *testing.T) {
 	for url, because := range map[string]string{
 		"postgres://u:hidden@h:99999/db":                                           "invalid port",
@@ -55,33 +61,41 @@ func TestURLsThatTheDriverRefusesAreProblemsOfTheConfiguration(t *testing.T) {
 		"host=h password='hidden":                                                  "unterminated quoted string",
 		"postgres://u:hid`: den@h/db?sslmode=bogus":                                "password",
 	} {
-		cdcRelay(t, nil, "run", "--postgres-url", url, "--postgres-replication-url", url, "--set", "on_halt=bogus").want(t, exitUsage, nil, []string{
-			"4 problems", "postgres.url (--postgres-url): found ", "postgres.replication_url (--postgres-replication-url): found ", because,
-			"allowed: postgres://user@host:port/database", "on_halt (--set)", "kafka.brokers", "xxxxx", "!hid", "!cannot parse",
-		})
+		cdcRelay(t, nil, "run", "--postgres-url", url, "--postgres-replication-url", url, "--set", "on_halt=bogus").want(t,
+			exitUsage, nil, []string{
+				"4 problems", "postgres.url (--postgres-url): found ",
+				"postgres.replication_url (--postgres-replication-url): found ", because,
+				"allowed: postgres://user@host:port/database", "on_halt (--set)", "kafka.brokers", "xxxxx", "!hid", "!cannot parse",
+			})
 	}
-	cdcRelay(t, nil, "status", "--postgres-url", "postgres://h/db?sslmode=verify-full&sslrootcert=/does/not/exist", "--http-listen", "127.0.0.1:1").
+	cdcRelay(t, nil, "status", "--postgres-url", "postgres://h/db?sslmode=verify-full&sslrootcert=/does/not/exist",
+		"--http-listen", "127.0.0.1:1").
 		want(t, exitFailed, nil, []string{"!sslrootcert"})
 }
 
-// Init does not repair a publication that is there, and must not be named as a way to do it. Seen to fail with init named in every
-// line, and with a halt's text that adds a semicolon to the statement's own.
+// Init does not repair a publication that is there, and must not be named as a way to do it. Seen to fail with init
+// named in every line, and with a halt's text that adds a semicolon to the statement's own.
 func TestPublicationThatInitLeavesAloneIsNotSentToInit(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init", "--no-slot").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, "ALTER PUBLICATION cdc_relay SET (publish = 'update')")
-	cdcRelay(t, s.environ, "check").want(t, exitFailed, []string{`ALTER PUBLICATION "cdc_relay" SET (publish = 'insert'); (as the owner of the publication)`, "!or by cdc-relay init"}, nil)
-	cdcRelay(t, s.environ, "init").want(t, exitFailed, nil, []string{`to do: run ALTER PUBLICATION "cdc_relay" SET (publish = 'insert'); see docs/`})
+	cdcRelay(t, s.environ, "check").want(t, exitFailed,
+		[]string{`ALTER PUBLICATION "cdc_relay" SET (publish = 'insert'); (as the owner of the publication)`,
+			"!or by cdc-relay init"}, nil)
+	cdcRelay(t, s.environ, "init").want(t, exitFailed, nil,
+		[]string{`to do: run ALTER PUBLICATION "cdc_relay" SET (publish = 'insert'); see docs/`})
 	s.pg.Exec(t, "DROP PUBLICATION cdc_relay")
-	cdcRelay(t, s.environ, "check").want(t, exitFailed, []string{"FAIL  publication cdc_relay: there is no publication", "or by cdc-relay init"}, nil)
+	cdcRelay(t, s.environ, "check").want(t, exitFailed,
+		[]string{"FAIL  publication cdc_relay: there is no publication", "or by cdc-relay init"}, nil)
 }
 
-// A server as it comes out of the box, and then one whose slots are all taken. Breaks it catches: a wait without an end for what
-// only a person can change, a halt for what passes, and either without what to do. Seen to fail with neither of the server's
-// refusals explained, and with init that does not look at wal_level before it makes the tables.
+// A server as it comes out of the box, and then one whose slots are all taken. Breaks it catches: a wait without an end
+// for what only a person can change, a halt for what passes, and either without what to do. Seen to fail with neither
+// of the server's refusals explained, and with init that does not look at wal_level before it makes the tables.
 func TestServersThatGiveNoSlotSayWhatToDo(t *testing.T) {
 	s := newServices(t, orderTopic)
-	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
+	pg := harness.NewOwnPostgres(t,
+		embedded.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
 	environ := append(s.environ, "CDC_RELAY_POSTGRES_URL="+pg.URL)
 	const remedy = "ALTER SYSTEM SET wal_level = logical; and restart Postgres"
 	before := pg.Query(t, inventory)
@@ -90,7 +104,8 @@ func TestServersThatGiveNoSlotSayWhatToDo(t *testing.T) {
 		t.Errorf("after init: got %s, want %s: nothing is made", after, before)
 	}
 	cdcRelay(t, environ, "init", "--no-slot").want(t, exitDone, nil, nil)
-	cdcRelay(t, environ, "run", "--on-halt=exit").want(t, exitFailed, nil, []string{`"code":"setup"`, "wal_level is replica", remedy})
+	cdcRelay(t, environ, "run", "--on-halt=exit").want(t, exitFailed, nil,
+		[]string{`"code":"setup"`, "wal_level is replica", remedy})
 
 	pg.Exec(t, "ALTER SYSTEM SET wal_level = logical")
 	if err := pg.Server.Fast(t.Context()); err != nil {

@@ -16,9 +16,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// With exactly the grants of init --roles everything works, and check names each one that is missing, with the statement that
-// gives it. Breaks it catches: a grant that the relay needs and nobody gives; one that is given and that check does not look
-// for (seen to fail with one privilege left out of the look, and with INSERT on the journal left out of the grants).
+// With exactly the grants of init --roles everything works, and check names each one that is missing, with the
+// statement that gives it. Breaks it catches: a grant that the relay needs and nobody gives; one that is given and that
+// check does not look for (seen to fail with one privilege left out of the look, and with INSERT on the journal left
+// out of the grants).
 func TestRolesHaveWhatIsNeededAndCheckNamesWhatIsMissing(t *testing.T) {
 	for _, after := range []string{config.AfterPublishMark, config.AfterPublishDelete} {
 		t.Run(after, func(t *testing.T) { rolesWork(t, after) })
@@ -36,9 +37,12 @@ func rolesWork(t *testing.T, after string) {
 	s.pg.Exec(t, "REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC")
 	environ := append(s.environ, "CDC_RELAY_OUTBOX_AFTER_PUBLISH="+after)
 	roles := []string{"init", "--roles", "--role-stream", stream, "--role-sql", sql}
-	cdcRelay(t, environ, append(roles, "--dry-run")...).want(t, exitDone, []string{"CREATE ROLE \"" + stream + "\" LOGIN REPLICATION;", "GRANT USAGE ON SCHEMA \"public\" TO \"" + sql + "\";"}, nil)
+	cdcRelay(t, environ, append(roles, "--dry-run")...).want(t, exitDone,
+		[]string{"CREATE ROLE \"" + stream + "\" LOGIN REPLICATION;", "GRANT USAGE ON SCHEMA \"public\" TO \"" + sql + "\";"},
+		nil)
 	for range 2 { // again changes nothing
-		cdcRelay(t, environ, roles...).want(t, exitDone, []string{"roles        " + stream + " for postgres.replication_url, " + sql}, nil)
+		cdcRelay(t, environ, roles...).want(t, exitDone,
+			[]string{"roles        " + stream + " for postgres.replication_url, " + sql}, nil)
 	}
 	as := func(role string) string { return strings.Replace(s.pg.URL, "postgres@", role+"@", 1) }
 	least := append(environ, "CDC_RELAY_POSTGRES_URL="+as(sql), "CDC_RELAY_POSTGRES_REPLICATION_URL="+as(stream))
@@ -47,12 +51,13 @@ func rolesWork(t *testing.T, after string) {
 	run := startRelay(t, least)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'placed', '{}'), ('order', 'b', 'placed', '{}')`)
 	gone := "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-	harness.Eventually(t, 30*time.Second, "the events are journaled and their rows are done with", func(context.Context) string {
-		if got := s.pg.Query(t, "SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || ("+gone+")"); got != "2 0" {
-			return "journaled and waiting: " + got
-		}
-		return ""
-	})
+	harness.Eventually(t, 30*time.Second, "the events are journaled and their rows are done with",
+		func(context.Context) string {
+			if got := s.pg.Query(t, "SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || ("+gone+")"); got != "2 0" {
+				return "journaled and waiting: " + got
+			}
+			return ""
+		})
 	if code := run.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code: got %d, want 0; log:\n%s", code, run.log)
 	}

@@ -101,7 +101,8 @@ func TestRunRelaysAndStopsOnSIGTERM(t *testing.T) {
 	settled(t, s.pg, "100")
 	r.awaitStatus(t, `"role": "active"`)
 	r.awaitStatus(t, `"published_per_second": `)
-	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"active", "ready", "100 settled", "events/s published", "parked keys    0"}, nil)
+	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone,
+		[]string{"active", "ready", "100 settled", "events/s published", "parked keys    0"}, nil)
 	response, err := http.Get("http://" + r.address + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -125,8 +126,9 @@ func TestRunRelaysAndStopsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// A supervisor that loses its patience must be obeyed, one that sends each signal twice is not impatient. The topic does not exist, so the
-// drain cannot end by itself. Seen to fail with the second signal not heeded, and with one that comes together with the first.
+// A supervisor that loses its patience must be obeyed, one that sends each signal twice is not impatient. The topic
+// does not exist, so the drain cannot end by itself. Seen to fail with the second signal not heeded, and with one that
+// comes together with the first.
 func TestSecondSignalExitsAtOnce(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -155,17 +157,19 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 // Seen to fail with the error of the relay dropped.
 func TestRunFailsWithTheReason(t *testing.T) {
 	s := newServices(t, orderTopic)
-	cdcRelay(t, s.environ, "run", "--on-halt=exit").want(t, exitFailed, []string{"!halted"}, []string{"halted (", "to do: ", "cdc-relay init"})
+	cdcRelay(t, s.environ, "run", "--on-halt=exit").want(t, exitFailed, []string{"!halted"},
+		[]string{"halted (", "to do: ", "cdc-relay init"})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	cdcRelay(t, s.environ, "run", "--http-listen", listener.Addr().String()).want(t, exitFailed, nil, []string{"http.listen", listener.Addr().String()})
+	cdcRelay(t, s.environ, "run", "--http-listen", listener.Addr().String()).want(t, exitFailed, nil,
+		[]string{"http.listen", listener.Addr().String()})
 }
 
-// A URL may have options of the client's pool. Breaks it catches: a stream, or a check, that hands them to the server, which refuses
-// the connection. Seen to fail with the stream's URL read as the server's alone, and with that of check.
+// A URL may have options of the client's pool. Breaks it catches: a stream, or a check, that hands them to the server,
+// which refuses the connection. Seen to fail with the stream's URL read as the server's alone, and with that of check.
 func TestOptionsOfThePoolServeEveryConnection(t *testing.T) {
 	s := newServices(t, orderTopic)
 	url := s.pg.URL + "&"

@@ -24,7 +24,8 @@ func TestCommandsLogInToTheBrokers(t *testing.T) {
 		t.Fatal(err)
 	}
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "outbox.event.order"), kfake.EnableSASL(),
-		kfake.Superuser("SCRAM-SHA-256", "alice", "secret"), kfake.TLS(&tls.Config{Certificates: []tls.Certificate{certificate}}))
+		kfake.Superuser("SCRAM-SHA-256", "alice", "secret"),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{certificate}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,20 +40,25 @@ func TestCommandsLogInToTheBrokers(t *testing.T) {
 		"CDC_RELAY_KAFKA_SASL_USERNAME=alice", "CDC_RELAY_KAFKA_SASL_PASSWORD_FILE="+file)
 	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'placed', '{}')`)
-	cdcRelay(t, environ, "check").want(t, exitDone, []string{"answers over TLS and takes alice by SCRAM-SHA-256", "ok    producer: ", "topic outbox.event.order: 3 partitions", "!FAIL"}, nil)
+	cdcRelay(t, environ, "check").want(t, exitDone,
+		[]string{"answers over TLS and takes alice by SCRAM-SHA-256", "ok    producer: ",
+			"topic outbox.event.order: 3 partitions", "!FAIL"}, nil)
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.ListenAddrs()...), kgo.DialTLSConfig(&tls.Config{InsecureSkipVerify: true}), //nolint:gosec // the broker is ours
 		kgo.SASL(scram.Auth{User: "alice", Pass: "secret"}.AsSha256Mechanism()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "outbox.event.order", Value: []byte("not ours")}).FirstErr(); err != nil {
+	if err := client.ProduceSync(t.Context(),
+		&kgo.Record{Topic: "outbox.event.order", Value: []byte("not ours")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	cdcRelay(t, environ, "verify").want(t, exitFailed, []string{"missing        1", "other records  1", "is in no topic"}, nil)
+	cdcRelay(t, environ, "verify").want(t, exitFailed, []string{"missing        1", "other records  1", "is in no topic"},
+		nil)
 
 	cdcRelay(t, append(environ, "CDC_RELAY_KAFKA_TLS_CA_FILE="+other.File), "check").
-		want(t, exitFailed, []string{"FAIL  broker ", "not trusted", "kafka.tls.ca_file", "correct what the error names"}, nil)
+		want(t, exitFailed, []string{"FAIL  broker ", "not trusted", "kafka.tls.ca_file", "correct what the error names"},
+			nil)
 	cdcRelay(t, append(environ, "CDC_RELAY_KAFKA_SASL_PASSWORD_FILE=/no/such/file"), "check").
 		want(t, exitFailed, []string{"FAIL  broker ", "kafka.sasl.password_file"}, nil)
 }

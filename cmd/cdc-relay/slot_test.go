@@ -12,21 +12,26 @@ import (
 
 // events are statements for so many events.
 func events(n int) string {
-	return fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', 'k', 'made', '{}' FROM generate_series(1, %d)`, n)
+	return fmt.Sprintf(
+		`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', 'k', 'made', '{}' FROM generate_series(1, %d)`, n)
 }
 
 // Breaks it catches: a dangerous command that does not ask, or that works under a running relay; rows that are called
 // missed though the slot still holds them, or nothing called missed though it cannot be known; rows that the moved slot
 // has skipped and that reconcile leaves out. Seen to fail with the answer asked for where nobody can give one, and with
-// a slot that stands ahead of the state taken as it is; with text printed though JSON was asked for; and with nothing said of what came first.
+// a slot that stands ahead of the state taken as it is; with text printed though JSON was asked for; and with nothing
+// said of what came first.
 func TestSlotAndReconcile(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, events(3))
-	cdcRelay(t, s.environ, "slot", "status").want(t, exitDone, []string{"nobody: no relay streams", "WAL        reserved"}, nil)
-	cdcRelay(t, s.environ, "reconcile", "--dry-run").want(t, exitFailed, []string{"unrecorded  3 rows", "not known: no relay streams"}, nil)
-	cdcRelay(t, s.environ, "reconcile").want(t, exitDone, []string{"no relay was running", "missed      0 rows", "caught up   3 rows"}, nil)
+	cdcRelay(t, s.environ, "slot", "status").want(t, exitDone, []string{"nobody: no relay streams", "WAL        reserved"},
+		nil)
+	cdcRelay(t, s.environ, "reconcile", "--dry-run").want(t, exitFailed,
+		[]string{"unrecorded  3 rows", "not known: no relay streams"}, nil)
+	cdcRelay(t, s.environ, "reconcile").want(t, exitDone,
+		[]string{"no relay was running", "missed      0 rows", "caught up   3 rows"}, nil)
 	journaled := func(want string) {
 		t.Helper()
 		if got := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); got != want {
@@ -37,9 +42,12 @@ func TestSlotAndReconcile(t *testing.T) {
 
 	s.pg.Exec(t, events(2))
 	cdcRelay(t, s.environ, "slot", "advance", "--to", "end").want(t, exitUsage, nil, []string{"pass --yes"})
-	cdcRelay(t, s.environ, "slot", "advance", "--to", "0/1", "--yes").want(t, exitUsage, nil, []string{"want a position between the two"})
-	cdcRelay(t, s.environ, "slot", "advance", "--to", "end", "--yes", "--json").want(t, exitDone, []string{`"slot": "`, `"from": "`, `"to": "`, "!moved"}, nil)
-	cdcRelay(t, s.environ, "reconcile", "--json").want(t, exitDone, []string{`"missed": 0`, `"caught_up": 2`}, nil) // the table came first
+	cdcRelay(t, s.environ, "slot", "advance", "--to", "0/1", "--yes").want(t, exitUsage, nil,
+		[]string{"want a position between the two"})
+	cdcRelay(t, s.environ, "slot", "advance", "--to", "end", "--yes", "--json").want(t, exitDone,
+		[]string{`"slot": "`, `"from": "`, `"to": "`, "!moved"}, nil)
+	// the table came first
+	cdcRelay(t, s.environ, "reconcile", "--json").want(t, exitDone, []string{`"missed": 0`, `"caught_up": 2`}, nil)
 	journaled("5")
 
 	r := startRelay(t, s.environ)
@@ -48,20 +56,22 @@ func TestSlotAndReconcile(t *testing.T) {
 	for _, args := range [][]string{{"slot", "drop", "--yes"}, {"slot", "advance", "--to", "end", "--yes"}} {
 		cdcRelay(t, s.environ, args...).want(t, exitFailed, nil, []string{"stop every relay that uses it first"})
 	}
-	cdcRelay(t, s.environ, "reconcile").want(t, exitDone, []string{"the running relay reconciled", "missed      0 rows"}, nil)
+	cdcRelay(t, s.environ, "reconcile").want(t, exitDone, []string{"the running relay reconciled", "missed      0 rows"},
+		nil)
 	cdcRelay(t, s.environ, "reconcile", "--dry-run").want(t, exitDone, []string{"missed      none"}, nil)
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code after SIGTERM: got %d, want %d", code, exitDone)
 	}
 
 	cdcRelay(t, s.environ, "slot", "drop").want(t, exitUsage, nil, []string{"pass --yes"})
-	cdcRelay(t, s.environ, "slot", "drop", "--yes", "--json").want(t, exitDone, []string{`"dropped_at": "`, "!dropped the"}, nil)
+	cdcRelay(t, s.environ, "slot", "drop", "--yes", "--json").want(t, exitDone,
+		[]string{`"dropped_at": "`, "!dropped the"}, nil)
 	cdcRelay(t, s.environ, "slot", "status", "--json").want(t, exitFailed, []string{`"exists": false`}, nil)
 }
 
-// Breaks it catches: rows that a running relay has missed are not told from those on their way, or are not published when
-// somebody asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the request closed
-// when the look begins.
+// Breaks it catches: rows that a running relay has missed are not told from those on their way, or are not published
+// when somebody asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the
+// request closed when the look begins.
 func TestReconcileOfARunningRelay(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -75,7 +85,8 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 		if s.pg.Query(t, "SELECT horizon > '"+before+"' FROM cdc_relay_state") == "true" {
 			return ""
 		}
-		if time.Since(started) > 10*time.Second { // another transaction was open at that moment; the next round is an hour away
+		// another transaction was open at that moment; the next round is an hour away
+		if time.Since(started) > 10*time.Second {
 			r.stop(t, syscall.SIGTERM)
 			r, started = start(), time.Now()
 		}
@@ -86,7 +97,8 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 	s.pg.Exec(t, events(4))
 	s.pg.Exec(t, "ALTER PUBLICATION "+publication+" ADD TABLE outbox_events")
 	s.pg.Exec(t, events(3))
-	cdcRelay(t, s.environ, "reconcile", "--dry-run", "--json").want(t, exitFailed, []string{`"missed": 4`, `"proved": true`}, nil)
+	cdcRelay(t, s.environ, "reconcile", "--dry-run", "--json").want(t, exitFailed,
+		[]string{`"missed": 4`, `"proved": true`}, nil)
 	cdcRelay(t, s.environ, "reconcile", "--json").want(t, exitDone, []string{`"missed": 4`}, nil)
 	if got := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); got != "8" {
 		t.Errorf("journal after that: got %s rows, want all 8", got)

@@ -16,8 +16,11 @@ import (
 func TestStatusShowsTheRunningRelay(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	st := relay.Status{
-		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at, Reasons: []string{"halted (column): gone"},
-		Slot: "s1", ConfirmedLSN: new("0/16"), ParkedKeys: new(int64(4)), ParkedEvents: new(int64(44)), DeadLetters: new(int64(5)), Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13}, LagBytes: new(int64(3 << 20)), Broker: "ok", LastError: "it broke", LastErrorAt: &at,
+		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at,
+		Reasons: []string{"halted (column): gone"},
+		Slot:    "s1", ConfirmedLSN: new("0/16"), ParkedKeys: new(int64(4)), ParkedEvents: new(int64(44)),
+		DeadLetters: new(int64(5)), Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13},
+		LagBytes: new(int64(3 << 20)), Broker: "ok", LastError: "it broke", LastErrorAt: &at,
 		Halt: &relay.HaltStatus{Code: "column", Reason: "column payload is gone", Risk: "nothing", Remedy: "ALTER TABLE"},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,8 +33,10 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
 	cdcRelay(t, nil, "status", "--http-listen", address).want(t, exitDone, // seconds pass until it prints
-		[]string{"orders v1, up 1m", "halted for 1m", "s, not ready", "3.0 MiB of WAL", "last error     1m", "s ago: it broke", "column: column payload is gone", "ALTER TABLE",
-			"12.5 events/s published, 13.0/s received, over the last 10 s", "parked keys    4, with 44 events", "dead letters   5", "epoch -, received -, confirmed 0/16", "!it is over"}, nil)
+		[]string{"orders v1, up 1m", "halted for 1m", "s, not ready", "3.0 MiB of WAL", "last error     1m",
+			"s ago: it broke", "column: column payload is gone", "ALTER TABLE",
+			"12.5 events/s published, 13.0/s received, over the last 10 s", "parked keys    4, with 44 events",
+			"dead letters   5", "epoch -, received -, confirmed 0/16", "!it is over"}, nil)
 	o := cdcRelay(t, nil, "status", "--json", "--http-listen", address)
 	var got relay.Status
 	if err := json.Unmarshal([]byte(o.out), &got); err != nil || got.Slot != "s1" || got.Halt == nil {
@@ -39,19 +44,24 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	}
 }
 
-// A standby measures nothing of the slot that another relay holds, and an error that is over says so. Seen to fail with zeros printed,
-// and with the end not said.
+// A standby measures nothing of the slot that another relay holds, and an error that is over says so. Seen to fail with
+// zeros printed, and with the end not said.
 func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
-	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1", LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
+	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1",
+		LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
 	printed := func(st relay.Status) outcome {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(st)
+		}))
 		defer server.Close()
 		return cdcRelay(t, nil, "status", "--http-listen", strings.TrimPrefix(server.URL, "http://"))
 	}
-	printed(st).want(t, exitDone, []string{"s1, held by another relay", "s ago, and it is over: it broke", "!epoch", "!0/0", "!0 B", "!rates  ", "!parked keys"}, nil)
+	printed(st).want(t, exitDone, []string{"s1, held by another relay", "s ago, and it is over: it broke", "!epoch",
+		"!0/0", "!0 B", "!rates  ", "!parked keys"}, nil)
 	st.Role = relay.RoleStarting
-	printed(st).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n", "parked keys    -, with - events", "dead letters   -\n", "backlog        - events"}, nil)
+	printed(st).want(t, exitDone, []string{"epoch -, received -, confirmed -", "lag            -\n", "rates          -\n",
+		"parked keys    -, with - events", "dead letters   -\n", "backlog        - events"}, nil)
 }
 
 // Breaks it catches: a watch that shows one picture only, or that does not end.
@@ -62,7 +72,8 @@ func TestStatusWatches(t *testing.T) {
 		asked <- struct{}{}
 	}))
 	defer server.Close()
-	cmd, out, errs := command(t.Context(), t, nil, "status", "--watch", "--http-listen", strings.TrimPrefix(server.URL, "http://"))
+	cmd, out, errs := command(t.Context(), t, nil, "status", "--watch", "--http-listen",
+		strings.TrimPrefix(server.URL, "http://"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +96,10 @@ func TestStatusWithoutARelay(t *testing.T) {
 	} {
 		other := httptest.NewServer(answer)
 		address := strings.TrimPrefix(other.URL, "http://")
-		cdcRelay(t, nil, "status", "--json", "--http-listen", address).want(t, exitFailed, []string{"!{", "!welcome"}, []string{code, "not a relay's status", "--http-listen"})
+		cdcRelay(t, nil, "status", "--json", "--http-listen", address).want(t, exitFailed, []string{"!{", "!welcome"},
+			[]string{code, "not a relay's status", "--http-listen"})
 		other.Close()
 	}
-	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"}, []string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
+	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"},
+		[]string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
 }

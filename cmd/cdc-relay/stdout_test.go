@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A dry run beside a relay to Kafka. Breaks it catches: logs among the messages, brokers asked for, a dry run that marks
-// rows, uses up events of the real relay or makes its view call them published; one that may take the real one's slot.
-// Seen to fail with a line of the log on standard output, and with any slot allowed.
+// A dry run beside a relay to Kafka. Breaks it catches: logs among the messages, brokers asked for, a dry run that
+// marks rows, uses up events of the real relay or makes its view call them published; one that may take the real one's
+// slot. Seen to fail with a line of the log on standard output, and with any slot allowed.
 func TestDryRunPrintsAndLeavesEverythingToTheRelay(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -26,7 +26,8 @@ func TestDryRunPrintsAndLeavesEverythingToTheRelay(t *testing.T) {
 			without = append(without, e)
 		}
 	}
-	cdcRelay(t, without, "run", "--sink", "stdout").want(t, exitUsage, nil, []string{"postgres.slot", "postgres.schema", "outbox.after_publish", "_stdout", "!kafka.brokers"})
+	cdcRelay(t, without, "run", "--sink", "stdout").want(t, exitUsage, nil,
+		[]string{"postgres.slot", "postgres.schema", "outbox.after_publish", "_stdout", "!kafka.brokers"})
 	dry := append(without, "CDC_RELAY_SINK=stdout", "CDC_RELAY_OUTBOX_AFTER_PUBLISH=keep",
 		"CDC_RELAY_POSTGRES_SLOT="+harness.Unique(t, "look")+"_stdout", "CDC_RELAY_POSTGRES_SCHEMA=look_stdout")
 	cdcRelay(t, dry, "init").want(t, exitDone, nil, nil)
@@ -64,7 +65,8 @@ func TestDryRunPrintsAndLeavesEverythingToTheRelay(t *testing.T) {
 		}
 	}
 
-	if got := s.pg.Query(t, "SELECT count(*) FROM outbox_events_status WHERE status = 'pending' AND published_at IS NULL"); got != "100" {
+	if got := s.pg.Query(t,
+		"SELECT count(*) FROM outbox_events_status WHERE status = 'pending' AND published_at IS NULL"); got != "100" {
 		t.Errorf("pending for the relay after the dry run: got %s, want 100", got)
 	}
 	real := startRelay(t, s.environ)

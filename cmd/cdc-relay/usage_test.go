@@ -28,28 +28,36 @@ func TestExitCodesAndStreams(t *testing.T) {
 		out     []string
 		errors  []string
 	}{
-		"help":                {args: []string{"--help"}, out: []string{"Usage: cdc-relay", "demo", "--postgres-url"}, errors: []string{"!Usage"}},
-		"no command":          {code: 2, out: []string{"!Usage"}, errors: []string{"Usage: cdc-relay"}},
-		"unknown command":     {args: []string{"fly"}, code: 2, errors: []string{"fly", "--help"}},
-		"unknown flag":        {args: []string{"run", "--postgres-slott=x"}, code: 2, errors: []string{"--postgres-slott", `did you mean "--postgres-slot"`}},
-		"flag without value":  {args: []string{"run", "--postgres-url"}, code: 2, errors: []string{"--postgres-url"}},
-		"nothing configured":  {args: []string{"run"}, code: 2, errors: []string{"2 problems", "postgres.url: not set", "kafka.brokers: not set", "allowed: "}},
+		"help": {args: []string{"--help"}, out: []string{"Usage: cdc-relay", "demo", "--postgres-url"},
+			errors: []string{"!Usage"}},
+		"no command":      {code: 2, out: []string{"!Usage"}, errors: []string{"Usage: cdc-relay"}},
+		"unknown command": {args: []string{"fly"}, code: 2, errors: []string{"fly", "--help"}},
+		"unknown flag": {args: []string{"run", "--postgres-slott=x"}, code: 2,
+			errors: []string{"--postgres-slott", `did you mean "--postgres-slot"`}},
+		"flag without value": {args: []string{"run", "--postgres-url"}, code: 2, errors: []string{"--postgres-url"}},
+		"nothing configured": {args: []string{"run"}, code: 2,
+			errors: []string{"2 problems", "postgres.url: not set", "kafka.brokers: not set", "allowed: "}},
 		"init needs postgres": {args: []string{"init"}, code: 2, errors: []string{"postgres.url", "!kafka.brokers"}},
-		"no such file":        {args: []string{"run", "--config", "/no/such/file"}, code: 2, errors: []string{"--config", "/no/such/file", "!kafka.brokers"}},
+		"no such file": {args: []string{"run", "--config", "/no/such/file"}, code: 2,
+			errors: []string{"--config", "/no/such/file", "!kafka.brokers"}},
 		"problems of all sources": {
 			environ: []string{"CDC_RELAY_HTTP_LISTEN=nowhere", "CDC_RELAY_LOG_LEVLE=debug", "CDC_RELAY_CONFIG=" + file},
-			args:    []string{"check", "--kafka-linger=-1s", "--set", "log.format=xml", "--set", "on_halt"}, code: 2, out: []string{"!ok"},
+			args:    []string{"check", "--kafka-linger=-1s", "--set", "log.format=xml", "--set", "on_halt"}, code: 2,
+			out: []string{"!ok"},
 			errors: []string{
 				"7 problems", "postgres.slott (" + file + ":1): unknown key; the nearest known key is postgres.slot",
 				"CDC_RELAY_LOG_LEVLE: unknown key; the nearest known variable is CDC_RELAY_LOG_LEVEL",
-				"kafka.brokers: not set", `kafka.linger (--kafka-linger): found "-1s"; allowed: `, `http.listen (CDC_RELAY_HTTP_LISTEN): found "nowhere"; allowed: host:port`,
+				"kafka.brokers: not set", `kafka.linger (--kafka-linger): found "-1s"; allowed: `,
+				`http.listen (CDC_RELAY_HTTP_LISTEN): found "nowhere"; allowed: host:port`,
 				`log.format (--set): found "xml"; allowed: json, console`, "on_halt (--set): found no value", "!hunter2",
 			},
 		},
-		"masked password":     {args: []string{"check", "--postgres-url", "mysql://a:hunter2@h/d"}, code: 2, errors: []string{"mysql://a:xxxxx@h/d", "!hunter2"}},
+		"masked password": {args: []string{"check", "--postgres-url", "mysql://a:hunter2@h/d"}, code: 2,
+			errors: []string{"mysql://a:xxxxx@h/d", "!hunter2"}},
 		"demo without a rate": {args: []string{"demo", "--rate", "0"}, code: 2, errors: []string{"--rate"}},
-		"verify bad time":     {args: []string{"verify", "--postgres-url=host=h", "--kafka-brokers=h:1", "--since", "yesterday"}, code: 2, errors: []string{"--since", "yesterday", "24h"}},
-		"completion of what":  {args: []string{"completion", "tcsh"}, code: 2, errors: []string{"tcsh"}},
+		"verify bad time": {args: []string{"verify", "--postgres-url=host=h", "--kafka-brokers=h:1", "--since",
+			"yesterday"}, code: 2, errors: []string{"--since", "yesterday", "24h"}},
+		"completion of what": {args: []string{"completion", "tcsh"}, code: 2, errors: []string{"tcsh"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,10 +87,13 @@ func TestWrongConfigurationConnectsToNothing(t *testing.T) {
 		}
 	}()
 	address := listener.Addr().String()
-	environ := []string{"CDC_RELAY_POSTGRES_URL=postgres://u@" + address + "/d", "CDC_RELAY_KAFKA_BROKERS=" + address, "CDC_RELAY_HTTP_LISTEN=" + address}
-	for _, name := range []string{"run", "init", "check", "status", "verify", "demo", "dlq list", "dlq show x", "dlq replay --all", "dlq discard --all --yes",
+	environ := []string{"CDC_RELAY_POSTGRES_URL=postgres://u@" + address + "/d", "CDC_RELAY_KAFKA_BROKERS=" + address,
+		"CDC_RELAY_HTTP_LISTEN=" + address}
+	for _, name := range []string{"run", "init", "check", "status", "verify", "demo", "dlq list", "dlq show x",
+		"dlq replay --all", "dlq discard --all --yes",
 		"parked list", "retry now --all", "pause", "resume"} {
-		cdcRelay(t, environ, append(strings.Fields(name), "--log-level=loud")...).want(t, exitUsage, nil, []string{`found "loud"`})
+		cdcRelay(t, environ, append(strings.Fields(name), "--log-level=loud")...).want(t, exitUsage, nil,
+			[]string{`found "loud"`})
 	}
 	listener.Close()
 	<-done
@@ -93,11 +104,13 @@ func TestWrongConfigurationConnectsToNothing(t *testing.T) {
 
 // Seen to fail with an example left out.
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
-	for _, name := range []string{"run", "init", "check", "status", "dlq", "dlq list", "dlq show", "dlq replay", "dlq discard", "parked", "parked list", "retry",
+	for _, name := range []string{"run", "init", "check", "status", "dlq", "dlq list", "dlq show", "dlq replay",
+		"dlq discard", "parked", "parked list", "retry",
 		"retry now", "pause", "resume", "verify", "reconcile", "slot", "demo", "version", "completion"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cdcRelay(t, nil, append(strings.Fields(name), "--help")...).want(t, exitDone, []string{"Usage: cdc-relay " + name, "Example", "cdc-relay " + name}, []string{"!cdc-relay"})
+			cdcRelay(t, nil, append(strings.Fields(name), "--help")...).want(t, exitDone,
+				[]string{"Usage: cdc-relay " + name, "Example", "cdc-relay " + name}, []string{"!cdc-relay"})
 		})
 	}
 }
@@ -111,17 +124,19 @@ func TestVersion(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.out), &facts); err != nil {
 		t.Fatalf("%v in %s", err, o.out)
 	}
-	if facts.Version == "" || facts.Commit == "" || !strings.HasPrefix(facts.Go, "go1.") || facts.Platform == "" || facts.Libraries["github.com/jackc/pgx/v5"] == "" {
+	if facts.Version == "" || facts.Commit == "" || !strings.HasPrefix(facts.Go, "go1.") || facts.Platform == "" ||
+		facts.Libraries["github.com/jackc/pgx/v5"] == "" {
 		t.Errorf("got %+v, want all of it filled", facts)
 	}
 }
 
-// Breaks it catches: a script that its shell cannot read, or that does not know the commands, their subcommands and the flags of
-// these; a subcommand taken for the command of the same name. Seen to fail with subcommands left out, and with only the last word
-// looked at.
+// Breaks it catches: a script that its shell cannot read, or that does not know the commands, their subcommands and the
+// flags of these; a subcommand taken for the command of the same name. Seen to fail with subcommands left out, and with
+// only the last word looked at.
 func TestCompletionScripts(t *testing.T) {
 	for shell, want := range map[string]string{
-		"bash": "/dlq/list) words=", "zsh": "/dlq/list) words=", "fish": `complete -c cdc-relay -n 'test (__cdc_relay_place) = "/dlq"' -f -a replay -d 'Publish dead letters`,
+		"bash": "/dlq/list) words=", "zsh": "/dlq/list) words=",
+		"fish": `complete -c cdc-relay -n 'test (__cdc_relay_place) = "/dlq"' -f -a replay -d 'Publish dead letters`,
 	} {
 		cdcRelay(t, nil, "completion", shell).want(t, exitDone, []string{"verify", "kafka-brokers", want, "!-a  -d"}, nil)
 	}
@@ -149,8 +164,10 @@ func TestCompletionScripts(t *testing.T) {
 	} {
 		words := strings.Split(line, " ")
 		script := cdcRelay(t, nil, "completion", "bash").out +
-			fmt.Sprintf("\nCOMP_WORDS=(cdc-relay '%s'); COMP_CWORD=%d; _cdc_relay; echo \"${COMPREPLY[*]}\"", strings.Join(words, "' '"), len(words))
-		if got, err := exec.Command(bash, "-c", script).CombinedOutput(); err != nil || strings.TrimSpace(string(got)) != want {
+			fmt.Sprintf("\nCOMP_WORDS=(cdc-relay '%s'); COMP_CWORD=%d; _cdc_relay; echo \"${COMPREPLY[*]}\"",
+				strings.Join(words, "' '"), len(words))
+		if got, err := exec.Command(bash, "-c", script).CombinedOutput(); err != nil ||
+			strings.TrimSpace(string(got)) != want {
 			t.Errorf("%q: got %q, %v; want %q", line, got, err, want)
 		}
 	}
@@ -158,6 +175,8 @@ func TestCompletionScripts(t *testing.T) {
 
 // Breaks it catches: escape sequences in files and pipes. Seen to fail with the terminal not asked for.
 func TestOutputThatIsNoTerminalHasNoColour(t *testing.T) {
-	o := cdcRelay(t, []string{"TERM=xterm-256color"}, "check", "--postgres-url=postgres://127.0.0.1:1/d", "--kafka-brokers=127.0.0.1:1")
-	o.want(t, exitFailed, []string{"FAIL  postgres: ", "FAIL  broker 127.0.0.1:1: ", "; fix: ", "!\x1b"}, []string{"!\x1b"})
+	o := cdcRelay(t, []string{"TERM=xterm-256color"}, "check", "--postgres-url=postgres://127.0.0.1:1/d",
+		"--kafka-brokers=127.0.0.1:1")
+	o.want(t, exitFailed, []string{"FAIL  postgres: ", "FAIL  broker 127.0.0.1:1: ", "; fix: ", "!\x1b"},
+		[]string{"!\x1b"})
 }

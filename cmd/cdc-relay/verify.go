@@ -40,13 +40,15 @@ func (c verifyCommand) Run(a *cli.App) error {
 		return err
 	}
 	if cfg.Sink != config.SinkKafka {
-		return cli.Usage(fmt.Errorf("verify compares the table with topics, and sink is %s, which has none: set sink to %s", cfg.Sink, config.SinkKafka))
+		return cli.Usage(fmt.Errorf("verify compares the table with topics, and sink is %s, which has none: set sink to %s",
+			cfg.Sink, config.SinkKafka))
 	}
 	if (rows.Since != nil || rows.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
 		return cli.Usage(errors.New("--since and --until need outbox.columns.created_at, which is empty"))
 	}
 	if c.Repair && !c.Yes && !cli.CanAsk() {
-		return cli.Usage(errors.New("--repair publishes lost events again, and there is no terminal to confirm on: pass --yes to go ahead"))
+		return cli.Usage(errors.New("--repair publishes lost events again, and there is no terminal to confirm on: pass " +
+			"--yes to go ahead"))
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()

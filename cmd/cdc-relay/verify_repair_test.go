@@ -14,10 +14,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/verify/audit"
 )
 
-// Three topics of a real Kafka lose records: one to its retention, one because it is deleted and made again, one a single
-// record in the middle. Breaks it catches: what retention removed taken for a loss; a loss not seen, or not told from what is
-// not published yet; a repair that leaves some out, publishes what is there, or is not asked for; a journal that names the
-// places of the old topic. Seen to fail with the beginnings of the logs not looked at.
+// Three topics of a real Kafka lose records: one to its retention, one because it is deleted and made again, one a
+// single record in the middle. Breaks it catches: what retention removed taken for a loss; a loss not seen, or not told
+// from what is not published yet; a repair that leaves some out, publishes what is there, or is not asked for; a
+// journal that names the places of the old topic. Seen to fail with the beginnings of the logs not looked at.
 func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 	cluster := harness.Kafka(t)
 	prefix := harness.Unique(t, "repair")
@@ -26,7 +26,8 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 	}
 	s := services{pg: harness.Postgres(t)}
 	s.environ = []string{
-		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","), "CDC_RELAY_MESSAGE_TOPIC=" + prefix + ".{aggregate_type}",
+		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","),
+		"CDC_RELAY_MESSAGE_TOPIC=" + prefix + ".{aggregate_type}",
 		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_HTTP_LISTEN=127.0.0.1:0",
 	}
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -42,14 +43,16 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 
 	removed := removeRecords(t, cluster, prefix+".kept")
 	if v, o := audit(); o.code != exitDone || v.Expired != removed || v.Missing != 0 || v.Rows != 3000 || removed == 0 {
-		t.Errorf("records removed by retention: got exit code %d and %+v, want %d expired and nothing missing", o.code, v, removed)
+		t.Errorf("records removed by retention: got exit code %d and %+v, want %d expired and nothing missing", o.code, v,
+			removed)
 	}
 
 	s.pg.Exec(t, `CREATE TEMP TABLE hole AS SELECT id, gen_random_uuid() AS other FROM outbox_events WHERE aggregate_type = 'hole' ORDER BY seq LIMIT 3;
 		UPDATE outbox_events o SET id = h.other FROM hole h WHERE h.id = o.id; UPDATE cdc_relay_journal j SET event_id = h.other FROM hole h WHERE h.id = event_id`)
 	makeAnew(t, cluster, prefix+".anew", 3)
 	v, o := audit()
-	if o.code != exitFailed || v.Lost != 1003 || v.Missing != 1003 || v.Pending != 0 || v.Expired != removed || v.Others != 3 || v.Repaired != nil {
+	if o.code != exitFailed || v.Lost != 1003 || v.Missing != 1003 || v.Pending != 0 || v.Expired != removed ||
+		v.Others != 3 || v.Repaired != nil {
 		t.Errorf("a topic made anew and three records gone: got exit code %d and %+v, want 1 and 1003 lost", o.code, v)
 	}
 	cdcRelay(t, s.environ, "verify", "--repair").want(t, exitUsage, nil, []string{"pass --yes"})
@@ -57,10 +60,12 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 	if o.code != exitDone || v.Lost != 1003 || v.Repaired == nil || *v.Repaired != 1003 {
 		t.Errorf("repair: got exit code %d and %+v, errors %s; want all 1003 repaired", o.code, v, o.errors)
 	}
-	if v, o := audit(); o.code != exitDone || v.Missing+v.Lost+v.Duplicated+v.Different+v.Misplaced+v.OutOfOrder != 0 || v.Expired != removed || v.Records-v.Others != 3000-removed {
+	if v, o := audit(); o.code != exitDone || v.Missing+v.Lost+v.Duplicated+v.Different+v.Misplaced+v.OutOfOrder != 0 ||
+		v.Expired != removed || v.Records-v.Others != 3000-removed {
 		t.Errorf("after the repair: got exit code %d and %+v, want nothing missing", o.code, v)
 	}
-	if got := s.pg.Query(t, "SELECT string_agg(DISTINCT kind || ' ' || note, ',') FROM cdc_relay_request"); got != "republish made anew" {
+	if got := s.pg.Query(t,
+		"SELECT string_agg(DISTINCT kind || ' ' || note, ',') FROM cdc_relay_request"); got != "republish made anew" {
 		t.Errorf("requests: got %q, want the repair with its note", got)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
@@ -68,12 +73,15 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 	}
 
 	makeAnew(t, cluster, prefix+".anew", 3)
-	if v, o := audit("--repair", "--yes"); o.code != exitFailed || v.Repaired == nil || *v.Repaired != 0 || !strings.Contains(fmt.Sprint(v.Notes), "no relay is running on the slot") {
+	if v, o := audit("--repair", "--yes"); o.code != exitFailed || v.Repaired == nil || *v.Repaired != 0 ||
+		!strings.Contains(fmt.Sprint(v.Notes), "no relay is running on the slot") {
 		t.Errorf("repair while no relay runs: got exit code %d and %+v, want it queued", o.code, v)
 	}
 	r = startRelay(t, s.environ)
 	harness.Eventually(t, time.Minute, "the repair is done", func(context.Context) string {
-		return s.pg.Query(t, "SELECT coalesce((SELECT min('request ' || id) FROM cdc_relay_request WHERE finished_at IS NULL), (SELECT min(event_id || ' is parked') FROM cdc_relay_parked))")
+		return s.pg.Query(t,
+			"SELECT coalesce((SELECT min('request ' || id) FROM cdc_relay_request WHERE finished_at IS NULL), (SELECT "+
+				"min(event_id || ' is parked') FROM cdc_relay_parked))")
 	})
 	if v, o := audit(); o.code != exitDone || v.Missing+v.Duplicated != 0 {
 		t.Errorf("after the second repair: got exit code %d and %+v, want nothing missing", o.code, v)

@@ -38,7 +38,8 @@ func (c verifyCommand) rows(a *cli.App, now time.Time) store.AuditRange {
 		if err != nil {
 			age, ageErr := time.ParseDuration(bound.text)
 			if ageErr != nil {
-				a.Wrong(bound.flag, fmt.Sprintf("found %q", bound.text), "a time such as 2026-01-31T12:00:00Z, or an age such as 24h")
+				a.Wrong(bound.flag, fmt.Sprintf("found %q", bound.text),
+					"a time such as 2026-01-31T12:00:00Z, or an age such as 24h")
 				continue
 			}
 			at = now.Add(-age)

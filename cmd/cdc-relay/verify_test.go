@@ -25,8 +25,8 @@ func verdictOf(t *testing.T, o outcome) (v audit.Verdict) {
 }
 
 // One history with everything that an audit can find, each thing added to what is right. Breaks it catches: any count
-// that is not made, an exit code that does not follow. Seen to fail with a repeated record not counted, and with an exit
-// code that different bytes leave at 0; and with records of another configuration that count as lost.
+// that is not made, an exit code that does not follow. Seen to fail with a repeated record not counted, and with an
+// exit code that different bytes leave at 0; and with records of another configuration that count as lost.
 func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -41,7 +41,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 		return cdcRelay(t, s.environ, append([]string{"verify", "--json", "--wait=0s"}, args...)...)
 	}
 	o := audit()
-	if v := verdictOf(t, o); o.code != exitDone || v.Rows != 200 || v.Expected != 200 || v.Records != 200 || v.Missing+v.Different+v.Duplicated+v.OutOfOrder+v.Others+v.Unjudged != 0 {
+	if v := verdictOf(t, o); o.code != exitDone || v.Rows != 200 || v.Expected != 200 || v.Records != 200 ||
+		v.Missing+v.Different+v.Duplicated+v.OutOfOrder+v.Others+v.Unjudged != 0 {
 		t.Fatalf("nothing wrong: got exit code %d and %+v", o.code, v)
 	}
 	cdcRelay(t, s.environ, "verify").want(t, exitDone, []string{"rows           200", "missing        0"}, nil)
@@ -50,7 +51,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 		t.Errorf("the table read backwards: got %+v, want events out of order", v)
 	}
 	for _, other := range []string{"--set=message.headers=id=x-event-id", "--set=message.format=cloudevents"} {
-		if v := verdictOf(t, audit(other)); v.Missing != 200 || v.Lost != 0 || !strings.Contains(fmt.Sprint(v.Notes), "200 records of this relay have no header") {
+		if v := verdictOf(t, audit(other)); v.Missing != 200 || v.Lost != 0 ||
+			!strings.Contains(fmt.Sprint(v.Notes), "200 records of this relay have no header") {
 			t.Errorf("%s: got %+v, want all missing, none lost, and a note", other, v)
 		}
 	}
@@ -64,7 +66,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 	}
 	s.pg.Exec(t, `DELETE FROM outbox_events WHERE seq = 1; INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'late')`)
 	o = audit()
-	if v := verdictOf(t, o); o.code != exitFailed || v.Missing != 1 || v.Pending != 1 || len(v.MissingRows) != 1 || v.Others == 0 {
+	if v := verdictOf(t, o); o.code != exitFailed || v.Missing != 1 || v.Pending != 1 || len(v.MissingRows) != 1 ||
+		v.Others == 0 {
 		t.Errorf("a row that was not relayed, and one deleted: got exit code %d and %+v, want 1, 1 missing, 1 pending, others", o.code, v)
 	}
 	newest := s.pg.Query(t, "SELECT max(created_at) FROM outbox_events")
@@ -89,7 +92,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 // repeatFirstRecord appends a copy of a record to its partition, as a producer without idempotence would.
 func repeatFirstRecord(t *testing.T, s services) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.broker.Addresses()...), kgo.ConsumeTopics("outbox.event.order"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.broker.Addresses()...), kgo.ConsumeTopics("outbox.event.order"),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +114,8 @@ func repeatFirstRecord(t *testing.T, s services) {
 		if keyed == nil {
 			continue
 		}
-		again := &kgo.Record{Topic: keyed.Topic, Partition: keyed.Partition, Key: keyed.Key, Value: keyed.Value, Headers: keyed.Headers}
+		again := &kgo.Record{Topic: keyed.Topic, Partition: keyed.Partition, Key: keyed.Key, Value: keyed.Value,
+			Headers: keyed.Headers}
 		if err := client.ProduceSync(ctx, again).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +143,8 @@ func TestVerifyWaitsForWhatIsOnItsWay(t *testing.T) {
 	}
 	r := startRelay(t, s.environ)
 	err := auditing.Wait()
-	if v := verdictOf(t, outcome{out: out.String(), errors: errs.String()}); err != nil || v.Missing != 0 || v.Expected != 50 {
+	if v := verdictOf(t, outcome{out: out.String(), errors: errs.String()}); err != nil || v.Missing != 0 ||
+		v.Expected != 50 {
 		t.Errorf("got %v and %+v, want nothing missing", err, v)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
@@ -175,11 +181,14 @@ func TestCheckRunAndVerifyWithRealKafka(t *testing.T) {
 	topic := cluster.Topic(t, "commands", 4, map[string]string{"max.message.bytes": "2000000"})
 	s := services{pg: harness.Postgres(t)}
 	s.environ = []string{
-		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","), "CDC_RELAY_MESSAGE_TOPIC=" + topic,
+		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","),
+		"CDC_RELAY_MESSAGE_TOPIC=" + topic,
 		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_HTTP_LISTEN=127.0.0.1:0",
 	}
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
-	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"ok    producer: ", "topic " + topic + ": 4 partitions, 1 replicas", "max.message.bytes 2000000, cleanup.policy delete"}, nil)
+	cdcRelay(t, s.environ, "check").want(t, exitDone,
+		[]string{"ok    producer: ", "topic " + topic + ": 4 partitions, 1 replicas",
+			"max.message.bytes 2000000, cleanup.policy delete"}, nil)
 	r := startRelay(t, s.environ)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'order', CASE WHEN i % 10 > 0 THEN (i % 50)::text END, 'x', CASE WHEN i % 7 > 0 THEN jsonb_build_object('größe', i) END FROM generate_series(1, 2000) i`)
@@ -187,7 +196,8 @@ func TestCheckRunAndVerifyWithRealKafka(t *testing.T) {
 	endInATransactionMarker(t, cluster.Addrs, topic)
 	o := cdcRelay(t, s.environ, "verify", "--json")
 	v := verdictOf(t, o)
-	if o.code != exitDone || v.Rows != 2000 || v.Records-v.Others != 2000 || v.Missing+v.Different+v.Duplicated+v.OutOfOrder+v.Unjudged != 0 {
+	if o.code != exitDone || v.Rows != 2000 || v.Records-v.Others != 2000 ||
+		v.Missing+v.Different+v.Duplicated+v.OutOfOrder+v.Unjudged != 0 {
 		t.Errorf("got exit code %d and %+v, errors %s; want all 2000 rows found, each once", o.code, v, o.errors)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {

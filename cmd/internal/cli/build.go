@@ -10,7 +10,8 @@ import (
 
 // namedLibraries are those whose versions matter in a bug report.
 var namedLibraries = []string{
-	"github.com/jackc/pgx/v5", "github.com/jackc/pglogrepl", "github.com/segmentio/kafka-go", "github.com/prometheus/client_golang", "github.com/rs/zerolog",
+	"github.com/jackc/pgx/v5", "github.com/jackc/pglogrepl", "github.com/segmentio/kafka-go",
+	"github.com/prometheus/client_golang", "github.com/rs/zerolog",
 }
 
 // Facts are what a bug report needs to know of a program.
@@ -27,7 +28,8 @@ type Build struct{ Version, Commit string }
 
 // Facts prefers what the release set, then what the Go toolchain recorded.
 func (b Build) Facts() Facts {
-	facts := Facts{Version: b.Version, Commit: b.Commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Libraries: map[string]string{}}
+	facts := Facts{Version: b.Version, Commit: b.Commit, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH, Libraries: map[string]string{}}
 	info, ok := debug.ReadBuildInfo()
 	if ok {
 		facts.fill(info)

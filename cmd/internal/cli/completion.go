@@ -111,7 +111,8 @@ end
 			condition = ""
 		}
 		for _, flag := range p.flags {
-			fmt.Fprintf(w, "complete -c cdc-relay %s-l %s -d %s\n", condition, strings.TrimPrefix(flag.text, "--"), fishText(flag.help))
+			fmt.Fprintf(w, "complete -c cdc-relay %s-l %s -d %s\n", condition, strings.TrimPrefix(flag.text, "--"),
+				fishText(flag.help))
 		}
 	}
 }

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// gcPercent lets the heap grow by a fifth of what is alive before the garbage is collected. What is alive is the window,
-	// and little beside it is thrown away, so collecting five times as often as by default costs little. See docs/sizing.md.
+	// gcPercent lets the heap grow by a fifth of what is alive before the garbage is collected. What is alive is the
+	// window, and little beside it is thrown away, so collecting five times as often as by default costs little. See
+	// docs/sizing.md.
 	gcPercent = 20
 	// baseMemory is what the process needs however small the window is: code and its tables, connections, buffers.
 	baseMemory = 32 << 20

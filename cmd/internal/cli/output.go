@@ -11,7 +11,8 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// output is standard output. It remembers that it could not take something: a command whose output is cut must not end well.
+// output is standard output. It remembers that it could not take something: a command whose output is cut must not end
+// well.
 type output struct {
 	io.Writer
 	failed atomic.Pointer[error] // the first of Write

@@ -35,7 +35,8 @@ func newKeyFlags() keyFlags {
 		if !slices.Contains(shownFlags, k.Name) {
 			tag += ` hidden:""`
 		}
-		fields[i] = reflect.StructField{Name: fmt.Sprintf("Key%d", i), Type: reflect.TypeFor[*string](), Tag: reflect.StructTag(tag)}
+		fields[i] = reflect.StructField{Name: fmt.Sprintf("Key%d", i), Type: reflect.TypeFor[*string](),
+			Tag: reflect.StructTag(tag)}
 	}
 	return keyFlags{keys, reflect.New(reflect.StructOf(fields)).Interface()}
 }
@@ -59,8 +60,8 @@ var (
 	NeedsBoth     = []string{"postgres.url", "kafka.brokers"}
 )
 
-// Load reads the configuration from file, environment and flags, before anything is connected to or created. What is wrong with
-// the command's own flags ([App.Wrong]) is told together with what is wrong with it.
+// Load reads the configuration from file, environment and flags, before anything is connected to or created. What is
+// wrong with the command's own flags ([App.Wrong]) is told together with what is wrong with it.
 func (a *App) Load(required []string) (config.Config, error) {
 	in := config.Input{Environ: a.Environ, OwnEnv: a.ownEnv, Flags: a.keys.settings(), Required: required}
 	if slices.Contains(required, "postgres.url") {
@@ -70,7 +71,8 @@ func (a *App) Load(required []string) (config.Config, error) {
 	for _, pair := range a.flags.Set {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {
-			problems = append(problems, config.Problem{Key: key, Where: "--set", What: "found no value", Allowed: "--set key=value"})
+			problems = append(problems, config.Problem{Key: key, Where: "--set", What: "found no value",
+				Allowed: "--set key=value"})
 			continue
 		}
 		in.Flags = append(in.Flags, config.Setting{Flag: "--set", Key: key, Value: value})
@@ -93,8 +95,9 @@ func (a *App) Load(required []string) (config.Config, error) {
 	return cfg, wrongUsage(a.mistakes)
 }
 
-// connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a certificate that
-// is not there. It reads files and environment variables as libpq does. What it says begins with the URL, which who asks shows anyway.
+// connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a
+// certificate that is not there. It reads files and environment variables as libpq does. What it says begins with the
+// URL, which who asks shows anyway.
 func connects(url string) error {
 	_, err := pgxpool.ParseConfig(url)
 	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); !ok {

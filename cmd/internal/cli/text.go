@@ -10,7 +10,8 @@ import (
 // Plain makes a text of events, brokers or people harmless for a terminal: no control characters, on one line.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) { // escape sequences, and marks that turn the direction of a line
+		// escape sequences, and marks that turn the direction of a line
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
 			return '\ufffd'
 		}
 		return r

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Wrong notes a mistake in a command's own flags or arguments. [App.Load] tells of all of them, with those of the configuration.
+// Wrong notes a mistake in a command's own flags or arguments. [App.Load] tells of all of them, with those of the
+// configuration.
 func (a *App) Wrong(flag, what, allowed string) {
 	a.mistakes = append(a.mistakes, config.Problem{Key: flag, What: what, Allowed: allowed})
 }

@@ -56,7 +56,8 @@ func find() (path string, err error) {
 	if path, err = exec.LookPath(Program); err == nil {
 		return path, nil
 	}
-	missing := fmt.Errorf("%s is not installed beside this program (%s) or on the PATH. The demo and its servers are a program "+
+	missing := fmt.Errorf("%s is not installed beside this program (%s) or on the PATH. The demo and its servers are a "+
+		"program "+
 		"of their own, so that cdc-relay links none of them: make build builds both into bin, and in a clone make demo or "+
 		"go run ./cmd/cdc-relay-demo runs it at once", Program, filepath.Dir(here))
 	return "", cli.Usage(missing)

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/embedded"
 )
 
-// Breaks when a start does not say what is wrong with brokers or topics, with the repair, or says what is right with them.
+// Breaks when a start does not say what is wrong with brokers or topics, with the repair, or says what is right with
+// them.
 func TestStartSaysWhatCheckWouldSay(t *testing.T) {
 	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"outbox.event.order": 3}})
 	if err != nil {
@@ -21,9 +22,12 @@ func TestStartSaysWhatCheckWouldSay(t *testing.T) {
 		topic, broker string
 		want, not     []string
 	}{
-		"missing topic": {"nowhere", broker.Addresses()[0], []string{`"level":"error"`, "topic nowhere", "kafka-topics.sh --create --topic nowhere"}, []string{"idempotent"}},
-		"broker away":   {"nowhere", "127.0.0.1:1", []string{`"level":"error"`, "broker 127.0.0.1:1", "check kafka.brokers"}, []string{"topic"}},
-		"warning":       {"outbox.event.order", broker.Addresses()[0], []string{`"level":"warn"`, "topic outbox.event.order"}, []string{`"level":"error"`}},
+		"missing topic": {"nowhere", broker.Addresses()[0],
+			[]string{`"level":"error"`, "topic nowhere", "kafka-topics.sh --create --topic nowhere"}, []string{"idempotent"}},
+		"broker away": {"nowhere", "127.0.0.1:1", []string{`"level":"error"`, "broker 127.0.0.1:1", "check kafka.brokers"},
+			[]string{"topic"}},
+		"warning": {"outbox.event.order", broker.Addresses()[0], []string{`"level":"warn"`, "topic outbox.event.order"},
+			[]string{`"level":"error"`}},
 	} {
 		cfg := config.Default()
 		cfg.Kafka.Brokers, cfg.Message.Topic = []string{c.broker}, c.topic

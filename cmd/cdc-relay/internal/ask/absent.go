@@ -43,7 +43,8 @@ func (q asking) whyNot(ctx context.Context, id string) (string, error) {
 		case sum.Matching == 0:
 			return fmt.Sprintf("there is no parked event %s", cli.Plain(id)), nil
 		case sum.Troubled > 0:
-			return fmt.Sprintf("%s waits for its topic or partition %s, which is looked at all the time", cli.Plain(id), strings.Join(sum.Topics, "")), nil
+			return fmt.Sprintf("%s waits for its topic or partition %s, which is looked at all the time", cli.Plain(id),
+				strings.Join(sum.Topics, "")), nil
 		case sum.Due > 0:
 			return fmt.Sprintf("%s is due already", cli.Plain(id)), nil
 		case sum.Behind > 0:
@@ -95,7 +96,8 @@ func (q asking) nothing(ctx context.Context, absent []string) error {
 		}
 	case len(absent) > 0: // the error says it
 	case u.Parked != nil && u.Parked.Matching > 0:
-		fmt.Fprintf(q.a.Out, "%d parked events match, and none of them can be made due: %s; nothing was asked for\n", u.Parked.Matching, whyNotDue(*u.Parked))
+		fmt.Fprintf(q.a.Out, "%d parked events match, and none of them can be made due: %s; nothing was asked for\n",
+			u.Parked.Matching, whyNotDue(*u.Parked))
 	default:
 		fmt.Fprintf(q.a.Out, "no %s match; nothing was asked for\n", q.what)
 	}
@@ -106,7 +108,9 @@ func (q asking) nothing(ctx context.Context, absent []string) error {
 func whyNotDue(sum store.ParkedSum) string {
 	var parts []string
 	if sum.Troubled > 0 {
-		parts = append(parts, fmt.Sprintf("%d wait until their topic or partition is well, which is looked at all the time (%s; cdc-relay check may say what it lacks)", sum.Troubled, strings.Join(sum.Topics, ", ")))
+		parts = append(parts,
+			fmt.Sprintf("%d wait until their topic or partition is well, which is looked at all the time (%s; cdc-relay check "+
+				"may say what it lacks)", sum.Troubled, strings.Join(sum.Topics, ", ")))
 	}
 	if sum.Behind > 0 {
 		parts = append(parts, fmt.Sprintf("%d are behind others of their keys", sum.Behind))

@@ -14,8 +14,9 @@ import (
 // List is a list of things of one type, as it is read and printed.
 type List[T any] struct {
 	None, Columns string // what is printed when there is none; the columns' names, between tabs
-	Read          func(ctx context.Context, st *store.Store, f store.Filter, after string, limit int) (store.Page[T], error)
-	Line          func(w io.Writer, item *T, now time.Time)
+	Read          func(ctx context.Context, st *store.Store, f store.Filter, after string,
+		limit int) (store.Page[T], error)
+	Line func(w io.Writer, item *T, now time.Time)
 }
 
 // Print prints one page of a list, or with --all every page.

@@ -25,7 +25,8 @@ func Reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Status asks the relay at the address for its status, as JSON. It sends the token where there is one: an address that others reach asks for it.
+// Status asks the relay at the address for its status, as JSON. It sends the token where there is one: an address that
+// others reach asks for it.
 func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/status", nil)
 	if err != nil {
@@ -38,7 +39,8 @@ func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with --http-listen", address, err)
+		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with "+
+			"--http-listen", address, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, largestStatus))
@@ -52,7 +54,8 @@ func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
 		return nil, fmt.Errorf("the relay on %s refused (%s): %s", address, response.Status, refusal.Error)
 	}
 	if response.StatusCode != http.StatusOK || !json.Valid(body) {
-		return nil, fmt.Errorf("what listens on %s answered %s and not a relay's status; give the relay's address with --http-listen", address, response.Status)
+		return nil, fmt.Errorf("what listens on %s answered %s and not a relay's status; give the relay's address with "+
+			"--http-listen", address, response.Status)
 	}
 	return body, nil
 }

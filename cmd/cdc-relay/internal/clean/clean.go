@@ -30,7 +30,8 @@ func (c Cleaner) Due(ctx context.Context, cfg config.Config) (store.Cleanable, e
 	return c.Store.Cleanable(ctx, outbox, journal, dead)
 }
 
-// Run deletes what is due, which is about as much as Due has counted, and returns how much that was, also with an error.
+// Run deletes what is due, which is about as much as Due has counted, and returns how much that was, also with an
+// error.
 func (c Cleaner) Run(ctx context.Context, cfg config.Config, due store.Cleanable) (done store.Cleanable, err error) {
 	defer c.Tell("")
 	outbox, journal, dead := retentions(cfg)
@@ -50,7 +51,8 @@ func (c Cleaner) Run(ctx context.Context, cfg config.Config, due store.Cleanable
 	return done, c.all(ctx, "dead letters", due.Dead, &done.Dead, forgets)
 }
 
-// all repeats a step until nothing is left. A lock that another session holds is waited for, for as long as the person likes.
+// all repeats a step until nothing is left. A lock that another session holds is waited for, for as long as the person
+// likes.
 func (c Cleaner) all(ctx context.Context, what string, about int64, done *int64, step func() (int, bool, error)) error {
 	for more := true; more; {
 		rows, again, err := step()

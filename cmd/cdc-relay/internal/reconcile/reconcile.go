@@ -1,5 +1,5 @@
-// Package reconcile has a whole outbox table looked through once: by the relay that runs, or, while none does, by a relay
-// in this process.
+// Package reconcile has a whole outbox table looked through once: by the relay that runs, or, while none does, by a
+// relay in this process.
 package reconcile
 
 import (
@@ -18,7 +18,8 @@ import (
 )
 
 // Ask has the relay that runs look through the table, and waits as long for it.
-func Ask(ctx context.Context, a *cli.App, st *store.Store, wait time.Duration) (request int64, r relay.ReconcileReport, err error) {
+func Ask(ctx context.Context, a *cli.App, st *store.Store,
+	wait time.Duration) (request int64, r relay.ReconcileReport, err error) {
 	id, err := st.AddRequest(ctx, store.RequestReconcile, store.Filter{}, cli.UserAtHost(), "")
 	if err != nil {
 		return 0, r, err
@@ -33,11 +34,13 @@ func Ask(ctx context.Context, a *cli.App, st *store.Store, wait time.Duration) (
 	if err != nil {
 		return id, r, err
 	}
-	return id, relay.ReconcileReport{Unrecorded: int(ask.Total(done)), Missed: int(done.Done), Took: done.FinishedAt.Sub(*done.StartedAt)}, nil
+	return id, relay.ReconcileReport{Unrecorded: int(ask.Total(done)), Missed: int(done.Done),
+		Took: done.FinishedAt.Sub(*done.StartedAt)}, nil
 }
 
 // Here relays in this process, with the slot, until the look through the whole table is done.
-func Here(ctx context.Context, cfg config.Config, log zerolog.Logger, version string, wait time.Duration) (relay.ReconcileReport, error) {
+func Here(ctx context.Context, cfg config.Config, log zerolog.Logger, version string,
+	wait time.Duration) (relay.ReconcileReport, error) {
 	cfg.OnHalt = config.OnHaltExit
 	r, err := relay.New(cfg, relay.WithLogger(log), relay.WithVersion(version))
 	if err != nil {

@@ -20,16 +20,22 @@ func Plan(a *cli.App, r install.Plan, cfg config.Config) {
 		}
 		return
 	}
-	fmt.Fprintf(a.Out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication, r.Publication, cfg.Postgres.Slot, r.Slot)
+	fmt.Fprintf(a.Out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication,
+		r.Publication, cfg.Postgres.Slot, r.Slot)
 	if len(r.Roles) > 0 {
-		fmt.Fprintf(a.Out, "roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n", r.Roles[0], r.Roles[1])
+		fmt.Fprintf(a.Out,
+			"roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n",
+			r.Roles[0], r.Roles[1])
 	}
 	switch {
 	case r.OwnOutbox:
 	case r.Slot == install.Created:
-		fmt.Fprintln(a.Out, "The slot keeps every event from now on: what another worker still publishes from this table will come twice (--no-slot leaves it to the first start).")
+		fmt.Fprintln(a.Out,
+			"The slot keeps every event from now on: what another worker still publishes from this table will come twice "+
+				"(--no-slot leaves it to the first start).")
 	case r.Slot == install.Left:
-		fmt.Fprintln(a.Out, "The slot is left to the first start of run: stop the worker that publishes from this table before that.")
+		fmt.Fprintln(a.Out,
+			"The slot is left to the first start of run: stop the worker that publishes from this table before that.")
 	}
 	fmt.Fprintln(a.Out, "Next: cdc-relay check, then cdc-relay run.")
 }

@@ -28,7 +28,8 @@ func DryReconcile(a *cli.App, r relay.DryReport) {
 
 // AskedReconcile prints what the running relay has found and published at a request.
 func AskedReconcile(a *cli.App, request int64, r relay.ReconcileReport) {
-	fmt.Fprintf(a.Out, "the running relay reconciled (request %d)\nunrecorded  %d rows when they were looked at\n", request, r.Unrecorded)
+	fmt.Fprintf(a.Out, "the running relay reconciled (request %d)\nunrecorded  %d rows when they were looked at\n",
+		request, r.Unrecorded)
 	fmt.Fprintf(a.Out, "missed      %d rows were never delivered by the stream, and are published now\n", r.Missed)
 }
 

@@ -61,7 +61,8 @@ func (r Slot) Print(a *cli.App) {
 	line("position", "confirmed %s, %s behind the end of WAL", r.ConfirmedLSN, cli.Bytes(r.LagBytes))
 	line("keeps", "%s of WAL", cli.Bytes(r.Retained))
 	if r.Safe != nil {
-		line("limit", "%s more can be written before the server may remove what it needs (max_slot_wal_keep_size)", cli.Bytes(*r.Safe))
+		line("limit", "%s more can be written before the server may remove what it needs (max_slot_wal_keep_size)",
+			cli.Bytes(*r.Safe))
 	}
 	status := r.WALStatus
 	if r.Invalidation != "" {
@@ -73,6 +74,7 @@ func (r Slot) Print(a *cli.App) {
 	}
 	line("WAL", "%s", a.Paint(colour, status))
 	if r.Failover || r.Synced || r.Temporary {
-		line("failover", "kept on standbys: %v; a copy of the primary's: %v; lost at a promotion: %v", r.Failover, r.Synced, r.Synced && r.Temporary)
+		line("failover", "kept on standbys: %v; a copy of the primary's: %v; lost at a promotion: %v", r.Failover, r.Synced,
+			r.Synced && r.Temporary)
 	}
 }

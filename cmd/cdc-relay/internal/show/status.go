@@ -1,5 +1,5 @@
-// Package show prints for people what commands have found out: on a terminal in colour. For machines commands print JSON
-// themselves.
+// Package show prints for people what commands have found out: on a terminal in colour. For machines commands print
+// JSON themselves.
 package show
 
 import (
@@ -25,7 +25,8 @@ func Status(a *cli.App, st relay.Status, now time.Time) {
 		line("", "%s", a.Paint(cli.Red, reason))
 	}
 	if p := st.Paused; p != nil {
-		line("paused", "%s", a.Paint(cli.Yellow, fmt.Sprintf("by %s for %s%s", cli.Plain(p.By), now.Sub(p.Since).Round(time.Second), cli.Note(p.Note))))
+		line("paused", "%s", a.Paint(cli.Yellow,
+			fmt.Sprintf("by %s for %s%s", cli.Plain(p.By), now.Sub(p.Since).Round(time.Second), cli.Note(p.Note))))
 	}
 	if st.Role == relay.RoleStandby {
 		line("slot", "%s, held by another relay; ask that one for lag, rates and what is parked", st.Slot)
@@ -34,7 +35,9 @@ func Status(a *cli.App, st relay.Status, now time.Time) {
 	}
 	line("broker", "%s", st.Broker)
 	for _, alarm := range st.Alarms {
-		line("alarm", "%s", a.Paint(cli.Red, fmt.Sprintf("%s ago, %d so far, topic %s partition %d: %s", now.Sub(alarm.At).Round(time.Second), alarm.Count, alarm.Topic, alarm.Partition, alarm.Text)))
+		line("alarm", "%s", a.Paint(cli.Red,
+			fmt.Sprintf("%s ago, %d so far, topic %s partition %d: %s", now.Sub(alarm.At).Round(time.Second), alarm.Count,
+				alarm.Topic, alarm.Partition, alarm.Text)))
 	}
 	if st.LookingUp {
 		line("restart", "looking up what was published before")
@@ -62,7 +65,8 @@ func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 			cli.Figure(st.LagBytes, cli.Bytes), cli.Figure(st.LagSeconds, seconds), cli.Figure(st.RetainedWAL, cli.Bytes))
 	}
 	if r := st.Rates; r != nil {
-		rates = fmt.Sprintf("%.1f events/s published, %.1f/s received, over the last %.0f s", r.Published, r.Received, r.Seconds)
+		rates = fmt.Sprintf("%.1f events/s published, %.1f/s received, over the last %.0f s", r.Published, r.Received,
+			r.Seconds)
 	}
 	line("slot", "%s, epoch %s, received %s, confirmed %s", st.Slot, cli.Figure(st.Epoch, cli.Whole),
 		cli.Figure(st.ReceivedLSN, cli.Plain), cli.Figure(st.ConfirmedLSN, cli.Plain))

@@ -24,7 +24,8 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 	count("rows", v.Rows, "", "")
 	count("expected", v.Expected, "", "")
 	count("records", v.Records, "", "")
-	count("missing", v.Missing, cli.Red, fmt.Sprintf("%d of them not published yet, by the relay's own tables; %d lost by the topics", v.Pending, v.Lost))
+	count("missing", v.Missing, cli.Red,
+		fmt.Sprintf("%d of them not published yet, by the relay's own tables; %d lost by the topics", v.Pending, v.Lost))
 	if v.Repaired != nil {
 		count("repaired", int(*v.Repaired), cli.Green, "published once more, with the header x-outbox-replay")
 	} else if v.Lost > 0 {

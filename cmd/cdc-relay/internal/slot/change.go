@@ -77,7 +77,8 @@ func (c advanceCommand) Run(a *cli.App) error {
 			return cli.Usage(fmt.Errorf("--to %s: the slot stands at %s and the WAL ends at %s; want a position between the two",
 				to, s.Confirmed, s.WALEnd))
 		}
-		what := fmt.Sprintf("This moves the slot %s from %s to %s. What was committed in between does not come by the stream.",
+		what := fmt.Sprintf(
+			"This moves the slot %s from %s to %s. What was committed in between does not come by the stream.",
 			cfg.Postgres.Slot, s.Confirmed, to)
 		if err := a.Confirm(c.Yes, cfg.Postgres.Slot, what); err != nil {
 			return err
@@ -89,7 +90,8 @@ func (c advanceCommand) Run(a *cli.App) error {
 		if a.JSON {
 			return a.PrintJSON(map[string]string{"slot": cfg.Postgres.Slot, "from": s.Confirmed.String(), "to": at.String()})
 		}
-		fmt.Fprintf(a.Out, "moved the slot %s to %s; the next start publishes from the table what was skipped\n", cfg.Postgres.Slot, at)
+		fmt.Fprintf(a.Out, "moved the slot %s to %s; the next start publishes from the table what was skipped\n",
+			cfg.Postgres.Slot, at)
 		return nil
 	})
 }

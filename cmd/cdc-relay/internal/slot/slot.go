@@ -79,7 +79,8 @@ func mayChange(cfg config.Config, s store.SlotStatus) error {
 	case !s.Exists:
 		return fmt.Errorf("there is no slot %q on this server", cfg.Postgres.Slot)
 	case s.Active:
-		return fmt.Errorf("the slot %q is held by backend %d: stop every relay that uses it first", cfg.Postgres.Slot, s.ActivePID)
+		return fmt.Errorf("the slot %q is held by backend %d: stop every relay that uses it first", cfg.Postgres.Slot,
+			s.ActivePID)
 	}
 	return nil
 }
