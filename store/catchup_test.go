@@ -26,7 +26,8 @@ func TestCatchUpRowsHaveTheBytesOfTheStream(t *testing.T) {
 			for _, setting := range otherSettings {
 				pg.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET %s", pg.Database, setting))
 			}
-			pg.Exec(t, fmt.Sprintf(`CREATE TABLE outbox_events (seq serial, id uuid DEFAULT gen_random_uuid() PRIMARY KEY, aggregate_type text,
+			pg.Exec(t, fmt.Sprintf(
+				`CREATE TABLE outbox_events (seq serial, id uuid DEFAULT gen_random_uuid() PRIMARY KEY, aggregate_type text,
  aggregate_id text, event_type text, payload %s, headers jsonb, created_at timestamptz, f float8, i interval, d date, b bytea, n numeric[])`, payload))
 			c := usual(t, pg)
 			c.Columns.Headers, c.Columns.Extra = "headers", []string{"f", "i", "d", "b", "n"}
@@ -35,7 +36,8 @@ func TestCatchUpRowsHaveTheBytesOfTheStream(t *testing.T) {
 			if values == "" {
 				values = `'{"b":  1.10, "a": "é\u00e9\\"}'`
 			}
-			pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers, created_at, f, i, d, b, n) VALUES
+			pg.Exec(t, fmt.Sprintf(
+				`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers, created_at, f, i, d, b, n) VALUES
  ('Order', 'k', 'e', %[1]s, '{"h": "v"}', '2026-01-02 03:04:05.678+05', 0.1::float8 + 0.2, '1 year 2 days 3:04', '2026-02-01', '\x5c00', '{1.50,NULL}'),
  ('', '', '', NULL, NULL, NULL, 'NaN', NULL, NULL, '', '{}'), (NULL, NULL, NULL, NULL, NULL, '2026-07-01', NULL, NULL, NULL, NULL, NULL)`, values))
 			_, err := s.SnapshotCatchUp(t.Context())
@@ -63,13 +65,15 @@ func TestCatchUpRowsHaveTheBytesOfTheStream(t *testing.T) {
 }
 
 func fieldsOf(e outbox.Event) [][]byte {
-	return append([][]byte{e.ID, e.AggregateType, e.AggregateID, e.EventType, e.Payload, e.Headers, e.CreatedAt}, e.Extra...)
+	return append([][]byte{e.ID, e.AggregateType, e.AggregateID, e.EventType, e.Payload, e.Headers, e.CreatedAt},
+		e.Extra...)
 }
 
 // streamed reads n inserted rows through pgoutput.
 func streamed(t testing.TB, pg *harness.PG, slot string, n int) (rows [][][]byte) {
 	t.Helper()
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%s'`, slot))
+	pg.Exec(t, fmt.Sprintf(
+		`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%s'`, slot))
 	conn := walsender(t, pg, slot)
 	ctx, cancel := context.WithTimeout(t.Context(), waitLong)
 	defer cancel()
@@ -108,7 +112,8 @@ func insertEvents(t testing.TB, pg *harness.PG, from, n int) {
 SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'Order', 'k', 'e', '{}' FROM generate_series(%d, %d) i`, from, from+n-1))
 }
 
-// Breaks caught: rows that are recorded coming again, pages that overlap or leave rows out, an order other than order_by.
+// Breaks caught: rows that are recorded coming again, pages that overlap or leave rows out, an order other than
+// order_by.
 func TestCatchUpGivesEachUnrecordedRowOnceInOrder(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -160,9 +165,9 @@ func TestCatchUpGivesEachUnrecordedRowOnceInOrder(t *testing.T) {
 	}
 }
 
-// Breaks caught: a start after a crash late in a long list whose first page looks at all that is recorded by then in one statement, which
-// ends by its time-out and begins again for ever; a list that is taken for done where so many rows in a row are recorded, or gone.
-// Seen to fail so.
+// Breaks caught: a start after a crash late in a long list whose first page looks at all that is recorded by then in
+// one statement, which ends by its time-out and begins again for ever; a list that is taken for done where so many rows
+// in a row are recorded, or gone. Seen to fail so.
 func TestCatchUpGoesOnBehindManyRecordedRows(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -214,7 +219,8 @@ func TestBaselineCoversExactlyTheRowsThatAreThere(t *testing.T) {
 	s := registered(t, usual(t, pg))
 	insertEvents(t, pg, 0, 2500)
 	flying := pg.Connect(t)
-	exec(t, flying, `BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type) VALUES ('00000000-0000-0000-0000-000000000000', 'a', 'e')`)
+	exec(t, flying,
+		`BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type) VALUES ('00000000-0000-0000-0000-000000000000', 'a', 'e')`)
 	rows, err := s.SetBaseline(t.Context())
 	if err != nil || rows != 2500 {
 		t.Fatalf("baseline: got %d, %v, want 2500 rows", rows, err)
@@ -227,12 +233,14 @@ func TestBaselineCoversExactlyTheRowsThatAreThere(t *testing.T) {
 	if err != nil || count != 1 {
 		t.Errorf("unrecorded: got %d, %v, want the one row that was in flight", count, err)
 	}
-	if got := pg.Query(t, `SELECT count(*) || ' ' || max(size) || ' ' || sum(cardinality(ids)) || ' ' || bool_and(mirrored) FROM cdc_relay_journal_batch`); got != "3 1000 2500 true" {
+	if got := pg.Query(t,
+		`SELECT count(*) || ' ' || max(size) || ' ' || sum(cardinality(ids)) || ' ' || bool_and(mirrored) FROM cdc_relay_journal_batch`); got != "3 1000 2500 true" {
 		t.Errorf("batches, largest, ids, mirrored: got %s, want 3 1000 2500 true", got)
 	}
 }
 
-// Breaks caught: a barrier that does not see a prepared transaction or another database, or does not name what it waits for.
+// Breaks caught: a barrier that does not see a prepared transaction or another database, or does not name what it waits
+// for.
 func TestBarrierWaitsForEveryOlderTransactionAndNamesIt(t *testing.T) {
 	pg, other := harness.Postgres(t), harness.Postgres(t)
 	s := open(t, usual(t, pg))
@@ -249,7 +257,8 @@ func TestBarrierWaitsForEveryOlderTransactionAndNamesIt(t *testing.T) {
 	if got, want := strings.Join(names, ","), "a slow job,two phases"; got != want {
 		t.Errorf("blockers: got %s, want %s", got, want)
 	}
-	if text := fmt.Sprint(store.ErrBarrier(blockers)); !strings.Contains(text, fmt.Sprintf("pg_terminate_backend(%d)", session.PgConn().PID())) || !strings.Contains(text, "ROLLBACK PREPARED") {
+	if text := fmt.Sprint(store.ErrBarrier(blockers)); !strings.Contains(text,
+		fmt.Sprintf("pg_terminate_backend(%d)", session.PgConn().PID())) || !strings.Contains(text, "ROLLBACK PREPARED") {
 		t.Errorf("the barrier's error: got %s, want what ends each blocker", text)
 	}
 	done := make(chan error, 1)
@@ -265,14 +274,15 @@ func TestBarrierWaitsForEveryOlderTransactionAndNamesIt(t *testing.T) {
 	must(t, "barrier after the ends", <-done)
 }
 
-// A slot is lost while events are parked. Breaks caught: parked events that stay in front of a row that comes again and is
-// older (seen to fail so), that change places among themselves, or that go to the front because their row is gone; a dead letter
-// that would be replayed in front of what is older.
+// A slot is lost while events are parked. Breaks caught: parked events that stay in front of a row that comes again and
+// is older (seen to fail so), that change places among themselves, or that go to the front because their row is gone; a
+// dead letter that would be replayed in front of what is older.
 func TestCatchUpGivesParkedEventsTheirPlaces(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	insertEvents(t, pg, 1, 6) // seq as the id
-	parkAll(t, s, []store.Parked{parkedAt(2, "k", 0), parkedAt(5, "k", store.NotDue), parkedAt(4, "k", store.NotDue), parkedAt(8, "k", store.NotDue), parkedAt(9, "", 0)})
+	parkAll(t, s, []store.Parked{parkedAt(2, "k", 0), parkedAt(5, "k", store.NotDue), parkedAt(4, "k", store.NotDue),
+		parkedAt(8, "k", store.NotDue), parkedAt(9, "", 0)})
 	died := dead(3)
 	died.Event.Position, died.Topic, died.Key = outbox.Position{Epoch: 1, Order: 3}, "t", []byte("k")
 	must(t, "bury", s.Settle(t.Context(), nil, []store.Dead{died}))
@@ -291,20 +301,22 @@ func TestCatchUpGivesParkedEventsTheirPlaces(t *testing.T) {
 	for _, r := range list {
 		e := r.Event
 		e.Position = outbox.Position{Epoch: 1, Table: true, Order: r.Row}
-		parkAll(t, s, []store.Parked{{Event: &e, Topic: "t", Key: []byte("k"), Class: outbox.Transient, RetryIn: store.NotDue}})
+		parkAll(t, s,
+			[]store.Parked{{Event: &e, Topic: "t", Key: []byte("k"), Class: outbox.Transient, RetryIn: store.NotDue}})
 	}
 	rows, err := laneRows(t, s, 10)
 	must(t, "read the lane", err)
 	if got, want := rowIDs(rows), "1 2 4 5 8 6"; got != want {
 		t.Errorf("queue: got %q, want %q", got, want)
 	}
-	if got := pg.Query(t, `SELECT epoch || ' ' || from_stream || ' ' || position_order FROM outbox_events_dlq`); got != "1 false 4" {
+	if got := pg.Query(t,
+		`SELECT epoch || ' ' || from_stream || ' ' || position_order FROM outbox_events_dlq`); got != "1 false 4" {
 		t.Errorf("place of the dead letter: got %s, want that between 2 and 4", got)
 	}
 }
 
-// Breaks caught: a catch-up that begins again under another relay, which has made a new slot since ours was seen to be gone (seen to
-// fail without the condition); one that never begins.
+// Breaks caught: a catch-up that begins again under another relay, which has made a new slot since ours was seen to be
+// gone (seen to fail without the condition); one that never begins.
 func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -324,8 +336,8 @@ func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 	}
 }
 
-// Breaks caught: a catch-up that begins again under another relay, which has taken over since our look at the state (seen to fail without
-// the condition); one that never begins.
+// Breaks caught: a catch-up that begins again under another relay, which has taken over since our look at the state
+// (seen to fail without the condition); one that never begins.
 func TestCatchUpBeginsAgainOnlyBeforeATakeOver(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -342,13 +354,15 @@ func TestCatchUpBeginsAgainOnlyBeforeATakeOver(t *testing.T) {
 	if begun, err := s.BeginCatchUpSince(t.Context(), 1, true); !begun || err != nil {
 		t.Errorf("with the present epoch: got begun %t, %v; want true", begun, err)
 	}
-	if st, err := s.State(t.Context()); err != nil || st.Phase != store.CatchUp || !st.CatchUpLate || st.CatchUpReady || !st.Dirty {
+	if st, err := s.State(t.Context()); err != nil || st.Phase != store.CatchUp || !st.CatchUpLate || st.CatchUpReady ||
+		!st.Dirty {
 		t.Errorf("state: got %+v, %v, want a late catch-up", st, err)
 	}
 }
 
-// Breaks caught: a list of rows that is taken for that of a slot that was made after it (seen to fail with the slot's position not looked
-// at), or is void though the slot is the same; a catch-up that ends though its list is void (seen to fail without the condition).
+// Breaks caught: a list of rows that is taken for that of a slot that was made after it (seen to fail with the slot's
+// position not looked at), or is void though the slot is the same; a catch-up that ends though its list is void (seen
+// to fail without the condition).
 func TestListOfRowsIsOfOneSlot(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -375,6 +389,7 @@ func TestListOfRowsIsOfOneSlot(t *testing.T) {
 func loseSlot(t *testing.T, pg *harness.PG, c store.Config, conn *pgconn.PgConn) {
 	t.Helper()
 	must(t, "end the stream", conn.Close(t.Context()))
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
+	pg.Exec(t, fmt.Sprintf(
+		`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
 	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, c.Slot))
 }

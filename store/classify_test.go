@@ -55,10 +55,13 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{"insufficient_privilege", pg("42501"), store.Setup, false},
 		{"undefined_table", pg("42P01"), store.Setup, false},
 		{"undefined_column", pg("42703"), store.Setup, false},
-		{"slot of another database", pg("55000", `replication slot "s" was not created in this database`), store.Setup, false},
+		{"slot of another database", pg("55000", `replication slot "s" was not created in this database`), store.Setup,
+			false},
 		{"max_replication_slots", pg("53400"), store.Setup, false},
-		{"slot invalidated, 13 to 17", pg("55000", `can no longer get changes from replication slot "s"`), store.SlotGone, false},
-		{"slot invalidated, 18", pg("55000", `can no longer access replication slot "s": it has been invalidated`), store.SlotGone, false},
+		{"slot invalidated, 13 to 17", pg("55000", `can no longer get changes from replication slot "s"`), store.SlotGone,
+			false},
+		{"slot invalidated, 18", pg("55000", `can no longer access replication slot "s": it has been invalidated`),
+			store.SlotGone, false},
 		{"WAL removed", pg("58P01"), store.SlotGone, false},
 		{"serialization_failure", pg("40001"), store.Retry, true},
 		{"deadlock_detected", pg("40P01"), store.Retry, true},
@@ -78,7 +81,8 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{"lease lost", store.ErrLeaseLost, store.Unclassified, false},
 		{"anything else", errors.New("x"), store.Unclassified, false},
 	} {
-		if class, transient := store.Classify(row.err), store.IsTransient(row.err); class != row.class || transient != row.transient {
+		if class, transient := store.Classify(row.err), store.IsTransient(row.err); class != row.class ||
+			transient != row.transient {
 			t.Errorf("%s: got %s, transient %v, want %s, %v", row.name, class, transient, row.class, row.transient)
 		}
 	}

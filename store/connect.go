@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Connect opens one connection of its own, for questions that a Store does not ask. It works through a pooler, and takes
-// the options of a pool in the URL; the caller closes it.
+// Connect opens one connection of its own, for questions that a Store does not ask. It works through a pooler, and
+// takes the options of a pool in the URL; the caller closes it.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	pool, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {

@@ -83,7 +83,8 @@ func TestDeleteSparesTheBaselineAlsoAfterThePruner(t *testing.T) {
 	confirmHere(t, pg, s)
 	noOlderTransaction(t, s)
 	if n, _, err := s.Prune(t.Context(), 0, 1000); err != nil || n != 0 {
-		t.Fatalf("every row is there and does not say that it is published: got %d journal rows pruned, %v; want none", n, err)
+		t.Fatalf("every row is there and does not say that it is published: got %d journal rows pruned, %v; want none", n,
+			err)
 	}
 	confirmHere(t, pg, s)
 	noOlderTransaction(t, s)

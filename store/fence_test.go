@@ -15,22 +15,26 @@ import (
 
 // fencedMethods write only as long as nobody else has taken over.
 var fencedMethods = []string{
-	"SnapshotCatchUp", "Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park", "MakeDue", "WakeHeads", "RetryLater",
-	"SettleRetried", "SettleRetried of a replay", "GiveUp", "SaveHorizon", "SaveSweep", "CleanStop", "OpenBreaker", "CloseBreaker",
+	"SnapshotCatchUp", "Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park",
+	"MakeDue", "WakeHeads", "RetryLater",
+	"SettleRetried", "SettleRetried of a replay", "GiveUp", "SaveHorizon", "SaveSweep", "CleanStop", "OpenBreaker",
+	"CloseBreaker",
 	"StartRequest", "ReplayDead", "DiscardDead", "RetryNow", "Republish", "NoteRequest", "SetPause", "FinishRequest",
 }
 
 // unfencedMethods write whoever owns the slot: true statements, what comes before an owner, what people ask, and what
 // any relay may clean up.
 var unfencedMethods = []string{
-	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost", "SetBaseline",
+	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost",
+	"SetBaseline",
 	"MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneRequests", "AddRequest", "EmitToken", "Barrier",
 }
 
 // contents is a fingerprint of all rows of the relay's tables and the outbox.
 func contents(t *testing.T, pg *harness.PG) string {
 	t.Helper()
-	return pg.Query(t, `SELECT string_agg(c.relname || ' ' || md5(query_to_xml('SELECT * FROM ' || c.oid::regclass || ' x ORDER BY x::text', true, true, '')::text), ' ' ORDER BY relname)
+	return pg.Query(t,
+		`SELECT string_agg(c.relname || ' ' || md5(query_to_xml('SELECT * FROM ' || c.oid::regclass || ' x ORDER BY x::text', true, true, '')::text), ' ' ORDER BY relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE relkind = 'r' AND nspname = 'public'`)
 }
 
@@ -83,7 +87,8 @@ func asOther(t *testing.T, pg *harness.PG, c store.Config) store.Config {
 	return c
 }
 
-// haltWrites has the statements of other roles that do so to the table wait, when they begin, until there is a row in go.
+// haltWrites has the statements of other roles that do so to the table wait, when they begin, until there is a row in
+// go.
 func haltWrites(t *testing.T, pg *harness.PG, do, table string) {
 	t.Helper()
 	pg.Exec(t, `CREATE TABLE go (); CREATE FUNCTION halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -105,7 +110,9 @@ func TestTakeOverWaitsForAFencedWrite(t *testing.T) {
 	haltWrites(t, pg, "INSERT", "cdc_relay_offset")
 	written := make(chan error, 1)
 	go func() { written <- old.AddTopics(t.Context(), []string{"t"}) }()
-	harness.Eventually(t, waitLong, "the write is under way", func(context.Context) string { return pg.Query(t, sleeping) })
+	harness.Eventually(t, waitLong, "the write is under way", func(context.Context) string {
+		return pg.Query(t, sleeping)
+	})
 	next := open(t, c)
 	taken := make(chan error, 1)
 	go func() { _, _, err := next.TakeOver(t.Context(), conn.PID(), 1); taken <- err }()
@@ -147,7 +154,9 @@ func TestStatementThatBeganBeforeATakeOverWritesNothing(t *testing.T) {
 			haltWrites(t, pg, "UPDATE", "cdc_relay_state")
 			written := make(chan error, 1)
 			go func() { written <- write(t.Context(), old) }()
-			harness.Eventually(t, waitLong, "the statement has begun", func(context.Context) string { return pg.Query(t, sleeping) })
+			harness.Eventually(t, waitLong, "the statement has begun", func(context.Context) string {
+				return pg.Query(t, sleeping)
+			})
 			next := open(t, c)
 			_, _, err := next.TakeOver(t.Context(), conn.PID(), 1)
 			must(t, "take over", err)
@@ -155,7 +164,8 @@ func TestStatementThatBeganBeforeATakeOverWritesNothing(t *testing.T) {
 			if err := <-written; !errors.Is(err, store.ErrFenced) {
 				t.Errorf("%s: got %v, want ErrFenced", what, err)
 			}
-			if got := pg.Query(t, `SELECT concat_ws(' ', confirmed, dirty, catch_up_late) FROM cdc_relay_state`); got != "0/0 t f" {
+			if got := pg.Query(t,
+				`SELECT concat_ws(' ', confirmed, dirty, catch_up_late) FROM cdc_relay_state`); got != "0/0 t f" {
 				t.Errorf("state: got %s, want it as the take-over left it", got)
 			}
 		})
@@ -167,7 +177,8 @@ func dropRole(t *testing.T, pg *harness.PG, role string) {
 	conn, err := pgx.Connect(context.Background(), pg.URL) // the test's own context is over
 	must(t, "connect to drop the role", err)
 	defer func() { _ = conn.Close(context.Background()) }()
-	_, err = conn.PgConn().Exec(context.Background(), "REASSIGN OWNED BY "+role+" TO CURRENT_USER; DROP OWNED BY "+role+"; DROP ROLE "+role).ReadAll()
+	_, err = conn.PgConn().Exec(context.Background(), "REASSIGN OWNED BY "+role+" TO CURRENT_USER; DROP OWNED BY "+role+
+		"; DROP ROLE "+role).ReadAll()
 	must(t, "drop the role", err)
 }
 

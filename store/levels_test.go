@@ -15,13 +15,17 @@ import (
 // again. No other method of everyMethod writes.
 var (
 	durableMethods = []string{
-		"Register", "SnapshotCatchUp", "Settle", "Settle of a replay", "Settle of a dead letter", "FinishCatchUp", "BeginCatchUp",
-		"BeginCatchUpSince", "BeginCatchUpOfLost", "SetBaseline", "AddTopics", "Park", "MakeDue", "WakeHeads", "RetryLater", "SettleRetried", "GiveUp",
-		"CleanStop", "AddRequest", "StartRequest", "ReplayDead", "SettleRetried of a replay", "DiscardDead", "RetryNow", "Republish", "NoteRequest",
+		"Register", "SnapshotCatchUp", "Settle", "Settle of a replay", "Settle of a dead letter", "FinishCatchUp",
+		"BeginCatchUp",
+		"BeginCatchUpSince", "BeginCatchUpOfLost", "SetBaseline", "AddTopics", "Park", "MakeDue", "WakeHeads", "RetryLater",
+		"SettleRetried", "GiveUp",
+		"CleanStop", "AddRequest", "StartRequest", "ReplayDead", "SettleRetried of a replay", "DiscardDead", "RetryNow",
+		"Republish", "NoteRequest",
 		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "Apply", "CreatePublication",
 	}
 	relaxedMethods = []string{
-		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneRequests",
+		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead",
+		"PruneRequests",
 	}
 )
 
@@ -40,7 +44,8 @@ END LOOP; END $$`, where))
 // fail with synchronous_commit left out of parks, of topics, of the take-over, of migrations and of saved offsets,
 // each by itself.
 func TestEveryWriteHasItsCommitLevelWhateverTheDefault(t *testing.T) {
-	for _, byDefault := range []string{"off", "on"} { // of either, one half of the methods would pass without a level of its own
+	// of either, one half of the methods would pass without a level of its own
+	for _, byDefault := range []string{"off", "on"} {
 		seen := map[string]bool{}
 		for _, after := range []string{store.Mark, store.Delete} {
 			t.Run(byDefault+", "+after, func(t *testing.T) { everyWriteHasItsLevel(t, byDefault, after, seen) })

@@ -14,7 +14,8 @@ import (
 )
 
 // listed walks through a list in pages of the size and gives what show makes of its items.
-func listed[T any](t *testing.T, list func(ctx context.Context, after string, limit int) (store.Page[T], error), size int, show func(T) string) string {
+func listed[T any](t *testing.T, list func(ctx context.Context, after string, limit int) (store.Page[T], error),
+	size int, show func(T) string) string {
 	t.Helper()
 	var all []string
 	for after, n := "", 0; ; n++ {
@@ -55,8 +56,10 @@ func TestDeadLettersAreListedInPages(t *testing.T) {
 		{store.Filter{}, store.DeadOpen, "6. 5. 4. 2. 1. ."}, {store.Filter{}, store.DeadAny, "6. 5. 4. 3. 2. 1. ."},
 		{store.Filter{}, store.DeadDiscarded, "3."}, {store.Filter{}, store.DeadReplayed, ""},
 		{store.Filter{Key: key("a")}, store.DeadOpen, "6. ."}, {store.Filter{Topic: "u"}, store.DeadOpen, "5. 1."},
-		{store.Filter{Class: "transient"}, store.DeadOpen, "1."}, {store.Filter{OlderThan: store.Age(24 * time.Hour)}, store.DeadOpen, "1."},
-		{store.Filter{NewerThan: store.Age(24 * time.Hour), Topic: "t"}, store.DeadOpen, "6. 4. 2. ."}, {store.Filter{Type: "no"}, store.DeadAny, ""},
+		{store.Filter{Class: "transient"}, store.DeadOpen, "1."},
+		{store.Filter{OlderThan: store.Age(24 * time.Hour)}, store.DeadOpen, "1."},
+		{store.Filter{NewerThan: store.Age(24 * time.Hour), Topic: "t"}, store.DeadOpen, "6. 4. 2. ."},
+		{store.Filter{Type: "no"}, store.DeadAny, ""},
 		{store.Filter{IDs: []string{uuid(2), uuid(5)}}, store.DeadOpen, "5. 2."},
 	} {
 		if got := list(row.f, row.state); got != row.want {
@@ -65,7 +68,8 @@ func TestDeadLettersAreListedInPages(t *testing.T) {
 	}
 	whole, err := s.DeadLetter(t.Context(), uuid(2))
 	must(t, "read one", err)
-	if string(whole.Payload) != `{"n": 2}` || string(whole.Headers) != `{"h": "v"}` || whole.Key != nil || whole.Position != "0/2/3" {
+	if string(whole.Payload) != `{"n": 2}` || string(whole.Headers) != `{"h": "v"}` || whole.Key != nil ||
+		whole.Position != "0/2/3" {
 		t.Errorf("got %+v %s %s", whole.DeadLetter, whole.Payload, whole.Headers)
 	}
 	for _, id := range []string{uuid(77), "x", "'; DROP TABLE outbox_events_dlq"} {
@@ -78,11 +82,13 @@ func TestDeadLettersAreListedInPages(t *testing.T) {
 	}
 }
 
-// Break caught: one dead letter of a strange time that hides the whole list, or makes no JSON. Seen to fail with created_at as it is.
+// Break caught: one dead letter of a strange time that hides the whole list, or makes no JSON. Seen to fail with
+// created_at as it is.
 func TestDeadLettersOfAnyTimeAreListed(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	for n, created := range []string{"infinity", "-infinity", "10000-01-01 00:00:00+00", "0044-03-15 00:00:00+00 BC", "9999-12-31 23:59:59.999999+00", "0001-01-01 00:00:00+00"} {
+	for n, created := range []string{"infinity", "-infinity", "10000-01-01 00:00:00+00", "0044-03-15 00:00:00+00 BC",
+		"9999-12-31 23:59:59.999999+00", "0001-01-01 00:00:00+00"} {
 		d := deadAt(n, "a")
 		d.Event.CreatedAt = []byte(created)
 		bury(t, s, d)
@@ -106,7 +112,8 @@ func TestDeadLettersOfAnyTimeAreListed(t *testing.T) {
 func TestParkedKeysAreListedInPages(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	events := []store.Parked{parkedAt(2, "a", store.NotDue), parkedAt(1, "a", time.Hour), parkedAt(3, "b", store.WhenWell), parkedAt(4, "", time.Hour), parkedAt(5, "", time.Hour), parkedAt(6, "c", time.Hour)}
+	events := []store.Parked{parkedAt(2, "a", store.NotDue), parkedAt(1, "a", time.Hour), parkedAt(3, "b", store.WhenWell),
+		parkedAt(4, "", time.Hour), parkedAt(5, "", time.Hour), parkedAt(6, "c", time.Hour)}
 	events[5].Topic = "u"
 	events[2].Event.EventType = []byte("made")
 	parkAll(t, s, events)
@@ -127,8 +134,10 @@ func TestParkedKeysAreListedInPages(t *testing.T) {
 			f    store.Filter
 			want string
 		}{
-			{store.Filter{}, "ta:2:1 tb:1:3 uc:1:6 t-:1:4 t-:1:5"}, {store.Filter{Topic: "u"}, "uc:1:6"}, {store.Filter{Key: key("a")}, "ta:2:1"},
-			{store.Filter{Type: "made"}, "tb:1:3"}, {store.Filter{IDs: []string{uuid(5)}}, "t-:1:5"}, {store.Filter{OlderThan: store.Age(time.Hour)}, ""},
+			{store.Filter{}, "ta:2:1 tb:1:3 uc:1:6 t-:1:4 t-:1:5"}, {store.Filter{Topic: "u"}, "uc:1:6"},
+			{store.Filter{Key: key("a")}, "ta:2:1"},
+			{store.Filter{Type: "made"}, "tb:1:3"}, {store.Filter{IDs: []string{uuid(5)}}, "t-:1:5"},
+			{store.Filter{OlderThan: store.Age(time.Hour)}, ""},
 		} {
 			got := list(row.f)
 			if row.f.Topic == "" && row.f.Key == nil { // the order of keys is that of their hashes
@@ -141,7 +150,8 @@ func TestParkedKeysAreListedInPages(t *testing.T) {
 	}
 	page, err := s.ParkedKeys(t.Context(), store.Filter{Key: key("b")}, "", 5)
 	must(t, "list", err)
-	if k := page.Items[0]; !k.Waits || k.NextRetryAt != nil || k.Attempts != 1 || k.LastError != "why" || k.Position != "0/3/3" {
+	if k := page.Items[0]; !k.Waits || k.NextRetryAt != nil || k.Attempts != 1 || k.LastError != "why" ||
+		k.Position != "0/3/3" {
 		t.Errorf("a key that waits for its topic: got %+v", k)
 	}
 }

@@ -28,7 +28,8 @@ func TestPlanIsWhatMigrateRunsAndThenEmpty(t *testing.T) {
 		t.Fatalf("plan after its statements ran by hand: got %d statements %q, %v, want none", len(plan), plan, err)
 	}
 	must(t, "migrate with nothing missing", s.Migrate(t.Context()))
-	for _, table := range []string{"app.outbox_events", "relay.outbox_events_dlq", "relay.outbox_events_status", "relay.cdc_relay_journal"} {
+	for _, table := range []string{"app.outbox_events", "relay.outbox_events_dlq", "relay.outbox_events_status",
+		"relay.cdc_relay_journal"} {
 		if got := pg.Query(t, fmt.Sprintf(`SELECT to_regclass('%s')`, table)); got == "" {
 			t.Errorf("%s does not exist after the plan", table)
 		}
@@ -77,10 +78,12 @@ func TestOwnOutboxHasTimeOrderedIDsAndHotMarks(t *testing.T) {
 	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
 	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '1', 't', '{}')`)
 	pg.Exec(t, `SELECT pg_sleep(0.01); INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '1', 't', '{}')`)
-	if got := pg.Query(t, `SELECT string_agg(seq::text || substr(id::text, 15, 1), ',' ORDER BY id) FROM outbox_events`); got != "17,27" {
+	if got := pg.Query(t,
+		`SELECT string_agg(seq::text || substr(id::text, 15, 1), ',' ORDER BY id) FROM outbox_events`); got != "17,27" {
 		t.Errorf("seq and version nibble in id order: got %s, want 17,27", got)
 	}
-	if got := pg.Query(t, `SELECT count(*) FROM pg_indexes WHERE tablename = 'outbox_events' AND indexdef LIKE '%published_at%'`); got != "0" {
+	if got := pg.Query(t,
+		`SELECT count(*) FROM pg_indexes WHERE tablename = 'outbox_events' AND indexdef LIKE '%published_at%'`); got != "0" {
 		t.Errorf("indexes that name published_at: got %s, want 0", got)
 	}
 }
@@ -90,12 +93,15 @@ func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
 	pg := harness.Postgres(t)
 	for _, row := range []struct{ name, ddl, column, repair string }{
 		{"missing", `id uuid PRIMARY KEY, aggregate_type text, agg_id text, event_type text, payload jsonb, created_at timestamptz`,
-			`"aggregate_id"`, `set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload, created_at); if it is missing, ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
-		{"payload type", `id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload xml, created_at timestamptz`,
+			`"aggregate_id"`,
+			`set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload, created_at); if it is missing, ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
+		{"payload type",
+			`id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload xml, created_at timestamptz`,
 			`"payload" is of type xml`, "set outbox.columns.payload"},
 		{"id type", `id numeric PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
 			`"id" is of type numeric`, "set outbox.columns.id"},
-		{"generated", `id uuid PRIMARY KEY, a text, aggregate_type text GENERATED ALWAYS AS (a || 'x') STORED, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
+		{"generated",
+			`id uuid PRIMARY KEY, a text, aggregate_type text GENERATED ALWAYS AS (a || 'x') STORED, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
 			`"aggregate_type" is generated`, "set outbox.columns.aggregate_type"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -108,8 +114,9 @@ func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
 	}
 }
 
-// Break caught: a mark that moves rows between partitions is replicated as a second INSERT of the event. Seen to fail with
-// expressions, and partitions of partitions, not looked at, and with a partitioned table that no mark moves refused.
+// Break caught: a mark that moves rows between partitions is replicated as a second INSERT of the event. Seen to fail
+// with expressions, and partitions of partitions, not looked at, and with a partitioned table that no mark moves
+// refused.
 func TestOutboxRefusesAMarkThatMovesRowsBetweenPartitions(t *testing.T) {
 	const moves, stays = "published_at = now(), done = true", "published_at = now()"
 	for _, row := range []struct{ key, mark, more, want string }{
@@ -149,7 +156,8 @@ func TestNamesThatNeedQuotesWorkInEveryCall(t *testing.T) {
  "select" text, "Pay""load" bytea, "Head;ers" json, "created-at" timestamp, "ex tra" integer, published_at timestamptz)`)
 	c := usual(t, pg)
 	c.Schema, c.Table = `re lay"s`, `"My ""Sch'ema"."Out.Bo'x\{id}"`
-	c.Columns = outbox.Columns{ID: "I d", AggregateType: "Type", AggregateID: "order", EventType: "select", Payload: `Pay"load`,
+	c.Columns = outbox.Columns{ID: "I d", AggregateType: "Type", AggregateID: "order", EventType: "select",
+		Payload: `Pay"load`,
 		Headers: "Head;ers", CreatedAt: "created-at", Extra: []string{"ex tra"}}
 	s := owner(t, pg, c)
 	pg.Exec(t, `INSERT INTO "My ""Sch'ema"."Out.Bo'x\{id}" SELECT 'id''' || i, 'T', 'k', 'e', '\x00ff', '{"a":"b"}', '2026-01-02 03:04:05', i
@@ -180,7 +188,8 @@ func everyCall(t *testing.T, s *store.Store, id func(i int) string) {
 		t.FailNow()
 	}
 	want("first id", string(page[0].Event.ID), id(1), nil)
-	dead := store.Dead{Event: &page[1].Event, Topic: "t", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C", Text: "x\x00\xff"}
+	dead := store.Dead{Event: &page[1].Event, Topic: "t", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C",
+		Text: "x\x00\xff"}
 	must(t, "settle", s.Settle(ctx, published(1, func(int) string { return id(1) }), []store.Dead{dead}))
 	found, err := s.Lookup(ctx, [][]byte{[]byte(id(1)), []byte(id(2)), []byte(id(3))})
 	want("look-up", found, []bool{true, true, false}, err)

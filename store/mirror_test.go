@@ -53,8 +53,8 @@ func TestMirrorPassesOverLockedRowsAndFindsThemAgain(t *testing.T) {
 	}
 }
 
-// Break caught: a row that is locked and never marked, because another id has two rows, as it may in different partitions, and
-// as many rows were marked as there are ids. Seen to fail with rows counted.
+// Break caught: a row that is locked and never marked, because another id has two rows, as it may in different
+// partitions, and as many rows were marked as there are ids. Seen to fail with rows counted.
 func TestMirrorFindsALockedRowAlsoWhereAnotherIDHasTwo(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
@@ -70,22 +70,24 @@ func TestMirrorFindsALockedRowAlsoWhereAnotherIDHasTwo(t *testing.T) {
 	mirrorAll(t, s, 1)
 }
 
-// Break caught: without the check of the writers' transactions the step finds no row to mark, takes the batch for done, and
-// the row stays unpublished for ever: under synchronous replication the stream is ahead of what is visible. Seen to fail
-// with the writers' transactions not waited for.
+// Break caught: without the check of the writers' transactions the step finds no row to mark, takes the batch for done,
+// and the row stays unpublished for ever: under synchronous replication the stream is ahead of what is visible. Seen to
+// fail with the writers' transactions not waited for.
 func TestMirrorWaitsForRowsThatAreNotVisibleYet(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
 	application := pg.Connect(t)
-	exec(t, application, fmt.Sprintf(`BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type) VALUES ('%s', 'a', 'e')`, uuid(0)))
+	exec(t, application,
+		fmt.Sprintf(`BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type) VALUES ('%s', 'a', 'e')`, uuid(0)))
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
 	step(t, s, "row not visible", 0, true)
 	exec(t, application, "COMMIT")
 	mirrorAll(t, s, 1)
 }
 
-// A batch has a lower number than another one, and is committed after that one was mirrored. Break caught: a mirror that goes
-// by the highest number it has seen. Seen to fail so; the concurrent settles below meet that too rarely to show it.
+// A batch has a lower number than another one, and is committed after that one was mirrored. Break caught: a mirror
+// that goes by the highest number it has seen. Seen to fail so; the concurrent settles below meet that too rarely to
+// show it.
 func TestMirrorFindsABatchOfALowerNumberThatCameLater(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
@@ -93,7 +95,8 @@ func TestMirrorFindsABatchOfALowerNumberThatCameLater(t *testing.T) {
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
 	mirrorAll(t, s, 1)
 	batch := func(i int) string {
-		return fmt.Sprintf(`INSERT INTO cdc_relay_journal_batch (source, size, ids) SELECT max(source), 1, ARRAY['%s'::uuid] FROM cdc_relay_journal_batch`, uuid(i))
+		return fmt.Sprintf(
+			`INSERT INTO cdc_relay_journal_batch (source, size, ids) SELECT max(source), 1, ARRAY['%s'::uuid] FROM cdc_relay_journal_batch`, uuid(i))
 	}
 	first, second := pg.Connect(t), pg.Connect(t)
 	exec(t, first, "BEGIN; SELECT pg_current_xact_id()")
@@ -155,7 +158,8 @@ func TestMirrorDoesWhatAfterPublishSays(t *testing.T) {
 	pg := harness.Postgres(t)
 	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
 	for _, row := range []struct{ afterPublish, set, when, want string }{
-		{store.Keep, "done = true", "", "false"}, {store.Delete, "done = true", "", "false"}, {store.Mark, "", "", "false"}, {store.Mark, "done = true", "", "true"}, {store.Mark, "done = true", "done", "true"},
+		{store.Keep, "done = true", "", "false"}, {store.Delete, "done = true", "", "false"}, {store.Mark, "", "", "false"},
+		{store.Mark, "done = true", "", "true"}, {store.Mark, "done = true", "done", "true"},
 	} {
 		t.Run(row.afterPublish+" "+row.set+" "+row.when, func(t *testing.T) {
 			pg.Exec(t, `DROP TABLE IF EXISTS outbox_events CASCADE; DELETE FROM cdc_relay_schema WHERE part <> 'relay'; DROP TABLE IF EXISTS outbox_events_dlq;

@@ -49,19 +49,22 @@ func neighbourRows(t *testing.T, pg *harness.PG) string {
 	t.Helper()
 	var counted []string
 	for _, table := range []string{"journal", "journal_batch", "parked", "catch_up"} {
-		counted = append(counted, fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x
+		counted = append(counted,
+			fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x
  WHERE source = (SELECT source FROM cdc_relay_source WHERE slot = 'neighbour'))`, table))
 	}
 	for _, table := range []string{"state", "epoch", "offset", "request"} {
-		counted = append(counted, fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x WHERE slot = 'neighbour')`, table))
+		counted = append(counted,
+			fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x WHERE slot = 'neighbour')`, table))
 	}
-	return pg.Query(t, `SELECT concat_ws(', ', `+strings.Join(counted, ", ")+`, (SELECT 'dead ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events_dlq x
+	return pg.Query(t, `SELECT concat_ws(', ', `+strings.Join(counted, ", ")+
+		`, (SELECT 'dead ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events_dlq x
  WHERE source = (SELECT source FROM cdc_relay_source WHERE slot = 'neighbour')),
  (SELECT 'rows that only the neighbour published ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events x WHERE seq > 12))`)
 }
 
-// Breaks caught: a method that takes another outbox's rows for its own, or changes them. Seen to fail with the source taken out of
-// what the mirror reads.
+// Breaks caught: a method that takes another outbox's rows for its own, or changes them. Seen to fail with the source
+// taken out of what the mirror reads.
 func TestNeighbourInTheSameSchemaChangesNothing(t *testing.T) {
 	for _, after := range []string{store.Mark, store.Delete} {
 		t.Run(after, func(t *testing.T) { neighbourChangesNothing(t, after) })
@@ -78,7 +81,8 @@ func neighbourChangesNothing(t *testing.T, after string) {
 	bury(t, s, deadAt(2, "k"), deadAt(3, ""), deadAt(20, "l"))
 	listRows(t, s)
 	parkAll(t, s, []store.Parked{
-		parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue), parkedAt(7, "l", store.WhenWell), parkedAt(8, "", 0), parkedAt(9, "m", time.Hour), parkedAt(10, "n", 0),
+		parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue), parkedAt(7, "l", store.WhenWell), parkedAt(8, "", 0),
+		parkedAt(9, "m", time.Hour), parkedAt(10, "n", 0),
 	})
 	must(t, "add topics", s.AddTopics(t.Context(), []string{"t"}))
 	must(t, "save offsets", s.SaveOffsets(t.Context(), []store.Offset{{Topic: "t", Partition: 1, Next: 2}}))
@@ -138,7 +142,9 @@ func everyRead(s *store.Store) []reading {
 	add("Tails", func(ctx context.Context) ([]any, error) { return one(s.Tails(ctx)) })
 	add("ParkedLanes", func(ctx context.Context) ([]any, error) {
 		lanes, events, err := s.ParkedLanes(ctx)
-		slices.SortFunc(lanes, func(a, b store.Lane) int { return strings.Compare(a.Topic+string(a.Key), b.Topic+string(b.Key)) })
+		slices.SortFunc(lanes, func(a, b store.Lane) int {
+			return strings.Compare(a.Topic+string(a.Key), b.Topic+string(b.Key))
+		})
 		return []any{lanes, events}, err
 	})
 	add("DueLanes", func(ctx context.Context) ([]any, error) {
@@ -161,7 +167,9 @@ func everyRead(s *store.Store) []reading {
 	add("Breaker", func(ctx context.Context) ([]any, error) { return one(s.Breaker(ctx, time.Hour*24)) })
 	add("Paused", func(ctx context.Context) ([]any, error) { return one(s.Paused(ctx)) })
 	add("AuditState", func(ctx context.Context) ([]any, error) { return one(s.AuditState(ctx)) })
-	add("UnrecordedSince", func(ctx context.Context) ([]any, error) { return one(s.UnrecordedSince(ctx, time.Unix(0, 0), 100)) })
+	add("UnrecordedSince", func(ctx context.Context) ([]any, error) {
+		return one(s.UnrecordedSince(ctx, time.Unix(0, 0), 100))
+	})
 	add("UnrecordedIn", func(ctx context.Context) ([]any, error) { return one(s.UnrecordedIn(ctx, 0, 100, 100)) })
 	add("LateRows", func(ctx context.Context) ([]any, error) { return one(s.LateRows(ctx, ids[:25], 100)) })
 	add("Sources", func(ctx context.Context) ([]any, error) { return one(s.Sources(ctx)) })
@@ -190,7 +198,9 @@ func everyRead(s *store.Store) []reading {
 	add("ParkedKeys", func(ctx context.Context) ([]any, error) { return one(s.ParkedKeys(ctx, store.Filter{}, "", 100)) })
 	add("ParkedSum", func(ctx context.Context) ([]any, error) { return one(s.ParkedSum(ctx, store.Filter{})) })
 	for _, kind := range []string{store.RequestReplay, store.RequestRetry} {
-		add("Count "+kind, func(ctx context.Context) ([]any, error) { return one(s.Count(ctx, kind, store.Filter{All: true})) })
+		add("Count "+kind, func(ctx context.Context) ([]any, error) {
+			return one(s.Count(ctx, kind, store.Filter{All: true}))
+		})
 		add("Count some for "+kind, func(ctx context.Context) ([]any, error) {
 			return one(s.Count(ctx, kind, store.Filter{IDs: []string{uuid(9), uuid(12), uuid(20)}}))
 		})
@@ -201,7 +211,8 @@ func everyRead(s *store.Store) []reading {
 		return []any{errors.Is(err, store.ErrNoRequest)}, nil
 	})
 	add("RepublishRows", func(ctx context.Context) ([]any, error) {
-		return one(s.RepublishRows(ctx, &store.Request{RequestedAt: time.Now().Add(time.Minute), Filter: store.Filter{IDs: []string{uuid(0), uuid(1), uuid(3), uuid(5), uuid(12)}}}, 100))
+		return one(s.RepublishRows(ctx, &store.Request{RequestedAt: time.Now().Add(time.Minute),
+			Filter: store.Filter{IDs: []string{uuid(0), uuid(1), uuid(3), uuid(5), uuid(12)}}}, 100))
 	})
 	add("MirrorLag", func(ctx context.Context) ([]any, error) { return one(s.MirrorLag(ctx)) })
 	add("Cleanable", func(ctx context.Context) ([]any, error) { return one(s.Cleanable(ctx, 0, 0, time.Microsecond)) })
@@ -216,8 +227,10 @@ func TestTwoOutboxesWithTheSameNumbersMarkAndPruneTheirOwn(t *testing.T) {
 	number := func(i int) string { return fmt.Sprint(i) }
 	stores := map[string]*store.Store{}
 	for _, name := range []string{"orders", "invoices"} {
-		pg.Exec(t, `CREATE TABLE `+name+` (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
- created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz); INSERT INTO `+name+` (id) SELECT generate_series(0, 3)`)
+		pg.Exec(t, `CREATE TABLE `+name+
+			` (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
+ created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz); INSERT INTO `+name+
+			` (id) SELECT generate_series(0, 3)`)
 		c := usual(t, pg)
 		c.Table = "public." + name
 		pg.Exec(t, `DROP PUBLICATION IF EXISTS test`)
@@ -237,7 +250,8 @@ func TestTwoOutboxesWithTheSameNumbersMarkAndPruneTheirOwn(t *testing.T) {
 		t.Errorf("prune orders: got %d, %v; want 3", rows, err)
 	}
 	step(t, invoices, "one invoice is", 1, false)
-	if got := pg.Query(t, `SELECT concat_ws(' ', (SELECT count(published_at) FROM orders), (SELECT count(published_at) FROM invoices), (SELECT count(*) FROM cdc_relay_journal))`); got != "3 1 1" {
+	if got := pg.Query(t,
+		`SELECT concat_ws(' ', (SELECT count(published_at) FROM orders), (SELECT count(published_at) FROM invoices), (SELECT count(*) FROM cdc_relay_journal))`); got != "3 1 1" {
 		t.Errorf("marked orders, marked invoices, journal rows: got %s, want 3 1 1", got)
 	}
 }

@@ -40,8 +40,8 @@ func rowIDs(rows []store.ParkedRow) string {
 	return strings.Join(ids, " ")
 }
 
-// Breaks it catches: another time than that of the event that waits longest; events of another slot counted; none that is none.
-// Seen to fail with max for min, and without the slot.
+// Breaks it catches: another time than that of the event that waits longest; events of another slot counted; none that
+// is none. Seen to fail with max for min, and without the slot.
 func TestOldestParkedIsThatOfThisSlot(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -53,7 +53,9 @@ func TestOldestParkedIsThatOfThisSlot(t *testing.T) {
 	pg.Exec(t, `INSERT INTO cdc_relay_parked SELECT (jsonb_populate_record(p, '{"source": 9999, "parked_at": "2020-01-01"}')).* FROM cdc_relay_parked p LIMIT 1`)
 	at, err := s.OldestParked(t.Context())
 	must(t, "look for the oldest", err)
-	if first := pg.Query(t, "SELECT extract(epoch FROM parked_at)::numeric(20, 6) FROM cdc_relay_parked WHERE source <> 9999 ORDER BY position_order LIMIT 1"); fmt.Sprintf("%.6f", float64(at.UnixMicro())/1e6) != first {
+	if first := pg.Query(t,
+		"SELECT extract(epoch FROM parked_at)::numeric(20, 6) FROM cdc_relay_parked WHERE source <> 9999 ORDER BY "+
+			"position_order LIMIT 1"); fmt.Sprintf("%.6f", float64(at.UnixMicro())/1e6) != first {
 		t.Errorf("got %v, want %s", at, first)
 	}
 }
@@ -92,12 +94,14 @@ func TestParkedLaneIsReadInOrderOfPositionAsItWas(t *testing.T) {
 	}
 }
 
-// Breaks caught: a lane that is due before its time, that waits for its topic and is called due, or that is never found.
+// Breaks caught: a lane that is due before its time, that waits for its topic and is called due, or that is never
+// found.
 func TestDueLanesAreThoseWhoseTimeHasCome(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	parkAll(t, s, []store.Parked{
-		parkedAt(1, "now", 0), parkedAt(2, "now", store.NotDue), parkedAt(3, "later", time.Hour), parkedAt(4, "well", store.WhenWell),
+		parkedAt(1, "now", 0), parkedAt(2, "now", store.NotDue), parkedAt(3, "later", time.Hour),
+		parkedAt(4, "well", store.WhenWell),
 		parkedAt(5, "", 0), parkedAt(6, "left", store.NotDue),
 	})
 	due := func() string {
@@ -127,9 +131,9 @@ func TestDueLanesAreThoseWhoseTimeHasCome(t *testing.T) {
 	}
 }
 
-// Break caught: all that waits for a topic made due in one statement, whose time it may exceed each time; then nothing of the
-// topic would ever be sent. Seen to fail so, and with the rest forgotten. The trigger stands for the time: 200,000 rows, the
-// default of limits.parked_events, took 9 of the 10 s that a statement has.
+// Break caught: all that waits for a topic made due in one statement, whose time it may exceed each time; then nothing
+// of the topic would ever be sent. Seen to fail so, and with the rest forgotten. The trigger stands for the time:
+// 200,000 rows, the default of limits.parked_events, took 9 of the 10 s that a statement has.
 func TestWhatWaitsForATopicIsMadeDueInPortions(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -143,7 +147,8 @@ CREATE TRIGGER slow AFTER UPDATE ON cdc_relay_parked REFERENCING NEW TABLE AS ro
 		more, err = s.MakeDue(t.Context(), "t")
 		must(t, "make due", err)
 	}
-	if left := pg.Query(t, `SELECT string_agg(DISTINCT topic, ' ') || ' ' || count(*) FROM cdc_relay_parked WHERE next_retry_at = 'infinity'`); left != "other 100" {
+	if left := pg.Query(t,
+		`SELECT string_agg(DISTINCT topic, ' ') || ' ' || count(*) FROM cdc_relay_parked WHERE next_retry_at = 'infinity'`); left != "other 100" {
 		t.Errorf("events that still wait: got %s, want the 100 of the other topic", left)
 	}
 }
@@ -155,17 +160,19 @@ func TestRetriedEventsEndInExactlyOnePlace(t *testing.T) {
 	s := owner(t, pg, usual(t, pg))
 	parkAll(t, s, []store.Parked{parkedAt(0, "k", 0), parkedAt(1, "k", 0), parkedAt(2, "k", 0)})
 	must(t, "settle", s.SettleRetried(t.Context(), published(1, uuid)))
-	must(t, "retry later", s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(1)), Attempts: 4, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
+	must(t, "retry later", s.RetryLater(t.Context(),
+		[]store.Attempt{{ID: []byte(uuid(1)), Attempts: 4, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
 	must(t, "give up", s.GiveUp(t.Context(), dead(2)))
-	got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ') FROM cdc_relay_parked)
+	got := pg.Query(t,
+		`SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ') FROM cdc_relay_parked)
 		|| ' ' || (SELECT count(*) FROM outbox_events_dlq)`)
 	if want := "1 4again 1"; got != want {
 		t.Errorf("journal, parked, dead: got %q, want %q", got, want)
 	}
 }
 
-// Break caught: a further column, which message.headers may name, cut to the length of an error's text where the event is parked or
-// dead: it comes out with another header than it went in. Seen to fail so.
+// Break caught: a further column, which message.headers may name, cut to the length of an error's text where the event
+// is parked or dead: it comes out with another header than it went in. Seen to fail so.
 func TestFurtherColumnsStayWholeThroughParkingAndDeath(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -181,7 +188,8 @@ func TestFurtherColumnsStayWholeThroughParkingAndDeath(t *testing.T) {
 			t.Fatalf("%s: got %d rows, %v; want one with two further columns", when, len(rows), err)
 		}
 		if extra := rows[0].Event.Extra; string(extra[0]) != long || extra[1] != nil {
-			t.Errorf("%s: got further columns of %d and %d bytes; want the %d that it had, and NULL", when, len(extra[0]), len(extra[1]), len(long))
+			t.Errorf("%s: got further columns of %d and %d bytes; want the %d that it had, and NULL", when, len(extra[0]),
+				len(extra[1]), len(long))
 		}
 	}
 	parkAll(t, s, []store.Parked{p})
@@ -207,11 +215,12 @@ func TestParkedEventsAreFenced(t *testing.T) {
 	_, parking := s.Park(t.Context(), []store.Parked{parkedAt(2, "k", 0)})
 	_, due := s.MakeDue(t.Context(), "t")
 	for what, err := range map[string]error{
-		"park":        parking,
-		"settle":      s.SettleRetried(t.Context(), published(2, uuid)),
-		"retry later": s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(1)), Attempts: 2, RetryIn: 0, Class: outbox.Transient, Text: ""}}),
-		"give up":     s.GiveUp(t.Context(), dead(1)),
-		"make due":    due,
+		"park":   parking,
+		"settle": s.SettleRetried(t.Context(), published(2, uuid)),
+		"retry later": s.RetryLater(t.Context(),
+			[]store.Attempt{{ID: []byte(uuid(1)), Attempts: 2, RetryIn: 0, Class: outbox.Transient, Text: ""}}),
+		"give up":  s.GiveUp(t.Context(), dead(1)),
+		"make due": due,
 	} {
 		if err == nil || !strings.Contains(err.Error(), store.ErrFenced.Error()) {
 			t.Errorf("%s after a takeover: got %v, want it fenced", what, err)

@@ -41,11 +41,13 @@ func TestPruneDeadKeepsWhatIsNeeded(t *testing.T) {
 	const old = "discarded_at = now() - interval '2 hours'"
 	set(old, 0, 1, 2, 10, 11, 12, 13, 14)
 	set("replayed_at = now() - interval '2 hours'", 3, 15)
-	set("discarded_at = now()", 16)                                                      // young
-	set("position_order = 9000000000000000", 12)                                         // above the confirmed position
-	set("from_stream = false", 13)                                                       // of a catch-up, nothing journaled since
+	set("discarded_at = now()", 16)              // young
+	set("position_order = 9000000000000000", 12) // above the confirmed position
+	// of a catch-up, nothing journaled since
+	set("from_stream = false", 13)
 	pg.Exec(t, "UPDATE outbox_events SET published_at = now() WHERE id = '"+uuid(1)+"'") // says so itself
-	pg.Exec(t, "INSERT INTO cdc_relay_journal (source, event_id, topic, partition, \"offset\") VALUES ("+source+", '"+uuid(3)+"', 't', 0, 0)")
+	pg.Exec(t, "INSERT INTO cdc_relay_journal (source, event_id, topic, partition, \"offset\") VALUES ("+source+", '"+
+		uuid(3)+"', 't', 0, 0)")
 	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
 		VALUES (`+source+`, '`+uuid(14)+`', 't', 0, true, 1, 14, 'transient')`)
 	if n, _, err := s.PruneDead(t.Context(), time.Hour, 100); err != nil || n != 0 {
@@ -62,7 +64,9 @@ func TestPruneDeadKeepsWhatIsNeeded(t *testing.T) {
 		t.Fatalf("the rest: got %d pruned, more %t, %v; want 3", n, more, err)
 	}
 	// 1 says itself that it is published, 3 is journaled, the rows of 10, 11 and 15 are gone.
-	if left := pg.Query(t, "SELECT string_agg((('x' || right(original_id::text, 4))::bit(16)::int)::text, ' ' ORDER BY original_id) FROM outbox_events_dlq WHERE replayed_at IS NOT NULL OR discarded_at IS NOT NULL"); left != "0 2 12 13 14 16" {
+	if left := pg.Query(t,
+		"SELECT string_agg((('x' || right(original_id::text, 4))::bit(16)::int)::text, ' ' ORDER BY original_id) FROM "+
+			"outbox_events_dlq WHERE replayed_at IS NOT NULL OR discarded_at IS NOT NULL"); left != "0 2 12 13 14 16" {
 		t.Errorf("resolved dead letters left: got %s, want 0 2 12 13 14 16", left)
 	}
 	must(t, "settle", s.Settle(t.Context(), published(1, func(int) string { return uuid(900) }), nil))
@@ -107,15 +111,18 @@ func TestPruneRequestsKeepsWhatIsOpenOrNeeded(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	slot := pg.Query(t, "SELECT slot FROM cdc_relay_state")
-	for i, finished := range []string{"NULL", "now()", "now() - interval '2 hours'", "now() - interval '2 hours'", "now() - interval '2 hours'", "now() - interval '2 hours'"} {
+	for i, finished := range []string{"NULL", "now()", "now() - interval '2 hours'", "now() - interval '2 hours'",
+		"now() - interval '2 hours'", "now() - interval '2 hours'"} {
 		of := slot
 		if i == 5 {
 			of = "another"
 		}
-		pg.Exec(t, fmt.Sprintf("INSERT INTO cdc_relay_request (slot, kind, filter, who, requested_at, finished_at) VALUES ('%s', 'replay', '{}', 'w%d', now() - interval '3 hours', %s)", of, i, finished))
+		pg.Exec(t, fmt.Sprintf("INSERT INTO cdc_relay_request (slot, kind, filter, who, requested_at, finished_at) VALUES "+
+			"('%s', 'replay', '{}', 'w%d', now() - interval '3 hours', %s)", of, i, finished))
 	}
 	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class, replay)
-		SELECT source, '`+uuid(1)+`', 't', 0, true, 1, 14, 'transient', (SELECT id FROM cdc_relay_request WHERE who = 'w3') FROM cdc_relay_state`)
+		SELECT source, '`+uuid(1)+
+		`', 't', 0, true, 1, 14, 'transient', (SELECT id FROM cdc_relay_request WHERE who = 'w3') FROM cdc_relay_state`)
 	if n, more, err := s.PruneRequests(t.Context(), time.Hour, 1); err != nil || n != 1 || !more {
 		t.Errorf("one at most: got %d, more %t, %v", n, more, err)
 	}

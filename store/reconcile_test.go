@@ -69,7 +69,8 @@ func TestUnrecordedRowsAreThoseThatNothingKnows(t *testing.T) {
 	for i, created := range []time.Time{since, since, since, since, since.Add(-time.Microsecond), since.Add(time.Hour)} {
 		id := fmt.Sprintf("00000000-0000-7000-8000-%012d", i)
 		ids = append(ids, id)
-		pg.Exec(t, fmt.Sprintf("INSERT INTO outbox_events (id, aggregate_type, event_type, created_at) VALUES ('%s', 'o', 'e', '%s')", id, created.UTC().Format(time.RFC3339Nano)))
+		pg.Exec(t, fmt.Sprintf("INSERT INTO outbox_events (id, aggregate_type, event_type, created_at) VALUES ('%s', 'o', "+
+			"'e', '%s')", id, created.UTC().Format(time.RFC3339Nano)))
 	}
 	event := func(i int) *outbox.Event { return &outbox.Event{ID: []byte(ids[i])} }
 	must(t, "journal one", s.Settle(t.Context(), []store.Published{{ID: []byte(ids[0]), Topic: "t"}}, nil))
@@ -113,7 +114,8 @@ func TestUnrecordedRowsAreThoseThatNothingKnows(t *testing.T) {
 	if len(rows) != 1 || string(rows[0].Event.ID) != ids[4] || string(rows[0].Event.AggregateType) != "o" {
 		t.Errorf("late rows: got %+v, want the one that is there and not recorded", rows)
 	}
-	pg.Exec(t, "DROP INDEX outbox_events_created_at_idx; CREATE INDEX ON outbox_events (created_at) WHERE published_at IS NULL")
+	pg.Exec(t, "DROP INDEX outbox_events_created_at_idx; CREATE INDEX ON outbox_events (created_at) WHERE published_at "+
+		"IS NULL")
 	if st, err := s.AuditState(t.Context()); err != nil || st.Ranged {
 		t.Errorf("with a partial index: got %+v, %v; want none that can be used", st, err)
 	}
@@ -157,7 +159,8 @@ func TestRunningTransactionsAreListed(t *testing.T) {
 	if r := list(); len(r.Sessions) != 1 || len(r.Prepared) != 0 {
 		t.Errorf("with a transaction that has not written: got %+v", r)
 	}
-	_, err = conn.Exec(t.Context(), "INSERT INTO outbox_events (aggregate_type, event_type) VALUES ('o', 'e'); PREPARE TRANSACTION 'running'")
+	_, err = conn.Exec(t.Context(),
+		"INSERT INTO outbox_events (aggregate_type, event_type) VALUES ('o', 'e'); PREPARE TRANSACTION 'running'")
 	must(t, "prepare", err)
 	if r := list(); len(r.Sessions) != 0 || len(r.Prepared) != 1 {
 		t.Errorf("with a prepared transaction: got %+v", r)

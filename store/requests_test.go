@@ -15,7 +15,8 @@ import (
 func deadAt(n int, key string) store.Dead {
 	d := dead(n)
 	d.Event.Position = outbox.Position{Epoch: 1, Order: uint64(n), Index: 3}
-	d.Event.Payload, d.Event.Headers, d.Event.EventType = []byte(fmt.Sprintf(`{"n": %d}`, n)), []byte(`{"h": "v"}`), []byte("made")
+	d.Event.Payload, d.Event.Headers, d.Event.EventType = []byte(fmt.Sprintf(`{"n": %d}`, n)), []byte(`{"h": "v"}`),
+		[]byte("made")
 	d.Event.CreatedAt = []byte("2026-11-21 16:36:32.123456+00")
 	if key != "" {
 		d.Key = []byte(key)
@@ -82,9 +83,12 @@ func TestReplayParksTheEventAsItWas(t *testing.T) {
 				t.Fatalf("lane: got %q, want 7 8", got)
 			}
 			got, e := rows[0].Event, want.Event
-			if string(got.Payload) != string(e.Payload) || string(got.Headers) != string(e.Headers) || string(got.CreatedAt) != string(e.CreatedAt) ||
-				string(got.EventType) != "made" || got.Position != e.Position || rows[0].Attempts != 0 || !rows[0].Replay || !rows[0].Due {
-				t.Errorf("got %s %s %s %s %v, attempts %d, replay %t, due %t", got.Payload, got.Headers, got.CreatedAt, got.EventType, got.Position, rows[0].Attempts, rows[0].Replay, rows[0].Due)
+			if string(got.Payload) != string(e.Payload) || string(got.Headers) != string(e.Headers) ||
+				string(got.CreatedAt) != string(e.CreatedAt) ||
+				string(got.EventType) != "made" || got.Position != e.Position || rows[0].Attempts != 0 || !rows[0].Replay ||
+				!rows[0].Due {
+				t.Errorf("got %s %s %s %s %v, attempts %d, replay %t, due %t", got.Payload, got.Headers, got.CreatedAt,
+					got.EventType, got.Position, rows[0].Attempts, rows[0].Replay, rows[0].Due)
 			}
 			if rows[1].Event.Payload != nil || rows[1].Event.Headers != nil || rows[1].Event.CreatedAt != nil {
 				t.Errorf("NULLs came back as %q %q %q", rows[1].Event.Payload, rows[1].Event.Headers, rows[1].Event.CreatedAt)
@@ -93,9 +97,9 @@ func TestReplayParksTheEventAsItWas(t *testing.T) {
 	}
 }
 
-// Breaks caught: portions that skip or repeat a row, or that are not in the order of positions; a replay that takes what
-// died after it was asked for; one that is begun anew and does something twice; progress that does not say the truth.
-// Seen to fail with what died later taken too.
+// Breaks caught: portions that skip or repeat a row, or that are not in the order of positions; a replay that takes
+// what died after it was asked for; one that is begun anew and does something twice; progress that does not say the
+// truth. Seen to fail with what died later taken too.
 func TestReplayInPortionsIsResumedWhereItWas(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -118,7 +122,8 @@ func TestReplayInPortionsIsResumedWhereItWas(t *testing.T) {
 	if replayAll(t, s, r, 10); r.Total == nil || *r.Total != 25 {
 		t.Errorf("total: got %v, want 25", r.Total)
 	}
-	if r, err = s.Request(t.Context(), r.ID); err != nil || r.Done != 25 || r.Waiting != 25 || r.FinishedAt == nil || r.StartedAt == nil || r.Who != "ann" || r.Note != "again" {
+	if r, err = s.Request(t.Context(), r.ID); err != nil || r.Done != 25 || r.Waiting != 25 || r.FinishedAt == nil ||
+		r.StartedAt == nil || r.Who != "ann" || r.Note != "again" {
 		t.Errorf("request: got %+v, %v; want 25 done and waiting, finished", r, err)
 	}
 	if got := pg.Query(t, `SELECT count(*) || ' ' || max(position_order) FROM cdc_relay_parked`); got != "25 25" {
@@ -126,16 +131,17 @@ func TestReplayInPortionsIsResumedWhereItWas(t *testing.T) {
 	}
 }
 
-// Breaks caught: a replayed event whose dead letter stays open, or is closed before it is published; one that dies again
-// and is lost, or whose dead letter does not say why; a second replay that publishes what the first one did. Seen to fail
-// with the dead letter left open.
+// Breaks caught: a replayed event whose dead letter stays open, or is closed before it is published; one that dies
+// again and is lost, or whose dead letter does not say why; a second replay that publishes what the first one did. Seen
+// to fail with the dead letter left open.
 func TestDeadLetterIsClosedWhenItsEventIsJournaled(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	bury(t, s, deadAt(0, "k"), deadAt(1, "k"), deadAt(2, ""))
 	replayAll(t, s, ask(t, s, store.RequestReplay, store.Filter{IDs: []string{uuid(0), uuid(1)}}, "ann", "fixed"), 10)
 	state := func() string {
-		return pg.Query(t, `SELECT string_agg(position_order || coalesce(' by ' || resolved_by || ' ' || note, '') || ' ' || (replayed_at IS NOT NULL) || ' ' || attempts || error_code, ', ' ORDER BY position_order) FROM outbox_events_dlq`)
+		return pg.Query(t,
+			`SELECT string_agg(position_order || coalesce(' by ' || resolved_by || ' ' || note, '') || ' ' || (replayed_at IS NOT NULL) || ' ' || attempts || error_code, ', ' ORDER BY position_order) FROM outbox_events_dlq`)
 	}
 	if got, want := state(), "0 false 1C, 1 false 1C, 2 false 1C"; got != want {
 		t.Fatalf("while parked: got %q, want %q", got, want)
@@ -154,8 +160,8 @@ func TestDeadLetterIsClosedWhenItsEventIsJournaled(t *testing.T) {
 
 func key(s string) *string { return &s }
 
-// A relay that lost the slot may have published an event that another one gave up. Break caught: a replay that sends it.
-// Seen to fail with the journal not asked.
+// A relay that lost the slot may have published an event that another one gave up. Break caught: a replay that sends
+// it. Seen to fail with the journal not asked.
 func TestReplayDoesNotSendWhatTheJournalHas(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -186,7 +192,8 @@ func TestDiscardRecordsWhoAndWhy(t *testing.T) {
 	if step, err = s.DiscardDead(t.Context(), r, store.DeadCursor{}, 10); err != nil || step.Seen != 0 {
 		t.Errorf("discard again: got %d, %v; want none", step.Seen, err)
 	}
-	got := pg.Query(t, `SELECT string_agg(position_order || resolved_by || note, ' ' ORDER BY position_order) FROM outbox_events_dlq WHERE discarded_at IS NOT NULL`)
+	got := pg.Query(t,
+		`SELECT string_agg(position_order || resolved_by || note, ' ' ORDER BY position_order) FROM outbox_events_dlq WHERE discarded_at IS NOT NULL`)
 	if want := "1evetest data 3evetest data"; got != want {
 		t.Errorf("discarded: got %q, want %q", got, want)
 	}
@@ -198,10 +205,12 @@ func TestDiscardRecordsWhoAndWhy(t *testing.T) {
 func TestRetryNowMakesTheHeadsDue(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	parkAll(t, s, []store.Parked{parkedAt(1, "k", time.Hour), parkedAt(2, "k", store.NotDue), parkedAt(3, "other", time.Hour),
+	parkAll(t, s, []store.Parked{parkedAt(1, "k", time.Hour), parkedAt(2, "k", store.NotDue),
+		parkedAt(3, "other", time.Hour),
 		parkedAt(4, "well", store.WhenWell), parkedAt(5, "", time.Hour)})
 	due := func() string {
-		return pg.Query(t, `SELECT coalesce(string_agg(position_order::text, ' ' ORDER BY position_order), '') FROM cdc_relay_parked WHERE next_retry_at <= now()`)
+		return pg.Query(t,
+			`SELECT coalesce(string_agg(position_order::text, ' ' ORDER BY position_order), '') FROM cdc_relay_parked WHERE next_retry_at <= now()`)
 	}
 	retry := func(f store.Filter) (n int64) {
 		t.Helper()
@@ -210,7 +219,8 @@ func TestRetryNowMakesTheHeadsDue(t *testing.T) {
 		n, err := s.RetryNow(t.Context(), r, 10)
 		must(t, "retry", err)
 		if n > 0 { // as if it failed again
-			must(t, "later", s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(3)), Attempts: 2, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
+			must(t, "later", s.RetryLater(t.Context(),
+				[]store.Attempt{{ID: []byte(uuid(3)), Attempts: 2, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
 		}
 		if again, err := s.RetryNow(t.Context(), r, 10); again != 0 || err != nil {
 			t.Errorf("the next portion: got %d, %v; want none", again, err)
@@ -238,7 +248,8 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 	ctx := t.Context()
 	_, err := other.AddRequest(ctx, store.RequestPause, store.Filter{}, "x", "")
 	must(t, "ask another", err)
-	_, err = s.AddRequest(ctx, store.RequestRepublish, store.Filter{IDs: []string{uuid(1)}}, "a", "") // waits for what others decide
+	// waits for what others decide
+	_, err = s.AddRequest(ctx, store.RequestRepublish, store.Filter{IDs: []string{uuid(1)}}, "a", "")
 	must(t, "ask", err)
 	first := ask(t, s, store.RequestReplay, store.Filter{All: true}, "a", "")
 	_, err = s.AddRequest(ctx, store.RequestDiscard, store.Filter{All: true}, "a", "")
@@ -249,7 +260,8 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 	if err != nil || r == nil || r.ID != first.ID || r.Unreadable == nil {
 		t.Errorf("got %+v, %v; want the replay with a filter that cannot be read", r, err)
 	}
-	if _, err := s.AddRequest(ctx, store.RequestRetry, store.Filter{IDs: []string{"x"}}, "a", ""); !errors.Is(err, store.ErrFilter) {
+	if _, err := s.AddRequest(ctx, store.RequestRetry, store.Filter{IDs: []string{"x"}}, "a", ""); !errors.Is(err,
+		store.ErrFilter) {
 		t.Errorf("an id that is no uuid: got %v, want ErrFilter", err)
 	}
 	if _, err := other.Request(ctx, first.ID); !errors.Is(err, store.ErrNoRequest) {
@@ -257,8 +269,8 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 	}
 }
 
-// Break caught: a pause that a restart forgets, that forgets who, or that a second one moves. Seen to fail with a second
-// pause that moves it.
+// Break caught: a pause that a restart forgets, that forgets who, or that a second one moves. Seen to fail with a
+// second pause that moves it.
 func TestPauseIsKeptWithWhoAndWhen(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -273,7 +285,8 @@ func TestPauseIsKeptWithWhoAndWhen(t *testing.T) {
 		}
 		return kept
 	}
-	if p := set(store.RequestPause, "ann"); p == nil || p.By != "ann" || p.Note != "why" || time.Since(p.Since) > time.Minute {
+	if p := set(store.RequestPause, "ann"); p == nil || p.By != "ann" || p.Note != "why" ||
+		time.Since(p.Since) > time.Minute {
 		t.Errorf("paused: got %+v, want by ann, just now", p)
 	}
 	if p := set(store.RequestPause, "bob"); p == nil || p.By != "ann" {
@@ -300,7 +313,8 @@ func TestRequestsAreExecutedByTheOwnerOnly(t *testing.T) {
 	_, discarding := s.DiscardDead(ctx, r, store.DeadCursor{}, 10)
 	_, retrying := s.RetryNow(ctx, &retry, 10)
 	_, pausing := s.SetPause(ctx, r)
-	for what, err := range map[string]error{"start": s.StartRequest(ctx, r), "replay": replaying, "discard": discarding, "retry": retrying,
+	for what, err := range map[string]error{"start": s.StartRequest(ctx, r), "replay": replaying, "discard": discarding,
+		"retry": retrying,
 		"pause": pausing, "finish": s.FinishRequest(ctx, r.ID, "")} {
 		if !errors.Is(err, store.ErrFenced) {
 			t.Errorf("%s after a takeover: got %v, want it fenced", what, err)

@@ -20,7 +20,8 @@ import (
 
 func journal(t testing.TB, pg *harness.PG) string {
 	t.Helper()
-	return pg.Query(t, `SELECT string_agg(concat_ws(' ', right(event_id::text, 4), topic, partition, "offset"), ', ' ORDER BY event_id) FROM cdc_relay_journal`)
+	return pg.Query(t,
+		`SELECT string_agg(concat_ws(' ', right(event_id::text, 4), topic, partition, "offset"), ', ' ORDER BY event_id) FROM cdc_relay_journal`)
 }
 
 // Breaks caught: a replay that fails as a whole on the unique violation, that changes the first outcome, or that loses
@@ -43,8 +44,8 @@ func TestSettlingAgainChangesNothingAndTakesWhatIsNew(t *testing.T) {
 	}
 }
 
-// Break caught: a batch that conflicts and costs a new connection each time, because it leaves its own in a transaction.
-// Seen to fail without the ROLLBACK.
+// Break caught: a batch that conflicts and costs a new connection each time, because it leaves its own in a
+// transaction. Seen to fail without the ROLLBACK.
 func TestAConflictKeepsTheConnection(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -63,12 +64,14 @@ func TestAConflictKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// Break caught: a batch that is made in memory from which pgx is still to send the one before, whose session ended. Seen to fail, by the
-// race detector, with the memory kept after any outcome.
+// Break caught: a batch that is made in memory from which pgx is still to send the one before, whose session ended.
+// Seen to fail, by the race detector, with the memory kept after any outcome.
 func TestABatchWhoseSessionEndsKeepsItsMemory(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
-	must(t, "wrap the connections", s.Wrap(t.Context(), func(c net.Conn) net.Conn { return &slowToFail{Conn: c, closed: make(chan struct{})} }))
+	must(t, "wrap the connections", s.Wrap(t.Context(), func(c net.Conn) net.Conn {
+		return &slowToFail{Conn: c, closed: make(chan struct{})}
+	}))
 	batch := published(10_000, uuid)
 	for range 2 {
 		settled := make(chan error)
@@ -104,8 +107,8 @@ func (c *slowToFail) Close() error {
 	return c.Conn.Close()
 }
 
-// Breaks caught: an id that gets another event's place when a batch is put in order, and a batch that is not. Seen to fail with
-// the rows left as they came, and with the rows in order and their ids as they came.
+// Breaks caught: an id that gets another event's place when a batch is put in order, and a batch that is not. Seen to
+// fail with the rows left as they came, and with the rows in order and their ids as they came.
 func TestABatchIsJournaledInTheOrderOfItsIDs(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
@@ -113,7 +116,8 @@ func TestABatchIsJournaledInTheOrderOfItsIDs(t *testing.T) {
 	slices.Reverse(batch)
 	batch[0].Topic = "a longer topic than the others'"
 	must(t, "settle", s.Settle(t.Context(), batch, nil))
-	want := "0000 outbox.event.Order 0 0, 0001 outbox.event.Order 1 1, 0002 outbox.event.Order 2 2, 0003 a longer topic than the others' 3 3"
+	want := "0000 outbox.event.Order 0 0, 0001 outbox.event.Order 1 1, 0002 outbox.event.Order 2 2, 0003 a longer topic " +
+		"than the others' 3 3"
 	if got := journal(t, pg); got != want {
 		t.Errorf("journal: got %s, want %s", got, want)
 	}
@@ -127,8 +131,8 @@ func TestABatchIsJournaledInTheOrderOfItsIDs(t *testing.T) {
 	}
 }
 
-// Break caught: a relay that is frozen within a transaction, and holds up VACUUM of the whole database until it is not. Seen to fail
-// without the limit.
+// Break caught: a relay that is frozen within a transaction, and holds up VACUUM of the whole database until it is not.
+// Seen to fail without the limit.
 func TestSettleLimitsHowLongItsTransactionMayBeIdle(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
@@ -146,9 +150,12 @@ func TestLookupKnowsJournalParkedAndDeadLettersOfThisSourceOnly(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead(1)}))
-	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
+	pg.Exec(t, fmt.Sprintf(
+		`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
 SELECT source, '%s', 't', 1, true, 1, 0, 'transient' FROM cdc_relay_state`, uuid(2)))
-	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") VALUES (999, '%s', 't', 0, 0)`, uuid(4)))
+	pg.Exec(t, fmt.Sprintf(
+		`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") VALUES (999, '%s', 't', 0, 0)`,
+		uuid(4)))
 	ids := [][]byte{[]byte(uuid(4)), []byte(uuid(2)), []byte(uuid(3)), []byte(uuid(1)), []byte(uuid(0)), []byte(uuid(0))}
 	got, err := s.Lookup(t.Context(), ids)
 	want := []bool{false, true, false, true, true, true}
@@ -188,8 +195,8 @@ CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE IN
 	}
 }
 
-// Break caught: a transaction that is lost by a crash of the server although Settle returned (synchronous_commit left at
-// a default of off), or lowered from remote_apply. Seen to fail with commits that do not wait.
+// Break caught: a transaction that is lost by a crash of the server although Settle returned (synchronous_commit left
+// at a default of off), or lowered from remote_apply. Seen to fail with commits that do not wait.
 func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -197,8 +204,11 @@ func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
 INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note();
 CREATE TRIGGER note AFTER INSERT ON outbox_events_dlq FOR EACH STATEMENT EXECUTE FUNCTION note()`)
-	for _, row := range []struct{ byDefault, want string }{{"off", "on"}, {"local", "on"}, {"remote_write", "on"}, {"on", "on"}, {"remote_apply", "remote_apply"}} {
-		pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET synchronous_commit = %s; TRUNCATE seen, cdc_relay_journal, outbox_events_dlq`, pg.Database, row.byDefault))
+	for _, row := range []struct{ byDefault, want string }{{"off", "on"}, {"local", "on"}, {"remote_write", "on"},
+		{"on", "on"}, {"remote_apply", "remote_apply"}} {
+		pg.Exec(t, fmt.Sprintf(
+			`ALTER DATABASE %s SET synchronous_commit = %s; TRUNCATE seen, cdc_relay_journal, outbox_events_dlq`, pg.Database,
+			row.byDefault))
 		s.Pool().Reset()
 		letters := []store.Dead{dead(9)}
 		must(t, "settle by COPY", s.Settle(t.Context(), published(1, uuid), nil))
@@ -216,7 +226,8 @@ func TestSettleDoesNotWaitForALockOnTheOutbox(t *testing.T) {
 	s := owner(t, pg, usual(t, pg))
 	must(t, "settle for the mirror", s.Settle(t.Context(), published(1, uuid), nil))
 	harness.Eventually(t, waitLong, "older transactions of other tests end", func(context.Context) string {
-		return pg.Query(t, `SELECT min('not yet') FROM cdc_relay_journal_batch WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())`)
+		return pg.Query(t,
+			`SELECT min('not yet') FROM cdc_relay_journal_batch WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())`)
 	})
 	holdLock(t, pg, "LOCK TABLE outbox_events IN ACCESS EXCLUSIVE MODE")
 	ctx, cancel := context.WithTimeout(t.Context(), waitLong)
@@ -263,12 +274,15 @@ func TestDeadLetterKeepsTheEventAsItWas(t *testing.T) {
 	c := usual(t, pg)
 	c.Columns.Headers, c.Columns.Extra = "headers", []string{"extra1", "extra2"}
 	s := owner(t, pg, c)
-	full := outbox.Event{ID: []byte(uuid(1)), AggregateType: []byte("Order"), AggregateID: []byte("o-1"), EventType: []byte("Made"),
-		Payload: []byte{0, 0xff, '\\'}, Headers: []byte(`{"b": "1",  "a": "2"}`), CreatedAt: []byte("2026-01-02 03:04:05.678"),
-		Extra: [][]byte{[]byte(`q"'`), nil}, Position: outbox.Position{Epoch: 3, Order: 0x1_0000_00AB, Index: 7}}
+	full := outbox.Event{ID: []byte(uuid(1)), AggregateType: []byte("Order"), AggregateID: []byte("o-1"),
+		EventType: []byte("Made"),
+		Payload:   []byte{0, 0xff, '\\'}, Headers: []byte(`{"b": "1",  "a": "2"}`),
+		CreatedAt: []byte("2026-01-02 03:04:05.678"),
+		Extra:     [][]byte{[]byte(`q"'`), nil}, Position: outbox.Position{Epoch: 3, Order: 0x1_0000_00AB, Index: 7}}
 	empty := outbox.Event{ID: []byte(uuid(2)), Position: outbox.Position{Epoch: 4, Table: true, Order: 12}}
 	must(t, "settle", s.Settle(t.Context(), nil, []store.Dead{
-		{Event: &full, Topic: "orders", Key: []byte{1, 0}, Partition: 3, Attempts: 5, Class: outbox.Transient, Code: "CODE", Text: "why\x00 \xff" + strings.Repeat("x", 10_000)},
+		{Event: &full, Topic: "orders", Key: []byte{1, 0}, Partition: 3, Attempts: 5, Class: outbox.Transient, Code: "CODE",
+			Text: "why\x00 \xff" + strings.Repeat("x", 10_000)},
 		{Event: &empty, Topic: "orders", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C", Text: "t"}}))
 	row := `SELECT concat_ws('|', aggregate_type, aggregate_id, event_type, payload::text, headers, created_at AT TIME ZONE 'UTC', extra, topic, key,
  coalesce(partition, -9), position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, left(last_error, 7), length(last_error) < 5000)
@@ -278,7 +292,8 @@ FROM outbox_events_dlq WHERE original_id = '%s'`
 		t.Errorf("dead letter:\n got %s\nwant %s", got, want)
 	}
 	want = `{"extra1": null, "extra2": null}|orders|-9|table/4/12|4|f|12|0|1|permanent|C|t|t`
-	if got := pg.Query(t, fmt.Sprintf(strings.ReplaceAll(row, "extra,", "'{\"extra1\": null, \"extra2\": null}',"), uuid(2))); got != want {
+	if got := pg.Query(t, fmt.Sprintf(strings.ReplaceAll(row, "extra,", "'{\"extra1\": null, \"extra2\": null}',"),
+		uuid(2))); got != want {
 		t.Errorf("dead letter of NULLs:\n got %s\nwant %s", got, want)
 	}
 }
@@ -355,7 +370,8 @@ func TestMalformedIDsAreRefusedBeforeTheyReachSQL(t *testing.T) {
 	}
 }
 
-// Break caught: an id that is another one in the batch's array than in its row. Seen to fail with a row that gets one byte more.
+// Break caught: an id that is another one in the batch's array than in its row. Seen to fail with a row that gets one
+// byte more.
 func TestStrangeTextIDsAreTheSameInRowsAndBatch(t *testing.T) {
 	pg := harness.Postgres(t)
 	pg.Exec(t, `CREATE TABLE outbox_events (id text PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`)

@@ -23,7 +23,8 @@ import (
 
 var (
 	measure     = flag.Bool("journal.measure", false, "measure the shapes of the journal (docs/journal.md)")
-	measureRows = flag.Int("journal.rows", 2_000_000, "rows in the journal before the measurement; at least 200,000, since a hundredth of them is looked up by thousands")
+	measureRows = flag.Int("journal.rows", 2_000_000,
+		"rows in the journal before the measurement; at least 200,000, since a hundredth of them is looked up by thousands")
 )
 
 // shape is one way to lay out the journal.
@@ -125,7 +126,8 @@ func measureShape(t testing.TB, s *store.Store, conn *pgx.Conn, ids string, sh s
 	}
 	preload(t, conn, sh, next)
 	exec(t, conn, "ANALYZE "+sh.table+"; CHECKPOINT")
-	rows, err := conn.Query(t.Context(), `SELECT event_id::text FROM `+sh.table+` TABLESAMPLE SYSTEM (1) ORDER BY random() LIMIT 10000`)
+	rows, err := conn.Query(t.Context(),
+		`SELECT event_id::text FROM `+sh.table+` TABLESAMPLE SYSTEM (1) ORDER BY random() LIMIT 10000`)
 	must(t, "sample", err)
 	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, "sample", err)
@@ -138,7 +140,8 @@ func measureShape(t testing.TB, s *store.Store, conn *pgx.Conn, ids string, sh s
 	t.Logf("%s size %s", name, tableSize(t, conn, sh.table))
 }
 
-func measureSettle(t testing.TB, s *store.Store, conn *pgx.Conn, name string, sh shape, size int, next func(int) string) {
+func measureSettle(t testing.TB, s *store.Store, conn *pgx.Conn, name string, sh shape, size int,
+	next func(int) string) {
 	rows := min(50_000, size*500)
 	took := make([]time.Duration, rows/size)
 	from, cpu := walPosition(t, conn), cpuTime(t, conn)+cpuTime(t, s.Pool())
@@ -187,7 +190,8 @@ func preload(t testing.TB, conn *pgx.Conn, sh shape, next func(int) string) {
 	at := time.Now().Add(-7 * 24 * time.Hour)
 	step := 7 * 24 * time.Hour / time.Duration(total)
 	i := 0
-	_, err := conn.CopyFrom(t.Context(), pgx.Identifier{sh.table}, []string{"published_at", "offset", "source", "partition", "event_id", "topic"},
+	_, err := conn.CopyFrom(t.Context(), pgx.Identifier{sh.table},
+		[]string{"published_at", "offset", "source", "partition", "event_id", "topic"},
 		pgx.CopyFromFunc(func() ([]any, error) {
 			if i == total {
 				return nil, nil
@@ -259,7 +263,8 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 func walPosition(t testing.TB, conn *pgx.Conn) (bytes int64) {
 	t.Helper()
-	must(t, "read the WAL position", conn.QueryRow(t.Context(), `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`).Scan(&bytes))
+	must(t, "read the WAL position", conn.QueryRow(t.Context(),
+		`SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`).Scan(&bytes))
 	return bytes
 }
 

@@ -25,7 +25,9 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 		{"uuid", "id uuid PRIMARY KEY", "uuid", uuid},
 		{"domain over uuid", "id event_id PRIMARY KEY", "uuid", uuid},
 		{"text", "id text PRIMARY KEY", "text", func(i int) string { return fmt.Sprintf(`Ä "q\\' {%d},`, i) }},
-		{"varchar with a collation", `id varchar(40) COLLATE "POSIX" PRIMARY KEY`, "text", func(i int) string { return fmt.Sprintf("ev-%d", i) }},
+		{"varchar with a collation", `id varchar(40) COLLATE "POSIX" PRIMARY KEY`, "text", func(i int) string {
+			return fmt.Sprintf("ev-%d", i)
+		}},
 		{"smallint", "id smallint PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(-i) }},
 		{"integer", "id integer PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(2147483640 + i) }},
 		{"bigint", "id bigint PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(-9223372036854775807 + i) }},
@@ -37,7 +39,8 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 			c.OrderBy, c.Schema = "n", "relay"
 			s := owner(t, pg, c)
 			for i := 1; i <= 3; i++ {
-				pg.Exec(t, `INSERT INTO outbox_events (id, aggregate_type) VALUES ('`+strings.ReplaceAll(row.id(i), "'", "''")+`', 'a')`)
+				pg.Exec(t, `INSERT INTO outbox_events (id, aggregate_type) VALUES ('`+strings.ReplaceAll(row.id(i), "'", "''")+
+					`', 'a')`)
 			}
 			o, err := s.Outbox(t.Context())
 			if err != nil || o.IDType != row.journal {
@@ -45,7 +48,8 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 			}
 			everyCall(t, s, row.id)
 			// 1 is pruned, because its row says that it is published; 2 is dead; 3 is in the baseline.
-			if got := pg.Query(t, `SELECT string_agg(status, ' ' ORDER BY n) FROM relay.outbox_events_status v JOIN outbox_events o USING (id)`); got != "published failed published" {
+			if got := pg.Query(t,
+				`SELECT string_agg(status, ' ' ORDER BY n) FROM relay.outbox_events_status v JOIN outbox_events o USING (id)`); got != "published failed published" {
 				t.Errorf("status: got %s, want published failed published", got)
 			}
 		})
@@ -59,7 +63,8 @@ func TestTextIDsAreFoundByTheIndexOfTheOutbox(t *testing.T) {
 	for _, id := range []string{"text", `varchar(40) COLLATE "POSIX"`} {
 		t.Run(id, func(t *testing.T) {
 			pg := harness.Postgres(t)
-			pg.Exec(t, `CREATE TABLE outbox_events (id `+id+` PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
+			pg.Exec(t, `CREATE TABLE outbox_events (id `+id+
+				` PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
  created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz);
 INSERT INTO outbox_events (id) SELECT 'event ' || i FROM generate_series(1, 20000) i; ANALYZE outbox_events`)
 			s := owner(t, pg, usual(t, pg))

@@ -1,10 +1,10 @@
-// Package store is the door to the SQL side: the journal, the parked events, the dead letters, the relay's state and the outbox
-// table. It knows nothing of Kafka, and takes no decision: it says what is recorded, and records.
+// Package store is the door to the SQL side: the journal, the parked events, the dead letters, the relay's state and
+// the outbox table. It knows nothing of Kafka, and takes no decision: it says what is recorded, and records.
 //
 // A [Store] is the sum of the rooms behind the door, each of which says what it keeps: internal/catalog (what is in the
-// database), internal/lease (whose the slot is), internal/table (reading the outbox), internal/outcome (writing what became of
-// events), internal/queue (parked events in order), internal/desk (people) and internal/upkeep (marks, deletions,
-// pruning). They meet in internal/db, which runs statements, and speak the words of internal/record.
+// database), internal/lease (whose the slot is), internal/table (reading the outbox), internal/outcome (writing what
+// became of events), internal/queue (parked events in order), internal/desk (people) and internal/upkeep (marks,
+// deletions, pruning). They meet in internal/db, which runs statements, and speak the words of internal/record.
 //
 // # Invariants
 //
@@ -13,7 +13,8 @@
 //   - S2 Dead letters and state are written under the epoch that this Store took over, or not at all ([ErrFenced]).
 //     Journal rows need no fence: those of a relay that lost the slot are true statements about the topic.
 //   - S3 Replays are harmless: settling an id again changes nothing.
-//   - S4 No call waits for a lock on the outbox table except the ones that say so; none waits longer than its lock_timeout.
+//   - S4 No call waits for a lock on the outbox table except the ones that say so; none waits longer than its
+//     lock_timeout.
 //   - S5 Any call may run on any connection of a transaction pooler: it leaves nothing in the session.
 package store
 

@@ -65,7 +65,8 @@ func takeOver(t testing.TB, pg *harness.PG, c store.Config, s *store.Store) *pgc
 	must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
 	pg.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%[1]s', 'pgoutput')
 WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '%[1]s')`, c.Slot))
-	harness.Eventually(t, waitLong, "slot is free", func(context.Context) string { // its last walsender may not have ended yet
+	// its last walsender may not have ended yet
+	harness.Eventually(t, waitLong, "slot is free", func(context.Context) string {
 		return pg.Query(t, `SELECT min('not yet') FROM pg_replication_slots WHERE active AND slot_name = '`+c.Slot+`'`)
 	})
 	conn := walsender(t, pg, c.Slot)
@@ -123,5 +124,6 @@ const waitLong = 20 * time.Second
 
 // dead is a minimal dead letter with the id uuid(i).
 func dead(i int) store.Dead {
-	return store.Dead{Event: &outbox.Event{ID: []byte(uuid(i))}, Topic: "t", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C", Text: "why"}
+	return store.Dead{Event: &outbox.Event{ID: []byte(uuid(i))}, Topic: "t", Partition: -1, Attempts: 1,
+		Class: outbox.Permanent, Code: "C", Text: "why"}
 }

@@ -70,8 +70,8 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_
 	}
 }
 
-// Break caught: a note of progress that comes behind the clean stop, as of a request that was cut off, and takes the position back.
-// Seen to fail with the position set in any case.
+// Break caught: a note of progress that comes behind the clean stop, as of a request that was cut off, and takes the
+// position back. Seen to fail with the position set in any case.
 func TestProgressBehindACleanStopChangesNothing(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -105,7 +105,8 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	next := open(t, c)
 	backend(t, next) // a connection from before the takeover
 	conn = takeOver(t, pg, c, next)
-	if got := pg.Query(t, fmt.Sprintf(`SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE pid = %d`, oldPID)); got != "" {
+	if got := pg.Query(t, fmt.Sprintf(`SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE pid = %d`,
+		oldPID)); got != "" {
 		t.Errorf("the old epoch's session %s is alive", got)
 	}
 	for what, pid := range map[string]int{"another slot's": otherPID, "a standby's": standbyPID} {
@@ -114,7 +115,8 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 		}
 	}
 	var name string
-	must(t, "ask for the name", next.Pool().QueryRow(t.Context(), `SELECT current_setting('application_name')`).Scan(&name))
+	must(t, "ask for the name", next.Pool().QueryRow(t.Context(),
+		`SELECT current_setting('application_name')`).Scan(&name))
 	if !strings.HasPrefix(name, "cdc-relay/2/") || len(name) != len("cdc-relay/2/")+8 {
 		t.Errorf("application_name after the takeover: got %s, want cdc-relay/2/ and 8 hex digits", name)
 	}
@@ -160,7 +162,8 @@ func TestRegisterLeavesAStateThatExistsAndBeginsAgainForANewTable(t *testing.T) 
 	must(t, "read the new outbox", err)
 	fresh, err := s.Register(t.Context(), "7", 9, o.OID, store.CatchUp)
 	must(t, "register the new table", err)
-	if fresh.Source == again.Source || fresh.TableOID != o.OID || fresh.Phase != store.CatchUp || fresh.Confirmed != 0 || !fresh.Dirty {
+	if fresh.Source == again.Source || fresh.TableOID != o.OID || fresh.Phase != store.CatchUp || fresh.Confirmed != 0 ||
+		!fresh.Dirty {
 		t.Errorf("for the new table: got %+v, want another source, catch_up, dirty, nothing confirmed", *fresh)
 	}
 	found, err := s.Lookup(t.Context(), [][]byte{[]byte(uuid(0))})
@@ -188,10 +191,12 @@ func noCallLeavesAnything(t *testing.T, after string) {
 		s.Pool().Reset() // so that the call runs on a connection that has seen nothing
 		must(t, row.what, row.do(t.Context()))
 		var left string
-		must(t, "look at the session", s.Pool().QueryRow(t.Context(), `SELECT concat_ws(', ', (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'),
+		must(t, "look at the session", s.Pool().QueryRow(t.Context(),
+			`SELECT concat_ws(', ', (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'),
  (SELECT string_agg('prepared ' || name, ', ') FROM pg_prepared_statements), (SELECT string_agg('cursor ' || name, ', ') FROM pg_cursors WHERE name <> ''),
  (SELECT string_agg('lock ' || locktype, ', ') FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
- (SELECT string_agg('temporary ' || relname, ', ') FROM pg_class WHERE relnamespace = pg_my_temp_schema()))`).Scan(&left))
+ (SELECT string_agg('temporary ' || relname, ', ') FROM pg_class WHERE relnamespace = pg_my_temp_schema()))`).Scan(
+			&left))
 		if left != "" {
 			t.Errorf("%s leaves %s in its session", row.what, left)
 		}
@@ -255,7 +260,8 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
 		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
 		{"Park", func(ctx context.Context) error {
-			_, err := s.Park(ctx, []store.Parked{parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue), parkedAt(7, "k", store.WhenWell)})
+			_, err := s.Park(ctx, []store.Parked{parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue),
+				parkedAt(7, "k", store.WhenWell)})
 			return err
 		}},
 		{"ParkedLanes", func(ctx context.Context) error { _, _, err := s.ParkedLanes(ctx); return err }},
@@ -285,7 +291,10 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Running", func(ctx context.Context) error { _, err := s.Running(ctx); return err }},
 		{"UnrecordedSince", func(ctx context.Context) error { _, err := s.UnrecordedSince(ctx, time.Now(), 10); return err }},
 		{"UnrecordedIn", func(ctx context.Context) error { _, err := s.UnrecordedIn(ctx, 0, 10, 10); return err }},
-		{"LateRows", func(ctx context.Context) error { _, err := s.LateRows(ctx, [][]byte{[]byte(uuid(5))}, 10); return err }},
+		{"LateRows", func(ctx context.Context) error {
+			_, err := s.LateRows(ctx, [][]byte{[]byte(uuid(5))}, 10)
+			return err
+		}},
 		{"SaveHorizon", func(ctx context.Context) error { return s.SaveHorizon(ctx, time.Now()) }},
 		{"SaveSweep", func(ctx context.Context) error { return s.SaveSweep(ctx, time.Now()) }},
 		{"CheckExpressions", s.CheckExpressions},
@@ -294,8 +303,8 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 	}, append(requestMethods(s), policyMethods(s)...)...)
 }
 
-// Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock. Seen to
-// fail with DELETE on the outbox not granted, and with the grants on the parked events left out.
+// Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock.
+// Seen to fail with DELETE on the outbox not granted, and with the grants on the parked events left out.
 func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
 	for _, after := range []string{store.Mark, store.Delete} {
 		t.Run(after, func(t *testing.T) { everyCallWorksWithGrants(t, after) })
@@ -312,7 +321,8 @@ func everyCallWorksWithGrants(t *testing.T, after string) {
 	role := harness.Unique(t, "relay_rw")
 	o, err := admin.Outbox(t.Context())
 	must(t, "read the outbox", err)
-	pg.Exec(t, "CREATE ROLE "+role+" LOGIN; REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC; "+strings.Join(admin.GrantsSQL(o, role), "; "))
+	pg.Exec(t, "CREATE ROLE "+role+" LOGIN; REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC; "+
+		strings.Join(admin.GrantsSQL(o, role), "; "))
 	t.Cleanup(func() {
 		admin.Close()
 		conn, err := pgx.Connect(context.Background(), pg.URL) // the test's own context is over
@@ -342,7 +352,9 @@ func TestEveryMethodIsEveryMethod(t *testing.T) {
 		"SettleAs", "Wrap", "ExplainSince", "ExplainIn", "ExplainCatchUp", "ExplainPruneDead", "Pool", "TakeOver", "Adopt"}
 	listed := everyMethod(new(store.Store), store.Mark)
 	for method := range reflect.TypeFor[*store.Store]().Methods() {
-		if !slices.Contains(others, method.Name) && !slices.ContainsFunc(listed, func(m calledMethod) bool { return m.what == method.Name }) {
+		if !slices.Contains(others, method.Name) && !slices.ContainsFunc(listed, func(m calledMethod) bool {
+			return m.what == method.Name
+		}) {
 			t.Errorf("everyMethod does not call %s", method.Name)
 		}
 	}

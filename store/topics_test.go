@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks caught: a topic that begins anew when it is added again (its tail would be read from a later moment), an offset
-// that is not updated, another slot's topics. Seen to fail with the topic's own row taken for a partition.
+// Breaks caught: a topic that begins anew when it is added again (its tail would be read from a later moment), an
+// offset that is not updated, another slot's topics. Seen to fail with the topic's own row taken for a partition.
 func TestTailsBeginWhereTheOffsetsWereSaved(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -18,7 +18,8 @@ func TestTailsBeginWhereTheOffsetsWereSaved(t *testing.T) {
 	first, err := s.Tails(t.Context())
 	must(t, "read the tails", err)
 	must(t, "add one again", s.AddTopics(t.Context(), []string{"a", "c"}))
-	must(t, "save", s.SaveOffsets(t.Context(), []store.Offset{{Topic: "a", Partition: 0, Next: 7}, {Topic: "a", Partition: 3, Next: 1}}))
+	must(t, "save", s.SaveOffsets(t.Context(),
+		[]store.Offset{{Topic: "a", Partition: 0, Next: 7}, {Topic: "a", Partition: 3, Next: 1}}))
 	must(t, "save again", s.SaveOffsets(t.Context(), []store.Offset{{Topic: "a", Partition: 0, Next: 9}}))
 	other := owner(t, pg, usual(t, pg))
 	must(t, "add another slot's topic", other.AddTopics(t.Context(), []string{"z"}))

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// expression is what one key puts into SQL. Each of the statements holds it once, at another kind of place: what closes a
-// bracket or a statement too early, to smuggle in one of its own, fits into one of the two at most.
+// expression is what one key puts into SQL. Each of the statements holds it once, at another kind of place: what closes
+// a bracket or a statement too early, to smuggle in one of its own, fits into one of the two at most.
 type expression struct {
 	key, value, fix string
 	statements      []string
@@ -24,30 +24,35 @@ type expression struct {
 
 func expressions(o *db.Table) []expression {
 	list := []expression{
-		{"outbox.published_when", o.PublishedWhen, "set outbox.published_when to one condition on a row, such as published_at IS NOT NULL", []string{
-			`SELECT 1 FROM {outbox} o WHERE {published}`,
-			"SELECT CASE WHEN {condition}\n THEN 1 END FROM {outbox}", // without another name, as in the status view
-		}},
+		{"outbox.published_when", o.PublishedWhen,
+			"set outbox.published_when to one condition on a row, such as published_at IS NOT NULL", []string{
+				`SELECT 1 FROM {outbox} o WHERE {published}`,
+				"SELECT CASE WHEN {condition}\n THEN 1 END FROM {outbox}", // without another name, as in the status view
+			}},
 		{"outbox.order_by", o.OrderBy, "set outbox.order_by to columns of the outbox, such as created_at, id", []string{
 			"SELECT row_number() OVER (ORDER BY {order}\n) FROM {outbox} o",
 			"SELECT 1 FROM {outbox} o ORDER BY {order}\n LIMIT 1",
 		}},
 	}
 	if o.MarkSet != "" {
-		list = append(list, expression{"outbox.mark_set", o.MarkSet, "set outbox.mark_set to assignments to columns of the outbox, such as processed = true, processed_at = now(), or outbox.after_publish: keep", []string{
-			"UPDATE {outbox} SET {mark}\n WHERE {id} = ANY (ARRAY(SELECT o.{id} FROM {outbox} o))",
-			"WITH marked AS (UPDATE {outbox} SET {mark}\n WHERE {id} IS NULL RETURNING 1) SELECT 1 FROM marked",
-		}})
+		list = append(list, expression{"outbox.mark_set", o.MarkSet,
+			"set outbox.mark_set to assignments to columns of the outbox, such as processed = true, processed_at = now(), or " +
+				"outbox.after_publish: keep", []string{
+				"UPDATE {outbox} SET {mark}\n WHERE {id} = ANY (ARRAY(SELECT o.{id} FROM {outbox} o))",
+				"WITH marked AS (UPDATE {outbox} SET {mark}\n WHERE {id} IS NULL RETURNING 1) SELECT 1 FROM marked",
+			}})
 	}
 	return list
 }
 
-// judging waits for the outbox only as long as it takes others to extend it: it holds a lock of its own already while it waits.
+// judging waits for the outbox only as long as it takes others to extend it: it holds a lock of its own already while
+// it waits.
 var judging = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Second, Interpreted: true}
 
 // CheckExpressions lets Postgres parse what the configuration puts into SQL: outbox.published_when, order_by and
-// mark_set. It runs nothing. The error joins an [*record.ExpressionError] for every key that is wrong, or is trouble with asking.
-// Parsing needs an instant of a lock on the outbox that only a migration's lock keeps out; then the error is transient.
+// mark_set. It runs nothing. The error joins an [*record.ExpressionError] for every key that is wrong, or is trouble
+// with asking. Parsing needs an instant of a lock on the outbox that only a migration's lock keeps out; then the error
+// is transient.
 func (s *Catalog) CheckExpressions(ctx context.Context) error {
 	o, err := s.db.ReadTable(ctx)
 	if err != nil {
@@ -60,7 +65,8 @@ func (s *Catalog) CheckExpressions(ctx context.Context) error {
 	return s.db.Tx(ctx, judging, func(tx pgx.Tx) error { return s.checkExpressions(ctx, tx, o) })
 }
 
-// takesAll asks about all statements in one round trip, which a start has time for. The error is about the first that is wrong.
+// takesAll asks about all statements in one round trip, which a start has time for. The error is about the first that
+// is wrong.
 func (s *Catalog) takesAll(ctx context.Context, c *pgconn.PgConn, o *db.Table) error {
 	p := c.StartPipeline(ctx)
 	for _, e := range expressions(o) {
@@ -113,8 +119,8 @@ func (s *Catalog) checkExpression(ctx context.Context, tx pgx.Tx, o *db.Table, e
 	return nil, nil
 }
 
-// isRefusal tells a statement that is wrong from one that could not be looked at. The classes are those of syntax and names, of
-// data, of features that do not exist, and of a statement that is too complex.
+// isRefusal tells a statement that is wrong from one that could not be looked at. The classes are those of syntax and
+// names, of data, of features that do not exist, and of a statement that is too complex.
 func isRefusal(err error) bool {
 	const mayNot = "42501" // of a schema, for which check has its own line
 	var pg *pgconn.PgError

@@ -12,8 +12,8 @@ import (
 )
 
 // Grants are what the SQL side's role needs, and no more, once the tables and the publication exist: reading the outbox
-// and updating the columns that a mark sets, and reading and writing the relay's own tables. The stream's role needs LOGIN
-// REPLICATION and nothing of this.
+// and updating the columns that a mark sets, and reading and writing the relay's own tables. The stream's role needs
+// LOGIN REPLICATION and nothing of this.
 func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 	n := s.db.Names
 	var list []record.Grant
@@ -38,7 +38,8 @@ func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 	for _, table := range []string{n.View, n.Version} {
 		list = append(list, record.Grant{Schema: s.db.Config.Schema, Table: table, Privilege: "SELECT"})
 	}
-	for _, table := range []string{n.Source, n.Epoch, n.State, n.Journal, n.Batch, n.Parked, n.CatchUp, n.Offset, n.Request, n.DLQ} {
+	for _, table := range []string{n.Source, n.Epoch, n.State, n.Journal, n.Batch, n.Parked, n.CatchUp, n.Offset,
+		n.Request, n.DLQ} {
 		schema := s.db.Config.Schema
 		if table == n.DLQ {
 			schema = n.DLQSchema
@@ -59,8 +60,8 @@ func (s *Catalog) GrantsSQL(o record.Outbox, role string) []string {
 	return list
 }
 
-// MissingGrants are those of Grants that the role of this connection does not have, by itself or through another role. What does
-// not exist is not missing a grant.
+// MissingGrants are those of Grants that the role of this connection does not have, by itself or through another role.
+// What does not exist is not missing a grant.
 func (s *Catalog) MissingGrants(ctx context.Context, o record.Outbox) (role string, missing []record.Grant, err error) {
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, "SELECT current_user::text").Scan(&role); err != nil {
@@ -72,13 +73,17 @@ func (s *Catalog) MissingGrants(ctx context.Context, o record.Outbox) (role stri
 			var err error
 			switch {
 			case g.Table == "":
-				err = tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1) OR has_schema_privilege(current_user, (SELECT oid FROM pg_namespace WHERE nspname = $1), $2)", g.Schema, g.Privilege).Scan(&has)
+				err = tx.QueryRow(ctx,
+					"SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1) OR has_schema_privilege(current_user, (SELECT "+
+						"oid FROM pg_namespace WHERE nspname = $1), $2)", g.Schema, g.Privilege).Scan(&has)
 				closed[g.Schema] = err == nil && !has
 			case closed[g.Schema]:
 			case g.Column != "":
-				err = tx.QueryRow(ctx, "SELECT coalesce(has_column_privilege(current_user, to_regclass($1), $2::text, $3), true)", g.Table, g.Column, g.Privilege).Scan(&has)
+				err = tx.QueryRow(ctx, "SELECT coalesce(has_column_privilege(current_user, to_regclass($1), $2::text, $3), true)",
+					g.Table, g.Column, g.Privilege).Scan(&has)
 			default:
-				err = tx.QueryRow(ctx, "SELECT coalesce(has_table_privilege(current_user, to_regclass($1), $2), true)", g.Table, g.Privilege).Scan(&has)
+				err = tx.QueryRow(ctx, "SELECT coalesce(has_table_privilege(current_user, to_regclass($1), $2), true)", g.Table,
+					g.Privilege).Scan(&has)
 			}
 			if err != nil {
 				return fmt.Errorf("look for %s: %w", g, err)
@@ -92,8 +97,8 @@ func (s *Catalog) MissingGrants(ctx context.Context, o record.Outbox) (role stri
 	return role, missing, err
 }
 
-// RolesSQL are the statements that make the roles, where they are missing, and give them what they need and no more. They have no
-// passwords yet. It takes a role that may create roles, and one of REPLICATION; mostly a superuser.
+// RolesSQL are the statements that make the roles, where they are missing, and give them what they need and no more.
+// They have no passwords yet. It takes a role that may create roles, and one of REPLICATION; mostly a superuser.
 func (s *Catalog) RolesSQL(ctx context.Context, o record.Outbox, roles record.Roles) (statements []string, err error) {
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		var database string
@@ -102,7 +107,9 @@ func (s *Catalog) RolesSQL(ctx context.Context, o record.Outbox, roles record.Ro
 		}
 		for _, r := range []struct{ name, attributes string }{{roles.Stream, "LOGIN REPLICATION"}, {roles.SQL, "LOGIN"}} {
 			var exists, fits bool
-			if err := tx.QueryRow(ctx, "SELECT count(*) > 0, coalesce(bool_and(rolcanlogin AND (rolreplication OR NOT $2)), false) FROM pg_roles WHERE rolname = $1",
+			if err := tx.QueryRow(ctx,
+				"SELECT count(*) > 0, coalesce(bool_and(rolcanlogin AND (rolreplication OR NOT $2)), false) FROM pg_roles WHERE "+
+					"rolname = $1",
 				r.name, strings.Contains(r.attributes, "REPLICATION")).Scan(&exists, &fits); err != nil {
 				return err
 			}

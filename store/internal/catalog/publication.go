@@ -11,8 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// publish is the same for plain and partitioned tables: publish_via_partition_root matters to partitions only, and makes
-// their rows carry the root's relation. With insert only, REPLICA IDENTITY does not matter and marks are not sent.
+// publish is the same for plain and partitioned tables: publish_via_partition_root matters to partitions only, and
+// makes their rows carry the root's relation. With insert only, REPLICA IDENTITY does not matter and marks are not
+// sent.
 const publish = `publish = 'insert', publish_via_partition_root = true`
 
 // PublicationSQL creates the publication of the outbox.
@@ -21,15 +22,16 @@ func (s *Catalog) PublicationSQL(name string) string {
 }
 
 // CreatePublication creates the publication if there is none of that name; another's is left as it is, see
-// [Catalog.CheckPublication]. It needs the outbox's ownership and CREATE on the database, and must come before the slot: a
-// slot that is older than its publication fails for ever (SQLSTATE 42704).
+// [Catalog.CheckPublication]. It needs the outbox's ownership and CREATE on the database, and must come before the
+// slot: a slot that is older than its publication fails for ever (SQLSTATE 42704).
 func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 	err := s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
 			return err
 		}
 		var found bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_publication WHERE pubname = $1)`, name).Scan(&found); err != nil || found {
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_publication WHERE pubname = $1)`,
+			name).Scan(&found); err != nil || found {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.PublicationSQL(name))
@@ -41,8 +43,8 @@ func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 	return nil
 }
 
-// publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15. A partitioned table that
-// is published by its partitions' names is in pg_publication_rel alone.
+// publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15. A partitioned table
+// that is published by its partitions' names is in pg_publication_rel alone.
 const publicationSQL = `SELECT p.pubinsert, p.pubviaroot,
  t.tablename IS NOT NULL OR EXISTS (SELECT 1 FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = to_regclass(format('%I.%I', $2::text, $3::text))), coalesce(to_jsonb(t) ->> 'rowfilter', ''),
  CASE WHEN to_jsonb(t) -> 'attnames' IS NULL THEN NULL ELSE ARRAY(SELECT jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) END
@@ -50,8 +52,8 @@ FROM pg_publication p
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
 WHERE p.pubname = $1`
 
-// CheckPublication says what is wrong with the publication; nil means that every row that is inserted into the outbox is
-// sent with every mapped column. It reads the catalog only.
+// CheckPublication says what is wrong with the publication; nil means that every row that is inserted into the outbox
+// is sent with every mapped column. It reads the catalog only.
 func (s *Catalog) CheckPublication(ctx context.Context, name string) ([]record.Problem, error) {
 	o, err := s.db.Table(ctx)
 	if err != nil {
@@ -60,7 +62,9 @@ func (s *Catalog) CheckPublication(ctx context.Context, name string) ([]record.P
 	var inserts, viaRoot, has bool
 	var filter string
 	var columns []string
-	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&inserts, &viaRoot, &has, &filter, &columns) },
+	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error {
+		return row.Scan(&inserts, &viaRoot, &has, &filter, &columns)
+	},
 		publicationSQL, name, o.Schema, o.Name)
 	if err == pgx.ErrNoRows {
 		return []record.Problem{{What: fmt.Sprintf("there is no publication %q", name), Repair: s.PublicationSQL(name)}}, nil

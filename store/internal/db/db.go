@@ -1,8 +1,8 @@
-// Package db runs the statements of the store: a small pool of connections, the settings of one transaction, the fence, the
-// names of tables, and the shape of the outbox that statements are filled in with. It decides nothing about events.
+// Package db runs the statements of the store: a small pool of connections, the settings of one transaction, the fence,
+// the names of tables, and the shape of the outbox that statements are filled in with. It decides nothing about events.
 //
-// Every call works through a transaction pooler. It is one transaction, mostly in one round trip; what it needs of settings
-// is set for that transaction only, and no prepared statement outlives it. Any call may run on any connection.
+// Every call works through a transaction pooler. It is one transaction, mostly in one round trip; what it needs of
+// settings is set for that transaction only, and no prepared statement outlives it. Any call may run on any connection.
 package db
 
 import (
@@ -125,8 +125,8 @@ func (s *DB) Source() int32 { return s.source.Load() }
 // Epoch is the epoch that this relay took over, 0 before that.
 func (s *DB) Epoch() int64 { return s.epoch.Load() }
 
-// TookOver notes the epoch, and names the pool's connections after it: those made from now on carry it, those in use are
-// closed when they come back.
+// TookOver notes the epoch, and names the pool's connections after it: those made from now on carry it, those in use
+// are closed when they come back.
 func (s *DB) TookOver(epoch int64) {
 	s.epoch.Store(epoch)
 	s.Pool.Reset()

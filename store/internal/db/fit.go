@@ -26,7 +26,8 @@ func (s *DB) MappedColumns() []Mapped {
 		{"event_type", c.EventType, nil, "text"},
 		{"payload", c.Payload, []string{"jsonb", "json", "text", "character varying", "bytea"}, "jsonb"},
 		{"headers", c.Headers, []string{"jsonb", "json", "text", "character varying"}, "jsonb"},
-		{"created_at", c.CreatedAt, []string{"timestamp with time zone", "timestamp without time zone"}, "timestamptz NOT NULL DEFAULT clock_timestamp()"},
+		{"created_at", c.CreatedAt, []string{"timestamp with time zone", "timestamp without time zone"},
+			"timestamptz NOT NULL DEFAULT clock_timestamp()"},
 	}
 	for _, name := range c.Extra {
 		list = append(list, Mapped{"", name, nil, "text"})
@@ -82,13 +83,16 @@ func (s *DB) fitColumn(w Mapped, byName map[string]column, all []string) error {
 	have, found := byName[w.Name]
 	switch {
 	case !found:
-		return fmt.Errorf("there is no column %[1]q: if it was renamed, ALTER TABLE %[2]s RENAME COLUMN <its name now> TO %[3]s, or set %[4]s to one of its columns (%[5]s); "+
-			"if it is missing, ALTER TABLE %[2]s ADD COLUMN %[3]s %[6]s", w.Name, s.Names.Outbox, Quote(w.Name), key, strings.Join(all, ", "), w.add)
+		return fmt.Errorf("there is no column %[1]q: if it was renamed, ALTER TABLE %[2]s RENAME COLUMN <its name now> TO "+
+			"%[3]s, or set %[4]s to one of its columns (%[5]s); "+
+			"if it is missing, ALTER TABLE %[2]s ADD COLUMN %[3]s %[6]s", w.Name, s.Names.Outbox, Quote(w.Name), key,
+			strings.Join(all, ", "), w.add)
 	case w.types != nil && !slices.Contains(w.types, have.base):
 		return fmt.Errorf("column %q is of type %s, want one of %s: set %s to another column",
 			w.Name, have.declared, strings.Join(w.types, ", "), key)
 	case have.generated:
-		return fmt.Errorf("column %q is generated, and generated columns are not in the WAL: set %s to another column", w.Name, key)
+		return fmt.Errorf("column %q is generated, and generated columns are not in the WAL: set %s to another column",
+			w.Name, key)
 	}
 	return nil
 }
@@ -121,12 +125,14 @@ func (s *DB) fitDefaults(o *Table, byName map[string]column) {
 	}
 	if created := s.Config.Columns.CreatedAt; created != "" {
 		o.OrderBy = Quote(created) + ", "
-		o.Position = "CASE WHEN isfinite(o." + Quote(created) + ") THEN (extract(epoch FROM o." + Quote(created) + ") * 1000000)::bigint ELSE 0 END"
+		o.Position = "CASE WHEN isfinite(o." + Quote(created) + ") THEN (extract(epoch FROM o." + Quote(created) +
+			") * 1000000)::bigint ELSE 0 END"
 	}
 	o.OrderBy += Quote(s.Config.Columns.ID)
 }
 
-// quoteColumns quotes the terms of an ORDER BY that begin with a column of the table, which has its name as the catalog spells it.
+// quoteColumns quotes the terms of an ORDER BY that begin with a column of the table, which has its name as the catalog
+// spells it.
 func quoteColumns(terms string, byName map[string]column) string {
 	list := strings.Split(terms, ",")
 	for i, term := range list {
@@ -143,7 +149,8 @@ func quoteColumns(terms string, byName map[string]column) string {
 func fitPartitionKey(o *Table, columns []column) error {
 	for _, c := range columns {
 		if c.partition && o.MarkSet != "" && Assigns(o.MarkSet, c.name) {
-			return fmt.Errorf("outbox.mark_set changes %q, by which the table is partitioned: the row would move and be delivered again; set outbox.after_publish to keep, or mark_set to other columns", c.name)
+			return fmt.Errorf("outbox.mark_set changes %q, by which the table is partitioned: the row would move and be "+
+				"delivered again; set outbox.after_publish to keep, or mark_set to other columns", c.name)
 		}
 	}
 	return nil

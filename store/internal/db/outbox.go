@@ -23,8 +23,8 @@ type column struct {
 	collation            string
 }
 
-// ReadTable reads the table's shape from the catalog and keeps it for the calls that need it. The error names the column
-// that is missing or of the wrong type, and what repairs it. It reads the catalog only and waits for no lock.
+// ReadTable reads the table's shape from the catalog and keeps it for the calls that need it. The error names the
+// column that is missing or of the wrong type, and what repairs it. It reads the catalog only and waits for no lock.
 func (s *DB) ReadTable(ctx context.Context) (*Table, error) {
 	var o Table
 	err := s.Tx(ctx, Reading, func(tx pgx.Tx) (err error) {
@@ -61,14 +61,16 @@ func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {
 WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind)
 	switch {
 	case err == pgx.ErrNoRows:
-		return fmt.Errorf("%w: set outbox.table to the table's name as the catalog spells it (schema.table), or let `cdc-relay init` create it", record.ErrNoOutbox)
+		return fmt.Errorf("%w: set outbox.table to the table's name as the catalog spells it (schema.table), or let "+
+			"`cdc-relay init` create it", record.ErrNoOutbox)
 	case err != nil:
 		return err
 	case kind != "r" && kind != "p":
 		return fmt.Errorf("it is not a table: set outbox.table to an ordinary or partitioned table")
 	}
 	o.Partitioned = kind == "p"
-	rows, err := tx.Query(ctx, `SELECT $1::oid UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) ORDER BY 1`, o.OID)
+	rows, err := tx.Query(ctx,
+		`SELECT $1::oid UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) ORDER BY 1`, o.OID)
 	if err != nil {
 		return err
 	}
@@ -76,8 +78,9 @@ WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind)
 	return err
 }
 
-// readColumns follows domains down to the type that they are made of. A column by which the table is partitioned, or a partition of it, by
-// itself or in an expression, depends on the table that it is of (StorePartitionKey in Postgres's heap.c).
+// readColumns follows domains down to the type that they are made of. A column by which the table is partitioned, or a
+// partition of it, by itself or in an expression, depends on the table that it is of (StorePartitionKey in Postgres's
+// heap.c).
 func readColumns(ctx context.Context, tx pgx.Tx, oid uint32) ([]column, error) {
 	rows, err := tx.Query(ctx, `
 WITH RECURSIVE typ AS (

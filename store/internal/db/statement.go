@@ -20,14 +20,15 @@ func (o *Table) collateOwn() string {
 	return " COLLATE " + o.idCollation
 }
 
-// SQL fills in tables, columns and conditions. {published} is the row's own word. {recorded} and {unrecorded} ask whether
-// the id of the row o is in the journal, parked, or a dead letter of the source $1; the first for a handful of rows, the
-// second for a whole table.
+// SQL fills in tables, columns and conditions. {published} is the row's own word. {recorded} and {unrecorded} ask
+// whether the id of the row o is in the journal, parked, or a dead letter of the source $1; the first for a handful of
+// rows, the second for a whole table.
 func (s *DB) SQL(o *Table, text string) string {
 	id := Quote(s.Config.Columns.ID)
 	oid := "o." + id + o.Collate()
 	text = strings.NewReplacer("{recorded}", recordedWhen, "{unrecorded}", unrecordedWhen).Replace(text)
-	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet, "{collate}", o.Collate(), "{collate_own}", o.collateOwn(),
+	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{mark}", o.MarkSet, "{collate}",
+		o.Collate(), "{collate_own}", o.collateOwn(),
 		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
 		"{journal}", s.Names.Journal, "{parked}", s.Names.Parked, "{dlq}", s.Names.DLQ, "{batch}", s.Names.Batch,
 		"{outbox}", s.Names.Outbox, "{state}", s.Names.State, "{catch_up}", s.Names.CatchUp).Replace(text)

@@ -117,7 +117,8 @@ func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error 
 // Send runs one statement with wire parameters, which must not hold or give times or other text that depends on
 // settings, in one transaction and one round trip. Each row of the result, in the formats asked for, is handed to
 // each; its bytes are valid only during the call.
-func (s *DB) Send(ctx context.Context, l Limits, text string, p *Params, formats []int16, each func(row [][]byte) error) error {
+func (s *DB) Send(ctx context.Context, l Limits, text string, p *Params, formats []int16,
+	each func(row [][]byte) error) error {
 	return s.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		var b pgconn.Batch
 		b.ExecParams(l.SQL(), nil, nil, nil, nil)

@@ -44,7 +44,8 @@ func (s *Desk) CloseBreaker(ctx context.Context) error {
 
 func (s *Desk) setBreaker(ctx context.Context, set string, args ...any) error {
 	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+set+` WHERE slot = $1`), append([]any{s.db.Config.Slot}, args...)...)
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+set+` WHERE slot = $1`),
+			append([]any{s.db.Config.Slot}, args...)...)
 		return err
 	})
 	if err != nil {

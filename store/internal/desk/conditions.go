@@ -48,16 +48,19 @@ func (c *conditions) matching(f record.Filter, p place, o *db.Table, base string
 	if f.Key != nil {
 		c.add(p.alias+".key = convert_to(?::text, 'UTF8')", *f.Key)
 	}
-	for _, column := range []struct{ name, want string }{{"event_type", f.Type}, {"error_class", f.Class}, {"topic", f.Topic}} {
+	for _, column := range []struct{ name, want string }{{"event_type", f.Type}, {"error_class", f.Class},
+		{"topic", f.Topic}} {
 		if column.want != "" {
 			c.add(p.alias+"."+column.name+" = ?::text", column.want)
 		}
 	}
 	if f.OlderThan > 0 {
-		c.add(p.alias+"."+p.at+" <= "+base+" - ?::bigint * interval '1 microsecond'", time.Duration(f.OlderThan).Microseconds())
+		c.add(p.alias+"."+p.at+" <= "+base+" - ?::bigint * interval '1 microsecond'",
+			time.Duration(f.OlderThan).Microseconds())
 	}
 	if f.NewerThan > 0 {
-		c.add(p.alias+"."+p.at+" >= "+base+" - ?::bigint * interval '1 microsecond'", time.Duration(f.NewerThan).Microseconds())
+		c.add(p.alias+"."+p.at+" >= "+base+" - ?::bigint * interval '1 microsecond'",
+			time.Duration(f.NewerThan).Microseconds())
 	}
 	return nil
 }

@@ -39,8 +39,10 @@ const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.e
 
 func scanDead(d *record.DeadLetter, row pgx.Row, more ...any) error {
 	var key []byte
-	into := append([]any{&d.Number, &d.ID, &d.Topic, &d.Partition, &key, &d.EventType, &d.AggregateType, &d.AggregateID, &d.Position, &d.Attempts, &d.Class,
-		&d.Code, &d.LastError, &d.CreatedAt, &d.DeadAt, &d.ReplayedAt, &d.DiscardedAt, &d.ResolvedBy, &d.Note, &d.Replaying}, more...)
+	into := append([]any{&d.Number, &d.ID, &d.Topic, &d.Partition, &key, &d.EventType, &d.AggregateType, &d.AggregateID,
+		&d.Position, &d.Attempts, &d.Class,
+		&d.Code, &d.LastError, &d.CreatedAt, &d.DeadAt, &d.ReplayedAt, &d.DiscardedAt, &d.ResolvedBy, &d.Note, &d.Replaying},
+		more...)
 	err := row.Scan(into...)
 	d.Key = keyText(key)
 	return err
@@ -60,11 +62,13 @@ func keyText(key []byte) *string {
 
 // DeadLetters lists dead letters, the newest first, at most limit of them behind the cursor; "" is the beginning. The
 // state is DeadOpen, DeadReplayed, DeadDiscarded or DeadAny.
-func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after string, limit int) (record.Page[record.DeadLetter], error) {
+func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after string,
+	limit int) (record.Page[record.DeadLetter], error) {
 	page := record.Page[record.DeadLetter]{Items: []record.DeadLetter{}}
 	condition, known := deadStates[state]
 	if !known {
-		return page, fmt.Errorf("%w: %q is no state of a dead letter: want open, replayed, discarded or all", record.ErrFilter, state)
+		return page, fmt.Errorf("%w: %q is no state of a dead letter: want open, replayed, discarded or all",
+			record.ErrFilter, state)
 	}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -83,11 +87,14 @@ func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after st
 		return page, fmt.Errorf("list dead letters: %w", err)
 	}
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT `+deadColumns+` FROM {dlq} d WHERE `+c.text.String()+` ORDER BY d.id DESC LIMIT `+strconv.Itoa(limit+1)), c.args...)
+		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT `+deadColumns+` FROM {dlq} d WHERE `+c.text.String()+
+			` ORDER BY d.id DESC LIMIT `+strconv.Itoa(limit+1)), c.args...)
 		if err != nil {
 			return err
 		}
-		page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d record.DeadLetter, err error) { return d, scanDead(&d, row) })
+		page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d record.DeadLetter, err error) {
+			return d, scanDead(&d, row)
+		})
 		return err
 	})
 	if err != nil {
@@ -100,8 +107,8 @@ func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after st
 	return page, nil
 }
 
-// DeadLetter is the dead letter of the event. ErrNoDeadLetter: there is none; with ErrFilter: there cannot be one, the id is of another
-// type than the outbox's.
+// DeadLetter is the dead letter of the event. ErrNoDeadLetter: there is none; with ErrFilter: there cannot be one, the
+// id is of another type than the outbox's.
 func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWhole, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -115,8 +122,12 @@ func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWho
 		payload = `d.payload`
 	}
 	var d record.DeadLetterWhole
-	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers) },
-		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payload+`, convert_to(d.headers::text, 'UTF8') FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+o.IDType+o.Collate()), source, id)
+	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error {
+		return scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers)
+	},
+		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payload+
+			`, convert_to(d.headers::text, 'UTF8') FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+
+			o.IDType+o.Collate()), source, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, record.ErrNoDeadLetter
 	}

@@ -36,9 +36,10 @@ const parkedHead = `p.event_id::text, p.topic, p.key, md5(p.key), p.event_type, 
 const nextKeySQL = `SELECT p.* FROM {parked} p WHERE p.source = $1 AND p.key IS NOT NULL AND (p.topic, md5(p.key)) > (%s, %s)
  ORDER BY p.topic, md5(p.key), p.epoch, p.from_stream, p.position_order, p.position_index LIMIT 1`
 
-// ParkedKeys lists keys with parked events, and parked events without a key, that the filter chooses by their first event;
-// at most limit of them behind the cursor, "" is the beginning.
-func (s *Desk) ParkedKeys(ctx context.Context, f record.Filter, after string, limit int) (record.Page[record.ParkedKey], error) {
+// ParkedKeys lists keys with parked events, and parked events without a key, that the filter chooses by their first
+// event; at most limit of them behind the cursor, "" is the beginning.
+func (s *Desk) ParkedKeys(ctx context.Context, f record.Filter, after string,
+	limit int) (record.Page[record.ParkedKey], error) {
 	page := record.Page[record.ParkedKey]{Items: []record.ParkedKey{}}
 	var from parkedCursor
 	if after != "" {
@@ -81,7 +82,8 @@ func (s *Desk) ParkedKeys(ctx context.Context, f record.Filter, after string, li
 }
 
 // parkedKeys goes from key to key by the index of lanes, so that a page of a large table costs what the page needs.
-func (s *Desk) parkedKeys(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, f record.Filter, from parkedCursor, limit int, into *[]listed) error {
+func (s *Desk) parkedKeys(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, f record.Filter, from parkedCursor,
+	limit int, into *[]listed) error {
 	c := conditions{args: []any{source, from.Topic, from.Hash}}
 	if err := c.matching(f, parkedPlace, o, "now()"); err != nil {
 		return err
@@ -90,12 +92,14 @@ func (s *Desk) parkedKeys(ctx context.Context, tx pgx.Tx, o *db.Table, source in
  (` + fmt.Sprintf(nextKeySQL, "$2::text", "$3::text") + `)
  UNION ALL
  SELECT n.* FROM heads h CROSS JOIN LATERAL (` + fmt.Sprintf(nextKeySQL, "h.topic", "md5(h.key)") + `) n)
-SELECT ` + parkedHead + `, (SELECT count(*) FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key))
+SELECT ` + parkedHead +
+		`, (SELECT count(*) FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key))
 FROM heads p WHERE true` + c.text.String() + ` LIMIT ` + strconv.Itoa(limit)
 	return s.collectParked(ctx, tx, text, c.args, into)
 }
 
-func (s *Desk) parkedKeyless(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, f record.Filter, from parkedCursor, limit int, into *[]listed) error {
+func (s *Desk) parkedKeyless(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, f record.Filter,
+	from parkedCursor, limit int, into *[]listed) error {
 	if limit <= 0 {
 		return nil
 	}
@@ -111,7 +115,8 @@ func (s *Desk) parkedKeyless(ctx context.Context, tx pgx.Tx, o *db.Table, source
 		n := len(c.args)
 		fmt.Fprintf(&c.text, ` AND (p.topic, p.event_id) > ($%d::text, $%d::text::%s%s)`, n-1, n, o.IDType, o.Collate())
 	}
-	text := `SELECT ` + parkedHead + `, 1::bigint FROM {parked} p WHERE p.source = $1 AND p.key IS NULL` + c.text.String() +
+	text := `SELECT ` + parkedHead + `, 1::bigint FROM {parked} p WHERE p.source = $1 AND p.key IS NULL` +
+		c.text.String() +
 		` ORDER BY p.topic, p.event_id LIMIT ` + strconv.Itoa(limit)
 	return s.collectParked(ctx, tx, text, c.args, into)
 }
@@ -154,7 +159,8 @@ func (s *Desk) ParkedSum(ctx context.Context, f record.Filter) (sum record.Parke
 	if err == nil {
 		err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error {
 			return row.Scan(&sum.Matching, &sum.Troubled, &sum.Behind, &sum.Due, &sum.Topics)
-		}, s.db.Names.SQL(`SELECT count(*), count(*) FILTER (WHERE p.next_retry_at = 'infinity'), count(*) FILTER (WHERE p.next_retry_at IS NULL),
+		}, s.db.Names.SQL(
+			`SELECT count(*), count(*) FILTER (WHERE p.next_retry_at = 'infinity'), count(*) FILTER (WHERE p.next_retry_at IS NULL),
  count(*) FILTER (WHERE p.next_retry_at <= now()), (coalesce(array_agg(DISTINCT p.topic) FILTER (WHERE p.next_retry_at = 'infinity'), '{}'))[1:$2::int]
 FROM {parked} p WHERE p.source = $1`+c.text.String()), c.args...)
 	}

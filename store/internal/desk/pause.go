@@ -18,7 +18,8 @@ func (s *Desk) Paused(ctx context.Context) (*record.Pause, error) {
 	err := s.db.One(ctx, db.Reading, func(row pgx.Row) (err error) {
 		p, err = scanPause(row)
 		return err
-	}, s.db.Names.SQL(`SELECT paused_at, coalesce(paused_by, ''), coalesce(paused_note, '') FROM {state} WHERE slot = $1`), s.db.Config.Slot)
+	}, s.db.Names.SQL(`SELECT paused_at, coalesce(paused_by, ''), coalesce(paused_note, '') FROM {state} WHERE slot = $1`),
+		s.db.Config.Slot)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, fmt.Errorf("read whether the relay is paused: %w", err)
 	}
@@ -41,18 +42,26 @@ func (s *Desk) SetPause(ctx context.Context, r *record.Request) (p *record.Pause
 	err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
 		var err error
 		if r.Kind == record.RequestResume {
-			_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET paused_at = NULL, paused_by = NULL, paused_note = NULL WHERE slot = $1 AND paused_at IS NOT NULL`), s.db.Config.Slot)
+			_, err = tx.Exec(ctx,
+				s.db.Names.SQL(
+					`UPDATE {state} SET paused_at = NULL, paused_by = NULL, paused_note = NULL WHERE slot = $1 AND paused_at IS NOT NULL`), s.db.Config.Slot)
 		} else {
-			_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET paused_at = now(), paused_by = $2, paused_note = NULLIF($3, '') WHERE slot = $1 AND paused_at IS NULL`), s.db.Config.Slot, r.Who, r.Note)
+			_, err = tx.Exec(ctx,
+				s.db.Names.SQL(
+					`UPDATE {state} SET paused_at = now(), paused_by = $2, paused_note = NULLIF($3, '') WHERE slot = $1 AND paused_at IS NULL`), s.db.Config.Slot, r.Who, r.Note)
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {request} SET started_at = now(), finished_at = now(), total = 1, done = 1 WHERE id = $1 AND finished_at IS NULL`), r.ID)
+		_, err = tx.Exec(ctx,
+			s.db.Names.SQL(
+				`UPDATE {request} SET started_at = now(), finished_at = now(), total = 1, done = 1 WHERE id = $1 AND finished_at IS NULL`), r.ID)
 		if err != nil {
 			return err
 		}
-		p, err = scanPause(tx.QueryRow(ctx, s.db.Names.SQL(`SELECT paused_at, coalesce(paused_by, ''), coalesce(paused_note, '') FROM {state} WHERE slot = $1`), s.db.Config.Slot))
+		p, err = scanPause(tx.QueryRow(ctx,
+			s.db.Names.SQL(`SELECT paused_at, coalesce(paused_by, ''), coalesce(paused_note, '') FROM {state} WHERE slot = $1`),
+			s.db.Config.Slot))
 		return err
 	})
 	if err != nil {

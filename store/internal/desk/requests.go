@@ -37,7 +37,8 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	filter, err := json.Marshal(f)
 	if err == nil {
 		err = s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&id) },
-			s.db.Names.SQL(`INSERT INTO {request} (slot, kind, filter, who, note) VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id`),
+			s.db.Names.SQL(
+				`INSERT INTO {request} (slot, kind, filter, who, note) VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id`),
 			s.db.Config.Slot, kind, string(filter), db.Brief(who, maxWho), db.Brief(note, maxNote))
 	}
 	if err != nil {
@@ -46,7 +47,8 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	return id, nil
 }
 
-// requestColumns has times as microseconds: as text they have the form of the database's datestyle, and [Desk.NextRequest] sets none.
+// requestColumns has times as microseconds: as text they have the form of the database's datestyle, and
+// [Desk.NextRequest] sets none.
 const requestColumns = `r.id, r.kind, r.filter::text, r.who, coalesce(r.note, ''), (extract(epoch FROM r.requested_at) * 1000000)::bigint,
  (extract(epoch FROM r.started_at) * 1000000)::bigint, (extract(epoch FROM r.finished_at) * 1000000)::bigint, r.total, r.done, coalesce(r.error, '')`
 
@@ -55,7 +57,8 @@ func scanRequest(row pgx.Row, more ...any) (*record.Request, error) {
 	var filter string
 	var requested int64
 	var started, finished *int64
-	err := row.Scan(append([]any{&r.ID, &r.Kind, &filter, &r.Who, &r.Note, &requested, &started, &finished, &r.Total, &r.Done, &r.Error}, more...)...)
+	err := row.Scan(append([]any{&r.ID, &r.Kind, &filter, &r.Who, &r.Note, &requested, &started, &finished, &r.Total,
+		&r.Done, &r.Error}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,9 @@ func (s *Desk) Request(ctx context.Context, id int64) (*record.Request, error) {
 			r.Waiting = waiting
 		}
 		return err
-	}, s.db.Names.SQL(`SELECT `+requestColumns+`, (SELECT count(*) FROM {parked} p WHERE p.replay = r.id) FROM {request} r WHERE r.slot = $1 AND r.id = $2`), s.db.Config.Slot, id)
+	}, s.db.Names.SQL(`SELECT `+requestColumns+
+		`, (SELECT count(*) FROM {parked} p WHERE p.replay = r.id) FROM {request} r WHERE r.slot = $1 AND r.id = $2`),
+		s.db.Config.Slot, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, record.ErrNoRequest
 	}
@@ -95,10 +100,12 @@ func (s *Desk) Request(ctx context.Context, id int64) (*record.Request, error) {
 	return r, nil
 }
 
-// NextRequest is the request to be worked at: pauses and resumes first, then the oldest that is not finished, reconciles, which
-// may take long, and republishes, which may wait for what other requests decide, last; nil when there is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
+// NextRequest is the request to be worked at: pauses and resumes first, then the oldest that is not finished,
+// reconciles, which may take long, and republishes, which may wait for what other requests decide, last; nil when there
+// is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
 func (s *Desk) NextRequest(ctx context.Context) (*record.Request, error) {
-	r, err := scanRequest(s.db.Pool.QueryRow(ctx, s.db.Names.SQL(`SELECT `+requestColumns+` FROM {request} r WHERE r.slot = $1 AND r.finished_at IS NULL
+	r, err := scanRequest(s.db.Pool.QueryRow(ctx,
+		s.db.Names.SQL(`SELECT `+requestColumns+` FROM {request} r WHERE r.slot = $1 AND r.finished_at IS NULL
 ORDER BY r.kind NOT IN ('pause', 'resume'), r.kind IN ('reconcile', 'republish'), r.id LIMIT 1`), s.db.Config.Slot))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -119,7 +126,9 @@ func (s *Desk) StartRequest(ctx context.Context, r *record.Request) error {
 			if err != nil {
 				return err
 			}
-			return tx.QueryRow(ctx, s.db.Names.SQL(`UPDATE {request} SET started_at = coalesce(started_at, now()), total = coalesce(total, $2) WHERE id = $1 RETURNING started_at, total`),
+			return tx.QueryRow(ctx,
+				s.db.Names.SQL(
+					`UPDATE {request} SET started_at = coalesce(started_at, now()), total = coalesce(total, $2) WHERE id = $1 RETURNING started_at, total`),
 				r.ID, total).Scan(&r.StartedAt, &r.Total)
 		})
 	}
@@ -144,7 +153,9 @@ func (s *Desk) NoteRequest(ctx context.Context, id, total, done int64) error {
 // FinishRequest closes the request; a text says why it could not be done. Fenced.
 func (s *Desk) FinishRequest(ctx context.Context, id int64, failed string) error {
 	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {request} SET started_at = coalesce(started_at, now()), finished_at = now(), error = NULLIF($2, '')
+		_, err := tx.Exec(ctx,
+			s.db.Names.SQL(
+				`UPDATE {request} SET started_at = coalesce(started_at, now()), finished_at = now(), error = NULLIF($2, '')
 WHERE id = $1 AND finished_at IS NULL`), id, db.Clean(failed))
 		return err
 	})

@@ -21,7 +21,9 @@ const (
 // transaction number, holds no transaction open while it waits, and polls at 5 ms growing to 250 ms.
 func (s *Lease) Barrier(ctx context.Context, timeout time.Duration) ([]record.Blocker, error) {
 	var mine string
-	err := s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&mine) }, `SELECT pg_current_xact_id()::text`)
+	err := s.db.One(ctx, db.Writing, func(row pgx.Row) error {
+		return row.Scan(&mine)
+	}, `SELECT pg_current_xact_id()::text`)
 	if err != nil {
 		return nil, fmt.Errorf("begin the barrier: %w", err)
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // BeginCatchUp puts a slot back into phase catch_up, because it was lost, or because the stream has left rows out: the
-// unrecorded rows come from the table first. It must be committed before a new slot exists, and before the stream is read
-// again. late marks the events: the stream may have delivered later ones of their keys. Of a catch-up that has begun they
-// stay so.
+// unrecorded rows come from the table first. It must be committed before a new slot exists, and before the stream is
+// read again. late marks the events: the stream may have delivered later ones of their keys. Of a catch-up that has
+// begun they stay so.
 func (s *Lease) BeginCatchUp(ctx context.Context, late bool) error {
 	err := s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_late = $2 OR catch_up_late, phase = 'catch_up',
@@ -25,10 +25,12 @@ func (s *Lease) BeginCatchUp(ctx context.Context, late bool) error {
 	return nil
 }
 
-// BeginCatchUpSince is BeginCatchUp unless a relay has taken over since the epoch. It says whether none has. A take-over waits for it.
+// BeginCatchUpSince is BeginCatchUp unless a relay has taken over since the epoch. It says whether none has. A
+// take-over waits for it.
 func (s *Lease) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error) {
 	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, s.db.Names.SQL(`WITH since AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
+		tag, err := tx.Exec(ctx,
+			s.db.Names.SQL(`WITH since AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
 UPDATE {state} SET catch_up_late = $3 OR catch_up_late, phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
 WHERE slot = $1 AND EXISTS (SELECT FROM since)`), s.db.Config.Slot, epoch, late)
 		begun = tag.RowsAffected() > 0
@@ -40,11 +42,12 @@ WHERE slot = $1 AND EXISTS (SELECT FROM since)`), s.db.Config.Slot, epoch, late)
 	return begun, nil
 }
 
-// BeginCatchUpOfLost is BeginCatchUp for a slot that is gone or invalidated, if it still is: another relay may have made a new one
-// since that was seen, and be through with its catch-up. It says whether it was.
+// BeginCatchUpOfLost is BeginCatchUp for a slot that is gone or invalidated, if it still is: another relay may have
+// made a new one since that was seen, and be through with its catch-up. It says whether it was.
 func (s *Lease) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {
 	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
+		tag, err := tx.Exec(ctx,
+			s.db.Names.SQL(`UPDATE {state} SET phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
 WHERE slot = $1 AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND wal_status IS DISTINCT FROM 'lost')`), s.db.Config.Slot)
 		begun = tag.RowsAffected() > 0
 		return err

@@ -1,8 +1,8 @@
 // Package lease keeps what is known of a slot: its state and phase, who took it over and when, how far its topics are
 // journaled; and it asks the server about the slot and about transactions that are still open. It touches no event.
 //
-// Only the owner of the slot changes its state: every write but those that come before an owner (Register, BeginCatchUp) is
-// fenced by the epoch.
+// Only the owner of the slot changes its state: every write but those that come before an owner (Register,
+// BeginCatchUp) is fenced by the epoch.
 package lease
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

@@ -11,10 +11,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// Register makes the rows of a first start: the source's number, epoch 0, and the state, dirty and with the phase given.
-// It must be committed before the slot is created. Where the slot has a state for this table already, that state stays as
-// it is and is returned; for another table (one made anew) it begins again.
-func (s *Lease) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32, phase string) (*record.State, error) {
+// Register makes the rows of a first start: the source's number, epoch 0, and the state, dirty and with the phase
+// given. It must be committed before the slot is created. Where the slot has a state for this table already, that state
+// stays as it is and is returned; for another table (one made anew) it begins again.
+func (s *Lease) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32,
+	phase string) (*record.State, error) {
 	var st *record.State
 	err := s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
 		var source int32
@@ -25,10 +26,12 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 		if err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {epoch} (slot, epoch) VALUES ($1, 0) ON CONFLICT DO NOTHING`), s.db.Config.Slot); err != nil {
+		if _, err = tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {epoch} (slot, epoch) VALUES ($1, 0) ON CONFLICT DO NOTHING`),
+			s.db.Config.Slot); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline) VALUES ($1, $2, $3, $4, $5)
+		if _, err = tx.Exec(ctx,
+			s.db.Names.SQL(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (slot) DO UPDATE SET source = excluded.source, phase = excluded.phase, dirty = true, confirmed = '0/0',
  system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, catch_up_late = false, baseline_at = NULL,
  breaker_at = NULL, breaker_said = NULL, updated_at = now()
@@ -46,11 +49,12 @@ WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, 
 }
 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal
-// after an unclean stop. After a CleanStop it changes nothing: a note that was on its way when the stop was recorded, and
-// that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the rate to one
-// per second. ErrFenced after a takeover by another.
+// after an unclean stop. After a CleanStop it changes nothing: a note that was on its way when the stop was recorded,
+// and that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the
+// rate to one per second. ErrFenced after a takeover by another.
 func (s *Lease) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
-	return s.saveState(ctx, db.Noting, "save progress", `confirmed = CASE WHEN dirty THEN $3::pg_lsn ELSE confirmed END`, confirmed)
+	return s.saveState(ctx, db.Noting, "save progress", `confirmed = CASE WHEN dirty THEN $3::pg_lsn ELSE confirmed END`,
+		confirmed)
 }
 
 // CleanStop records that everything up to the LSN is confirmed and nothing else was sent. ErrFenced after a takeover by

@@ -16,17 +16,20 @@ import (
 const terminateWait = time.Second
 
 // takingOver waits for the fenced writes of the former owner as long as they may last.
-var takingOver = db.Limits{Lock: db.Writing.Statement, Statement: db.Writing.Statement + terminateWait, Commit: db.Durable}
+var takingOver = db.Limits{Lock: db.Writing.Statement, Statement: db.Writing.Statement + terminateWait,
+	Commit: db.Durable}
 
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
-// older epochs of this slot, raises the epoch, names the pool's connections after it, sets dirty, and notes the server's
-// timeline. walsenderPID is the backend of our replication connection; [record.ErrLeaseLost] when the slot is not held by it.
-// listed says whether there is a list of rows to catch up with for this slot: one that was made for a slot before it, which was
-// taken over when the WAL had not come to where this one begins, is void, since it lacks what was committed in between.
+// older epochs of this slot, raises the epoch, names the pool's connections after it, sets dirty, and notes the
+// server's timeline. walsenderPID is the backend of our replication connection; [record.ErrLeaseLost] when the slot is
+// not held by it. listed says whether there is a list of rows to catch up with for this slot: one that was made for a
+// slot before it, which was taken over when the WAL had not come to where this one begins, is void, since it lacks what
+// was committed in between.
 //
 // The order matters. The sessions end first, so that none of them can be in the middle of a fenced write; the epoch's
 // row then waits for those that are, and any later one finds the epoch moved on.
-func (s *Lease) TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error) {
+func (s *Lease) TakeOver(ctx context.Context, walsenderPID uint32,
+	timeline int32) (epoch int64, listed bool, err error) {
 	if err := s.terminateOlder(ctx, walsenderPID); err != nil {
 		return 0, false, fmt.Errorf("take over slot %q: %w", s.db.Config.Slot, err)
 	}
@@ -34,7 +37,9 @@ func (s *Lease) TakeOver(ctx context.Context, walsenderPID uint32, timeline int3
 		// Fenced writes that are under way hold the row. Only after them is the lease looked at once more.
 		// A position that is not known is of a version that did not note it.
 		var other bool
-		err := tx.QueryRow(ctx, s.db.Names.SQL(`SELECT coalesce(taken_lsn < (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1), false)
+		err := tx.QueryRow(ctx,
+			s.db.Names.SQL(
+				`SELECT coalesce(taken_lsn < (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1), false)
 FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.db.Config.Slot).Scan(&other)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errNoState
@@ -42,7 +47,8 @@ FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.db.Config.Slot).Scan(&other)
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, s.db.Names.SQL(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
+		err = tx.QueryRow(ctx,
+			s.db.Names.SQL(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
 WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2) RETURNING epoch`),
 			s.db.Config.Slot, int64(walsenderPID)).Scan(&epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -51,7 +57,9 @@ WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name =
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, s.db.Names.SQL(`UPDATE {state} SET dirty = true, timeline = $2, catch_up_ready = catch_up_ready AND NOT $3, updated_at = now()
+		err = tx.QueryRow(ctx,
+			s.db.Names.SQL(
+				`UPDATE {state} SET dirty = true, timeline = $2, catch_up_ready = catch_up_ready AND NOT $3, updated_at = now()
 WHERE slot = $1 RETURNING catch_up_ready`), s.db.Config.Slot, timeline, other).Scan(&listed)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errNoState

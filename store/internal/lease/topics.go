@@ -41,7 +41,8 @@ func (s *Lease) SaveOffsets(ctx context.Context, offsets []record.Offset) error 
 	err := s.db.Fenced(ctx, db.Noting, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {offset} (slot, topic, partition, next_offset)
 SELECT $1, u.* FROM unnest($2::text[], $3::int[], $4::bigint[]) u
-ON CONFLICT (slot, topic, partition) DO UPDATE SET next_offset = excluded.next_offset`), s.db.Config.Slot, topics, partitions, next)
+ON CONFLICT (slot, topic, partition) DO UPDATE SET next_offset = excluded.next_offset`), s.db.Config.Slot, topics,
+			partitions, next)
 		return err
 	})
 	if err != nil {
@@ -54,7 +55,10 @@ ON CONFLICT (slot, topic, partition) DO UPDATE SET next_offset = excluded.next_o
 func (s *Lease) Tails(ctx context.Context) ([]record.TopicTail, error) {
 	var tails []record.TopicTail
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT topic, partition, next_offset, since FROM {offset} WHERE slot = $1 ORDER BY topic, partition`), s.db.Config.Slot)
+		rows, err := tx.Query(ctx,
+			s.db.Names.SQL(
+				`SELECT topic, partition, next_offset, since FROM {offset} WHERE slot = $1 ORDER BY topic, partition`),
+			s.db.Config.Slot)
 		if err != nil {
 			return err
 		}

@@ -31,9 +31,10 @@ func (s *Writer) copyJournal(ctx context.Context, o *db.Table, source int32, pub
 
 // copyInto does it in the transaction that a connection is in, or that before begins; after ends it.
 //
-// The batch's array goes by a COPY of its own, in binary form: to read it from a literal costs the server several times as
-// much.
-func (s *Writer) copyInto(ctx context.Context, c *pgconn.PgConn, before, after string, o *db.Table, source int32, published []record.Published) error {
+// The batch's array goes by a COPY of its own, in binary form: to read it from a literal costs the server several times
+// as much.
+func (s *Writer) copyInto(ctx context.Context, c *pgconn.PgConn, before, after string, o *db.Table, source int32,
+	published []record.Published) error {
 	buffer := s.buffers.get()
 	if err := buffer.fill(o.IDType, source, published); err != nil {
 		return err
@@ -86,9 +87,9 @@ const (
 
 // fill encodes a batch: one row with the array of its ids, and its journal rows.
 //
-// Both are in the order of the ids, as text. A batch is what several partitions acknowledged by turns; in order, the ids that
-// most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less of the server's time
-// here and when the mirror marks the rows, and fuller pages.
+// Both are in the order of the ids, as text. A batch is what several partitions acknowledged by turns; in order, the
+// ids that most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less of
+// the server's time here and when the mirror marks the rows, and fuller pages.
 func (c *copyBuffer) fill(idType string, source int32, published []record.Published) error {
 	c.order = c.order[:0]
 	for i := range published {

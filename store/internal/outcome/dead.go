@@ -37,8 +37,10 @@ func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source 
 	element, _ := db.IDElement(o.IDType)
 	p := new(db.Params).Int4(source)
 	p.Add(element, db.BinaryFormat, id[4:])
-	p.Add(columnType, db.TextFormat, e.AggregateType).Add(columnType, db.TextFormat, e.AggregateID).Add(columnType, db.TextFormat, e.EventType)
-	p.Add(columnType, payloadFormat, e.Payload).Add(columnType, db.TextFormat, e.Headers).Add(columnType, db.TextFormat, e.CreatedAt)
+	p.Add(columnType, db.TextFormat, e.AggregateType).Add(columnType, db.TextFormat, e.AggregateID).Add(columnType,
+		db.TextFormat, e.EventType)
+	p.Add(columnType, payloadFormat, e.Payload).Add(columnType, db.TextFormat, e.Headers).Add(columnType, db.TextFormat,
+		e.CreatedAt)
 	p.Add(columnType, db.TextFormat, extra)
 	p.Text(d.Topic).Add(pgtype.ByteaOID, db.BinaryFormat, d.Key).Int4(d.Partition)
 	position := e.Position
@@ -51,17 +53,20 @@ func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source 
 	return nil
 }
 
-// dieAgain notes in its dead letter that a replayed event was given up once more, and that nothing has become of it after
-// all. Its attempts are those of all its lives; whether it holds its lane is decided anew. False: it was published before, and
-// never a dead letter.
-func (s *Writer) dieAgain(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, d *record.Dead) (found bool, err error) {
+// dieAgain notes in its dead letter that a replayed event was given up once more, and that nothing has become of it
+// after all. Its attempts are those of all its lives; whether it holds its lane is decided anew. False: it was
+// published before, and never a dead letter.
+func (s *Writer) dieAgain(ctx context.Context, tx pgx.Tx, o *db.Table, source int32,
+	d *record.Dead) (found bool, err error) {
 	p := new(db.Params).Int4(source)
 	if err := p.ID(o.IDType, d.Event.ID); err != nil {
 		return false, err
 	}
 	p.Int4(int32(d.Attempts)).Text(string(d.Class)).Text(db.Clean(d.Code)).Text(db.Clean(d.Text)).Boolean(d.Holds)
-	result := tx.Conn().PgConn().ExecParams(ctx, s.db.Names.SQL(`UPDATE {dlq} SET attempts = attempts + $3, error_class = $4, error_code = $5, last_error = $6,
- holds = $7, dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`), p.Values, p.OIDs, p.Formats, nil).Read()
+	result := tx.Conn().PgConn().ExecParams(ctx,
+		s.db.Names.SQL(`UPDATE {dlq} SET attempts = attempts + $3, error_class = $4, error_code = $5, last_error = $6,
+ holds = $7, dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`),
+		p.Values, p.OIDs, p.Formats, nil).Read()
 	if result.Err != nil {
 		return false, fmt.Errorf("note the death of the replayed event %.64q: %w", d.Event.ID, result.Err)
 	}

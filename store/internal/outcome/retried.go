@@ -20,8 +20,9 @@ const closeReplayedSQL = `UPDATE {dlq} d SET replayed_at = now(), resolved_by = 
 FROM unnest($2, $3::bigint[]) AS g(event_id, replay) JOIN {request} r ON r.id = g.replay WHERE d.source = $1 AND d.original_id = g.event_id`
 
 // SettleRetried journals parked events that were published, takes them out of the parked ones, and closes the dead
-// letters of those that were replayed, in one transaction. The journal has the place where they are now, also of those that it
-// has a place of already: another relay that had the slot for a while may have come late with one that is gone. Fenced.
+// letters of those that were replayed, in one transaction. The journal has the place where they are now, also of those
+// that it has a place of already: another relay that had the slot for a while may have come late with one that is gone.
+// Fenced.
 func (s *Writer) SettleRetried(ctx context.Context, published []record.Published) error {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
@@ -43,7 +44,8 @@ func (s *Writer) SettleRetried(ctx context.Context, published []record.Published
 	return nil
 }
 
-func (s *Writer) settleRetried(ctx context.Context, o *db.Table, source int32, published []record.Published, journal func(pgx.Tx) error) error {
+func (s *Writer) settleRetried(ctx context.Context, o *db.Table, source int32, published []record.Published,
+	journal func(pgx.Tx) error) error {
 	p := new(db.Params).Int4(source)
 	if err := p.IDs(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
 		return err
@@ -89,7 +91,9 @@ func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error 
 			}
 			p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, attempts).Add(pgtype.Int8ArrayOID, db.BinaryFormat, micros)
 			p.Add(pgtype.TextArrayOID, db.BinaryFormat, texts).Add(pgtype.TextArrayOID, db.BinaryFormat, classes)
-			err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error { return db.ExecWire(ctx, tx, s.db.SQL(o, retryLaterSQL), p) })
+			err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+				return db.ExecWire(ctx, tx, s.db.SQL(o, retryLaterSQL), p)
+			})
 		}
 	}
 	if err != nil {
@@ -109,7 +113,9 @@ func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) error {
 				return err
 			}
 			var found, replayed bool
-			result := tx.Conn().PgConn().ExecParams(ctx, s.db.SQL(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2 RETURNING replay IS NOT NULL`), p.Values, p.OIDs, p.Formats, nil).Read()
+			result := tx.Conn().PgConn().ExecParams(ctx,
+				s.db.SQL(o, `DELETE FROM {parked} WHERE source = $1 AND event_id = $2 RETURNING replay IS NOT NULL`), p.Values,
+				p.OIDs, p.Formats, nil).Read()
 			if len(result.Rows) > 0 {
 				found, replayed = true, string(result.Rows[0][0]) == "t"
 			}

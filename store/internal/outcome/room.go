@@ -4,8 +4,8 @@
 //
 //   - S1 What Settle reports as committed survives a crash of the server: synchronous_commit is on, or higher when the
 //     server's default is higher.
-//   - S2 Parked events and dead letters are written under the epoch that this relay took over, or not at all. Journal rows need
-//     no fence: those of a relay that lost the slot are true statements about the topic.
+//   - S2 Parked events and dead letters are written under the epoch that this relay took over, or not at all. Journal
+//     rows need no fence: those of a relay that lost the slot are true statements about the topic.
 //   - S3 Settling an id again changes nothing.
 package outcome
 

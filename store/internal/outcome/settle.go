@@ -16,12 +16,13 @@ import (
 // uniqueViolation is SQLSTATE unique_violation.
 const uniqueViolation = "23505"
 
-// JournalSQL writes a batch that may hold ids that are journaled already, which stay as they are. The ids are sent once and written
-// twice, as rows and as one array. rejournalSQL gives those that are journaled already their place anew; where
-// one id is of two rows of the outbox, the place of either.
+// JournalSQL writes a batch that may hold ids that are journaled already, which stay as they are. The ids are sent once
+// and written twice, as rows and as one array. rejournalSQL gives those that are journaled already their place anew;
+// where one id is of two rows of the outbox, the place of either.
 const (
 	JournalSQL   = journalRows + journalFrom + `DO NOTHING` + journalEnd
-	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom + `(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
+	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom +
+		`(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
  published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition, excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
 
 	journalRows = `WITH rows AS (
@@ -36,8 +37,8 @@ INSERT INTO {batch} (source, size, ids) VALUES ($1, cardinality($2), $2)`
 // Settle commits the outcomes of events, all or none, and returns after the commit is durable (S1). An id that is
 // settled already is left as it is (S3). A dead letter needs the epoch ([record.ErrFenced]); journal rows alone do not.
 //
-// It touches the relay's own tables only and so waits for no lock on the outbox. While a synchronous standby is away the
-// commit waits as long as ctx lives.
+// It touches the relay's own tables only and so waits for no lock on the outbox. While a synchronous standby is away
+// the commit waits as long as ctx lives.
 func (s *Writer) Settle(ctx context.Context, published []record.Published, dead []record.Dead) error {
 	if len(published) == 0 && len(dead) == 0 || !record.Journaling {
 		return nil
@@ -52,7 +53,8 @@ func (s *Writer) Settle(ctx context.Context, published []record.Published, dead 
 	return nil
 }
 
-func (s *Writer) settle(ctx context.Context, o *db.Table, source int32, published []record.Published, dead []record.Dead) error {
+func (s *Writer) settle(ctx context.Context, o *db.Table, source int32, published []record.Published,
+	dead []record.Dead) error {
 	if len(dead) == 0 {
 		err := s.copyJournal(ctx, o, source, published)
 		if !isUniqueViolation(err) {

@@ -13,13 +13,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// ParkedLanes lists every lane that has a parked event or is held by a dead letter, those with a key only, some maybe twice,
-// and the number of parked events.
+// ParkedLanes lists every lane that has a parked event or is held by a dead letter, those with a key only, some maybe
+// twice, and the number of parked events.
 func (s *Queue) ParkedLanes(ctx context.Context) (lanes []record.Lane, events int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.db.SQL(o, `SELECT topic, key, count(*) FROM {parked} WHERE source = $1 GROUP BY topic, key`+s.heldLanes()), source)
+			rows, err := tx.Query(ctx, s.db.SQL(o,
+				`SELECT topic, key, count(*) FROM {parked} WHERE source = $1 GROUP BY topic, key`+s.heldLanes()), source)
 			if err != nil {
 				return err
 			}
@@ -42,8 +43,8 @@ func (s *Queue) ParkedLanes(ctx context.Context) (lanes []record.Lane, events in
 	return lanes, events, nil
 }
 
-// WakeHeads makes due the head of each lane that has no time of its own. A head without one is left behind by a crash in
-// the middle of a lane's drain. It looks at all that is parked.
+// WakeHeads makes due the head of each lane that has no time of its own. A head without one is left behind by a crash
+// in the middle of a lane's drain. It looks at all that is parked.
 func (s *Queue) WakeHeads(ctx context.Context) error {
 	_, err := s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
 FROM (SELECT topic, key FROM {parked} WHERE source = $1 AND key IS NOT NULL GROUP BY topic, key) l,
@@ -52,13 +53,14 @@ WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`+s.f
 	return err
 }
 
-// duePortion is how many events MakeDue makes due in one transaction, whatever limits.parked_events is: 200,000 are more than
-// a busy server can do within the statement's time, and then none would ever be due.
+// duePortion is how many events MakeDue makes due in one transaction, whatever limits.parked_events is: 200,000 are
+// more than a busy server can do within the statement's time, and then none would ever be due.
 const duePortion = 5000
 
 // MakeDue makes due, now, the next of what waits for the topic to be well, and says whether there may be more.
 func (s *Queue) MakeDue(ctx context.Context, topic string) (more bool, err error) {
-	n, err := s.changeParked(ctx, "make parked events of a topic due", `UPDATE {parked} SET next_retry_at = now() WHERE source = $1
+	n, err := s.changeParked(ctx, "make parked events of a topic due",
+		`UPDATE {parked} SET next_retry_at = now() WHERE source = $1
  AND event_id = ANY (ARRAY(SELECT event_id FROM {parked} WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity' LIMIT $3))`, topic, duePortion)
 	return n > 0, err
 }
@@ -66,7 +68,8 @@ func (s *Queue) MakeDue(ctx context.Context, topic string) (more bool, err error
 func (s *Queue) changeParked(ctx context.Context, what, text string, args ...any) (changed int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.Fenced(ctx, db.Limits{Lock: db.Writing.Lock, Statement: db.Writing.Statement, Commit: db.Durable, Interpreted: true}, func(tx pgx.Tx) error {
+		err = s.db.Fenced(ctx, db.Limits{Lock: db.Writing.Lock, Statement: db.Writing.Statement, Commit: db.Durable,
+			Interpreted: true}, func(tx pgx.Tx) error {
 			tag, err := tx.Exec(ctx, s.db.SQL(o, text), append([]any{source}, args...)...)
 			changed = tag.RowsAffected()
 			return err
@@ -90,7 +93,8 @@ UNION ALL
 
 // DueLanes lists lanes that are due, the longest due first, and for the events without a key that are due one entry
 // per topic; not of the topics given. Next is how long it is until the next event is due; negative when none is.
-func (s *Queue) DueLanes(ctx context.Context, limit int, without []string) (lanes []record.Lane, next time.Duration, err error) {
+func (s *Queue) DueLanes(ctx context.Context, limit int,
+	without []string) (lanes []record.Lane, next time.Duration, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		if without == nil {
@@ -111,7 +115,8 @@ func (s *Queue) DueLanes(ctx context.Context, limit int, without []string) (lane
 				return err
 			}
 			var micros int64
-			err = tx.QueryRow(ctx, s.db.SQL(o, `SELECT coalesce((SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
+			err = tx.QueryRow(ctx, s.db.SQL(o,
+				`SELECT coalesce((SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
 FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'infinity' ORDER BY next_retry_at LIMIT 1), -1)`), source).Scan(&micros)
 			next = time.Duration(micros) * time.Microsecond
 			return err
@@ -128,7 +133,8 @@ func (s *Queue) WaitingTopics(ctx context.Context) (topics []string, err error) 
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.db.SQL(o, `SELECT DISTINCT topic FROM {parked} WHERE source = $1 AND next_retry_at = 'infinity'`), source)
+			rows, err := tx.Query(ctx, s.db.SQL(o,
+				`SELECT DISTINCT topic FROM {parked} WHERE source = $1 AND next_retry_at = 'infinity'`), source)
 			if err == nil {
 				topics, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			}
@@ -148,7 +154,8 @@ func (s *Queue) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]recor
 	if err == nil {
 		p := new(db.Params).Int4(source)
 		if err = p.IDs(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
-			err = s.db.Send(ctx, db.Reading, s.db.SQL(o, `SELECT event_id::text, topic, key FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p,
+			err = s.db.Send(ctx, db.Reading, s.db.SQL(o,
+				`SELECT event_id::text, topic, key FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p,
 				[]int16{db.TextFormat, db.TextFormat, db.BinaryFormat}, func(v [][]byte) error {
 					found[string(v[0])] = record.Lane{Topic: string(v[1]), Key: bytes.Clone(v[2])}
 					return nil
@@ -165,7 +172,8 @@ func (s *Queue) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]recor
 func (s *Queue) CountParked(ctx context.Context) (n int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&n) }, s.db.SQL(o, `SELECT count(*) FROM {parked} WHERE source = $1`), source)
+		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&n) },
+			s.db.SQL(o, `SELECT count(*) FROM {parked} WHERE source = $1`), source)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("count parked events: %w", err)
@@ -173,8 +181,8 @@ func (s *Queue) CountParked(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// OldestParked is when the event was parked that is parked longest, by the server's clock; zero when none is. It reads every
-// parked row.
+// OldestParked is when the event was parked that is parked longest, by the server's clock; zero when none is. It reads
+// every parked row.
 func (s *Queue) OldestParked(ctx context.Context) (time.Time, error) {
 	var at *time.Time
 	o, source, err := s.db.TableAndSource(ctx)

@@ -20,9 +20,10 @@ const rowBytes = 200
 
 const queueOrder = ` ORDER BY epoch, from_stream, position_order, position_index`
 
-// portionsSQL reads the lanes one after the other, each by the index that has them in queue order, and stops where the bytes
-// are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row. A lane that is
-// drained is read on from where its last portion ended, which spares the server the deleted rows in front of that.
+// portionsSQL reads the lanes one after the other, each by the index that has them in queue order, and stops where the
+// bytes are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row. A lane
+// that is drained is read on from where its last portion ended, which spares the server the deleted rows in front of
+// that.
 const portionsSQL = `SELECT place, event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
  payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late, replay IS NOT NULL, found, {held}
 FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*, sum(coalesce(b.bytes, 0)) OVER (ORDER BY l.place, b.nth ROWS UNBOUNDED PRECEDING) AS upto
@@ -34,8 +35,8 @@ FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*, sum(coalesce(b.bytes, 0)) O
    AND (epoch, from_stream, position_order, position_index) > (l.after_epoch, l.after_stream, l.after_order, l.after_index)` + queueOrder + ` LIMIT $4) f) b ON true) r
 WHERE place = 1 AND coalesce(nth, 1) = 1 OR upto <= $5 ORDER BY place, nth`
 
-// Portions reads the first parked events of each lane in queue order, at most so many of each and, but for the first, so
-// many bytes of all. A lane that is not in the answer was not read. A lane without a key is read alone.
+// Portions reads the first parked events of each lane in queue order, at most so many of each and, but for the first,
+// so many bytes of all. A lane that is not in the answer was not read. A lane without a key is read alone.
 func (s *Queue) Portions(ctx context.Context, asks []record.Ask, limit, maxBytes int) ([]record.Portion, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -46,9 +47,11 @@ func (s *Queue) Portions(ctx context.Context, asks []record.Ask, limit, maxBytes
 		where = `key IS NULL AND next_retry_at <= now()`
 	} else if s.db.Config.HoldDead {
 		where += s.free("p")
-		held = `event_id IS NULL AND EXISTS (` + strings.NewReplacer("%.topic", "r.lane_topic", "%.key", "r.lane_key").Replace(holdingDead) + `)`
+		held = `event_id IS NULL AND EXISTS (` +
+			strings.NewReplacer("%.topic", "r.lane_topic", "%.key", "r.lane_key").Replace(holdingDead) + `)`
 	}
-	text := strings.NewReplacer("{lane}", where, "{held}", held, "{row_bytes}", strconv.Itoa(rowBytes)).Replace(portionsSQL)
+	text := strings.NewReplacer("{lane}", where, "{held}", held, "{row_bytes}",
+		strconv.Itoa(rowBytes)).Replace(portionsSQL)
 	p := asksParams(source, asks, limit, maxBytes)
 	formats := make([]int16, 19)
 	formats[9] = db.BinaryFormat
@@ -58,7 +61,8 @@ func (s *Queue) Portions(ctx context.Context, asks []record.Ask, limit, maxBytes
 		if err != nil {
 			return err
 		}
-		if n := len(portions); n == 0 || portions[n-1].Lane.Topic != asks[place-1].Lane.Topic || !bytes.Equal(portions[n-1].Lane.Key, asks[place-1].Lane.Key) {
+		if n := len(portions); n == 0 || portions[n-1].Lane.Topic != asks[place-1].Lane.Topic ||
+			!bytes.Equal(portions[n-1].Lane.Key, asks[place-1].Lane.Key) {
 			portions = append(portions, record.Portion{Lane: asks[place-1].Lane, Held: string(v[18]) == "t"})
 		}
 		if v[1] == nil {
@@ -98,7 +102,8 @@ func asksParams(source int32, asks []record.Ask, limit, maxBytes int) *db.Params
 		epochs, streams = db.AppendInt8(epochs, after.Epoch), db.AppendBool(streams, !after.Table)
 		orders, indexes = db.AppendInt8(orders, int64(after.Order)), db.AppendInt8(indexes, int64(after.Index))
 	}
-	p := new(db.Params).Int4(source).Add(pgtype.TextArrayOID, db.BinaryFormat, topics).Add(pgtype.ByteaArrayOID, db.BinaryFormat, keys)
+	p := new(db.Params).Int4(source).Add(pgtype.TextArrayOID, db.BinaryFormat, topics).Add(pgtype.ByteaArrayOID,
+		db.BinaryFormat, keys)
 	p.Int8(int64(limit)).Int8(int64(maxBytes))
 	p.Add(pgtype.Int8ArrayOID, db.BinaryFormat, epochs).Add(pgtype.BoolArrayOID, db.BinaryFormat, streams)
 	return p.Add(pgtype.Int8ArrayOID, db.BinaryFormat, orders).Add(pgtype.Int8ArrayOID, db.BinaryFormat, indexes)
@@ -120,7 +125,8 @@ func (s *Queue) parkedRow(v [][]byte) (r record.ParkedRow, err error) {
 			return r, err
 		}
 	}
-	e.Position = outbox.Position{Epoch: numbers[0], Table: string(v[2]) != "t", Order: uint64(numbers[1]), Index: uint32(numbers[2])}
+	e.Position = outbox.Position{Epoch: numbers[0], Table: string(v[2]) != "t", Order: uint64(numbers[1]),
+		Index: uint32(numbers[2])}
 	r.Attempts, r.Due, r.Late, r.Replay = int(numbers[3]), string(v[13]) == "t", string(v[14]) == "t", string(v[15]) == "t"
 	if v[11] == nil {
 		return r, nil

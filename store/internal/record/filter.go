@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// Filter chooses dead letters or parked events; all that is given must hold. The zero Filter with All chooses every one,
-// without All nothing may be changed by it: see [Filter.Check].
+// Filter chooses dead letters or parked events; all that is given must hold. The zero Filter with All chooses every
+// one, without All nothing may be changed by it: see [Filter.Check].
 type Filter struct {
 	IDs   []string `json:"ids,omitempty"` // of events
 	Key   *string  `json:"key,omitempty"` // the message key, as UTF-8
@@ -68,7 +68,8 @@ func (f Filter) criteria() (names []string) {
 		name  string
 		given bool
 	}{
-		{"ids", len(f.IDs) > 0}, {"key", f.Key != nil}, {"type", f.Type != ""}, {"class", f.Class != ""}, {"topic", f.Topic != ""},
+		{"ids", len(f.IDs) > 0}, {"key", f.Key != nil}, {"type", f.Type != ""}, {"class", f.Class != ""},
+		{"topic", f.Topic != ""},
 		{"older_than", f.OlderThan > 0}, {"newer_than", f.NewerThan > 0}, {"all", f.All},
 	} {
 		if c.given {
@@ -89,7 +90,8 @@ func (f Filter) Check() error {
 	return f.CheckClass()
 }
 
-// CheckTexts refuses texts that no value in Postgres can equal: they would choose nothing, and look like nothing to be done.
+// CheckTexts refuses texts that no value in Postgres can equal: they would choose nothing, and look like nothing to be
+// done.
 func (f Filter) CheckTexts() error {
 	key := ""
 	if f.Key != nil {

@@ -87,8 +87,8 @@ func (d DeadLetterWhole) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// ParkedKey is a key with parked events, told by the first of them, or one parked event without a key. Names in JSON are
-// stable.
+// ParkedKey is a key with parked events, told by the first of them, or one parked event without a key. Names in JSON
+// are stable.
 type ParkedKey struct {
 	Topic         string     `json:"topic"`
 	Key           *string    `json:"key"` // bytes that are not UTF-8 are shown as \x and hex digits

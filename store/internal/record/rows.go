@@ -15,9 +15,10 @@ type AuditRange struct {
 
 // AuditRow is a row of the outbox with what the relay's tables say of it.
 type AuditRow struct {
-	ID                      string
-	Payload                 []byte // as the stream carries it; nil = SQL NULL
-	Order                   int64  // its place in the order of outbox.order_by; equal numbers say nothing of the order among them
+	ID      string
+	Payload []byte // as the stream carries it; nil = SQL NULL
+	// its place in the order of outbox.order_by; equal numbers say nothing of the order among them
+	Order                   int64
 	Journaled, Parked, Dead bool   // more than one: the first holds
 	Published               bool   // by the row itself
 	Topic                   string // where the journal has it; empty when it does not say

@@ -9,7 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// Blocker is a transaction that has not ended: a session's or a prepared one. What it runs is not told, it may hold data.
+// Blocker is a transaction that has not ended: a session's or a prepared one. What it runs is not told, it may hold
+// data.
 type Blocker struct {
 	PID         int32  // 0 = a prepared transaction, or a session that this role may not see (pg_read_all_stats shows it)
 	Prepared    string // the prepared transaction's name
@@ -25,12 +26,15 @@ func (b Blocker) String() string {
 	switch {
 	case b.Prepared != "":
 		gid := literal(b.Prepared)
-		return fmt.Sprintf("prepared transaction %q of %s, since %s: if its coordinator has forgotten it, run in database %s: "+
-			"ROLLBACK PREPARED %s; (or COMMIT PREPARED %s;)", b.Prepared, b.User, b.Since.Format(time.RFC3339), b.Database, gid, gid)
+		return fmt.Sprintf("prepared transaction %q of %s, since %s: if its coordinator has forgotten it, run in database "+
+			"%s: "+
+			"ROLLBACK PREPARED %s; (or COMMIT PREPARED %s;)", b.Prepared, b.User, b.Since.Format(time.RFC3339), b.Database, gid,
+			gid)
 	case b.PID == 0:
 		return "a transaction of another role: grant pg_read_all_stats to this role to see whose"
 	}
-	return fmt.Sprintf("pid %d (%s, %s) of %s in database %s, transaction since %s: SELECT pg_terminate_backend(%d) ends it",
+	return fmt.Sprintf("pid %d (%s, %s) of %s in database %s, transaction since %s: SELECT pg_terminate_backend(%d) "+
+		"ends it",
 		b.PID, b.Application, b.State, b.User, b.Database, b.Since.Format(time.RFC3339), b.PID)
 }
 
@@ -69,5 +73,6 @@ type SlotStatus struct {
 	InvalidationReason  string // Postgres 17 and later
 	Failover, Synced    bool   // Postgres 17 and later: it is kept on standbys; it is such a copy
 	Recovery            bool   // this server is a standby
-	TooLowWALLevel      string // the server's wal_level, if it makes no logical slot with that; PostgreSQL 19 raises it when it needs to
+	// the server's wal_level, if it makes no logical slot with that; PostgreSQL 19 raises it when it needs to
+	TooLowWALLevel string
 }

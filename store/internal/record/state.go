@@ -25,9 +25,10 @@ type State struct {
 	TakenLSN     outbox.LSN // where the WAL stood at that moment; 0: not known
 	CatchUpReady bool       // SnapshotCatchUp is done, CatchUpRows says what is left
 	CatchUpLate  bool       // what the present catch-up publishes is marked as late
-	Era          int64      // the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
-	Baseline     bool       // SetBaseline is done
-	UpdatedAt    time.Time  // of the last progress
+	// the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
+	Era       int64
+	Baseline  bool      // SetBaseline is done
+	UpdatedAt time.Time // of the last progress
 
 	// FormerSystems are the servers that the source lived on before it was adopted: records that carry them are ours, too.
 	FormerSystems []string

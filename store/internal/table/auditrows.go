@@ -30,8 +30,8 @@ func (s *Reader) Sources(ctx context.Context) ([]int32, error) {
 	return sources, nil
 }
 
-// auditRowsSQL leaves the choice of the join to Postgres: index probes for a few rows, a hash for a whole table. A hash needs more
-// memory than the usual setting allows, or it is written to disk many times over.
+// auditRowsSQL leaves the choice of the join to Postgres: index probes for a few rows, a hash for a whole table. A hash
+// needs more memory than the usual setting allows, or it is written to disk many times over.
 //
 // The inner SELECT is where published_when and order_by may name columns without saying of which table.
 const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, j.event_id IS NOT NULL, p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
@@ -43,9 +43,10 @@ LEFT JOIN {dlq} d ON d.source = ANY ($1) AND d.original_id = {oid}`
 
 const auditMemory = `SELECT set_config('work_mem', '64MB', true)`
 
-// AuditRows reads the rows of the range from one snapshot, in no order. A row that several sources know comes several times.
-// What it hands out is valid during the call only.
-func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, columns []string, each func(*record.AuditRow) error) error {
+// AuditRows reads the rows of the range from one snapshot, in no order. A row that several sources know comes several
+// times. What it hands out is valid during the call only.
+func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, columns []string,
+	each func(*record.AuditRow) error) error {
 	o, err := s.db.Table(ctx)
 	if err != nil {
 		return err
@@ -70,7 +71,8 @@ func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, column
 		var topic *string
 		var partition *int32
 		var offset *int64
-		into := []any{&r.ID, &r.Payload, &r.Order, &r.Journaled, &r.Parked, &r.Dead, &r.Published, &topic, &partition, &offset}
+		into := []any{&r.ID, &r.Payload, &r.Order, &r.Journaled, &r.Parked, &r.Dead, &r.Published, &topic, &partition,
+			&offset}
 		for i := range r.Columns {
 			into = append(into, &r.Columns[i])
 		}
@@ -89,7 +91,8 @@ func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, column
 	return nil
 }
 
-func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []string, sources []int32) (text string, args []any) {
+func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []string,
+	sources []int32) (text string, args []any) {
 	c := s.db.Config.Columns
 	payload := "o." + db.Quote(c.Payload)
 	if o.PayloadType != "bytea" {

@@ -34,7 +34,9 @@ func (s *Reader) AuditState(ctx context.Context) (record.AuditState, error) {
 	var st record.AuditState
 	o, err := s.db.Table(ctx)
 	if err == nil {
-		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&st.Horizon, &st.SweptAt, &st.Ranged, &st.Blocks) },
+		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error {
+			return row.Scan(&st.Horizon, &st.SweptAt, &st.Ranged, &st.Blocks)
+		},
 			s.db.SQL(o, auditStateSQL), s.db.Config.Slot, o.OID, s.db.Config.Columns.CreatedAt, o.OIDs)
 	}
 	if err != nil {
@@ -46,8 +48,8 @@ func (s *Reader) AuditState(ctx context.Context) (record.AuditState, error) {
 	return st, nil
 }
 
-// SaveHorizon records where the next round begins. It does not wait for the disk: an older one only means more to look at.
-// Fenced.
+// SaveHorizon records where the next round begins. It does not wait for the disk: an older one only means more to look
+// at. Fenced.
 func (s *Reader) SaveHorizon(ctx context.Context, horizon time.Time) error {
 	return s.saveAudit(ctx, `horizon = $2`, horizon)
 }
@@ -68,8 +70,8 @@ func (s *Reader) saveAudit(ctx context.Context, set string, at time.Time) error 
 	return nil
 }
 
-// runningSQL looks at locks because they are shown to every role, unlike the times in pg_stat_activity. A VACUUM can take
-// hours and inserts nothing.
+// runningSQL looks at locks because they are shown to every role, unlike the times in pg_stat_activity. A VACUUM can
+// take hours and inserts nothing.
 const runningSQL = `SELECT now(), ARRAY(SELECT l.virtualxid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
  WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.virtualxid IS NOT NULL AND l.pid <> pg_backend_pid()
   AND a.datname = current_database() AND NOT EXISTS (SELECT FROM pg_stat_progress_vacuum v WHERE v.pid = l.pid))`
@@ -82,7 +84,9 @@ func (s *Reader) Running(ctx context.Context) (record.Running, error) {
 			return err
 		}
 		// After the sessions: one that prepares its transaction in between is in both lists, not in none.
-		return tx.QueryRow(ctx, `SELECT ARRAY(SELECT transaction::text FROM pg_prepared_xacts WHERE database = current_database())`).Scan(&r.Prepared)
+		return tx.QueryRow(ctx,
+			`SELECT ARRAY(SELECT transaction::text FROM pg_prepared_xacts WHERE database = current_database())`).Scan(
+			&r.Prepared)
 	})
 	if err != nil {
 		return record.Running{}, fmt.Errorf("list running transactions: %w", err)
@@ -90,8 +94,8 @@ func (s *Reader) Running(ctx context.Context) (record.Running, error) {
 	return r, nil
 }
 
-// UnrecordedSince gives the ids of rows whose created_at is not before the time and that no journal row, parked event or
-// dead letter knows and that do not say themselves that they are published: at most limit of them. Most are on their
+// UnrecordedSince gives the ids of rows whose created_at is not before the time and that no journal row, parked event
+// or dead letter knows and that do not say themselves that they are published: at most limit of them. Most are on their
 // way. It reads an index range; see [record.AuditState].
 func (s *Reader) UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error) {
 	return s.unrecorded(ctx, s.sinceSQL, func(p *db.Params) { p.Int8(since.UnixMicro()) }, limit)
@@ -115,7 +119,8 @@ func (s *Reader) sinceSQL(o *db.Table) string {
 	return `o.` + db.Quote(s.db.Config.Columns.CreatedAt) + ` >= ` + since
 }
 
-func (s *Reader) unrecorded(ctx context.Context, where func(*db.Table) string, bounds func(*db.Params), limit int) ([][]byte, error) {
+func (s *Reader) unrecorded(ctx context.Context, where func(*db.Table) string, bounds func(*db.Params),
+	limit int) ([][]byte, error) {
 	if !record.Journaling {
 		return nil, nil // or all that was published would look missed, and be published again
 	}
@@ -148,7 +153,9 @@ func (s *Reader) LateRows(ctx context.Context, ids [][]byte, limit int) ([]recor
 		p := new(db.Params).Int4(source)
 		if err = p.IDs(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
 			rows, err = s.readPage(ctx, o, limit, `SELECT row_number() OVER (ORDER BY {order}
-) AS n`+s.eventColumns()+` FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published} AND NOT {recorded} ORDER BY n LIMIT `+strconv.Itoa(limit), p)
+) AS n`+s.eventColumns()+
+				` FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published} AND NOT {recorded} ORDER BY n LIMIT `+
+				strconv.Itoa(limit), p)
 		}
 	}
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// republishRowsSQL numbers all rows of the request, in the table's order, and gives those that are left: journaled before it
-// was made, and neither parked nor a dead letter. One that was republished is journaled after it.
+// republishRowsSQL numbers all rows of the request, in the table's order, and gives those that are left: journaled
+// before it was made, and neither parked nor a dead letter. One that was republished is journaled after it.
 const republishRowsSQL = ` FROM (SELECT o.*, row_number() OVER (ORDER BY {order}
 ) AS cdc_relay_n FROM {outbox} o WHERE o.{id} = ANY ($2)) o
 WHERE (SELECT j.published_at FROM {journal} j WHERE j.source = $1 AND j.event_id = {oid}) <= $3::timestamptz
  AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.event_id = {oid})
 ORDER BY n LIMIT `
 
-// RepublishRows gives the next rows of a request to republish: at most limit of them, and not many more bytes than 4 MiB. Row
-// is their number in the table's order among all rows of the request, the same at each call.
+// RepublishRows gives the next rows of a request to republish: at most limit of them, and not many more bytes than 4
+// MiB. Row is their number in the table's order among all rows of the request, the same at each call.
 func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	var rows []record.CatchUpRow
@@ -28,7 +28,8 @@ func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int
 			err = fmt.Errorf("%w: %w", record.ErrFilter, err)
 		} else {
 			p.Text(r.RequestedAt.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
-			rows, err = s.readPage(ctx, o, limit, `SELECT cdc_relay_n AS n`+s.eventColumns()+republishRowsSQL+strconv.Itoa(limit), p)
+			rows, err = s.readPage(ctx, o, limit,
+				`SELECT cdc_relay_n AS n`+s.eventColumns()+republishRowsSQL+strconv.Itoa(limit), p)
 		}
 	}
 	if err != nil {

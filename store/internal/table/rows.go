@@ -52,12 +52,14 @@ func catchUpParams(source int32, from int64, limit int) *db.Params {
 }
 
 func (s *Reader) catchUpSQL() string {
-	return "SELECT c.row_number" + s.eventColumns() + ` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
+	return "SELECT c.row_number" + s.eventColumns() +
+		` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
 WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
 }
 
 // readPage runs a statement that gives a number and the columns of eventColumns, until the page is full.
-func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text string, p *db.Params) ([]record.CatchUpRow, error) {
+func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text string,
+	p *db.Params) ([]record.CatchUpRow, error) {
 	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.db.Config.Columns.Extra)}
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		// A cursor, which ends with the transaction: the client decides by their size how many rows it wants.
@@ -79,7 +81,8 @@ func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text stri
 func (s *Reader) eventColumns() string {
 	c := s.db.Config.Columns
 	text := ""
-	for _, name := range append([]string{c.ID, c.AggregateType, c.AggregateID, c.EventType, c.Payload, c.Headers, c.CreatedAt}, c.Extra...) {
+	for _, name := range append([]string{c.ID, c.AggregateType, c.AggregateID, c.EventType, c.Payload, c.Headers,
+		c.CreatedAt}, c.Extra...) {
 		if name == "" {
 			text += ", NULL"
 		} else {

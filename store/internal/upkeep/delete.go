@@ -10,8 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// deletableSQL gives batches whose rows may be deleted: old enough, marked if they are to be ($6), and wholly below the confirmed LSN as it is persisted,
-// so that the row outlives every doubt about its event: a slot that goes back finds it still there.
+// deletableSQL gives batches whose rows may be deleted: old enough, marked if they are to be ($6), and wholly below the
+// confirmed LSN as it is persisted, so that the row outlives every doubt about its event: a slot that goes back finds
+// it still there.
 const deletableSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
   SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT deleted AND (mirrored OR NOT $6) AND ` + finished + `
@@ -19,8 +20,8 @@ const deletableSQL = `SELECT batch, size, ids FROM (
   ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
-// deleteSQL deletes what it can lock at once, and notes the rest as a new batch; see markSQL. Where rows are marked, one
-// whose mark somebody took away stays.
+// deleteSQL deletes what it can lock at once, and notes the rest as a new batch; see markSQL. Where rows are marked,
+// one whose mark somebody took away stays.
 const deleteSQL = `WITH locked AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND {said} FOR UPDATE SKIP LOCKED),
 todo AS MATERIALIZED (
@@ -35,8 +36,8 @@ done AS (
 SELECT count(*), count(*) > 0 FROM gone`
 
 // DeleteStep deletes the outbox rows of about limit journaled events that were published at least so long ago, and says
-// how many it deleted and whether more may be deleted now. It never waits for a row; what is locked by others is found by
-// a later step. Nothing is done unless after_publish is delete, or there is a retention.
+// how many it deleted and whether more may be deleted now. It never waits for a row; what is locked by others is found
+// by a later step. Nothing is done unless after_publish is delete, or there is a retention.
 func (s *Upkeep) DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
 	if s.db.Config.AfterPublish != record.Delete && retention <= 0 {
 		return 0, false, nil
@@ -45,7 +46,8 @@ func (s *Upkeep) DeleteStep(ctx context.Context, retention time.Duration, limit 
 	if err != nil {
 		return 0, false, err
 	}
-	p := new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep).Int8(retention.Microseconds()).Text(s.db.Config.Slot)
+	p := new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep).Int8(retention.Microseconds()).Text(
+		s.db.Config.Slot)
 	p.Boolean(o.MarkSet != "")
 	b, err := s.nextBatches(ctx, s.db.SQL(o, deletableSQL), p)
 	if err != nil {
@@ -58,7 +60,8 @@ func (s *Upkeep) DeleteStep(ctx context.Context, retention time.Duration, limit 
 	if o.MarkSet != "" {
 		said = "{published}"
 	}
-	if rows, more, err = s.applyBatches(ctx, o, source, mirroring, strings.ReplaceAll(deleteSQL, "{said}", said), b); err != nil {
+	if rows, more, err = s.applyBatches(ctx, o, source, mirroring, strings.ReplaceAll(deleteSQL, "{said}", said),
+		b); err != nil {
 		return 0, false, fmt.Errorf("delete %d outbox rows: %w", b.ids.n, err)
 	}
 	return rows, more && (b.ids.n >= limit || len(b.numbers) >= batchesPerStep), nil

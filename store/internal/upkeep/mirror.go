@@ -13,9 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// mirroring waits for no row, and for a table that is locked only as long as it takes others to extend it: what is not free
-// then is tried again at the next step. The mark may be forgotten by a crash of the server together with the note that
-// it was made.
+// mirroring waits for no row, and for a table that is locked only as long as it takes others to extend it: what is not
+// free then is tried again at the next step. The mark may be forgotten by a crash of the server together with the note
+// that it was made.
 var mirroring = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Second, Commit: db.Relaxed}
 
 // batchesPerStep bounds how many batches of the journal one step reads, whatever their size.
@@ -29,7 +29,8 @@ const finished = `(xid < pg_snapshot_xmin(pg_current_snapshot()) OR xid >= pg_sn
 
 const nextBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
-  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT mirrored AND ` + finished + ` ORDER BY batch LIMIT $3) b) b
+  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT mirrored AND ` + finished +
+	` ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
 // markSQL marks what it can lock at once, and notes the rest as a new batch. The three reads of the outbox see one
@@ -48,8 +49,9 @@ done AS (
  UPDATE {batch} SET mirrored = true WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), EXISTS (SELECT 1 FROM again) OR ` + leftSQL + ` FROM marked`
 
-// unlockedSQL is the ids among which those that were not locked are to be looked for: none when all were, which is nearly
-// always so, and spares the server one look at each row of three. Ids are counted, not rows: several rows may have one.
+// unlockedSQL is the ids among which those that were not locked are to be looked for: none when all were, which is
+// nearly always so, and spares the server one look at each row of three. Ids are counted, not rows: several rows may
+// have one.
 const unlockedSQL = `CASE WHEN (SELECT count(DISTINCT id) FROM locked) < cardinality($2) THEN $2 END`
 
 // leftSQL: there are batches that are not mirrored, the ones in $3 apart.
@@ -57,8 +59,8 @@ const leftSQL = `EXISTS (SELECT 1 FROM {batch} WHERE source = $1 AND NOT mirrore
 
 // MirrorStep marks the outbox rows of about limit journaled events and says how many rows it marked, and whether there
 // are more to mark. No row marked but more: they are locked by others, or an older transaction is still open; a later
-// step finds them. It never waits for a lock: a table that is locked is an error for which [record.IsTransient] is true.
-// Nothing is done where nothing is to be marked (after_publish keep or delete, or no column to mark).
+// step finds them. It never waits for a lock: a table that is locked is an error for which [record.IsTransient] is
+// true. Nothing is done where nothing is to be marked (after_publish keep or delete, or no column to mark).
 func (s *Upkeep) MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -67,7 +69,8 @@ func (s *Upkeep) MirrorStep(ctx context.Context, limit int) (rows int, more bool
 	if o.MarkSet == "" {
 		return 0, false, nil
 	}
-	b, err := s.nextBatches(ctx, s.db.SQL(o, nextBatchesSQL), new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep))
+	b, err := s.nextBatches(ctx, s.db.SQL(o, nextBatchesSQL),
+		new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep))
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for the mirror: %w", err)
 	}
@@ -97,7 +100,8 @@ func (s *Upkeep) nextBatches(ctx context.Context, text string, p *db.Params) (b 
 
 // applyBatches runs a statement on the source, the ids and the numbers of the batches; its result is how many rows it
 // changed, and whether there are more.
-func (s *Upkeep) applyBatches(ctx context.Context, o *db.Table, source int32, l db.Limits, text string, b batches) (rows int, more bool, err error) {
+func (s *Upkeep) applyBatches(ctx context.Context, o *db.Table, source int32, l db.Limits, text string,
+	b batches) (rows int, more bool, err error) {
 	p := new(db.Params).Int4(source)
 	b.ids.param(p, o.IDType)
 	numbers := db.ArrayHeader(nil, pgtype.Int8OID, len(b.numbers))
@@ -122,7 +126,8 @@ func (s *Upkeep) MirrorLag(ctx context.Context) (int64, error) {
 	}
 	var lag int64
 	text, args := `SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND NOT mirrored`, []any{source}
-	if s.db.Config.AfterPublish == record.Delete && s.db.Config.Retention > 0 { // up to the first that is too young: not the whole retention each time
+	// up to the first that is too young: not the whole retention each time
+	if s.db.Config.AfterPublish == record.Delete && s.db.Config.Retention > 0 {
 		text += ` AND batch < coalesce((SELECT batch FROM {batch} WHERE source = $1 AND NOT mirrored
  AND published_at > now() - $2 * interval '1 microsecond' ORDER BY batch LIMIT 1), 9223372036854775807)`
 		args = append(args, s.db.Config.Retention.Microseconds())

@@ -11,18 +11,19 @@ import (
 var pruning = db.Limits{Lock: mirroring.Lock, Statement: 10 * time.Second, Commit: db.Relaxed}
 
 // oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot cannot
-// deliver their events again, so nobody will look them up for that. What is to be marked or deleted is so first: what is
-// pruned would be forgotten there.
+// deliver their events again, so nobody will look them up for that. What is to be marked or deleted is so first: what
+// is pruned would be forgotten there.
 const oldBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
-  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` + finished + `
+  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` +
+	finished + `
    AND published_at < now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $5)
   ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
 // pruneSQL keeps the journal row of every outbox row that does not say by itself that it is published: its id goes into
-// a new batch and is looked at again after another retention. What was there before the first start stays told apart: it is never
-// to be deleted.
+// a new batch and is looked at again after another retention. What was there before the first start stays told apart:
+// it is never to be deleted.
 const pruneSQL = `WITH needed AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
 gone AS (
@@ -36,15 +37,16 @@ done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), count(*) > 0 FROM gone`
 
-// Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows are
-// gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it removed
-// and whether more are due. It never waits for a lock.
+// Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows
+// are gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it
+// removed and whether more are due. It never waits for a lock.
 func (s *Upkeep) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
 		return 0, false, err
 	}
-	p := new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep).Int8(retention.Microseconds()).Text(s.db.Config.Slot)
+	p := new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep).Int8(retention.Microseconds()).Text(
+		s.db.Config.Slot)
 	p.Boolean(o.MarkSet != "").Boolean(s.db.Deletes())
 	b, err := s.nextBatches(ctx, s.db.SQL(o, oldBatchesSQL), p)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// oldDead are dead letters that somebody has resolved and that nothing needs any more. Until then their ids are what tells a
-// catch-up, the reconciler and a slot that goes back that these events are settled: an outbox row that is there and does
-// not say by itself that it is published keeps its dead letter, unless the journal has the id. One that a catch-up read has
-// no position in the WAL; a batch of the journal that was written later and is confirmed proves as much.
+// oldDead are dead letters that somebody has resolved and that nothing needs any more. Until then their ids are what
+// tells a catch-up, the reconciler and a slot that goes back that these events are settled: an outbox row that is there
+// and does not say by itself that it is published keeps its dead letter, unless the journal has the id. One that a
+// catch-up read has no position in the WAL; a batch of the journal that was written later and is confirmed proves as
+// much.
 const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at IS NOT NULL)
  AND greatest(d.replayed_at, d.discarded_at) < now() - $3 * interval '1 microsecond'
  AND CASE WHEN d.from_stream THEN d.position_order < (SELECT confirmed - '0/0'::pg_lsn FROM {state} WHERE slot = $2)
@@ -24,15 +25,17 @@ const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at 
   OR NOT EXISTS (SELECT FROM {outbox} o WHERE o.{id} = d.original_id{collate_own} AND NOT {published}))`
 
 const pruneDeadSQL = `WITH gone AS (
- DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE ` + oldDead + ` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING 1)
+ DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE ` + oldDead +
+	` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING 1)
 SELECT count(*) FROM gone`
 
-// PruneDead removes up to limit dead letters that were replayed or discarded longer ago than the retention and that nothing
-// needs, and says how many, and whether there may be more. It waits for no row.
+// PruneDead removes up to limit dead letters that were replayed or discarded longer ago than the retention and that
+// nothing needs, and says how many, and whether there may be more. It waits for no row.
 func (s *Upkeep) PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.One(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.db.SQL(o, pruneDeadSQL), source, s.db.Config.Slot, retention.Microseconds(), limit)
+		err = s.db.One(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.db.SQL(o, pruneDeadSQL), source,
+			s.db.Config.Slot, retention.Microseconds(), limit)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("prune dead letters: %w", err)
@@ -53,19 +56,22 @@ SELECT count(*) FROM gone`), s.db.Config.Slot, older.Microseconds(), limit)
 	return rows, rows == limit, nil
 }
 
-// Cleanable counts what DeleteStep, Prune and PruneDead would remove, the first two by what the journal's batches say: rows that
-// are gone already, locked or needed are among them. It changes nothing.
+// Cleanable counts what DeleteStep, Prune and PruneDead would remove, the first two by what the journal's batches say:
+// rows that are gone already, locked or needed are among them. It changes nothing.
 func (s *Upkeep) Cleanable(ctx context.Context, outbox, journal, dead time.Duration) (c record.Cleanable, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		const confirmed = ` AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)`
-		err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error { return row.Scan(&c.Outbox, &c.Journal, &c.Dead) }, s.db.SQL(o, `SELECT
+		err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error {
+			return row.Scan(&c.Outbox, &c.Journal, &c.Dead)
+		}, s.db.SQL(o, `SELECT
  (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND $6 AND NOT deleted AND (mirrored OR NOT $7) AND `+finished+confirmed+`
    AND published_at <= now() - $4 * interval '1 microsecond'),
  (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND (mirrored OR NOT $7) AND (deleted OR NOT $6) AND `+finished+confirmed+`
    AND published_at < now() - $5 * interval '1 microsecond'),
  (SELECT count(*) FROM {dlq} d WHERE $8 AND `+oldDead+`)`),
-			source, s.db.Config.Slot, dead.Microseconds(), outbox.Microseconds(), journal.Microseconds(), s.db.Deletes(), o.MarkSet != "", dead > 0)
+			source, s.db.Config.Slot, dead.Microseconds(), outbox.Microseconds(), journal.Microseconds(), s.db.Deletes(),
+			o.MarkSet != "", dead > 0)
 	}
 	if err != nil {
 		return record.Cleanable{}, fmt.Errorf("count what could be cleaned up: %w", err)
