@@ -45,9 +45,9 @@ func (w watched) quiet(what string) {
 	w.wait(what, func(firing map[string]bool) bool { return len(firing) == 0 })
 }
 
-// The real windows are proven by promtool; here a real Prometheus scrapes a real relay. Breaks it catches: a metric that
-// does not show what the alert is for, an alert that never ends (seen to fail with a backlog that is always 0, and with the
-// dead letters' alert on their growth only).
+// The real windows are proven by promtool; here a real Prometheus scrapes a real relay. Breaks it catches: a metric
+// that does not show what the alert is for, an alert that never ends (seen to fail with a backlog that is always 0, and
+// with the dead letters' alert on their growth only).
 func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}
@@ -58,7 +58,8 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	node := s.kafka.Nodes[0]
 	node.Stop(t)
 	s.load(t, harness.Workload{Events: 700, Seed: 2}).Wait(t)
-	w.fires("backlog, lag and silence fire while Kafka is away", "OutboxBacklog", "OutboxOldestPending", "OutboxNothingPublished")
+	w.fires("backlog, lag and silence fire while Kafka is away", "OutboxBacklog", "OutboxOldestPending",
+		"OutboxNothingPublished")
 	node.Start(t)
 	s.settled(t)
 	w.quiet("they clear when it is back")
@@ -66,9 +67,10 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', 'bad', 'made', '{}', '[]' FROM generate_series(1, 50)`)
 	w.fires("permanent failures fire", "OutboxPermanentFailures", "OutboxDeadLettersGrowing")
-	w.wait("open dead letters are never without an alert, also when they have stopped growing", func(firing map[string]bool) bool {
-		return firing["OutboxDeadLettersOpen"] && !firing["OutboxDeadLettersGrowing"]
-	})
+	w.wait("open dead letters are never without an alert, also when they have stopped growing",
+		func(firing map[string]bool) bool {
+			return firing["OutboxDeadLettersOpen"] && !firing["OutboxDeadLettersGrowing"]
+		})
 	if code, out, errs := s.relay.Run(t, "dlq", "discard", "--all", "--yes", "--note", "a test"); code != 0 {
 		t.Fatalf("discard: exit code %d: %s%s", code, out, errs)
 	}
@@ -87,7 +89,8 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	w.quiet("it clears when the topic is there")
 }
 
-// Breaks it catches: a halt, a death or a broker that lost records without an alert. Seen to fail with alarms that are told as 0.
+// Breaks it catches: a halt, a death or a broker that lost records without an alert. Seen to fail with alarms that are
+// told as 0.
 func TestAlertsOfHaltsDeathsAndLostRecords(t *testing.T) {
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}

@@ -39,13 +39,19 @@ type expectedAlert struct {
 
 // well is what a service without any trouble exports, but for what it published, which is all that there was.
 var well = map[string]string{
-	`cdc_relay_role{service="well", role="active", instance="w"}`: "1", `cdc_relay_role{service="well", role="standby", instance="w"}`: "0",
-	`outbox_backlog_gauge{service="well"}`: "0", `outbox_oldest_pending_age_seconds{service="well"}`: "0", `outbox_dlq_events{service="well"}`: "0",
-	`outbox_parked_keys{service="well"}`: "0", `outbox_mirror_lag_events{service="well"}`: "0", `outbox_alarms_open{service="well", kind="lost_data"}`: "0",
-	`outbox_audited_until_seconds{service="well"}`: "30", `cdc_slot_retained_wal_bytes{service="well"}`: "1000", `cdc_slot_safe_wal_bytes{service="well"}`: "900000",
-	`cdc_slot_status{service="well", status="lost"}`: "0", `cdc_relay_halted{service="well", code="column"}`: "0", `cdc_slot_recreations_total{service="well"}`: "0",
-	`outbox_failed_permanent_total{service="well", class="permanent"}`: "0", `outbox_published_total{service="well", topic="w"}`: "100",
-	`outbox_last_published_timestamp_seconds{service="well"}`: "0",
+	`cdc_relay_role{service="well", role="active", instance="w"}`:  "1",
+	`cdc_relay_role{service="well", role="standby", instance="w"}`: "0",
+	`outbox_backlog_gauge{service="well"}`:                         "0",
+	`outbox_oldest_pending_age_seconds{service="well"}`:            "0", `outbox_dlq_events{service="well"}`: "0",
+	`outbox_parked_keys{service="well"}`: "0", `outbox_mirror_lag_events{service="well"}`: "0",
+	`outbox_alarms_open{service="well", kind="lost_data"}`: "0",
+	`outbox_audited_until_seconds{service="well"}`:         "30", `cdc_slot_retained_wal_bytes{service="well"}`: "1000",
+	`cdc_slot_safe_wal_bytes{service="well"}`:        "900000",
+	`cdc_slot_status{service="well", status="lost"}`: "0", `cdc_relay_halted{service="well", code="column"}`: "0",
+	`cdc_slot_recreations_total{service="well"}`:                       "0",
+	`outbox_failed_permanent_total{service="well", class="permanent"}`: "0",
+	`outbox_published_total{service="well", topic="w"}`:                "100",
+	`outbox_last_published_timestamp_seconds{service="well"}`:          "0",
 }
 
 // among is the case with two services in the same trouble and one that is well.
@@ -73,9 +79,9 @@ func (c ruleCase) among() ruleCase {
 	return c
 }
 
-// Every case of rules_test.yml is played once more among three services. Breaks it catches: a rule in which a service that is well, or
-// one in the same trouble, hides another (seen to fail with absent() of all services as the only sign of a dead one, and with the backlog
-// summed over all).
+// Every case of rules_test.yml is played once more among three services. Breaks it catches: a rule in which a service
+// that is well, or one in the same trouble, hides another (seen to fail with absent() of all services as the only sign
+// of a dead one, and with the backlog summed over all).
 func TestAlertRulesHoldForEachService(t *testing.T) {
 	t.Parallel()
 	promtool := harness.Program(t, "promtool", "prometheus")
@@ -109,8 +115,9 @@ func TestAlertRulesHoldForEachService(t *testing.T) {
 	}
 }
 
-// A service that died is missed for a week, then forgotten; here the week has two hours. Break it catches: an alert that ends with
-// what Prometheus looks back, or never. Seen to fail with the recorded time remembered for a minute, and for ever.
+// A service that died is missed for a week, then forgotten; here the week has two hours. Break it catches: an alert
+// that ends with what Prometheus looks back, or never. Seen to fail with the recorded time remembered for a minute, and
+// for ever.
 func TestDeadServiceIsMissedForAWeek(t *testing.T) {
 	t.Parallel()
 	promtool := harness.Program(t, "promtool", "prometheus")
@@ -144,7 +151,8 @@ tests:
 			t.Fatal(err)
 		}
 	}
-	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules", filepath.Join(dir, "test.yml")).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules",
+		filepath.Join(dir, "test.yml")).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, said)
 	}
 }

@@ -42,18 +42,21 @@ func readYAML(t *testing.T, path string, into any) {
 
 // promised are the alerts that docs and runbooks speak of.
 var promised = []string{
-	"CdcNoActiveRelay", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit", "OutboxAlarmOpen", "OutboxBacklog",
-	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxKeysParked", "OutboxMirrorBehind", "OutboxNothingPublished",
+	"CdcNoActiveRelay", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit", "OutboxAlarmOpen",
+	"OutboxBacklog",
+	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxKeysParked", "OutboxMirrorBehind",
+	"OutboxNothingPublished",
 	"OutboxOldestPending", "OutboxPermanentFailures", "OutboxPublishLatency", "OutboxReconcileOverdue",
 }
 
-// Breaks it catches: a rule that Prometheus refuses, that fires when it should not or stays silent (seen to fail with the
-// backlog's threshold at 700 and with its window at 4m), an alert nobody tests both ways, a metric that does not exist, a
-// runbook that is nowhere.
+// Breaks it catches: a rule that Prometheus refuses, that fires when it should not or stays silent (seen to fail with
+// the backlog's threshold at 700 and with its window at 4m), an alert nobody tests both ways, a metric that does not
+// exist, a runbook that is nowhere.
 func TestAlertRulesFireAndStaySilent(t *testing.T) {
 	t.Parallel()
 	promtool := harness.Program(t, "promtool", "prometheus")
-	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "../deploy/prometheus/rules_test.yml"}} {
+	for _, args := range [][]string{{"check", "rules", rulesFile},
+		{"test", "rules", "../deploy/prometheus/rules_test.yml"}} {
 		if said, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, said)
 		}
@@ -102,7 +105,8 @@ func TestAlertRulesFireAndStaySilent(t *testing.T) {
 			}
 			alerts[r.Alert] = true
 			if !fires[r.Alert] || !silent[r.Alert] {
-				t.Errorf("%s: has a test in which it fires: %v, and one in which it does not: %v; want both", r.Alert, fires[r.Alert], silent[r.Alert])
+				t.Errorf("%s: has a test in which it fires: %v, and one in which it does not: %v; want both", r.Alert,
+					fires[r.Alert], silent[r.Alert])
 			}
 			wantRunbook(t, r.Alert, r.Annotations["runbook_url"])
 		}
@@ -115,7 +119,8 @@ func TestAlertRulesFireAndStaySilent(t *testing.T) {
 // ruleObject is rules.yml as the Prometheus operator wants it.
 func ruleObject(rules string) string {
 	var out strings.Builder
-	out.WriteString(`# deploy/prometheus/rules.yml for the Prometheus operator; go test ./test -run PrometheusRule -rewrite writes it.
+	out.WriteString(
+		`# deploy/prometheus/rules.yml for the Prometheus operator; go test ./test -run PrometheusRule -rewrite writes it.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
@@ -234,20 +239,21 @@ var (
 	ruleSeconds = regexp.MustCompile(`(limit:outbox_(?:oldest_pending|silence):seconds', expr: vector\()(\d+)0\)`)
 )
 
-// hastened are the rules with every window, and the limits of age and silence, a sixtieth: minutes become seconds. What the relay itself does
-// by the minute, such as reconciling, keeps its limit.
+// hastened are the rules with every window, and the limits of age and silence, a sixtieth: minutes become seconds. What
+// the relay itself does by the minute, such as reconciling, keeps its limit.
 func hastened(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ruleSeconds.ReplaceAllStringFunc(ruleWindow.ReplaceAllString(string(text), "${1}${2}s"), func(limit string) string {
-		m := ruleSeconds.FindStringSubmatch(limit)
-		tens, err := strconv.Atoi(m[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf("%s%d)", m[1], tens/6)
-	})
+	return ruleSeconds.ReplaceAllStringFunc(ruleWindow.ReplaceAllString(string(text), "${1}${2}s"),
+		func(limit string) string {
+			m := ruleSeconds.FindStringSubmatch(limit)
+			tens, err := strconv.Atoi(m[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintf("%s%d)", m[1], tens/6)
+		})
 }

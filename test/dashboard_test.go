@@ -13,8 +13,8 @@ import (
 
 var labelValues = regexp.MustCompile(`label_values\(([a-z_]+)`)
 
-// Breaks it catches: a panel on a metric that does not exist (seen to fail with one letter changed), one that asks no data
-// source, two in one place, a query that ignores the service chosen.
+// Breaks it catches: a panel on a metric that does not exist (seen to fail with one letter changed), one that asks no
+// data source, two in one place, a query that ignores the service chosen.
 func TestDashboardShowsMetricsThatExist(t *testing.T) {
 	text, err := os.ReadFile("../deploy/grafana/dashboards/cdc-relay.json")
 	if err != nil {
@@ -50,7 +50,8 @@ func TestDashboardShowsMetricsThatExist(t *testing.T) {
 	ids, taken := map[int]bool{}, map[[2]int]string{}
 	for _, p := range dashboard.Panels {
 		if ids[p.ID] || p.Description == "" || len(p.Targets) == 0 {
-			t.Errorf("panel %q: id %d (there already: %v), description %q, %d queries", p.Title, p.ID, ids[p.ID], p.Description, len(p.Targets))
+			t.Errorf("panel %q: id %d (there already: %v), description %q, %d queries", p.Title, p.ID, ids[p.ID], p.Description,
+				len(p.Targets))
 		}
 		ids[p.ID] = true
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
@@ -64,7 +65,8 @@ func TestDashboardShowsMetricsThatExist(t *testing.T) {
 		for _, q := range p.Targets {
 			names := metricsIn(q.Expr)
 			if len(names) == 0 || q.Datasource.UID != "${datasource}" || !strings.Contains(q.Expr, `{service=~"$service"}`) {
-				t.Errorf("panel %q: query %q asks %q; want one of our metrics, of the service chosen, from the source chosen", p.Title, q.Expr, q.Datasource.UID)
+				t.Errorf("panel %q: query %q asks %q; want one of our metrics, of the service chosen, from the source chosen",
+					p.Title, q.Expr, q.Datasource.UID)
 			}
 			for _, name := range names {
 				if !known[name] {
@@ -77,8 +79,8 @@ func TestDashboardShowsMetricsThatExist(t *testing.T) {
 
 var written = regexp.MustCompile(`(?s)psql -q -c "(INSERT .*?)"`)
 
-// Break it catches: a demonstration that shows nothing, because its writer's statement fails (seen to fail with a column renamed), or
-// whose types have no topic.
+// Break it catches: a demonstration that shows nothing, because its writer's statement fails (seen to fail with a
+// column renamed), or whose types have no topic.
 func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
 	pg := harness.Postgres(t)
 	harness.NewRelay(t, harness.NewSettings(t, pg, []string{"127.0.0.1:1"})).Init(t)
@@ -97,7 +99,8 @@ func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
 		pg.Exec(t, m[1])
 	}
 	created := fmt.Sprint(compose.Services["topics"].Command)
-	for kind := range strings.SplitSeq(pg.Query(t, "SELECT string_agg(DISTINCT aggregate_type, ',') FROM outbox_events"), ",") {
+	for kind := range strings.SplitSeq(pg.Query(t, "SELECT string_agg(DISTINCT aggregate_type, ',') FROM outbox_events"),
+		",") {
 		if !strings.Contains(created, "outbox.event."+kind) {
 			t.Errorf("the writer writes %q, whose topic is not created: %s", kind, created)
 		}
@@ -111,8 +114,8 @@ func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
 	}
 }
 
-// Break it catches: a file that docker-compose.yml or a provisioning file mounts or names, and that is not there (seen to
-// fail with another name for the rules).
+// Break it catches: a file that docker-compose.yml or a provisioning file mounts or names, and that is not there (seen
+// to fail with another name for the rules).
 func TestComposeFindsItsFiles(t *testing.T) {
 	var compose struct {
 		Services map[string]struct {

@@ -8,7 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/mutate/seen"
 )
 
-// moving are the folders whose code is being cut into rooms: that an entry's code is gone there is told, until they stand.
+// moving are the folders whose code is being cut into rooms: that an entry's code is gone there is told, until they
+// stand.
 var moving = []string{"relay", "admin", "cmd", "sink", "check", "bench"}
 
 // TestEveryTestWasSeenToFail: a test that nobody has seen fail may test nothing. Seen to fail with the phrase taken
@@ -41,7 +42,8 @@ func TestEveryTestWasSeenToFail(t *testing.T) {
 		case slices.ContainsFunc(moving, func(top string) bool { return strings.HasPrefix(e.Folder, top) }):
 			t.Logf("test/%s: %s %s: %s", record, e.Package, e.Test, why)
 		default:
-			t.Errorf("test/%s: %s %s: %s. See the test fail with what is there now (`make mutate ARGS=\"-all -run %s %s\"`), and note that",
+			t.Errorf("test/%s: %s %s: %s. See the test fail with what is there now (`make mutate ARGS=\"-all -run %s %s\"`), "+
+				"and note that",
 				record, e.Package, e.Test, why, e.Test, e.Package)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 var (
-	clientsFlag = flag.String("clients", "", "compare Kafka clients: cpu and rates of records per second, by commas: cpu,1000,10000,50000")
+	clientsFlag = flag.String("clients", "",
+		"compare Kafka clients: cpu and rates of records per second, by commas: cpu,1000,10000,50000")
 	recordsFlag = flag.Int("records", 1_000_000, "records of each run of -clients cpu")
 	paceFlag    = flag.Duration("clients-for", 4*time.Second, "how long a client keeps a rate of -clients up in each run")
 )
@@ -46,7 +47,8 @@ func TestClients(t *testing.T) {
 		records: *recordsFlag, warmUp: 50_000, paceFor: *paceFlag,
 	}
 	c.stage.warmUp(t)
-	r := &result{When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Load: []string{loadAverage()}}
+	r := &result{When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap",
+		Load: []string{loadAverage()}}
 	for _, what := range strings.Split(*clientsFlag, ",") {
 		if what == "cpu" {
 			c.compareCPU(t, r)
@@ -69,7 +71,8 @@ func TestClients(t *testing.T) {
 
 // compareCPU lets each client produce as fast as it can.
 func (c comparison) compareCPU(t *testing.T, r *result) {
-	what := fmt.Sprintf("%d records of %d bytes as fast as it goes, acks=all, %d partitions, one process each, in turns", c.records, c.payload, c.partitions)
+	what := fmt.Sprintf("%d records of %d bytes as fast as it goes, acks=all, %d partitions, one process each, in turns",
+		c.records, c.payload, c.partitions)
 	round := 0
 	c.repeat(t, r, "clients-cpu", what, func(t *testing.T) []sample {
 		by := c.round(t, round, []string{"sink", "franz", "franz-linger", "writer"}, orders{Records: c.records})
@@ -91,7 +94,8 @@ func (c comparison) compareCPU(t *testing.T, r *result) {
 
 // comparePaced lets each client produce at a rate without any linger.
 func (c comparison) comparePaced(t *testing.T, r *result, rate int) {
-	what := fmt.Sprintf("%d records per second for %v, hand-over to acknowledgement, no linger, one process each, in turns", rate, c.paceFor)
+	what := fmt.Sprintf(
+		"%d records per second for %v, hand-over to acknowledgement, no linger, one process each, in turns", rate, c.paceFor)
 	round := 0
 	c.repeat(t, r, fmt.Sprintf("clients-%d", rate), what, func(t *testing.T) []sample {
 		names := []string{"sink", "franz", "writer"}
@@ -104,7 +108,8 @@ func (c comparison) comparePaced(t *testing.T, r *result, rate int) {
 		for _, name := range names {
 			o := by[name]
 			samples = append(samples,
-				sample{name + ", p50 ms", o.P50, mark{}}, sample{name + ", p99 ms", o.P99, mark{}}, sample{name + ", max ms", o.Max, mark{}},
+				sample{name + ", p50 ms", o.P50, mark{}}, sample{name + ", p99 ms", o.P99, mark{}},
+				sample{name + ", max ms", o.Max, mark{}},
 				sample{name + ", CPU % of a core", 100 * o.CPU / o.Seconds, mark{}})
 		}
 		return samples
@@ -167,8 +172,8 @@ func (c comparison) once(t *testing.T, name string, o orders) (r outcome) {
 	return r
 }
 
-// Breaks it catches: a client of the comparison that no longer does what it is told (seen to fail with a client that leaves
-// one record out).
+// Breaks it catches: a client of the comparison that no longer does what it is told (seen to fail with a client that
+// leaves one record out).
 func TestEveryClientProduces(t *testing.T) {
 	c := comparison{
 		stage:  &stage{options: options{shape: shape{payload: 310, keys: 50, partitions: 3}}, kafka: harness.Kafka(t)},

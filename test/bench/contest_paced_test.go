@@ -19,7 +19,8 @@ type pacedContestant struct {
 
 func (st *stage) contestPaces(t *testing.T, r *result, all []entry) {
 	turn := 0
-	what := fmt.Sprintf("single-row commits up to %d per second, several rows above, each rate for %v after %v, the first after %v at 1000 per second, too; %v, acks=all",
+	what := fmt.Sprintf("single-row commits up to %d per second, several rows above, each rate for %v after %v, the "+
+		"first after %v at 1000 per second, too; %v, acks=all",
 		mostCommits, st.pacedFor, st.pacedWarm, st.longWarmUp, st.shape)
 	st.repeat(t, r, "debezium-paced", what, func(t *testing.T) []sample {
 		by := contest(st, t, turn, all, (*run).contestPace)
@@ -28,11 +29,13 @@ func (st *stage) contestPaces(t *testing.T, r *result, all []entry) {
 	})
 }
 
-// contestPace starts a contestant with one event waiting, warms it up and lets it keep up with each rate, one after another.
+// contestPace starts a contestant with one event waiting, warms it up and lets it keep up with each rate, one after
+// another.
 func (r *run) contestPace(e entry) (x pacedContestant) {
 	r.t.Helper()
 	c := e.enter(r)
-	r.exec("INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('" + aggregateType + "', 'first', 'OrderPlaced', '{}')")
+	r.exec("INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('" + aggregateType +
+		"', 'first', 'OrderPlaced', '{}')")
 	c.start()
 	began := time.Now()
 	r.watch(c, 1)
@@ -93,9 +96,9 @@ func contestPaceSamples(rates []int, all []entry, by map[string]pacedContestant)
 	return samples
 }
 
-// Breaks it catches: a comparison whose parts no longer fit each other, and a contestant that is wrong (seen to fail with a row of
-// the journal deleted before the verdict, and with paces that begin at the same event). Debezium is left out, because
-// nothing is to be fetched for a test.
+// Breaks it catches: a comparison whose parts no longer fit each other, and a contestant that is wrong (seen to fail
+// with a row of the journal deleted before the verdict, and with paces that begin at the same event). Debezium is left
+// out, because nothing is to be fetched for a test.
 func TestContestMeasuresAndJudges(t *testing.T) {
 	kafka := harness.Kafka(t)
 	if len(kafka.Nodes) == 0 {

@@ -16,15 +16,18 @@ import (
 )
 
 var (
-	debeziumFlag   = flag.String("debezium", "", "compare with Debezium and a polling worker: drain-100, drain-1 and paced, by commas")
-	longWarmUpFlag = flag.Duration("long-warm-up", 30*time.Second, "with -debezium: how long each gets 1,000 commits per second before latencies are measured; a cold JVM needs 20 s and more")
+	debeziumFlag = flag.String("debezium", "",
+		"compare with Debezium and a polling worker: drain-100, drain-1 and paced, by commas")
+	longWarmUpFlag = flag.Duration("long-warm-up", 30*time.Second,
+		"with -debezium: how long each gets 1,000 commits per second before latencies are measured; a cold JVM needs 20 s "+
+			"and more")
 )
 
-// TestDebezium compares the relay with Debezium in Kafka Connect, with its defaults and tuned, and with a polling worker, on the
-// same Postgres and broker. One runs at a time, each in a database and a topic of its own that are made alike, and who
-// begins changes from round to round. All of them are processes that are looked at from outside, in the same way, and the
-// outcome of each is judged in the same way. Seen to fail with a version of Debezium that does not exist; what the judge finds,
-// see TestContestMeasuresAndJudges.
+// TestDebezium compares the relay with Debezium in Kafka Connect, with its defaults and tuned, and with a polling
+// worker, on the same Postgres and broker. One runs at a time, each in a database and a topic of its own that are made
+// alike, and who begins changes from round to round. All of them are processes that are looked at from outside, in the
+// same way, and the outcome of each is judged in the same way. Seen to fail with a version of Debezium that does not
+// exist; what the judge finds, see TestContestMeasuresAndJudges.
 func TestDebezium(t *testing.T) {
 	if *debeziumFlag == "" {
 		t.Skip("nothing to measure: make bench-debezium gives -debezium")
@@ -43,13 +46,16 @@ func TestDebezium(t *testing.T) {
 	harness.NewConnect(t, harness.ConnectConfig{HeapMiB: connectHeapMiB})
 	st := newStage(t, o)
 	r := st.result(t)
-	r.Rival = fmt.Sprintf("Debezium %s, Kafka Connect %s standalone, %d MiB heap", harness.DebeziumVersion, harness.ConnectVersion, connectHeapMiB)
+	r.Rival = fmt.Sprintf("Debezium %s, Kafka Connect %s standalone, %d MiB heap", harness.DebeziumVersion,
+		harness.ConnectVersion, connectHeapMiB)
 	for _, name := range o.scenarios {
 		switch name {
 		case drainBatches:
-			st.contestDrains(t, r, drain{name: name, events: o.events, perTransaction: 100}, entries(relayName, defaultName, throughputName, pollerName))
+			st.contestDrains(t, r, drain{name: name, events: o.events, perTransaction: 100},
+				entries(relayName, defaultName, throughputName, pollerName))
 		case drainSingles:
-			st.contestDrains(t, r, drain{name: name, events: min(o.singles, o.events), perTransaction: 1}, entries(relayName, defaultName, throughputName, pollerName))
+			st.contestDrains(t, r, drain{name: name, events: min(o.singles, o.events), perTransaction: 1},
+				entries(relayName, defaultName, throughputName, pollerName))
 		case paced:
 			st.contestPaces(t, r, entries(relayName, defaultName, latencyName, pollerName))
 		}
@@ -63,8 +69,8 @@ func TestDebezium(t *testing.T) {
 	}
 }
 
-// contest runs each contestant once, in a run of its own, and gives what came out by name. Without one of them the round is
-// worth nothing.
+// contest runs each contestant once, in a run of its own, and gives what came out by name. Without one of them the
+// round is worth nothing.
 func contest[T any](st *stage, t *testing.T, turn int, all []entry, measure func(*run, entry) T) map[string]T {
 	by := make(map[string]T)
 	for n := range all {
@@ -82,12 +88,14 @@ func contest[T any](st *stage, t *testing.T, turn int, all []entry, measure func
 
 // drained is what a contestant did with a slot, or a table, full of events.
 type drained struct {
-	firstMessage      time.Duration // from the start of the process
-	rate, warmRate    float64       // events per second by the broker's clock: first to last record; the second half of them
-	cpu, warmCPU      float64       // of the process, s per million: all, from its start on; the second half
-	wholeCPU          float64       // all, until rows are marked, too, beside the path
-	postgres, brokers float64       // CPU, s per million, from the first record on: until then they wait, some longer than others
-	rss               int64         // peak, bytes
+	firstMessage time.Duration // from the start of the process
+	// events per second by the broker's clock: first to last record; the second half of them
+	rate, warmRate float64
+	cpu, warmCPU   float64 // of the process, s per million: all, from its start on; the second half
+	wholeCPU       float64 // all, until rows are marked, too, beside the path
+	// CPU, s per million, from the first record on: until then they wait, some longer than others
+	postgres, brokers float64
+	rss               int64 // peak, bytes
 }
 
 func (st *stage) contestDrains(t *testing.T, r *result, d drain, all []entry) {
@@ -169,8 +177,8 @@ func (r *run) progress(c contestant) (p progress) {
 	return p
 }
 
-// await asks until done says so, and fails when the contestant has ended or does not get there. It asks seldom, because a question
-// to the broker costs it CPU, too.
+// await asks until done says so, and fails when the contestant has ended or does not get there. It asks seldom, because
+// a question to the broker costs it CPU, too.
 func (r *run) await(c contestant, what string, done func() bool) {
 	r.t.Helper()
 	const patience = 10 * time.Minute // a million events, one by one, on a busy machine

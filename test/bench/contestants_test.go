@@ -69,7 +69,8 @@ var debezium = map[string]tuning{
 	defaultName: {},
 	throughputName: {tunedWorker, with(tunedConnector, map[string]string{
 		"poll.interval.ms": "20", "max.batch.size": "20000", "max.queue.size": "100000",
-		"producer.override.linger.ms": "5", "producer.override.batch.size": "1000000", "producer.override.compression.type": "lz4",
+		"producer.override.linger.ms": "5", "producer.override.batch.size": "1000000",
+		"producer.override.compression.type": "lz4",
 	})},
 	latencyName: {tunedWorker, with(tunedConnector, map[string]string{
 		"poll.interval.ms": "2", "max.batch.size": "4096", "max.queue.size": "16384",
@@ -109,8 +110,8 @@ func (c connectContestant) pid() int          { return c.PID() }
 func (c connectContestant) stop()             { c.Stop(c.r.t) }
 func (c connectContestant) recorded(int) bool { return true } // the broker's acknowledgement is all
 
-// connect makes a worker that does what the relay of the run does: the same rows, topic, keys and values, and the event's id
-// and type as headers.
+// connect makes a worker that does what the relay of the run does: the same rows, topic, keys and values, and the
+// event's id and type as headers.
 func (r *run) connect(tuned tuning) *harness.Connect {
 	r.t.Helper()
 	at, err := url.Parse(r.pg.URL)
@@ -118,15 +119,19 @@ func (r *run) connect(tuned tuning) *harness.Connect {
 		r.t.Fatal(err)
 	}
 	settings := map[string]string{
-		"name": "outbox", "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "tasks.max": "1", "topic.prefix": "bench",
-		"database.hostname": at.Hostname(), "database.port": at.Port(), "database.user": at.User.Username(), "database.password": "none",
-		"database.dbname": r.pg.Database, "plugin.name": "pgoutput", "slot.name": r.slot(), "publication.name": r.publication(),
+		"name": "outbox", "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "tasks.max": "1",
+		"topic.prefix":      "bench",
+		"database.hostname": at.Hostname(), "database.port": at.Port(), "database.user": at.User.Username(),
+		"database.password": "none",
+		"database.dbname":   r.pg.Database, "plugin.name": "pgoutput", "slot.name": r.slot(),
+		"publication.name":            r.publication(),
 		"publication.autocreate.mode": "disabled", "snapshot.mode": "no_data", "tombstones.on.delete": "false",
 		"table.include.list": "public.outbox_events",
 		"transforms":         "outbox", "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
 		"transforms.outbox.table.field.event.id": "id", "transforms.outbox.table.field.event.key": "aggregate_id",
 		"transforms.outbox.table.field.event.payload": "payload", "transforms.outbox.route.by.field": "aggregate_type",
-		"transforms.outbox.route.topic.replacement":           strings.TrimSuffix(r.topic, aggregateType) + "${routedByValue}",
+		"transforms.outbox.route.topic.replacement": strings.TrimSuffix(r.topic, aggregateType) +
+			"${routedByValue}",
 		"transforms.outbox.table.fields.additional.placement": "event_type:header:event_type",
 	}
 	return harness.NewConnect(r.t, harness.ConnectConfig{
@@ -167,7 +172,8 @@ func (c *pollerContestant) start() {
 	if err != nil {
 		c.r.t.Fatal(err)
 	}
-	c.process, err = child.Start(child.Config{Path: self, Env: append(os.Environ(), pollerVariable+"="+c.orders), DeathSignal: syscall.SIGKILL})
+	c.process, err = child.Start(child.Config{Path: self, Env: append(os.Environ(), pollerVariable+"="+c.orders),
+		DeathSignal: syscall.SIGKILL})
 	if err != nil {
 		c.r.t.Fatalf("start the polling worker: %v", err)
 	}

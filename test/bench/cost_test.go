@@ -118,7 +118,8 @@ type cost struct {
 }
 
 func (c cost) since(d cost) cost {
-	return cost{at: c.at, relay: c.relay - d.relay, postgres: c.postgres.minus(d.postgres), kafka: c.kafka - d.kafka, wal: c.wal - d.wal}
+	return cost{at: c.at, relay: c.relay - d.relay, postgres: c.postgres.minus(d.postgres), kafka: c.kafka - d.kafka,
+		wal: c.wal - d.wal}
 }
 
 // perMillion is CPU seconds per million events.

@@ -73,8 +73,9 @@ type relayed struct {
 	atStart, atJournal  cost      // at the start of the process and when everything was journaled
 	atEnd               cost      // when everything was mirrored, too
 	rss                 int64     // peak, bytes
-	slotLag, eventLag   int64     // when everything was journaled: WAL that was written and not confirmed; of it, up to the last event; bytes
-	ahead               int       // most records that were in the topic and, as far as the relay had said, not journaled
+	// when everything was journaled: WAL that was written and not confirmed; of it, up to the last event; bytes
+	slotLag, eventLag int64
+	ahead             int // most records that were in the topic and, as far as the relay had said, not journaled
 
 	// Means over the drain, by the relay's own metrics.
 	batch, journal float64       // events in a Kafka batch, in a journal transaction
@@ -100,7 +101,8 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 	stopProfiles()
 	x.confirmed = r.poll(20*time.Millisecond, "the slot is past the events", func() bool {
 		var past bool
-		r.one("SELECT confirmed_flush_lsn >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", &past, r.slot(), outbox.LSN(end).String())
+		r.one("SELECT confirmed_flush_lsn >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", &past, r.slot(),
+			outbox.LSN(end).String())
 		return past
 	})
 	x.mirrored = x.atJournal.at
@@ -134,7 +136,8 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 // slotLag is how much WAL was written and is not confirmed, and how much of it is not beyond end, in bytes.
 func (r *run) slotLag(end uint64) (all, upToEnd int64) {
 	r.t.Helper()
-	err := r.conn.QueryRow(r.t.Context(), `SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, greatest(pg_wal_lsn_diff($2::pg_lsn, confirmed_flush_lsn), 0)::bigint
+	err := r.conn.QueryRow(r.t.Context(),
+		`SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, greatest(pg_wal_lsn_diff($2::pg_lsn, confirmed_flush_lsn), 0)::bigint
 		FROM pg_replication_slots WHERE slot_name = $1`, r.slot(), outbox.LSN(end).String()).Scan(&all, &upToEnd)
 	if err != nil {
 		r.t.Fatalf("read the slot's lag: %v", err)
@@ -148,7 +151,8 @@ type step struct {
 	settled int
 }
 
-// mostAhead is by how many the records of the topic, whose times are given in their order, were ahead of what was settled.
+// mostAhead is by how many the records of the topic, whose times are given in their order, were ahead of what was
+// settled.
 func mostAhead(times []time.Time, steps []step) (most int) {
 	for _, s := range steps {
 		sent, _ := slices.BinarySearchFunc(times, s.at, time.Time.Compare)
@@ -225,7 +229,8 @@ func drainSamples(d drain, c, loop floor, x relayed) []sample {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Breaks it catches: a figure that misses how far the journal was behind. Seen to fail with the records counted at the end.
+// Breaks it catches: a figure that misses how far the journal was behind. Seen to fail with the records counted at the
+// end.
 func TestMostAheadIsTheLargestGapOfTheSteps(t *testing.T) {
 	second := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	times := []time.Time{second(1), second(2), second(3), second(4), second(5)}

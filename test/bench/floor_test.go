@@ -44,8 +44,8 @@ func recvlogical(t *testing.T) string {
 	return path
 }
 
-// recvlogicalFloor reads a slot up to end with pg_recvlogical and throws everything away. The time runs from its word that the stream
-// has begun, which does not count its connecting, to its own end.
+// recvlogicalFloor reads a slot up to end with pg_recvlogical and throws everything away. The time runs from its word
+// that the stream has begun, which does not count its connecting, to its own end.
 func (r *run) recvlogicalFloor(slot string, end uint64) floor {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.patience)
@@ -56,7 +56,8 @@ func (r *run) recvlogicalFloor(slot string, end uint64) floor {
 	}
 	command := exec.CommandContext(ctx, recvlogical(r.t), "--verbose", "--start", "--no-loop", "--file=/dev/null",
 		"--host="+at.Hostname(), "--port="+at.Port(), "--username="+at.User.Username(), "--dbname="+r.pg.Database,
-		"--slot="+slot, "--endpos="+pglogrepl.LSN(end).String(), "-o", "proto_version=1", "-o", "publication_names="+r.publication())
+		"--slot="+slot, "--endpos="+pglogrepl.LSN(end).String(), "-o", "proto_version=1", "-o",
+		"publication_names="+r.publication())
 	command.WaitDelay = time.Second
 	diagnostics, err := command.StderrPipe()
 	if err != nil {
@@ -172,11 +173,12 @@ func (r *run) goFloor(slot string, end uint64, events int) floor {
 	if rows != events {
 		r.t.Fatalf("the slot holds %d rows, want %d", rows, events)
 	}
-	return floor{took: took, client: ownAfter - ownBefore, postgres: readPostgresCPU(r.t, r.pg.Server.PID()).minus(before).total}
+	return floor{took: took, client: ownAfter - ownBefore,
+		postgres: readPostgresCPU(r.t, r.pg.Server.PID()).minus(before).total}
 }
 
-// insertedID is the text of a row's first column in an Insert message of protocol 1 (Postgres's documentation,
-// "Logical Replication Message Formats"): 'I', the relation, 'N', the number of columns, then per column kind, length, text.
+// insertedID is the text of a row's first column in an Insert message of protocol 1 (Postgres's documentation, "Logical
+// Replication Message Formats"): 'I', the relation, 'N', the number of columns, then per column kind, length, text.
 func insertedID(message []byte) []byte {
 	const first = 1 + 4 + 1 + 2
 	size := binary.BigEndian.Uint32(message[first+1:])

@@ -31,8 +31,8 @@ func (r *run) load(d drain) {
 	}
 }
 
-// judge compares the outbox with what is in the topics and in the journal. It returns the broker's times of all records of the
-// drained topic, in their order.
+// judge compares the outbox with what is in the topics and in the journal. It returns the broker's times of all records
+// of the drained topic, in their order.
 func (r *run) judge() []time.Time {
 	r.t.Helper()
 	further := r.judgeJournal
@@ -45,9 +45,9 @@ func (r *run) judge() []time.Time {
 // nothingFurther is for programs that keep no journal.
 func nothingFurther(*verify.Judge) {}
 
-// judgeTopic compares the outbox with what is in the topics, and fails at any difference: it is told all that further finds, too. Rows
-// of one aggregate are written by one session, so that the order of seq is the order of the commits. It returns the
-// broker's times of all records of the drained topic, in their order.
+// judgeTopic compares the outbox with what is in the topics, and fails at any difference: it is told all that further
+// finds, too. Rows of one aggregate are written by one session, so that the order of seq is the order of the commits.
+// It returns the broker's times of all records of the drained topic, in their order.
 func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	r.t.Helper()
 	judge := verify.New(func(_ string, key []byte) int32 { return verify.Murmur2(key, int32(r.partitions)) })
@@ -55,7 +55,8 @@ func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	if r.parkedKeys > 0 {
 		topics = append(topics, r.refusingTopic())
 	}
-	rows, err := r.conn.Query(r.t.Context(), `SELECT o.id::text, aggregate_id, payload::text, aggregate_type, CASE WHEN p.event_id IS NULL THEN '' ELSE 'parked' END
+	rows, err := r.conn.Query(r.t.Context(),
+		`SELECT o.id::text, aggregate_id, payload::text, aggregate_type, CASE WHEN p.event_id IS NULL THEN '' ELSE 'parked' END
 		FROM `+r.truth+` o LEFT JOIN (SELECT event_id FROM cdc_relay_parked) p ON p.event_id = o.id ORDER BY seq`)
 	if err != nil {
 		r.t.Fatalf("read the outbox: %v", err)
@@ -118,17 +119,20 @@ func (r *run) judgeJournal(judge *verify.Judge) {
 	}
 }
 
-// Breaks it catches: a scenario of hot keys, or of large payloads, that measures something else. Seen to fail with the hot keys
-// not given to the procedure, and with a filler that Postgres compresses.
+// Breaks it catches: a scenario of hot keys, or of large payloads, that measures something else. Seen to fail with the
+// hot keys not given to the procedure, and with a filler that Postgres compresses.
 func TestLoadIsWhatTheScenarioSays(t *testing.T) {
 	const total, keys, hot, payload = 1000, 100, 2, 10_000
 	pg := harness.Postgres(t)
-	r := &run{stage: &stage{options: options{shape: shape{payload: payload, keys: keys, hotKeys: hot, afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
+	r := &run{stage: &stage{options: options{shape: shape{payload: payload, keys: keys, hotKeys: hot,
+		afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
 	r.exec(`CREATE TABLE outbox_events (seq bigint GENERATED ALWAYS AS IDENTITY, aggregate_type text, aggregate_id text, event_type text, payload jsonb)`)
 	r.load(drain{events: total, perTransaction: 300})
 	var all, transactions, known, often, long, stored int
-	err := r.conn.QueryRow(t.Context(), `SELECT count(*), count(DISTINCT xmin::text), count(DISTINCT aggregate_id), count(*) FILTER (WHERE aggregate_id IN ('order-0', 'order-1')),
-		avg(octet_length(payload::text))::int, avg(pg_column_size(payload))::int FROM outbox_events`).Scan(&all, &transactions, &known, &often, &long, &stored)
+	err := r.conn.QueryRow(t.Context(),
+		`SELECT count(*), count(DISTINCT xmin::text), count(DISTINCT aggregate_id), count(*) FILTER (WHERE aggregate_id IN ('order-0', 'order-1')),
+		avg(octet_length(payload::text))::int, avg(pg_column_size(payload))::int FROM outbox_events`).Scan(&all,
+		&transactions, &known, &often, &long, &stored)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,8 @@
-// Package bench measures the relay on a real Postgres and a real Kafka, beside what the parts can do without it: the same WAL read
-// to nothing by pg_recvlogical and by a bare loop over pglogrepl, and records produced and consumed without a database.
-// Each run is interleaved with its floors, so that a figure is a ratio of the same minutes on the same machine, and
-// each run of the relay is judged by package verify: a wrong run is a failed run and gives no figures.
+// Package bench measures the relay on a real Postgres and a real Kafka, beside what the parts can do without it: the
+// same WAL read to nothing by pg_recvlogical and by a bare loop over pglogrepl, and records produced and consumed
+// without a database. Each run is interleaved with its floors, so that a figure is a ratio of the same minutes on the
+// same machine, and each run of the relay is judged by package verify: a wrong run is a failed run and gives no
+// figures.
 //
 //	make bench                                   everything, with the defaults of the flags
 //	make bench ARGS="-scenarios drain-100 -runs 3 -json out.json"
@@ -40,24 +41,28 @@ var (
 	scenariosFlag = flag.String("scenarios", "", "what to measure, by commas, or all: "+strings.Join(scenarioNames, ", "))
 	runsFlag      = flag.Int("runs", 5, "runs of each scenario; the table shows medians")
 	jsonFlag      = flag.String("json", "", "also write the results to this file, as JSON")
-	perfFlag      = flag.String("perf", "", "also record CPU profiles of relay and Postgres in the drains into this directory, by Linux perf")
-	svgFlag       = flag.String("svg", "", "also draw the results into this directory, as SVG")
-	eventsFlag    = flag.Int("events", 1_000_000, "events of a drain, if it is none of the following")
-	singleFlag    = flag.Int("events-single", 200_000, "events of drain-1")
-	backlogFlag   = flag.Int("events-backlog", 5_000_000, "events of backlog")
-	largeFlag     = flag.Int("large-bytes", 200_000_000, "bytes of all payloads of drain-10k, and of drain-100k, at most")
-	parkedFlag    = flag.Int("parked-keys", 10_000, "parked keys of parked")
-	ratesFlag     = flag.String("rates", "200,1000,5000", "events per second of the paced scenario, by commas: one in a transaction up to 5000, more above")
-	payloadsFlag  = flag.String("payloads", "", "kB of the payloads of the paced scenario, by commas: 0.2,1,10; default: as -payload")
-	pacedFlag     = flag.Duration("paced-for", 10*time.Second, "how long each rate is kept up and measured")
-	payloadFlag   = flag.Int("payload", 310, "bytes of a payload, about")
-	keysFlag      = flag.Int("keys", 10_000, "aggregates")
-	partsFlag     = flag.Int("partitions", 12, "partitions of the topic")
-	mirrorFlag    = flag.String("after-publish", "mark", "the relay's outbox.after_publish")
-	setFlag       = flag.String("set", "", "other settings of the relay, by commas: limits.in_flight_bytes=16MiB,kafka.compression=lz4")
-	fsyncFlag     = flag.String("fsync", "on", "Postgres's fsync")
-	buffersFlag   = flag.String("shared-buffers", "1GB", "Postgres's shared_buffers")
-	warmFlag      = flag.Int("warm-up", 3_000_000, "records produced to Kafka first: a young JVM runs at half speed")
+	perfFlag      = flag.String("perf", "",
+		"also record CPU profiles of relay and Postgres in the drains into this directory, by Linux perf")
+	svgFlag     = flag.String("svg", "", "also draw the results into this directory, as SVG")
+	eventsFlag  = flag.Int("events", 1_000_000, "events of a drain, if it is none of the following")
+	singleFlag  = flag.Int("events-single", 200_000, "events of drain-1")
+	backlogFlag = flag.Int("events-backlog", 5_000_000, "events of backlog")
+	largeFlag   = flag.Int("large-bytes", 200_000_000, "bytes of all payloads of drain-10k, and of drain-100k, at most")
+	parkedFlag  = flag.Int("parked-keys", 10_000, "parked keys of parked")
+	ratesFlag   = flag.String("rates", "200,1000,5000",
+		"events per second of the paced scenario, by commas: one in a transaction up to 5000, more above")
+	payloadsFlag = flag.String("payloads", "",
+		"kB of the payloads of the paced scenario, by commas: 0.2,1,10; default: as -payload")
+	pacedFlag   = flag.Duration("paced-for", 10*time.Second, "how long each rate is kept up and measured")
+	payloadFlag = flag.Int("payload", 310, "bytes of a payload, about")
+	keysFlag    = flag.Int("keys", 10_000, "aggregates")
+	partsFlag   = flag.Int("partitions", 12, "partitions of the topic")
+	mirrorFlag  = flag.String("after-publish", "mark", "the relay's outbox.after_publish")
+	setFlag     = flag.String("set", "",
+		"other settings of the relay, by commas: limits.in_flight_bytes=16MiB,kafka.compression=lz4")
+	fsyncFlag   = flag.String("fsync", "on", "Postgres's fsync")
+	buffersFlag = flag.String("shared-buffers", "1GB", "Postgres's shared_buffers")
+	warmFlag    = flag.Int("warm-up", 3_000_000, "records produced to Kafka first: a young JVM runs at half speed")
 )
 
 // options is what to measure.
@@ -82,8 +87,9 @@ type options struct {
 
 func flagOptions() (options, error) {
 	o := options{
-		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, backlog: *backlogFlag, largeBytes: *largeFlag, manyParked: *parkedFlag,
-		pacedWarm: 2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag, kafkaWarmUp: *warmFlag,
+		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, backlog: *backlogFlag, largeBytes: *largeFlag,
+		manyParked: *parkedFlag,
+		pacedWarm:  2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag, kafkaWarmUp: *warmFlag,
 		shape:    shape{payload: *payloadFlag, keys: *keysFlag, partitions: *partsFlag, afterPublish: *mirrorFlag},
 		postgres: postgresSettings(*fsyncFlag, *buffersFlag), perf: *perfFlag,
 	}
@@ -164,23 +170,27 @@ func TestBench(t *testing.T) {
 }
 
 // unlike are the scenarios of which none differs from another one in numbers only.
-var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", "drain-100k", "drain-delete", "drain-keep", "parked", paced}
+var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", "drain-100k", "drain-delete",
+	"drain-keep", "parked", paced}
 
-// TestBenchMeasuresEveryScenario runs each kind of scenario once with little to do. Breaks it catches: a bench that no longer
-// fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge, with a
-// row of the journal deleted before the verdict, with the truth in another order, with deleted rows not kept as truth, with
-// nothing parked, and with several rows in a transaction of which one is timed).
+// TestBenchMeasuresEveryScenario runs each kind of scenario once with little to do. Breaks it catches: a bench that no
+// longer fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge,
+// with a row of the journal deleted before the verdict, with the truth in another order, with deleted rows not kept as
+// truth, with nothing parked, and with several rows in a transaction of which one is timed).
 func TestBenchMeasuresEveryScenario(t *testing.T) {
 	if *scenariosFlag != "" || *clientsFlag != "" || *debeziumFlag != "" {
 		t.Skip("left out while measuring")
 	}
 	report := measure(t, options{
-		scenarios: unlike, runs: 1, events: 3000, singles: 500, largeBytes: 5_000_000, manyParked: 300, rates: []int{200, 6000},
+		scenarios: unlike, runs: 1, events: 3000, singles: 500, largeBytes: 5_000_000, manyParked: 300,
+		rates:     []int{200, 6000},
 		pacedWarm: 100 * time.Millisecond, pacedFor: 400 * time.Millisecond, kafkaWarmUp: 1000,
 		shape:    shape{payload: 310, keys: 50, partitions: 3, afterPublish: "mark"},
 		postgres: map[string]string{"fsync": "off"},
 	})
-	want := append(slices.DeleteFunc(slices.Clone(unlike), func(name string) bool { return name == paced }), "paced-200", "paced-6000")
+	want := append(slices.DeleteFunc(slices.Clone(unlike), func(name string) bool {
+		return name == paced
+	}), "paced-200", "paced-6000")
 	for _, name := range want {
 		scenario, found := report.find(name)
 		if !found {

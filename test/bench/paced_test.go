@@ -27,8 +27,8 @@ type pace struct {
 
 func (st *stage) pace(rate int) pace { return newPace(rate, st.pacedWarm, st.pacedFor) }
 
-// mostCommits is how many single-row commits per second are asked for: a machine that runs everything can hardly do more. Of more
-// events several are in a transaction, and a fifth as many transactions are made.
+// mostCommits is how many single-row commits per second are asked for: a machine that runs everything can hardly do
+// more. Of more events several are in a transaction, and a fifth as many transactions are made.
 const mostCommits = 5000
 
 func newPace(rate int, warm, measured time.Duration) pace {
@@ -52,8 +52,8 @@ func (p pace) wait(start time.Time, n int) {
 	}
 }
 
-// trace holds when each event was done on one side, and came out on the other, since base. Each element is written by one
-// goroutine and read after all have ended.
+// trace holds when each event was done on one side, and came out on the other, since base. Each element is written by
+// one goroutine and read after all have ended.
 type trace struct {
 	base      time.Time
 	done, out []time.Duration
@@ -113,7 +113,8 @@ func (st *stage) pacesOf(t *testing.T, r *result, name string, rate int) {
 	if p.rows > 1 {
 		commits = fmt.Sprintf("events, %d in a transaction,", p.rows)
 	}
-	what := fmt.Sprintf("%d %s per second by %d sessions for %v after %v of warm-up, %v", rate, commits, p.writers, st.pacedFor, st.pacedWarm, st.shape)
+	what := fmt.Sprintf("%d %s per second by %d sessions for %v after %v of warm-up, %v", rate, commits, p.writers,
+		st.pacedFor, st.pacedWarm, st.shape)
 	turn := 0
 	st.repeat(t, r, name, what, func(t *testing.T) []sample {
 		turn++
@@ -164,7 +165,8 @@ func (st *stage) paceOnce(t *testing.T, v variant, p pace) []sample {
 	}...)
 }
 
-// awaited runs a reader beside the function that makes its input, and fails if it has not read everything a while after.
+// awaited runs a reader beside the function that makes its input, and fails if it has not read everything a while
+// after.
 func (r *run) awaited(what string, read func() error, stop func(), feed func()) {
 	r.t.Helper()
 	const patience = 30 * time.Second
@@ -189,8 +191,8 @@ func (r *run) awaited(what string, read func() error, stop func(), feed func()) 
 	}
 }
 
-// paceBareStream measures COMMIT returned -> Commit message received by the bare loop, on a table of its own that the relay
-// does not know.
+// paceBareStream measures COMMIT returned -> Commit message received by the bare loop, on a table of its own that the
+// relay does not know.
 func (r *run) paceBareStream(p pace) latency {
 	r.t.Helper()
 	r.exec("CREATE TABLE bare (LIKE outbox_events INCLUDING ALL)")
@@ -284,7 +286,8 @@ func (x *trace) receive(p pace, client *kgo.Client) error {
 func (r *run) paceBareKafka(p pace) latency {
 	r.t.Helper()
 	topic := r.kafka.Topic(r.t, "bare", r.partitions, nil)
-	producer, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Addrs...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0))
+	producer, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Addrs...), kgo.DefaultProduceTopic(topic),
+		kgo.ProducerLinger(0))
 	if err != nil {
 		r.t.Fatalf("make a producer: %v", err)
 	}
@@ -299,7 +302,8 @@ func (r *run) paceBareKafka(p pace) latency {
 			p.wait(start, n-n%p.rows)
 			id := idOf(p.from + n)
 			text := fmt.Appendf(nil, "%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
-			record := &kgo.Record{Key: fmt.Appendf(nil, "order-%d", n%r.keys), Value: value, Headers: []kgo.RecordHeader{{Key: "id", Value: text}}}
+			record := &kgo.Record{Key: fmt.Appendf(nil, "order-%d", n%r.keys), Value: value,
+				Headers: []kgo.RecordHeader{{Key: "id", Value: text}}}
 			x.done[n] = time.Since(x.base)
 			producer.Produce(r.t.Context(), record, func(_ *kgo.Record, err error) { failures <- err })
 		}
@@ -323,8 +327,8 @@ func (r *run) paceRelay(p pace) (l latency, busy float64) {
 	return l, busy
 }
 
-// paceProcess measures COMMIT returned -> received by a consumer, and the share of a core that the process that relays needs
-// for it.
+// paceProcess measures COMMIT returned -> received by a consumer, and the share of a core that the process that relays
+// needs for it.
 func (r *run) paceProcess(p pace, pid int) (l latency, busy float64) {
 	r.t.Helper()
 	consumer := r.follower(r.topic)

@@ -40,15 +40,17 @@ func (r *run) write(p pace, table string, x *trace) {
 
 // A row of a pace, or as many as its arrays are long.
 const (
-	pacedInto = ` (id, aggregate_type, aggregate_id, event_type, payload) SELECT id, '` + aggregateType + `', key, 'OrderPlaced',
+	pacedInto = ` (id, aggregate_type, aggregate_id, event_type, payload) SELECT id, '` + aggregateType +
+		`', key, 'OrderPlaced',
 		jsonb_build_object('order', n, 'customer', 'customer-4711', 'amount_cents', 12345, 'currency', 'EUR', 'note', $4::text) FROM `
 	pacedRow  = pacedInto + `(VALUES ($1::uuid, $2::text, $3::int)) AS u (id, key, n)`
 	pacedRows = pacedInto + `unnest($1::uuid[], $2::text[], $3::int[]) AS u (id, key, n)`
 )
 
-// writeShare commits every transaction whose number is w modulo the number of writers. Each writer has its own aggregates, so that
-// the order of an aggregate's commits is the order of seq.
-func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, start time.Time, table string, x *trace) error {
+// writeShare commits every transaction whose number is w modulo the number of writers. Each writer has its own
+// aggregates, so that the order of an aggregate's commits is the order of seq.
+func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, start time.Time, table string,
+	x *trace) error {
 	filler := incompressible(r.payload - payloadFrame)
 	written := 0
 	keyOf := func() string {

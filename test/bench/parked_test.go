@@ -16,16 +16,19 @@ func (r *run) refusingTopic() string { return r.relay.Settings.Topic(refusedType
 // park lets the broker refuse an event of each of so many keys, and waits until the relay has stored all of them aside.
 func (r *run) park(keys int) {
 	r.t.Helper()
-	r.kafka.CreateTopic(r.t, r.refusingTopic(), r.partitions, map[string]string{"message.timestamp.before.max.ms": "3600000"})
+	r.kafka.CreateTopic(r.t, r.refusingTopic(), r.partitions,
+		map[string]string{"message.timestamp.before.max.ms": "3600000"})
 	r.exec(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
-		SELECT '`+refusedType+`', 'refused-' || i, 'OrderPlaced', jsonb_build_object('order', i), now() - interval '1 day' FROM generate_series(1, $1::int) i`, keys)
+		SELECT '`+refusedType+
+		`', 'refused-' || i, 'OrderPlaced', jsonb_build_object('order', i), now() - interval '1 day' FROM generate_series(1, $1::int) i`, keys)
 	r.poll(50*time.Millisecond, "every refused event is parked", func() bool { return r.parked() == keys })
 }
 
 // parked counts the parked keys that wait for their time.
 func (r *run) parked() (keys int) {
 	r.t.Helper()
-	r.one("SELECT count(*) FROM cdc_relay_parked WHERE error_class = 'transient' AND retry_count = 1 AND next_retry_at > now()", &keys)
+	r.one("SELECT count(*) FROM cdc_relay_parked WHERE error_class = 'transient' AND retry_count = 1 AND next_retry_at "+
+		"> now()", &keys)
 	return keys
 }
 

@@ -11,15 +11,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/bench"
 )
 
-// plotOf is a plot of the figures whose names end as one of the series does; what stands in front of that in the name says of which
-// relay they are, when several are compared.
+// plotOf is a plot of the figures whose names end as one of the series does; what stands in front of that in the name
+// says of which relay they are, when several are compared.
 func (r *result) plotOf(title string, logarithmic bool, series ...string) bench.Plot {
 	p := bench.Plot{Title: title, Logarithmic: logarithmic}
 	for _, s := range r.Scenarios {
 		group := bench.Group{Name: s.Name}
 		for _, f := range s.Figures {
 			if slices.ContainsFunc(series, func(end string) bool { return strings.HasSuffix(f.Name, end) }) {
-				group.Bars = append(group.Bars, bench.Bar{Series: f.Name, Summary: bench.Summary{Median: f.Median, Min: f.Min, Max: f.Max}})
+				group.Bars = append(group.Bars, bench.Bar{Series: f.Name,
+					Summary: bench.Summary{Median: f.Median, Min: f.Min, Max: f.Max}})
 				if !slices.Contains(p.Series, f.Name) {
 					p.Series = append(p.Series, f.Name)
 				}
@@ -39,7 +40,8 @@ func (r *result) draw(directory string) error {
 	}
 	for name, p := range map[string]bench.Plot{
 		"drains.svg": r.plotOf("Drains: events/s, commit "+r.Commit, false, relayRate, clientFloor, loopFloor),
-		"paces.svg":  r.plotOf("Paces: COMMIT to consumer, ms, commit "+r.Commit, true, relayLatency+"p50 ms", relayLatency+"p95 ms", relayLatency+"p99 ms"),
+		"paces.svg": r.plotOf("Paces: COMMIT to consumer, ms, commit "+r.Commit, true, relayLatency+"p50 ms",
+			relayLatency+"p95 ms", relayLatency+"p99 ms"),
 	} {
 		if len(p.Groups) == 0 {
 			continue
@@ -61,7 +63,8 @@ func TestPlotsAreComplete(t *testing.T) {
 		}, 0)
 	}
 	r.add("paced-200", "", [][]sample{{
-		{`a & "b": ` + relayLatency + "p50 ms", 0, mark{}}, {`a & "b": ` + relayLatency + "p95 ms", 3, mark{}}, {relayLatency + "p99 ms", 1000, mark{}},
+		{`a & "b": ` + relayLatency + "p50 ms", 0, mark{}}, {`a & "b": ` + relayLatency + "p95 ms", 3, mark{}},
+		{relayLatency + "p99 ms", 1000, mark{}},
 	}}, 0)
 	directory := filepath.Join(t.TempDir(), "plots")
 	if err := r.draw(directory); err != nil {

@@ -23,9 +23,9 @@ const (
 	pollBatch    = 1000
 )
 
-// poller is what many write instead of reading the WAL: rows that are not published are locked, produced and marked, in one
-// transaction. There is one of it and one outbox, so its order is that of seq; with several sessions writing one aggregate it
-// would send rows out of order that become visible out of order, which is not so here.
+// poller is what many write instead of reading the WAL: rows that are not published are locked, produced and marked, in
+// one transaction. There is one of it and one outbox, so its order is that of seq; with several sessions writing one
+// aggregate it would send rows out of order that become visible out of order, which is not so here.
 type poller struct {
 	URL     string // of the database
 	Brokers []string

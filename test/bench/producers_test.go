@@ -25,8 +25,8 @@ type sinkProducer struct {
 	free []*sink.Record // guarded by mu
 }
 
-// sinkSlot is a record that is used again once it is settled, as the relay does; its number is of use only where latency
-// is measured.
+// sinkSlot is a record that is used again once it is settled, as the relay does; its number is of use only where
+// latency is measured.
 type sinkSlot struct {
 	sink.Record
 	n int
@@ -37,7 +37,8 @@ func newSinkProducer(d *desk) (producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &sinkProducer{desk: d, engine: sink.New(driver, sink.Config{MaxEvents: d.Outstanding}), ended: make(chan struct{})}
+	p := &sinkProducer{desk: d, engine: sink.New(driver, sink.Config{MaxEvents: d.Outstanding}),
+		ended: make(chan struct{})}
 	go p.settle()
 	return p, nil
 }
@@ -161,9 +162,9 @@ func (p *franzProducer) close() error {
 	return nil
 }
 
-// writerProducer is kafka-go's Writer, which is not idempotent. As fast as it goes: asynchronous, batches of 2,000 or 5 ms.
-// At a pace: one caller that writes what came while the last write was under way, each message the end of a batch at once,
-// which is faster than any linger.
+// writerProducer is kafka-go's Writer, which is not idempotent. As fast as it goes: asynchronous, batches of 2,000 or 5
+// ms. At a pace: one caller that writes what came while the last write was under way, each message the end of a batch
+// at once, which is faster than any linger.
 type writerProducer struct {
 	*desk
 	writer *kafka.Writer
@@ -207,8 +208,8 @@ func newWriterProducer(d *desk) (producer, error) {
 	return p, nil
 }
 
-// lastOfHandOver marks a message whose acknowledgement makes room for another hand-over: about as much is outstanding as
-// with a count of records, for none of its cost.
+// lastOfHandOver marks a message whose acknowledgement makes room for another hand-over: about as much is outstanding
+// as with a count of records, for none of its cost.
 var lastOfHandOver = new(int)
 
 func (p *writerProducer) send(first, n int) error {

@@ -29,7 +29,8 @@ func (r *run) profile(name string) (stop func()) {
 func (r *run) record(name string, pids []int) (stop func()) {
 	r.t.Helper()
 	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ","), "[]")
-	command := exec.Command("perf", "record", "-q", "-F", "497", "-g", "-o", filepath.Join(r.stage.perf, name+".data"), "-p", list)
+	command := exec.Command("perf", "record", "-q", "-F", "497", "-g", "-o", filepath.Join(r.stage.perf, name+".data"),
+		"-p", list)
 	command.Stderr = os.Stderr
 	if err := command.Start(); err != nil {
 		r.t.Fatalf("record a profile: %v", err)

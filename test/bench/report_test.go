@@ -59,15 +59,16 @@ type scenario struct {
 
 // result is everything that was measured, with what a reader needs to judge it.
 type result struct {
-	When      time.Time         `json:"when"`
-	Commit    string            `json:"commit"`
-	Machine   machine           `json:"machine"`
-	Postgres  map[string]string `json:"postgres,omitempty"`
-	Kafka     string            `json:"kafka"`
-	Rival     string            `json:"rival,omitempty"`
-	Relay     string            `json:"relay_settings"` // other than the defaults, by -set
-	Load      []string          `json:"load_average"`   // before the first and after the last run: more than 1-2 means that others used the machine too
-	Scenarios []scenario        `json:"scenarios"`
+	When     time.Time         `json:"when"`
+	Commit   string            `json:"commit"`
+	Machine  machine           `json:"machine"`
+	Postgres map[string]string `json:"postgres,omitempty"`
+	Kafka    string            `json:"kafka"`
+	Rival    string            `json:"rival,omitempty"`
+	Relay    string            `json:"relay_settings"` // other than the defaults, by -set
+	// before the first and after the last run: more than 1-2 means that others used the machine too
+	Load      []string   `json:"load_average"`
+	Scenarios []scenario `json:"scenarios"`
 }
 
 type machine struct {
@@ -117,9 +118,11 @@ func (r *result) find(name string) (scenario, bool) {
 }
 
 func (r *result) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s, commit %s, %d × %s, %s, Linux %s\n", r.When.Format(time.DateTime), r.Commit, r.Machine.CPUs, r.Machine.Model, r.Machine.Go, r.Machine.Kernel)
+	fmt.Fprintf(w, "\n%s, commit %s, %d × %s, %s, Linux %s\n", r.When.Format(time.DateTime), r.Commit, r.Machine.CPUs,
+		r.Machine.Model, r.Machine.Go, r.Machine.Kernel)
 	if r.Postgres != nil {
-		fmt.Fprintf(w, "PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s\n", r.Postgres["server_version"], r.Postgres["fsync"],
+		fmt.Fprintf(w, "PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s\n", r.Postgres["server_version"],
+			r.Postgres["fsync"],
 			r.Postgres["synchronous_commit"], r.Postgres["shared_buffers"])
 	}
 	fmt.Fprintf(w, "Kafka %s\n", r.Kafka)
@@ -142,7 +145,8 @@ func (r *result) print(w io.Writer) {
 			if f.Met != nil {
 				verdict = map[bool]string{true: "met", false: "MISSED"}[*f.Met]
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t  %s\n", bench.Number(f.Median), bench.Number(f.Min), bench.Number(f.Max), f.Mark, verdict, f.Name)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t  %s\n", bench.Number(f.Median), bench.Number(f.Min), bench.Number(f.Max),
+				f.Mark, verdict, f.Name)
 		}
 		_ = table.Flush() // stdout
 	}

@@ -28,7 +28,8 @@ type shape struct {
 func (s shape) or(others shape) shape {
 	return shape{
 		cmp.Or(s.payload, others.payload), cmp.Or(s.keys, others.keys), cmp.Or(s.hotKeys, others.hotKeys),
-		cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish), cmp.Or(s.parkedKeys, others.parkedKeys),
+		cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish),
+		cmp.Or(s.parkedKeys, others.parkedKeys),
 	}
 }
 
@@ -40,7 +41,8 @@ func (s shape) String() string {
 	if s.parkedKeys > 0 {
 		keys += fmt.Sprintf(", %d others parked", s.parkedKeys)
 	}
-	return fmt.Sprintf("about %d bytes of jsonb, %s, %d partitions, after_publish %s", s.payload, keys, s.partitions, s.afterPublish)
+	return fmt.Sprintf("about %d bytes of jsonb, %s, %d partitions, after_publish %s", s.payload, keys, s.partitions,
+		s.afterPublish)
 }
 
 // drain is a slot full of events that are read as fast as can be.

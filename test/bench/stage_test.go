@@ -40,10 +40,12 @@ func newStage(t *testing.T, o options) *stage {
 // result begins a report.
 func (st *stage) result(t *testing.T) *result {
 	r := &result{
-		When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap", Postgres: map[string]string{},
-		Relay: strings.TrimSpace(fmt.Sprintln(st.relaySettings...)), Load: []string{loadAverage()},
+		When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap",
+		Postgres: map[string]string{},
+		Relay:    strings.TrimSpace(fmt.Sprintln(st.relaySettings...)), Load: []string{loadAverage()},
 	}
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size", "checkpoint_timeout", "wal_level"} {
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size",
+		"checkpoint_timeout", "wal_level"} {
 		r.Postgres[name] = st.server.Query(t, "SELECT current_setting('"+name+"')")
 	}
 	return r
@@ -103,7 +105,8 @@ func (st *stage) newRun(t *testing.T, v variant) *run {
 	st.server.Exec(t, "CREATE DATABASE "+name)
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
-	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish", st.afterPublish).With(st.relaySettings...)
+	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish",
+		st.afterPublish).With(st.relaySettings...)
 	r := &run{
 		stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType), truth: "outbox_events",
 		admin: st.kafka.Admin(t), api: &http.Client{Timeout: 5 * time.Second}, patience: 3 * time.Minute,
@@ -260,7 +263,8 @@ func (st *stage) warmUp(t *testing.T) {
 
 // produceAll produces records with at most so many of them unacknowledged.
 func produceAll(ctx context.Context, addrs []string, topic string, records, buffered, size int) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(buffered))
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(buffered))
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
@@ -268,14 +272,15 @@ func produceAll(ctx context.Context, addrs []string, topic string, records, buff
 	value := make([]byte, size)
 	failures := make(chan error, 1)
 	for n := range records {
-		client.Produce(ctx, &kgo.Record{Key: strconv.AppendInt(nil, int64(n), 10), Value: value}, func(_ *kgo.Record, err error) {
-			if err != nil {
-				select {
-				case failures <- err:
-				default:
+		client.Produce(ctx, &kgo.Record{Key: strconv.AppendInt(nil, int64(n), 10), Value: value},
+			func(_ *kgo.Record, err error) {
+				if err != nil {
+					select {
+					case failures <- err:
+					default:
+					}
 				}
-			}
-		})
+			})
 	}
 	if err := client.Flush(ctx); err != nil {
 		return fmt.Errorf("flush: %w", err)

@@ -12,7 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-var relaysFlag = flag.String("relays", "", "compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), or the path of another binary")
+var relaysFlag = flag.String("relays", "",
+	"compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), or the "+
+		"path of another binary")
 
 // variant is one of the relays that a run compares.
 type variant struct {
@@ -44,8 +46,8 @@ func variants(t *testing.T, names string) (all []variant) {
 	return all
 }
 
-// inTurns runs once for each relay that is compared; who begins changes from turn to turn. Behind the figures of each come,
-// for all but the first, their ratios to the first one's of the same turn.
+// inTurns runs once for each relay that is compared; who begins changes from turn to turn. Behind the figures of each
+// come, for all but the first, their ratios to the first one's of the same turn.
 func (st *stage) inTurns(t *testing.T, turn int, once func(t *testing.T, v variant) []sample) []sample {
 	t.Helper()
 	if len(st.variants) == 0 {
@@ -63,7 +65,8 @@ func (st *stage) inTurns(t *testing.T, turn int, once func(t *testing.T, v varia
 		for n, s := range results[i] {
 			all = append(all, sample{v.name + ": " + s.name, s.value, s.mark})
 			if i > 0 { // in each run, whatever the values, or the figures of the runs would not stand side by side
-				all = append(all, sample{fmt.Sprintf("  %s / %s", v.name, st.variants[0].name), ratio(s.value, results[0][n].value), mark{}})
+				all = append(all, sample{fmt.Sprintf("  %s / %s", v.name, st.variants[0].name), ratio(s.value, results[0][n].value),
+					mark{}})
 			}
 		}
 	}
@@ -81,9 +84,9 @@ func ratio(value, first float64) float64 {
 	return value / first
 }
 
-// Breaks it catches: a relay that is left out or always begins, a ratio of figures that do not belong together, and
-// one that is missing when the first relay's figure is 0. Seen to fail with the turn left out, with the ratio upside down, and
-// with the ratio to 0 left out.
+// Breaks it catches: a relay that is left out or always begins, a ratio of figures that do not belong together, and one
+// that is missing when the first relay's figure is 0. Seen to fail with the turn left out, with the ratio upside down,
+// and with the ratio to 0 left out.
 func TestRelaysAreComparedInTurns(t *testing.T) {
 	st := &stage{options: options{variants: []variant{{name: "a"}, {name: "b"}, {name: "c"}}}}
 	began := map[string]bool{}
@@ -91,14 +94,17 @@ func TestRelaysAreComparedInTurns(t *testing.T) {
 		var order []string
 		got := st.inTurns(t, turn, func(_ *testing.T, v variant) []sample {
 			order = append(order, v.name)
-			return []sample{{name: "x", value: float64(1 + int(v.name[0]-'a'))}, {name: "y", value: float64(int(v.name[0] - 'a'))}} // 1, 2, 3 and 0, 1, 2
+			// 1, 2, 3 and 0, 1, 2
+			return []sample{{name: "x", value: float64(1 + int(v.name[0]-'a'))},
+				{name: "y", value: float64(int(v.name[0] - 'a'))}}
 		})
 		began[order[0]] = true
 		var names []string
 		for _, s := range got {
 			names = append(names, fmt.Sprint(s.name, "=", s.value))
 		}
-		want := []string{"a: x=1", "a: y=0", "b: x=2", "  b / a=2", "b: y=1", "  b / a=1", "c: x=3", "  c / a=3", "c: y=2", "  c / a=2"}
+		want := []string{"a: x=1", "a: y=0", "b: x=2", "  b / a=2", "b: y=1", "  b / a=1", "c: x=3", "  c / a=3", "c: y=2",
+			"  c / a=2"}
 		if !slices.Equal(names, want) || len(order) != 3 {
 			t.Errorf("turn %d: got %q by %q, want %q", turn, names, order, want)
 		}

@@ -172,8 +172,8 @@ func TestNATSHasEachEventOnceInOrder(t *testing.T) {
 	})
 }
 
-// Breaks it catches: an event lost, doubled or out of order between Postgres and Redis, whatever is killed. Seen to fail
-// with the driver's Tail left out.
+// Breaks it catches: an event lost, doubled or out of order between Postgres and Redis, whatever is killed. Seen to
+// fail with the driver's Tail left out.
 func TestRedisStreamHasEachEventOnceInOrder(t *testing.T) {
 	server := harness.Redis(t, "--appendfsync", "always")
 	proxy := newProxy(t, server.Addr)

@@ -44,8 +44,8 @@ func (p *Proxy) serve(client net.Conn, target string) {
 	<-answered
 }
 
-// requests forwards requests until the connection breaks or is to be broken. The function that it returns, if any, is to
-// deliver the last one when the client's connection is closed.
+// requests forwards requests until the connection breaks or is to be broken. The function that it returns, if any, is
+// to deliver the last one when the client's connection is closed.
 func (l *link) requests() (late func()) {
 	for {
 		frame, err := readFrame(l.client)

@@ -31,7 +31,8 @@ const (
 
 // String names the kind.
 func (k Kind) String() string {
-	names := [kinds]string{"pass", "in the request", "after delivery", "in the answer", "answer withheld", "delivered late"}
+	names := [kinds]string{"pass", "in the request", "after delivery", "in the answer", "answer withheld",
+		"delivered late"}
 	if k >= kinds {
 		return fmt.Sprintf("Kind(%d)", k)
 	}

@@ -142,8 +142,8 @@ func TestInRequestDeliversHalf(t *testing.T) {
 	})
 }
 
-// Breaks when the connection is cut before the broker has the request, or the answer gets through. Seen to fail with the
-// answer forwarded.
+// Breaks when the connection is cut before the broker has the request, or the answer gets through. Seen to fail with
+// the answer forwarded.
 func TestAfterDeliveryLosesOnlyTheAnswer(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.AfterDelivery}, func(t *testing.T, b *broker, _ *cutproxy.Proxy, c net.Conn) {
 		send(t, c, request(0, "0123456789"))
@@ -166,7 +166,8 @@ func TestInAnswerDeliversHalfOfIt(t *testing.T) {
 	})
 }
 
-// Breaks when a withheld answer closes the client's connection or reaches it. Seen to fail with the connection closed instead.
+// Breaks when a withheld answer closes the client's connection or reaches it. Seen to fail with the connection closed
+// instead.
 func TestWithholdKeepsTheConnectionSilent(t *testing.T) {
 	each(t, cutproxy.Action{Kind: cutproxy.Withhold}, func(t *testing.T, b *broker, _ *cutproxy.Proxy, c net.Conn) {
 		send(t, c, request(0, "0123456789"))
@@ -179,8 +180,8 @@ func TestWithholdKeepsTheConnectionSilent(t *testing.T) {
 	})
 }
 
-// Breaks when a late request is dropped with its client's connection, or comes before the connection broke. Seen to fail
-// with no delay, and with the late request dropped.
+// Breaks when a late request is dropped with its client's connection, or comes before the connection broke. Seen to
+// fail with no delay, and with the late request dropped.
 func TestLateDeliversAfterTheClientIsGone(t *testing.T) {
 	late := cutproxy.Action{Kind: cutproxy.Late, Delay: 50 * time.Millisecond}
 	each(t, late, func(t *testing.T, b *broker, _ *cutproxy.Proxy, c net.Conn) {

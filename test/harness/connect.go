@@ -40,8 +40,8 @@ type Connect struct {
 	process *child.Process // nil = never started
 }
 
-// NewConnect writes the worker's files and, at the first call on a machine, fetches Connect and Debezium with Maven; it starts
-// nothing. At the test's end the worker is killed; if the test failed, the end of its log is shown.
+// NewConnect writes the worker's files and, at the first call on a machine, fetches Connect and Debezium with Maven; it
+// starts nothing. At the test's end the worker is killed; if the test failed, the end of its log is shown.
 func NewConnect(t testing.TB, config ConnectConfig) *Connect {
 	t.Helper()
 	needsServers(t)
@@ -50,7 +50,8 @@ func NewConnect(t testing.TB, config ConnectConfig) *Connect {
 		missing(t, "Java 17 or later (Debian: openjdk-17-jre-headless)", err)
 	}
 	const plugins, libs = "plugins", "libs"
-	artifacts, err := fromMaven(t.Context(), "debezium-"+DebeziumVersion+"-connect-"+ConnectVersion, "debezium", copyJars(libs), unpack(plugins))
+	artifacts, err := fromMaven(t.Context(), "debezium-"+DebeziumVersion+"-connect-"+ConnectVersion, "debezium",
+		copyJars(libs), unpack(plugins))
 	if err != nil {
 		missing(t, "Debezium", err)
 	}
@@ -73,7 +74,8 @@ func NewConnect(t testing.TB, config ConnectConfig) *Connect {
 	maps.Copy(worker, config.Worker)
 	c := &Connect{dir: dir, java: java}
 	t.Cleanup(func() { c.cleanUp(t) })
-	workerFile, connectorFile, logging := filepath.Join(dir, "worker.properties"), filepath.Join(dir, "connector.properties"), filepath.Join(dir, "log4j2.properties")
+	workerFile, connectorFile, logging := filepath.Join(dir, "worker.properties"),
+		filepath.Join(dir, "connector.properties"), filepath.Join(dir, "log4j2.properties")
 	err = errors.Join(
 		os.WriteFile(workerFile, properties(worker), 0o600),
 		os.WriteFile(connectorFile, properties(config.Connector), 0o600),
@@ -85,9 +87,11 @@ func NewConnect(t testing.TB, config ConnectConfig) *Connect {
 	c.args = []string{
 		"-Xms256m", fmt.Sprintf("-Xmx%dm", config.HeapMiB),
 		// What Kafka's own start script gives to the JVM (bin/kafka-run-class.sh, KAFKA_JVM_PERFORMANCE_OPTS).
-		"-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+		"-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+		"-XX:+ExplicitGCInvokesConcurrent",
 		"-Dlog4j2.configurationFile=" + logging,
-		"-cp", filepath.Join(artifacts, libs, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", workerFile, connectorFile,
+		"-cp", filepath.Join(artifacts, libs, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", workerFile,
+		connectorFile,
 	}
 	return c
 }

@@ -18,8 +18,8 @@ import (
 
 const consumePatience = 2 * time.Minute
 
-// Consume reads every partition of the topics from its start to what is its end at the call, by a client that is not the
-// relay's, and hands over each record: within a partition by rising offset.
+// Consume reads every partition of the topics from its start to what is its end at the call, by a client that is not
+// the relay's, and hands over each record: within a partition by rising offset.
 func Consume(t testing.TB, addrs []string, topics []string, each func(*kgo.Record)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), consumePatience)
@@ -87,7 +87,8 @@ func (r *Reading) read(ctx context.Context, each func(*kgo.Record)) error {
 	if open == 0 {
 		return nil
 	}
-	reader, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumePartitions(from), kgo.FetchMaxWait(100*time.Millisecond))
+	reader, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumePartitions(from),
+		kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
@@ -111,8 +112,8 @@ func (r *Reading) read(ctx context.Context, each func(*kgo.Record)) error {
 	return nil
 }
 
-// listOffsets asks until no partition is between two leaders: a new one does not know at once what is in sync, and says so
-// (OFFSET_NOT_AVAILABLE, KIP-207).
+// listOffsets asks until no partition is between two leaders: a new one does not know at once what is in sync, and says
+// so (OFFSET_NOT_AVAILABLE, KIP-207).
 func listOffsets(
 	ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topics []string,
 ) (kadm.ListedOffsets, error) {
@@ -224,7 +225,8 @@ func headersOf(r *kgo.Record) verify.Digest {
 	if at, err := time.Parse(time.RFC3339Nano, created); err == nil {
 		created = at.UTC().Format(createdForm)
 	}
-	return headersDigest(string(Header(r, "event_type")), string(Header(r, "aggregate_type")), created, string(Header(r, "traceparent")))
+	return headersDigest(string(Header(r, "event_type")), string(Header(r, "aggregate_type")), created,
+		string(Header(r, "traceparent")))
 }
 
 const createdForm = "2006-01-02T15:04:05.000000Z"
@@ -243,7 +245,8 @@ func DeleteTopic(t testing.TB, addrs []string, topic string) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if _, err := kadm.NewClient(client).DeleteTopic(ctx, topic); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+	if _, err := kadm.NewClient(client).DeleteTopic(ctx, topic); err != nil &&
+		!errors.Is(err, kerr.UnknownTopicOrPartition) {
 		t.Errorf("delete topic %s: %v", topic, err)
 	}
 }

@@ -1,6 +1,6 @@
 // Package harness gives tests real servers: a Postgres and a Kafka per test process, or their own when they want to
-// break them, and the relay as a child process. It also generates load whose outcome is known and consumes topics independently of the
-// relay, for package verify to judge.
+// break them, and the relay as a child process. It also generates load whose outcome is known and consumes topics
+// independently of the relay, for package verify to judge.
 //
 // A package that uses it has
 //

@@ -112,15 +112,19 @@ func setting(c kadm.ResourceConfig, key string) string {
 	return ""
 }
 
-// Breaks it catches: an end that is not waited for, another port or empty data after a restart, a Freeze without effect.
-// Seen to fail with the logs removed at a start, and with a Freeze that does nothing.
+// Breaks it catches: an end that is not waited for, another port or empty data after a restart, a Freeze without
+// effect. Seen to fail with the logs removed at a start, and with a Freeze that does nothing.
 func TestOwnKafkaSurvivesEveryKindOfEnd(t *testing.T) {
 	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
 	topic, node := c.Topic(t, "orders", 1, nil), c.Nodes[0]
 	ends := []struct {
 		name string
 		end  func()
-	}{{"Stop", func() { node.Stop(t) }}, {"Kill9", node.Kill9}, {"Kill9 while frozen", func() { node.Freeze(); awaitFrozen(t, node); node.Kill9() }}}
+	}{{"Stop", func() { node.Stop(t) }}, {"Kill9", node.Kill9}, {"Kill9 while frozen", func() {
+		node.Freeze()
+		awaitFrozen(t, node)
+		node.Kill9()
+	}}}
 	for n, e := range ends {
 		produce(t, c, topic, e.name)
 		e.end()

@@ -38,7 +38,8 @@ type KafkaConfig struct {
 	Listeners []Listener
 	// Scram are users from the beginning, as kafka-storage takes them: SCRAM-SHA-512=[name=alice,password=secret].
 	Scram []string
-	Fast  bool // for throughput figures, after a warm-up; otherwise Java compiles half as much, and starts in half the time
+	// for throughput figures, after a warm-up; otherwise Java compiles half as much, and starts in half the time
+	Fast bool
 }
 
 // Listener is another way into each broker, with its own rules.

@@ -20,7 +20,8 @@ const kafkaVersion = "4.3.0"
 func kafkaPrograms(ctx context.Context) (java, classpath string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
-		return "", "", fmt.Errorf("find Java 17 or later (Debian: openjdk-17-jre-headless), or set CDC_RELAY_TEST_KAFKA: %w", err)
+		return "", "", fmt.Errorf("find Java 17 or later (Debian: openjdk-17-jre-headless), or set CDC_RELAY_TEST_KAFKA: %w",
+			err)
 	}
 	jars, err := fromMaven(ctx, "kafka-"+kafkaVersion, "kafka", copyJars(""))
 	if err != nil {
@@ -174,7 +175,8 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 		"num.network.threads":                              "2",
 		"num.io.threads":                                   "4",
 		"background.threads":                               "2",
-		"log.cleaner.dedupe.buffer.size":                   "8388608", // 128 MB by default, and nothing here is compacted for long
+		// 128 MB by default, and nothing here is compacted for long
+		"log.cleaner.dedupe.buffer.size": "8388608",
 	}
 	n.list(settings)
 	for key, value := range n.config.Settings {
@@ -194,7 +196,8 @@ func (c *Cluster) format(ctx context.Context) error {
 		args := []string{
 			"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 			"-Dlog4j2.configurationFile=" + filepath.Join(node.dir, "log4j2.properties"),
-			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c", filepath.Join(node.dir, "server.properties"),
+			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c",
+			filepath.Join(node.dir, "server.properties"),
 		}
 		for _, user := range node.config.Scram {
 			args = append(args, "--add-scram", user)

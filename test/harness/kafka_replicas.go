@@ -14,7 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// replicaPatience bounds how long a cluster of this machine may take to elect leaders, or to bring a follower up to date.
+// replicaPatience bounds how long a cluster of this machine may take to elect leaders, or to bring a follower up to
+// date.
 const replicaPatience = time.Minute
 
 // wholeStopPatience is for how long brokers that shut down together may wait for each other.
@@ -133,18 +134,19 @@ func (c *Cluster) AwaitInSync(t testing.TB, topic string) {
 // AwaitWithout waits until the broker is neither leader nor in sync anywhere in the topic.
 func (c *Cluster) AwaitWithout(t testing.TB, topic string, node *Node) {
 	t.Helper()
-	c.eventually(t, fmt.Sprintf("the cluster does without node %d", node.ID), func(ctx context.Context, admin *kadm.Client) string {
-		partitions, err := partitionsOf(ctx, admin, topic)
-		if err != nil {
-			return err.Error()
-		}
-		for _, p := range partitions {
-			if slices.Contains(p.ISR, int32(node.ID)) || p.Leader == int32(node.ID) {
-				return fmt.Sprintf("partition %d: leader %d, in sync %v", p.Partition, p.Leader, p.ISR)
+	c.eventually(t, fmt.Sprintf("the cluster does without node %d", node.ID),
+		func(ctx context.Context, admin *kadm.Client) string {
+			partitions, err := partitionsOf(ctx, admin, topic)
+			if err != nil {
+				return err.Error()
 			}
-		}
-		return ""
-	})
+			for _, p := range partitions {
+				if slices.Contains(p.ISR, int32(node.ID)) || p.Leader == int32(node.ID) {
+					return fmt.Sprintf("partition %d: leader %d, in sync %v", p.Partition, p.Leader, p.ISR)
+				}
+			}
+			return ""
+		})
 }
 
 // AwaitGone waits until no broker knows the topic, which was deleted: the controller says so before they do, and what a
@@ -176,33 +178,35 @@ func (c *Cluster) AwaitGone(t testing.TB, topic string) {
 func (c *Cluster) MoveLeader(t testing.TB, topic string, partition int32) {
 	t.Helper()
 	var wanted int32
-	c.eventually(t, fmt.Sprintf("a new leader of %s/%d", topic, partition), func(ctx context.Context, admin *kadm.Client) string {
-		partitions, err := partitionsOf(ctx, admin, topic)
-		if err != nil {
-			return err.Error()
-		}
-		p := partitions[partition]
-		if wanted != 0 && p.Leader == wanted {
-			return ""
-		}
-		var reorder kadm.AlterPartitionAssignmentsReq
-		next := append(slices.Clone(p.Replicas[1:]), p.Replicas[0])
-		if wanted == 0 {
-			wanted = next[0]
-			if wanted == p.Leader { // the leader was not the preferred one
-				next = append(next[1:], next[0])
+	c.eventually(t, fmt.Sprintf("a new leader of %s/%d", topic, partition),
+		func(ctx context.Context, admin *kadm.Client) string {
+			partitions, err := partitionsOf(ctx, admin, topic)
+			if err != nil {
+				return err.Error()
+			}
+			p := partitions[partition]
+			if wanted != 0 && p.Leader == wanted {
+				return ""
+			}
+			var reorder kadm.AlterPartitionAssignmentsReq
+			next := append(slices.Clone(p.Replicas[1:]), p.Replicas[0])
+			if wanted == 0 {
 				wanted = next[0]
+				if wanted == p.Leader { // the leader was not the preferred one
+					next = append(next[1:], next[0])
+					wanted = next[0]
+				}
+				reorder.Assign(topic, partition, next)
+				if _, err := admin.AlterPartitionAssignments(ctx, reorder); err != nil {
+					t.Fatalf("order the replicas of %s/%d: %v", topic, partition, err)
+				}
 			}
-			reorder.Assign(topic, partition, next)
-			if _, err := admin.AlterPartitionAssignments(ctx, reorder); err != nil {
-				t.Fatalf("order the replicas of %s/%d: %v", topic, partition, err)
+			if _, err := admin.ElectLeaders(ctx, kadm.ElectPreferredReplica,
+				kadm.TopicsSet{topic: {partition: {}}}); err != nil {
+				return err.Error()
 			}
-		}
-		if _, err := admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, kadm.TopicsSet{topic: {partition: {}}}); err != nil {
-			return err.Error()
-		}
-		return fmt.Sprintf("node %d leads, not %d", p.Leader, wanted)
-	})
+			return fmt.Sprintf("node %d leads, not %d", p.Leader, wanted)
+		})
 }
 
 // CreateTopicOn creates a topic with the given brokers as the replicas of each partition, the first of them its
@@ -218,7 +222,8 @@ func (c *Cluster) CreateTopicOn(t testing.TB, name string, replicas [][]int32) (
 	request, asked := kmsg.NewPtrCreateTopicsRequest(), kmsg.NewCreateTopicsRequestTopic()
 	asked.Topic, asked.NumPartitions, asked.ReplicationFactor = topic, -1, -1
 	for n, ids := range replicas {
-		asked.ReplicaAssignment = append(asked.ReplicaAssignment, kmsg.CreateTopicsRequestTopicReplicaAssignment{Partition: int32(n), Replicas: ids})
+		asked.ReplicaAssignment = append(asked.ReplicaAssignment,
+			kmsg.CreateTopicsRequestTopicReplicaAssignment{Partition: int32(n), Replicas: ids})
 	}
 	request.Topics = append(request.Topics, asked)
 	answer, err := request.RequestWith(t.Context(), client)
@@ -235,7 +240,8 @@ func (c *Cluster) CreateTopicOn(t testing.TB, name string, replicas [][]int32) (
 
 func (c *Cluster) eventually(t testing.TB, what string, condition func(context.Context, *kadm.Client) string) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs...), kgo.DialTimeout(time.Second), kgo.RetryTimeout(2*time.Second),
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs...), kgo.DialTimeout(time.Second),
+		kgo.RetryTimeout(2*time.Second),
 		kgo.MetadataMinAge(20*time.Millisecond)) // by default what a broker said is believed for 5 s
 	if err != nil {
 		t.Fatalf("make a Kafka client: %v", err)

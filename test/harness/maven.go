@@ -28,8 +28,8 @@ func unpack(into string) goal {
 	return goal{into, []string{"dependency:unpack-dependencies", "-DincludeTypes=tar.gz"}}
 }
 
-// fromMaven brings the artifacts of test/<pom>/pom.xml into a folder of the cache at the first call on a machine, and returns the
-// folder. The name holds their version: a pom that changes needs another one.
+// fromMaven brings the artifacts of test/<pom>/pom.xml into a folder of the cache at the first call on a machine, and
+// returns the folder. The name holds their version: a pom that changes needs another one.
 func fromMaven(ctx context.Context, name, pom string, goals ...goal) (dir string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -43,8 +43,8 @@ func fromMaven(ctx context.Context, name, pom string, goals ...goal) (dir string
 	return dir, nil
 }
 
-// fetch collects the artifacts aside and moves them into place whole, one test process at a time: Maven's own cache does not
-// stand two at once.
+// fetch collects the artifacts aside and moves them into place whole, one test process at a time: Maven's own cache
+// does not stand two at once.
 func fetch(ctx context.Context, cache, dir, pom string, goals []goal) (err error) {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
@@ -70,7 +70,8 @@ func fetch(ctx context.Context, cache, dir, pom string, goals []goal) (err error
 	for _, g := range goals {
 		args := append([]string{
 			"-q", "-B", "-f", pom, "-DoutputDirectory=" + filepath.Join(fetched, g.into),
-			"-DmarkersDirectory=" + filepath.Join(aside, "markers"), // of what is unpacked; otherwise they lie beside the pom, and the next fetch unpacks nothing
+			// of what is unpacked; otherwise they lie beside the pom, and the next fetch unpacks nothing
+			"-DmarkersDirectory=" + filepath.Join(aside, "markers"),
 		}, g.args...)
 		command := exec.CommandContext(ctx, maven, args...)
 		command.WaitDelay = time.Second

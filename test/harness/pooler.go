@@ -21,8 +21,8 @@ import (
 // PoolerSessions is how many sessions of the server the pooler has at most.
 const PoolerSessions = 3
 
-// Pooler starts PgBouncer in front of the database, with transactions pooled, and returns the URL through it. The test is
-// left out, or fails in CI, where it is not installed.
+// Pooler starts PgBouncer in front of the database, with transactions pooled, and returns the URL through it. The test
+// is left out, or fails in CI, where it is not installed.
 func Pooler(t testing.TB, pg *PG) string {
 	t.Helper()
 	path, err := exec.LookPath("pgbouncer")
@@ -56,7 +56,8 @@ max_client_conn = 100
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	process, err := child.Start(child.Config{Path: path, Args: []string{"-q", config}, Dir: dir, As: nobody(t), DeathSignal: syscall.SIGKILL})
+	process, err := child.Start(child.Config{Path: path, Args: []string{"-q", config}, Dir: dir, As: nobody(t),
+		DeathSignal: syscall.SIGKILL})
 	if err != nil {
 		t.Fatal(err)
 	}

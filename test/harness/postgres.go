@@ -22,8 +22,8 @@ type PG struct {
 	URL      string // of the superuser; also good for replication
 }
 
-// A server that does not answer ends the test that asked it, with what it asked, and not all tests of the package by their
-// time-out. Both are far longer than anything that ends takes, on a machine however busy.
+// A server that does not answer ends the test that asked it, with what it asked, and not all tests of the package by
+// their time-out. Both are far longer than anything that ends takes, on a machine however busy.
 const (
 	postgresPatience = 5 * time.Minute // for a server to be made and started
 	sqlPatience      = 5 * time.Minute // for a connection and one statement
@@ -32,8 +32,10 @@ const (
 var sharedPostgres = sync.OnceValues(func() (*embedded.Postgres, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
 	defer cancel()
-	// A directory that is kept from run to run spares the next one the making of a cluster: for tools that run tests by the hundred.
-	server, err := embedded.StartPostgres(ctx, postgresConfig(embedded.PostgresConfig{Dir: os.Getenv("CDC_RELAY_TEST_POSTGRES_DIR")}))
+	// A directory that is kept from run to run spares the next one the making of a cluster: for tools that run tests by
+	// the hundred.
+	server, err := embedded.StartPostgres(ctx,
+		postgresConfig(embedded.PostgresConfig{Dir: os.Getenv("CDC_RELAY_TEST_POSTGRES_DIR")}))
 	if err == nil {
 		atEnd(server.Stop)
 	}
@@ -116,7 +118,8 @@ func (p *PG) drop(ctx context.Context) error {
 	for {
 		var slot string
 		var active bool
-		err := conn.QueryRow(ctx, `SELECT slot_name, active FROM pg_replication_slots WHERE database = $1 ORDER BY active LIMIT 1`,
+		err := conn.QueryRow(ctx,
+			`SELECT slot_name, active FROM pg_replication_slots WHERE database = $1 ORDER BY active LIMIT 1`,
 			p.Database).Scan(&slot, &active)
 		if errors.Is(err, pgx.ErrNoRows) {
 			break
@@ -124,7 +127,8 @@ func (p *PG) drop(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list slots: %w", err)
 		}
-		_, err = conn.Exec(ctx, `SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1 AND active`, slot)
+		_, err = conn.Exec(ctx,
+			`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1 AND active`, slot)
 		if err == nil {
 			_, err = conn.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, slot)
 		}

@@ -33,8 +33,8 @@ type Prometheus struct {
 	process *child.Process
 }
 
-// StartPrometheus starts one that scrapes the relays and evaluates the rules, both five times a second. It ends with the
-// test.
+// StartPrometheus starts one that scrapes the relays and evaluates the rules, both five times a second. It ends with
+// the test.
 func StartPrometheus(t testing.TB, rules string, relays ...*Relay) *Prometheus {
 	t.Helper()
 	needsServers(t)
@@ -48,7 +48,8 @@ func StartPrometheus(t testing.TB, rules string, relays ...*Relay) *Prometheus {
 		targets = append(targets, strings.TrimPrefix(r.URL, "http://"))
 	}
 	dir := t.TempDir()
-	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\nrule_files: [rules.yml]\n"+
+	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: "+
+		"200ms}\nrule_files: [rules.yml]\n"+
 		"scrape_configs: [{job_name: cdc-relay, static_configs: [{targets: [%q]}]}]\n", strings.Join(targets, `", "`))
 	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -58,7 +59,8 @@ func StartPrometheus(t testing.TB, rules string, relays ...*Relay) *Prometheus {
 	p := &Prometheus{URL: "http://" + addr}
 	p.process, err = child.Start(child.Config{
 		Path: binary, Dir: dir, DeathSignal: syscall.SIGKILL,
-		Args: []string{"--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=" + addr, "--log.level=warn"},
+		Args: []string{"--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=" + addr,
+			"--log.level=warn"},
 	})
 	if err != nil {
 		t.Fatalf("start Prometheus: %v", err)

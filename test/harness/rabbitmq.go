@@ -79,7 +79,8 @@ func startRabbit(ctx context.Context) (_ *RabbitServer, err error) {
 	}()
 	plugins, conf := filepath.Join(dir, "enabled_plugins"), filepath.Join(dir, "rabbitmq.conf")
 	lines := joinLines([]string{"listeners.tcp.default = " + s.Addr, "log.console = true", "log.file = false"})
-	if err := errors.Join(os.WriteFile(plugins, []byte("[].\n"), 0o600), os.WriteFile(conf, []byte(lines), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(plugins, []byte("[].\n"), 0o600),
+		os.WriteFile(conf, []byte(lines), 0o600)); err != nil {
 		return nil, fmt.Errorf("write the configuration of rabbitmq-server: %w", err)
 	}
 	s.env = append(os.Environ(),
@@ -87,7 +88,8 @@ func startRabbit(ctx context.Context) (_ *RabbitServer, err error) {
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins, "RABBITMQ_MNESIA_BASE="+filepath.Join(dir, "data"),
 		"RABBITMQ_LOG_BASE="+filepath.Join(dir, "log"), "RABBITMQ_DIST_PORT="+port(1), "ERL_EPMD_PORT="+port(2),
 		"ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(dir, "pid"), "LANG=C.UTF-8",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}", "RABBITMQ_CONF_ENV_FILE=/dev/null")
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}",
+		"RABBITMQ_CONF_ENV_FILE=/dev/null")
 	return s, s.start(ctx)
 }
 

@@ -28,8 +28,8 @@ const relayReadyPatience = 30 * time.Second
 // Settings is a configuration of the relay by dotted keys: "postgres.url".
 type Settings map[string]any
 
-// NewSettings is a configuration that joins a database and a cluster, with a slot, a publication, topics and an HTTP address that
-// nobody else uses.
+// NewSettings is a configuration that joins a database and a cluster, with a slot, a publication, topics and an HTTP
+// address that nobody else uses.
 func NewSettings(t testing.TB, pg *PG, brokers []string) Settings {
 	t.Helper()
 	addr, err := freeAddr()
@@ -121,7 +121,8 @@ func NewRelayOf(t testing.TB, s Settings, binary string) *Relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Relay{Settings: s, URL: fmt.Sprintf("http://%v", s["http.listen"]), dir: dir, Config: filepath.Join(dir, "relay.yaml"), binary: binary}
+	r := &Relay{Settings: s, URL: fmt.Sprintf("http://%v", s["http.listen"]), dir: dir,
+		Config: filepath.Join(dir, "relay.yaml"), binary: binary}
 	if err := os.WriteFile(r.Config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,8 @@ func (r *Relay) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	r.process, err = child.Start(child.Config{
-		Path: r.binary, Args: []string{"run", "--config", r.Config}, Dir: r.dir, Env: relayEnviron(), Log: log, DeathSignal: syscall.SIGKILL,
+		Path: r.binary, Args: []string{"run", "--config", r.Config}, Dir: r.dir, Env: relayEnviron(), Log: log,
+		DeathSignal: syscall.SIGKILL,
 	})
 	if err != nil {
 		t.Fatalf("start the relay: %v", err)

@@ -11,7 +11,8 @@ import (
 // value.
 func TestMetricSumsTheSamplesThatItsLabelsSelect(t *testing.T) {
 	const text = "# HELP events Events.\n# TYPE events counter\n" +
-		"events{service=\"a b}\",topic=\"x\"} 2\nevents{service=\"a\",topic=\"y\"} 3\nevents_total 100\nplain 7\nsmall 1e-3\nevents{subtopic=\"x\"} 50\n"
+		"events{service=\"a b}\",topic=\"x\"} 2\nevents{service=\"a\",topic=\"y\"} 3\nevents_total 100\nplain 7\nsmall " +
+		"1e-3\nevents{subtopic=\"x\"} 50\n"
 	for _, row := range []struct {
 		name   string
 		labels []string
@@ -52,7 +53,8 @@ func TestSettingsBecomeNestedYAML(t *testing.T) {
 	}
 }
 
-// Break it catches: CDC_RELAY_NIGHTLY=1 that the relay takes for a configuration key, so that no nightly test can start one.
+// Break it catches: CDC_RELAY_NIGHTLY=1 that the relay takes for a configuration key, so that no nightly test can start
+// one.
 func TestRelayDoesNotSeeTheTestsOwnVariables(t *testing.T) {
 	t.Setenv("CDC_RELAY_NIGHTLY", "1")
 	for _, entry := range relayEnviron() {

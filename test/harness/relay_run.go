@@ -20,11 +20,12 @@ func (r *Relay) Run(t testing.TB, args ...string) (code int, stdout, stderr stri
 	return state.ExitCode(), stdout, stderr
 }
 
-// RunMeasured is Run for a command that may take ten minutes and must succeed. peak is the most memory that it held, in bytes,
-// cpu the processor time that it took, of the kernel too.
+// RunMeasured is Run for a command that may take ten minutes and must succeed. peak is the most memory that it held, in
+// bytes, cpu the processor time that it took, of the kernel too.
 func (r *Relay) RunMeasured(t testing.TB, args ...string) (stdout string, peak int64, cpu time.Duration) {
 	t.Helper()
-	// Not the kernel's account at the end: a child begins with what its parent had, and a test with the race detector has a lot.
+	// Not the kernel's account at the end: a child begins with what its parent had, and a test with the race detector has
+	// a lot.
 	watch := func(pid int, ended <-chan struct{}) {
 		ticker := time.NewTicker(10 * time.Millisecond)
 		defer ticker.Stop()
@@ -46,7 +47,8 @@ func (r *Relay) RunMeasured(t testing.TB, args ...string) (stdout string, peak i
 	return stdout, peak, state.UserTime() + state.SystemTime()
 }
 
-func (r *Relay) run(t testing.TB, patience time.Duration, args []string, watch func(pid int, ended <-chan struct{})) (state *os.ProcessState, stdout, stderr string) {
+func (r *Relay) run(t testing.TB, patience time.Duration, args []string,
+	watch func(pid int, ended <-chan struct{})) (state *os.ProcessState, stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// scenarios is how often, or with how many events, each scenario runs: in CI, which has 20 minutes on 2 cores for everything, and
-// at night. Who needs more CI time here takes it from another line.
+// scenarios is how often, or with how many events, each scenario runs: in CI, which has 20 minutes on 2 cores for
+// everything, and at night. Who needs more CI time here takes it from another line.
 var scenarios = map[string]struct{ ci, nightly int }{
 	"mixed load events":        {ci: 20_000, nightly: 100_000},
 	"sigterm under load":       {ci: 2, nightly: 20},

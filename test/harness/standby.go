@@ -37,7 +37,8 @@ func NewStandby(t testing.TB, primary *PG) *PG {
 			t.Errorf("remove the standby's directory: %v", err)
 		}
 	})
-	if output, err := exec.CommandContext(ctx, "cp", "-a", filepath.Join(primary.Server.Dir(), "data"), dir).CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(ctx, "cp", "-a", filepath.Join(primary.Server.Dir(), "data"),
+		dir).CombinedOutput(); err != nil {
 		t.Fatalf("copy the cluster: %v: %s", err, output)
 	}
 	touch(t, filepath.Join(dir, "data", "standby.signal"))
@@ -47,7 +48,8 @@ func NewStandby(t testing.TB, primary *PG) *PG {
 	primary.Exec(t, "SELECT pg_create_physical_replication_slot('"+standbySlot+"', true)")
 
 	settings := map[string]string{
-		"primary_conninfo":     fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=%s", primary.Server.Port(), primary.Database),
+		"primary_conninfo": fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=%s", primary.Server.Port(),
+			primary.Database),
 		"primary_slot_name":    standbySlot,
 		"hot_standby_feedback": "on",
 	}
@@ -123,8 +125,9 @@ func (p *PG) Promote(t testing.TB) {
 	}
 }
 
-// Program runs one of Postgres's programs from beside the stopped server's own, as the user that the server runs as, in the
-// directory of the cluster. The test is left out, or fails in CI, where there is none: bundles have only the server.
+// Program runs one of Postgres's programs from beside the stopped server's own, as the user that the server runs as, in
+// the directory of the cluster. The test is left out, or fails in CI, where there is none: bundles have only the
+// server.
 func (p *PG) Program(t testing.TB, name string, args ...string) {
 	t.Helper()
 	path, err := p.program(name)

@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/verify"
 )
 
-// truthSchema is what a workload writes beside the outbox, in the same transactions. A lane's row in truth_lane is locked
-// from before its first insert until commit, so the order of seq is the order of the commits.
+// truthSchema is what a workload writes beside the outbox, in the same transactions. A lane's row in truth_lane is
+// locked from before its first insert until commit, so the order of seq is the order of the commits.
 const truthSchema = `
 CREATE TABLE IF NOT EXISTS truth_lane (aggregate_type text, aggregate_id text, seq bigint NOT NULL DEFAULT 0, PRIMARY KEY (aggregate_type, aggregate_id));
 CREATE TABLE IF NOT EXISTS truth (
@@ -24,10 +24,11 @@ CREATE TABLE IF NOT EXISTS truth (
 type Audit struct {
 	PG      *PG
 	Brokers []string
-	Topic   func(aggregateType string) string // another one for each type: the truth orders the events of an aggregate only
-	Journal string                            // the journal table, compared when given
-	InOrder bool                              // records that say that they are late must be in order all the same
-	Fates   string                            // query of (id::text, 'parked' | 'dead'), when there may be such events
+	// another one for each type: the truth orders the events of an aggregate only
+	Topic   func(aggregateType string) string
+	Journal string // the journal table, compared when given
+	InOrder bool   // records that say that they are late must be in order all the same
+	Fates   string // query of (id::text, 'parked' | 'dead'), when there may be such events
 }
 
 // Judge compares the truth that a workload wrote with what the topics hold now.
@@ -108,22 +109,23 @@ func (a Audit) expect(ctx context.Context, judge *verify.Judge) error {
 		key, payload                              []byte
 		created                                   time.Time
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &aggregateType, &key, &eventType, &payload, &trace, &created, &fate}, func() error {
-		c := verify.Committed{
-			ID: id, Topic: a.Topic(aggregateType), Value: verify.DigestOf(payload),
-			Headers: headersDigest(eventType, aggregateType, created.UTC().Format(createdForm), trace),
-		}
-		if len(key) > 0 {
-			c.Key = append([]byte(nil), key...)
-		}
-		switch fate {
-		case "parked":
-			c.Fate = verify.Parked
-		case "dead":
-			c.Fate = verify.Dead
-		}
-		return judge.Expect(c)
-	})
+	_, err = pgx.ForEachRow(rows, []any{&id, &aggregateType, &key, &eventType, &payload, &trace, &created, &fate},
+		func() error {
+			c := verify.Committed{
+				ID: id, Topic: a.Topic(aggregateType), Value: verify.DigestOf(payload),
+				Headers: headersDigest(eventType, aggregateType, created.UTC().Format(createdForm), trace),
+			}
+			if len(key) > 0 {
+				c.Key = append([]byte(nil), key...)
+			}
+			switch fate {
+			case "parked":
+				c.Fate = verify.Parked
+			case "dead":
+				c.Fate = verify.Dead
+			}
+			return judge.Expect(c)
+		})
 	return err
 }
 
@@ -157,7 +159,8 @@ func (p *PG) WaitConfirmed(t testing.TB, slot string, within time.Duration) {
 	t.Helper()
 	end := p.Query(t, "SELECT pg_current_wal_insert_lsn()")
 	Eventually(t, within, "slot "+slot+" confirmed up to "+end, func(ctx context.Context) string {
-		got, err := p.query(ctx, fmt.Sprintf(`SELECT confirmed_flush_lsn || CASE WHEN confirmed_flush_lsn >= %s THEN ' ok' ELSE '' END
+		got, err := p.query(ctx,
+			fmt.Sprintf(`SELECT confirmed_flush_lsn || CASE WHEN confirmed_flush_lsn >= %s THEN ' ok' ELSE '' END
 			FROM pg_replication_slots WHERE slot_name = %s`, quote(end), quote(slot)))
 		switch {
 		case err != nil:

@@ -13,8 +13,8 @@ import (
 )
 
 // Workload says what load to write. Everything an application may do with an outbox occurs in it: single and multi-row
-// inserts, COPY, mixed transaction sizes, savepoints and transactions that are rolled back, two-phase commit, rows deleted by
-// their own transaction, and long transactions among short ones. Zero fields take the defaults named there.
+// inserts, COPY, mixed transaction sizes, savepoints and transactions that are rolled back, two-phase commit, rows
+// deleted by their own transaction, and long transactions among short ones. Zero fields take the defaults named there.
 type Workload struct {
 	Table        string   // public.outbox_events, in the shape that `cdc-relay init` gives it
 	Types        []string // aggregate types: order
@@ -52,7 +52,8 @@ func StartWorkload(t testing.TB, pg *PG, w Workload) *Load {
 	pg.Exec(t, truthSchema)
 	conn := pg.Connect(t)
 	for _, aggregateType := range w.Types {
-		_, err := conn.Exec(t.Context(), `INSERT INTO truth_lane SELECT $1, 'a' || n FROM generate_series(1, $2) n ON CONFLICT DO NOTHING`,
+		_, err := conn.Exec(t.Context(),
+			`INSERT INTO truth_lane SELECT $1, 'a' || n FROM generate_series(1, $2) n ON CONFLICT DO NOTHING`,
 			aggregateType, w.Aggregates)
 		if err != nil {
 			t.Fatalf("prepare the truth: %v", err)

@@ -22,7 +22,8 @@ CREATE TABLE outbox_events (id uuid PRIMARY KEY, seq bigint GENERATED ALWAYS AS 
 func decoded(t *testing.T, p *harness.PG, slot string) []string {
 	t.Helper()
 	conn := p.Connect(t)
-	rows, err := conn.Query(t.Context(), `SELECT data FROM pg_logical_slot_get_changes($1, NULL, NULL, 'skip-empty-xacts', '1')`, slot)
+	rows, err := conn.Query(t.Context(),
+		`SELECT data FROM pg_logical_slot_get_changes($1, NULL, NULL, 'skip-empty-xacts', '1')`, slot)
 	if err != nil {
 		t.Fatalf("decode: %v", err)
 	}
@@ -49,17 +50,19 @@ func relayed(t *testing.T, p *harness.PG, topics map[string]string, ids []string
 		created                         time.Time
 	}
 	conn := p.Connect(t)
-	rows, err := conn.Query(t.Context(), `SELECT id::text, aggregate_type, aggregate_id, event_type, payload::text, trace, created_at FROM truth`)
+	rows, err := conn.Query(t.Context(),
+		`SELECT id::text, aggregate_type, aggregate_id, event_type, payload::text, trace, created_at FROM truth`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	events := map[string]event{}
 	var id string
 	var e event
-	if _, err := pgx.ForEachRow(rows, []any{&id, &e.aggregateType, &e.key, &e.eventType, &e.payload, &e.trace, &e.created}, func() error {
-		events[id] = e
-		return nil
-	}); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&id, &e.aggregateType, &e.key, &e.eventType, &e.payload, &e.trace, &e.created},
+		func() error {
+			events[id] = e
+			return nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	var records []*kgo.Record
@@ -85,15 +88,18 @@ func relayed(t *testing.T, p *harness.PG, topics map[string]string, ids []string
 	return records
 }
 
-// The order in which Postgres itself decodes the load is the order that the truth claims, and nothing is missing. Breaks
-// it catches: a lane not locked until commit, rows of a rolled back savepoint or aborted transaction in the truth,
-// deleted rows not in it. Seen to fail with lanes read without a lock, and with rows of the savepoint kept in the truth.
+// The order in which Postgres itself decodes the load is the order that the truth claims, and nothing is missing.
+// Breaks it catches: a lane not locked until commit, rows of a rolled back savepoint or aborted transaction in the
+// truth, deleted rows not in it. Seen to fail with lanes read without a lock, and with rows of the savepoint kept in
+// the truth.
 func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 	p, c := harness.Postgres(t), harness.Kafka(t)
 	p.Exec(t, outboxSchema)
 	p.Exec(t, "SELECT pg_create_logical_replication_slot('"+p.Database+"', 'test_decoding')")
 	// The payloads make the topics larger than what one fetch brings.
-	load := harness.StartWorkload(t, p, harness.Workload{Types: []string{"order", "user"}, Aggregates: 5, Writers: 6, Events: 2000, Keyless: 50, Tombstones: 20, PayloadBytes: 3000})
+	load := harness.StartWorkload(t, p,
+		harness.Workload{Types: []string{"order", "user"}, Aggregates: 5, Writers: 6, Events: 2000, Keyless: 50,
+			Tombstones: 20, PayloadBytes: 3000})
 	load.Wait(t)
 	ids := decoded(t, p, p.Database)
 	if got, want := strconv.Itoa(len(ids)), p.Truth(t); got != want {
@@ -122,7 +128,9 @@ func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 			close(followed)
 		}
 	})
-	audit := harness.Audit{PG: p, Brokers: c.Addrs, Topic: func(aggregateType string) string { return topics[aggregateType] }}
+	audit := harness.Audit{PG: p, Brokers: c.Addrs, Topic: func(aggregateType string) string {
+		return topics[aggregateType]
+	}}
 	report := audit.Judge(t)
 	if err := report.Err(0); err != nil {
 		t.Error(err)
@@ -165,7 +173,8 @@ func TestTruthSurvivesCrashesOfPostgres(t *testing.T) {
 		"rows without a truth":       "SELECT count(*) FROM outbox_events WHERE id NOT IN (SELECT id FROM truth)",
 		"prepared transactions left": "SELECT count(*) FROM pg_prepared_xacts",
 		"numbers given twice":        "SELECT count(*) - count(DISTINCT (aggregate_id, seq)) FROM truth",
-		"numbers left out":           "SELECT coalesce(sum(last - n), 0) FROM (SELECT max(seq) AS last, count(*) AS n FROM truth GROUP BY aggregate_id) s",
+		"numbers left out": "SELECT coalesce(sum(last - n), 0) FROM (SELECT max(seq) AS last, count(*) AS n FROM " +
+			"truth GROUP BY aggregate_id) s",
 	} {
 		if got := p.Query(t, sql); got != "0" {
 			t.Errorf("%s: got %s, want 0", what, got)

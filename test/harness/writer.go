@@ -201,7 +201,8 @@ func (w *writer) lock(ctx context.Context, count int) error {
 	wanted := make(map[lane]bool)
 	for range count {
 		types := w.load.workload.Types
-		wanted[lane{types[w.random.IntN(len(types))], "a" + strconv.Itoa(1+w.random.IntN(w.load.workload.Aggregates)), 0}] = true
+		wanted[lane{types[w.random.IntN(len(types))], "a" + strconv.Itoa(1+w.random.IntN(w.load.workload.Aggregates)),
+			0}] = true
 	}
 	w.lanes = w.lanes[:0]
 	for l := range wanted {
@@ -240,7 +241,8 @@ func (w *writer) newRow() row {
 		r.aggregateID = &id
 	}
 	if every := w.load.workload.Tombstones; every == 0 || w.random.IntN(every) != 0 {
-		payload := fmt.Sprintf(`{"key": %q, "seq": %d, "pad": "%s"}`, l.aggregateID, l.seq, strings.Repeat("x", w.load.workload.PayloadBytes))
+		payload := fmt.Sprintf(`{"key": %q, "seq": %d, "pad": "%s"}`, l.aggregateID, l.seq,
+			strings.Repeat("x", w.load.workload.PayloadBytes))
 		r.payload = &payload
 	}
 	w.rows = append(w.rows, r)
@@ -250,16 +252,18 @@ func (w *writer) newRow() row {
 // writeTruth records what the transaction is about to commit.
 func (w *writer) writeTruth(ctx context.Context) error {
 	for _, l := range w.lanes {
-		_, err := w.conn.Exec(ctx, `UPDATE truth_lane SET seq = $3 WHERE aggregate_type = $1 AND aggregate_id = $2`, l.aggregateType, l.aggregateID, l.seq)
+		_, err := w.conn.Exec(ctx, `UPDATE truth_lane SET seq = $3 WHERE aggregate_type = $1 AND aggregate_id = $2`,
+			l.aggregateType, l.aggregateID, l.seq)
 		if err != nil {
 			return fmt.Errorf("advance an aggregate: %w", err)
 		}
 	}
 	columns := []string{"id", "aggregate_type", "aggregate_id", "seq", "event_type", "payload", "trace", "created_at"}
-	_, err := w.conn.CopyFrom(ctx, pgx.Identifier{"truth"}, columns, pgx.CopyFromSlice(len(w.rows), func(n int) ([]any, error) {
-		r := w.rows[n]
-		return []any{r.id, r.aggregateType, r.aggregateID, r.seq, r.eventType, r.payload, r.trace, r.created}, nil
-	}))
+	_, err := w.conn.CopyFrom(ctx, pgx.Identifier{"truth"}, columns,
+		pgx.CopyFromSlice(len(w.rows), func(n int) ([]any, error) {
+			r := w.rows[n]
+			return []any{r.id, r.aggregateType, r.aggregateID, r.seq, r.eventType, r.payload, r.trace, r.created}, nil
+		}))
 	if err != nil {
 		return fmt.Errorf("write the truth: %w", err)
 	}

@@ -14,7 +14,8 @@ import (
 var outboxColumns = []string{"id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "created_at"}
 
 func (r row) values() []any {
-	return []any{r.id, r.aggregateType, r.aggregateID, r.eventType, r.payload, `{"traceparent": "` + r.trace + `"}`, r.created}
+	return []any{r.id, r.aggregateType, r.aggregateID, r.eventType, r.payload, `{"traceparent": "` + r.trace + `"}`,
+		r.created}
 }
 
 func (w *writer) insert(ctx context.Context, rows ...row) error {
@@ -26,7 +27,8 @@ func (w *writer) insert(ctx context.Context, rows ...row) error {
 			sql.WriteString(", ")
 		}
 		first := n * len(outboxColumns)
-		fmt.Fprintf(&sql, "($%d, $%d, $%d, $%d, $%d, $%d, $%d)", first+1, first+2, first+3, first+4, first+5, first+6, first+7)
+		fmt.Fprintf(&sql, "($%d, $%d, $%d, $%d, $%d, $%d, $%d)", first+1, first+2, first+3, first+4, first+5, first+6,
+			first+7)
 		values = append(values, r.values()...)
 	}
 	if _, err := w.conn.Exec(ctx, sql.String(), values...); err != nil {
@@ -58,7 +60,9 @@ func (w *writer) insertTogether(ctx context.Context, events int) error {
 func (w *writer) copyIn(ctx context.Context, events int) error {
 	rows := w.newRows(events)
 	table := pgx.Identifier(strings.Split(w.load.workload.Table, "."))
-	_, err := w.conn.CopyFrom(ctx, table, outboxColumns, pgx.CopyFromSlice(len(rows), func(n int) ([]any, error) { return rows[n].values(), nil }))
+	_, err := w.conn.CopyFrom(ctx, table, outboxColumns, pgx.CopyFromSlice(len(rows), func(n int) ([]any, error) {
+		return rows[n].values(), nil
+	}))
 	if err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}

@@ -74,8 +74,8 @@ func produceSlowly(t *testing.T, addrs []string, topic string, events, keys int,
 }
 
 // Consumers, the broker and Postgres are killed and frozen; one event in a hundred fails, one in a thousand for good.
-// Its judge was seen to fail with a claim that returns no conflicts, without kills; the run with them was not yet broken
-// on purpose.
+// Its judge was seen to fail with a claim that returns no conflicts, without kills; the run with them was not yet
+// broken on purpose.
 func TestKillsLoseDoubleAndDisorderNothing(t *testing.T) {
 	for name, protocol := range map[string]bool{"classic": false, "consumer": true} {
 		t.Run(name, func(t *testing.T) {

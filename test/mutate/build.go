@@ -50,7 +50,8 @@ func (b *bed) weave() error {
 			return err
 		}
 		if entry.IsDir() {
-			if path != b.root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") || slices.Contains(leftWhole, rel) {
+			if path != b.root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") ||
+				slices.Contains(leftWhole, rel) {
 				return filepath.SkipDir
 			}
 			return nil

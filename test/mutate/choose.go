@@ -75,7 +75,8 @@ func words(text string) map[string]bool {
 	for _, w := range word.FindAllString(text, -1) {
 		found[strings.ToLower(w[:min(len(w), 5)])] = true
 	}
-	for _, common := range []string{"test", "break", "seen", "fail", "that", "when", "what", "with", "error", "left", "retur", "without"} {
+	for _, common := range []string{"test", "break", "seen", "fail", "that", "when", "what", "with", "error", "left",
+		"retur", "without"} {
 		delete(found, common)
 	}
 	return found

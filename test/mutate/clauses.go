@@ -61,7 +61,8 @@ func (s *statement) isCondition() bool {
 	switch s.word(0) {
 	case "AND":
 		return true
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "WHERE", "CASE", "UNION", "CREATE", "ALTER", "COPY", "DECLARE", "EXPLAIN", "":
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "WHERE", "CASE", "UNION", "CREATE", "ALTER", "COPY", "DECLARE",
+		"EXPLAIN", "":
 		return false
 	case "(":
 		return s.word(1) != "SELECT" && s.closing(0) == len(s.lexemes)-1
@@ -89,7 +90,8 @@ func (s *statement) closing(i int) int {
 
 // ends are the words that end a list of conditions.
 var ends = []string{
-	"GROUP", "ORDER", "LIMIT", "RETURNING", "UNION", "EXCEPT", "WINDOW", "HAVING", "WHERE", "JOIN", "LEFT", "CROSS", "ON", ";", ",",
+	"GROUP", "ORDER", "LIMIT", "RETURNING", "UNION", "EXCEPT", "WINDOW", "HAVING", "WHERE", "JOIN", "LEFT", "CROSS", "ON",
+	";", ",",
 }
 
 // region reads conditions from lexeme i to where they end, and splits them.
@@ -201,7 +203,8 @@ func lexemes(text string, opaque func(rune) bool) (list []lexeme) {
 		case strings.HasPrefix(text[i:], "{"):
 			i += max(1, strings.IndexByte(text[i:], '}')+1)
 		case isWord(c) || c == '$':
-			for i < len(text) && (isWord(text[i]) || text[i] == '$' || text[i] == '.' && i+1 < len(text) && (isWord(text[i+1]) || text[i+1] == '"')) {
+			for i < len(text) && (isWord(text[i]) || text[i] == '$' ||
+				text[i] == '.' && i+1 < len(text) && (isWord(text[i+1]) || text[i+1] == '"')) {
 				i++
 			}
 		default:

@@ -63,15 +63,19 @@ func run(ctx context.Context, args []string) error {
 	}
 	var o options
 	flags.IntVar(&o.tries, "tries", 30, "changes to try for each test")
-	flags.IntVar(&o.more, "more", 10, "changes to try after one that makes the test panic or not end: one with which it says what is wrong is better")
+	flags.IntVar(&o.more, "more", 10,
+		"changes to try after one that makes the test panic or not end: one with which it says what is wrong is better")
 	flags.DurationVar(&o.within, "within", time.Minute, "how long one run of a test may take")
 	flags.Uint64Var(&o.seed, "seed", 1, "another seed tries others of the changes that look equally good")
 	flags.StringVar(&o.only, "only", "", "break this folder's code only")
-	flags.BoolVar(&o.all, "all", false, "also the tests that are in the record, whose entries are replaced, or that say it")
+	flags.BoolVar(&o.all, "all", false,
+		"also the tests that are in the record, whose entries are replaced, or that say it")
 	flags.BoolVar(&o.alone, "alone", false, "do not run the other tests of the folder to see which places they reach too")
-	sql := flags.Bool("sql", false, "drop each condition, lock and commit level of the store's statements once, and list those that no test notices")
+	sql := flags.Bool("sql", false,
+		"drop each condition, lock and commit level of the store's statements once, and list those that no test notices")
 	flags.IntVar(&o.jobs, "jobs", 2, "with -sql: how many tests run at the same time")
-	flags.IntVar(&o.most, "most", 0, "with -sql: at most so many tests for a change, those first that look at least else; 0 = all")
+	flags.IntVar(&o.most, "most", 0,
+		"with -sql: at most so many tests for a change, those first that look at least else; 0 = all")
 	tidy := flags.Bool("tidy", false, "only take out of the record what is out of date: see test/seen_test.go")
 	lasting := flags.Duration("for", 0, "end after this long; 0 = when done")
 	where := flags.String("where", "", "break only functions whose name, and changes whose text, after a space, matches")
@@ -160,7 +164,9 @@ func tests(root, folder string, o options) (names []string, wanted int, err erro
 	}
 	var others []string
 	for _, t := range code.Tests {
-		known := t.Says || slices.ContainsFunc(entries, func(e seen.Entry) bool { return e.Package == t.Package && e.Test == t.Name })
+		known := t.Says || slices.ContainsFunc(entries, func(e seen.Entry) bool {
+			return e.Package == t.Package && e.Test == t.Name
+		})
 		switch {
 		case t.Package != folder:
 		case o.match.MatchString(t.Name) && (o.all || !known):
@@ -182,5 +188,7 @@ func clean(root, record string) error {
 	if err != nil {
 		return err
 	}
-	return seen.Save(record, slices.DeleteFunc(entries, func(e seen.Entry) bool { return code.Stale(e) != "" || code.Gone(e) != "" || code.Says(e) }))
+	return seen.Save(record, slices.DeleteFunc(entries, func(e seen.Entry) bool {
+		return code.Stale(e) != "" || code.Gone(e) != "" || code.Says(e)
+	}))
 }

@@ -25,11 +25,13 @@ const (
 )
 
 // run runs one test alone, with order in the file that switches ask.
-func (b *bed) run(ctx context.Context, binary, folder, test, order string, within time.Duration, args []string) (outcome, time.Duration, string, error) {
+func (b *bed) run(ctx context.Context, binary, folder, test, order string, within time.Duration,
+	args []string) (outcome, time.Duration, string, error) {
 	if err := os.WriteFile(b.order(), []byte(order), 0o644); err != nil {
 		return 0, 0, "", err
 	}
-	args = append([]string{"-test.run=^" + test + "$", "-test.count=1", "-test.v", "-test.timeout=" + within.String()}, args...)
+	args = append([]string{"-test.run=^" + test + "$", "-test.count=1", "-test.v", "-test.timeout=" + within.String()},
+		args...)
 	command := exec.CommandContext(ctx, binary, args...)
 	command.Dir = filepath.Join(b.root, folder)
 	command.Env = b.environ()
@@ -59,7 +61,8 @@ func (b *bed) run(ctx context.Context, binary, folder, test, order string, withi
 }
 
 // trace runs the test with nothing broken and returns the sites that it reaches.
-func (b *bed) trace(ctx context.Context, binary, folder, test string, within time.Duration, args []string) (outcome, []int, time.Duration, string, error) {
+func (b *bed) trace(ctx context.Context, binary, folder, test string, within time.Duration,
+	args []string) (outcome, []int, time.Duration, string, error) {
 	file := filepath.Join(b.dir, "trace")
 	if err := os.RemoveAll(file); err != nil {
 		return 0, nil, 0, "", err

@@ -251,7 +251,8 @@ func (w *weaver) returned(r *ast.ReturnStmt) {
 }
 
 var moved = map[token.Token][2]string{
-	token.LSS: {"Less", "<="}, token.LEQ: {"LessEqual", "<"}, token.GTR: {"Greater", ">="}, token.GEQ: {"GreaterEqual", ">"},
+	token.LSS: {"Less", "<="}, token.LEQ: {"LessEqual", "<"}, token.GTR: {"Greater", ">="},
+	token.GEQ: {"GreaterEqual", ">"},
 }
 
 // expression lets a condition be its opposite, a bound be one off, and a text be empty.

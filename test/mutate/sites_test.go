@@ -71,9 +71,11 @@ func TestEachPlaceGetsOneSwitch(t *testing.T) {
 	}
 	want := []string{
 		"returns at once, with nothing done",
-		"`a < b && !(x == 2)` -> `!(a < b && !(x == 2))`", "`a < b` -> `!(a < b)`", "`a < b`: `<` -> `<=`", "`!(x == 2)` -> `(x == 2)`",
+		"`a < b && !(x == 2)` -> `!(a < b && !(x == 2))`", "`a < b` -> `!(a < b)`", "`a < b`: `<` -> `<=`",
+		"`!(x == 2)` -> `(x == 2)`",
 		"`x == 2` -> `!(x == 2)`",
-		"`x = a` left out", "`continue` left out", "`x - 1` -> `x - 1 + 1`", "`return x, g(\"a text\", a)` returns no error", "`\"a text\"` -> `\"\"`",
+		"`x = a` left out", "`continue` left out", "`x - 1` -> `x - 1 + 1`", "`return x, g(\"a text\", a)` returns no error",
+		"`\"a text\"` -> `\"\"`",
 	}
 	if got, want := strings.Join(changes, "\n"), strings.Join(want, "\n"); got != want {
 		t.Errorf("changes: got\n%s\nwant\n%s", got, want)

@@ -92,7 +92,8 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 		sum.wrong++
 		fmt.Printf("%s: in the list of survivors, and gone\n", key)
 	}
-	fmt.Printf("%d changes of SQL: %d noticed, %d survive and are explained, %d wrong, %d not tried\n", len(b.sites), sum.noticed, sum.silent, sum.wrong, sum.left)
+	fmt.Printf("%d changes of SQL: %d noticed, %d survive and are explained, %d wrong, %d not tried\n", len(b.sites),
+		sum.noticed, sum.silent, sum.wrong, sum.left)
 	if sum.wrong > 0 {
 		return fmt.Errorf("%d changes of SQL are noticed by no test and not explained, or wrongly so: see above", sum.wrong)
 	}
@@ -122,7 +123,8 @@ func (b *bed) buildSQL(ctx context.Context) (binary string, err error) {
 }
 
 // reachSQL runs each test alone, with nothing broken, to see by which changes it comes.
-func (b *bed) reachSQL(ctx context.Context, binary string, o options) (reaching map[int][]string, took map[string]time.Duration, err error) {
+func (b *bed) reachSQL(ctx context.Context, binary string,
+	o options) (reaching map[int][]string, took map[string]time.Duration, err error) {
 	code, err := seen.Read(b.root)
 	if err != nil {
 		return nil, nil, err
@@ -185,9 +187,11 @@ func (b *bed) reachSQL(ctx context.Context, binary string, o options) (reaching 
 		}
 		return note(file, name)
 	})
-	for _, names := range reaching { // a test that comes by little looks at that; of those that come by all, the quick ones first
+	// a test that comes by little looks at that; of those that come by all, the quick ones first
+	for _, names := range reaching {
 		slices.SortFunc(names, func(x, y string) int {
-			return cmp.Compare(time.Duration(reached[x])*time.Millisecond+took[x]/10, time.Duration(reached[y])*time.Millisecond+took[y]/10)
+			return cmp.Compare(time.Duration(reached[x])*time.Millisecond+took[x]/10,
+				time.Duration(reached[y])*time.Millisecond+took[y]/10)
 		})
 	}
 	return reaching, took, err
@@ -220,10 +224,12 @@ func each[T any](ctx context.Context, jobs int, items []T, work func(item T, wor
 }
 
 // noticeSQL is the test that fails with the change, "" when none does. The one that did last time is asked first.
-func (b *bed) noticeSQL(ctx context.Context, binary string, s site, names []string, took map[string]time.Duration, last string, worker int, o options) (string, error) {
+func (b *bed) noticeSQL(ctx context.Context, binary string, s site, names []string, took map[string]time.Duration,
+	last string, worker int, o options) (string, error) {
 	order := strconv.Itoa(s.id)
 	if slices.Contains(names, last) {
-		if _, by, err := b.runSQL(ctx, binary, order, []string{last}, o.within+3*took[last], worker, o); err != nil || by != "" {
+		if _, by, err := b.runSQL(ctx, binary, order, []string{last}, o.within+3*took[last], worker, o); err != nil ||
+			by != "" {
 			return by, err
 		}
 	}
@@ -250,8 +256,10 @@ func (b *bed) warm(worker int) string {
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
 
 // runSQL runs the tests until the first of them fails, which it names; a panic or a time-out counts for the first.
-func (b *bed) runSQL(ctx context.Context, binary, order string, names []string, within time.Duration, worker int, o options) (output []byte, failed string, err error) {
-	args := []string{"-test.run=^(" + strings.Join(names, "|") + ")$", "-test.count=1", "-test.failfast", "-test.timeout=" + within.String()}
+func (b *bed) runSQL(ctx context.Context, binary, order string, names []string, within time.Duration, worker int,
+	o options) (output []byte, failed string, err error) {
+	args := []string{"-test.run=^(" + strings.Join(names, "|") + ")$", "-test.count=1", "-test.failfast",
+		"-test.timeout=" + within.String()}
 	command := exec.CommandContext(ctx, binary, append(args, o.args...)...)
 	command.Dir = filepath.Join(b.root, sqlTests)
 	command.Env = append(b.environ(), switchVariable+"="+order, "CDC_RELAY_TEST_POSTGRES_DIR="+b.warm(worker))
@@ -262,7 +270,8 @@ func (b *bed) runSQL(ctx context.Context, binary, order string, names []string, 
 		return output, "", ctx.Err()
 	case m != nil:
 		return output, string(m[1]), nil
-	case bytes.Contains(output, []byte("panic: ")) || bytes.Contains(output, []byte("fatal error: ")): // who knows what it left behind
+	// who knows what it left behind
+	case bytes.Contains(output, []byte("panic: ")) || bytes.Contains(output, []byte("fatal error: ")):
 		return output, names[0], os.RemoveAll(b.warm(worker))
 	case err != nil:
 		return output, "", fmt.Errorf("run %d tests with change %s: %w: %.2000s", len(names), order, err, output)

@@ -76,7 +76,8 @@ func (w *sqlWeaver) weaveFolder(b *bed, paths []string, replace map[string]strin
 		if err != nil {
 			return err
 		}
-		f := &sqlFile{w: w, weaver: weaver{files: w.files, text: text, folder: filepath.ToSlash(filepath.Dir(rel)), file: filepath.Base(rel)}, syntax: file, path: path, rel: rel}
+		f := &sqlFile{w: w, weaver: weaver{files: w.files, text: text, folder: filepath.ToSlash(filepath.Dir(rel)),
+			file: filepath.Base(rel)}, syntax: file, path: path, rel: rel}
 		f.decls()
 		all = append(all, f)
 	}
@@ -249,7 +250,8 @@ func addsCondition(e ast.Expr) bool {
 
 // leveled are the limits that say what a commit waits for; they are known by their names, whose declarations are in
 // the store.
-var leveled = []string{"Writing", "Noting", "migrating", "takingOver", "snapshotting", "scanningFenced", "mirroring", "pruning"}
+var leveled = []string{"Writing", "Noting", "migrating", "takingOver", "snapshotting", "scanningFenced", "mirroring",
+	"pruning"}
 
 // limits puts a switch where limits with a level of commit are used: without it, the level is the server's default.
 func (f *sqlFile) limits(e ast.Expr) {
@@ -275,7 +277,8 @@ func (f *sqlFile) limits(e ast.Expr) {
 	if f.folder == sqlFolders+"/db" {
 		kind = "Limits"
 	}
-	f.site(e, "func() "+kind+" { l := ", "; if mutant__.On(%d) { l.Commit = \"\" }; return l }()", "`%s` without its synchronous_commit", f.source(e))
+	f.site(e, "func() "+kind+" { l := ", "; if mutant__.On(%d) { l.Commit = \"\" }; return l }()",
+		"`%s` without its synchronous_commit", f.source(e))
 }
 
 func (f *sqlFile) site(n ast.Node, before, after, format string, args ...any) {
@@ -362,7 +365,8 @@ func (f *sqlFile) chain(leaves []ast.Expr) {
 		if q := string(end.quote); end.quote != 0 {
 			closing = q + closing + "+" + q
 		}
-		f.pieces = append(f.pieces, piece{at: begin.offset, order: f.order, text: opening}, piece{at: end.offset, end: true, order: -f.order, text: closing})
+		f.pieces = append(f.pieces, piece{at: begin.offset, order: f.order, text: opening},
+			piece{at: end.offset, end: true, order: -f.order, text: closing})
 	}
 }
 

@@ -77,14 +77,16 @@ func (b *bed) traceOnce(ctx context.Context, binary, folder, name string, o opti
 		Took    time.Duration
 	}
 	if text, err := os.ReadFile(memory); err == nil && json.Unmarshal(text, &known) == nil && known.Sum == sum {
-		return traced{folder: folder, file: file, name: name, words: words(comment), reached: known.Reached, took: known.Took}, nil
+		return traced{folder: folder, file: file, name: name, words: words(comment), reached: known.Reached,
+			took: known.Took}, nil
 	}
 	result, ids, took, said, err := b.trace(ctx, binary, folder, name, o.within, o.args)
 	if err != nil {
 		return traced{}, err
 	}
 	if result != passed {
-		fmt.Printf("%s.%s: does not pass as it is (%v in %v)\n%.8000s\n", folder, name, result, took.Round(time.Millisecond), said)
+		fmt.Printf("%s.%s: does not pass as it is (%v in %v)\n%.8000s\n", folder, name, result, took.Round(time.Millisecond),
+			said)
 		return traced{}, nil
 	}
 	known.Sum, known.Reached, known.Took = sum, ids, took
@@ -95,7 +97,8 @@ func (b *bed) traceOnce(ctx context.Context, binary, folder, name string, o opti
 	if err := os.MkdirAll(filepath.Dir(memory), 0o755); err != nil {
 		return traced{}, err
 	}
-	return traced{folder: folder, file: file, name: name, words: words(comment), reached: ids, took: took}, os.WriteFile(memory, text, 0o644)
+	return traced{folder: folder, file: file, name: name, words: words(comment), reached: ids, took: took},
+		os.WriteFile(memory, text, 0o644)
 }
 
 func sumOf(file string) (string, error) {
@@ -139,7 +142,8 @@ func (b *bed) breakUntil(ctx context.Context, binary string, t traced, reachedBy
 		}
 		switch result {
 		case failed:
-			fmt.Printf("%s.%s (%v): fails with %s %s: %s, by the change %d, in %v\n", t.folder, t.name, t.took.Round(time.Millisecond), s.folder, s.where, s.change, tried, took.Round(time.Millisecond))
+			fmt.Printf("%s.%s (%v): fails with %s %s: %s, by the change %d, in %v\n", t.folder, t.name,
+				t.took.Round(time.Millisecond), s.folder, s.where, s.change, tried, took.Round(time.Millisecond))
 			return note(o.record, t, s)
 		case crashed:
 			if second == nil {
@@ -155,7 +159,8 @@ func (b *bed) breakUntil(ctx context.Context, binary string, t traced, reachedBy
 	if o.over() {
 		return nil
 	}
-	fmt.Printf("%s.%s (%v): still passes after %d changes of the %d places that it reaches\n", t.folder, t.name, t.took.Round(time.Millisecond), tried, len(t.reached))
+	fmt.Printf("%s.%s (%v): still passes after %d changes of the %d places that it reaches\n", t.folder, t.name,
+		t.took.Round(time.Millisecond), tried, len(t.reached))
 	return nil
 }
 

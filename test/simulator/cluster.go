@@ -89,15 +89,24 @@ func (c *cluster) plan() {
 			name = dead
 		}
 		t := c.topics[name]
-		window(func() { t.forbidden = true; w.note("no right to write to %s", name) }, func() { t.forbidden = false; w.note("a right to write to %s", name) })
+		window(func() { t.forbidden = true; w.note("no right to write to %s", name) }, func() {
+			t.forbidden = false
+			w.note("a right to write to %s", name)
+		})
 	}
 	if w.profile.partitionTrouble {
 		name, n := topicName(d.below(w.profile.topics)), d.below(w.profile.partitions)
 		p := c.topics[name].partitions[n]
 		if d.chance(0.5) {
-			window(func() { p.leader = -1; w.note("%s/%d has no leader", name, n) }, func() { p.leader = 1; w.note("%s/%d has a leader", name, n) })
+			window(func() { p.leader = -1; w.note("%s/%d has no leader", name, n) }, func() {
+				p.leader = 1
+				w.note("%s/%d has a leader", name, n)
+			})
 		} else {
-			window(func() { p.troubled = true; w.note("%s/%d is in trouble", name, n) }, func() { p.troubled = false; w.note("%s/%d is well", name, n) })
+			window(func() { p.troubled = true; w.note("%s/%d is in trouble", name, n) }, func() {
+				p.troubled = false
+				w.note("%s/%d is well", name, n)
+			})
 		}
 	}
 }

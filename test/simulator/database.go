@@ -65,7 +65,8 @@ type lane struct {
 }
 
 func newTable(oid uint32, number int) *table {
-	return &table{oid: oid, number: number, byID: map[string]*row{}, byPayload: map[string]*row{}, lanes: map[string]*lane{}}
+	return &table{oid: oid, number: number, byID: map[string]*row{}, byPayload: map[string]*row{},
+		lanes: map[string]*lane{}}
 }
 
 func (r *row) laneName() string { return r.topic + "/" + r.key }
@@ -171,7 +172,8 @@ func (db *database) lane(source int32, l store.Lane, mutant string) []*parkedRow
 
 func cloneEvent(e *outbox.Event) outbox.Event {
 	c := *e
-	for _, column := range []*[]byte{&c.ID, &c.AggregateType, &c.AggregateID, &c.EventType, &c.Payload, &c.Headers, &c.CreatedAt} {
+	for _, column := range []*[]byte{&c.ID, &c.AggregateType, &c.AggregateID, &c.EventType, &c.Payload, &c.Headers,
+		&c.CreatedAt} {
 		*column = bytes.Clone(*column)
 	}
 	c.Extra = nil

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// driver is the cluster as one process reaches it: an idempotent producer, in so far as a batch that comes again after an
-// unknown outcome is written once.
+// driver is the cluster as one process reaches it: an idempotent producer, in so far as a batch that comes again after
+// an unknown outcome is written once.
 type driver struct {
 	p       *process
 	keyless int
@@ -207,7 +207,8 @@ func (d *driver) trouble(node int32, r *delivery, roll *dice) sink.Outcome {
 	w := d.p.w
 	t := w.cluster.topics[r.batch.Topic]
 	not := func(err error, whose sink.Trouble, pause bool) sink.Outcome {
-		return sink.Outcome{Verdict: one(roll, sink.NotWritten, sink.NotWritten, sink.Unknown), Err: err, Trouble: whose, Pause: pause}
+		return sink.Outcome{Verdict: one(roll, sink.NotWritten, sink.NotWritten, sink.Unknown), Err: err, Trouble: whose,
+			Pause: pause}
 	}
 	switch {
 	case w.cluster.down:
@@ -222,9 +223,11 @@ func (d *driver) trouble(node int32, r *delivery, roll *dice) sink.Outcome {
 		return not(errReplicas, sink.PartitionTrouble, true)
 	case w.calm:
 	case roll.chance(w.profile.unknown):
-		return sink.Outcome{Verdict: sink.Unknown, Err: errTimeout, Trouble: one(roll, sink.ClusterTrouble, sink.PartitionTrouble), Pause: roll.chance(0.5)}
+		return sink.Outcome{Verdict: sink.Unknown, Err: errTimeout,
+			Trouble: one(roll, sink.ClusterTrouble, sink.PartitionTrouble), Pause: roll.chance(0.5)}
 	case roll.chance(w.profile.notWritten):
-		return sink.Outcome{Verdict: sink.NotWritten, Err: errReplicas, Trouble: one(roll, sink.ClusterTrouble, sink.PartitionTrouble), Pause: roll.chance(0.5)}
+		return sink.Outcome{Verdict: sink.NotWritten, Err: errReplicas,
+			Trouble: one(roll, sink.ClusterTrouble, sink.PartitionTrouble), Pause: roll.chance(0.5)}
 	}
 	return sink.Outcome{}
 }
@@ -291,11 +294,13 @@ func (d *driver) answer(r *delivery) {
 	if o.Verdict == sink.Unknown {
 		w.counts.UnknownRequests++
 	}
-	w.note("p%d %s/%d, attempt %d of %s: %s", d.p.number, r.batch.Topic, r.batch.Partition, a.number, ids(a.records), verdicts[o.Verdict])
+	w.note("p%d %s/%d, attempt %d of %s: %s", d.p.number, r.batch.Topic, r.batch.Partition, a.number, ids(a.records),
+		verdicts[o.Verdict])
 	r.batch.Outcome = o
 }
 
-var verdicts = map[sink.Verdict]string{sink.Accepted: "accepted", sink.NotWritten: "not written", sink.Unknown: "unknown", sink.Refused: "refused"}
+var verdicts = map[sink.Verdict]string{sink.Accepted: "accepted", sink.NotWritten: "not written",
+	sink.Unknown: "unknown", sink.Refused: "refused"}
 
 type ids []*row
 
@@ -362,7 +367,8 @@ func (d *driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 			if m.row != nil {
 				source = w.server.sourceOf(m.row.table)
 			}
-			found = append(found, sink.TailRecord{Partition: int32(n), Offset: offset, Headers: [3][]byte{[]byte(m.id), []byte(source)}})
+			found = append(found, sink.TailRecord{Partition: int32(n), Offset: offset,
+				Headers: [3][]byte{[]byte(m.id), []byte(source)}})
 		}
 	}
 	w.note("p%d reads %s back: %d records, %v", p.number, q.Topic, len(found), err)

@@ -12,15 +12,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// A server that cannot go on ends the stream with the reason behind all that it has sent, and nobody may have read that yet: the slot
-// is free at once, and a standby may take it before this relay knows. This file has the ends of that kind, what causes them
-// until a person repairs it, and who must have said so by then.
+// A server that cannot go on ends the stream with the reason behind all that it has sent, and nobody may have read that
+// yet: the slot is free at once, and a standby may take it before this relay knows. This file has the ends of that
+// kind, what causes them until a person repairs it, and who must have said so by then.
 
-// startPause is what two calls of a slow start take each: together longer than a standby needs to see that the slot is free.
+// startPause is what two calls of a slow start take each: together longer than a standby needs to see that the slot is
+// free.
 const startPause = 300 * time.Millisecond
 
-// reasonPatience is how much fake time a relay may take, when all other trouble has ended, to halt with the reason why it cannot go on:
-// two looks for drift (5 s here), or the few sessions, with up to 15 s between two of them, that it takes to learn why they end.
+// reasonPatience is how much fake time a relay may take, when all other trouble has ended, to halt with the reason why
+// it cannot go on: two looks for drift (5 s here), or the few sessions, with up to 15 s between two of them, that it
+// takes to learn why they end.
 const reasonPatience = time.Minute
 
 // breakage is what ends each stream that comes to it.
@@ -109,11 +111,13 @@ func (w *world) judgeReasons() {
 	}
 	w.counts.Reasons++
 	if !b.said {
-		w.violate("nobody has said why streams end, %v after the end of all other trouble: want a halt with the code %s", time.Since(since), b.code)
+		w.violate("nobody has said why streams end, %v after the end of all other trouble: want a halt with the code %s",
+			time.Since(since), b.code)
 	}
 }
 
-// listen takes note of the halts that processes say, and of errors that name the reason. Called without mu: a status asks the fakes.
+// listen takes note of the halts that processes say, and of errors that name the reason. Called without mu: a status
+// asks the fakes.
 func (w *world) listen() {
 	w.mu.Lock()
 	b, processes := w.broken, w.processes
@@ -123,7 +127,8 @@ func (w *world) listen() {
 	}
 	for _, p := range processes {
 		st := p.relay.Status()
-		if st.Halt != nil && st.Halt.Code == b.code || !st.Ready && strings.Contains(strings.Join(st.Reasons, " "), unreadable) {
+		if st.Halt != nil && st.Halt.Code == b.code ||
+			!st.Ready && strings.Contains(strings.Join(st.Reasons, " "), unreadable) {
 			w.mu.Lock()
 			b.said = true
 			w.mu.Unlock()
@@ -174,7 +179,8 @@ func (s *stream) drawEnd() {
 	}
 }
 
-// dieAt lets the stream die when the server comes to the item, which it does while the relay reads or does not. Called with mu held.
+// dieAt lets the stream die when the server comes to the item, which it does while the relay reads or does not. Called
+// with mu held.
 func (s *stream) dieAt(item int) {
 	d := s.w.dice(aboutEnds, uint64(s.grant.PID), uint64(item))
 	s.w.after(d.pause(0, one(d, time.Millisecond, 20*time.Millisecond, 300*time.Millisecond)), func() {
@@ -184,8 +190,8 @@ func (s *stream) dieAt(item int) {
 	})
 }
 
-// die ends the stream on the server's side: the slot is free, and the reason stands behind so many items of the WAL. Called with mu
-// held.
+// die ends the stream on the server's side: the slot is free, and the reason stands behind so many items of the WAL.
+// Called with mu held.
 func (s *stream) die(upTo int, said error) {
 	if s.why != nil || s.said != nil {
 		return
@@ -220,14 +226,16 @@ func (s *stream) stuck() bool {
 
 // brokenPipe says that the server's end shows by a status that cannot be sent; behind some proxies it does not show.
 func (s *stream) brokenPipe() bool {
-	return s.said != nil && s.grant.PID%2 == 0 && time.Since(s.died) > time.Duration(s.w.profile.config.Postgres.StatusInterval)
+	return s.said != nil && s.grant.PID%2 == 0 &&
+		time.Since(s.died) > time.Duration(s.w.profile.config.Postgres.StatusInterval)
 }
 
-// endOthers ends the connections of processes of older epochs, as a take-over does. Harsher than Postgres: one may have made a new
-// connection since, which tells it nothing. Called with mu held.
+// endOthers ends the connections of processes of older epochs, as a take-over does. Harsher than Postgres: one may have
+// made a new connection since, which tells it nothing. Called with mu held.
 func (t *tables) endOthers() {
 	for _, p := range t.w.processes {
-		if o := p.tables; o != nil && o != t && o.epoch > 0 && t.w.dice(aboutEnds, uint64(p.number), uint64(t.w.serials)).chance(0.5) {
+		if o := p.tables; o != nil && o != t && o.epoch > 0 &&
+			t.w.dice(aboutEnds, uint64(p.number), uint64(t.w.serials)).chance(0.5) {
 			o.ended = true
 		}
 	}

@@ -18,7 +18,8 @@ import (
 func (w *world) judgeSent(p *process, rec *sink.Record) *row {
 	r := w.server.table.byPayload[string(rec.Value)]
 	if r == nil {
-		w.violate("p%d sends a record to %s that no committed row is: key %q, value %q", p.number, rec.Topic, string(rec.Key), string(rec.Value))
+		w.violate("p%d sends a record to %s that no committed row is: key %q, value %q", p.number, rec.Topic, string(rec.Key),
+			string(rec.Value))
 		return nil
 	}
 	id, _ := rec.Headers.Get("id")
@@ -29,7 +30,8 @@ func (w *world) judgeSent(p *process, rec *sink.Record) *row {
 	case !r.committed:
 		w.violate("p%d sends %s, which is not committed", p.number, r.id)
 	case rec.Topic != r.topic || (rec.Key == nil) != (r.key == "") || string(rec.Key) != r.key || string(id) != r.id:
-		w.violate("p%d sends %s to %s under the key %q with the id %q; it is of %s under the key %q", p.number, r.id, rec.Topic, string(rec.Key), string(id), r.topic, r.key)
+		w.violate("p%d sends %s to %s under the key %q with the id %q; it is of %s under the key %q", p.number, r.id,
+			rec.Topic, string(rec.Key), string(id), r.topic, r.key)
 	}
 	return r
 }
@@ -116,7 +118,8 @@ func (w *world) judgeOrder(p *process, r *row) {
 	}
 }
 
-// judgeReplay fails if a dead letter is published before an earlier one of its lane that the same person asked for (J2).
+// judgeReplay fails if a dead letter is published before an earlier one of its lane that the same person asked for
+// (J2).
 func (w *world) judgeReplay(p *process, r *row, request int64) {
 	if r.lane == nil {
 		return
@@ -136,7 +139,8 @@ func (w *world) judgeHold(p *process, r *row) {
 	for _, before := range r.lane.rows[:r.place] {
 		at := w.server.keyOf(before)
 		if d := w.server.db.dead[at]; d != nil && w.server.db.holds(at, d) {
-			w.violate("p%d publishes %s, and nobody has decided about the dead letter %s in front of it", p.number, r.id, before.id)
+			w.violate("p%d publishes %s, and nobody has decided about the dead letter %s in front of it", p.number, r.id,
+				before.id)
 		}
 	}
 }
@@ -147,17 +151,19 @@ func (w *world) judgeCopy(p *process, rec *sink.Record) *row {
 	r := w.server.table.byID[string(id)]
 	_, class := rec.Headers.Get("x-outbox-error-class")
 	if r == nil || !class || string(rec.Value) != r.payload || string(rec.Key) != r.key {
-		w.violate("p%d sends a copy to %s that is not of a row: id %q, key %q, value %q", p.number, rec.Topic, string(id), string(rec.Key), string(rec.Value))
+		w.violate("p%d sends a copy to %s that is not of a row: id %q, key %q, value %q", p.number, rec.Topic, string(id),
+			string(rec.Key), string(rec.Value))
 		return &row{}
 	}
 	return r
 }
 
 // finished says that the row's event holds nobody back any more. One that cannot become a message does so only if dead
-// letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is marked as
-// late, and may be.
+// letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is marked
+// as late, and may be.
 func (w *world) finished(r *row) bool {
-	return r.appeared > 0 || r.baselined || r.late || r.lost || w.server.isDead(r) || r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold
+	return r.appeared > 0 || r.baselined || r.late || r.lost || w.server.isDead(r) ||
+		r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold
 }
 
 // judgeConfirmed fails if the slot's position passes an event that is not terminal (J4).
@@ -170,7 +176,8 @@ func (w *world) judgeConfirmed(p *process, s *slot, at outbox.LSN) {
 		}
 		for _, r := range tx.rows {
 			if !w.server.isTerminal(r) {
-				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead", p.number, at, r.id, tx.commit)
+				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead", p.number, at, r.id,
+					tx.commit)
 			}
 		}
 	}
@@ -193,12 +200,15 @@ func (w *world) judgeJournaled(t *tables, p store.Published) {
 		return
 	}
 	at, there := w.recordAt(p)
-	if !there || at != r && (at != nil || !r.lost || t.p.serial == w.serials) { // lost since a process saw it that has lost the slot since
-		w.violate("p%d journals %s at %s/%d offset %d, and it is not there", t.p.number, string(p.ID), p.Topic, p.Partition, p.Offset)
+	// lost since a process saw it that has lost the slot since
+	if !there || at != r && (at != nil || !r.lost || t.p.serial == w.serials) {
+		w.violate("p%d journals %s at %s/%d offset %d, and it is not there", t.p.number, string(p.ID), p.Topic, p.Partition,
+			p.Offset)
 	}
 }
 
-// recordAt is the event whose record is at the place, nil for none of ours or one that was lost. False: there is no such place.
+// recordAt is the event whose record is at the place, nil for none of ours or one that was lost. False: there is no
+// such place.
 func (w *world) recordAt(p store.Published) (r *row, there bool) {
 	topic := w.cluster.topics[p.Topic]
 	if topic == nil || p.Partition < 0 || int(p.Partition) >= len(topic.partitions) {
@@ -215,8 +225,10 @@ func (w *world) recordAt(p store.Published) (r *row, there bool) {
 func (w *world) judgeOffset(t *tables, o store.Offset) {
 	part := w.cluster.topics[o.Topic].partitions[o.Partition]
 	for i, m := range part.log[:o.Next] {
-		if int64(i) >= part.excused && m.row != nil && m.row.table == w.server.table && !m.row.excused && !w.server.isJournaled(m.row) {
-			w.violate("p%d notes that %s/%d is journaled below %d, and %s at %d is not", t.p.number, o.Topic, o.Partition, o.Next, m.id, i)
+		if int64(i) >= part.excused && m.row != nil && m.row.table == w.server.table && !m.row.excused &&
+			!w.server.isJournaled(m.row) {
+			w.violate("p%d notes that %s/%d is journaled below %d, and %s at %d is not", t.p.number, o.Topic, o.Partition,
+				o.Next, m.id, i)
 			return
 		}
 	}
@@ -225,7 +237,8 @@ func (w *world) judgeOffset(t *tables, o store.Offset) {
 // judgeAttempts fails if attempts were spent that were not refusals of the event itself (J7).
 func (w *world) judgeAttempts(t *tables, id []byte, attempts int, what string) {
 	if r := w.server.table.byID[string(id)]; r != nil && attempts > r.refusals {
-		w.violate("p%d: %s is %s with %d attempts, and was refused %d times", t.p.number, string(id), what, attempts, r.refusals)
+		w.violate("p%d: %s is %s with %d attempts, and was refused %d times", t.p.number, string(id), what, attempts,
+			r.refusals)
 	}
 }
 
@@ -253,8 +266,8 @@ func (w *world) judgeDead(t *tables, dead *store.Dead) {
 	}
 }
 
-// judgeFlood fails if more events are dead than the breaker lets die, in a run in which it counts them all and was never
-// closed again (J12). Those that a person has dealt with count no more: a restart forgets them.
+// judgeFlood fails if more events are dead than the breaker lets die, in a run in which it counts them all and was
+// never closed again (J12). Those that a person has dealt with count no more: a restart forgets them.
 func (w *world) judgeFlood(t *tables) {
 	limits := w.profile.config.DLQ.Breaker
 	if time.Duration(limits.Window) < time.Hour || w.profile.requests > 0 {
@@ -275,8 +288,8 @@ func (w *world) judgeFlood(t *tables) {
 }
 
 // judgeRequest fails if a process begins a request though another one has taken the slot over (J8). One that was frozen
-// when its connection broke, and has just gone on, cannot know; nor can one whose stream ended behind what it has not read, until
-// an answer to SQL tells it or its proof of the lease is too old.
+// when its connection broke, and has just gone on, cannot know; nor can one whose stream ended behind what it has not
+// read, until an answer to SQL tells it or its proof of the lease is too old.
 func (w *world) judgeRequest(p *process, asked time.Time) {
 	const instant = 5 * time.Millisecond
 	if !p.leftAlone.IsZero() && time.Since(p.leftAlone) <= time.Duration(w.profile.config.Postgres.WALSenderTimeout)/2 &&

@@ -1,7 +1,7 @@
 package simulator
 
-// The mutants that the fakes play: each is a rule of package store that is broken on purpose, so that a run can show that
-// it would be noticed. Those of the relay's own code are patches, see mutants.sh.
+// The mutants that the fakes play: each is a rule of package store that is broken on purpose, so that a run can show
+// that it would be noticed. Those of the relay's own code are patches, see mutants.sh.
 const (
 	queueByArrival    = "queue-by-arrival"       // a parked lane is read in the order in which it was parked
 	parkedTwice       = "parked-set-counts"      // an event that is parked again takes a second place
@@ -15,4 +15,5 @@ const (
 )
 
 // Mutants are the names of the above.
-var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource, oldPlaces, anyLease}
+var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource,
+	oldPlaces, anyLease}

@@ -21,7 +21,8 @@ const reconcilePatience = 5 * time.Second
 func (w *world) planPeople() {
 	d := w.dice(aboutPeople)
 	for range w.profile.requests {
-		kind := one(d, store.RequestReplay, store.RequestReplay, store.RequestDiscard, store.RequestRetry, store.RequestRetry, store.RequestPause, store.RequestResume, store.RequestReconcile)
+		kind := one(d, store.RequestReplay, store.RequestReplay, store.RequestDiscard, store.RequestRetry, store.RequestRetry,
+			store.RequestPause, store.RequestResume, store.RequestReconcile)
 		key, choice := "k"+string(rune('0'+d.below(6))), d.below(4)
 		w.duringTrouble(d.pause(0, w.profile.length), func() {
 			f := store.Filter{All: true}
@@ -50,7 +51,8 @@ func (w *world) ask(kind string, f store.Filter) {
 	}
 	db := &w.server.db
 	id := int64(len(db.requests) + 1)
-	db.requests = append(db.requests, &request{Request: store.Request{ID: id, Kind: kind, Filter: f, Who: "somebody", RequestedAt: time.Now()}, slot: w.server.slotName})
+	db.requests = append(db.requests, &request{Request: store.Request{ID: id, Kind: kind, Filter: f, Who: "somebody",
+		RequestedAt: time.Now()}, slot: w.server.slotName})
 	w.note("somebody asks for %s, request %d", kind, id)
 }
 
@@ -117,8 +119,8 @@ func (w *world) repair() {
 	}
 }
 
-// pending says whether a request is not done whose turn is not after this one. Those of the last turn wait for room, or for what the stream
-// delivers, and so for what a person decides.
+// pending says whether a request is not done whose turn is not after this one. Those of the last turn wait for room, or
+// for what the stream delivers, and so for what a person decides.
 func (s *server) pending(turn int) bool {
 	for _, r := range s.db.requests {
 		if r.slot == s.slotName && r.FinishedAt == nil && turnOf(r.Kind) <= turn {

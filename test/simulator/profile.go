@@ -6,7 +6,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// profile is what a seed's run is like. Most runs have few kinds of trouble: with all of them at once none would get far.
+// profile is what a seed's run is like. Most runs have few kinds of trouble: with all of them at once none would get
+// far.
 type profile struct {
 	topics, partitions, keys int
 	transactions             int           // of the writer

@@ -26,7 +26,8 @@ func (w *world) planLosses() {
 	}
 }
 
-// loseRecords takes records of events that are settled out of their topics, and asks for them later. Called with mu held.
+// loseRecords takes records of events that are settled out of their topics, and asks for them later. Called with mu
+// held.
 func (w *world) loseRecords(d *dice) {
 	var ids []string
 	for _, r := range w.server.table.rows {
@@ -58,10 +59,12 @@ func (w *world) askForLost(ids []string) {
 
 // mayLose says that nothing more is to become of the event: it is in its topic once, and recorded there.
 func (w *world) mayLose(r *row, at store.Published) bool {
-	if r.appeared != 1 || r.excused || r.unrecorded != nil || r.deleted || !r.visible || at.Topic == "" || w.unreadable(r) {
+	if r.appeared != 1 || r.excused || r.unrecorded != nil || r.deleted || !r.visible || at.Topic == "" ||
+		w.unreadable(r) {
 		return false
 	}
-	return w.cluster.topics[at.Topic].partitions[at.Partition].log[at.Offset].row == r && w.server.db.dead[w.server.keyOf(r)] == nil
+	return w.cluster.topics[at.Topic].partitions[at.Partition].log[at.Offset].row == r &&
+		w.server.db.dead[w.server.keyOf(r)] == nil
 }
 
 // RepublishRows gives the next rows of the request: journaled before it was made, and still in the table.
@@ -76,7 +79,8 @@ func (t asked) RepublishRows(ctx context.Context, r *store.Request, limit int) (
 		sortBySeq(there)
 		for i, row := range there {
 			at := t.at([]byte(row.id))
-			if _, journaled := db.journal[at]; !journaled || row.journaled.After(r.RequestedAt) || db.parked[at] != nil || db.dead[at] != nil {
+			if _, journaled := db.journal[at]; !journaled || row.journaled.After(r.RequestedAt) || db.parked[at] != nil ||
+				db.dead[at] != nil {
 				continue
 			}
 			if len(rows) == min(limit, someRepublished) {
@@ -103,7 +107,8 @@ func (t asked) Republish(ctx context.Context, r *store.Request, events []store.P
 			}
 			db.arrivals++
 			db.parked[at] = &parkedRow{
-				event: cloneEvent(e.Event), topic: e.Topic, key: slices.Clone(e.Key), class: outbox.Transient, arrival: db.arrivals, due: time.Now(),
+				event: cloneEvent(e.Event), topic: e.Topic, key: slices.Clone(e.Key), class: outbox.Transient, arrival: db.arrivals,
+				due:   time.Now(),
 				tried: time.Now(), replay: r.ID,
 			}
 			parked++

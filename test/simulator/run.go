@@ -28,13 +28,15 @@ func (f *Failure) Error() string {
 
 // Options say how to play a seed.
 type Options struct {
-	Mutant string    // one of Mutants; empty: none
-	Aloud  io.Writer // gets each step as it happens, for one that ends in a panic; nil: only a failure tells its last steps
+	Mutant string // one of Mutants; empty: none
+	// gets each step as it happens, for one that ends in a panic; nil: only a failure tells its last steps
+	Aloud io.Writer
 }
 
 // Run plays one seed in the bubble of testing/synctest that it is called in, and adds to the counts.
 func Run(seed uint64, o Options, counts *Counts) error {
-	w := &world{seed: seed, profile: choose(seed), mutant: o.Mutant, aloud: o.Aloud, began: time.Now(), failed: make(chan struct{})}
+	w := &world{seed: seed, profile: choose(seed), mutant: o.Mutant, aloud: o.Aloud, began: time.Now(),
+		failed: make(chan struct{})}
 	w.mu.Lock()
 	w.server = newServer(w)
 	w.cluster = newCluster(w)

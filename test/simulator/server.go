@@ -163,7 +163,8 @@ func (b backend) OpenTables(_ context.Context, c store.Config) (relay.Tables, er
 	w := b.p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b.p.tables = &tables{w: w, p: b.p, slot: c.Slot, delete: c.AfterPublish == store.Delete, mark: c.AfterPublish == store.Mark, hold: c.HoldDead}
+	b.p.tables = &tables{w: w, p: b.p, slot: c.Slot, delete: c.AfterPublish == store.Delete,
+		mark: c.AfterPublish == store.Mark, hold: c.HoldDead}
 	if w.profile.people {
 		return asked{b.p.tables}, nil
 	}

@@ -139,7 +139,8 @@ func play(ctx context.Context, from, n uint64, mutant string) (counts, failed st
 
 // child plays seeds in a process of their own. failed is empty, or the seed, what it broke, and how to play it again.
 func child(ctx context.Context, from, n uint64, mutant string, more ...string) (counts Counts, failed string) {
-	args := append([]string{"-test.run=^TestEveryRunKeepsTheInvariants$", "-test.timeout=20m", "-within", "-mutant=" + mutant,
+	args := append([]string{"-test.run=^TestEveryRunKeepsTheInvariants$", "-test.timeout=20m", "-within",
+		"-mutant=" + mutant,
 		"-from=" + strconv.FormatUint(from, 10), "-seeds=" + strconv.FormatUint(n, 10)}, more...)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
@@ -160,6 +161,8 @@ func child(ctx context.Context, from, n uint64, mutant string, more ...string) (
 	if mutant != "" {
 		mutant = " -mutant " + mutant
 	}
-	return counts, fmt.Sprintf("seed %d failed (%v); once more, with each step: go test ./test/simulator -run EveryRun -v -args -within -aloud -seeds 1 -from %d%s\n%s",
-		seed, err, seed, mutant, told)
+	return counts,
+		fmt.Sprintf("seed %d failed (%v); once more, with each step: go test ./test/simulator -run EveryRun -v -args "+
+			"-within -aloud -seeds 1 -from %d%s\n%s",
+			seed, err, seed, mutant, told)
 }

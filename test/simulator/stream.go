@@ -62,7 +62,8 @@ func (b backend) OpenStream(ctx context.Context, c replication.Config) (relay.St
 		st = &stream{
 			w: s.w, p: b.p, slot: slot, batches: make(chan *replication.Batch), cut: make(chan struct{}), sent: slot.confirmed,
 			d: s.w.dice(aboutStream, uint64(s.lastPID)), received: slot.confirmed, decoded: slot.confirmed,
-			grant: replication.Grant{System: replication.System{ID: systemID, Timeline: 1, WALFlush: s.wal.end}, Confirmed: slot.confirmed, PID: s.lastPID},
+			grant: replication.Grant{System: replication.System{ID: systemID, Timeline: 1, WALFlush: s.wal.end},
+				Confirmed: slot.confirmed, PID: s.lastPID},
 		}
 		for st.next < len(s.wal.items) && s.wal.items[st.next].from() < slot.confirmed {
 			st.next++
@@ -206,9 +207,9 @@ func (s *stream) arrive() {
 	s.onItsWay = 0
 }
 
-// read takes the next batch out of the WAL: some messages, of one transaction or of several, with keepalives in between.
-// It returns nil when there is nothing, with a channel that is closed at the next news; and an error behind the last message of a
-// stream that has died.
+// read takes the next batch out of the WAL: some messages, of one transaction or of several, with keepalives in
+// between. It returns nil when there is nothing, with a channel that is closed at the next news; and an error behind
+// the last message of a stream that has died.
 func (s *stream) read() (*replication.Batch, <-chan struct{}, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -235,7 +236,8 @@ func (s *stream) readOne(b *replication.Batch) bool {
 	if s.part < len(s.messages) {
 		if s.part > 0 && s.d.chance(0.05) {
 			// Harsher than Postgres, whose keepalives inside a transaction say no more than its commit's beginning.
-			b.Messages = append(b.Messages, replication.Message{Keepalive: true, WALEnd: one(s.d, s.ends[0], s.ends[len(s.ends)-1])})
+			b.Messages = append(b.Messages, replication.Message{Keepalive: true,
+				WALEnd: one(s.d, s.ends[0], s.ends[len(s.ends)-1])})
 		}
 		b.Messages = append(b.Messages, replication.Message{Data: s.messages[s.part]})
 		s.receive(s.ends[s.part])

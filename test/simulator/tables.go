@@ -59,7 +59,8 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 		err = io.ErrUnexpectedEOF
 	case !w.server.up:
 		err = &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}
-	case number < w.server.takeOver && epoch > 0 && epoch < w.server.db.epochs[t.slot], t.ended && epoch > 0: // a take-over ended the connection
+	// a take-over ended the connection
+	case number < w.server.takeOver && epoch > 0 && epoch < w.server.db.epochs[t.slot], t.ended && epoch > 0:
 		t.ended, told = false, true
 		err = &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
 	case fails:
@@ -131,7 +132,8 @@ func (t *tables) Outbox(ctx context.Context) (o store.Outbox, err error) {
 		oid := t.w.server.table.oid
 		o = store.Outbox{
 			OID: oid, OIDs: []uint32{oid}, Schema: "public", Name: "outbox_events", IDType: "text", PayloadType: "jsonb",
-			HeadersType: "jsonb", HasPublishedAt: true, Columns: columns, OrderBy: "seq", PublishedWhen: "published_at IS NOT NULL",
+			HeadersType: "jsonb", HasPublishedAt: true, Columns: columns, OrderBy: "seq",
+			PublishedWhen: "published_at IS NOT NULL",
 		}
 		return nil
 	})
@@ -173,7 +175,8 @@ func (t *tables) Slot(ctx context.Context) (st store.SlotStatus, err error) {
 		if slot == nil {
 			return nil
 		}
-		st.Exists, st.Plugin, st.Confirmed, st.Restart, st.WALStatus = true, "pgoutput", slot.confirmed, slot.confirmed, "reserved"
+		st.Exists, st.Plugin, st.Confirmed, st.Restart, st.WALStatus = true, "pgoutput", slot.confirmed, slot.confirmed,
+			"reserved"
 		if slot.lost {
 			st.WALStatus = "lost"
 		}
@@ -212,14 +215,16 @@ func (t *tables) state(db *database) *store.State {
 func (t *tables) Memories(context.Context) ([]store.Memory, error) { return nil, nil }
 
 // Register makes the rows of a first start.
-func (t *tables) Register(ctx context.Context, system string, timeline int32, oid uint32, phase string) (st *store.State, err error) {
+func (t *tables) Register(ctx context.Context, system string, timeline int32, oid uint32,
+	phase string) (st *store.State, err error) {
 	err = t.do(ctx, "register", func(db *database) error {
 		of := sourceOf{t.slot, oid}
 		if db.sources[of] == 0 {
 			db.sources[of] = int32(1000 + len(db.sources))
 		}
 		if kept := db.states[t.slot]; kept == nil || kept.Source != db.sources[of] {
-			db.states[t.slot] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true, SystemID: system, Timeline: timeline}
+			db.states[t.slot] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true, SystemID: system,
+				Timeline: timeline}
 		}
 		st = t.state(db)
 		t.durable()

@@ -73,7 +73,8 @@ func (t *tables) UnrecordedIn(ctx context.Context, from, _ int64, limit int) ([]
 	return t.unrecordedRows(ctx, "unrecorded in", limit, func(*row) bool { return from == 0 })
 }
 
-func (t *tables) unrecordedRows(ctx context.Context, name string, limit int, fits func(*row) bool) (ids [][]byte, err error) {
+func (t *tables) unrecordedRows(ctx context.Context, name string, limit int,
+	fits func(*row) bool) (ids [][]byte, err error) {
 	err = t.do(ctx, name, func(db *database) error {
 		for _, r := range t.unrecorded(db) {
 			if fits(r) && len(ids) < limit {

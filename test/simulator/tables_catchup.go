@@ -123,8 +123,8 @@ func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// renumber moves parked events, and dead letters that may be replayed, into the era of the catch-up: to the place of their row, or of the one that was in front of them
-// in their lane if that is further back, or if their row is gone.
+// renumber moves parked events, and dead letters that may be replayed, into the era of the catch-up: to the place of
+// their row, or of the one that was in front of them in their lane if that is further back, or if their row is gone.
 func (t *tables) renumber(db *database) {
 	lanes := map[string][]*outbox.Event{}
 	for at, p := range db.parked {
@@ -174,7 +174,8 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 // event is the row as the table gives it.
 func (r *row) event() outbox.Event {
 	e := outbox.Event{
-		ID: []byte(r.id), AggregateType: []byte(r.kind), EventType: []byte("made"), Payload: []byte(r.payload), CreatedAt: []byte(createdAt),
+		ID: []byte(r.id), AggregateType: []byte(r.kind), EventType: []byte("made"), Payload: []byte(r.payload),
+		CreatedAt: []byte(createdAt),
 	}
 	if r.key != "" {
 		e.AggregateID = []byte(r.key)
@@ -204,7 +205,9 @@ func (t *tables) MirrorStep(ctx context.Context, _ int) (n int, more bool, err e
 	if !t.mark {
 		return 0, false, nil
 	}
-	return t.mirror(ctx, "mirror", func(r *row) *bool { return &r.marked }, func(b *journalBatch) *bool { return &b.mirrored },
+	return t.mirror(ctx, "mirror", func(r *row) *bool {
+		return &r.marked
+	}, func(b *journalBatch) *bool { return &b.mirrored },
 		func(*journalBatch) bool { return true })
 }
 
@@ -213,7 +216,9 @@ func (t *tables) DeleteStep(ctx context.Context, retention time.Duration, _ int)
 	if !t.delete && retention <= 0 {
 		return 0, false, nil
 	}
-	n, more, err = t.mirror(ctx, "delete", func(r *row) *bool { return &r.deleted }, func(b *journalBatch) *bool { return &b.deleted },
+	n, more, err = t.mirror(ctx, "delete", func(r *row) *bool {
+		return &r.deleted
+	}, func(b *journalBatch) *bool { return &b.deleted },
 		func(b *journalBatch) bool {
 			return b.lsn <= t.w.server.db.states[t.slot].Confirmed && time.Since(b.at) >= retention && (b.mirrored || !t.mark)
 		})
@@ -223,8 +228,10 @@ func (t *tables) DeleteStep(ctx context.Context, retention time.Duration, _ int)
 	return n, more && n > 0, err
 }
 
-// mirror changes the rows of a few batches that are fit for it, and takes a note of those that were: both can be forgotten by a crash.
-func (t *tables) mirror(ctx context.Context, name string, of func(*row) *bool, done func(*journalBatch) *bool, fit func(*journalBatch) bool) (n int, more bool, err error) {
+// mirror changes the rows of a few batches that are fit for it, and takes a note of those that were: both can be
+// forgotten by a crash.
+func (t *tables) mirror(ctx context.Context, name string, of func(*row) *bool, done func(*journalBatch) *bool,
+	fit func(*journalBatch) bool) (n int, more bool, err error) {
 	set := func(what *bool) {
 		*what = true
 		t.relaxed(func() { *what = false })

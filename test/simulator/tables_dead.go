@@ -22,7 +22,8 @@ type deadRow struct {
 	replayed, discarded bool
 }
 
-// open says that nothing has become of the dead letter: neither replayed, nor discarded, nor on its way to be published.
+// open says that nothing has become of the dead letter: neither replayed, nor discarded, nor on its way to be
+// published.
 func (db *database) open(at recorded, d *deadRow) bool {
 	return !d.replayed && !d.discarded && db.parked[at] == nil
 }
@@ -54,7 +55,8 @@ func (t *tables) bury(db *database, dead *store.Dead) {
 		return
 	}
 	db.dead[at] = &deadRow{
-		event: cloneEvent(dead.Event), topic: dead.Topic, key: bytes.Clone(dead.Key), attempts: dead.Attempts, class: dead.Class, code: dead.Code,
+		event: cloneEvent(dead.Event), topic: dead.Topic, key: bytes.Clone(dead.Key), attempts: dead.Attempts,
+		class: dead.Class, code: dead.Code,
 		at: time.Now(), keeps: dead.Holds,
 	}
 	t.w.counts.Dead++

@@ -43,13 +43,15 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 			}
 			db.arrivals++
 			row := &parkedRow{
-				event: cloneEvent(e.Event), topic: e.Topic, key: bytes.Clone(e.Key), attempts: e.Attempts, class: e.Class, arrival: db.arrivals, late: e.Late, tried: time.Now(),
+				event: cloneEvent(e.Event), topic: e.Topic, key: bytes.Clone(e.Key), attempts: e.Attempts, class: e.Class,
+				arrival: db.arrivals, late: e.Late, tried: time.Now(),
 			}
 			row.setDue(e.RetryIn)
 			db.parked[at] = row
 			parked++
 			t.w.counts.Parked++
-			t.w.note("p%d parks %s of %s/%s, %d attempts, in %v", t.p.number, at.id, e.Topic, string(e.Key), e.Attempts, e.RetryIn)
+			t.w.note("p%d parks %s of %s/%s, %d attempts, in %v", t.p.number, at.id, e.Topic, string(e.Key), e.Attempts,
+				e.RetryIn)
 			t.w.judgeAttempts(t, e.Event.ID, e.Attempts, "parked")
 		}
 		t.durable()
@@ -148,7 +150,8 @@ func (t *tables) heads(db *database) map[string]*parkedRow {
 }
 
 // DueLanes lists lanes that are due.
-func (t *tables) DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error) {
+func (t *tables) DueLanes(ctx context.Context, limit int,
+	without []string) (lanes []store.Lane, next time.Duration, err error) {
 	next = -1
 	err = t.do(ctx, "due lanes", func(db *database) error {
 		now := time.Now()
@@ -172,7 +175,9 @@ func (t *tables) DueLanes(ctx context.Context, limit int, without []string) (lan
 				due = append(due, p)
 			}
 		}
-		slices.SortFunc(due, func(a, b *parkedRow) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.arrival, b.arrival)) })
+		slices.SortFunc(due, func(a, b *parkedRow) int {
+			return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.arrival, b.arrival))
+		})
 		for _, p := range due[:min(limit, len(due))] {
 			lanes = append(lanes, store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)})
 		}
@@ -209,7 +214,8 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 					break
 				}
 				due := p.isDue() || p.due.IsZero() && !p.whenWell
-				portion.Rows = append(portion.Rows, store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late, Replay: p.replay != 0})
+				portion.Rows = append(portion.Rows,
+					store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late, Replay: p.replay != 0})
 			}
 			portion.Held = len(portion.Rows) == 0 && ask.Lane.Key != nil && t.heldByDead(db, ask.Lane.Topic, ask.Lane.Key, nil)
 			portions = append(portions, portion)

@@ -16,8 +16,8 @@ type request struct {
 	slot string
 }
 
-// asked are tables with requests. Looking for them takes a call four times a second, so that runs in which nobody asks for anything
-// go without.
+// asked are tables with requests. Looking for them takes a call four times a second, so that runs in which nobody asks
+// for anything go without.
 type asked struct{ *tables }
 
 // someDead is how many dead letters one call resolves, so that a request takes more than one.
@@ -106,8 +106,10 @@ func fits(f store.Filter, key []byte, id []byte) bool {
 	return f.All
 }
 
-// step resolves the next dead letters of a request, in the order of positions. The cursor only saves work, and so is left out.
-func (t *tables) step(ctx context.Context, name string, r *store.Request, limit int, do func(db *database, at recorded, d *deadRow, step *store.Step)) (step store.Step, err error) {
+// step resolves the next dead letters of a request, in the order of positions. The cursor only saves work, and so is
+// left out.
+func (t *tables) step(ctx context.Context, name string, r *store.Request, limit int,
+	do func(db *database, at recorded, d *deadRow, step *store.Step)) (step store.Step, err error) {
 	err = t.fenced(ctx, name, func(db *database) error {
 		var found []recorded
 		for at, d := range db.dead {
@@ -115,7 +117,9 @@ func (t *tables) step(ctx context.Context, name string, r *store.Request, limit 
 				found = append(found, at)
 			}
 		}
-		slices.SortFunc(found, func(a, b recorded) int { return db.dead[a].event.Position.Compare(db.dead[b].event.Position) })
+		slices.SortFunc(found, func(a, b recorded) int {
+			return db.dead[a].event.Position.Compare(db.dead[b].event.Position)
+		})
 		for _, at := range found[:min(limit, len(found), someDead)] {
 			step.Seen++
 			do(db, at, db.dead[at], &step)
@@ -135,7 +139,8 @@ func (t asked) ReplayDead(ctx context.Context, r *store.Request, _ store.DeadCur
 		}
 		db.arrivals++
 		db.parked[at] = &parkedRow{
-			event: cloneEvent(&d.event), topic: d.topic, key: bytes.Clone(d.key), class: outbox.Transient, arrival: db.arrivals, due: time.Now(),
+			event: cloneEvent(&d.event), topic: d.topic, key: bytes.Clone(d.key), class: outbox.Transient, arrival: db.arrivals,
+			due:   time.Now(),
 			tried: d.at, replay: r.ID,
 		}
 		step.Parked++
@@ -160,7 +165,8 @@ func (t asked) RetryNow(ctx context.Context, r *store.Request, limit int) (n int
 	err = t.fenced(ctx, "retry now", func(db *database) error {
 		now := time.Now()
 		for at, p := range db.parked {
-			if at.source == t.key() && p.due.After(now) && !p.tried.After(r.RequestedAt) && fits(r.Filter, p.key, p.event.ID) && n < int64(limit) {
+			if at.source == t.key() && p.due.After(now) && !p.tried.After(r.RequestedAt) && fits(r.Filter, p.key, p.event.ID) &&
+				n < int64(limit) {
 				p.due = now
 				n++
 			}

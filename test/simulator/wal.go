@@ -50,7 +50,8 @@ const (
 )
 
 // messages are the transaction as pgoutput sends it, protocol version 1. The bytes are the caller's.
-func (tx *transaction) messages(b []byte, t *table, announce bool) (messages [][]byte, ends []outbox.LSN, buffer []byte) {
+func (tx *transaction) messages(b []byte, t *table,
+	announce bool) (messages [][]byte, ends []outbox.LSN, buffer []byte) {
 	from := 0
 	cut := func(lsn outbox.LSN) {
 		messages, ends = append(messages, b[from:len(b):len(b)]), append(ends, lsn)

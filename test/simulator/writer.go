@@ -57,8 +57,9 @@ func (s *server) write(d *dice) *transaction {
 	return tx
 }
 
-// fill adds rows. A lane belongs to one running transaction at a time, as with a lock on the aggregate: so seq and commit
-// have one order in each lane, and there is one right order for whatever the relay reads from the table and the stream.
+// fill adds rows. A lane belongs to one running transaction at a time, as with a lock on the aggregate: so seq and
+// commit have one order in each lane, and there is one right order for whatever the relay reads from the table and the
+// stream.
 func (s *server) fill(tx *transaction, d *dice) {
 	if d.chance(0.05) {
 		return
@@ -140,8 +141,8 @@ func (s *server) finish(tx *transaction, d *dice) {
 	}
 }
 
-// remove deletes a row, as an application does that needs it no more. Not before the end of the catch-up: of a row that is
-// gone when the table is read nobody can know where in the order it belongs, or that it was there.
+// remove deletes a row, as an application does that needs it no more. Not before the end of the catch-up: of a row that
+// is gone when the table is read nobody can know where in the order it belongs, or that it was there.
 func (s *server) remove(r *row) {
 	if st := s.db.states[s.slotName]; st != nil && st.Phase == store.Stream && r.visible && !r.deleted && !r.missed {
 		r.deleted = true

@@ -20,7 +20,8 @@ import (
 var Phrase = regexp.MustCompile(`(?i)\bseen\s+(to\s+fail|failing)\b`)
 
 // denied is what says the opposite in the same words.
-var denied = regexp.MustCompile(`(?i)\b(never|not|nor|nobody|without\s+being|un)[\s-]+(yet\s+|been\s+|was\s+|has\s+)*seen\s+(to\s+fail|failing)\b`)
+var denied = regexp.MustCompile(
+	`(?i)\b(never|not|nor|nobody|without\s+being|un)[\s-]+(yet\s+|been\s+|was\s+|has\s+)*seen\s+(to\s+fail|failing)\b`)
 
 // Claims reports whether a comment says that the test was seen to fail, and not that it was not.
 func Claims(comment string) bool {
@@ -44,7 +45,9 @@ type Code struct {
 // Unseen are the tests that neither say it nor have an entry.
 func (c Code) Unseen(entries []Entry) []Test {
 	return slices.DeleteFunc(slices.Clone(c.Tests), func(t Test) bool {
-		return t.Says || slices.ContainsFunc(entries, func(e Entry) bool { return e.Package == t.Package && e.Test == t.Name })
+		return t.Says || slices.ContainsFunc(entries, func(e Entry) bool {
+			return e.Package == t.Package && e.Test == t.Name
+		})
 	})
 }
 
@@ -77,7 +80,9 @@ func changedText(change string) string {
 	}
 	text, _, _ := strings.Cut(rest, "`")
 	if short, cut := strings.CutSuffix(text, "…"); cut {
-		text = strings.TrimRightFunc(short, func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) || r == ' ' })
+		text = strings.TrimRightFunc(short, func(r rune) bool {
+			return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) || r == ' '
+		})
 	}
 	return text
 }

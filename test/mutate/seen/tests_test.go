@@ -30,7 +30,8 @@ func TestStatementIsToldFromItsOpposite(t *testing.T) {
 func TestEntryIsStaleWhenItsCodeIsGone(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"p.go":      "package p\n\nfunc (s *T) f(a int) int {\n\tif a >\n\t\t1 {\n\t\treturn 1\n\t}\n\treturn 2\n}\n\nvar v, w = 1, `x`\n",
+		"p.go": "package p\n\nfunc (s *T) f(a int) int {\n\tif a >\n\t\t1 {\n\t\treturn 1\n\t}\n\treturn 2\n}\n\nvar " +
+			"v, w = 1, `x`\n",
 		"p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) {}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -53,7 +54,8 @@ func TestEntryIsStaleWhenItsCodeIsGone(t *testing.T) {
 		{Entry{".", "TestF", ".", "T.g", "`a > 1` -> `!(a > 1)`"}, "no function"},
 		{Entry{".", "TestG", ".", "T.f", "`a > 1` -> `!(a > 1)`"}, "no such test"},
 	} {
-		if got := code.Stale(row.entry) + code.Gone(row.entry); (row.want == "") != (got == "") || !strings.Contains(got, row.want) {
+		if got := code.Stale(row.entry) + code.Gone(row.entry); (row.want == "") != (got == "") ||
+			!strings.Contains(got, row.want) {
 			t.Errorf("%v: got %q, want %q", row.entry, got, row.want)
 		}
 	}
