@@ -106,6 +106,9 @@ func All(ctx context.Context, cfg config.Config, st *store.Store) error {
 	if err := s.CreateTables(ctx); err != nil {
 		return err
 	}
+	if err := st.MakeView(ctx); err != nil {
+		return err
+	}
 	_, err := s.Prepare(ctx)
 	if _, streaming := errors.AsType[*replication.SlotBusyError](err); streaming {
 		return nil // a relay runs: all that it needs is there
@@ -117,6 +120,9 @@ func All(ctx context.Context, cfg config.Config, st *store.Store) error {
 func ButSlot(ctx context.Context, cfg config.Config, st *store.Store) error {
 	s := setup(cfg, st)
 	if err := s.CreateTables(ctx); err != nil {
+		return err
+	}
+	if err := st.MakeView(ctx); err != nil {
 		return err
 	}
 	return s.PreparePublication(ctx)

@@ -81,8 +81,11 @@ func Steps(part string, above int, n Names) ([]Step, error) {
 // Table is the outbox of contract "the tables", for a database that has none.
 func Table(n Names) (string, error) { return render("table_0001.sql", n) }
 
+// View is the view of an outbox's statuses, which goes with a table that is dropped with all that depends on it.
+func View(n Names) (string, error) { return render("view.sql", n) }
+
 func render(name string, n Names) (string, error) {
-	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name)
+	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name, "view.sql")
 	if err != nil {
 		return "", fmt.Errorf("parse migration %s: %w", name, err)
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -41,7 +43,7 @@ func (c adoptCommand) Run(a *cli.App) error {
 		return err
 	}
 	if !c.DryRun {
-		if err := st.Migrate(ctx); err != nil {
+		if err := errors.Join(st.Migrate(ctx), st.MakeView(ctx)); err != nil {
 			return err
 		}
 	}

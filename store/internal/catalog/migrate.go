@@ -72,12 +72,16 @@ func (s *Catalog) judgeOnce(ctx context.Context, tx pgx.Tx, judged bool) (bool, 
 	return true, s.checkExpressions(ctx, tx, &o)
 }
 
-// Plan is the SQL that Migrate would run, in order, each entry one or more whole statements that end with a semicolon;
+// Plan is the SQL that Migrate and MakeView would run, in order, each entry one or more whole statements that end with a semicolon;
 // empty when nothing is missing. It changes nothing.
 func (s *Catalog) Plan(ctx context.Context) ([]string, error) {
 	var statements []string
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
-		statements, err = s.plan(ctx, tx)
+		if statements, err = s.plan(ctx, tx); err != nil {
+			return err
+		}
+		view, err := s.planView(ctx, tx)
+		statements = append(statements, view...)
 		return err
 	})
 	if err != nil {
@@ -141,6 +145,40 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 		}
 	}
 	return statements, nil
+}
+
+// MakeView makes the view where the steps once made it and it is gone: DROP TABLE … CASCADE of an outbox takes it
+// along. A start does without, since it is for people only.
+func (s *Catalog) MakeView(ctx context.Context) error {
+	err := s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
+		statements, err := s.planView(ctx, tx)
+		for _, statement := range statements {
+			_, err = tx.Conn().PgConn().Exec(ctx, statement).ReadAll()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make the view %s: %w", s.db.Names.View, err)
+	}
+	return nil
+}
+
+func (s *Catalog) planView(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	versions, err := s.versions(ctx, tx)
+	if err != nil || versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
+		return nil, err // the steps make it
+	}
+	var there bool
+	err = tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, s.db.Names.View).Scan(&there)
+	if err != nil || there {
+		return nil, err
+	}
+	_, names, err := s.planOutbox(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	view, err := schema.View(names)
+	return []string{view}, err
 }
 
 // planOutbox is the table as it is, or as it would be made.
