@@ -14,6 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
+// This file is the hot path: from bytes of the stream to the sink. The goroutine of the session runs it, and all that
+// it touches is the session's, the ledger, the registry of what is in flight, and the sink.
+
 // step is one decoded message that matters: dispatch decodes a whole batch before it applies it, so that ids can be
 // looked up together.
 type step struct {
@@ -119,8 +122,8 @@ func (s *session) settleBefore(ctx context.Context) {
 	}
 }
 
-// decode turns a batch into steps, up to the first message that cannot be decoded. Events are decoded into deliveries in
-// place.
+// decode turns a batch into steps, up to the first message that cannot be decoded. Events are decoded into deliveries
+// in place.
 func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error) {
 	received := settle.SinceStart(batch.Received)
 	for i := range batch.Messages {
@@ -204,7 +207,9 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 
 // apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
 // the end of the current transaction; what follows was not taken and comes again.
-func (s *session) apply(steps []step, found map[string]bool, stop <-chan struct{}, out []*settle.Delivery) []*settle.Delivery {
+func (s *session) apply(
+	steps []step, found map[string]bool, stop <-chan struct{}, out []*settle.Delivery,
+) []*settle.Delivery {
 	s.router.At(time.Now())
 	received, transactions := 0, 0
 	defer func() { s.count(received, transactions) }()
@@ -257,7 +262,8 @@ func (s *session) count(received, transactions int) {
 	s.events.Add(uint64(received))
 }
 
-// comesAgain says that an event is already in flight or recorded. One in flight counts for this session's ledger from now.
+// comesAgain says that an event is already in flight or recorded. One in flight counts for this session's ledger from
+// now.
 func (s *session) comesAgain(d *settle.Delivery, found map[string]bool) bool {
 	if !s.lookup {
 		return false
@@ -310,8 +316,8 @@ func (s *session) send(ctx context.Context, out []*settle.Delivery) error {
 	return fmt.Errorf("submit to the sink: %w", err)
 }
 
-// announceTopics commits the names of topics that are used for the first time, before a record goes there: a start after
-// a crash looks into the topics that it knows of.
+// announceTopics commits the names of topics that are used for the first time, before a record goes there: a start
+// after a crash looks into the topics that it knows of.
 func (s *session) announceTopics(ctx context.Context) error {
 	fresh := s.router.FreshTopics()
 	if len(fresh) == 0 {
@@ -332,11 +338,12 @@ func (s *session) explainDecode(err error) error {
 	h := &halt.Error{Code: halt.MalformedWAL,
 		Reason: fmt.Sprintf("a WAL message that was received before %s cannot be used: %v", s.stream.Received(), err),
 		Risk:   halt.RiskWAL,
-		Remedy: "report it with this message; do not advance the slot past it unless the events of its transaction are known to be published",
-		Cause:  err}
+		Remedy: "report it with this message; do not advance the slot past it unless the events of its transaction are " +
+			"known to be published",
+		Cause: err}
 	if _, ok := errors.AsType[*decoder.RowError](err); ok {
-		h.Remedy = "give the row an id in the table, or delete it, and make the column NOT NULL; then cdc-relay slot advance --to end --yes: " +
-			"the relay publishes from the table what that skips"
+		h.Remedy = "give the row an id in the table, or delete it, and make the column NOT NULL; then " +
+			"cdc-relay slot advance --to end --yes: the relay publishes from the table what that skips"
 	}
 	return h
 }

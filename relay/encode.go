@@ -8,6 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
+// This file is where events of the settler meet package message; nothing here keeps state.
+
 // encode makes the delivery's message of its event. Its Reason says that the event cannot be one at all.
 func encode(x *message.Encoder, d *settle.Delivery) {
 	d.Record.Owner = d

@@ -65,8 +65,8 @@ func (h host) AnsweredSince(at time.Time) bool {
 	return !tells || driver.AnsweredSince(at)
 }
 
-// enter changes the role to one in which events flow. While the settler's breaker is open the relay stays halted, and the
-// role shows when that is over.
+// enter changes the role to one in which events flow. While the settler's breaker is open the relay stays halted, and
+// the role shows when that is over.
 func (t *term) enter(role Role) {
 	t.settler.WithBreaker(func(tripped *halt.Error) {
 		if tripped == nil {
@@ -78,8 +78,8 @@ func (t *term) enter(role Role) {
 	})
 }
 
-// streaming is the session if it has come so far that parked events may be retried as far as the relay is concerned: it has
-// the slot, reads its stream, and nobody has asked for a stop. Nil: there is none.
+// streaming is the session if it has come so far that parked events may be retried as far as the relay is concerned:
+// it has the slot, reads its stream, and nobody has asked for a stop. Nil: there is none.
 func (t *term) streaming() *session {
 	s := t.session.Load()
 	if s == nil || t.stopping.Load() || t.r.health.Role() != RoleActive {

@@ -16,8 +16,8 @@ import (
 // This file is where the relay and its meter meet: what the meter asks, and what others ask it by way of the relay. Any
 // goroutine may call what is here.
 
-// Counts are totals since the start of the process: events received, published, settled and dead, and the latencies. The
-// difference of two is what happened in between.
+// Counts are totals since the start of the process: events received, published, settled and dead, and the latencies.
+// The difference of two is what happened in between.
 type Counts = meter.Counts
 
 // LatencyCounts are the counts of a latency's fine buckets, eight to each power of two.

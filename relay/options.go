@@ -8,15 +8,17 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/relay/internal/logs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
+
+// This file is the way in for Go programs: what New takes. It touches nothing of a relay that runs.
 
 // options is what a relay is made of.
 type options struct {
@@ -38,10 +40,10 @@ type Option func(*options)
 func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log = &l } }
 
 // WithSlog logs to l, which decides about the level.
-func WithSlog(l *slog.Logger) Option { return WithLogger(zerolog.New(slogWriter{l})) }
+func WithSlog(l *slog.Logger) Option { return WithLogger(logs.To(l)) }
 
-// WithRegisterer registers the relay's metrics with r, too, until Run has ended; [Relay.Registry] has them in any case. The
-// metrics of the process and of Go are left to the program.
+// WithRegisterer registers the relay's metrics with r, too, until Run has ended; [Relay.Registry] has them in any
+// case. The metrics of the process and of Go are left to the program.
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.registerer = r } }
 
 // WithDriver sends events by d, which Run closes; by default the relay makes the driver of the configuration's sink.
@@ -59,8 +61,8 @@ func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p 
 // WithOutput is where the sink stdout prints messages; by default standard output.
 func WithOutput(w io.Writer) Option { return func(o *options) { o.out = w } }
 
-// New makes a relay that has connected to nothing yet. It returns [config.Problems] for a configuration that is not valid.
-// Metrics are registered when it returns.
+// New makes a relay that has connected to nothing yet. It returns [config.Problems] for a configuration that is not
+// valid. Metrics are registered when it returns.
 func New(cfg config.Config, opts ...Option) (*Relay, error) {
 	o := options{config: cfg, out: os.Stdout}
 	for _, option := range opts {
@@ -70,7 +72,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 		return nil, err
 	}
 	if o.log == nil {
-		l := logger(cfg)
+		l := logs.New(cfg)
 		o.log = &l
 	}
 	if o.driver == nil {
@@ -105,17 +107,4 @@ func (o options) validate() error {
 		return nil
 	}
 	return problems
-}
-
-// logger logs to standard error as the configuration says.
-func logger(cfg config.Config) zerolog.Logger {
-	level, err := zerolog.ParseLevel(cfg.Log.Level)
-	if err != nil {
-		level = zerolog.InfoLevel // not a valid configuration
-	}
-	var w io.Writer = os.Stderr
-	if cfg.Log.Format == config.LogConsole {
-		w = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.RFC3339}
-	}
-	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
+// This file says what a relay asks of its database, and how the real one answers. Nothing here keeps state.
+
 // Postgres is how a relay reaches its database. There is one database that counts, and one that the simulator makes.
 type Postgres interface {
 	// OpenTables opens the SQL side; the first call of a method connects.
@@ -24,7 +26,8 @@ type Postgres interface {
 	bootstrap.Server
 }
 
-// Stream is one replication connection with a stream started: a [replication.Session], which says what its methods promise.
+// Stream is one replication connection with a stream started: a [replication.Session], which says what its methods
+// promise.
 type Stream interface {
 	Granted() replication.Grant
 	Batches() <-chan *replication.Batch

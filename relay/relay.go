@@ -9,17 +9,17 @@
 //	           │         └── retrier: what is due, or well again, goes to the sink once more, from the head of its lane
 //	           └── later, beside the path: the mirror sets published_at on the row, or deletes it
 //
-// An event is terminal when it is journaled, or parked, or its dead letter is committed, or it was found to be so already.
-// Only then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the stream pulls
-// it, nobody pushes.
+// An event is terminal when it is journaled, or parked, or its dead letter is committed, or it was found to be so
+// already. Only then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the
+// stream pulls it, nobody pushes.
 //
 // The supervisor (term.go) runs sessions one after another. A session (session.go) is one replication connection:
 // prepare (setup.go), take the lease, take over, read the topics back after a crash (tails.go), catch up if this is a
 // start from the table (catchup.go), look up what may come again, read (dispatch.go). What is in flight belongs to the
 // term and outlives a session (delivery.go): the next session recognises it and attaches it to its own ledger. The
 // settler (settle.go, deaths.go, aside.go), what brings parked events back (parking.go, retrier.go, diverter.go), the
-// mirror and the watch run as long as a term (term.go): when another relay has had the slot, all of it is dropped, and the
-// next term begins as after a crash.
+// mirror and the watch run as long as a term (term.go): when another relay has had the slot, all of it is dropped, and
+// the next term begins as after a crash.
 package relay
 
 import (
@@ -48,12 +48,13 @@ import (
 // There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.
 //
 //   - Relay is the process: made by New, ended by the end of Run. It knows nothing of an event.
-//   - term (term.go) is what may be in memory because no other relay has had the slot since. Run makes one after the other.
+//   - term (term.go) is what may be in memory because no other relay has had the slot since. Run makes one after the
+//     other.
 //   - session (session.go) is one replication connection. The supervisor of a term makes one after the other.
 //
-// The supervisor is the goroutine that called Run: it makes and ends terms and sessions. Each term starts the goroutines
-// that work beside its sessions, and waits for their ends before it ends itself. Status, metrics and the API ask from
-// goroutines of their own, at any time: they see one term, whole, or none.
+// The supervisor is the goroutine that called Run: it makes and ends terms and sessions. Each term starts the
+// goroutines that work beside its sessions, and waits for their ends before it ends itself. Status, metrics and the
+// API ask from goroutines of their own, at any time: they see one term, whole, or none.
 //
 // Locks are leaves: who holds one takes no other, with these exceptions, always in this order:
 //
@@ -177,6 +178,7 @@ func (r *Relay) standBy(busy *replication.SlotBusyError) {
 
 func (r *Relay) halted(h *halt.Error) {
 	if r.health.Halt(h) {
-		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).Str("page", h.Page()).Msg("halted")
+		r.log.Error().Str("code", h.Code).Str("reason", h.Reason).Str("risk", h.Risk).Str("remedy", h.Remedy).
+			Str("page", h.Page()).Msg("halted")
 	}
 }

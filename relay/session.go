@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -24,18 +23,18 @@ import (
 // tokenPrefix marks the relay's own logical messages in the WAL.
 const tokenPrefix = reconcile.TokenPrefix
 
-// errLeaseLost says that another relay took the slot over, errNotStreaming that the server has ended our stream and that the reason,
-// behind what nobody has read, has not arrived.
+// errLeaseLost says that another relay took the slot over, errNotStreaming that the server has ended our stream and
+// that the reason, behind what nobody has read, has not arrived.
 var (
 	errLeaseLost    = errors.New("another relay took the slot over")
 	errNotStreaming = errors.New("the server does not stream to this relay any more, and has not told why yet")
 )
 
-// session is one replication connection's worth of relaying. runSession makes it, and when that returns it has ended; the
-// term's pointer to it is nil then.
+// session is one replication connection's worth of relaying. runSession makes it, and when that returns it has ended;
+// the term's pointer to it is nil then.
 //
-// The goroutine in runSession, which dispatches too, owns it. Others use what is shown, mark, late, over and fail, and the
-// ledger, which guards itself: the settler counts it down, the stream asks it what is confirmed.
+// The goroutine in runSession, which dispatches too, owns it. Others use what is shown, mark, late, over and fail, and
+// the ledger, which guards itself: the settler counts it down, the stream asks it what is confirmed.
 type session struct {
 	r      *Relay
 	term   *term
@@ -175,9 +174,9 @@ func (t *term) remember(s *session, err error) {
 // errStateGone says that the slot's state cannot be read between two steps of a start.
 var errStateGone = errors.New("the relay's state cannot be read")
 
-// owner is the current session if it has taken over. What a database call says of the session, its fence or the server's
-// end, counts only for the one that owned the slot when the call began: a take-over ends the calls of the time before, and
-// they see what a server says that shuts down.
+// owner is the current session if it has taken over. What a database call says of the session, its fence or the
+// server's end, counts only for the one that owned the slot when the call began: a take-over ends the calls of the
+// time before, and they see what a server says that shuts down.
 func (t *term) owner() *session {
 	if s := t.session.Load(); s != nil && s.epochSeen.Load() != 0 {
 		return s
@@ -185,9 +184,10 @@ func (t *term) owner() *session {
 	return nil
 }
 
-// heed ends the session, nil for none, when the error of a call that it owned says that it can record nothing any more. Either the
-// server is shutting down: it waits, without an end, until the stream has confirmed everything that was sent, and what is not settled
-// by now cannot be any more. Or another relay has taken the slot over, which a stream that is not being read tells nothing of.
+// heed ends the session, nil for none, when the error of a call that it owned says that it can record nothing any
+// more. Either the server is shutting down: it waits, without an end, until the stream has confirmed everything that
+// was sent, and what is not settled by now cannot be any more. Or another relay has taken the slot over, which a
+// stream that is not being read tells nothing of.
 func (s *session) heed(err error) {
 	switch {
 	case s == nil:
@@ -228,150 +228,6 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	return s.dispatch(working, ctx.Done())
 }
 
-// begin is everything before the first event of the stream.
-func (s *session) begin(ctx, working context.Context, table store.Outbox) error {
-	ctx, cancel := within(working, ctx)
-	defer cancel()
-	if s.r.last.Unheard >= soundAfter {
-		return s.sound(ctx)
-	}
-	if err := s.takeOver(ctx, table); err != nil {
-		return err
-	}
-	if err := s.setClock(ctx); err != nil {
-		return err
-	}
-	if err := s.term.settler.LoadBreaker(ctx); err != nil {
-		return err
-	}
-	if err := s.term.requests.Obey(ctx); err != nil {
-		return err
-	}
-	if err := s.term.settler.LoadParked(ctx); err != nil {
-		return err
-	}
-	// Before anything is sent, rows of a catch-up that was cut off included.
-	if err := s.readBack(ctx); err != nil {
-		return err
-	}
-	if s.state.Phase == store.CatchUp {
-		if err := s.catchUp(ctx); err != nil {
-			return err
-		}
-	}
-	return s.expectRedelivery(ctx)
-}
-
-// readBack reads the topics back after a process that died, and after a promotion: the new server may lack the last journal
-// rows of the old one. After a session of this process on the same server there is no need: it knows what it sent.
-func (s *session) readBack(ctx context.Context) error {
-	tails, err := s.r.store.Tails(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range tails {
-		s.router.Announced(t.Topic)
-	}
-	promoted := s.term.timeline != 0 && s.term.timeline != s.grant.System.Timeline
-	if s.state.Dirty && (!s.term.informed || promoted) && len(tails) > 0 {
-		if err := s.readTails(ctx, tails); err != nil {
-			return err
-		}
-	}
-	s.term.informed, s.term.timeline = true, s.grant.System.Timeline
-	return nil
-}
-
-// compatible refuses a server that is not the one that the state was written for.
-func (s *session) compatible() error {
-	if s.grant.System.ID == s.state.SystemID {
-		return nil
-	}
-	return halt.WrongServer(s.grant.System.ID, s.state.SystemID)
-}
-
-// takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
-func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
-	r, term := s.r, s.term
-	if s.state.Phase == store.Stream && s.state.Dirty && term.epoch == 0 { // else it was this process that left it so
-		r.meter.Stream.UncleanStarts.Inc()
-	}
-	var err error
-	asked := time.Now()
-	listed := false
-	if s.epoch, listed, err = r.store.TakeOver(ctx, uint32(s.grant.PID), s.grant.System.Timeline); err != nil {
-		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
-	}
-	if s.state.CatchUpReady && !listed {
-		r.log.Warn().Msg("the slot was made anew since the rows that come first were read from the table; reading them again")
-	}
-	s.state.CatchUpReady = listed
-	if s.grant.System.Timeline != s.state.Timeline { // the take-over has noted it, so this is said once
-		r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
-			Msg("the server was promoted or restored since the last session; what the stream sends again is looked up")
-	}
-	term.epoch = s.epoch
-	s.epochSeen.Store(s.epoch)
-	term.lease.prove(asked)
-	cols := message.Columns(r.c)
-	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	if s.router, err = message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc); err != nil {
-		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template", Cause: err}
-	}
-	again, err := message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc)
-	if err != nil {
-		return err
-	}
-	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
-	s.router.Begin(source, s.epoch)
-	again.Begin(source, s.epoch)
-	s.again = parkedEncoder{again}
-	term.settler.UseEncoder(s.again)
-	s.known = term.inflight.Snapshot()
-	return nil
-}
-
-// explainLost says why the slot is not ours on the SQL side, when that is another server.
-func (s *session) explainLost(ctx context.Context, err error) error {
-	if !errors.Is(err, store.ErrLeaseLost) {
-		return err
-	}
-	slot, failed := s.r.store.Slot(ctx)
-	if failed != nil || slot.Exists {
-		s.hearOut(ctx)
-		return err
-	}
-	return &halt.Error{Code: halt.TwoServers, Cause: err,
-		Reason: fmt.Sprintf("the stream from the slot %q was granted, and the server that postgres.url reaches knows nothing of it", s.r.c.Postgres.Slot),
-		Risk:   halt.RiskWAL,
-		Remedy: "point postgres.url and postgres.replication_url at the same server and database; where a pooler stands in between, at the server behind it"}
-}
-
-// expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the
-// slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
-// other process writes to the slot any more.
-func (s *session) expectRedelivery(ctx context.Context) error {
-	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.grant.Confirmed
-	if clean && len(s.known) == 0 {
-		s.redelivered()
-		return nil
-	}
-	s.lookup = true
-	s.lookingUp.Store(true)
-	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
-	if _, err := s.r.store.EmitToken(ctx, tokenPrefix, s.token); err != nil {
-		return fmt.Errorf("write the redelivery token: %w", err)
-	}
-	return nil
-}
-
-// redelivered says that nothing can come again any more, and all that did is with the sink: from now on, once those of
-// it that the sink gave back are parked, parked events may be retried. See mayRetry.
-func (s *session) redelivered() {
-	s.passed.Store(s.term.engine.Given() + 1)
-	s.term.settler.Nudge()
-}
-
 // drain is the second half of a stop: reading has ended at a transaction's end, what is in flight is sent and recorded
 // within the grace, then the state says clean and the stream, which still runs, confirms the same position.
 func (s *session) drain(working context.Context) error {
@@ -379,12 +235,14 @@ func (s *session) drain(working context.Context) error {
 	select {
 	case <-s.term.inflight.Drained():
 	case <-s.term.settler.BreakerPatience():
-		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there", s.term.inflight.Len())
+		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there",
+			s.term.inflight.Len())
 	case <-working.Done():
 		return fmt.Errorf("%d events were still in flight: %w", s.term.inflight.Len(), context.Cause(working))
 	}
 	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
-		return errors.New("stopped inside a transaction or before a restart's look-ups were over; the next start looks up again")
+		return errors.New("stopped inside a transaction or before a restart's look-ups were over; " +
+			"the next start looks up again")
 	}
 	offsets := s.term.settler.TakeOffsets()
 	if err := s.r.store.SaveOffsets(working, offsets); err != nil {

@@ -17,13 +17,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
+// This file turns the configuration into that of the packages below; it reads nothing of a session or its events.
+
 // StoreConfig is the store's part of the configuration; commands that work beside a relay use the same.
 func StoreConfig(c config.Config) store.Config {
 	return store.Config{
 		URL: c.Postgres.URL, Password: passwordFrom(c.Postgres.PasswordFile), PoolSize: c.Postgres.PoolSize,
 		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot,
 		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
-		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold, PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
+		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
+		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 	}
 }
 
@@ -35,8 +38,9 @@ func ReplicationConfig(c config.Config) replication.Config {
 	}
 	return replication.Config{
 		URL: url, Password: passwordFrom(c.Postgres.PasswordFile), Slot: c.Postgres.Slot, Publication: c.Postgres.Publication,
-		ApplicationName: "cdc-relay/stream/" + c.Postgres.Slot,
-		StatusInterval:  time.Duration(c.Postgres.StatusInterval), WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
+		ApplicationName:  "cdc-relay/stream/" + c.Postgres.Slot,
+		StatusInterval:   time.Duration(c.Postgres.StatusInterval),
+		WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
 	}
 }
 
@@ -58,21 +62,23 @@ func (r *Relay) replicationConfig() replication.Config {
 	c := ReplicationConfig(r.c)
 	c.Behind = r.meter.Stream.Age
 	c.OnNotice = func(n replication.NoticeText) {
-		r.log.Warn().Str("severity", n.Severity).Str("sqlstate", n.Code).Str("text", n.Message).Msg("the server said in the stream")
+		r.log.Warn().Str("severity", n.Severity).Str("sqlstate", n.Code).Str("text", n.Message).
+			Msg("the server said in the stream")
 	}
 	return c
 }
 
 const (
-	// requestShare is the part of the window that one request may take, an eighth: the encoded request and the client's copy
-	// of it come on top of the window, once per broker.
+	// requestShare is the part of the window that one request may take, an eighth: the encoded request and the client's
+	// copy of it come on top of the window, once per broker.
 	requestShare = 8
 	leastRequest = 1 << 20
 )
 
 func (t *term) sinkConfig() sink.Config {
 	return sink.Config{
-		MaxEvents: t.r.c.Limits.InFlightEvents, MaxBytes: int(t.r.c.Limits.InFlightBytes), MaxUnrecorded: t.r.c.Limits.MaxUnrecorded,
+		MaxEvents: t.r.c.Limits.InFlightEvents, MaxBytes: int(t.r.c.Limits.InFlightBytes),
+		MaxUnrecorded:   t.r.c.Limits.MaxUnrecorded,
 		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(t.r.c.Limits.InFlightBytes)/requestShare)),
 		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.mayProduce,
 		Hooks: sink.Hooks{
@@ -89,7 +95,9 @@ func (t *term) sinkConfig() sink.Config {
 func retryPolicy(c config.Retry) retry.Policy {
 	p := retry.Policy{
 		MaxAttempts: c.MaxAttempts,
-		Backoff:     retry.Backoff{Initial: time.Duration(c.InitialBackoff), Max: time.Duration(c.MaxBackoff), Jitter: c.Jitter},
+		Backoff: retry.Backoff{
+			Initial: time.Duration(c.InitialBackoff), Max: time.Duration(c.MaxBackoff), Jitter: c.Jitter,
+		},
 	}
 	for _, d := range c.Schedule {
 		p.Schedule = append(p.Schedule, time.Duration(d))

@@ -10,6 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
+// This file says how a relay is, to people and scripts. It reads; the watch calls what begins with note.
+
 // Status is what the API's /api/v1/status shows. Names are stable.
 type Status struct {
 	Service string    `json:"service"`
@@ -20,8 +22,8 @@ type Status struct {
 	Ready   bool      `json:"ready"`
 	Reasons []string  `json:"reasons"` // why not ready, or what is amiss though ready
 
-	// State is the status in a word: starting, standby, catching_up, active, degraded, paused, halted, stopping. A degraded relay
-	// relays: it is ready, unless Reasons says why not.
+	// State is the status in a word: starting, standby, catching_up, active, degraded, paused, halted, stopping. A
+	// degraded relay relays: it is ready, unless Reasons says why not.
 	State    string        `json:"state"`
 	Degraded []Degradation `json:"degraded"`
 
@@ -30,7 +32,13 @@ type Status struct {
 	ReceivedLSN  *string `json:"received_lsn"`  // null: nothing was received in this session
 	ConfirmedLSN *string `json:"confirmed_lsn"` // null: not known
 
-	// Figures of the database and the slot, as /metrics has them. Null: not known now, as on a standby.
+	Figures
+	Work
+	Trouble
+}
+
+// Figures are those of the database and the slot, as /metrics has them. Null: not known now, as on a standby.
+type Figures struct {
 	LagBytes      *int64   `json:"replication_lag_bytes"`
 	LagSeconds    *float64 `json:"replication_lag_seconds"`
 	RetainedWAL   *int64   `json:"retained_wal_bytes"`
@@ -40,18 +48,25 @@ type Status struct {
 	ParkedEvents  *int64   `json:"parked_events"`
 	DeadLetters   *int64   `json:"dead_letters"` // neither replayed nor discarded
 	MirrorLag     *int64   `json:"mirror_lag_events"`
+}
 
-	InFlight      int          `json:"in_flight_events"`
-	InFlightBytes int          `json:"in_flight_bytes"`
-	Unrecorded    int          `json:"unrecorded_events"`
-	HeldLanes     int          `json:"held_keys"`
-	LastPublished *time.Time   `json:"last_published_at"` // by this process; null: nothing yet
-	Rates         *Rates       `json:"rates"`             // of the last seconds; null in the first one and on a standby. The listener adds them
-	Received      uint64       `json:"events_received_total"`
-	Settled       uint64       `json:"events_settled_total"`
-	LookingUp     bool         `json:"looking_up"` // a restart's redelivery is not over
-	Broker        string       `json:"broker"`     // ok, or what the sink waits for
-	Alarms        []sink.Alarm `json:"alarms"`     // the latest of each kind since the start; see docs/operations.md
+// Work is what this process has in memory, and has done since it started.
+type Work struct {
+	InFlight      int        `json:"in_flight_events"`
+	InFlightBytes int        `json:"in_flight_bytes"`
+	Unrecorded    int        `json:"unrecorded_events"`
+	HeldLanes     int        `json:"held_keys"`
+	LastPublished *time.Time `json:"last_published_at"` // null: nothing yet
+	Rates         *Rates     `json:"rates"`             // null in the first second and on a standby
+	Received      uint64     `json:"events_received_total"`
+	Settled       uint64     `json:"events_settled_total"`
+	LookingUp     bool       `json:"looking_up"` // a restart's redelivery is not over
+}
+
+// Trouble is what a person may have to look into.
+type Trouble struct {
+	Broker        string       `json:"broker"` // ok, or what the sink waits for
+	Alarms        []sink.Alarm `json:"alarms"` // the latest of each kind since the start; see docs/operations.md
 	LastError     string       `json:"last_error,omitempty"`
 	LastErrorAt   *time.Time   `json:"last_error_at,omitempty"`
 	LastErrorOver bool         `json:"last_error_over,omitempty"` // what it was about is well again
@@ -59,7 +74,7 @@ type Status struct {
 	Paused        *store.Pause `json:"paused,omitempty"` // nothing is taken in, and who wanted that
 }
 
-// Rates are events per second, over so many seconds.
+// Rates are events per second, over so many seconds. The listener of the API adds them.
 type Rates struct {
 	Seconds   float64 `json:"seconds"`
 	Received  float64 `json:"received_per_second"`
@@ -86,28 +101,28 @@ func (r *Relay) Status() Status {
 	st := Status{
 		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
 		ReceivedLSN: position(r.meter.Received()), ConfirmedLSN: position(r.meter.Confirmed()),
-		LagBytes: whole(r.meter.LagBytes()), LagSeconds: exact(r.meter.Lag()), Backlog: whole(r.meter.Backlog()), OldestPending: exact(r.meter.PendingAge()),
-		ParkedKeys: whole(r.meter.HeldKeys()), ParkedEvents: whole(r.meter.Parked()), DeadLetters: whole(r.meter.OpenDead()),
-		MirrorLag: whole(r.meter.MirrorLag()),
-		InFlight:  r.inFlight(), Settled: r.meter.Outcomes.Settled(), Received: r.meter.Stream.Events(),
-		LastPublished: r.meter.Outcomes.LastPublished(),
-	}
-	if slot := r.Slot(); slot != nil && r.meter.MayTell() {
-		st.RetainedWAL = &slot.Retained
+		Figures: r.figures(),
+		Work: Work{
+			InFlight: r.inFlight(), LastPublished: r.meter.Outcomes.LastPublished(),
+			Received: r.meter.Stream.Events(), Settled: r.meter.Outcomes.Settled(),
+		},
 	}
 	if s := r.session(); s != nil {
 		st.Epoch, st.LookingUp = new(s.epochSeen.Load()), s.lookingUp.Load()
 	}
 	if r.owner() != nil {
 		if st.Paused, _ = r.pausing.State(); st.Paused != nil {
-			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on", st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
+			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on",
+				st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
 		}
 	}
 	r.describeSink(&st)
 	st.Alarms = r.meter.Alarms()
 	r.describeHealth(&st)
-	if stood := time.Since(r.moved()); len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0 && stood > standstill {
-		st.Reasons = append(st.Reasons, fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
+	waits := len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0
+	if stood := time.Since(r.moved()); waits && stood > standstill {
+		st.Reasons = append(st.Reasons,
+			fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
 	}
 	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby)
 	if st.Reasons == nil {
@@ -116,6 +131,19 @@ func (r *Relay) Status() Status {
 	st.Degraded = r.degradations()
 	st.State = st.state()
 	return st
+}
+
+func (r *Relay) figures() Figures {
+	m := r.meter
+	f := Figures{
+		LagBytes: whole(m.LagBytes()), LagSeconds: exact(m.Lag()), Backlog: whole(m.Backlog()),
+		OldestPending: exact(m.PendingAge()), ParkedKeys: whole(m.HeldKeys()), ParkedEvents: whole(m.Parked()),
+		DeadLetters: whole(m.OpenDead()), MirrorLag: whole(m.MirrorLag()),
+	}
+	if slot := r.Slot(); slot != nil && m.MayTell() {
+		f.RetainedWAL = &slot.Retained
+	}
+	return f
 }
 
 // whole and exact turn a figure that is not known at all times into one of a status, position a position.
@@ -140,14 +168,15 @@ func position(lsn outbox.LSN) *string {
 	return new(lsn.String())
 }
 
-// standstill is how long events may be in flight without any being settled before the relay calls itself not ready, though
-// nobody says what they wait for.
+// standstill is how long events may be in flight without any being settled before the relay calls itself not ready,
+// though nobody says what they wait for.
 const standstill = 30 * time.Second
 
 // moved is when an event was settled last, or nothing was in flight.
 func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
 
-// noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted when it is published.
+// noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted
+// when it is published.
 func (t *term) noteMoves(settled *uint64) {
 	if n := t.r.meter.Outcomes.Moves(); n != *settled || t.inflight.Len() == 0 {
 		*settled = n
@@ -186,8 +215,8 @@ func (r *Relay) describeSink(st *Status) {
 	}
 }
 
-// noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as long as makes the
-// relay not ready, and when that is over; the watch calls it once a second.
+// noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as
+// long as makes the relay not ready, and when that is over; the watch calls it once a second.
 func (t *term) noteBroker(said *bool) {
 	var st Status
 	t.r.describeSink(&st)
@@ -196,15 +225,16 @@ func (t *term) noteBroker(said *bool) {
 	case away && !*said:
 		*said = true
 		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.Len()).
-			Msg("trouble at the broker: the events that it concerns wait, in order and in bounded memory, for as long as it lasts; no attempt is spent")
+			Msg("trouble at the broker: the events that it concerns wait, in order and in bounded memory, " +
+				"for as long as it lasts; no attempt is spent")
 	case *said && st.Broker == "ok":
 		*said = false
 		t.r.log.Info().Msg("the trouble at the broker is over")
 	}
 }
 
-// noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics that are in
-// trouble.
+// noteSink keeps the newest error up to date with what the sink waits for, as described in st, and with the topics
+// that are in trouble.
 func (t *term) noteSink(st *Status) {
 	if len(st.Reasons) > 0 {
 		t.r.health.SinkTrouble("broker " + st.Broker)
@@ -227,7 +257,8 @@ func (r *Relay) describeHealth(st *Status) {
 	st.Reasons = append(st.Reasons, h.Reasons...)
 	if h.Halt != nil {
 		st.Halt = &HaltStatus{
-			Code: h.Halt.Code, Reason: h.Halt.Reason, Risk: h.Halt.Risk, Remedy: h.Halt.Remedy, Runbook: "/docs/runbooks/" + h.Halt.Code,
+			Code: h.Halt.Code, Reason: h.Halt.Reason, Risk: h.Halt.Risk, Remedy: h.Halt.Remedy,
+			Runbook: "/docs/runbooks/" + h.Halt.Code,
 		}
 	}
 	if h.LastError != "" {
@@ -241,3 +272,62 @@ func (r *Relay) Notes() (notes []Note, newest int64) { return r.health.Notes() }
 
 // Noted is the number of the newest note.
 func (r *Relay) Noted() int64 { return r.health.Noted() }
+
+// The reasons for which a relay is degraded: names of a metric's label.
+const (
+	degradedTopic  = "topic"  // what goes to a topic, or to a part of it, is parked
+	degradedMirror = "mirror" // published rows cannot be marked or deleted
+	degradedAlarm  = "alarm"  // the broker lost or moved what it had acknowledged
+)
+
+var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm}
+
+// Degradation is what is wrong although events flow and the relay is ready: a restart, or another relay, would not
+// help.
+type Degradation struct {
+	Reason string `json:"reason"` // topic, mirror, alarm
+	Text   string `json:"text"`
+}
+
+// degradations are of the relay that holds the slot; never nil.
+func (r *Relay) degradations() []Degradation {
+	found := []Degradation{}
+	if r.owner() == nil {
+		return found
+	}
+	if t := r.term.Load(); t != nil {
+		topics := t.settler.TroubledTopics()
+		slices.Sort(topics)
+		for _, topic := range topics {
+			if why := t.settler.TroubleOf(topic); why != nil {
+				text := fmt.Sprintf("topic %s is unavailable; its events are parked: %s", topic, why.Text)
+				found = append(found, Degradation{degradedTopic, text})
+			}
+		}
+	}
+	if text := r.health.MarkTrouble(); text != "" {
+		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})
+	}
+	for _, a := range r.meter.Alarms() {
+		found = append(found, Degradation{degradedAlarm, a.Text})
+	}
+	return found
+}
+
+// isDegraded reports whether it is, for the reason.
+func (r *Relay) isDegraded(reason string) bool {
+	return slices.ContainsFunc(r.degradations(), func(d Degradation) bool { return d.Reason == reason })
+}
+
+// state is the whole status in a word.
+func (st *Status) state() string {
+	switch {
+	case st.Role == RoleActive && st.Paused != nil:
+		return "paused"
+	case st.Role == RoleActive && (!st.Ready || len(st.Degraded) > 0):
+		return "degraded"
+	case st.Role == RoleCatchUp:
+		return "catching_up"
+	}
+	return string(st.Role)
+}

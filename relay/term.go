@@ -18,20 +18,21 @@ import (
 )
 
 const (
-	// abandonPatience is how long requests in flight may go on when a term ends that another relay's has followed: what they
-	// write by then is found when the topics are read back.
+	// abandonPatience is how long requests in flight may go on when a term ends that another relay's has followed: what
+	// they write by then is found when the topics are read back.
 	abandonPatience = time.Second
 	// standbyPoll is how often a standby looks whether the slot is free.
 	standbyPoll = 250 * time.Millisecond
 )
 
-// term is what this process may have in memory because no other relay has had the slot since: what is in flight, parked,
-// diverted or held, and what settles it. Run makes it, whole, by newTerm. It ends with the process, or when another relay
-// turns out to have had the slot, and is dropped then: what was in flight may have been settled by the other one, or
-// parked, or be out of its place by now. Nothing of it is left to be reset, the next one begins from zero, as after a crash.
+// term is what this process may have in memory because no other relay has had the slot since: what is in flight,
+// parked, diverted or held, and what settles it. Run makes it, whole, by newTerm. It ends with the process, or when
+// another relay turns out to have had the slot, and is dropped then: what was in flight may have been settled by the
+// other one, or parked, or be out of its place by now. Nothing of it is left to be reset, the next one begins from
+// zero, as after a crash.
 //
-// A term lasts across sessions: what is in flight when a stream breaks is recognised when it comes again, and attached to
-// the next session's ledger. A take-over of its own does not end it.
+// A term lasts across sessions: what is in flight when a stream breaks is recognised when it comes again, and attached
+// to the next session's ledger. A take-over of its own does not end it.
 type term struct {
 	r *Relay
 
@@ -68,16 +69,17 @@ func newTerm(r *Relay) *term {
 	return t
 }
 
-// superseded reports that what this process has in memory may have been settled by another relay, or parked, or be out of its
-// place by now. The state is that of the moment at which the slot was granted. A take-over of our own whose answer was lost
-// looks the same, and costs the same.
+// superseded reports that what this process has in memory may have been settled by another relay, or parked, or be out
+// of its place by now. The state is that of the moment at which the slot was granted. A take-over of our own whose
+// answer was lost looks the same, and costs the same.
 func (t *term) superseded(state *store.State) bool { return t.epoch != 0 && state.Epoch != t.epoch }
 
 // run runs sessions, and what works beside them, until the context ends or the relay halts for good. It returns
-// bootstrap.ErrSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a crash, and
-// the next term finds out about it as a start after a crash does. None of it can be sent or parked any more: the lease's
-// proof is gone since the last session ended, and all goroutines of the term have ended when run returns; a write that the
-// server still does is under an older epoch. graceOver begins the grace of a stop that nobody asked for.
+// bootstrap.ErrSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a
+// crash, and the next term finds out about it as a start after a crash does. None of it can be sent or parked any
+// more: the lease's proof is gone since the last session ended, and all goroutines of the term have ended when run
+// returns; a write that the server still does is under an older epoch. graceOver begins the grace of a stop that
+// nobody asked for.
 func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error {
 	// What runs beside the sessions outlives the context by the grace: stopping needs it.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))

@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Tracer is told what each attempt to publish an event came to, by one goroutine, in the order of the sink's results. It
-// must not wait for anything: the settler does not go on meanwhile.
+// Tracer is told what each attempt to publish an event came to, by one goroutine, in the order of the sink's results.
+// It must not wait for anything: the settler does not go on meanwhile.
 type Tracer interface {
 	Attempted(a Attempt)
 }
@@ -34,7 +34,8 @@ func (r *Relay) trace(records []*sink.Record) {
 			continue
 		}
 		r.tracer.Attempted(Attempt{
-			Record: rec, ID: d.Event.ID, Position: d.Event.Position, Received: settle.Start.Add(d.Received), Number: d.Attempts + 1,
+			Record: rec, ID: d.Event.ID, Position: d.Event.Position,
+			Received: settle.Start.Add(d.Received), Number: d.Attempts + 1,
 		})
 	}
 }

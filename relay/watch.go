@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 )
 
@@ -72,9 +73,9 @@ func (w *watch) step(ctx context.Context) {
 	}
 }
 
-// saveProgress writes how far the topics and the stream are recorded, only after events: confirming keepalives is no reason
-// to write, or an idle relay would keep itself busy with the WAL of its own notes. The topics go on while one event, or a
-// catch-up, holds back the position.
+// saveProgress writes how far the topics and the stream are recorded, only after events: confirming keepalives is no
+// reason to write, or an idle relay would keep itself busy with the WAL of its own notes. The topics go on while one
+// event, or a catch-up, holds back the position.
 func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
 	n := w.r.meter.Outcomes.Settled()
 	if n != w.seen {
@@ -116,7 +117,8 @@ func (t *term) countStored(ctx context.Context) {
 	owner.heed(err)
 }
 
-// deletableAfter is how long after the last event its position is still noted: its journal row lies behind it in the WAL.
+// deletableAfter is how long after the last event its position is still noted: its journal row lies behind it in the
+// WAL.
 const deletableAfter = 10 * time.Second
 
 // deletes says that rows wait to be deleted, the last of them journaled so long ago: they do so only below the position
@@ -128,8 +130,8 @@ func (w *watch) deletes(quiet time.Duration) bool {
 	return w.r.c.Outbox.Retention > 0 && quiet < deletableAfter
 }
 
-// saveOffsets notes how far the topics are recorded. It may be behind the truth at any time, as the position that is saved may be: a
-// start after a crash then only looks at more.
+// saveOffsets notes how far the topics are recorded. It may be behind the truth at any time, as the position that is
+// saved may be: a start after a crash then only looks at more.
 func (t *term) saveOffsets(ctx context.Context) error {
 	offsets := t.settler.TakeOffsets()
 	err := t.r.store.SaveOffsets(ctx, offsets)
@@ -139,8 +141,8 @@ func (t *term) saveOffsets(ctx context.Context) error {
 	return err
 }
 
-// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes on to
-// look at the slot: WAL is kept while the relay is halted, too.
+// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes
+// on to look at the slot: WAL is kept while the relay is halted, too.
 func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
@@ -164,12 +166,12 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	w.rowsLeft = n
 }
 
-// slowClock is how long the server may take to tell the time for the answer to be worth more than the one before: it is wrong by up to
-// half of that.
+// slowClock is how long the server may take to tell the time for the answer to be worth more than the one before: it
+// is wrong by up to half of that.
 const slowClock = meter.OldAge / 10
 
-// setClock learns how much the server's clock is ahead of ours, or a clock that is wrong by a second would cost each event
-// as much as being behind by a second.
+// setClock learns how much the server's clock is ahead of ours, or a clock that is wrong by a second would cost each
+// event as much as being behind by a second.
 func (s *session) setClock(ctx context.Context) error {
 	ahead, _, err := s.r.compareClocks(ctx)
 	s.ahead.Store(int64(ahead))
@@ -198,4 +200,49 @@ func (r *Relay) compareClocks(ctx context.Context) (ahead, took time.Duration, e
 	}
 	took = time.Since(before)
 	return server.Sub(before.Add(took / 2)), took, nil
+}
+
+// driftPatience bounds one look at publication and table.
+const driftPatience = 5 * time.Second
+
+// lookForDrift ends the session with a halt when the publication or the table is no longer what events come through.
+// The server goes on to send keepalives then, and confirming them would lose, without a sign, every row that it leaves
+// out. After the repair the table comes first: see Setup.
+func (t *term) lookForDrift(ctx context.Context, s *session) {
+	bounded, cancel := context.WithTimeout(ctx, driftPatience)
+	defer cancel()
+	owner := t.owner()
+	err := t.drift(bounded, s)
+	owner.heed(err)
+	if stop := halt.Of(err); stop != nil && t.session.Load() == s {
+		t.noteLeftOut(bounded, stop)
+		s.fail(stop)
+	}
+}
+
+// noteLeftOut commits that the stream may have left rows out since the last look: once the cause is repaired, the table
+// comes first.
+func (t *term) noteLeftOut(ctx context.Context, why *halt.Error) {
+	switch why.Code {
+	case halt.Publication, halt.Column, halt.OtherTable:
+		if err := t.r.store.BeginCatchUp(ctx, true); err != nil {
+			t.r.log.Warn().Err(err).Msg("cannot note that the stream has left rows out; the reconciler will find them")
+		}
+	}
+}
+
+func (t *term) drift(ctx context.Context, s *session) error {
+	table, err := t.r.setup().Drift(ctx, s.state)
+	if table.OIDs != nil {
+		t.r.reconciler.Covers(table.OIDs)
+	}
+	return err
+}
+
+// repaired reports whether the cause of a session's end is gone, which was what the slot holds: then the next session
+// may make a new slot.
+func (r *Relay) repaired(ctx context.Context, err error) bool {
+	bounded, cancel := context.WithTimeout(ctx, driftPatience)
+	defer cancel()
+	return r.setup().Repaired(bounded, err)
 }

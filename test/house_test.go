@@ -100,6 +100,7 @@ var house = map[string]room{
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
 	"relay/internal/halt":    {own: []string{"decoder", "replication"}},
 	"relay/internal/health":  {own: []string{"relay/internal/halt", "sink"}},
+	"relay/internal/logs":    {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
 	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
 	"relay/internal/meter": { // of store it uses the row of the slot
 		own: []string{"outbox", "relay/internal/halt", "relay/internal/health", "sink", "store"},
@@ -107,6 +108,9 @@ var house = map[string]room{
 			"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "google.golang.org/protobuf",
 		},
 		tests: []string{"sink/sinktest"},
+	},
+	"relay/internal/recovery": { // of store it uses the rows that it compares with the topics
+		own: []string{"outbox", "sink", "store"}, external: []string{"github.com/rs/zerolog"},
 	},
 	"relay/internal/requests": { // of store it uses the rows of requests and of what they are about
 		own: []string{"config", "outbox", "store"}, external: []string{"github.com/rs/zerolog"},
@@ -129,9 +133,9 @@ var house = map[string]room{
 	"relay": {
 		own: []string{
 			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/bootstrap", "relay/internal/halt",
-			"relay/internal/health", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile", "relay/internal/requests",
-			"relay/internal/settle", "relay/internal/upkeep",
-			"replication", "retry", "sink", "store",
+			"relay/internal/health", "relay/internal/logs", "relay/internal/message", "relay/internal/meter",
+			"relay/internal/reconcile", "relay/internal/recovery", "relay/internal/requests", "relay/internal/settle",
+			"relay/internal/upkeep", "replication", "retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},

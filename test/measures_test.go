@@ -25,11 +25,8 @@ const (
 // larger are the pieces that are larger than that today, with what they measure, lines rounded up. An entry may only
 // shrink or go: a piece that grows beyond it fails the test, and one that fits by now is to be taken out.
 var larger = map[string]int{
-	"fields of relay.Status":      38, // one per figure of the API
 	"fields of sink.Engine":       31,
 	"fields of sink/kafka.Driver": 26,
-	"files of relay":              25,
-	"lines of relay":              3100,
 }
 
 // TestPiecesAreSmall measures packages, structs and interfaces of the product. Break it catches: a room that grows

@@ -25,7 +25,9 @@ func (f *fake) Counts() relay.Counts {
 	return f.counts
 }
 
-func (f *fake) Status() relay.Status { return relay.Status{Backlog: new(int64(7))} }
+func (f *fake) Status() relay.Status {
+	return relay.Status{Figures: relay.Figures{Backlog: new(int64(7))}}
+}
 
 func (f *fake) Topics() map[string]uint64 {
 	f.mu.Lock()

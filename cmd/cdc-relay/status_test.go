@@ -18,10 +18,15 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	st := relay.Status{
 		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at,
 		Reasons: []string{"halted (column): gone"},
-		Slot:    "s1", ConfirmedLSN: new("0/16"), ParkedKeys: new(int64(4)), ParkedEvents: new(int64(44)),
-		DeadLetters: new(int64(5)), Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13},
-		LagBytes: new(int64(3 << 20)), Broker: "ok", LastError: "it broke", LastErrorAt: &at,
-		Halt: &relay.HaltStatus{Code: "column", Reason: "column payload is gone", Risk: "nothing", Remedy: "ALTER TABLE"},
+		Slot: "s1", ConfirmedLSN: new("0/16"),
+		Figures: relay.Figures{
+			ParkedKeys: new(int64(4)), ParkedEvents: new(int64(44)), DeadLetters: new(int64(5)), LagBytes: new(int64(3 << 20)),
+		},
+		Work: relay.Work{Rates: &relay.Rates{Seconds: 10, Published: 12.5, Received: 13}},
+		Trouble: relay.Trouble{
+			Broker: "ok", LastError: "it broke", LastErrorAt: &at,
+			Halt: &relay.HaltStatus{Code: "column", Reason: "column payload is gone", Risk: "nothing", Remedy: "ALTER TABLE"},
+		},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/status" || r.Method != http.MethodGet {
@@ -49,7 +54,7 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	st := relay.Status{Service: "orders", Role: relay.RoleStandby, Started: at, Since: at, Slot: "s1",
-		LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}
+		Trouble: relay.Trouble{LastError: "it broke", LastErrorAt: &at, LastErrorOver: true}}
 	printed := func(st relay.Status) outcome {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode(st)

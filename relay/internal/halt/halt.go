@@ -1,6 +1,6 @@
-// Package halt names the states in which a relay must not go on: each has a code, a reason, what is at risk and what to do.
-// Of tells which errors are such states. The package decides nothing else: who halts, for how long, and what is logged is
-// the relay's.
+// Package halt names the states in which a relay must not go on: each has a code, a reason, what is at risk and what
+// to do. Of tells which errors are such states. The package decides nothing else: who halts, for how long, and what is
+// logged is the relay's.
 package halt
 
 import (

@@ -1,6 +1,6 @@
-// Package health remembers what an operator must know of a relay: its role, its halt, what it cannot do at present, the newest
-// error, and the latest changes of all that. It decides nothing and logs nothing: who tells it of a trouble learns whether
-// that is news, so that a repeated error is logged once in a while and not at every attempt.
+// Package health remembers what an operator must know of a relay: its role, its halt, what it cannot do at present,
+// the newest error, and the latest changes of all that. It decides nothing and logs nothing: who tells it of a trouble
+// learns whether that is news, so that a repeated error is logged once in a while and not at every attempt.
 package health
 
 import (
@@ -60,8 +60,8 @@ type trouble struct {
 	unsaid int // times since then
 }
 
-// news says whether the error is to be said, and how often the same was not since it was. Errors that differ in numbers only
-// are the same: each attempt has another port.
+// news says whether the error is to be said, and how often the same was not since it was. Errors that differ in
+// numbers only are the same: each attempt has another port.
 func (t *trouble) news(err error) (isNew bool, unsaid int) {
 	now := time.Now()
 	isNew = digits.ReplaceAllString(t.text, "0") != digits.ReplaceAllString(err.Error(), "0") || now.Sub(t.said) > repeatEvery
@@ -153,8 +153,8 @@ func (h *State) HaltCode() string {
 	return h.halted.Code
 }
 
-// Trouble is the end of a session that will be tried again. It says whether that is news, and how often the same was not
-// said since it was.
+// Trouble is the end of a session that will be tried again. It says whether that is news, and how often the same was
+// not said since it was.
 func (h *State) Trouble(reason string, err error) (news bool, unsaid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

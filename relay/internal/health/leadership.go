@@ -2,8 +2,9 @@ package health
 
 import "time"
 
-// leadership is for how long this process is the one that relays, as far as it knows: from a catch-up or a stream of its own
-// until another relay is seen to hold the slot. Neither a halt nor an absence of Postgres ends it: nobody knows better then.
+// leadership is for how long this process is the one that relays, as far as it knows: from a catch-up or a stream of
+// its own until another relay is seen to hold the slot. Neither a halt nor an absence of Postgres ends it: nobody
+// knows better then.
 type leadership struct {
 	on       bool
 	streamed time.Time // when the first stream of it began; zero before
@@ -29,7 +30,8 @@ func (h *State) take(role Role) {
 	}
 }
 
-// Leads reports whether this process is the one that relays, as far as it knows, and since when it has streamed as such.
+// Leads reports whether this process is the one that relays, as far as it knows, and since when it has streamed as
+// such.
 func (h *State) Leads() (on bool, streamed time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

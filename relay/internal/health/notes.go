@@ -32,8 +32,8 @@ func (h *State) note(kind, code, text string) {
 	h.notes = append(h.notes, n)
 }
 
-// Notes are the latest changes of role, halts and restarts of the stream, the newest first. The number is that of the newest,
-// 0 before the first.
+// Notes are the latest changes of role, halts and restarts of the stream, the newest first. The number is that of the
+// newest, 0 before the first.
 func (h *State) Notes() (notes []Note, newest int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,12 +1,10 @@
-package relay
+package logs
 
 import (
 	"bytes"
 	"errors"
 	"log/slog"
 	"testing"
-
-	"github.com/rs/zerolog"
 )
 
 // Breaks it catches: a message, a level or a field that gets lost between the relay's logger and the program's. Seen to fail
@@ -20,7 +18,7 @@ func TestLogsReachTheProgramsLogger(t *testing.T) {
 		return a
 	}
 	handler := slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime})
-	log := zerolog.New(slogWriter{slog.New(handler)})
+	log := To(slog.New(handler))
 	log.Debug().Msg("not shown")
 	log.Info().Msg("begins")
 	log.Warn().Err(errors.New("broken")).Int("partition", 3).Msg("told")

@@ -1,6 +1,27 @@
 package relay
 
-import "github.com/cdc-relay/cdc-relay/relay/internal/halt"
+import (
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/health"
+)
+
+// This file has the names under which others know what rooms of the relay define.
+
+// Role is what the process is doing, as a whole.
+type Role = health.Role
+
+// The roles.
+const (
+	RoleStarting = health.Starting
+	RoleStandby  = health.Standby // another relay holds the slot
+	RoleCatchUp  = health.CatchUp
+	RoleActive   = health.Active
+	RoleHalted   = health.Halted
+	RoleStopping = health.Stopping
+)
+
+// Note is something that an operator may want to look back at. Names in JSON are stable.
+type Note = health.Note
 
 // Halt is a state in which going on could lose or reorder events: the relay stops confirming and says why, what is at
 // risk and what to do. It probes again by itself: most halts end when the cause is repaired.

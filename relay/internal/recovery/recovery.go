@@ -1,0 +1,210 @@
+// Package recovery reads topics back after a process that died: what it had sent and not recorded is journaled, so
+// that it is not sent once more. It reads from where the journal is complete, before anything else is sent, and skips
+// only ids that it has read: whatever a topic has lost since can cause a duplicate, and nothing else. What a broker
+// appends of the dead process's last requests after this was read is the rest that no look can find.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	// patience bounds the reading back of one topic, from when a broker answers. What is not read can only come twice,
+	// never be lost.
+	patience = 15 * time.Second
+	// again is the pause before a topic is asked for once more.
+	again = 200 * time.Millisecond
+	// margin is by how much the clocks of relay, database and broker may differ where records are found by time.
+	margin = 10 * time.Minute
+	// batchSize is how many records are compared with the journal at once.
+	batchSize = 1000
+)
+
+// Tables is what a scan asks of the SQL side; see package store.
+type Tables interface {
+	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
+	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
+	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
+	SettleRetried(ctx context.Context, published []store.Published) error
+}
+
+// Queue is the parked events.
+type Queue interface {
+	Parked() int64 // about how many
+	AddParked(events int64)
+	Revisit(lanes ...store.Lane) // they may be empty now
+}
+
+// Scan is one look at the topics. It is for one goroutine, and one run.
+type Scan struct {
+	Tailer sink.Tailer
+	Tables Tables
+	Queue  Queue
+	Logger zerolog.Logger
+
+	Headers [3]string // of a record: its id, its source, and that of a copy
+	Sources []string  // what records of ours may say; see Sources
+	Stamped bool      // records have the time of their event: they cannot be looked for by time
+
+	// What it has found, once Run has returned.
+	Read   int // records of ours
+	Found  int // of those, what nothing was recorded of; it is now
+	Unread int // topics that could not be read
+
+	topic string
+	batch []store.Published
+	err   error // of Postgres: the session must end
+}
+
+// Run reads the topics, each from where the journal is complete. What cannot be read is said and counted; an error is
+// one of Postgres or the context's.
+func (s *Scan) Run(ctx context.Context, tails []store.TopicTail) error {
+	begun := time.Now()
+	for _, tail := range tails {
+		s.topic = tail.Topic
+		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: s.Headers}
+		if !s.Stamped {
+			query.Since = tail.Since.Add(-margin)
+		}
+		err := s.read(ctx, query)
+		if err == nil || s.err != nil {
+			err = s.flush(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.err != nil:
+			return s.err
+		case err != nil:
+			if err := s.flush(ctx); err != nil {
+				return err
+			}
+			s.Unread++
+			s.Logger.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: " +
+				"events that were sent and not recorded may come twice")
+		}
+	}
+	s.Logger.Info().Int("read", s.Read).Int("found", s.Found).Dur("took", time.Since(begun)).
+		Msg("unclean stop: read the topics back and journaled what had been sent and not recorded")
+	return nil
+}
+
+// read reads one topic, again while what is wrong may pass. While no broker answers it waits without an end: nothing
+// could be sent either, and a start that did not wait would send everything twice that the crash left unrecorded.
+func (s *Scan) read(ctx context.Context, query sink.TailQuery) error {
+	waiting := false
+	for deadline := time.Now().Add(patience); ; {
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		err := s.Tailer.Tail(bounded, query, func(rec sink.TailRecord) error { return s.take(ctx, rec) })
+		cancel()
+		unreachable := errors.Is(err, sink.ErrUnreachable)
+		switch {
+		case err == nil, s.err != nil, ctx.Err() != nil:
+			return err
+		case unreachable:
+			deadline = time.Now().Add(patience)
+			if !waiting {
+				waiting = true
+				s.Logger.Warn().Err(err).Str("topic", query.Topic).
+					Msg("unclean stop: the topics must be read back before anything is sent, and no broker answers; waiting")
+			}
+		case !errors.Is(err, sink.ErrPassing), !time.Now().Before(deadline):
+			return err
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Scan) take(ctx context.Context, rec sink.TailRecord) error {
+	id, source := rec.Headers[0], rec.Headers[1]
+	// A dead letter's copy is no event.
+	if id == nil || rec.Headers[2] != nil || !outbox.SameSource(string(source), s.Sources...) {
+		return nil
+	}
+	s.Read++
+	s.batch = append(s.batch, store.Published{
+		ID: append([]byte(nil), id...), Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset,
+	})
+	if len(s.batch) < batchSize {
+		return nil
+	}
+	return s.flush(ctx)
+}
+
+func (s *Scan) flush(ctx context.Context) error {
+	if len(s.batch) == 0 || s.err != nil {
+		return s.err
+	}
+	ids := make([][]byte, len(s.batch))
+	for i := range s.batch {
+		ids[i] = s.batch[i].ID
+	}
+	err := s.flushParked(ctx, ids)
+	var recorded []bool
+	if err == nil {
+		recorded, err = s.Tables.Lookup(ctx, ids)
+	}
+	if err == nil {
+		missing := s.batch[:0]
+		for i, p := range s.batch {
+			if !recorded[i] {
+				missing = append(missing, p)
+			}
+		}
+		s.Found += len(missing)
+		if len(missing) > 0 {
+			err = s.Tables.Settle(ctx, missing, nil)
+		}
+	}
+	if err != nil {
+		s.err = fmt.Errorf("journal what the topics hold: %w", err)
+	}
+	s.batch = s.batch[:0]
+	return s.err
+}
+
+// flushParked journals those of the batch that are parked: they were retried, and that was not recorded.
+func (s *Scan) flushParked(ctx context.Context, ids [][]byte) error {
+	if s.Queue.Parked() <= 0 {
+		return nil
+	}
+	lanes, err := s.Tables.ParkedAmong(ctx, ids)
+	if err != nil || len(lanes) == 0 {
+		return err
+	}
+	var retried []store.Published
+	for _, p := range s.batch {
+		if lane, parked := lanes[string(p.ID)]; parked {
+			retried = append(retried, p)
+			s.Queue.Revisit(lane) // it may be empty now
+		}
+	}
+	if err := s.Tables.SettleRetried(ctx, retried); err != nil {
+		return err
+	}
+	s.Queue.AddParked(-int64(len(lanes)))
+	s.Found += len(lanes)
+	return nil
+}
+
+// Sources are the names under which records of ours were sent: the present one, and those of the servers that the
+// source lived on before it was adopted by this one.
+func Sources(present string, state *store.State) []string {
+	sources := []string{present}
+	for _, system := range state.FormerSystems {
+		sources = append(sources, outbox.Source(system, state.Timeline, state.Source))
+	}
+	return sources
+}

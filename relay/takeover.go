@@ -1,0 +1,246 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/recovery"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// This file is what a session does before it reads its stream, and reading ahead where it never came to that. It is the
+// session's goroutine that runs it.
+
+// begin is everything before the first event of the stream.
+func (s *session) begin(ctx, working context.Context, table store.Outbox) error {
+	ctx, cancel := within(working, ctx)
+	defer cancel()
+	if s.r.last.Unheard >= soundAfter {
+		return s.sound(ctx)
+	}
+	if err := s.takeOver(ctx, table); err != nil {
+		return err
+	}
+	if err := s.setClock(ctx); err != nil {
+		return err
+	}
+	if err := s.term.settler.LoadBreaker(ctx); err != nil {
+		return err
+	}
+	if err := s.term.requests.Obey(ctx); err != nil {
+		return err
+	}
+	if err := s.term.settler.LoadParked(ctx); err != nil {
+		return err
+	}
+	// Before anything is sent, rows of a catch-up that was cut off included.
+	if err := s.readBack(ctx); err != nil {
+		return err
+	}
+	if s.state.Phase == store.CatchUp {
+		if err := s.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return s.expectRedelivery(ctx)
+}
+
+// readBack reads the topics back after a process that died, and after a promotion: the new server may lack the last
+// journal rows of the old one. After a session of this process on the same server there is no need: it knows what it
+// sent.
+func (s *session) readBack(ctx context.Context) error {
+	tails, err := s.r.store.Tails(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tails {
+		s.router.Announced(t.Topic)
+	}
+	promoted := s.term.timeline != 0 && s.term.timeline != s.grant.System.Timeline
+	if s.state.Dirty && (!s.term.informed || promoted) && len(tails) > 0 {
+		if err := s.readTails(ctx, tails); err != nil {
+			return err
+		}
+	}
+	s.term.informed, s.term.timeline = true, s.grant.System.Timeline
+	return nil
+}
+
+// readTails reads the topics back, and counts what that found. See package recovery.
+func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error {
+	tailer, can := s.r.driver.(sink.Tailer)
+	if !can {
+		return nil
+	}
+	scan := recovery.Scan{
+		Tailer: tailer, Tables: s.r.store, Queue: s.term.settler, Logger: s.r.log,
+		Headers: s.router.TailHeaders(), Sources: recovery.Sources(s.router.Source(), s.state),
+		Stamped: s.router.StampsCreatedAt(),
+	}
+	err := scan.Run(ctx, tails)
+	s.r.meter.Stream.SkippedTopic.Add(float64(scan.Found))
+	s.r.meter.Stream.PossibleDuplicates.Add(uint64(scan.Unread * s.r.c.Limits.MaxUnrecorded))
+	return err
+}
+
+// compatible refuses a server that is not the one that the state was written for.
+func (s *session) compatible() error {
+	if s.grant.System.ID == s.state.SystemID {
+		return nil
+	}
+	return halt.WrongServer(s.grant.System.ID, s.state.SystemID)
+}
+
+// takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
+func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
+	r, term := s.r, s.term
+	if s.state.Phase == store.Stream && s.state.Dirty && term.epoch == 0 { // else it was this process that left it so
+		r.meter.Stream.UncleanStarts.Inc()
+	}
+	var err error
+	asked := time.Now()
+	listed := false
+	if s.epoch, listed, err = r.store.TakeOver(ctx, uint32(s.grant.PID), s.grant.System.Timeline); err != nil {
+		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
+	}
+	if s.state.CatchUpReady && !listed {
+		r.log.Warn().Msg("the slot was made anew since the rows that come first were read from the table; reading them again")
+	}
+	s.state.CatchUpReady = listed
+	if s.grant.System.Timeline != s.state.Timeline { // the take-over has noted it, so this is said once
+		r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
+			Msg("the server was promoted or restored since the last session; what the stream sends again is looked up")
+	}
+	term.epoch = s.epoch
+	s.epochSeen.Store(s.epoch)
+	term.lease.prove(asked)
+	cols := message.Columns(r.c)
+	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
+	if s.router, err = message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc); err != nil {
+		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
+			Cause: err}
+	}
+	again, err := message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc)
+	if err != nil {
+		return err
+	}
+	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
+	s.router.Begin(source, s.epoch)
+	again.Begin(source, s.epoch)
+	s.again = parkedEncoder{again}
+	term.settler.UseEncoder(s.again)
+	s.known = term.inflight.Snapshot()
+	return nil
+}
+
+// explainLost says why the slot is not ours on the SQL side, when that is another server.
+func (s *session) explainLost(ctx context.Context, err error) error {
+	if !errors.Is(err, store.ErrLeaseLost) {
+		return err
+	}
+	slot, failed := s.r.store.Slot(ctx)
+	if failed != nil || slot.Exists {
+		s.hearOut(ctx)
+		return err
+	}
+	return &halt.Error{Code: halt.TwoServers, Cause: err,
+		Reason: fmt.Sprintf("the stream from the slot %q was granted, and the server that postgres.url reaches knows "+
+			"nothing of it", s.r.c.Postgres.Slot),
+		Risk: halt.RiskWAL,
+		Remedy: "point postgres.url and postgres.replication_url at the same server and database; where a pooler stands " +
+			"in between, at the server behind it"}
+}
+
+// expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the
+// slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
+// other process writes to the slot any more.
+func (s *session) expectRedelivery(ctx context.Context) error {
+	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.grant.Confirmed
+	if clean && len(s.known) == 0 {
+		s.redelivered()
+		return nil
+	}
+	s.lookup = true
+	s.lookingUp.Store(true)
+	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
+	if _, err := s.r.store.EmitToken(ctx, tokenPrefix, s.token); err != nil {
+		return fmt.Errorf("write the redelivery token: %w", err)
+	}
+	return nil
+}
+
+// redelivered says that nothing can come again any more, and all that did is with the sink: from now on, once those of
+// it that the sink gave back are parked, parked events may be retried. See mayRetry.
+func (s *session) redelivered() {
+	s.passed.Store(s.term.engine.Given() + 1)
+	s.term.settler.Nudge()
+}
+
+// A session reads nothing of its stream before parked lanes, topics and catch-up are done. When the server cannot
+// decode what the slot holds, it ends the stream meanwhile, with the reason behind all that nobody has read. The slot
+// is free then, and what this relay notices first is the standby's takeover. The standby fares alike, and the two take
+// the slot from each other in turn, neither longer than the server needs to come to that place. So after some such
+// sessions in a row the next one reads first.
+const (
+	soundAfter = 2        // sessions in a row that ended before their stream was read
+	soundMost  = 64 << 20 // bytes of messages: more than sockets hold, so who ended unread did so before
+)
+
+// errSounded ends a session that has thrown away what it read.
+var errSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
+	"and found nothing wrong; starting again")
+
+// sound reads the stream for the reason that it ends with, to where the WAL ended when the slot was granted, or
+// soundMost. What it reads is thrown away: nothing of it is confirmed, and the next session gets it again.
+func (s *session) sound(ctx context.Context) error {
+	s.heard = true
+	s.r.log.Warn().Int("sessions", s.r.last.Unheard).
+		Msg("sessions ended before their stream was read, as when another relay takes the slot; " +
+			"reading ahead for the reason")
+	for read := 0; read < soundMost && s.stream.Received() < s.grant.System.WALFlush; {
+		select {
+		case b, more := <-s.stream.Batches():
+			if !more {
+				<-ctx.Done() // the stream's end ends the work
+				return context.Cause(ctx)
+			}
+			for _, m := range b.Messages {
+				read += len(m.Data)
+			}
+			b.Recycle(false)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return errSounded
+}
+
+// lastWords is how long the reason for a stream's end may take to arrive after its effect was seen.
+const lastWords = time.Second
+
+// hearOut reads the rest of a stream that the server has ended, for the reason that stands at its end. It has not
+// begun to count, so that nothing of it is confirmed.
+func (s *session) hearOut(ctx context.Context) {
+	patience := time.After(lastWords)
+	for {
+		select {
+		case b, more := <-s.stream.Batches():
+			if !more {
+				return
+			}
+			b.Recycle(false)
+		case <-ctx.Done():
+			return
+		case <-patience:
+			return
+		}
+	}
+}
