@@ -125,3 +125,26 @@ func methods(list *ast.FieldList) (n int) {
 	}
 	return n
 }
+
+// Files stay short enough to read in one go. Break it catches: a file that grows past what the house allows (seen to
+// fail with 450 lines more in one).
+func TestFilesAreShort(t *testing.T) {
+	const most = 400
+	root := ".."
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if lines := strings.Count(string(text), "\n"); lines > most {
+			t.Errorf("%s has %d lines, want at most %d", path, lines, most)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

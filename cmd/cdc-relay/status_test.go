@@ -18,7 +18,7 @@ func TestStatusShowsTheRunningRelay(t *testing.T) {
 	st := relay.Status{
 		Service: "orders", Version: "v1", Role: relay.RoleHalted, Started: at, Since: at,
 		Reasons: []string{"halted (column): gone"},
-		Slot: "s1", ConfirmedLSN: new("0/16"),
+		Slot:    "s1", ConfirmedLSN: new("0/16"),
 		Figures: relay.Figures{
 			ParkedKeys: new(int64(4)), ParkedEvents: new(int64(44)), DeadLetters: new(int64(5)), LagBytes: new(int64(3 << 20)),
 		},
