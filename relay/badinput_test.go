@@ -13,9 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// One transaction with good events and with every kind of event that cannot be a message. Breaks it catches: a neighbour
-// that dies or waits with them, a dead letter without its event, code or place, a confirmed position that waits for ever,
-// a status view or counter that does not tell.
+// One transaction with good events and with every kind of event that cannot be a message. Breaks it catches: a
+// neighbour that dies or waits with them, a dead letter without its event, code or place, a confirmed position that
+// waits for ever, a status view or counter that does not tell.
 func TestEventsThatCannotBeMessagesDieAlone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -28,12 +28,16 @@ func TestEventsThatCannotBeMessagesDieAlone(t *testing.T) {
 
 	bad := map[string][]string{ // code -> statements
 		"INVALID_HEADERS": {
-			insert("order", "a", `{"bad": 1}`, `[]`), insert("order", "a", `{"bad": 2}`, `{"x": 1}`), insert("order", "a", `{"bad": 3}`, `{"x": {"y": "z"}}`),
-			insert("order", "a", `{"bad": 4}`, `"text"`), insert("order", "a", `{"bad": 5}`, `null`), insert("order", "a", `{"bad": 6}`, `{"x": null}`),
+			insert("order", "a", `{"bad": 1}`, `[]`), insert("order", "a", `{"bad": 2}`, `{"x": 1}`),
+			insert("order", "a", `{"bad": 3}`, `{"x": {"y": "z"}}`),
+			insert("order", "a", `{"bad": 4}`, `"text"`), insert("order", "a", `{"bad": 5}`, `null`),
+			insert("order", "a", `{"bad": 6}`, `{"x": null}`),
 		},
 		"INVALID_TOPIC": {
-			insert("", "a", `{"bad": 7}`, ""), insert(".", "a", `{"bad": 8}`, ""), insert("..", "a", `{"bad": 9}`, ""), insert("__consumer_offsets", "a", `{"bad": 10}`, ""),
-			insert("a b", "a", `{"bad": 11}`, ""), insert("ü", "a", `{"bad": 12}`, ""), insert(strings.Repeat("x", 250), "a", `{"bad": 13}`, ""), insert("a\nb", "a", `{"bad": 14}`, ""),
+			insert("", "a", `{"bad": 7}`, ""), insert(".", "a", `{"bad": 8}`, ""), insert("..", "a", `{"bad": 9}`, ""),
+			insert("__consumer_offsets", "a", `{"bad": 10}`, ""),
+			insert("a b", "a", `{"bad": 11}`, ""), insert("ü", "a", `{"bad": 12}`, ""),
+			insert(strings.Repeat("x", 250), "a", `{"bad": 13}`, ""), insert("a\nb", "a", `{"bad": 14}`, ""),
 		},
 	}
 	statements, good, dead := "", []string{}, 0
@@ -51,14 +55,18 @@ func TestEventsThatCannotBeMessagesDieAlone(t *testing.T) {
 	b.pg.WaitConfirmed(t, b.c.Postgres.Slot, 10*time.Second)
 
 	for code, list := range bad {
-		if n := b.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq WHERE error_code = '"+code+"' AND error_class = 'permanent'"); n != fmt.Sprint(len(list)) {
+		n := b.pg.Query(t,
+			"SELECT count(*) FROM outbox_events_dlq WHERE error_code = '"+code+"' AND error_class = 'permanent'")
+		if n != fmt.Sprint(len(list)) {
 			t.Errorf("dead letters with %s: got %s, want %d", code, n, len(list))
 		}
 	}
 	// The dead letter is the event as it was: nothing of it is lost even if the application deletes the row.
 	same := b.pg.Query(t, `SELECT count(*) FROM outbox_events_dlq d JOIN outbox_events o ON o.id = d.original_id WHERE
-		(d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.created_at) IS NOT DISTINCT FROM (o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.created_at)
-		AND d.headers IS NOT DISTINCT FROM o.headers AND d.last_error <> '' AND d.position ~ '^[0-9A-F]+/[0-9A-F]+/[0-9]+$' AND d.from_stream
+		(d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.created_at) IS NOT DISTINCT FROM (o.aggregate_type,
+			o.aggregate_id, o.event_type, o.payload, o.created_at)
+		AND d.headers IS NOT DISTINCT FROM o.headers AND d.last_error <> ''
+			AND d.position ~ '^[0-9A-F]+/[0-9A-F]+/[0-9]+$' AND d.from_stream
 		AND d.position_index % 2 = 1 AND d.partition IS NULL AND d.attempts = 1`)
 	if same != fmt.Sprint(dead) {
 		t.Errorf("dead letters with the whole event and its place: got %s, want %d", same, dead)
@@ -66,7 +74,9 @@ func TestEventsThatCannotBeMessagesDieAlone(t *testing.T) {
 	if n := b.pg.Query(t, "SELECT count(DISTINCT position) FROM outbox_events_dlq"); n != fmt.Sprint(dead) {
 		t.Errorf("positions: got %s different ones, want %d", n, dead)
 	}
-	failed := b.pg.Query(t, "SELECT count(*) FROM outbox_events_status WHERE status = 'failed' AND error_class = 'permanent' AND last_error <> '' AND last_error_at IS NOT NULL")
+	failed := b.pg.Query(t,
+		"SELECT count(*) FROM outbox_events_status WHERE status = 'failed' AND error_class = 'permanent' AND last_error "+
+			"<> '' AND last_error_at IS NOT NULL")
 	if failed != fmt.Sprint(dead) {
 		t.Errorf("status view: got %s failed, want %d", failed, dead)
 	}
@@ -75,27 +85,33 @@ func TestEventsThatCannotBeMessagesDieAlone(t *testing.T) {
 	}
 }
 
-// Only the broker's topic says how large an event may be. Breaks it catches: neighbours in the same batch that die or are
-// lost, followers of the same key that overtake or never come, a dead letter that does not say how large is too large.
+// Only the broker's topic says how large an event may be. Breaks it catches: neighbours in the same batch that die or
+// are lost, followers of the same key that overtake or never come, a dead letter that does not say how large is too
+// large.
 func TestEventLargerThanTheTopicTakesDiesAlone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	if err := b.broker.Cluster().CreateTopic("outbox.event.small", 2, map[string]string{"max.message.bytes": "3000"}); err != nil {
+	if err := b.broker.Cluster().CreateTopic("outbox.event.small", 2,
+		map[string]string{"max.message.bytes": "3000"}); err != nil {
 		t.Fatal(err)
 	}
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)
 	const before, after, keys, size = 100, 100, 20, 7000
 	small := func(from, n int) string { return strings.ReplaceAll(many(from, n, keys), "'order'", "'small'") }
-	b.pg.Exec(t, "BEGIN; "+small(1, before)+insert("small", "k7", `"`+strings.Repeat("x", size)+`"`, "")+small(before+1, after)+"COMMIT")
+	b.pg.Exec(t, "BEGIN; "+small(1, before)+insert("small", "k7", `"`+strings.Repeat("x", size)+`"`, "")+small(before+1,
+		after)+"COMMIT")
 	b.waitDead(1)
 	b.waitRecorded(before + after)
 	b.wantNumbers("outbox.event.small", before+after)
-	code, text := b.pg.Query(t, "SELECT error_code FROM outbox_events_dlq"), b.pg.Query(t, "SELECT last_error FROM outbox_events_dlq")
+	code, text := b.pg.Query(t, "SELECT error_code FROM outbox_events_dlq"), b.pg.Query(t, "SELECT last_error FROM "+
+		"outbox_events_dlq")
 	if code != "MESSAGE_TOO_LARGE" || !strings.Contains(text, "7") || !strings.Contains(text, "3000") {
 		t.Errorf("dead letter: got %s, %q; want MESSAGE_TOO_LARGE with the event's size and the limit of 3000", code, text)
 	}
-	if n := b.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq WHERE partition >= 0 AND topic = 'outbox.event.small' AND key = 'k7' AND length(payload::text) > 7000"); n != "1" {
+	if n := b.pg.Query(t,
+		"SELECT count(*) FROM outbox_events_dlq WHERE partition >= 0 AND topic = 'outbox.event.small' AND key = 'k7' AND "+
+			"length(payload::text) > 7000"); n != "1" {
 		t.Errorf("dead letters with topic, partition, key and payload: got %s, want 1", n)
 	}
 	// The lane is released: what comes later takes the straight way again.
@@ -137,8 +153,8 @@ func TestRenamedColumnHaltsUntilItIsRepaired(t *testing.T) {
 	b.wantNumbers("outbox.event.order", 20)
 }
 
-// Break it catches: a missing column that is noticed only when a row comes, or a relay that does not go on by itself when
-// the column is back.
+// Break it catches: a missing column that is noticed only when a row comes, or a relay that does not go on by itself
+// when the column is back.
 func TestStartWithMissingColumnWaitsForIt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -164,7 +180,8 @@ func TestPublicationThatHidesSomethingHaltsWithItsRepair(t *testing.T) {
 		what, create, says string
 		since              int // version of Postgres that knows it
 	}{
-		{"a column list without the payload", "FOR TABLE outbox_events (id, aggregate_type, aggregate_id, event_type, created_at) WITH (publish = 'insert')", "payload", 15},
+		{"a column list without the payload", "FOR TABLE outbox_events (id, aggregate_type, aggregate_id, event_type, " +
+			"created_at) WITH (publish = 'insert')", "payload", 15},
 		{"a row filter", "FOR TABLE outbox_events WHERE (event_type <> 'made') WITH (publish = 'insert')", "row filter", 15},
 		{"no inserts", "FOR TABLE outbox_events WITH (publish = 'update')", "inserts", 0},
 		{"another table", "FOR TABLE cdc_relay_state WITH (publish = 'insert')", "not in it", 0},
@@ -172,7 +189,8 @@ func TestPublicationThatHidesSomethingHaltsWithItsRepair(t *testing.T) {
 		if b.pg.Server.Version() < c.since {
 			continue
 		}
-		b.pg.Exec(t, "ALTER TABLE outbox_events REPLICA IDENTITY FULL; DROP PUBLICATION IF EXISTS "+name+"; CREATE PUBLICATION "+name+" "+c.create)
+		b.pg.Exec(t, "ALTER TABLE outbox_events REPLICA IDENTITY FULL; DROP PUBLICATION IF EXISTS "+name+"; "+
+			"CREATE PUBLICATION "+name+" "+c.create)
 		b.c.OnHalt = "exit"
 		r, stop := b.start()
 		b.waitRole(r, relay.RoleStopping) // by itself
@@ -192,7 +210,8 @@ func TestPublicationThatHidesSomethingHaltsWithItsRepair(t *testing.T) {
 	b.waitRecorded(5)
 }
 
-// corrupting is a proxy before Postgres that replaces, in what the server sends, one text by another of the same length.
+// corrupting is a proxy before Postgres that replaces, in what the server sends, one text by another of the same
+// length.
 func corrupting(t *testing.T, server, from, to string) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -233,8 +252,8 @@ func corrupting(t *testing.T, server, from, to string) (address string) {
 	return listener.Addr().String()
 }
 
-// A byte of one WAL message is changed on its way. Breaks it catches: a message that is skipped, a halt without the place
-// and the bytes, a position confirmed past it, what came before it in the same read kept back.
+// A byte of one WAL message is changed on its way. Breaks it catches: a message that is skipped, a halt without the
+// place and the bytes, a position confirmed past it, what came before it in the same read kept back.
 func TestMalformedWALHaltsAndConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

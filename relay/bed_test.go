@@ -25,14 +25,16 @@ func insert(aggregateType, aggregateID, payload, headers string) string {
 		}
 		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	}
-	return fmt.Sprintf("INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES ('%s', %s, 'made', %s, %s);\n",
+	return fmt.Sprintf("INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES "+
+		"('%s', %s, 'made', %s, %s);\n",
 		aggregateType, literal(aggregateID), literal(payload), literal(headers))
 }
 
 // many are statements for n events "{"n": <from…>}" over the keys k0 to k<keys-1>.
 func many(from, n, keys int) string {
 	return fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', 'k' || i %% %d, 'made', jsonb_build_object('n', i) FROM generate_series(%d, %d) i;`, keys, from, from+n-1)
+		SELECT 'order', 'k' || i %% %d, 'made', jsonb_build_object('n', i) FROM generate_series(%d, %d) i;`, keys, from,
+		from+n-1)
 }
 
 // values are what the topics hold, per key in order.
@@ -125,11 +127,12 @@ func (b *bed) waitHalt(r *relay.Relay, code string, texts ...string) {
 // confirmed is the slot's position on the server.
 func (b *bed) confirmed() string {
 	b.t.Helper()
-	return b.pg.Query(b.t, "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
+	return b.pg.Query(b.t,
+		"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
 }
 
-// wantUnconfirmed fails if the slot has moved to where the end of WAL was after the commit of what must not be confirmed.
-// The commit itself is not a bound that a test can learn: others write WAL at the same time.
+// wantUnconfirmed fails if the slot has moved to where the end of WAL was after the commit of what must not be
+// confirmed. The commit itself is not a bound that a test can learn: others write WAL at the same time.
 func (b *bed) wantUnconfirmed(after string) {
 	b.t.Helper()
 	if b.pg.Query(b.t, fmt.Sprintf("SELECT '%s'::pg_lsn < '%s'", b.confirmed(), after)) != "true" {
@@ -214,5 +217,6 @@ func isHalt(err error, code string) bool {
 // waitFree waits until the server is done with the last stream: a relay that has ended does not know when.
 func (b *bed) waitFree() {
 	b.t.Helper()
-	b.waitQuery("the slot is free", "SELECT count(*) FROM pg_replication_slots WHERE active AND slot_name = '"+b.c.Postgres.Slot+"'", "0")
+	b.waitQuery("the slot is free",
+		"SELECT count(*) FROM pg_replication_slots WHERE active AND slot_name = '"+b.c.Postgres.Slot+"'", "0")
 }

@@ -39,9 +39,9 @@ func (t unhurriedTables) ParkedLanes(ctx context.Context) ([]store.Lane, int64, 
 	return t.Tables.ParkedLanes(ctx)
 }
 
-// A flood is let die while the relay stands still for another reason, or comes out of that. Break it catches: a relay that calls itself
-// active before it streams, so that the watch looks at a session that is not through with its start. Seen to fail with any halt
-// taken for that of the flood.
+// A flood is let die while the relay stands still for another reason, or comes out of that. Break it catches: a relay
+// that calls itself active before it streams, so that the watch looks at a session that is not through with its start.
+// Seen to fail with any halt taken for that of the flood.
 func TestEndOfAFloodEndsNoOtherHalt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -55,7 +55,8 @@ func TestEndOfAFloodEndsNoOtherHalt(t *testing.T) {
 	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 6) i`)
 	b.waitHalt(r, relay.HaltFlood)
-	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO away; SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
+	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO away; SELECT pg_terminate_backend(active_pid) FROM "+
+		"pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
 	b.waitHalt(r, relay.HaltNotInitialised)
 	b.pg.Exec(t, "ALTER TABLE away RENAME TO outbox_events")
 	<-u.asked

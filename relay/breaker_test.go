@@ -26,10 +26,10 @@ func (b *bed) staysDead(n int) {
 	}
 }
 
-// A deployment that writes bad events. Breaks it catches: more dead letters than dlq.breaker.count before the halt (seen
-// to fail with a breaker that never opens), or in each life of a process that is killed and started again (seen to fail
-// without the committed state); a halt that says not what to do; a relay that does not go on after resume, halts again for
-// the same events, loses one, or breaks the order of a key.
+// A deployment that writes bad events. Breaks it catches: more dead letters than dlq.breaker.count before the halt
+// (seen to fail with a breaker that never opens), or in each life of a process that is killed and started again (seen
+// to fail without the committed state); a halt that says not what to do; a relay that does not go on after resume,
+// halts again for the same events, loses one, or breaks the order of a key.
 func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -63,9 +63,10 @@ func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 	}
 }
 
-// The broker refuses everything for a while, as with a policy that somebody made too strict. Breaks it catches: a relay
-// that waits for a person though the cause is gone (seen to fail without probes); events that were refused before it was
-// and die after it (seen to fail so); an order that is broken by the second try; an attempt per probe of everything.
+// The broker refuses everything for a while, as with a policy that somebody made too strict. Breaks it catches: a
+// relay that waits for a person though the cause is gone (seen to fail without probes); events that were refused
+// before it was and die after it (seen to fail so); an order that is broken by the second try; an attempt per probe of
+// everything.
 func TestFloodEndsWhenAProbeIsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

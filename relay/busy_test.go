@@ -34,15 +34,17 @@ type stuckCounter struct {
 
 func (c stuckCounter) Add(float64) { <-c.until }
 
-// Break it catches: a dispatcher that hangs in a step, on a lock that nobody gives back, and counts as one that waits: /livez goes on
-// to say that it lives, and nothing restarts it. Seen to fail with the dispatcher never said to be busy.
+// Break it catches: a dispatcher that hangs in a step, on a lock that nobody gives back, and counts as one that waits:
+// /livez goes on to say that it lives, and nothing restarts it. Seen to fail with the dispatcher never said to be
+// busy.
 func TestDispatcherIsBusyInAStep(t *testing.T) {
 	r := assemble(options{config: config.Default()})
 	tm := idleTerm(t, r)
 	stuck := stuckCounter{r.meter.Stream.Received, make(chan struct{})}
 	r.meter.Stream.Received = stuck
 	stream := handed{batches: make(chan *replication.Batch)}
-	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}), late: make(chan lateRows)}
+	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}),
+		late: make(chan lateRows)}
 	router, err := message.New(r.c, message.Columns(r.c), "jsonb", func() {})
 	if err != nil {
 		t.Fatal(err)

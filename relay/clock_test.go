@@ -33,8 +33,8 @@ func (*clocked) Slot(context.Context) (store.SlotStatus, error) {
 	return store.SlotStatus{}, context.DeadlineExceeded
 }
 
-// Catches: a server's clock that is off taken for events that are old, or for young ones, and so requests that wait for nothing
-// or never. Seen to fail with the difference of the clocks left out, and with it taken the other way.
+// Catches: a server's clock that is off taken for events that are old, or for young ones, and so requests that wait
+// for nothing or never. Seen to fail with the difference of the clocks left out, and with it taken the other way.
 func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
 		server := &clocked{}
@@ -53,10 +53,10 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 	}
 }
 
-// A clock is set while a session goes on, as when a machine wakes up: the server's, or this one's, which is the same. Break it
-// catches: a stream that counts as old from then on, or as young, for as long as the session lives. Then nothing is pruned and no
-// sweep goes on while events come. Seen to fail with the clocks compared when a session begins, and never again, and with a slow
-// answer taken for what it is not.
+// A clock is set while a session goes on, as when a machine wakes up: the server's, or this one's, which is the same.
+// Break it catches: a stream that counts as old from then on, or as young, for as long as the session lives. Then
+// nothing is pruned and no sweep goes on while events come. Seen to fail with the clocks compared when a session
+// begins, and never again, and with a slow answer taken for what it is not.
 func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})
@@ -72,7 +72,8 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go tm.watch(ctx)
-		for _, now := range []struct{ off, slow time.Duration }{{time.Minute, 0}, {-time.Hour, 0}, {-time.Hour, 4 * time.Second}} {
+		for _, now := range []struct{ off, slow time.Duration }{{time.Minute, 0}, {-time.Hour, 0},
+			{-time.Hour, 4 * time.Second}} {
 			server.off.Store(int64(now.off))
 			server.slow.Store(int64(now.slow))
 			time.Sleep(3 * deadEvery)
@@ -99,8 +100,9 @@ type idle struct{ sink.Driver }
 
 func (idle) Changed() <-chan struct{} { return nil }
 
-// Breaks it catches: marks on rows, and what else can wait, take their share while the WAL holds events that nobody has read; they
-// wait for ever once it does not. Seen to fail with the stream's age not looked at, and with an age that stays.
+// Breaks it catches: marks on rows, and what else can wait, take their share while the WAL holds events that nobody
+// has read; they wait for ever once it does not. Seen to fail with the stream's age not looked at, and with an age
+// that stays.
 func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Relay{c: config.Default()}

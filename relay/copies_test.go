@@ -21,11 +21,15 @@ func (b *bed) copied(topic string) (list []string) {
 	harness.Consume(b.t, b.c.Kafka.Brokers, []string{topic}, func(rec *kgo.Record) {
 		header := func(name string) string { return string(harness.Header(rec, "x-outbox-error-"+name)) }
 		value := string(rec.Value)
-		list = append(list, strings.Join([]string{string(rec.Key), value[:min(len(value), 20)], header("code"), header("attempts"), header("topic")}, " "))
-		if _, err := time.Parse(time.RFC3339Nano, header("dead-at")); err != nil || header("class") != "permanent" || header("reason") == "" {
-			b.t.Errorf("copy of %s: class %q, reason %q, dead-at %q", rec.Key, header("class"), header("reason"), header("dead-at"))
+		list = append(list, strings.Join([]string{string(rec.Key), value[:min(len(value), 20)], header("code"),
+			header("attempts"), header("topic")}, " "))
+		if _, err := time.Parse(time.RFC3339Nano, header("dead-at")); err != nil || header("class") != "permanent" ||
+			header("reason") == "" {
+			b.t.Errorf("copy of %s: class %q, reason %q, dead-at %q", rec.Key, header("class"), header("reason"),
+				header("dead-at"))
 		}
-		for _, name := range []string{"id", "event_type", "aggregate_type", "created_at", "x-outbox-position", "x-outbox-source", "x-outbox-epoch"} {
+		for _, name := range []string{"id", "event_type", "aggregate_type", "created_at", "x-outbox-position",
+			"x-outbox-source", "x-outbox-epoch"} {
 			if len(harness.Header(rec, name)) == 0 {
 				b.t.Errorf("copy of %s has no header %s", rec.Key, name)
 			}
@@ -35,10 +39,10 @@ func (b *bed) copied(topic string) (list []string) {
 	return list
 }
 
-// dlq.topic is away at first. Breaks it catches: a dead letter that counts as terminal without its copy, or a process that
-// is started again and forgets it (each seen to fail with the row written first); other keys that wait for the copy; the
-// dead event's followers that do not; a copy without key, value or headers; one that its own size keeps out for good (seen
-// to fail without the second form).
+// dlq.topic is away at first. Breaks it catches: a dead letter that counts as terminal without its copy, or a process
+// that is started again and forgets it (each seen to fail with the row written first); other keys that wait for the
+// copy; the dead event's followers that do not; a copy without key, value or headers; one that its own size keeps out
+// for good (seen to fail without the second form).
 func TestDeadLettersAreCopiedToTheirTopicFirst(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -51,7 +55,8 @@ func TestDeadLettersAreCopiedToTheirTopicFirst(t *testing.T) {
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	large := `"` + strings.Repeat("x", 7000) + `"`
-	b.pg.Exec(t, insert("small", "a", `{"n": 1}`, "")+insert("small", "a", large, `{"own": "1"}`)+insert("small", "a", `{"n": 2}`, "")+
+	b.pg.Exec(t, insert("small", "a", `{"n": 1}`, "")+insert("small", "a", large, `{"own": "1"}`)+insert("small", "a",
+		`{"n": 2}`, "")+
 		insert("small", "b", `{"n": 3}`, `[]`)+insert("small", "", large, "")+insert("small", "c", `{"n": 4}`, ""))
 	position := b.here()
 	b.waitRecorded(2)
@@ -74,7 +79,8 @@ func TestDeadLettersAreCopiedToTheirTopicFirst(t *testing.T) {
 	b.pg.WaitConfirmed(t, b.c.Postgres.Slot, 10*time.Second)
 	b.waitNoneHeld(r)
 	mustStop(t, stop)
-	want := []string{"  MESSAGE_TOO_LARGE 1 outbox.event.small", "a  MESSAGE_TOO_LARGE 1 outbox.event.small", `b {"n": 3} INVALID_HEADERS 1 outbox.event.small`}
+	want := []string{"  MESSAGE_TOO_LARGE 1 outbox.event.small", "a  MESSAGE_TOO_LARGE 1 outbox.event.small",
+		`b {"n": 3} INVALID_HEADERS 1 outbox.event.small`}
 	if got := b.copied("dead"); !slices.Equal(got, want) {
 		t.Errorf("copies: got %q, want %q", got, want)
 	}
@@ -90,7 +96,8 @@ func TestCopiesAreNotTakenForEvents(t *testing.T) {
 	b.createTopic("events", 1)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, "INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset) VALUES ('"+b.c.Postgres.Slot+"', 'outbox.event.order', -1, 0)")
+	b.pg.Exec(t, "INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset) VALUES "+
+		"('"+b.c.Postgres.Slot+"', 'outbox.event.order', -1, 0)")
 	conn := b.pg.Connect(t)
 	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE outbox_events_dlq IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)

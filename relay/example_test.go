@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// A program that relays its own outbox. Run cdc-relay init once before, or call install.Create. See examples/embed for the
-// whole of it, which a test runs against real servers.
+// A program that relays its own outbox. Run cdc-relay init once before, or call install.Create. See examples/embed for
+// the whole of it, which a test runs against real servers.
 func Example() {
 	cfg := config.Default()
 	cfg.Postgres.URL = "postgres://shop@db/shop"

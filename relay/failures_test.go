@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Breaks caught: a relay that has read its stream, and found nothing wrong or streamed for a while, and yet waits for as long as after many
-// failures; or that looks again late whether a halt is repaired since it has been halted before, in another week. Seen to fail with errSounded taken
-// for another failure, without the case of an active relay, without the one of a long session, and with halts that only another end resets.
+// Breaks caught: a relay that has read its stream, and found nothing wrong or streamed for a while, and yet waits for
+// as long as after many failures; or that looks again late whether a halt is repaired since it has been halted before,
+// in another week. Seen to fail with errSounded taken for another failure, without the case of an active relay,
+// without the one of a long session, and with halts that only another end resets.
 func TestThePauseBeforeASessionIsShortWhereTheLastReadItsStream(t *testing.T) {
 	failed := errors.New("connection refused")
 	const reconnect, probe = 100 * time.Millisecond, 2 * time.Second

@@ -25,10 +25,10 @@ func (b *bed) freezeBroker() (thaw func()) {
 	return thaw
 }
 
-// The only broker freezes, and then come events for a topic that this process has not asked for yet. Breaks it catches: a frozen broker
-// taken for a missing topic, so that events are parked that nothing is wrong with; a relay that calls itself ready meanwhile; a log
-// that does not say it, or more than once. Seen to fail with a topic of which nothing was said in trouble of its own and old
-// answers believed, and with the look of the log left out.
+// The only broker freezes, and then come events for a topic that this process has not asked for yet. Breaks it
+// catches: a frozen broker taken for a missing topic, so that events are parked that nothing is wrong with; a relay
+// that calls itself ready meanwhile; a log that does not say it, or more than once. Seen to fail with a topic of which
+// nothing was said in trouble of its own and old answers believed, and with the look of the log left out.
 func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 	t.Parallel()
 	const rows, line, well = 20, "trouble at the broker: ", "the trouble at the broker is over"

@@ -107,10 +107,10 @@ func (b *bed) waitNoneHeld(r *relay.Relay) {
 	})
 }
 
-// Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead letter
-// does not tell; followers that wait for good, or that go before the event that is tried again; other keys that wait; attempts of a parked event that
-// outbox_retry_total leaves out (seen to fail so); a dead letter that is not counted. Also seen to fail with attempts not
-// counted.
+// Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead
+// letter does not tell; followers that wait for good, or that go before the event that is tried again; other keys that
+// wait; attempts of a parked event that outbox_retry_total leaves out (seen to fail so); a dead letter that is not
+// counted. Also seen to fail with attempts not counted.
 func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -139,7 +139,9 @@ func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 		t.Errorf("the last of 4 attempts came after %v, want at least 2.8s", took)
 	}
 	b.waitNoneHeld(r)
-	if got, want := b.pg.Query(t, "SELECT attempts || ' ' || error_class || ' ' || error_code || ' ' || (payload->>'n') FROM outbox_events_dlq"), "4 transient MAYBE_LATER 10"; got != want {
+	if got, want := b.pg.Query(t,
+		"SELECT attempts || ' ' || error_class || ' ' || error_code || ' ' || (payload->>'n') FROM outbox_events_dlq"),
+		"4 transient MAYBE_LATER 10"; got != want {
 		t.Errorf("dead letter: got %q, want %q", got, want)
 	}
 	if n := j.triesOf(`{"n": 10}`); n != 4 {
@@ -225,7 +227,8 @@ func TestRetriedEventsKeepTheirPlaceWhileTheLaneIsHot(t *testing.T) {
 			}
 		}
 	}
-	if retried == 0 { // fewer than were refused: who is refused behind another one of its lane was held, and spent no attempt
+	// fewer than were refused: who is refused behind another one of its lane was held, and spent no attempt
+	if retried == 0 {
 		t.Error("events with x-outbox-retry: got none")
 	}
 	if got := b.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq"); got != "0" {

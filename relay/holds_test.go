@@ -13,23 +13,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-const statusOf = "SELECT string_agg(s.status, ' ' ORDER BY o.seq) FROM outbox_events o JOIN outbox_events_status s USING (id) WHERE aggregate_id = "
+const statusOf = "SELECT string_agg(s.status, ' ' ORDER BY o.seq) FROM outbox_events o JOIN outbox_events_status s " +
+	"USING (id) WHERE aggregate_id = "
 
-// retry.on_dead: hold, and the broker refuses an event. Breaks it catches: followers that go on without a person (seen to
-// fail so), that are not parked, or whose status is another; a start that forgets the lane, also one with no follower
-// parked; other keys that wait; a lane that the decision does not free, or frees out of order.
+// retry.on_dead: hold, and the broker refuses an event. Breaks it catches: followers that go on without a person (seen
+// to fail so), that are not parked, or whose status is another; a start that forgets the lane, also one with no
+// follower parked; other keys that wait; a lane that the decision does not free, or frees out of order.
 func TestLaneOfADeadEventWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.c.Retry.OnDead = config.OnDeadHold
-	if err := b.broker.Cluster().CreateTopic("outbox.event.small", 2, map[string]string{"max.message.bytes": "3000"}); err != nil {
+	if err := b.broker.Cluster().CreateTopic("outbox.event.small", 2,
+		map[string]string{"max.message.bytes": "3000"}); err != nil {
 		t.Fatal(err)
 	}
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	large := `"` + strings.Repeat("x", 7000) + `"`
-	b.pg.Exec(t, insert("small", "a", `{"n": 1}`, "")+insert("small", "a", large, "")+insert("small", "a", `{"n": 2}`, "")+insert("small", "a", `{"n": 3}`, "")+
-		insert("small", "lone", large, "")+insert("small", "b", `{"n": 4}`, "")+insert("small", "", large, "")+insert("small", "", `{"n": 5}`, ""))
+	b.pg.Exec(t, insert("small", "a", `{"n": 1}`, "")+insert("small", "a", large, "")+insert("small", "a", `{"n": 2}`,
+		"")+insert("small", "a", `{"n": 3}`, "")+
+		insert("small", "lone", large, "")+insert("small", "b", `{"n": 4}`, "")+insert("small", "", large,
+		"")+insert("small", "", `{"n": 5}`, ""))
 	b.waitDead(3)
 	b.waitRecorded(3)
 	b.pg.WaitConfirmed(t, b.c.Postgres.Slot, 10*time.Second)
@@ -39,7 +43,8 @@ func TestLaneOfADeadEventWaitsForAPerson(t *testing.T) {
 
 	r, stop = b.start()
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, insert("small", "a", `{"n": 6}`, "")+insert("small", "lone", `{"n": 7}`, "")+insert("small", "b", `{"n": 8}`, ""))
+	b.pg.Exec(t, insert("small", "a", `{"n": 6}`, "")+insert("small", "lone", `{"n": 7}`, "")+insert("small", "b",
+		`{"n": 8}`, ""))
 	b.waitRecorded(4)
 	b.waitQuery("parked", "SELECT count(*) FROM cdc_relay_parked WHERE error_class = 'blocked'", "4")
 	b.pg.Exec(t, "UPDATE cdc_relay_parked SET next_retry_at = now()") // a person is impatient
@@ -56,7 +61,8 @@ func TestLaneOfADeadEventWaitsForAPerson(t *testing.T) {
 	b.waitRecorded(9)
 	mustStop(t, stop)
 	wantKeys(t, b.values("outbox.event.small"), map[string][]string{
-		"a": {`{"n": 1}`, `{"n": 2}`, `{"n": 3}`, `{"n": 6}`, `{"n": 9}`}, "b": {`{"n": 4}`, `{"n": 8}`}, "": {`{"n": 5}`}, "lone": {`{"n": 7}`},
+		"a": {`{"n": 1}`, `{"n": 2}`, `{"n": 3}`, `{"n": 6}`, `{"n": 9}`}, "b": {`{"n": 4}`, `{"n": 8}`}, "": {`{"n": 5}`},
+		"lone": {`{"n": 7}`},
 	})
 }
 
@@ -70,9 +76,9 @@ func (b *bed) staysParked(want string) {
 	}
 }
 
-// The event cannot be a message, so that the sink never sees it. Breaks it catches: an event behind it, of the same read,
-// that is sent before its dead letter holds the lane (seen to fail without the hold before it is submitted); one in front
-// of it that stays parked.
+// The event cannot be a message, so that the sink never sees it. Breaks it catches: an event behind it, of the same
+// read, that is sent before its dead letter holds the lane (seen to fail without the hold before it is submitted); one
+// in front of it that stays parked.
 func TestLaneOfAnEventThatIsNoMessageWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -84,9 +90,11 @@ func TestLaneOfAnEventThatIsNoMessageWaitsForAPerson(t *testing.T) {
 		b.pg.Exec(t, "BEGIN; "+many(from, 60, 3)+insert("order", "k1", `{"n": 0}`, "[]")+many(from+60, 40, 3)+"COMMIT")
 		b.waitDead(round + 1)
 		b.waitQuery("what is in front of the dead event is published", fmt.Sprintf(
-			"SELECT count(*) FROM outbox_events o JOIN cdc_relay_journal j ON j.event_id = o.id WHERE aggregate_id = 'k1' AND (payload->>'n')::int BETWEEN %d AND %d", from, from+59), "20")
+			"SELECT count(*) FROM outbox_events o JOIN cdc_relay_journal j ON j.event_id = o.id WHERE aggregate_id = 'k1' "+
+				"AND (payload->>'n')::int BETWEEN %d AND %d", from, from+59), "20")
 		b.waitQuery("what is behind it is parked", "SELECT count(*) FROM cdc_relay_parked", fmt.Sprint(b.pg.Query(t,
-			fmt.Sprintf("SELECT count(*) FROM outbox_events WHERE aggregate_id = 'k1' AND (payload->>'n')::int BETWEEN %d AND %d", from+60, from+99))))
+			fmt.Sprintf("SELECT count(*) FROM outbox_events WHERE aggregate_id = 'k1' AND (payload->>'n')::int BETWEEN %d "+
+				"AND %d", from+60, from+99))))
 		b.pg.Exec(t, "UPDATE outbox_events_dlq SET discarded_at = now()")
 		r.Revisit("outbox.event.order", "k1")
 		b.waitRecorded(100 * (round + 1))
@@ -96,9 +104,9 @@ func TestLaneOfAnEventThatIsNoMessageWaitsForAPerson(t *testing.T) {
 	b.wantNumbers("outbox.event.order", 500)
 }
 
-// An event dies while nothing waits for dead letters, and again, replayed, under retry.on_dead: hold. Breaks it catches: a
-// lane that goes on behind it (seen to fail with a dead letter that keeps what it was); one that a request to discard it does not
-// free, or one that was asked for before the start of a relay.
+// An event dies while nothing waits for dead letters, and again, replayed, under retry.on_dead: hold. Breaks it
+// catches: a lane that goes on behind it (seen to fail with a dead letter that keeps what it was); one that a request
+// to discard it does not free, or one that was asked for before the start of a relay.
 func TestReplayedEventThatDiesAgainHoldsItsLane(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -126,7 +134,8 @@ func TestReplayedEventThatDiesAgainHoldsItsLane(t *testing.T) {
 	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true}))
 	b.waitQuery("the dead letter holds its lane", "SELECT count(*) FROM outbox_events_dlq WHERE holds", "1")
 	b.pg.Exec(t, many(4, 1, 1))
-	b.waitQuery("what comes for its key is parked", "SELECT count(*) FROM cdc_relay_parked WHERE error_class = 'blocked'", "1")
+	b.waitQuery("what comes for its key is parked", "SELECT count(*) FROM cdc_relay_parked WHERE error_class = 'blocked'",
+		"1")
 	b.staysParked("1")
 	b.waitExecuted(b.ask(store.RequestDiscard, store.Filter{All: true}))
 	b.waitRecorded(3)

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// muted is a Postgres that ends the first stream when it is told to, and whose relay does not learn it from the connection: as when the
-// reason stands behind what is not read, and a proxy takes what is written.
+// muted is a Postgres that ends the first stream when it is told to, and whose relay does not learn it from the
+// connection: as when the reason stands behind what is not read, and a proxy takes what is written.
 type muted struct {
 	relay.RealPostgres
 	end  chan struct{}
@@ -46,9 +46,9 @@ func (s *mutedStream) Run(ctx context.Context, _ func() outbox.LSN) error {
 	return ctx.Err()
 }
 
-// The server ends the stream, and nothing on the connection tells. Break it catches: a relay that goes on with a session whose slot is
-// not its own, until its proof of the lease is old, and then stands still for ever. Seen to fail with the answer to the look at
-// the slot taken for a proof or for nothing.
+// The server ends the stream, and nothing on the connection tells. Break it catches: a relay that goes on with a
+// session whose slot is not its own, until its proof of the lease is old, and then stands still for ever. Seen to fail
+// with the answer to the look at the slot taken for a proof or for nothing.
 func TestStreamThatEndedUnreadIsNoticedBySQL(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -32,15 +32,18 @@ func told(t *testing.T, r *Relay) map[string]float64 {
 }
 
 var (
-	lags          = []string{"cdc_replication_lag_bytes", "cdc_replication_lag_seconds", "outbox_oldest_pending_age_seconds"}
-	stays         = []string{"outbox_audited_until_seconds", "outbox_backlog_gauge", "outbox_dlq_events", "outbox_mirror_lag_events", "outbox_parked_events", "outbox_parked_keys"}
+	lags = []string{"cdc_replication_lag_bytes", "cdc_replication_lag_seconds",
+		"outbox_oldest_pending_age_seconds"}
+	stays = []string{"outbox_audited_until_seconds", "outbox_backlog_gauge", "outbox_dlq_events",
+		"outbox_mirror_lag_events", "outbox_parked_events", "outbox_parked_keys"}
 	ofTheDatabase = append(slices.Clone(lags), stays...)
 )
 
-// Only the relay that holds the slot tells of what the database knows. Breaks it catches: a standby, or a relay that has not begun, that
-// shows zeros beside the truth of another; a halt, or Postgres away, in which what was known is not shown, or shown as 0; an audit that
-// does not age meanwhile, or that ages by what happened before another relay's time. Seen to fail with the gauges always there, with the
-// tenure ended by a halt, and with the last clean round of an earlier tenure counted.
+// Only the relay that holds the slot tells of what the database knows. Breaks it catches: a standby, or a relay that
+// has not begun, that shows zeros beside the truth of another; a halt, or Postgres away, in which what was known is
+// not shown, or shown as 0; an audit that does not age meanwhile, or that ages by what happened before another relay's
+// time. Seen to fail with the gauges always there, with the tenure ended by a halt, and with the last clean round of
+// an earlier tenure counted.
 func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})
@@ -79,7 +82,8 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		look()
 		want("halted", ofTheDatabase, 20*time.Minute+time.Second)
-		if got := told(t, r); got["outbox_dlq_events"] != 3 || got["outbox_mirror_lag_events"] != 4 || got["cdc_replication_lag_bytes"] != 4000 {
+		if got := told(t, r); got["outbox_dlq_events"] != 3 || got["outbox_mirror_lag_events"] != 4 ||
+			got["cdc_replication_lag_bytes"] != 4000 {
 			t.Errorf("halted: got %v, want what was known", got)
 		}
 		r.health.Trouble(meter.RestartConnection, errors.New("connection refused"))
@@ -101,8 +105,8 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	})
 }
 
-// Break it catches: a counter that begins with its first event, of which Prometheus sees no increase then; a series of a topic that is none.
-// Seen to fail with no topic known, and with the literals of a template taken for a topic.
+// Break it catches: a counter that begins with its first event, of which Prometheus sees no increase then; a series of
+// a topic that is none. Seen to fail with no topic known, and with the literals of a template taken for a topic.
 func TestFixedTopicIsCountedFromTheStart(t *testing.T) {
 	for template, want := range map[string]string{"orders": "orders", "outbox.event.{aggregate_type}": "", "": ""} {
 		c := config.Default()

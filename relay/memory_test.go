@@ -34,9 +34,9 @@ func TestSecondSlotOnTheTableHalts(t *testing.T) {
 	b.waitRole(second, relay.RoleActive)
 }
 
-// Breaks caught: a relay that begins under a new slot name as if nothing had been published, and one that goes on after
-// the adoption with a gap, a duplicate, or a key out of order. Seen to fail without the look at the memories, and with a
-// source drawn again.
+// Breaks caught: a relay that begins under a new slot name as if nothing had been published, and one that goes on
+// after the adoption with a gap, a duplicate, or a key out of order. Seen to fail without the look at the memories,
+// and with a source drawn again.
 func TestAdoptedMemoryGoesOnWithoutAGapOrADuplicate(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

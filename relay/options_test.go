@@ -28,8 +28,8 @@ func (noPostgres) OpenTables(context.Context, store.Config) (relay.Tables, error
 	return nil, errNoPostgres
 }
 
-// A program that embeds the relay hears of every mistake at once, and needs no configuration of servers that it reaches in its
-// own way. Seen to fail with the configuration not validated, and with brokers wanted beside a driver.
+// A program that embeds the relay hears of every mistake at once, and needs no configuration of servers that it
+// reaches in its own way. Seen to fail with the configuration not validated, and with brokers wanted beside a driver.
 func TestNewWantsAValidConfiguration(t *testing.T) {
 	_, err := relay.New(config.Default())
 	problems, is := errors.AsType[config.Problems](err)
@@ -41,8 +41,8 @@ func TestNewWantsAValidConfiguration(t *testing.T) {
 	}
 }
 
-// Breaks it catches: metrics that a program's registry does not have, that stay there when the relay has ended, or that two
-// relays share. Seen to fail with nothing registered, and with nothing taken back.
+// Breaks it catches: metrics that a program's registry does not have, that stay there when the relay has ended, or
+// that two relays share. Seen to fail with nothing registered, and with nothing taken back.
 func TestMetricsJoinTheProgramsUntilTheRelayEnds(t *testing.T) {
 	cfg := config.Default()
 	registry := prometheus.NewRegistry()

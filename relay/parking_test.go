@@ -21,7 +21,9 @@ import (
 func (b *bed) wantAll(n int, topics ...string) {
 	b.t.Helper()
 	harness.Eventually(b.t, 60*time.Second, "nothing parked, everything journaled", func(context.Context) string {
-		said := b.pg.Query(b.t, "SELECT (SELECT count(*) FROM cdc_relay_journal) || ' journaled, ' || (SELECT count(*) FROM cdc_relay_parked) || ' parked'")
+		said := b.pg.Query(b.t,
+			"SELECT (SELECT count(*) FROM cdc_relay_journal) || ' journaled, ' || (SELECT count(*) FROM cdc_relay_parked) || "+
+				"' parked'")
 		if want := fmt.Sprintf("%d journaled, 0 parked", n); said != want {
 			return said + ", want " + want
 		}
@@ -63,14 +65,15 @@ func (b *bed) createTopic(topic string, partitions int32) {
 func (b *bed) commit(aggregateType string, from, to, keys int) {
 	b.t.Helper()
 	b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN FOR i IN %d..%d LOOP
-		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('%s', 'k' || i %% %d, 'made', jsonb_build_object('n', i));
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('%s', 'k' || i %% %d, 'made',
+			jsonb_build_object('n', i));
 		COMMIT; END LOOP; END $$`, from, to, aggregateType, keys))
 }
 
-// Breaks it catches: events of a topic that does not exist which keep others waiting, spend attempts, die, or arrive out
-// of order once it is there; a lane that is never given back to the live path; a parked event that does not say what it
-// waits for (seen to fail without the topic's trouble as its reason); a status that does not tell of the topic, or not that it is well
-// again (seen to fail with either not noted).
+// Breaks it catches: events of a topic that does not exist which keep others waiting, spend attempts, die, or arrive
+// out of order once it is there; a lane that is never given back to the live path; a parked event that does not say
+// what it waits for (seen to fail without the topic's trouble as its reason); a status that does not tell of the
+// topic, or not that it is well again (seen to fail with either not noted).
 func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 	b := newBed(t)
 	b.c.Limits.InFlightEvents = 300 // fewer than the events of the missing topic
@@ -84,10 +87,12 @@ func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 		}
 		return ""
 	})
-	if said := b.pg.Query(t, "SELECT max(retry_count) || ' ' || (SELECT count(*) FROM outbox_events_dlq) FROM cdc_relay_parked"); said != "0 0" {
+	if said := b.pg.Query(t,
+		"SELECT max(retry_count) || ' ' || (SELECT count(*) FROM outbox_events_dlq) FROM cdc_relay_parked"); said != "0 0" {
 		t.Errorf("attempts spent and dead letters: got %q, want none", said)
 	}
-	if said := b.pg.Query(t, "SELECT last_error FROM cdc_relay_parked WHERE error_class = 'transient' LIMIT 1"); !strings.Contains(said, "outbox.event.absent") {
+	said := b.pg.Query(t, "SELECT last_error FROM cdc_relay_parked WHERE error_class = 'transient' LIMIT 1")
+	if !strings.Contains(said, "outbox.event.absent") {
 		t.Errorf("last_error of an event that waits for its topic: got %q, want one that names the topic", said)
 	}
 	b.waitError(r, "topic outbox.event.absent: its events are parked", false)
@@ -120,8 +125,8 @@ func (b *bed) waitError(r *relay.Relay, text string, over bool) {
 	})
 }
 
-// Breaks it catches: parked lanes that a restart forgets, so that later events overtake them; rows that nothing makes due
-// after the restart.
+// Breaks it catches: parked lanes that a restart forgets, so that later events overtake them; rows that nothing makes
+// due after the restart.
 func TestParkedEventsSurviveARestartInOrder(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()
@@ -147,8 +152,9 @@ func TestParkedEventsSurviveARestartInOrder(t *testing.T) {
 	}
 }
 
-// The templates of topic and key change while events are parked. Breaks it catches: a parked event that goes where newer ones go, out
-// of their order; a newer one that waits for it; one that is never tried again. Seen to fail with parked events routed anew.
+// The templates of topic and key change while events are parked. Breaks it catches: a parked event that goes where
+// newer ones go, out of their order; a newer one that waits for it; one that is never tried again. Seen to fail with
+// parked events routed anew.
 func TestParkedEventsKeepTopicAndKeyWhenTemplatesChange(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()

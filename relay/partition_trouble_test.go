@@ -21,7 +21,9 @@ import (
 // wantNoGuilt fails if an attempt was spent or an event is dead.
 func (b *bed) wantNoGuilt() {
 	b.t.Helper()
-	if said := b.pg.Query(b.t, "SELECT coalesce(max(retry_count), 0) || ' ' || (SELECT count(*) FROM outbox_events_dlq) FROM cdc_relay_parked"); said != "0 0" {
+	said := b.pg.Query(b.t, "SELECT coalesce(max(retry_count), 0) || ' ' || (SELECT count(*) FROM outbox_events_dlq) "+
+		"FROM cdc_relay_parked")
+	if said != "0 0" {
 		b.t.Errorf("attempts spent and dead letters: got %q, want none", said)
 	}
 }
@@ -52,11 +54,13 @@ func (b *bed) commitTo(keys []string, from, to int) {
 		COMMIT; END LOOP; END $$`, from, to, list, len(keys)))
 }
 
-// One partition answers with trouble for good. Breaks it catches: its events that spend attempts, die, fill the window so
-// that nothing else flows, or come back in another order; a batch with an unknown outcome that is given back.
+// One partition answers with trouble for good. Breaks it catches: its events that spend attempts, die, fill the window
+// so that nothing else flows, or come back in another order; a batch with an unknown outcome that is given back.
 func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
 	t.Parallel()
-	for _, trouble := range []*kerr.Error{kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.TopicAuthorizationFailed} { // codes 5, 6, 7, 29
+	// codes 5, 6, 7, 29
+	for _, trouble := range []*kerr.Error{kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.RequestTimedOut,
+		kerr.TopicAuthorizationFailed} {
 		t.Run(trouble.Message, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
@@ -99,10 +103,12 @@ func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
 func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.c.Kafka.PartitionPatience, b.c.ShutdownGrace = config.Duration(300*time.Millisecond), config.Duration(50*time.Millisecond)
+	b.c.Kafka.PartitionPatience = config.Duration(300 * time.Millisecond)
+	b.c.ShutdownGrace = config.Duration(50 * time.Millisecond)
 	sick, well := sickKeys(3, 4)
 	fault := b.broker.Cluster().Fault(kfake.Fault{
-		Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{3}, Err: kerr.NotLeaderForPartition, Count: -1,
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{3}, Err: kerr.NotLeaderForPartition,
+		Count: -1,
 	})
 	b.createTopic("outbox.event.other", 1)
 	r, stop := b.start()
@@ -111,20 +117,22 @@ func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
 	for round := range 4 { // each start leaves some in the driver's hands, and parks some
 		b.commitTo(sick, next, next+4)
 		b.commitTo(well, next+10, next+11)
-		harness.Eventually(t, 30*time.Second, "a batch of the partition, or all of its lanes parked", func(context.Context) string {
-			if metric(t, r, "outbox_retry_total") < 5 && r.Status().HeldLanes < len(sick) {
-				return "nothing was tried again"
-			}
-			return ""
-		})
-		b.commitTo(sick, next+5, next+9) // these are not in that batch
-		harness.Eventually(t, 30*time.Second, "the partition's events are parked or with the sink", func(context.Context) string {
-			if n := r.Status().HeldLanes; n > 0 {
+		harness.Eventually(t, 30*time.Second, "a batch of the partition, or all of its lanes parked",
+			func(context.Context) string {
+				if metric(t, r, "outbox_retry_total") < 5 && r.Status().HeldLanes < len(sick) {
+					return "nothing was tried again"
+				}
 				return ""
-			}
-			b.pg.Exec(t, insert("other", "k", `{"n": 0}`, "")) // a partition is in trouble when others are not
-			return "no lane is held"
-		})
+			})
+		b.commitTo(sick, next+5, next+9) // these are not in that batch
+		harness.Eventually(t, 30*time.Second, "the partition's events are parked or with the sink",
+			func(context.Context) string {
+				if n := r.Status().HeldLanes; n > 0 {
+					return ""
+				}
+				b.pg.Exec(t, insert("other", "k", `{"n": 0}`, "")) // a partition is in trouble when others are not
+				return "no lane is held"
+			})
 		b.commitTo(sick, next+12, next+19)
 		next += 20
 		mustStop(t, stop)
@@ -134,7 +142,8 @@ func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
 		r, stop = b.start()
 		b.waitRole(r, relay.RoleActive)
 	}
-	b.waitQuery("events of the topic in the journal", "SELECT count(*) FROM cdc_relay_journal WHERE topic = 'outbox.event.order'", "80")
+	b.waitQuery("events of the topic in the journal",
+		"SELECT count(*) FROM cdc_relay_journal WHERE topic = 'outbox.event.order'", "80")
 	b.waitNoneHeld(r)
 	b.wantNoGuilt()
 	mustStop(t, stop)
@@ -177,7 +186,8 @@ func TestKeylessEventsOfAMissingTopicArrive(t *testing.T) {
 	b.c.Limits.InFlightEvents = 50
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, event_type, payload) SELECT 'absent', 'made', jsonb_build_object('n', i) FROM generate_series(1, 400) i`)
+	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, event_type, payload)
+		SELECT 'absent', 'made', jsonb_build_object('n', i) FROM generate_series(1, 400) i`)
 	b.waitQuery("all are parked", "SELECT count(*) FROM cdc_relay_parked", "400")
 	b.createTopic("outbox.event.absent", 4)
 	b.waitRecorded(400)

@@ -9,16 +9,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// A partitioned outbox, under a publication that sends the partitions' rows under the partitions' own names: those of a
-// partition that is made later would be unknown. Breaks it catches: such a publication taken as it is; a repair that does not
-// repair; rows of a new partition that do not arrive. Seen to fail with the option not looked at.
+// A partitioned outbox, under a publication that sends the partitions' rows under the partitions' own names: those of
+// a partition that is made later would be unknown. Breaks it catches: such a publication taken as it is; a repair that
+// does not repair; rows of a new partition that do not arrive. Seen to fail with the option not looked at.
 func TestPartitionedOutboxWantsItsPublicationByTheRoot(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.c.Drift.Interval = config.Duration(200 * time.Millisecond)
 	b.pg.Exec(t, `DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE SEQUENCE numbers;
-		CREATE TABLE outbox_events (seq bigint DEFAULT nextval('numbers'), id uuid DEFAULT gen_random_uuid(), aggregate_type text, aggregate_id text,
-			event_type text, payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz)
+		CREATE TABLE outbox_events (seq bigint DEFAULT nextval('numbers'), id uuid DEFAULT gen_random_uuid(),
+			aggregate_type text, aggregate_id text,
+			event_type text, payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(),
+				published_at timestamptz)
 			PARTITION BY LIST (aggregate_id);
 		CREATE TABLE k0 PARTITION OF outbox_events FOR VALUES IN ('k0');
 		CREATE TABLE k1 PARTITION OF outbox_events FOR VALUES IN ('k1')`)

@@ -37,10 +37,10 @@ func await(ctx context.Context, open chan struct{}) error {
 	}
 }
 
-// A relay makes the slot, and another one streams from it before the first one knows, or does. Break it catches: the first one takes
-// the other's state for that of a slot that is gone, and begins again from the table: what the application has deleted from
-// there, and only the stream has, then comes behind what followed it. Seen to fail with the state looked at when the slot is
-// granted, and with the position of the take-over not looked at.
+// A relay makes the slot, and another one streams from it before the first one knows, or does. Break it catches: the
+// first one takes the other's state for that of a slot that is gone, and begins again from the table: what the
+// application has deleted from there, and only the stream has, then comes behind what followed it. Seen to fail with
+// the state looked at when the slot is granted, and with the position of the take-over not looked at.
 func TestSlotThatAnotherOneHadMeanwhileIsStreamed(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
@@ -61,7 +61,8 @@ func TestSlotThatAnotherOneHadMeanwhileIsStreamed(t *testing.T) {
 			l, goOn := slow()
 			b.postgres = l
 			_, stopFirst := b.start()
-			b.waitQuery("the first one makes the slot", "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"' AND NOT active", "1")
+			b.waitQuery("the first one makes the slot",
+				"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"' AND NOT active", "1")
 			b.postgres = nil
 			_, stopSecond := b.start()
 			b.pg.Exec(t, many(1, 3, 1))
@@ -78,9 +79,9 @@ func TestSlotThatAnotherOneHadMeanwhileIsStreamed(t *testing.T) {
 	}
 }
 
-// A relay dies in a catch-up, the slot is dropped, and whoever makes it anew dies before it knows. Break it catches: the next one
-// takes the old list of rows for the new slot's, so that what was committed in between comes late, behind what followed it. Seen to
-// fail with the position of the take-over not looked at.
+// A relay dies in a catch-up, the slot is dropped, and whoever makes it anew dies before it knows. Break it catches:
+// the next one takes the old list of rows for the new slot's, so that what was committed in between comes late, behind
+// what followed it. Seen to fail with the position of the take-over not looked at.
 func TestListOfASlotThatIsGoneIsReadAnew(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -23,8 +23,9 @@ func newAuditBed(t *testing.T) *bed {
 	return b
 }
 
-// hide commits the statements while the outbox is not in the publication, so that the stream does not deliver their rows. It does so in
-// one transaction: the look for drift that a start begins with would see it, and the next session have the table come first.
+// hide commits the statements while the outbox is not in the publication, so that the stream does not deliver their
+// rows. It does so in one transaction: the look for drift that a start begins with would see it, and the next session
+// have the table come first.
 func (b *bed) hide(statements string) {
 	b.t.Helper()
 	publication := "ALTER PUBLICATION " + b.c.Postgres.Publication
@@ -103,9 +104,9 @@ func TestRowsThatTheStreamMissedArePublishedLate(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Break it catches: rows are missed and the relay calls itself ready. The broker has lost the topic, so that they cannot
-// be published for a while; when they can, they are, marked, though they were parked meanwhile. Seen failing with parked
-// events that forget that they are late.
+// Break it catches: rows are missed and the relay calls itself ready. The broker has lost the topic, so that they
+// cannot be published for a while; when they can, they are, marked, though they were parked meanwhile. Seen failing
+// with parked events that forget that they are late.
 func TestMissedRowsMakeTheRelayUnreadyAndMayBeParked(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)
@@ -195,8 +196,8 @@ func TestHorizonWaitsForARunningTransaction(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// A relay ends while a transaction that is as old as its events still runs. Break it catches: the next one, which sees no
-// event, leaves the horizon where it is. Seen to fail with the horizon saved after events only.
+// A relay ends while a transaction that is as old as its events still runs. Break it catches: the next one, which sees
+// no event, leaves the horizon where it is. Seen to fail with the horizon saved after events only.
 func TestHorizonMovesAfterAStartWithoutEvents(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)

@@ -22,8 +22,8 @@ func (b *bed) judge() {
 	}
 }
 
-// Fails when the catch-up and the stream both publish a row, or neither does: the first start's overlap. Rows that their
-// own transaction deleted before the slot existed are in neither, so this load has none.
+// Fails when the catch-up and the stream both publish a row, or neither does: the first start's overlap. Rows that
+// their own transaction deleted before the slot existed are in neither, so this load has none.
 func TestFirstStartPublishesOlderRowsOnceInOrder(t *testing.T) {
 	b := newBed(t)
 	const rows = 3000
@@ -31,7 +31,8 @@ func TestFirstStartPublishesOlderRowsOnceInOrder(t *testing.T) {
 		SELECT 'order', 'a' || i % 37, 'made', jsonb_build_object('n', i) FROM generate_series(1, `+fmt.Sprint(rows)+`) i`)
 	r, _ := b.start()
 	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', 'a' || i % 37, 'made', jsonb_build_object('n', i) FROM generate_series(`+fmt.Sprint(rows+1)+`, `+fmt.Sprint(2*rows)+`) i`)
+		SELECT 'order', 'a' || i % 37, 'made', jsonb_build_object('n', i) FROM generate_series(`+fmt.Sprint(rows+1)+`,
+			`+fmt.Sprint(2*rows)+`) i`)
 	b.waitRole(r, relay.RoleActive)
 	last := map[string]int{}
 	seen := map[int]int{}
@@ -59,8 +60,8 @@ func TestFirstStartPublishesOlderRowsOnceInOrder(t *testing.T) {
 	}
 }
 
-// Fails when a new session does not recognise what is journaled: the redelivered events would be sent again. Of what is in
-// flight there may be nothing at the moment of the cut: see TestReconnectSendsNothingAgainThatIsInFlight.
+// Fails when a new session does not recognise what is journaled: the redelivered events would be sent again. Of what
+// is in flight there may be nothing at the moment of the cut: see TestReconnectSendsNothingAgainThatIsInFlight.
 func TestReconnectsUnderLoadDuplicateNothing(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()
@@ -68,7 +69,8 @@ func TestReconnectsUnderLoadDuplicateNothing(t *testing.T) {
 	load := harness.StartWorkload(t, b.pg, harness.Workload{Events: 10_000, Rate: 2500})
 	for range 8 {
 		load.WaitCommitted(t, 800, 60*time.Second)
-		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND slot_name = '"+b.c.Postgres.Slot+"'")
+		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND "+
+			"slot_name = '"+b.c.Postgres.Slot+"'")
 	}
 	load.Wait(t)
 	b.waitJournaled(0)
@@ -81,10 +83,10 @@ func TestReconnectsUnderLoadDuplicateNothing(t *testing.T) {
 	b.judge()
 }
 
-// Events are in the topic and, as the journal is locked, nowhere else when the connection breaks: only this process knows
-// that it has sent them. Breaks it catches: what is in flight forgotten at a reconnect (seen to fail with an empty snapshot of
-// it, and with the session not taking one); a write that the take-over itself ended, taken for a server that shuts down
-// (seen to fail so: each new session was left again, for as long as the journal was locked).
+// Events are in the topic and, as the journal is locked, nowhere else when the connection breaks: only this process
+// knows that it has sent them. Breaks it catches: what is in flight forgotten at a reconnect (seen to fail with an
+// empty snapshot of it, and with the session not taking one); a write that the take-over itself ended, taken for a
+// server that shuts down (seen to fail so: each new session was left again, for as long as the journal was locked).
 func TestReconnectSendsNothingAgainThatIsInFlight(t *testing.T) {
 	t.Parallel()
 	const rows = 300
@@ -104,7 +106,8 @@ func TestReconnectSendsNothingAgainThatIsInFlight(t *testing.T) {
 	}
 	harness.Eventually(t, 30*time.Second, "all is published", published)
 	for n := 1; n <= 2; n++ { // what was recognised is in flight still, for the session after the next one too
-		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
+		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "+
+			"WHERE slot_name = '"+b.c.Postgres.Slot+"'")
 		harness.Eventually(t, 30*time.Second, "all came again", func(context.Context) string {
 			if got := metric(t, r, "outbox_duplicates_skipped_total", "by=memory"); got != float64(n*rows) {
 				return fmt.Sprintf("%v events recognised, want %d; %s", got, n*rows, published(t.Context()))

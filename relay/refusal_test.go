@@ -19,7 +19,8 @@ import (
 // refuse makes Kafka answer the code to each batch that holds the event {"n": 10} of key k0.
 func (b *bed) refuse(code *kerr.Error) *kfake.FaultHandle {
 	return b.broker.Cluster().Fault(kfake.Fault{
-		Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{verify.Murmur2([]byte("k0"), 12)}, Err: code, Count: -1,
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{verify.Murmur2([]byte("k0"), 12)},
+		Err: code, Count: -1,
 		When: func(r kmsg.Request) bool {
 			for _, topic := range r.(*kmsg.ProduceRequest).Topics {
 				for _, p := range topic.Partitions {
@@ -33,8 +34,8 @@ func (b *bed) refuse(code *kerr.Error) *kfake.FaultHandle {
 	})
 }
 
-// Kafka's own refusals that may pass go through the policy of retries. Breaks it catches: a code of class transient whose
-// event is dead at once, or tried past the policy; followers that overtake it.
+// Kafka's own refusals that may pass go through the policy of retries. Breaks it catches: a code of class transient
+// whose event is dead at once, or tried past the policy; followers that overtake it.
 func TestKafkaRefusalThatMayPassIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, code := range []*kerr.Error{kerr.InvalidTimestamp, kerr.PolicyViolation} {
@@ -46,7 +47,9 @@ func TestKafkaRefusalThatMayPassIsTriedAgain(t *testing.T) {
 			r, stop := b.start()
 			b.waitRole(r, relay.RoleActive)
 			b.pg.Exec(t, many(1, 100, 5))
-			b.waitQuery("the event is parked", "SELECT retry_count || ' ' || error_class || ' ' || split_part(last_error, ':', 1) FROM cdc_relay_parked WHERE payload = '{\"n\": 10}'",
+			b.waitQuery("the event is parked",
+				"SELECT retry_count || ' ' || error_class || ' ' || split_part(last_error, ':', 1) FROM cdc_relay_parked WHERE "+
+					"payload = '{\"n\": 10}'",
 				"1 transient "+code.Message)
 			b.waitRecorded(81)
 			fault.Remove()
@@ -61,9 +64,9 @@ func TestKafkaRefusalThatMayPassIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an event that a broker stumbles over which stops its partition for good, or takes others with it; one
-// that is guilty before its partition has taken anything else (its first round spends no attempt), or never. Seen to
-// fail with an attempt spent in doubt.
+// Breaks it catches: an event that a broker stumbles over which stops its partition for good, or takes others with it;
+// one that is guilty before its partition has taken anything else (its first round spends no attempt), or never. Seen
+// to fail with an attempt spent in doubt.
 func TestEventThatTheBrokerStumblesOverIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -72,12 +75,14 @@ func TestEventThatTheBrokerStumblesOverIsGivenUp(t *testing.T) {
 	b.refuse(kerr.UnknownServerError)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, insert("order", "k0", `{"n": 10}`, "")) // alone, so that nothing else of the partition can be taken before it
+	// alone, so that nothing else of the partition can be taken before it
+	b.pg.Exec(t, insert("order", "k0", `{"n": 10}`, ""))
 	others := 0
 	harness.Eventually(t, 30*time.Second, "the event is set aside", func(context.Context) string {
 		others++ // shows that not everything is in trouble
 		b.pg.Exec(t, insert("other", "k", `{"n": 0}`, ""))
-		if got := b.pg.Query(t, "SELECT coalesce(max(retry_count || ' ' || error_class), '') FROM cdc_relay_parked"); got != "0 transient" {
+		if got := b.pg.Query(t,
+			"SELECT coalesce(max(retry_count || ' ' || error_class), '') FROM cdc_relay_parked"); got != "0 transient" {
 			return "parked: " + got
 		}
 		return ""
@@ -94,7 +99,9 @@ func TestEventThatTheBrokerStumblesOverIsGivenUp(t *testing.T) {
 	})
 	b.waitRecorded(30 + others)
 	b.waitNoneHeld(r)
-	if got, want := b.pg.Query(t, "SELECT attempts || ' ' || error_class || ' ' || error_code FROM outbox_events_dlq"), "1 transient UNKNOWN_SERVER_ERROR"; got != want {
+	const want = "1 transient UNKNOWN_SERVER_ERROR"
+	got := b.pg.Query(t, "SELECT attempts || ' ' || error_class || ' ' || error_code FROM outbox_events_dlq")
+	if got != want {
 		t.Errorf("dead letter: got %q, want %q", got, want)
 	}
 	mustStop(t, stop)

@@ -12,14 +12,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Rows are committed while a column has another name, or is not there. Breaks it catches: a relay that stays halted after the
-// repair that it asked for, because the WAL has these rows as the table was then; rows that are skipped, or overtaken by newer
-// ones. Seen to fail with a slot that is kept.
+// Rows are committed while a column has another name, or is not there. Breaks it catches: a relay that stays halted
+// after the repair that it asked for, because the WAL has these rows as the table was then; rows that are skipped, or
+// overtaken by newer ones. Seen to fail with a slot that is kept.
 func TestRowsOfATimeWithoutTheColumnComeFromTheTable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, breakIt, repair, column, then string }{
-		{"Renamed", "ALTER TABLE outbox_events RENAME payload TO body", "ALTER TABLE outbox_events RENAME body TO payload", "payload", "body"},
-		{"Dropped", "ALTER TABLE outbox_events DROP event_type", "ALTER TABLE outbox_events ADD event_type text NOT NULL DEFAULT 'made'", "event_type", ""},
+		{"Renamed", "ALTER TABLE outbox_events RENAME payload TO body", "ALTER TABLE outbox_events RENAME body TO payload",
+			"payload", "body"},
+		{"Dropped", "ALTER TABLE outbox_events DROP event_type",
+			"ALTER TABLE outbox_events ADD event_type text NOT NULL DEFAULT 'made'", "event_type", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +78,8 @@ func TestStartAfterAColumnWasRepairedGoesOn(t *testing.T) {
 	b.wantNumbers("outbox.event.order", 15)
 }
 
-// Break it catches: a slot dropped and made anew though a person shall decide. Seen to fail with on_slot_lost not looked at.
+// Break it catches: a slot dropped and made anew though a person shall decide. Seen to fail with on_slot_lost not
+// looked at.
 func TestRepairedColumnHaltsWhenAPersonDecides(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -104,8 +107,8 @@ func TestRepairedColumnHaltsWhenAPersonDecides(t *testing.T) {
 	}
 }
 
-// An outbox whose id may be NULL, and a row that has none. Breaks it catches: a row that is skipped, published without an identity
-// or guessed one, and a remedy that does not lead past it. Seen to fail with the remedy not followed.
+// An outbox whose id may be NULL, and a row that has none. Breaks it catches: a row that is skipped, published without
+// an identity or guessed one, and a remedy that does not lead past it. Seen to fail with the remedy not followed.
 func TestRowWithoutAnIDHaltsUntilTheSlotIsMoved(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -114,12 +117,14 @@ func TestRowWithoutAnIDHaltsUntilTheSlotIsMoved(t *testing.T) {
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(1, 5, 3))
 	b.waitRecorded(5)
-	b.pg.Exec(t, many(6, 1, 3)+`INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload) VALUES (NULL, 'order', 'k1', 'made', '{"n": 7}');`)
+	b.pg.Exec(t, many(6, 1, 3)+`INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+		VALUES (NULL, 'order', 'k1', 'made', '{"n": 7}');`)
 	position := b.here()
 	b.pg.Exec(t, many(8, 3, 3))
 	b.waitHalt(r, relay.HaltMalformedWAL, "id", "NULL", "slot advance --to end")
 	b.wantUnconfirmed(position)
-	b.pg.Exec(t, "UPDATE outbox_events SET id = gen_random_uuid() WHERE id IS NULL; ALTER TABLE outbox_events ADD PRIMARY KEY (id)")
+	b.pg.Exec(t, "UPDATE outbox_events SET id = gen_random_uuid() WHERE id IS NULL; ALTER TABLE outbox_events ADD "+
+		"PRIMARY KEY (id)")
 	b.moveSlotToTheEnd()
 	b.waitRecorded(10)
 	b.wantNumbers("outbox.event.order", 10)

@@ -1,25 +1,25 @@
-// Package relay composes the path of an event from the WAL to Kafka and back to Postgres:
+// Package relay composes the path of an event from the WAL to the broker and back to Postgres:
 //
-//	           replication.Session               dispatcher (1 goroutine)                   sink: lanes per partition, workers per broker
-//	Postgres ──► WAL bytes ──chan of batches──► decode → ledger.add → route ───────────► submit → batch → Kafka
-//	   ▲                                          │ looked up until the token H           │ published / rejected / held, in order per lane
-//	   │ standby status: write=flush=apply=       ▼                                       ▼
-//	   │                 ledger.Confirmed()     found in flight or recorded: not sent   settler
-//	   └──── journal │ parked │ dead letters (committed in batches) ◄──────────────────── │ ──► ledger.done → Confirmed moves
-//	           │         └── retrier: what is due, or well again, goes to the sink once more, from the head of its lane
-//	           └── later, beside the path: the mirror sets published_at on the row, or deletes it
+//	         replication.Session         dispatcher (1 goroutine)         sink: lanes per partition, workers per broker
+//	Postgres ──► WAL bytes ──batches──► decode → ledger.add → route ───► submit → batch → Kafka
+//	   ▲                                   │ looked up until token H        │ published / rejected / held, in lane order
+//	   │ standby status: write=flush=apply=▼                                ▼
+//	   │            ledger.Confirmed()   in flight or recorded: not sent  settler
+//	   └── journal │ parked │ dead letters (committed in batches) ◄──────── │ ──► ledger.done → Confirmed moves
+//	          │        └── retrier: what is due, or well again, goes to the sink once more, from the head of its lane
+//	          └── later, beside the path: the mirror sets published_at on the row, or deletes it
 //
 // An event is terminal when it is journaled, or parked, or its dead letter is committed, or it was found to be so
 // already. Only then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the
 // stream pulls it, nobody pushes.
 //
 // The supervisor (term.go) runs sessions one after another. A session (session.go) is one replication connection:
-// prepare (setup.go), take the lease, take over, read the topics back after a crash (tails.go), catch up if this is a
-// start from the table (catchup.go), look up what may come again, read (dispatch.go). What is in flight belongs to the
-// term and outlives a session (delivery.go): the next session recognises it and attaches it to its own ledger. The
-// settler (settle.go, deaths.go, aside.go), what brings parked events back (parking.go, retrier.go, diverter.go), the
-// mirror and the watch run as long as a term (term.go): when another relay has had the slot, all of it is dropped, and
-// the next term begins as after a crash.
+// prepare (internal/bootstrap), take the lease, take over (takeover.go), read the topics back after a crash
+// (internal/recovery), catch up if this is a start from the table (rows.go), look up what may come again, read
+// (dispatch.go). What is in flight belongs to the term and outlives a session: the next session recognises it and
+// attaches it to its own ledger. The settler and what brings parked events back (internal/settle), the requests of
+// people, the mirror and the watch run as long as a term: when another relay has had the slot, all of it is dropped,
+// and the next term begins as after a crash.
 package relay
 
 import (

@@ -78,7 +78,8 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 	if b.log != nil {
 		log = zerolog.New(b.log)
 	}
-	r, err := relay.New(b.c, relay.WithDriver(driver), relay.WithPostgres(b.postgres), relay.WithLogger(log), relay.WithVersion("test"), relay.Unchecked())
+	r, err := relay.New(b.c, relay.WithDriver(driver), relay.WithPostgres(b.postgres), relay.WithLogger(log),
+		relay.WithVersion("test"), relay.Unchecked())
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -123,15 +124,18 @@ func (b *bed) waitRole(r *relay.Relay, want relay.Role) {
 func (b *bed) waitJournaled(n int) {
 	b.t.Helper()
 	harness.Eventually(b.t, 60*time.Second, "journal rows", func(context.Context) string {
-		if got := b.pg.Query(b.t, "SELECT count(DISTINCT event_id) >= (SELECT count(*) FROM truth) FROM cdc_relay_journal"); got != "true" && got != "t" {
-			return "not all journaled: " + b.pg.Query(b.t, "SELECT count(*) FROM cdc_relay_journal") + " of " + b.pg.Query(b.t, "SELECT count(*) FROM truth")
+		if got := b.pg.Query(b.t,
+			"SELECT count(DISTINCT event_id) >= (SELECT count(*) FROM truth) FROM cdc_relay_journal"); got != "true" &&
+			got != "t" {
+			return "not all journaled: " + b.pg.Query(b.t, "SELECT count(*) FROM cdc_relay_journal") + " of " +
+				b.pg.Query(b.t, "SELECT count(*) FROM truth")
 		}
 		return ""
 	})
 }
 
-// Breaks it catches: an event lost, doubled, out of order or changed on the way from a commit to the topic; a clean stop
-// that is not recorded. Seen to fail with every seventh event dropped.
+// Breaks it catches: an event lost, doubled, out of order or changed on the way from a commit to the topic; a clean
+// stop that is not recorded. Seen to fail with every seventh event dropped.
 func TestRelayPublishesExactlyWhatWasCommitted(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()

@@ -15,14 +15,16 @@ import (
 // idsOf are the ids of the events with these numbers, in any order.
 func (b *bed) idsOf(numbers string) []string {
 	b.t.Helper()
-	text := b.pg.Query(b.t, "SELECT string_agg(id::text, ',' ORDER BY md5(id::text)) FROM outbox_events WHERE (payload->>'n')::int IN ("+numbers+")")
+	text := b.pg.Query(b.t, "SELECT string_agg(id::text, ',' ORDER BY md5(id::text)) FROM outbox_events "+
+		"WHERE (payload->>'n')::int IN ("+numbers+")")
 	return strings.Split(text, ",")
 }
 
-// Events that were published are to be published once more, as after a topic has lost them. Breaks it catches: one that is not
-// sent, or sent twice, or in the order of the request instead of the table's; one that does not say that it was replayed; a
-// journal that names the old place; an event that is in neither table for a moment, so that a death loses it. Seen to fail with
-// the journal row kept (it names the old place), and with the death of one that was never a dead letter not noted.
+// Events that were published are to be published once more, as after a topic has lost them. Breaks it catches: one
+// that is not sent, or sent twice, or in the order of the request instead of the table's; one that does not say that
+// it was replayed; a journal that names the old place; an event that is in neither table for a moment, so that a death
+// loses it. Seen to fail with the journal row kept (it names the old place), and with the death of one that was never
+// a dead letter not noted.
 func TestRepublishedEventsComeOnceInTheTablesOrder(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -53,7 +55,8 @@ func TestRepublishedEventsComeOnceInTheTablesOrder(t *testing.T) {
 	if n := len(slices.Concat(fresh["k0"], fresh["k1"], fresh["k2"])); n != 1000 {
 		t.Errorf("published before: got %d, want 1000", n)
 	}
-	if got := b.pg.Query(t, `SELECT count(*) FROM cdc_relay_journal JOIN before USING (event_id, topic, partition, "offset")`); got != "991" {
+	if got := b.pg.Query(t,
+		`SELECT count(*) FROM cdc_relay_journal JOIN before USING (event_id, topic, partition, "offset")`); got != "991" {
 		t.Errorf("events that the journal has where it had them: got %s, want the 991 others", got)
 	}
 
@@ -65,7 +68,8 @@ func TestRepublishedEventsComeOnceInTheTablesOrder(t *testing.T) {
 	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true}))
 	b.waitRecorded(1000)
 
-	if asked := b.waitExecuted(b.ask(store.RequestRepublish, store.Filter{All: true})); !strings.Contains(asked.Error, "by ids") {
+	if asked := b.waitExecuted(b.ask(store.RequestRepublish, store.Filter{All: true})); !strings.Contains(asked.Error,
+		"by ids") {
 		t.Errorf("a request for everything: got %q, want it refused", asked.Error)
 	}
 	mustStop(t, stop)

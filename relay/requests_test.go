@@ -57,8 +57,8 @@ func (b *bed) waitExecuted(id int64) (r *store.Request) {
 	return r
 }
 
-// replayed are the numbers of the events in the topic that say that they were replayed, by key, in order; the others are
-// fresh.
+// replayed are the numbers of the events in the topic that say that they were replayed, by key, in order; the others
+// are fresh.
 func (j *judgeful) replayed(t *testing.T) (replayed, fresh map[string][]int) {
 	t.Helper()
 	log := j.Log("outbox.event.order")
@@ -81,9 +81,9 @@ func (j *judgeful) replayed(t *testing.T) (replayed, fresh map[string][]int) {
 	return replayed, fresh
 }
 
-// Breaks it catches: a replay out of order, of the wrong ones, or that does not say that it is one; a dead letter that is not
-// closed, or not with who and why; a replay that stops the live events of its key. Seen to fail without the header, and with
-// dead letters left open.
+// Breaks it catches: a replay out of order, of the wrong ones, or that does not say that it is one; a dead letter that
+// is not closed, or not with who and why; a replay that stops the live events of its key. Seen to fail without the
+// header, and with dead letters left open.
 func TestReplayedDeadLettersArriveInOrderOfTheirKeys(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -137,7 +137,8 @@ func TestReplayedDeadLettersArriveInOrderOfTheirKeys(t *testing.T) {
 	if n != 400 {
 		t.Errorf("records: got %d, want 400", n)
 	}
-	got := b.pg.Query(t, `SELECT count(*) || ' ' || string_agg(DISTINCT resolved_by || ' ' || note, ',') FROM outbox_events_dlq WHERE replayed_at IS NOT NULL AND discarded_at IS NULL`)
+	got := b.pg.Query(t, `SELECT count(*) || ' ' || string_agg(DISTINCT resolved_by || ' ' || note, ',')
+		FROM outbox_events_dlq WHERE replayed_at IS NOT NULL AND discarded_at IS NULL`)
 	if want := "30 ann@host because"; got != want {
 		t.Errorf("closed dead letters: got %q, want %q", got, want)
 	}
@@ -159,7 +160,8 @@ func TestReplayedEventThatDiesAgainIsADeadLetterAgain(t *testing.T) {
 	b.pg.Exec(t, many(1, 20, 3))
 	b.waitDead(1)
 	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true}))
-	if got := b.pg.Query(t, "SELECT attempts || ' ' || error_code || ' ' || (replayed_at IS NULL) FROM outbox_events_dlq"); got != "2 NEVER true" {
+	got := b.pg.Query(t, "SELECT attempts || ' ' || error_code || ' ' || (replayed_at IS NULL) FROM outbox_events_dlq")
+	if got != "2 NEVER true" {
 		t.Errorf("dead letter: got %q, want 2 attempts, open", got)
 	}
 	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true}))
@@ -168,9 +170,9 @@ func TestReplayedEventThatDiesAgainIsADeadLetterAgain(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Events of hot keys keep being refused for good while others of these keys are replayed. Breaks it catches: a newer event
-// that overtakes one that is parked behind a replay, because it waited in memory for a dead letter; a retry into a lane
-// that waits in memory, which ends the process.
+// Events of hot keys keep being refused for good while others of these keys are replayed. Breaks it catches: a newer
+// event that overtakes one that is parked behind a replay, because it waited in memory for a dead letter; a retry into
+// a lane that waits in memory, which ends the process.
 func TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -220,8 +222,8 @@ func TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a request that only a running relay hears; one that is forgotten when the process ends in the middle;
-// a filter that is not asked. Seen to fail with requests refused that are older than the process.
+// Breaks it catches: a request that only a running relay hears; one that is forgotten when the process ends in the
+// middle; a filter that is not asked. Seen to fail with requests refused that are older than the process.
 func TestRequestsWaitForARelay(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -239,7 +241,8 @@ func TestRequestsWaitForARelay(t *testing.T) {
 	mustStop(t, stop)
 
 	id := b.pg.Query(t, "SELECT original_id FROM outbox_events_dlq WHERE payload->>'n' = '5'")
-	replay, discard := b.ask(store.RequestReplay, store.Filter{IDs: []string{id}}), b.ask(store.RequestDiscard, store.Filter{All: true})
+	replay := b.ask(store.RequestReplay, store.Filter{IDs: []string{id}})
+	discard := b.ask(store.RequestDiscard, store.Filter{All: true})
 	unknown := b.ask("dance", store.Filter{All: true})
 	r, stop = b.startWith(newJudgeful(func([]byte, int) *sink.Reason { return nil }))
 	b.waitRole(r, relay.RoleActive)
@@ -252,7 +255,9 @@ func TestRequestsWaitForARelay(t *testing.T) {
 		t.Errorf("a request of another version: got %+v, want it refused", got)
 	}
 	b.waitRecorded(19)
-	if got := b.pg.Query(t, "SELECT (payload->>'n') || resolved_by || note FROM outbox_events_dlq WHERE discarded_at IS NOT NULL"); got != "6ann@hostbecause" {
+	got := b.pg.Query(t,
+		"SELECT (payload->>'n') || resolved_by || note FROM outbox_events_dlq WHERE discarded_at IS NOT NULL")
+	if got != "6ann@hostbecause" {
 		t.Errorf("discarded: got %q", got)
 	}
 	mustStop(t, stop)
@@ -282,8 +287,9 @@ func TestRetryNowIsNow(t *testing.T) {
 	j.wantInOrder(t, 20)
 }
 
-// Breaks it catches: a pause that lets events through, loses the slot, is forgotten by a restart, does not keep what was
-// asked while no relay ran, or that keeps a stop waiting. Seen to fail with the pause not looked at before reading.
+// Breaks it catches: a pause that lets events through, loses the slot, is forgotten by a restart, does not keep what
+// was asked while no relay ran, or that keeps a stop waiting. Seen to fail with the pause not looked at before
+// reading.
 func TestPauseHoldsTheIntakeThroughARestart(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -293,19 +299,23 @@ func TestPauseHoldsTheIntakeThroughARestart(t *testing.T) {
 	b.waitRecorded(50)
 	b.waitExecuted(b.ask(store.RequestPause, store.Filter{}))
 	b.waitReason(r, "paused by ann@host since ")
-	if st := r.Status(); st.Ready || st.Role != relay.RoleActive || st.Paused == nil || st.Paused.By != "ann@host" || st.Paused.Note != "because" {
+	if st := r.Status(); st.Ready || st.Role != relay.RoleActive || st.Paused == nil || st.Paused.By != "ann@host" ||
+		st.Paused.Note != "because" {
 		t.Errorf("paused: got ready %t, role %s, %+v", st.Ready, st.Role, st.Paused)
 	}
 	b.pg.Exec(t, many(51, 50, 3))
 	at := b.here()
 	slot := "SELECT active_pid IS NOT NULL FROM pg_replication_slots WHERE slot_name = '" + b.c.Postgres.Slot + "'"
 	// Longer than the server waits for a silent stream: the slot is kept only if status goes on.
-	b.waitQuery("three seconds are over", "SELECT now() > (SELECT finished_at + interval '3 seconds' FROM cdc_relay_request)", "true")
+	b.waitQuery("three seconds are over",
+		"SELECT now() > (SELECT finished_at + interval '3 seconds' FROM cdc_relay_request)", "true")
 	if b.pg.Query(t, slot) != "true" || b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal") != "50" {
-		t.Errorf("paused: slot active %s, %s journaled; want it kept and 50", b.pg.Query(t, slot), b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"))
+		t.Errorf("paused: slot active %s, %s journaled; want it kept and 50", b.pg.Query(t, slot),
+			b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"))
 	}
 	b.wantUnconfirmed(at)
-	for what, least := range map[string]float64{"outbox_oldest_pending_age_seconds": 1, "cdc_replication_lag_seconds": 1, "outbox_backlog_gauge": 1} {
+	for what, least := range map[string]float64{"outbox_oldest_pending_age_seconds": 1, "cdc_replication_lag_seconds": 1,
+		"outbox_backlog_gauge": 1} {
 		harness.Eventually(t, time.Minute, what+" tells of what waits in the WAL", func(context.Context) string {
 			if got := metric(t, r, what); got < least {
 				return fmt.Sprintf("got %v, want at least %v", got, least)

@@ -11,13 +11,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// park stores n events {"n": 1…} aside as an earlier process would have, over so many keys, the head of each lane due then.
+// park stores n events {"n": 1…} aside as an earlier process would have, over so many keys, the head of each lane due
+// then.
 func (b *bed) park(n, keys int, due string) {
 	b.t.Helper()
-	b.pg.Exec(b.t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
+	b.pg.Exec(b.t, fmt.Sprintf(`INSERT INTO cdc_relay_parked
+			(source, event_id, topic, key, epoch, from_stream, position_order, position_index,
 			aggregate_type, aggregate_id, event_type, payload, created_at, error_class, next_retry_at)
-		SELECT (SELECT source FROM cdc_relay_state), gen_random_uuid(), 'outbox.event.order', convert_to('k' || i %% %[2]d, 'UTF8'), 0, true, 1, i,
-			'order', 'k' || i %% %[2]d, 'made', convert_to(jsonb_build_object('n', i)::text, 'UTF8'), now()::text, 'blocked', CASE WHEN i <= %[2]d THEN %[3]s END
+		SELECT (SELECT source FROM cdc_relay_state), gen_random_uuid(), 'outbox.event.order', convert_to('k' || i %% %[2]d,
+			'UTF8'), 0, true, 1, i,
+			'order', 'k' || i %% %[2]d, 'made', convert_to(jsonb_build_object('n', i)::text, 'UTF8'), now()::text, 'blocked',
+				CASE WHEN i <= %[2]d THEN %[3]s END
 		FROM generate_series(1, %[1]d) i`, n, keys, due))
 }
 
@@ -29,9 +33,9 @@ func (b *bed) started() {
 	mustStop(b.t, stop)
 }
 
-// A lane of several portions is drained. The broker refuses an event in the middle of one for a while, in the middle of
-// another for good, and in a third there is one that cannot be a message. Break it catches: a portion that was read ahead and
-// goes out although not all in front of it did. Seen to fail with a run that goes on behind a refusal.
+// A lane of several portions is drained. The broker refuses an event in the middle of one for a while, in the middle
+// of another for good, and in a third there is one that cannot be a message. Break it catches: a portion that was read
+// ahead and goes out although not all in front of it did. Seen to fail with a run that goes on behind a refusal.
 func TestWhatWasReadAheadWaitsForWhatIsInFrontOfIt(t *testing.T) {
 	t.Parallel()
 	const n = 9000

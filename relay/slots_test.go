@@ -18,8 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: a missing publication taken for nothing to do: everything committed meanwhile would be confirmed; the
-// server's refusal afterwards taken for a broken connection, which the relay would open again for ever.
+// Breaks it catches: a missing publication taken for nothing to do: everything committed meanwhile would be confirmed;
+// the server's refusal afterwards taken for a broken connection, which the relay would open again for ever.
 func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -59,7 +59,8 @@ func TestPublicationMadeAnewHaltsWhenAPersonDecides(t *testing.T) {
 	b.waitHalt(r, relay.HaltPublication, b.c.Postgres.Publication)
 	b.pg.Exec(t, "CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
 	harness.Eventually(t, 30*time.Second, "halted by the stream", func(context.Context) string {
-		if st := r.Status(); st.Halt == nil || st.Halt.Code != relay.HaltPublication || !strings.Contains(st.Halt.Reason, "at the slot's position") {
+		if st := r.Status(); st.Halt == nil || st.Halt.Code != relay.HaltPublication ||
+			!strings.Contains(st.Halt.Reason, "at the slot's position") {
 			return fmt.Sprintf("%s, halt %+v, last error %s", st.Role, st.Halt, st.LastError)
 		}
 		return ""
@@ -67,9 +68,10 @@ func TestPublicationMadeAnewHaltsWhenAPersonDecides(t *testing.T) {
 	b.wantUnconfirmed(position)
 }
 
-// Nothing tells the stream that its table left the publication, or that another table has its name now. Breaks it catches:
-// a relay that goes on confirming while the rows of the outbox are not in the stream, one that stays halted after the
-// repair, and one that leaves what was left out to the reconciler. Seen failing with a halt that is not noted in the state.
+// Nothing tells the stream that its table left the publication, or that another table has its name now. Breaks it
+// catches: a relay that goes on confirming while the rows of the outbox are not in the stream, one that stays halted
+// after the repair, and one that leaves what was left out to the reconciler. Seen failing with a halt that is not
+// noted in the state.
 func TestDriftWhileRunningHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -91,7 +93,8 @@ func TestDriftWhileRunningHalts(t *testing.T) {
 	b.waitRecorded(25)
 	b.wantLate("outbox.event.order", 6, 20)
 
-	b.pg.Exec(t, "BEGIN; ALTER TABLE outbox_events RENAME TO old; CREATE TABLE outbox_events (LIKE old INCLUDING ALL); COMMIT")
+	b.pg.Exec(t, "BEGIN; ALTER TABLE outbox_events RENAME TO old; CREATE TABLE outbox_events (LIKE old INCLUDING ALL); "+
+		"COMMIT")
 	b.waitHalt(r, relay.HaltOtherTable, "outbox_events")
 }
 
@@ -159,8 +162,8 @@ func (b *bed) moveSlot(how string) {
 	}
 }
 
-// Breaks it catches: rows that a slot which was moved forward, or made anew, has skipped: lost, or behind what came later.
-// Seen failing without the comparison with the state: they came behind it, by the reconciler.
+// Breaks it catches: rows that a slot which was moved forward, or made anew, has skipped: lost, or behind what came
+// later. Seen failing without the comparison with the state: they came behind it, by the reconciler.
 func TestSlotMovedWhileDownIsRecoveredFromTheTable(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{
@@ -219,15 +222,16 @@ func TestTwoServersHalt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	other := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
-	other.Exec(t, "CREATE TABLE outbox_events (LIKE pg_class); CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events")
+	other.Exec(t, "CREATE TABLE outbox_events (LIKE pg_class); "+
+		"CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events")
 	b.c.Postgres.ReplicationURL = other.URL
 	r, stop := b.start()
 	b.waitHalt(r, relay.HaltTwoServers, "postgres.url", "postgres.replication_url")
 	mustStop(t, stop)
 }
 
-// Break it catches: the state of one server used on another, where the slot's position means something else. Seen to fail
-// with the comparison of the identifiers left out.
+// Break it catches: the state of one server used on another, where the slot's position means something else. Seen to
+// fail with the comparison of the identifiers left out.
 func TestOtherServerHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -240,8 +244,8 @@ func TestOtherServerHalts(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Break it catches: a catch-up that goes on with the list of rows of a slot that is gone: what was committed between the
-// list and the new slot would be in neither.
+// Break it catches: a catch-up that goes on with the list of rows of a slot that is gone: what was committed between
+// the list and the new slot would be in neither.
 func TestSlotLostInTheMiddleOfACatchUpBeginsItAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -258,10 +262,12 @@ func TestSlotLostInTheMiddleOfACatchUpBeginsItAgain(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Breaks it catches: a slot of another plugin, or a physical one, that is taken, dropped, or reported as something else.
+// Breaks it catches: a slot of another plugin, or a physical one, that is taken, dropped, or reported as something
+// else.
 func TestSlotForSomethingElseHalts(t *testing.T) {
 	t.Parallel()
-	for _, create := range []string{"pg_create_logical_replication_slot('%s', 'test_decoding')", "pg_create_physical_replication_slot('%s', true)"} {
+	for _, create := range []string{"pg_create_logical_replication_slot('%s', 'test_decoding')",
+		"pg_create_physical_replication_slot('%s', true)"} {
 		b := newBed(t)
 		b.pg.Exec(t, fmt.Sprintf("SELECT "+create, b.c.Postgres.Slot))
 		b.c.OnHalt = "exit"
@@ -286,7 +292,9 @@ func TestMoreOlderRowsThanAllowedHaltBeforeAnythingIsMade(t *testing.T) {
 	if err := stop(); !isHalt(err, relay.HaltCatchUpTooLarge) {
 		t.Fatalf("Run: got %v, want halt %s", err, relay.HaltCatchUpTooLarge)
 	}
-	if n := b.pg.Query(t, "SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) + (SELECT count(*) FROM pg_publication)"); n != "0" {
+	if n := b.pg.Query(t,
+		"SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) + (SELECT count(*) FROM "+
+			"pg_publication)"); n != "0" {
 		t.Errorf("slots and publications: got %s, want none", n)
 	}
 	b.c.Outbox.CatchUpMax = 5
@@ -301,17 +309,20 @@ func TestMoreOlderRowsThanAllowedHaltBeforeAnythingIsMade(t *testing.T) {
 func TestBaselineCountsOlderRowsAsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', 'old', 'made', '{"n": 0}' FROM generate_series(1, 7)`)
+	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', 'old', 'made', '{"n": 0}' FROM generate_series(1, 7)`)
 	b.c.Outbox.CatchUp = false
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(1, 5, 3))
-	b.waitQuery("every row counts as published", "SELECT count(*) FROM outbox_events_status WHERE status = 'published'", "12")
+	b.waitQuery("every row counts as published", "SELECT count(*) FROM outbox_events_status WHERE status = 'published'",
+		"12")
 	mustStop(t, stop)
 	r, _ = b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(6, 5, 3))
-	b.waitQuery("every row counts as published", "SELECT count(*) FROM outbox_events_status WHERE status = 'published'", "17")
+	b.waitQuery("every row counts as published", "SELECT count(*) FROM outbox_events_status WHERE status = 'published'",
+		"17")
 	b.wantNumbers("outbox.event.order", 10)
 }
 
@@ -333,8 +344,8 @@ func (b *bed) wantBusy() {
 	}
 }
 
-// Breaks it catches: a second relay that streams beside the first, that is not ready while it stands by, that takes over
-// late, or that sends again what the first has sent.
+// Breaks it catches: a second relay that streams beside the first, that is not ready while it stands by, that takes
+// over late, or that sends again what the first has sent.
 func TestStandbyTakesOverWhenTheFirstStops(t *testing.T) {
 	b := newBed(t)
 	first, stopFirst := b.start()
@@ -364,9 +375,9 @@ func TestStandbyTakesOverWhenTheFirstStops(t *testing.T) {
 	b.judge()
 }
 
-// The first relay's connection is cut and both want the slot. Whoever gets it, the other's outcomes must not hurt. Breaks
-// it catches: two relays that stream, a relay that cannot go on beside the other, loss, disorder, a reconnect that counts
-// as an unclean start.
+// The first relay's connection is cut and both want the slot. Whoever gets it, the other's outcomes must not hurt.
+// Breaks it catches: two relays that stream, a relay that cannot go on beside the other, loss, disorder, a reconnect
+// that counts as an unclean start.
 func TestTwoRelaysFightForTheSlot(t *testing.T) {
 	b := newBed(t)
 	first, stopFirst := b.start()
@@ -376,10 +387,12 @@ func TestTwoRelaysFightForTheSlot(t *testing.T) {
 	load := harness.StartWorkload(t, b.pg, harness.Workload{Rate: 1500})
 	for range 3 {
 		load.WaitCommitted(t, 800, 60*time.Second)
-		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND slot_name = '"+b.c.Postgres.Slot+"'")
+		b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND "+
+			"slot_name = '"+b.c.Postgres.Slot+"'")
 		harness.Eventually(t, takeoverLimit, "one active and one standing by", func(context.Context) string {
 			x, y := first.Status(), second.Status()
-			if x.Role == relay.RoleActive && y.Role == relay.RoleStandby || x.Role == relay.RoleStandby && y.Role == relay.RoleActive {
+			if x.Role == relay.RoleActive && y.Role == relay.RoleStandby || x.Role == relay.RoleStandby &&
+				y.Role == relay.RoleActive {
 				return ""
 			}
 			return fmt.Sprintf("%s (%s) and %s (%s)", x.Role, x.LastError, y.Role, y.LastError)

@@ -11,15 +11,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 )
 
-// One partition takes seconds for each request and fails none, or its broker does not answer; many more of its events than
-// the window holds are committed before those of others. Breaks it catches: a partition that is only slow, or a dead
-// broker's, that takes the whole window; events parked because of it that come back in another order, or spend attempts.
-// Seen to fail with a partition whose share of the window is full left to its patience.
+// One partition takes seconds for each request and fails none, or its broker does not answer; many more of its events
+// than the window holds are committed before those of others. Breaks it catches: a partition that is only slow, or a
+// dead broker's, that takes the whole window; events parked because of it that come back in another order, or spend
+// attempts. Seen to fail with a partition whose share of the window is full left to its patience.
 func TestPartitionInTroubleDoesNotTakeTheWindow(t *testing.T) {
 	t.Parallel()
 	for name, plan := range map[string]sinktest.Plan{
-		"Slow":       {Delay: 5 * time.Second},
-		"DeadBroker": {Outcome: sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble, Err: fmt.Errorf("connection refused")}},
+		"Slow": {Delay: 5 * time.Second},
+		"DeadBroker": {Outcome: sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble,
+			Err: fmt.Errorf("connection refused")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +49,8 @@ func TestPartitionInTroubleDoesNotTakeTheWindow(t *testing.T) {
 			b.waitRole(r, relay.RoleActive)
 			b.commitTo(append(well[:4:4], sick[0]), 1, 200)
 			b.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-				SELECT 'order', (ARRAY['%s', '%s', '%s', '%s'])[1 + i %% 4], 'made', jsonb_build_object('n', i) FROM generate_series(201, 2200) i`,
+				SELECT 'order', (ARRAY['%s', '%s', '%s', '%s'])[1 + i %% 4], 'made', jsonb_build_object('n', i)
+					FROM generate_series(201, 2200) i`,
 				sick[0], sick[1], sick[2], sick[3])) // by 300 in 5 s it would take 33 s
 			b.commitTo(well, 2201, 2300)
 			b.waitQuery("events of the others", "SELECT count(*) FROM cdc_relay_journal WHERE partition <> 2", "260")

@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// deaf is a Postgres whose slot is older than the publication, so that it ends each stream, as soon as the relay has taken over, with
-// the reason behind what was not read; as a server of real size does while a start is at its catch-up. A new slot cures it.
+// deaf is a Postgres whose slot is older than the publication, so that it ends each stream, as soon as the relay has
+// taken over, with the reason behind what was not read; as a server of real size does while a start is at its
+// catch-up. A new slot cures it.
 type deaf struct {
 	relay.RealPostgres
 	b     *bed
@@ -79,9 +80,9 @@ func (u *unread) Run(ctx context.Context, _ func() outbox.LSN) error {
 	}
 }
 
-// The server ends each stream for good, the reason stands behind what a start does not read before its catch-up, and the catch-up
-// waits for a transaction. Break it catches: two relays that take the slot from each other in turn for ever, neither of
-// which learns why it loses it. Seen to fail with no session that reads first.
+// The server ends each stream for good, the reason stands behind what a start does not read before its catch-up, and
+// the catch-up waits for a transaction. Break it catches: two relays that take the slot from each other in turn for
+// ever, neither of which learns why it loses it. Seen to fail with no session that reads first.
 func TestTwoRelaysLearnWhyTheirStreamEndsUnread(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -19,8 +19,9 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 func TestStatusNamesAreStable(t *testing.T) {
 	at := time.Date(2026, 11, 21, 16, 36, 32, 0, time.UTC)
 	got, err := json.MarshalIndent(Status{
-		Service: "service", Version: "version", Started: at, Role: RoleHalted, Since: at, Ready: true, Reasons: []string{"reason"},
-		State: "state", Degraded: []Degradation{{"reason", "text"}},
+		Service: "service", Version: "version", Started: at, Role: RoleHalted, Since: at, Ready: true,
+		Reasons: []string{"reason"},
+		State:   "state", Degraded: []Degradation{{"reason", "text"}},
 		Slot: "slot", Epoch: new(int64(1)), ReceivedLSN: new("0/2"), ConfirmedLSN: new("0/1"),
 		Figures: Figures{
 			LagBytes: new(int64(3)), LagSeconds: new(4.5), RetainedWAL: new(int64(6)), Backlog: new(int64(7)),
@@ -55,8 +56,8 @@ func TestStatusNamesAreStable(t *testing.T) {
 	}
 }
 
-// Break it catches: events that nobody settles, and nobody says why, shown as ready (seen to fail with the moves never noted,
-// and with an idle relay's time counted).
+// Break it catches: events that nobody settles, and nobody says why, shown as ready (seen to fail with the moves never
+// noted, and with an idle relay's time counted).
 func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})
@@ -87,8 +88,8 @@ func TestStandstillIsNotReady(t *testing.T) {
 	})
 }
 
-// Break it catches: a relay all of whose events are parked, because their topic is in trouble, that is called not ready for events
-// that nobody settles. Seen to fail with parks that are no moves.
+// Break it catches: a relay all of whose events are parked, because their topic is in trouble, that is called not
+// ready for events that nobody settles. Seen to fail with parks that are no moves.
 func TestParkingIsNoStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})

@@ -15,20 +15,25 @@ import (
 func (b *bed) keepPast() {
 	b.t.Helper()
 	b.pg.Exec(b.t, `DROP TABLE outbox_events CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public;
-		CREATE TABLE outbox_events (seq bigint, id uuid DEFAULT gen_random_uuid(), aggregate_type text, aggregate_id text, event_type text,
-			payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz, PRIMARY KEY (id, created_at))
+		CREATE TABLE outbox_events (seq bigint, id uuid DEFAULT gen_random_uuid(), aggregate_type text, aggregate_id text,
+			event_type text,
+			payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz,
+				PRIMARY KEY (id, created_at))
 			PARTITION BY RANGE (created_at);
 		CREATE INDEX ON outbox_events (created_at);
-		CREATE TABLE present PARTITION OF outbox_events FOR VALUES FROM (now() - interval '1 day') TO (now() + interval '1 day');
+		CREATE TABLE present PARTITION OF outbox_events FOR VALUES FROM (now() - interval '1 day')
+			TO (now() + interval '1 day');
 		CREATE TABLE past (LIKE outbox_events INCLUDING ALL)`)
 	b.pg.Exec(b.t, `INSERT INTO past (seq, aggregate_type, aggregate_id, event_type, payload, created_at)
-		SELECT i, 'order', 'k' || i % 3, 'made', jsonb_build_object('n', i + 10), now() - interval '3 days' FROM generate_series(1, 20) i`)
+		SELECT i, 'order', 'k' || i % 3, 'made', jsonb_build_object('n', i + 10), now() - interval '3 days'
+			FROM generate_series(1, 20) i`)
 }
 
 // attachPast makes that table a partition.
 func (b *bed) attachPast() {
 	b.t.Helper()
-	b.pg.Exec(b.t, `ALTER TABLE outbox_events ATTACH PARTITION past FOR VALUES FROM (now() - interval '9 days') TO (now() - interval '1 day' - interval '1 hour')`)
+	b.pg.Exec(b.t, `ALTER TABLE outbox_events ATTACH PARTITION past
+		FOR VALUES FROM (now() - interval '9 days') TO (now() - interval '1 day' - interval '1 hour')`)
 }
 
 // cutOff is a Postgres that breaks off the first looks at a whole table.
@@ -54,9 +59,9 @@ func (t cutOffTables) UnrecordedIn(ctx context.Context, from, to int64, limit in
 	return t.Tables.UnrecordedIn(ctx, from, to, limit)
 }
 
-// A partition is attached, and the look at the whole table is cut off, or the stream ends before anybody has looked. Break it
-// catches: rows of the partition that wait for the sweep of the next day. Seen to fail, each, with the look taken for done when it
-// begins, and with a session that knows of no partitions but those that it begins with.
+// A partition is attached, and the look at the whole table is cut off, or the stream ends before anybody has looked.
+// Break it catches: rows of the partition that wait for the sweep of the next day. Seen to fail, each, with the look
+// taken for done when it begins, and with a session that knows of no partitions but those that it begins with.
 func TestRowsOfAnAttachedPartitionArePublishedThoughLooksAreCutOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -82,7 +87,8 @@ func TestRowsOfAnAttachedPartitionArePublishedThoughLooksAreCutOff(t *testing.T)
 			b.waitRecorded(10)
 			b.attachPast()
 			if c.restart {
-				b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
+				b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "+
+					"WHERE slot_name = '"+b.c.Postgres.Slot+"'")
 			}
 			b.waitRecorded(30)
 			b.wantLate("outbox.event.order", 11, 30)

@@ -38,9 +38,9 @@ func (b *bed) waitReady(r *relay.Relay) {
 	})
 }
 
-// An event whose topic does not exist holds the position back, so that after a restart everything behind it comes again.
-// Breaks it catches: look-ups that leave out dead letters: the event would be routed, and with another configuration
-// published, once more; an unclean start that is not counted.
+// An event whose topic does not exist holds the position back, so that after a restart everything behind it comes
+// again. Breaks it catches: look-ups that leave out dead letters: the event would be routed, and with another
+// configuration published, once more; an unclean start that is not counted.
 func TestDeadEventsStayDeadAfterARestart(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -48,7 +48,8 @@ func TestDeadEventsStayDeadAfterARestart(t *testing.T) {
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, insert("missing", "m", `{"n": 0}`, ""))
-	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, "")+insert("order", "a", `{"n": -1}`, `{"x": 1}`)+insert("order", "a", `{"n": 2}`, ""))
+	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, "")+insert("order", "a", `{"n": -1}`, `{"x": 1}`)+insert("order", "a",
+		`{"n": 2}`, ""))
 	b.waitDead(1)
 	b.waitRecorded(2)
 	mustStop(t, stop)
@@ -73,7 +74,8 @@ func TestDeadEventsStayDeadAfterARestart(t *testing.T) {
 	if got := b.pg.Query(t, "SELECT string_agg(dead_at::text, ',') FROM outbox_events_dlq"); got != deadAt {
 		t.Errorf("dead letters: got %s, want the one of %s", got, deadAt)
 	}
-	wantKeys(t, b.values("outbox.event.order", "outbox.event.missing"), map[string][]string{"a": {`{"n": 1}`, `{"n": 2}`}, "m": {`{"n": 0}`}})
+	wantKeys(t, b.values("outbox.event.order", "outbox.event.missing"),
+		map[string][]string{"a": {`{"n": 1}`, `{"n": 2}`}, "m": {`{"n": 0}`}})
 }
 
 // Breaks it catches: a start that fails without a broker, memory that grows with what waits, a relay that calls itself
@@ -88,18 +90,21 @@ func TestBrokerAwayAtStart(t *testing.T) {
 	b.waitRole(r, relay.RoleActive)
 	const rows = 3000 // of a kilobyte: more than one read's worth beyond the window
 	b.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', 'k' || i %% 7, 'made', jsonb_build_object('n', i, 'filler', repeat('x', 1000)) FROM generate_series(1, %d) i`, rows))
+		SELECT 'order', 'k' || i %% 7, 'made', jsonb_build_object('n', i, 'filler', repeat('x', 1000))
+			FROM generate_series(1, %d) i`, rows))
 	position := b.here()
 	b.waitReason(r, "broker")
 	st := r.Status()
 	if st.InFlight >= rows/2 || st.InFlight == 0 || st.Broker == "ok" || st.Unrecorded != 0 {
-		t.Errorf("status: got %d in flight, broker %q, %d unrecorded; want some but far from %d, a reason, 0", st.InFlight, st.Broker, st.Unrecorded, rows)
+		t.Errorf("status: got %d in flight, broker %q, %d unrecorded; want some but far from %d, a reason, 0", st.InFlight,
+			st.Broker, st.Unrecorded, rows)
 	}
 	b.wantUnconfirmed(position)
 	b.waitError(r, "broker ", false) // it is noted once a second, and what is over before that never is
 
 	var err error
-	if b.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Port: port, Topics: map[string]int32{"outbox.event.order": 12}}); err != nil {
+	if b.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Port: port,
+		Topics: map[string]int32{"outbox.event.order": 12}}); err != nil {
 		t.Fatal(err)
 	}
 	back := time.Now()
@@ -123,8 +128,8 @@ func (b *bed) count(topic string) (n int) {
 }
 
 // The journal is locked, as by a migration. Breaks it catches: events published past max_unrecorded or not at all
-// meanwhile, dead letters that wait for the journal, an outcome that is given up, a position that moves, a relay that does
-// not say why, and one that sends again after the lock is gone.
+// meanwhile, dead letters that wait for the journal, an outcome that is given up, a position that moves, a relay that
+// does not say why, and one that sends again after the lock is gone.
 func TestLockedJournalStopsAtMaxUnrecorded(t *testing.T) {
 	t.Parallel()
 	const most, rows = 100, 400
@@ -167,7 +172,8 @@ func (b *bed) asRole(role string) {
 	b.t.Helper()
 	b.pg.Exec(b.t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN REPLICATION; GRANT USAGE ON SCHEMA public TO %[1]s;
 		GRANT ALL ON ALL TABLES IN SCHEMA public TO %[1]s; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO %[1]s;
-		CREATE PUBLICATION %[2]s FOR TABLE outbox_events WITH (publish = 'insert', publish_via_partition_root = true)`, role, b.c.Postgres.Publication))
+		CREATE PUBLICATION %[2]s FOR TABLE outbox_events WITH (publish = 'insert', publish_via_partition_root = true)`,
+		role, b.c.Postgres.Publication))
 	u, err := url.Parse(b.pg.URL)
 	if err != nil {
 		b.t.Fatal(err)
@@ -185,13 +191,16 @@ func TestRefusedDeadLettersKeepTheirEventsUnconfirmed(t *testing.T) {
 	b := newBed(t)
 	b.asRole(role)
 	b.pg.Exec(t, "REVOKE INSERT ON outbox_events_dlq FROM "+role)
-	if err := b.broker.Cluster().CreateTopic("outbox.event.small", 1, map[string]string{"max.message.bytes": "3000"}); err != nil {
+	if err := b.broker.Cluster().CreateTopic("outbox.event.small", 1,
+		map[string]string{"max.message.bytes": "3000"}); err != nil {
 		t.Fatal(err)
 	}
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, "BEGIN; "+insert("small", "guilty", `{"n": 1}`, "")+insert("small", "guilty", `"`+strings.Repeat("x", 7000)+`"`, "")+
-		insert("small", "guilty", `{"n": 2}`, "")+insert("small", "other", `{"n": 3}`, "")+insert("small", "other", `{"n": 4}`, `[]`)+
+	b.pg.Exec(t, "BEGIN; "+insert("small", "guilty", `{"n": 1}`, "")+insert("small", "guilty", `"`+strings.Repeat("x",
+		7000)+`"`, "")+
+		insert("small", "guilty", `{"n": 2}`, "")+insert("small", "other", `{"n": 3}`, "")+insert("small", "other",
+		`{"n": 4}`, `[]`)+
 		insert("small", "other", `{"n": 5}`, "")+"COMMIT")
 	position := b.here()
 	b.waitRecorded(3)
@@ -199,14 +208,16 @@ func TestRefusedDeadLettersKeepTheirEventsUnconfirmed(t *testing.T) {
 	if reasons := strings.Join(r.Status().Reasons, "\n"); !strings.Contains(reasons, "permission denied") {
 		t.Errorf("reasons: got %q, want Postgres's permission denied", reasons)
 	}
-	wantKeys(t, b.values("outbox.event.small"), map[string][]string{"guilty": {`{"n": 1}`}, "other": {`{"n": 3}`, `{"n": 5}`}})
+	wantKeys(t, b.values("outbox.event.small"), map[string][]string{"guilty": {`{"n": 1}`}, "other": {`{"n": 3}`,
+		`{"n": 5}`}})
 	b.wantUnconfirmed(position)
 
 	b.pg.Exec(t, "GRANT INSERT ON outbox_events_dlq TO "+role)
 	b.waitDead(2)
 	b.waitRecorded(4)
 	b.waitReady(r)
-	wantKeys(t, b.values("outbox.event.small"), map[string][]string{"guilty": {`{"n": 1}`, `{"n": 2}`}, "other": {`{"n": 3}`, `{"n": 5}`}})
+	wantKeys(t, b.values("outbox.event.small"), map[string][]string{"guilty": {`{"n": 1}`, `{"n": 2}`},
+		"other": {`{"n": 3}`, `{"n": 5}`}})
 	b.pg.WaitConfirmed(t, b.c.Postgres.Slot, 10*time.Second)
 	mustStop(t, stop)
 
@@ -237,8 +248,8 @@ func TestRefusedDeadLettersKeepTheirEventsUnconfirmed(t *testing.T) {
 	b.wantUnconfirmed(position)
 }
 
-// Break it catches: with on_halt: exit, a process that ends with events sent and not recorded: the next start would send
-// them again. Seen to fail with a halt that does not wait for what is in flight.
+// Break it catches: with on_halt: exit, a process that ends with events sent and not recorded: the next start would
+// send them again. Seen to fail with a halt that does not wait for what is in flight.
 func TestHaltThatExitsRecordsWhatWasSent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A row that the server cannot print, here one that the filter of another table stumbles over. Breaks it catches: a stream
-// that is opened again and again without anybody being told; events behind the row that are lost, or out of order, when the
-// slot is moved past it. Seen to fail with the count of broken sessions taken out.
+// A row that the server cannot print, here one that the filter of another table stumbles over. Breaks it catches: a
+// stream that is opened again and again without anybody being told; events behind the row that are lost, or out of
+// order, when the slot is moved past it. Seen to fail with the count of broken sessions taken out.
 func TestUnreadableWALHaltsUntilTheSlotIsMoved(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -23,7 +23,8 @@ func TestUnreadableWALHaltsUntilTheSlotIsMoved(t *testing.T) {
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(1, 5, 3))
 	b.waitRecorded(5)
-	b.pg.Exec(t, "CREATE TABLE unprintable (n int); ALTER PUBLICATION "+b.c.Postgres.Publication+" ADD TABLE unprintable WHERE (length(repeat('x', n)) > 0)")
+	b.pg.Exec(t, "CREATE TABLE unprintable (n int); "+
+		"ALTER PUBLICATION "+b.c.Postgres.Publication+" ADD TABLE unprintable WHERE (length(repeat('x', n)) > 0)")
 	b.pg.Exec(t, "INSERT INTO unprintable VALUES (2000000000)")
 	b.pg.Exec(t, many(6, 5, 3))
 	position := b.here()
@@ -39,12 +40,14 @@ func TestUnreadableWALHaltsUntilTheSlotIsMoved(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// moveSlotToTheEnd does what "slot advance --to end" does, as often as it takes: a relay that is halted may be trying just now.
+// moveSlotToTheEnd does what "slot advance --to end" does, as often as it takes: a relay that is halted may be trying
+// just now.
 func (b *bed) moveSlotToTheEnd() {
 	b.t.Helper()
 	end := b.pg.Query(b.t, "SELECT pg_current_wal_lsn()")
 	harness.Eventually(b.t, 30*time.Second, "the slot is moved", func(context.Context) string {
-		b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN PERFORM pg_replication_slot_advance('%s', '%s'); EXCEPTION WHEN object_in_use THEN NULL; END $$`, b.c.Postgres.Slot, end))
+		b.pg.Exec(b.t, fmt.Sprintf(`DO $$ BEGIN PERFORM pg_replication_slot_advance('%s', '%s');
+			EXCEPTION WHEN object_in_use THEN NULL; END $$`, b.c.Postgres.Slot, end))
 		if b.pg.Query(b.t, fmt.Sprintf("SELECT '%s'::pg_lsn >= '%s'", b.confirmed(), end)) != "true" {
 			return "the slot is in use"
 		}

@@ -33,8 +33,8 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// Breaks it catches: the creation of a slot that hangs behind somebody's transaction, and nobody knows behind whose; one that
-// does not go on by itself. Seen to fail with the warning left out.
+// Breaks it catches: the creation of a slot that hangs behind somebody's transaction, and nobody knows behind whose;
+// one that does not go on by itself. Seen to fail with the warning left out.
 func TestSlotCreationSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// One event is stuck, or a catch-up takes long, and what flows beside it is journaled while nothing more is confirmed. Break it
-// catches: how far the topics are journaled is not noted until then, so that a start after a crash must read back all that was
-// published since, which it has no time for, and sends twice what the crash left unrecorded. Seen to fail with the offsets noted
-// only when the position is.
+// One event is stuck, or a catch-up takes long, and what flows beside it is journaled while nothing more is confirmed.
+// Break it catches: how far the topics are journaled is not noted until then, so that a start after a crash must read
+// back all that was published since, which it has no time for, and sends twice what the crash left unrecorded. Seen to
+// fail with the offsets noted only when the position is.
 func TestOffsetsAreNotedWhileNothingIsConfirmed(t *testing.T) {
 	t.Parallel()
 	for _, role := range []relay.Role{relay.RoleActive, relay.RoleCatchUp} {
@@ -24,7 +24,8 @@ func TestOffsetsAreNotedWhileNothingIsConfirmed(t *testing.T) {
 			b := newBed(t)
 			sick, well := sickKeys(3, 4)
 			fault := b.broker.Cluster().Fault(kfake.Fault{
-				Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{3}, Err: kerr.NotLeaderForPartition, Count: -1,
+				Keys: []kmsg.Key{kmsg.Produce}, Topic: "outbox.event.order", Partitions: []int32{3},
+				Err: kerr.NotLeaderForPartition, Count: -1,
 			})
 			noted := func(want string) string {
 				return "SELECT coalesce(sum(next_offset), 0) " + want + " FROM cdc_relay_offset WHERE partition >= 0"

@@ -39,16 +39,16 @@ func secondSlot(table, slot string, running, gone []string) *halt.Error {
 	h := &halt.Error{Code: halt.SecondSlot,
 		Risk: "a relay under another slot does not know what that one has published: every event would be published again"}
 	if len(running) > 0 {
-		h.Reason = fmt.Sprintf("a relay publishes from table %s by slot %s already, which this server has; this one would be "+
-			"the second, by slot %q", table, quoted(running), slot)
+		h.Reason = fmt.Sprintf("a relay publishes from table %s by slot %s already, which this server has; "+
+			"this one would be the second, by slot %q", table, quoted(running), slot)
 		h.Remedy = fmt.Sprintf("for a standby or a restart set postgres.slot: %s; to publish every event twice on purpose, "+
 			"to other topics for example, set postgres.allow_second_slot: true", running[0])
 		return h
 	}
 	h.Reason = fmt.Sprintf("a relay has published from table %s by slot %s, which this server does not have; this one "+
 		"begins under slot %q", table, quoted(gone), slot)
-	h.Remedy = "if this relay is to go on where that one stopped, on this server or moved from another one, run cdc-relay adopt; " +
-		"if it is to begin with nothing published, set postgres.allow_second_slot: true"
+	h.Remedy = "if this relay is to go on where that one stopped, on this server or moved from another one, run " +
+		"cdc-relay adopt; if it is to begin with nothing published, set postgres.allow_second_slot: true"
 	return h
 }
 
@@ -74,7 +74,7 @@ func (s Setup) otherTable(ctx context.Context, state *store.State, table store.O
 		Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)",
 			s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
 		Risk: "rows that were committed into either table around the exchange may not be in the stream",
-		Remedy: "if the table was swapped by mistake, swap it back; if this one holds the same events, or goes on with ids that " +
-			"were not used, run cdc-relay adopt; if its ids begin again, set postgres.slot to a new name and " +
+		Remedy: "if the table was swapped by mistake, swap it back; if this one holds the same events, or goes on with " +
+			"ids that were not used, run cdc-relay adopt; if its ids begin again, set postgres.slot to a new name and " +
 			"postgres.allow_second_slot: true"}
 }

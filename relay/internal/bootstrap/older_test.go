@@ -41,7 +41,8 @@ func TestTooManyOlderRowsAreCountedOnceInAWhileAndNotForEver(t *testing.T) {
 		s.Config.Outbox.CatchUpMax = 1000
 		want := func(text string, whole int) {
 			t.Helper()
-			if err := s.countOlderRows(t.Context()); err == nil || !strings.Contains(err.Error(), text) || tables.whole != whole {
+			if err := s.countOlderRows(t.Context()); err == nil || !strings.Contains(err.Error(), text) ||
+				tables.whole != whole {
 				t.Errorf("got %v after %d counts, want %q after %d", err, tables.whole, text, whole)
 			}
 		}

@@ -93,7 +93,8 @@ func explainStore(err error) error {
 			Remedy: "run cdc-relay init, or correct outbox.table or postgres.url"}
 	case store.Classify(err) == store.FindPrimary:
 		return readOnly(err)
-	case store.Classify(err) == store.Setup, store.Classify(err) == store.Unclassified && !errors.Is(err, context.Canceled):
+	case store.Classify(err) == store.Setup,
+		store.Classify(err) == store.Unclassified && !errors.Is(err, context.Canceled):
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
 			Remedy: "run cdc-relay check: it names what is missing and the statement that mends it"}
 	}

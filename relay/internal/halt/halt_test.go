@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// Breaks it catches: an error that loses events when it is tried again, one that a new session cures and that halts all the
-// same, a halt that hides its cause, has a code without a series, or leaves out what is at risk or what to do. Seen to fail
-// with the case of a missing publication left out, and with a cause that is dropped.
+// Breaks it catches: an error that loses events when it is tried again, one that a new session cures and that halts
+// all the same, a halt that hides its cause, has a code without a series, or leaves out what is at risk or what to do.
+// Seen to fail with the case of a missing publication left out, and with a cause that is dropped.
 func TestHaltsAreExactlyWhatNoNewSessionCures(t *testing.T) {
 	column := &decoder.ColumnError{Column: "payload"}
 	for _, row := range []struct {

@@ -64,7 +64,8 @@ type trouble struct {
 // numbers only are the same: each attempt has another port.
 func (t *trouble) news(err error) (isNew bool, unsaid int) {
 	now := time.Now()
-	isNew = digits.ReplaceAllString(t.text, "0") != digits.ReplaceAllString(err.Error(), "0") || now.Sub(t.said) > repeatEvery
+	isNew = digits.ReplaceAllString(t.text, "0") != digits.ReplaceAllString(err.Error(), "0") ||
+		now.Sub(t.said) > repeatEvery
 	t.text, t.at = err.Error(), now
 	if !isNew {
 		t.unsaid++
@@ -256,11 +257,13 @@ func (h *State) Report() (r Report) {
 	case h.now == Starting, h.now == Stopping:
 		r.Reasons = append(r.Reasons, string(h.now))
 	case h.now == CatchUp:
-		r.Reasons = append(r.Reasons, "catching up: publishing the rows that are older than the slot; the stream comes after them")
+		r.Reasons = append(r.Reasons,
+			"catching up: publishing the rows that are older than the slot; the stream comes after them")
 	}
 	if h.missed > 0 && h.now == Active {
-		r.Reasons = append(r.Reasons, fmt.Sprintf("reconciler not clean: %d committed rows were never delivered by the stream; "+
-			"they are published late, and this ends with the next round that finds none", h.missed))
+		r.Reasons = append(r.Reasons,
+			fmt.Sprintf("reconciler not clean: %d committed rows were never delivered by the stream; "+
+				"they are published late, and this ends with the next round that finds none", h.missed))
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.writes)) {
 		r.Reasons = append(r.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)

@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Break it catches: a trouble that is logged at every attempt, or only once though it goes on for hours; a new error hidden
-// by the one before it.
+// Break it catches: a trouble that is logged at every attempt, or only once though it goes on for hours; a new error
+// hidden by the one before it.
 func TestRepeatedTroubleIsNewsOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h State
@@ -83,17 +83,20 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 			t.Error("the same halt again: want neither news nor a new beginning")
 		}
 		h.Trouble("connection", errors.New("connection refused"))
-		if st := seen(); st.Halt != nil || st.Role != Starting || len(st.Reasons) != 1 || !strings.Contains(st.Reasons[0], "connection refused") {
+		if st := seen(); st.Halt != nil || st.Role != Starting || len(st.Reasons) != 1 ||
+			!strings.Contains(st.Reasons[0], "connection refused") {
 			t.Errorf("a session that failed after a halt: got %s, halt %+v, reasons %q", st.Role, st.Halt, st.Reasons)
 		}
 		h.Halt(halt)
 		h.Enter(Active)
 		if st := seen(); st.Halt != nil || len(st.Reasons) != 0 || st.LastError == "" || st.LastErrorAt.IsZero() {
-			t.Errorf("active after a halt: got halt %+v, reasons %q, last error %q at %v; want only the last error", st.Halt, st.Reasons, st.LastError, st.LastErrorAt)
+			t.Errorf("active after a halt: got halt %+v, reasons %q, last error %q at %v; want only the last error", st.Halt,
+				st.Reasons, st.LastError, st.LastErrorAt)
 		}
 		h.CannotRecord("journal", errors.New("b"))
 		h.CannotRecord("dead_letter", errors.New("a"))
-		if st := seen(); len(st.Reasons) != 2 || !strings.HasPrefix(st.Reasons[0], "cannot record outcomes (dead_letter): a") {
+		if st := seen(); len(st.Reasons) != 2 || !strings.HasPrefix(st.Reasons[0],
+			"cannot record outcomes (dead_letter): a") {
 			t.Errorf("writes in trouble: got %q, want both, in a stable order", st.Reasons)
 		}
 		for _, role := range []Role{Starting, Stopping} {
@@ -106,16 +109,18 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 	})
 }
 
-// The newest error of any kind is shown, with its time, and says when what it was about is well again. Breaks it catches: an event
-// that died, a write or a sink in trouble that the status keeps to itself; an outage that is over and told as if it went on, or the
-// reverse. Seen to fail with each kind not noted, and with each called over at once or never.
+// The newest error of any kind is shown, with its time, and says when what it was about is well again. Breaks it
+// catches: an event that died, a write or a sink in trouble that the status keeps to itself; an outage that is over
+// and told as if it went on, or the reverse. Seen to fail with each kind not noted, and with each called over at once
+// or never.
 func TestNewestErrorIsShownAndSaysWhenItIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		h := State{}
 		want := func(text string, over bool) {
 			t.Helper()
-			if st := h.Report(); !strings.Contains(st.LastError, text) || st.LastErrorOver != over || !st.LastErrorAt.Equal(begun) {
+			if st := h.Report(); !strings.Contains(st.LastError, text) || st.LastErrorOver != over ||
+				!st.LastErrorAt.Equal(begun) {
 				t.Errorf("got %q at %v, over: %v; want %q, over: %v", st.LastError, st.LastErrorAt, st.LastErrorOver, text, over)
 			}
 		}

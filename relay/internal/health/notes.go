@@ -21,7 +21,8 @@ type Note struct {
 func (h *State) note(kind, code, text string) {
 	h.noted++
 	n := Note{Number: h.noted, At: time.Now(), Kind: kind, Code: code, Text: text}
-	if last := len(h.notes) - 1; last >= 0 && h.notes[last].Kind == kind && h.notes[last].Code == code && h.notes[last].Text == text {
+	if last := len(h.notes) - 1; last >= 0 && h.notes[last].Kind == kind && h.notes[last].Code == code &&
+		h.notes[last].Text == text {
 		h.notes[last] = n
 		return
 	}

@@ -29,8 +29,8 @@ func New(cfg config.Config) zerolog.Logger {
 	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
 }
 
-// To logs to l, which decides about the level. The relay logs changes, never events, so that reading each line once more
-// costs nothing that counts.
+// To logs to l, which decides about the level. The relay logs changes, never events, so that reading each line once
+// more costs nothing that counts.
 func To(l *slog.Logger) zerolog.Logger { return zerolog.New(writer{l}) }
 
 // writer hands the lines of a zerolog.Logger to a slog.Logger.

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Breaks it catches: a message, a level or a field that gets lost between the relay's logger and the program's. Seen to fail
-// with every level taken for info, and with the program's level not asked for.
+// Breaks it catches: a message, a level or a field that gets lost between the relay's logger and the program's. Seen
+// to fail with every level taken for info, and with the program's level not asked for.
 func TestLogsReachTheProgramsLogger(t *testing.T) {
 	var text bytes.Buffer
 	withoutTime := func(_ []string, a slog.Attr) slog.Attr {

@@ -117,8 +117,10 @@ func TestCloudEventsAreWhatTheSDKReads(t *testing.T) {
 			}
 			e := readCloudEvent(t, &d.record)
 			for _, check := range []struct{ what, got, want string }{
-				{"specversion", e.SpecVersion(), "1.0"}, {"id", e.ID(), "e1"}, {"source", e.Source(), c.source}, {"type", e.Type(), "made"},
-				{"subject", e.Subject(), "a1"}, {"datacontenttype", e.DataContentType(), c.contentType}, {"data", string(e.Data()), c.payload},
+				{"specversion", e.SpecVersion(), "1.0"}, {"id", e.ID(), "e1"}, {"source", e.Source(), c.source},
+				{"type", e.Type(), "made"},
+				{"subject", e.Subject(), "a1"}, {"datacontenttype", e.DataContentType(), c.contentType},
+				{"data", string(e.Data()), c.payload},
 			} {
 				if check.got != check.want {
 					t.Errorf("%s: got %q, want %q", check.what, check.got, check.want)
@@ -137,16 +139,22 @@ func TestCloudEventsAreWhatTheSDKReads(t *testing.T) {
 // Optional attributes must be absent rather than empty or malformed. Breaks it catches: an empty subject, a time that
 // is not one, a tombstone with data.
 func TestCloudEventLeavesOutWhatItDoesNotHave(t *testing.T) {
-	for _, created := range [][]byte{nil, text("infinity"), text("0044-03-15 12:00:00+00 BC"), text("12026-11-21 16:36:32+00")} {
-		r, d := newFormatted(t, config.FormatCloudEvents, "jsonb", nil), &carried{event: outbox.Event{ID: text("7"), AggregateType: text("order"), EventType: text("gone"), CreatedAt: created}}
+	for _, created := range [][]byte{nil, text("infinity"), text("0044-03-15 12:00:00+00 BC"),
+		text("12026-11-21 16:36:32+00")} {
+		r := newFormatted(t, config.FormatCloudEvents, "jsonb", nil)
+		d := &carried{event: outbox.Event{
+			ID: text("7"), AggregateType: text("order"), EventType: text("gone"), CreatedAt: created,
+		}}
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
 		}
 		e := readCloudEvent(t, &d.record)
 		if e.Subject() != "" || !e.Time().IsZero() || e.DataContentType() != "" || e.Data() != nil {
-			t.Errorf("created_at %q: got subject %q time %v content type %q data %q, want none of them", created, e.Subject(), e.Time(), e.DataContentType(), e.Data())
+			t.Errorf("created_at %q: got subject %q time %v content type %q data %q, want none of them", created, e.Subject(),
+				e.Time(), e.DataContentType(), e.Data())
 		}
-		if got := headerList(d.record.Headers); len(got) != 8 { // id, type, aggregatetype, specversion, source, and the relay's three
+		// id, type, aggregatetype, specversion, source, and the relay's three
+		if got := headerList(d.record.Headers); len(got) != 8 {
 			t.Errorf("created_at %q: got headers %q, want 8", created, got)
 		}
 	}

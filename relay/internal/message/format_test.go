@@ -45,14 +45,16 @@ var formats = []string{config.FormatPlain, config.FormatEnvelope, config.FormatC
 // Breaks it catches: a field in another place or under another name, NULL as text, a document as a string, a string as
 // a document, bytes as anything but base64, whitespace of a json column changed.
 func TestEnvelopeHoldsTheEvent(t *testing.T) {
-	const before = `{"id":"e1","type":"made","aggregate_type":"order","aggregate_id":"a1","occurred_at":"2026-11-21T16:36:32.5Z","payload":`
+	const before = `{"id":"e1","type":"made","aggregate_type":"order","aggregate_id":"a1",` +
+		`"occurred_at":"2026-11-21T16:36:32.5Z","payload":`
 	for _, c := range []struct {
 		name, payloadType string
 		change            func(*outbox.Event)
 		want              string
 	}{
 		{"jsonb", "jsonb", nil, before + `{"n": 1}}`},
-		{"json keeps its form", "json", func(e *outbox.Event) { e.Payload = text("{\n \"b\":1e400, \"a\":\"\\u0000\"}") }, before + "{\n \"b\":1e400, \"a\":\"\\u0000\"}}"},
+		{"json keeps its form", "json", func(e *outbox.Event) { e.Payload = text("{\n \"b\":1e400, \"a\":\"\\u0000\"}") },
+			before + "{\n \"b\":1e400, \"a\":\"\\u0000\"}}"},
 		{"JSON null is a value", "jsonb", func(e *outbox.Event) { e.Payload = text("null") }, before + `null}`},
 		{"text", "text", func(e *outbox.Event) { e.Payload = text("say \"hi\"\n") }, before + `"say \"hi\"\n"}`},
 		{"JSON in a text column is text", "text", func(e *outbox.Event) { e.Payload = text(`{"n":`) }, before + `"{\"n\":"}`},
@@ -64,7 +66,9 @@ func TestEnvelopeHoldsTheEvent(t *testing.T) {
 		}, `{"id":"e1","type":null,"aggregate_type":null,"aggregate_id":null,"occurred_at":null,"payload":{"n": 1}}`},
 		{"infinity", "jsonb", func(e *outbox.Event) { e.CreatedAt = text("infinity") },
 			strings.Replace(before, `"2026-11-21T16:36:32.5Z"`, "null", 1) + `{"n": 1}}`},
-		{"escapes", "jsonb", func(e *outbox.Event) { e.ID, e.AggregateID = text("a\"\\\x01"), text("é\u2028\U0001F600\x7f") },
+		{"escapes", "jsonb", func(e *outbox.Event) {
+			e.ID, e.AggregateID = text("a\"\\\x01"), text("é\u2028\U0001F600\x7f")
+		},
 			`{"id":"a\"\\\u0001","type":"made","aggregate_type":"order","aggregate_id":"é` + "\u2028\U0001F600\x7f" +
 				`","occurred_at":"2026-11-21T16:36:32.5Z","payload":{"n": 1}}`},
 	} {
@@ -114,7 +118,8 @@ func TestEnvelopeDecodesToTheEvent(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			word := rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })
 			d := &carried{event: anEvent()}
-			d.event.ID, d.event.EventType, d.event.AggregateType, d.event.AggregateID = word.Draw(t, "id"), word.Draw(t, "type"), text("order"), word.Draw(t, "ref")
+			d.event.ID, d.event.EventType = word.Draw(t, "id"), word.Draw(t, "type")
+			d.event.AggregateType, d.event.AggregateID = text("order"), word.Draw(t, "ref")
 			switch payloadType {
 			case "json":
 				d.event.Payload, _ = json.Marshal(rapid.String().Draw(t, "payload"))
@@ -134,8 +139,10 @@ func TestEnvelopeDecodesToTheEvent(t *testing.T) {
 			if err := json.Unmarshal(d.record.Value, &got); err != nil {
 				t.Fatalf("the envelope is not JSON: %v: %.200s", err, d.record.Value)
 			}
-			if got.ID != string(d.event.ID) || got.Type != string(d.event.EventType) || got.AggregateID != string(d.event.AggregateID) {
-				t.Fatalf("got id %q type %q aggregate_id %q, want %q %q %q", got.ID, got.Type, got.AggregateID, d.event.ID, d.event.EventType, d.event.AggregateID)
+			if got.ID != string(d.event.ID) || got.Type != string(d.event.EventType) ||
+				got.AggregateID != string(d.event.AggregateID) {
+				t.Fatalf("got id %q type %q aggregate_id %q, want %q %q %q", got.ID, got.Type, got.AggregateID, d.event.ID,
+					d.event.EventType, d.event.AggregateID)
 			}
 			if payload := decode(got.Payload); !bytes.Equal(payload, d.event.Payload) {
 				t.Fatalf("payload: got %.100q, want %.100q", payload, d.event.Payload)
@@ -174,12 +181,15 @@ func TestEventThatItsFormatCannotCarryIsDead(t *testing.T) {
 		{"broken document", "json", func(e *outbox.Event) { e.Payload = broken }, "", "INVALID_PAYLOAD", "INVALID_PAYLOAD"},
 		{"bytes", "bytea", func(e *outbox.Event) { e.Payload = broken }, "", "", ""},
 		{"broken id", "jsonb", func(e *outbox.Event) { e.ID = broken }, "", "INVALID_ATTRIBUTE", "INVALID_ATTRIBUTE"},
-		{"broken event type", "bytea", func(e *outbox.Event) { e.EventType = broken }, "", "INVALID_ATTRIBUTE", "INVALID_ATTRIBUTE"},
-		{"broken aggregate id", "jsonb", func(e *outbox.Event) { e.AggregateID = broken }, "", "INVALID_ATTRIBUTE", "INVALID_ATTRIBUTE"},
+		{"broken event type", "bytea", func(e *outbox.Event) { e.EventType = broken }, "", "INVALID_ATTRIBUTE",
+			"INVALID_ATTRIBUTE"},
+		{"broken aggregate id", "jsonb", func(e *outbox.Event) { e.AggregateID = broken }, "", "INVALID_ATTRIBUTE",
+			"INVALID_ATTRIBUTE"},
 		{"no event type", "jsonb", func(e *outbox.Event) { e.EventType = nil }, "", "", "INVALID_ATTRIBUTE"},
 		{"empty event type", "jsonb", func(e *outbox.Event) { e.EventType = []byte{} }, "", "", "INVALID_ATTRIBUTE"},
 		{"empty id", "jsonb", func(e *outbox.Event) { e.ID = []byte{} }, "", "", "INVALID_ATTRIBUTE"},
-		{"tombstone without type", "jsonb", func(e *outbox.Event) { e.Payload, e.EventType = nil, nil }, "", "", "INVALID_ATTRIBUTE"},
+		{"tombstone without type", "jsonb", func(e *outbox.Event) { e.Payload, e.EventType = nil, nil }, "", "",
+			"INVALID_ATTRIBUTE"},
 	} {
 		for i, want := range []string{c.plain, c.envelope, c.cloudEvents} {
 			r, d := newFormatted(t, formats[i], c.payloadType, nil), &carried{event: anEvent()}
@@ -221,7 +231,8 @@ func TestRenamesAndTimestampsHoldInPlainAndEnvelope(t *testing.T) {
 			t.Errorf("%s: got timestamp %d, want %d", name, d.record.Timestamp, want)
 		}
 		list := headerList(d.record.Headers)
-		for _, want := range []string{map[bool]string{true: "ce_id=e1", false: "x-event-id=e1"}[name == config.FormatCloudEvents], "x-actor=bob", "x-outbox-epoch=3"} {
+		for _, want := range []string{map[bool]string{true: "ce_id=e1",
+			false: "x-event-id=e1"}[name == config.FormatCloudEvents], "x-actor=bob", "x-outbox-epoch=3"} {
 			if !slices.Contains(list, want) {
 				t.Errorf("%s: got headers %q, want %s among them", name, list, want)
 			}
@@ -235,12 +246,15 @@ func TestRenamesAndTimestampsHoldInPlainAndEnvelope(t *testing.T) {
 // Break it catches: a CloudEvent's header, in any spelling, that a row forges, or one that only other formats own.
 func TestRowsCannotSetACloudEventsAttributes(t *testing.T) {
 	r, d := newFormatted(t, config.FormatCloudEvents, "jsonb", nil), &carried{event: anEvent()}
-	d.event.Headers = text(`{"CE_ID": "forged", "ce_subject": "forged", "Content-Type": "x", "x-outbox-epoch": "9", "ce_dataschema": "urn:mine", "id": "mine"}`)
+	d.event.Headers = text(`{"CE_ID": "forged", "ce_subject": "forged", "Content-Type": "x",
+		"x-outbox-epoch": "9", "ce_dataschema": "urn:mine", "id": "mine"}`)
 	if reason := r.route(d); reason != nil {
 		t.Fatal(reason)
 	}
-	want := []string{"ce_id=e1", "ce_type=made", "ce_aggregatetype=order", "ce_specversion=1.0", "ce_source=/cdc-relay/cdc-relay/public.outbox_events",
-		"ce_subject=a1", "content-type=application/json", "ce_time=2026-11-21T16:36:32.5Z", "ce_dataschema=urn:mine", "id=mine",
+	want := []string{"ce_id=e1", "ce_type=made", "ce_aggregatetype=order", "ce_specversion=1.0",
+		"ce_source=/cdc-relay/cdc-relay/public.outbox_events",
+		"ce_subject=a1", "content-type=application/json", "ce_time=2026-11-21T16:36:32.5Z", "ce_dataschema=urn:mine",
+		"id=mine",
 		"x-outbox-position=16/B374D848/4", "x-outbox-source=sys/1/7", "x-outbox-epoch=3"}
 	if diff := cmp.Diff(want, headerList(d.record.Headers)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
@@ -262,14 +276,16 @@ func TestLaterEventsNeverOverwriteEnvelopes(t *testing.T) {
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
 		}
-		deliveries, want = append(deliveries, d), append(want, string(d.record.Value)+strings.Join(headerList(d.record.Headers), " "))
+		deliveries, want = append(deliveries, d), append(want,
+			string(d.record.Value)+strings.Join(headerList(d.record.Headers), " "))
 	}
 	for i, d := range deliveries {
 		if got := string(d.record.Value) + strings.Join(headerList(d.record.Headers), " "); got != want[i] {
 			t.Fatalf("event %d: was %.100q, is %.100q", i, want[i], got)
 		}
 		if d.record.Cost < len(d.record.Value)+len(d.event.Payload) {
-			t.Fatalf("event %d: got cost %d, want at least value and payload, %d + %d", i, d.record.Cost, len(d.record.Value), len(d.event.Payload))
+			t.Fatalf("event %d: got cost %d, want at least value and payload, %d + %d", i, d.record.Cost, len(d.record.Value),
+				len(d.event.Payload))
 		}
 	}
 }

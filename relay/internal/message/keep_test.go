@@ -42,7 +42,8 @@ func TestKeptEventsOutliveTheBufferTheyCameIn(t *testing.T) {
 			r := newRouted(t, func(c *config.Config) { c.Message.Format, c.Message.Key = format, key })
 			whole := func(d *carried) string {
 				e := &d.event
-				parts := [][]byte{e.ID, e.AggregateType, e.AggregateID, e.EventType, e.Payload, e.Headers, e.CreatedAt, d.record.Key, d.record.Value}
+				parts := [][]byte{e.ID, e.AggregateType, e.AggregateID, e.EventType, e.Payload, e.Headers, e.CreatedAt,
+					d.record.Key, d.record.Value}
 				return string(bytes.Join(parts, []byte("|"))) + "|" + strings.Join(headerList(d.record.Headers), " ")
 			}
 			kept, plain := make([]*carried, 300), make([]*carried, 300)

@@ -36,7 +36,8 @@ func TestDocumentedMessagesAreTheEncodersOwn(t *testing.T) {
 			example, have = want, before+begin+want+end+after
 		}
 		if diff := cmp.Diff(want, example); diff != "" {
-			t.Errorf("%s in %s (-want +got), go test ./relay/internal/message -run Documented -rewrite writes it:\n%s", name, path, diff)
+			t.Errorf("%s in %s (-want +got), go test ./relay/internal/message -run Documented -rewrite writes it:\n%s", name,
+				path, diff)
 		}
 	}
 	if *rewrite {
@@ -52,8 +53,10 @@ func documented(t *testing.T, name string) string {
 	r.Begin("7461338104538361886/1/1", 3)
 	r.At(time.Date(2026, 11, 21, 16, 36, 32, 130_000_000, time.UTC))
 	d := &carried{event: outbox.Event{
-		ID: text("019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01"), AggregateType: text("order"), AggregateID: text("order-17"), EventType: text("OrderPlaced"),
-		Payload: text(`{"total": "99.90", "currency": "EUR"}`), Headers: text(`{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`),
+		ID: text("019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01"), AggregateType: text("order"), AggregateID: text("order-17"),
+		EventType: text("OrderPlaced"),
+		Payload:   text(`{"total": "99.90", "currency": "EUR"}`),
+		Headers:   text(`{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`),
 		CreatedAt: text("2026-11-21 16:36:32.123456+00"), Position: outbox.Position{Epoch: 3, Order: 0x16B374D848},
 	}}
 	if reason := r.route(d); reason != nil {
@@ -64,7 +67,8 @@ func documented(t *testing.T, name string) string {
 
 func readable(r *sink.Record) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "topic      %s\nkey        %s\ntimestamp  %s\n", r.Topic, r.Key, time.UnixMilli(r.Timestamp).UTC().Format(time.RFC3339Nano))
+	fmt.Fprintf(&b, "topic      %s\nkey        %s\ntimestamp  %s\n", r.Topic, r.Key,
+		time.UnixMilli(r.Timestamp).UTC().Format(time.RFC3339Nano))
 	width := 0
 	for name := range r.Headers.All() {
 		width = max(width, utf8.RuneCountInString(name))

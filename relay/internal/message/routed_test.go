@@ -56,7 +56,8 @@ func text(s string) []byte { return []byte(s) }
 
 func anEvent() outbox.Event {
 	return outbox.Event{
-		ID: text("e1"), AggregateType: text("order"), AggregateID: text("a1"), EventType: text("made"), Payload: text(`{"n": 1}`),
+		ID: text("e1"), AggregateType: text("order"), AggregateID: text("a1"), EventType: text("made"),
+		Payload:   text(`{"n": 1}`),
 		CreatedAt: text("2026-11-21 16:36:32.5+00"), Position: outbox.Position{Epoch: 3, Order: 0x16B374D848, Index: 4},
 	}
 }

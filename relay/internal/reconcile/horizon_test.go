@@ -23,9 +23,12 @@ func TestHorizonPassesNoRunningOrPreparedTransaction(t *testing.T) {
 		{"nothing runs", []store.Running{at(0, nil, nil)}, 0},
 		{"one that runs ends", []store.Running{at(0, []string{"3/1"}, nil), at(1, []string{"3/1"}, nil), at(2, nil, nil)}, 2},
 		{"others come and go", []store.Running{at(0, []string{"3/1"}, nil), at(1, []string{"3/2", "4/9"}, []string{})}, 1},
-		{"it is prepared meanwhile", []store.Running{at(0, []string{"3/1"}, nil), at(1, nil, []string{"700"}), at(2, nil, []string{"700"}), at(3, nil, nil)}, 3},
-		{"one was prepared before", []store.Running{at(0, nil, []string{"700"}), at(1, nil, []string{"700", "701"}), at(2, nil, []string{"701"})}, 2},
-		{"it never ends", []store.Running{at(0, []string{"3/1"}, nil), at(1, []string{"3/1", "4/1"}, nil), at(2, []string{"3/1"}, nil)}, -1},
+		{"it is prepared meanwhile", []store.Running{at(0, []string{"3/1"}, nil), at(1, nil, []string{"700"}),
+			at(2, nil, []string{"700"}), at(3, nil, nil)}, 3},
+		{"one was prepared before", []store.Running{at(0, nil, []string{"700"}), at(1, nil, []string{"700", "701"}),
+			at(2, nil, []string{"701"})}, 2},
+		{"it never ends", []store.Running{at(0, []string{"3/1"}, nil), at(1, []string{"3/1", "4/1"}, nil),
+			at(2, []string{"3/1"}, nil)}, -1},
 	} {
 		var h horizon
 		got := -1

@@ -86,7 +86,8 @@ const (
 //  1. ids of rows that nothing has recorded, of the range since the horizon, or of the whole table;
 //  2. then a mark in the WAL;
 //  3. wait until the stream has delivered the mark and everything up to its commit is confirmed, that is, recorded;
-//  4. look at the ids again: a row that is there and not recorded was never delivered. It is published now, marked as late.
+//  4. look at the ids again: a row that is there and not recorded was never delivered. It is published now, marked as
+//     late.
 //
 // A row that was seen before the mark was written committed before it, so it was delivered before it, if at all, and by
 // (3) is recorded. That holds for long, prepared and asynchronous commits: it depends on no clock and no order of ids.

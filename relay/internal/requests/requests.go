@@ -2,6 +2,8 @@
 // parked events, looks at the whole table, what topics have lost published once more, pauses. Requests are rows of a
 // table, so that they outlive processes; the package works them off one after another under the relay's epoch. It knows
 // neither sessions nor the settler: it parks events again and makes them due, and what is parked is retried elsewhere.
+//
+// Its tests are those of package relay, on a real server, and the simulator with its mutants.
 package requests
 
 import (

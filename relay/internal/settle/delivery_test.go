@@ -60,7 +60,8 @@ func TestRegistryIsDrainedWhenEverythingIsTerminal(t *testing.T) {
 	}
 	g.finish(ds[299:])
 	if !closed(drained) || !closed(g.Drained()) || l.Confirmed() != 200 || g.Len() != 0 {
-		t.Errorf("with nothing in flight: got drained %v, confirmed %v, %d in flight; want true, 0/C8, 0", closed(drained), l.Confirmed(), g.Len())
+		t.Errorf("with nothing in flight: got drained %v, confirmed %v, %d in flight; want true, 0/C8, 0", closed(drained),
+			l.Confirmed(), g.Len())
 	}
 	if known := g.Snapshot(); len(known) != 0 {
 		t.Errorf("snapshot: got %d events, want none", len(known))
@@ -108,7 +109,8 @@ func TestFreeDeliveriesAreKeptWhileTheyAreUsed(t *testing.T) {
 		flow(10)
 		g.trim()
 	}
-	if n := len(g.free); n < freeLeast/2 || n > freeLeast+2*takenMost || cap(g.free) > 2*freeLeast { // deliver drops what it takes and does not need
+	// deliver drops what it takes and does not need
+	if n := len(g.free); n < freeLeast/2 || n > freeLeast+2*takenMost || cap(g.free) > 2*freeLeast {
 		t.Errorf("free after the burst: got %d and room for %d, want about %d", n, cap(g.free), freeLeast)
 	}
 	if flow(burst); len(g.free) < burst {
@@ -163,7 +165,8 @@ func TestEventsInFlightCountForTheNewSession(t *testing.T) {
 	renewed.Commit(200)
 	g.finish(ds[50:])
 	if old.Confirmed() != 100 || renewed.Confirmed() != 200 {
-		t.Errorf("confirmed: got %v in the old ledger and %v in the new one, want 0/64 and 0/C8", old.Confirmed(), renewed.Confirmed())
+		t.Errorf("confirmed: got %v in the old ledger and %v in the new one, want 0/64 and 0/C8", old.Confirmed(),
+			renewed.Confirmed())
 	}
 }
 

@@ -109,8 +109,8 @@ func TestMirrorYieldsToEventsAndRestsWhenAllIsMarked(t *testing.T) {
 	})
 }
 
-// Breaks it catches: pruning that goes on while events wait, and rows that are never pruned again afterwards. Seen to fail
-// without the look whether events wait.
+// Breaks it catches: pruning that goes on while events wait, and rows that are never pruned again afterwards. Seen to
+// fail without the look whether events wait.
 func TestPruningLetsEventsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
