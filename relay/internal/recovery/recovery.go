@@ -2,6 +2,8 @@
 // that it is not sent once more. It reads from where the journal is complete, before anything else is sent, and skips
 // only ids that it has read: whatever a topic has lost since can cause a duplicate, and nothing else. What a broker
 // appends of the dead process's last requests after this was read is the rest that no look can find.
+//
+// Its tests are those of package relay, on real servers, and the simulator with its mutants.
 package recovery
 
 import (
