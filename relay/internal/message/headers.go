@@ -51,7 +51,6 @@ func (x *Encoder) headers(e *outbox.Event, rec *sink.Record, m Marks, dated bool
 // columnHeaders adds what the row's columns say, under the relay's names. Dated: created_at is a time.
 func (x *Encoder) columnHeaders(h *outbox.Headers, e *outbox.Event, dated bool) {
 	var scratch [64]byte
-	cloudEvent := x.format.name == config.FormatCloudEvents
 	h.Add(x.names[0], e.ID)
 	if e.EventType != nil {
 		h.Add(x.names[1], e.EventType)
@@ -59,14 +58,12 @@ func (x *Encoder) columnHeaders(h *outbox.Headers, e *outbox.Event, dated bool) 
 	if e.AggregateType != nil {
 		h.Add(x.names[2], e.AggregateType)
 	}
-	if cloudEvent {
+	if x.format.name == config.FormatCloudEvents {
 		x.format.cloudEvent(h, e)
 	}
 	if e.CreatedAt != nil {
-		if t, ok := rfc3339(scratch[:0], e.CreatedAt, dated); ok {
+		if t, ok := rfc3339(scratch[:0], e.CreatedAt, dated); ok { // else a reader that parses it would stumble
 			h.Add(x.names[3], t)
-		} else if !cloudEvent { // whose time must be one
-			h.Add(x.names[3], e.CreatedAt)
 		}
 	}
 	for _, a := range x.added {
