@@ -21,6 +21,7 @@ type Names struct {
 	Outbox        string // schema-qualified
 	OutboxLiteral string // the same as a string literal, for ::regclass
 	DLQ, View     string // schema-qualified
+	DLQLiteral    string // DLQ as a string literal
 
 	ID, AggregateType, AggregateID, EventType, Payload, Headers, CreatedAt string // the outbox's columns
 	Extra                                                                  []string
@@ -51,8 +52,8 @@ type Step struct {
 // The steps' files, per part and version, from 1.
 var (
 	relay = []string{"relay_0001.sql", "relay_0002.sql", "relay_0003.sql", "relay_0004.sql", "relay_0005.sql", "relay_0006.sql",
-		"relay_0007.sql"}
-	outbox = []string{"outbox_0001.sql", "outbox_0002.sql", "outbox_0003.sql", "outbox_0004.sql"}
+		"relay_0007.sql", "relay_0008.sql"}
+	outbox = []string{"outbox_0001.sql", "outbox_0002.sql", "outbox_0003.sql", "outbox_0004.sql", "outbox_0005.sql"}
 )
 
 // Relay is the part that all outboxes of a schema share.

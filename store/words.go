@@ -137,6 +137,9 @@ func Classify(err error) Class { return record.Classify(err) }
 // IsTransient reports whether the same call may succeed later without anybody changing the relay's set-up.
 func IsTransient(err error) bool { return record.IsTransient(err) }
 
+// IsAboutRows reports whether Postgres refuses what is in a row, so that other rows of the same statement may be taken.
+func IsAboutRows(err error) bool { return record.IsAboutRows(err) }
+
 // IsShutdown reports whether the server ends this session or lets nobody in, as it does when it shuts down.
 func IsShutdown(err error) bool { return record.IsShutdown(err) }
 

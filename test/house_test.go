@@ -124,8 +124,11 @@ var house = map[string]room{
 		own:      []string{"config", "decoder", "outbox", "relay/internal/halt", "replication", "store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
+	"relay/internal/frontier": {own: []string{"store"}},
+	"relay/internal/refusal":  {own: []string{"outbox", "sink", "store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"relay/internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
-		own:      []string{"config", "offsets", "outbox", "relay/internal/halt", "retry", "sink", "store"},
+		own: []string{"config", "offsets", "outbox", "relay/internal/frontier", "relay/internal/halt",
+			"relay/internal/refusal", "retry", "sink", "store"},
 		external: []string{"github.com/rs/zerolog"},
 		tests:    []string{"sink/sinktest"},
 	},

@@ -1,79 +1,95 @@
-package settle
+// Package frontier knows, per partition, below which offset all our records are journaled. A start after a crash reads
+// the topics back from there. It writes nothing: who saves it takes it. Tested where a relay is killed, in package relay
+// and test.
+//
+// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so when
+// a job and all before it are committed, so is everything of a partition up to the job's last record of it.
+package frontier
 
 import (
 	"slices"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// frontier knows, per partition, below which offset all our records are journaled. A start after a crash reads the
-// topics back from there.
-//
-// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so
-// when a job and all before it are committed, so is everything of a partition up to the job's last record of it.
-type frontier struct {
-	issued []*journalJob // handed to the writers, in order; owned by the settler
+// Frontier follows jobs of type J. But for Take and GiveBack one goroutine uses it.
+type Frontier[J comparable] struct {
+	issued []step[J] // handed to the writers, in order
 
 	mu      sync.Mutex
-	changed map[partitionOf]int64 // since the last take; guarded by mu
+	changed map[partition]int64 // since the last Take; guarded by mu
 }
 
-type partitionOf struct {
+// step is a job with where it ends.
+type step[J comparable] struct {
+	job       J
+	ends      *Ends
+	committed bool
+}
+
+type partition struct {
 	topic  string
 	number int32
 }
 
-// offsetRun is the end of the records of one partition in a job.
-type offsetRun struct {
-	of   partitionOf
+// Ends are the ends of the records of each partition in a job.
+type Ends []end
+
+type end struct {
+	of   partition
 	next int64
 }
 
-// note adds a published record to the job. Records of one batch follow each other, so most only extend a run.
-func (f *frontier) note(j *journalJob, r *sink.Record) {
-	if r.Offset < 0 {
+// Note adds a published record to the job. Records of one batch follow each other, so most only extend a run.
+func (e *Ends) Note(topic string, number int32, offset int64) {
+	if offset < 0 {
 		return // the broker could not say; a later record of the partition will
 	}
-	if n := len(j.ends); n > 0 {
-		if last := &j.ends[n-1]; last.of.number == r.Partition && last.of.topic == r.Topic {
-			last.next = r.Offset + 1
+	if n := len(*e); n > 0 {
+		if last := &(*e)[n-1]; last.of.number == number && last.of.topic == topic {
+			last.next = offset + 1
 			return
 		}
 	}
-	j.ends = append(j.ends, offsetRun{partitionOf{r.Topic, r.Partition}, r.Offset + 1})
+	*e = append(*e, end{partition{topic, number}, offset + 1})
 }
 
-// issue is called when the job goes to a writer.
-func (f *frontier) issue(j *journalJob) { f.issued = append(f.issued, j) }
+// Issue is called when the job goes to a writer.
+func (f *Frontier[J]) Issue(job J, ends *Ends) {
+	f.issued = append(f.issued, step[J]{job: job, ends: ends})
+}
 
-// written is called when the job is committed. It returns the jobs that the frontier has passed, which may be used
-// anew.
-func (f *frontier) written(j *journalJob) (passed []*journalJob) {
-	j.committed = true
-	n := 0
+// Waits reports whether a job is issued that the frontier has not passed.
+func (f *Frontier[J]) Waits() bool { return len(f.issued) > 0 }
+
+// Written is called when the job is committed. It returns the jobs that the frontier has passed, which may be used
+// again; their ends are empty.
+func (f *Frontier[J]) Written(job J) (passed []J) {
+	for i := range f.issued {
+		if f.issued[i].job == job {
+			f.issued[i].committed = true
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, done := range f.issued {
-		if !done.committed {
-			break
-		}
-		for _, run := range done.ends {
+	for len(passed) < len(f.issued) && f.issued[len(passed)].committed {
+		s := f.issued[len(passed)]
+		for _, e := range *s.ends {
 			if f.changed == nil {
-				f.changed = map[partitionOf]int64{}
+				f.changed = map[partition]int64{}
 			}
-			f.changed[run.of] = run.next
+			f.changed[e.of] = e.next
 		}
-		n++
+		*s.ends = (*s.ends)[:0]
+		passed = append(passed, s.job)
 	}
-	passed = slices.Clone(f.issued[:n])
-	f.issued = slices.Delete(f.issued, 0, n)
+	f.issued = slices.Delete(f.issued, 0, len(passed))
 	return passed
 }
 
-// take hands out what changed since the last take. What cannot be saved is given back.
-func (f *frontier) take() []store.Offset {
+// Take hands out what changed since the last time. What cannot be saved is given back.
+func (f *Frontier[J]) Take() []store.Offset {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	offsets := make([]store.Offset, 0, len(f.changed))
@@ -84,15 +100,15 @@ func (f *frontier) take() []store.Offset {
 	return offsets
 }
 
-// giveBack keeps what was taken and not saved, unless there is something newer.
-func (f *frontier) giveBack(offsets []store.Offset) {
+// GiveBack keeps what was taken and not saved, unless there is something newer.
+func (f *Frontier[J]) GiveBack(offsets []store.Offset) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range offsets {
-		of := partitionOf{o.Topic, o.Partition}
+		of := partition{o.Topic, o.Partition}
 		if _, newer := f.changed[of]; !newer {
 			if f.changed == nil {
-				f.changed = map[partitionOf]int64{}
+				f.changed = map[partition]int64{}
 			}
 			f.changed[of] = o.Next
 		}

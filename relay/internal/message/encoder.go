@@ -121,6 +121,11 @@ func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 	if rec.Topic, reason = x.renderTopic(e); reason != nil {
 		return 0, false, reason
 	}
+	if len(e.ID) > outbox.MaxID {
+		return 0, false, permanent("INVALID_ID", fmt.Sprintf("the id has %d bytes, and the journal of what was published "+
+			"holds ids of at most %d; discard this dead letter, and insert the event again under a shorter id",
+			len(e.ID), outbox.MaxID))
+	}
 	rec.Timestamp = x.now.UnixMilli()
 	if e.CreatedAt != nil {
 		t, err := x.parseCreated(e.CreatedAt)

@@ -228,8 +228,8 @@ func TestHeadersColumnMustBeAnObjectOfStrings(t *testing.T) {
 	}
 }
 
-// Breaks it catches: seconds of ':00' taken for a zone and cut off, a zone printed twice, a form that is no time of
-// RFC 3339 under a name that promises one, in a message or in the copy of a dead letter; a dead letter because of it. Seen
+// Breaks it catches: seconds of ':00' taken for a zone and cut off, a zone printed twice, a form that is no time of RFC
+// 3339 under a name that promises one, in a message or in the copy of a dead letter; a dead letter because of it. Seen
 // to fail with the column's own text in the header.
 func TestCreatedAtIsRFC3339(t *testing.T) {
 	for stamp, want := range map[string]string{

@@ -131,8 +131,8 @@ func (s *Scan) read(ctx context.Context, query sink.TailQuery) error {
 
 func (s *Scan) take(ctx context.Context, rec sink.TailRecord) error {
 	id, source := rec.Headers[0], rec.Headers[1]
-	// A dead letter's copy is no event.
-	if id == nil || rec.Headers[2] != nil || !outbox.SameSource(string(source), s.Sources...) {
+	// A dead letter's copy is no event; a longer id was sent by a version that did not look.
+	if id == nil || len(id) > outbox.MaxID || rec.Headers[2] != nil || !outbox.SameSource(string(source), s.Sources...) {
 		return nil
 	}
 	s.Read++

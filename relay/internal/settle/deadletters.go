@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -20,11 +21,39 @@ const (
 // deadLetters are the events that become dead letters. They belong to the loop's goroutine.
 type deadLetters struct {
 	toWrite chan *Delivery
-	written chan *Delivery // committed
+	written chan deadWritten
 
 	waiting []*Delivery // for the breaker
 	copies  copies      // of those that it has let pass, to dlq.topic
 	ready   []*Delivery // for the writer
+	stuck   []*Delivery // that the table refuses: for the writer once more at again
+	again   time.Time
+}
+
+// deadWritten is a dead letter that is committed, or why the table refuses it.
+type deadWritten struct {
+	d       *Delivery
+	refused error
+}
+
+// refusedDeadLetter is the kind of write that fails while the table refuses a dead letter.
+const refusedDeadLetter = "dead_letter_row"
+
+// stuckPause is the pause between two tries of dead letters that the table refuses.
+const stuckPause = time.Second
+
+// refused keeps a dead letter that the table does not take, with its lane, until somebody repairs the table.
+func (dead *deadLetters) refused(w deadWritten) {
+	dead.stuck = append(dead.stuck, w.d)
+	dead.again = time.Now().Add(stuckPause)
+}
+
+// retryStuck hands the writer what the table has refused, when it is time.
+func (dead *deadLetters) retryStuck() {
+	if len(dead.stuck) > 0 && !time.Now().Before(dead.again) {
+		dead.ready = append(dead.ready, dead.stuck...)
+		dead.stuck = dead.stuck[:0]
+	}
 }
 
 // deadLetter makes the event a dead letter; its followers wait, in memory, for the moment that this takes. It has no
@@ -38,7 +67,8 @@ func (l *loop) deadLetter(d *Delivery) {
 // writer.
 func (l *loop) readyDead() {
 	dead := &l.dead
-	for len(dead.waiting) > 0 && len(dead.ready) < readyMost && dead.copies.mayAdd() &&
+	dead.retryStuck()
+	for len(dead.waiting) > 0 && len(dead.ready)+len(dead.stuck) < readyMost && dead.copies.mayAdd() &&
 		l.settler.breaker.mayDeadLetter(dead.waiting[0]) {
 		d := dead.waiting[0]
 		dead.waiting = dead.waiting[1:]
@@ -104,11 +134,18 @@ func (l *loop) writeDead(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !l.insist(ctx, "dead_letter", func() error { return l.commitDead(ctx, d) }) {
+		w := deadWritten{d: d}
+		if !l.insist(ctx, "dead_letter", func() error {
+			err := l.commitDead(ctx, d)
+			if w.refused = nil; store.IsAboutRows(err) { // the others may be taken
+				w.refused, err = err, nil
+			}
+			return err
+		}) {
 			return
 		}
 		select {
-		case l.dead.written <- d:
+		case l.dead.written <- w:
 		case <-ctx.Done():
 			return
 		}
@@ -116,27 +153,53 @@ func (l *loop) writeDead(ctx context.Context) {
 }
 
 func (l *loop) commitDead(ctx context.Context, d *Delivery) error {
-	dead := store.Dead{
-		Event: &d.Event, Topic: d.Record.Topic, Key: d.Record.Key, Partition: -1,
-		Attempts: max(d.Attempts, 1), Class: d.Reason.Class, Code: d.Reason.Code, Text: d.Reason.Text,
-		Holds: l.settler.holds(d),
-	}
+	dead := deadOf(d)
+	dead.Holds = l.settler.holds(d)
 	if d.Refused() {
 		dead.Partition = d.Record.Partition
 	}
+	return l.writeDeadLetter(ctx, d, dead)
+}
+
+// deadOf is the dead letter of an event that has no partition and holds nothing.
+func deadOf(d *Delivery) store.Dead {
+	return store.Dead{
+		Event: &d.Event, Topic: d.Record.Topic, Key: d.Record.Key, Partition: -1,
+		Attempts: max(d.Attempts, 1), Class: d.Reason.Class, Code: d.Reason.Code, Text: d.Reason.Text,
+	}
+}
+
+func (l *loop) writeDeadLetter(ctx context.Context, d *Delivery, dead store.Dead) error {
 	if d.parked {
 		return l.settler.tables.GiveUp(ctx, dead)
 	}
 	return l.settler.tables.Settle(ctx, nil, []store.Dead{dead})
 }
 
-// finishDead takes in that a dead letter is committed.
-func (l *loop) finishDead(d *Delivery) {
+// tellDied counts and logs a dead letter that is committed.
+func (l *loop) tellDied(d *Delivery) {
 	l.settler.meter.Died(d.Reason.Class)
 	l.settler.host.Died(d.Record.Topic, d.Reason)
 	l.settler.log.Warn().Str("topic", d.Record.Topic).Str("code", d.Reason.Code).
 		Str("position", d.Event.Position.String()).
 		Int("attempts", max(d.Attempts, 1)).Str("reason", d.Reason.Text).Msg("event moved to the dead-letter table")
+}
+
+// finishDead takes in that a dead letter is committed, or that the table refuses it.
+func (l *loop) finishDead(w deadWritten) {
+	d := w.d
+	if w.refused != nil {
+		l.dead.refused(w)
+		if l.settler.host.CannotRecord(refusedDeadLetter, w.refused) {
+			l.settler.log.Warn().Err(w.refused).Str("position", d.Event.Position.String()).
+				Msg("the dead-letter table refuses an event, which waits with its key until the table takes it")
+		}
+		return
+	}
+	if len(l.dead.stuck) == 0 {
+		l.settler.host.Recorded(refusedDeadLetter)
+	}
+	l.tellDied(d)
 	switch {
 	case d.parked:
 		l.parking.deadWritten(d)

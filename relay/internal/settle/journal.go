@@ -2,9 +2,12 @@ package settle
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/frontier"
+	"github.com/cdc-relay/cdc-relay/relay/internal/refusal"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -34,7 +37,8 @@ type journal struct {
 	issued   time.Time // when the last job went to a writer
 	early    int       // see journalEarly
 	spare    []*journalJob
-	frontier frontier
+	frontier frontier.Frontier[*journalJob]
+	refusals refusal.Table
 }
 
 // journalJob is what one journal transaction records.
@@ -42,9 +46,9 @@ type journalJob struct {
 	rows       []store.Published
 	deliveries []*Delivery
 	records    []*sink.Record
-	retried    bool        // some of them were parked
-	ends       []offsetRun // see frontier
-	committed  bool
+	retried    bool // some of them were parked
+	ends       frontier.Ends
+	refused    []*Delivery // rows that the journal does not take: dead letters, with the reason
 }
 
 func newJournal(limits config.Limits) journal {
@@ -62,12 +66,12 @@ func (j *journal) add(d *Delivery) {
 	})
 	job.deliveries = append(job.deliveries, d)
 	job.records = append(job.records, rec)
-	j.frontier.note(job, rec)
+	job.ends.Note(rec.Topic, rec.Partition, rec.Offset)
 }
 
 // issue is called when a writer has taken what is pending.
 func (j *journal) issue() {
-	j.frontier.issue(j.pending)
+	j.frontier.Issue(j.pending, &j.pending.ends)
 	j.pending, j.issued = j.newJob(), time.Now()
 }
 
@@ -76,7 +80,7 @@ func (j *journal) issue() {
 // slow.
 func (j *journal) wait() time.Duration {
 	early, gap := j.early, journalGap
-	if len(j.frontier.issued) > 0 {
+	if j.frontier.Waits() {
 		early, gap = early*journalBeside, gap*journalBeside
 	}
 	switch n := len(j.pending.rows); {
@@ -121,15 +125,30 @@ func (l *loop) writeJournal(ctx context.Context) {
 	}
 }
 
+// commitJournal records a job. An event whose row the journal refuses becomes a dead letter that says where it is.
 func (l *loop) commitJournal(ctx context.Context, j *journalJob) error {
-	if j.retried {
-		return l.settler.tables.SettleRetried(ctx, j.rows)
-	}
-	return l.settler.tables.Settle(ctx, j.rows, nil)
+	j.refused = j.refused[:0]
+	return l.journal.refusals.Narrow(0, len(j.rows), func(from, to int) error {
+		if j.retried {
+			return l.settler.tables.SettleRetried(ctx, j.rows[from:to])
+		}
+		return l.settler.tables.Settle(ctx, j.rows[from:to], nil)
+	}, func(i int, why error) error {
+		d := j.deliveries[i]
+		d.Reason = refusal.Reason("NOT_JOURNALED", fmt.Sprintf("it is in the topic, at offset %d of partition %d, and the "+
+			"journal refuses its row, so a replay publishes it twice", d.Record.Offset, d.Record.Partition), why)
+		j.refused = append(j.refused, d)
+		dead := deadOf(d)
+		dead.Partition = d.Record.Partition
+		return l.writeDeadLetter(ctx, d, dead)
+	})
 }
 
 func (l *loop) finishJournal(j *journalJob) {
 	l.settler.breaker.published(len(j.rows))
+	for _, d := range j.refused {
+		l.tellDied(d)
+	}
 	l.settler.engine.SettledThen(j.records, func() {
 		if j.retried {
 			for _, d := range j.deliveries {
@@ -143,9 +162,10 @@ func (l *loop) finishJournal(j *journalJob) {
 	clear(j.rows)
 	clear(j.deliveries)
 	clear(j.records)
+	clear(j.refused)
 	j.rows, j.deliveries, j.records = j.rows[:0], j.deliveries[:0], j.records[:0]
-	for _, passed := range l.journal.frontier.written(j) {
-		passed.ends, passed.committed, passed.retried = passed.ends[:0], false, false
+	for _, passed := range l.journal.frontier.Written(j) {
+		passed.retried = false
 		l.journal.spare = append(l.journal.spare, passed)
 	}
 	l.lanes.advance()

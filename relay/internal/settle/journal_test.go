@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/frontier"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -31,7 +32,7 @@ func TestOutcomesWaitForCompanyUnlessTheyAreAShareOfTheWindow(t *testing.T) {
 		if j.wait() != 0 {
 			t.Errorf("%+v, a share: got a wait of %v, want none", row, j.wait())
 		}
-		j.frontier.issue(&journalJob{})
+		j.frontier.Issue(&journalJob{}, &frontier.Ends{})
 		if j.wait() < journalGap {
 			t.Errorf("%+v, a share, while another is journaled: got a wait of %v, want the gap at least", row, j.wait())
 		}

@@ -55,7 +55,7 @@ func newLoop(s *Settler, o Options) *loop {
 		arrived: make(chan []*sink.Record), doomed: make(chan []*Delivery), words: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
 		journal:  newJournal(s.c.Limits),
-		dead:     deadLetters{toWrite: make(chan *Delivery), written: make(chan *Delivery)},
+		dead:     deadLetters{toWrite: make(chan *Delivery), written: make(chan deadWritten)},
 		parks:    parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)},
 		lanes:    lanes{engine: s.engine, byName: map[string]*lane{}},
 	}
@@ -114,7 +114,7 @@ func (l *loop) prepare() open {
 	if !l.parks.writing && len(o.portion) > 0 {
 		o.parks = l.parks.toWrite
 	}
-	if len(l.parks.wanted) > 0 && len(o.portion) == 0 || l.dead.copies.waits() {
+	if len(l.parks.wanted) > 0 && len(o.portion) == 0 || l.dead.copies.waits() || len(l.dead.stuck) > 0 {
 		l.timer.Reset(fullLook)
 	}
 	return o
@@ -143,9 +143,9 @@ func (l *loop) step(ctx context.Context) bool {
 	case j := <-l.journal.written:
 		l.pulse.Works()
 		l.finishJournal(j)
-	case d := <-l.dead.written:
+	case w := <-l.dead.written:
 		l.pulse.Works()
-		l.finishDead(d)
+		l.finishDead(w)
 	case o.parks <- o.portion:
 		l.parks.writing = true
 	case done := <-l.parks.written:

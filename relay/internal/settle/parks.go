@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/refusal"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -23,6 +24,7 @@ type parkChange struct {
 	class    outbox.ErrorClass
 	text     string
 	at       uint64 // so many results of the sink had been taken in before it
+	refused  bool   // the table does not take it: a dead letter, with the delivery's reason
 }
 
 // parks are the changes to the parked events that are not committed. They belong to the loop's goroutine.
@@ -33,6 +35,8 @@ type parks struct {
 	wanted  []*parkChange // events that are to be parked, in order
 	notes   []*parkChange // failed attempts of parked events that are to be noted
 	writing bool          // a portion of either is with the writer
+
+	refusals refusal.Table // of events
 }
 
 type parkKind uint8
@@ -73,16 +77,26 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 	}
 	parks := make([]store.Parked, len(portion))
 	for i, a := range portion {
+		a.refused = false
 		parks[i] = store.Parked{
 			Event: &a.d.Event, Topic: a.d.Record.Topic, Key: a.d.Record.Key,
 			Class: a.class, Attempts: a.attempts, RetryIn: a.in, Text: a.text, Late: a.d.Late,
 		}
 	}
-	parked, err := l.settler.tables.Park(ctx, parks)
-	if err == nil {
-		l.settler.parked.Add(parked)
-	}
-	return err
+	return l.parks.refusals.Narrow(0, len(parks), func(from, to int) error {
+		parked, err := l.settler.tables.Park(ctx, parks[from:to])
+		if err == nil {
+			l.settler.parked.Add(parked)
+		}
+		return err
+	}, func(i int, why error) error {
+		d := portion[i].d
+		portion[i].refused = true
+		d.Reason = refusal.Reason("NOT_PARKED", "it was to be parked, and the table of parked events refuses its row", why)
+		dead := deadOf(d)
+		dead.Holds = l.settler.holds(d)
+		return l.writeDeadLetter(ctx, d, dead)
+	})
 }
 
 // nextParks is the next portion for the writer: notes of failed attempts, or as many parks as may be. While as many
@@ -113,6 +127,9 @@ func (l *loop) finishParks(portion []*parkChange) {
 	l.settler.meter.Parked(len(portion))
 	for _, a := range portion {
 		topic := a.d.Record.Topic
+		if a.refused {
+			l.tellDied(a.d)
+		}
 		l.parking.committed(a)
 		l.release(a.d)
 		switch {

@@ -189,10 +189,10 @@ func (s *Settler) Wait(ctx context.Context) { s.gate.wait(ctx) }
 
 // TakeOffsets is below which offset of each partition all records of ours are journaled, where that changed since it
 // was taken last. What cannot be saved is given back.
-func (s *Settler) TakeOffsets() []store.Offset { return s.loop.journal.frontier.take() }
+func (s *Settler) TakeOffsets() []store.Offset { return s.loop.journal.frontier.Take() }
 
 // GiveBackOffsets takes back what was taken and not saved.
-func (s *Settler) GiveBackOffsets(offsets []store.Offset) { s.loop.journal.frontier.giveBack(offsets) }
+func (s *Settler) GiveBackOffsets(offsets []store.Offset) { s.loop.journal.frontier.GiveBack(offsets) }
 
 // Parked is about how many events are parked.
 func (s *Settler) Parked() int64 { return max(s.parked.Load(), 0) }

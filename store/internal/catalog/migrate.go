@@ -208,7 +208,7 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 	}
 	n := schema.Names{
 		Schema: s.db.Names.Schema, Outbox: s.db.Names.Outbox, OutboxLiteral: db.Literal(s.db.Names.Outbox),
-		DLQ: s.db.Names.DLQ, View: s.db.Names.View,
+		DLQ: s.db.Names.DLQ, DLQLiteral: db.Literal(s.db.Names.DLQ), View: s.db.Names.View,
 		ID: or(c.ID, "id"), AggregateType: or(c.AggregateType, "aggregate_type"), AggregateID: or(c.AggregateID, "aggregate_id"),
 		EventType: or(c.EventType, "event_type"), Payload: or(c.Payload, "payload"), Headers: or(c.Headers, "headers"),
 		CreatedAt: or(c.CreatedAt, "created_at"),

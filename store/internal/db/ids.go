@@ -36,6 +36,9 @@ const (
 	idBigint = "bigint"
 )
 
+// TextIDs reports whether the outbox's ids are text, which can be longer than the journal's key holds.
+func (o *Table) TextIDs() bool { return o.IDType == idText }
+
 func IDElement(idType string) (element, array uint32) {
 	switch idType {
 	case IDUUID:

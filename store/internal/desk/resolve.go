@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
@@ -14,6 +15,9 @@ import (
 // openDead is a dead letter that nothing has become of: neither replayed, nor discarded, nor on its way to be published.
 const openDead = `d.source = $1 AND d.replayed_at IS NULL AND d.discarded_at IS NULL
  AND NOT EXISTS (SELECT 1 FROM {parked} q WHERE q.source = $1 AND q.event_id = d.original_id)`
+
+// replayable leaves out what could be published and never recorded.
+var replayable = fmt.Sprintf(" AND octet_length(d.original_id) <= %d", outbox.MaxID)
 
 // waitingParked is a parked event with a time of its own that has not come. One that waits for its topic ('infinity') is
 // looked for all the time, and one without a time moves with the one in front of it.
@@ -25,6 +29,9 @@ func (s *Desk) ofRequest(c *conditions, o *db.Table, source int32, r *record.Req
 	c.args = append(c.args, source, r.RequestedAt)
 	if r.Kind != record.RequestRetry {
 		c.text.WriteString(openDead + " AND d.dead_at <= $2::timestamptz")
+		if r.Kind == record.RequestReplay && o.TextIDs() {
+			c.text.WriteString(replayable)
+		}
 		return c.matching(r.Filter, deadPlace, o, "$2::timestamptz")
 	}
 	c.text.WriteString(waitingParked + " AND coalesce(p.last_error_at, p.parked_at) <= $2::timestamptz")
@@ -119,7 +126,7 @@ SELECT d.source, d.original_id, d.topic, d.key, d.epoch, d.from_stream, d.positi
  d.aggregate_type, d.aggregate_id, d.event_type, {payload}, d.headers::text, d.created_at::text, d.extra, 0, now(), d.last_error, 'transient', d.dead_at, $3
 FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
  AND NOT EXISTS (SELECT 1 FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
-ON CONFLICT (source, event_id) DO NOTHING`
+ON CONFLICT DO NOTHING`
 
 const journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3, note = coalesce($4, d.note)
 FROM {journal} j WHERE d.source = $1 AND d.id = ANY ($2) AND j.source = $1 AND j.event_id = d.original_id`
@@ -144,6 +151,28 @@ func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.De
 		}
 		return err
 	})
+}
+
+// refuseLongIDs says, when a replay has done what can be done, that some of what it concerns cannot be.
+func (s *Desk) refuseLongIDs(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, r *record.Request) error {
+	if r.Kind != record.RequestReplay || !o.TextIDs() {
+		return nil
+	}
+	all := *r
+	all.Kind = record.RequestDiscard // which takes them, too
+	var c conditions
+	if err := s.ofRequest(&c, o, source, &all); err != nil {
+		return err
+	}
+	fmt.Fprintf(&c.text, " AND octet_length(d.original_id) > %d", outbox.MaxID)
+	var n int64
+	err := tx.QueryRow(ctx, s.db.Names.SQL(`SELECT count(*) FROM {dlq} d WHERE `+c.text.String()), c.args...).Scan(&n)
+	if err != nil || n == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %d dead letters cannot be replayed (INVALID_ID): their ids are longer than the %d bytes that "+
+		"the journal of what was published holds; discard them, and insert the events again under shorter ids",
+		record.ErrFilter, n, outbox.MaxID)
 }
 
 // DiscardDead closes the next dead letters of a discard, says of which lanes they are, and counts them in the request, in
@@ -173,6 +202,9 @@ func (s *Desk) resolve(ctx context.Context, r *record.Request, from record.DeadC
 			step = record.Step{}
 			ids, next, err := s.step(ctx, tx, o, source, r, from, limit)
 			step.Seen, step.Next = len(ids), next
+			if err == nil && len(ids) == 0 {
+				err = s.refuseLongIDs(ctx, tx, o, source, r)
+			}
 			if err != nil || len(ids) == 0 {
 				return err
 			}

@@ -23,7 +23,7 @@ const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $1
 const parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
 WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2)
  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2)
-ON CONFLICT (source, event_id) DO NOTHING`
+ON CONFLICT DO NOTHING`
 
 // Park commits events aside, all or none, durably, and says how many of them were not there yet. An id that is parked
 // already keeps its first place. One that is journaled or dead is left alone: another relay had the slot for a while and

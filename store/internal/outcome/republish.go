@@ -13,7 +13,7 @@ import (
 // republishSQL makes one event parked that was journaled, so that at each moment it is one of the two.
 const republishSQL = `WITH gone AS (DELETE FROM {journal} WHERE source = $1 AND event_id = $2 RETURNING 1)
 INSERT INTO {parked} (` + parkedColumns + `, replay) SELECT ` + parkedValues + `, $21 FROM gone
-ON CONFLICT (source, event_id) DO NOTHING`
+ON CONFLICT DO NOTHING`
 
 // Republish takes events out of the journal, parks them, and counts them in the request, in one transaction: they are
 // published once more, and journaled where they are then. Fenced.

@@ -79,6 +79,20 @@ func Classify(err error) Class {
 	return Unclassified
 }
 
+// IsAboutRows reports whether Postgres refuses what is in a row, so that other rows of the same statement may be taken:
+// a value or a constraint, a limit, or what a trigger raises. Not a key that is there twice: that has its own answer.
+func IsAboutRows(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || len(pg.Code) != 5 || pg.Code == "23505" {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "22", "23", "44", "54", "P0":
+		return true
+	}
+	return false
+}
+
 // IsTransient tells whether the same call may succeed later without anybody changing the relay's set-up. That includes a
 // refused secret: it is read again at each connect, and rotation looks like this for a while. What the failed call
 // wrote is unknown when the connection broke; every call of this package may be repeated.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
 )
 
@@ -124,6 +126,32 @@ WHERE slot = $1 AND catch_up_ready`), s.db.Config.Slot)
 // baselineBatch is the number of ids in one batch row of a baseline.
 const baselineBatch = 1000
 
+// baselineSQL makes journal rows of those whose ids the journal holds, and discarded dead letters of the others, which
+// are recorded by that.
+var baselineSQL = fmt.Sprintf(`WITH rows AS MATERIALIZED (
+ SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE NOT {published} AND {unrecorded}),
+journaled AS (
+ INSERT INTO {journal} (source, event_id, topic, partition, "offset")
+ SELECT $1, id, '', -1, -1 FROM rows WHERE {holds} ON CONFLICT DO NOTHING),
+batches AS (
+ INSERT INTO {batch} (source, size, ids, mirrored, deleted)
+ SELECT $1, count(*), array_agg(id), true, true FROM rows WHERE {holds} GROUP BY n / $2),
+dead AS (
+ INSERT INTO {dlq} (source, original_id, topic, position, epoch, from_stream, position_order, position_index, attempts,
+  error_class, error_code, last_error, discarded_at, resolved_by, note)
+ SELECT $1, id, '', 'table/0/' || n, 0, false, n, 0, 0, 'permanent', 'INVALID_ID',
+  'the journal holds ids of at most %d bytes', now(), 'outbox.catch_up: false', 'there before the first start'
+ FROM rows WHERE NOT {holds} ON CONFLICT DO NOTHING)
+SELECT count(*) FROM rows`, outbox.MaxID)
+
+// journalHolds is a condition on an id.
+func journalHolds(o *db.Table) string {
+	if !o.TextIDs() {
+		return "true"
+	}
+	return fmt.Sprintf("octet_length(id) <= %d", outbox.MaxID)
+}
+
 // SetBaseline makes the rows that are in the outbox now count as published (outbox.catch_up: false): they get journal
 // rows without topic, partition and offset. It says how many; a second call for the same state does nothing.
 //
@@ -141,13 +169,8 @@ func (s *Reader) SetBaseline(ctx context.Context) (rows int64, err error) {
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return tx.QueryRow(ctx, s.db.SQL(o, `WITH rows AS MATERIALIZED (
- SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE NOT {published} AND {unrecorded}),
-journaled AS (
- INSERT INTO {journal} (source, event_id, topic, partition, "offset") SELECT $1, id, '', -1, -1 FROM rows ON CONFLICT DO NOTHING),
-batches AS (
- INSERT INTO {batch} (source, size, ids, mirrored, deleted) SELECT $1, count(*), array_agg(id), true, true FROM rows GROUP BY n / $2)
-SELECT count(*) FROM rows`), source, int64(baselineBatch)).Scan(&rows)
+		return tx.QueryRow(ctx, s.db.SQL(o, strings.ReplaceAll(baselineSQL, "{holds}", journalHolds(o))),
+			source, int64(baselineBatch)).Scan(&rows)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("set the baseline: %w", err)
