@@ -32,6 +32,7 @@ func (l lists) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/dlq", l.dead)
 	mux.HandleFunc("GET /api/v1/dlq/{id}", l.deadLetter)
 	mux.HandleFunc("GET /api/v1/requests/{id}", l.request)
+	mux.HandleFunc("GET /api/v1/find", l.find)
 }
 
 func (l lists) parked(w http.ResponseWriter, req *http.Request) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // This file is where the relay and its meter meet: what the meter asks, and what others ask it by way of the relay. Any
@@ -84,6 +86,24 @@ func (r *Relay) Parked() int64 {
 
 // OpenDead is how many dead letters nobody has replayed or discarded, as counted last.
 func (r *Relay) OpenDead() int64 { return r.meter.Database.OpenDead.Value() }
+
+// InFlight tells of those of the events that this relay has read and not recorded yet. Look here before the tables:
+// what settles in between is found there.
+func (r *Relay) InFlight(ids []string) map[string]store.FoundInTransit {
+	found := map[string]store.FoundInTransit{}
+	t := r.term.Load()
+	if t == nil {
+		return found
+	}
+	wanted := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		wanted[id], wanted[strings.ToLower(id)] = true, true // a uuid may come in capitals
+	}
+	for _, transit := range t.inflight.Find(wanted) {
+		found[transit.ID] = store.FoundInTransit{Topic: transit.Topic, Since: settle.Start.Add(transit.Received)}
+	}
+	return found
+}
 
 // inFlight is how many events are in memory.
 func (r *Relay) inFlight() int {

@@ -24,6 +24,12 @@ type (
 	DeadLetterWhole = record.DeadLetterWhole
 	ExpressionError = record.ExpressionError
 	Filter          = record.Filter
+	Found           = record.Found
+	FoundDeath      = record.FoundDeath
+	FoundInTransit  = record.FoundInTransit
+	FoundParking    = record.FoundParking
+	FoundPlace      = record.FoundPlace
+	FoundRow        = record.FoundRow
 	Grant           = record.Grant
 	Home            = record.Home
 	Lane            = record.Lane
@@ -120,6 +126,19 @@ var (
 	DeadStates = record.DeadStates
 )
 
+// What is known of an event.
+const (
+	FoundPublished = record.FoundPublished
+	FoundBaseline  = record.FoundBaseline
+	FoundParked    = record.FoundParked
+	FoundDiscarded = record.FoundDiscarded
+	FoundDead      = record.FoundDead
+	FoundInFlight  = record.FoundInFlight
+	FoundMarked    = record.FoundMarked
+	FoundWaiting   = record.FoundWaiting
+	FoundNothing   = record.FoundNothing
+)
+
 // Errors that callers tell apart.
 var (
 	ErrFenced       = record.ErrFenced
@@ -148,6 +167,11 @@ func ErrBarrier(blockers []Blocker) error { return record.ErrBarrier(blockers) }
 
 // ExpressionErrors are all that the error is made of.
 func ExpressionErrors(err error) []*ExpressionError { return record.ExpressionErrors(err) }
+
+// Locate adds what a running relay has in flight to what was found, and puts all into words.
+func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) {
+	record.Locate(found, inFlight, slot)
+}
 
 // ParseAge reads a duration such as 90s, 24h or 7d, above zero.
 func ParseAge(text string) (Age, error) { return record.ParseAge(text) }

@@ -23,6 +23,7 @@ type commands struct {
 	Init       initCommand       `cmd:"" help:"Create what is missing: tables, view, publication, slot."`
 	Check      checkCommand      `cmd:"" help:"Check database, brokers and topics; print a fix for each problem."`
 	Status     statusCommand     `cmd:"" help:"Show the running relay."`
+	Find       findCommand       `cmd:"" help:"Say where an event is, and what to do about it."`
 	DLQ        dlqCommand        `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
 	Parked     parkedCommand     `cmd:"" help:"Parked events: list."`
 	Retry      retryCommand      `cmd:"" help:"Parked events: retry now."`

@@ -220,6 +220,24 @@ func (g *Registry) Snapshot() map[string]*Delivery {
 	return found
 }
 
+// Transit is where an event in flight is on its way to.
+type Transit struct {
+	ID, Topic string
+	Received  time.Duration // see SinceStart
+}
+
+// Find lists those of the events that are in flight. It looks at each that is, under the lock: for people.
+func (g *Registry) Find(ids map[string]bool) (found []Transit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for d := g.flying.next; d != &g.flying; d = d.next {
+		if ids[string(d.Event.ID)] {
+			found = append(found, Transit{ID: string(d.Event.ID), Topic: d.Record.Topic, Received: d.Received})
+		}
+	}
+	return found
+}
+
 // Attach gives a delivery that came again its entry in the new session's ledger. False: it has become terminal.
 func (g *Registry) Attach(d *Delivery, id []byte, l *offsets.Ledger) bool {
 	g.mu.Lock()

@@ -25,12 +25,17 @@ func Reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Status asks the relay at the address for its status, as JSON. It sends the token where there is one: an address that
-// others reach asks for it.
+// Status asks the relay at the address for its status, as JSON.
 func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/status", nil)
+	return get(ctx, address, tokenFile, "/api/v1/status")
+}
+
+// get asks the relay at the address for JSON. It sends the token where there is one: an address that others reach asks
+// for it.
+func get(ctx context.Context, address, tokenFile, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the status: %w", err)
+		return nil, fmt.Errorf("ask the relay on %s: %w", address, err)
 	}
 	if tokenFile != "" {
 		if token, err := os.ReadFile(tokenFile); err == nil { // without it the relay says what is missing
@@ -45,7 +50,7 @@ func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, largestStatus))
 	if err != nil {
-		return nil, fmt.Errorf("read the status from %s: %w", address, err)
+		return nil, fmt.Errorf("read the answer of %s: %w", address, err)
 	}
 	var refusal struct {
 		Error string `json:"error"`

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+type findCommand struct {
+	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
+	Aggregate string   `help:"All events of this aggregate." placeholder:"TYPE/ID" env:"CDC_RELAY_FIND_AGGREGATE"`
+	Since     string   `help:"With --aggregate: only rows created since: 90s, 24h, 7d." placeholder:"AGE" env:"CDC_RELAY_FIND_SINCE"`
+	Limit     int      `help:"With --aggregate: how many, 1 to 1000." default:"50" env:"CDC_RELAY_FIND_LIMIT"`
+}
+
+func (findCommand) Help() string {
+	return `Says of each event where it is (waiting in the table, in flight, parked, a dead letter, published) and what to do about it. It works with and without a running relay, and for rows that are deleted. Exit code 1 if an event is unknown.
+
+Examples:
+
+  cdc-relay find 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01
+
+  cdc-relay find --aggregate order/42 --since 24h --json`
+}
+
+// Run looks for events.
+func (c findCommand) Run(a *cli.App) error {
+	kind, id, whole := strings.Cut(c.Aggregate, "/")
+	if (len(c.IDs) > 0) == (c.Aggregate != "") || c.Aggregate != "" && !whole {
+		a.Wrong("", fmt.Sprintf("found %d ids and --aggregate %q", len(c.IDs), c.Aggregate), "ids of events, or --aggregate TYPE/ID")
+	}
+	var since store.Age
+	if c.Since != "" {
+		var err error
+		if since, err = store.ParseAge(c.Since); err != nil {
+			a.Wrong("--since", fmt.Sprintf("found %q", c.Since), "a duration above zero such as 90s, 24h or 7d")
+		}
+	}
+	a.AtLeast("--limit", c.Limit, 1)
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	st, cfg, err := ask.OpenTables(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if c.Aggregate != "" {
+		if c.IDs, err = st.OfAggregate(ctx, kind, id, time.Duration(since), c.Limit); err != nil {
+			return ask.BadFilter(err)
+		}
+	}
+	found, err := ask.Find(ctx, st, cfg, c.IDs)
+	if err != nil {
+		return ask.BadFilter(err)
+	}
+	if a.JSON {
+		err = a.PrintJSON(found)
+	} else {
+		show.Whereabouts(a, found)
+	}
+	if err == nil && unknown(found.Items) {
+		err = cli.ErrFailed
+	}
+	return err
+}
+
+// unknown reports that nothing is known of an event, or that there is none.
+func unknown(found []store.Found) bool {
+	for _, f := range found {
+		if f.State == store.FoundNothing {
+			return true
+		}
+	}
+	return len(found) == 0
+}

@@ -1,0 +1,67 @@
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// findPatience is how long a relay may take to say what it has in flight.
+const findPatience = 5 * time.Second
+
+// Whereabouts are where events are.
+type Whereabouts struct {
+	Items []store.Found `json:"items"`
+	// NotAsked says why no relay was asked what it has in flight; such events are told as waiting.
+	NotAsked string `json:"relay_not_asked,omitempty"`
+}
+
+// Find asks the relay what it has in flight of the events, then the tables.
+func Find(ctx context.Context, st *store.Store, cfg config.Config, ids []string) (w Whereabouts, err error) {
+	inFlight, err := transit(ctx, cfg, ids)
+	if err != nil {
+		w.NotAsked = err.Error()
+	}
+	if w.Items, err = st.Find(ctx, ids); err != nil {
+		return w, err
+	}
+	slot, err := st.Slot(ctx)
+	if err != nil {
+		return w, err
+	}
+	store.Locate(w.Items, inFlight, slot)
+	return w, nil
+}
+
+// transit is what the relay that listens where the configuration says has in flight of the events.
+func transit(ctx context.Context, cfg config.Config, ids []string) (map[string]store.FoundInTransit, error) {
+	ctx, cancel := context.WithTimeout(ctx, findPatience)
+	defer cancel()
+	inFlight := map[string]store.FoundInTransit{}
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), idsAtOnce)]
+		ids = ids[len(some):]
+		body, err := get(ctx, Reachable(cfg.HTTP.Listen), cfg.HTTP.TokenFile, "/api/v1/find?"+url.Values{"id": some}.Encode())
+		if err != nil {
+			return inFlight, err
+		}
+		var page store.Page[store.Found]
+		if err := json.Unmarshal(body, &page); err != nil {
+			return inFlight, fmt.Errorf("read the relay's answer: %w", err)
+		}
+		for _, f := range page.Items {
+			if f.InFlight != nil {
+				inFlight[f.ID] = *f.InFlight
+			}
+		}
+	}
+	return inFlight, nil
+}
+
+// idsAtOnce keeps a question shorter than what a server takes as an address.
+const idsAtOnce = 50

@@ -1,0 +1,38 @@
+package show
+
+import (
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Whereabouts prints where each event is, and what to do.
+func Whereabouts(a *cli.App, w ask.Whereabouts) {
+	for _, f := range w.Items {
+		fmt.Fprintf(a.Out, "%s  %s%s\n  %s\n", cli.Plain(f.ID), f.State, kindOf(&f), cli.Plain(f.Says))
+		if f.Do != "" {
+			fmt.Fprintf(a.Out, "  %s\n", cli.Plain(f.Do))
+		}
+	}
+	if w.NotAsked != "" {
+		fmt.Fprintf(a.Err, "What a relay has in flight is not known here, and told as waiting: %s\n", w.NotAsked)
+	}
+}
+
+// kindOf is what kind of event it is, as far as anything says it.
+func kindOf(f *store.Found) string {
+	var event, kind, id *string
+	switch {
+	case f.Row != nil:
+		event, kind, id = f.Row.EventType, f.Row.AggregateType, f.Row.AggregateID
+	case f.Parked != nil:
+		event, kind, id = f.Parked.EventType, f.Parked.AggregateType, f.Parked.AggregateID
+	case f.Dead != nil:
+		event, kind, id = f.Dead.EventType, f.Dead.AggregateType, f.Dead.AggregateID
+	default:
+		return ""
+	}
+	return fmt.Sprintf("  %s of %s/%s", cli.Text(event), cli.Text(kind), cli.Text(id))
+}

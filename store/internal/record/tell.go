@@ -1,0 +1,125 @@
+package record
+
+import (
+	"fmt"
+	"time"
+)
+
+// Locate adds what a running relay has in flight, which nobody else knows, and puts all into words.
+func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) {
+	for i := range found {
+		f := &found[i]
+		if transit, there := inFlight[f.ID]; there {
+			f.InFlight = &transit
+			if f.State == FoundWaiting || f.State == FoundNothing || f.State == FoundMarked {
+				f.State = FoundInFlight
+			}
+		}
+		f.Tell(slot)
+	}
+}
+
+// Tell puts into words where the event is and what to do about it. The slot is what this server says of the relay's.
+func (f *Found) Tell(slot SlotStatus) {
+	switch f.State {
+	case FoundPublished:
+		f.Says = f.published()
+	case FoundBaseline:
+		f.Says = "It was in the table, and said that it was published, when the relay began; the relay has not sent it."
+	case FoundParked:
+		f.Says, f.Do = f.Parked.tell(f.ID)
+	case FoundDiscarded:
+		f.Says = fmt.Sprintf("It was a dead letter, and %s discarded it at %s%s. It is not published.", name(f.Dead.ResolvedBy),
+			at(*f.Dead.DiscardedAt), because(f.Dead.Note))
+	case FoundDead:
+		f.Says = fmt.Sprintf("It is a dead letter of topic %s since %s, after %d attempts: %s: %s", f.Dead.Topic,
+			at(f.Dead.DeadAt), f.Dead.Attempts, f.Dead.Code, f.Dead.LastError)
+		f.Do = "Mend the cause, then: cdc-relay dlq replay " + f.ID + "; or close it: cdc-relay dlq discard " + f.ID
+	case FoundInFlight:
+		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and recorded yet.",
+			at(f.InFlight.Since), f.InFlight.Topic)
+		f.Do = "Nothing, unless it stays so: cdc-relay status says what the broker answers."
+	case FoundMarked:
+		f.Says = "Its row says that it is published; the journal does not. Another program published it, or its journal row " +
+			"is older than journal.retention."
+	case FoundWaiting:
+		f.Says, f.Do = waiting(slot)
+	default:
+		f.Says = "The table has no such row, and the relay has recorded nothing of it."
+		f.Do = "Look whether the id is right and its transaction has been committed. A row that was deleted may have been " +
+			"published, and its journal row may be older than journal.retention; or the relay has not read its WAL yet."
+	}
+}
+
+func (f *Found) published() string {
+	if f.Published == nil { // the dead letter says it
+		return fmt.Sprintf("It was a dead letter, and was published by a replay at %s. Its journal row is older than "+
+			"journal.retention.", at(*f.Dead.ReplayedAt))
+	}
+	place := "topic " + f.Published.Topic
+	if f.Published.Partition != nil {
+		place += fmt.Sprintf(", partition %d", *f.Published.Partition)
+	}
+	if f.Published.Offset != nil {
+		place += fmt.Sprintf(", offset %d", *f.Published.Offset)
+	}
+	said := fmt.Sprintf("It was published to %s; recorded at %s.", place, at(f.Published.At))
+	if f.Dead != nil && f.Dead.ReplayedAt != nil {
+		said += fmt.Sprintf(" Before that it was a dead letter since %s.", at(f.Dead.DeadAt))
+	}
+	return said
+}
+
+func (p *FoundParking) tell(id string) (says, do string) {
+	says = fmt.Sprintf("It is parked for topic %s since %s", p.Topic, at(p.ParkedAt))
+	if p.Attempts > 0 {
+		says += fmt.Sprintf(", after %d attempts", p.Attempts)
+	}
+	reason := ""
+	if p.LastError != "" {
+		reason = ": " + p.LastError
+	}
+	switch {
+	case p.Behind != nil:
+		says += fmt.Sprintf(", behind %d others of its key, of which the first is %s", p.Before, *p.Behind)
+		return says + reason, "See to the first: cdc-relay find " + *p.Behind
+	case p.Waits:
+		return says + ", until the topic or the partition is well" + reason,
+			"Mend the topic: cdc-relay check names what it lacks. The relay looks at it all the time and goes on by itself."
+	case p.NextRetryAt == nil:
+		return says + ", behind a dead letter of its key, which holds its followers (retry.on_dead: hold)" + reason,
+			"Replay or discard that dead letter: cdc-relay dlq list"
+	}
+	return says + ", next attempt at " + at(*p.NextRetryAt) + reason, "Nothing; or sooner: cdc-relay retry now " + id
+}
+
+func waiting(slot SlotStatus) (says, do string) {
+	const committed = "Its row is committed, and nothing is recorded of it yet"
+	switch {
+	case !slot.Exists:
+		return committed + "; there is no replication slot.",
+			"Start a relay: cdc-relay run. It publishes what is in the table and not recorded."
+	case !slot.Active:
+		return fmt.Sprintf("%s; no relay streams now. The slot keeps the WAL from %s on.", committed, slot.Confirmed),
+			"Start a relay: cdc-relay run"
+	}
+	return fmt.Sprintf("%s. The relay streams, and has confirmed WAL up to %s; it ends at %s.", committed, slot.Confirmed, slot.WALEnd),
+		"Wait; cdc-relay status shows how far the relay is behind. Should the stream have missed it, the next round of " +
+			"reconcile.interval publishes it."
+}
+
+func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func name(who *string) string {
+	if who == nil || *who == "" {
+		return "somebody"
+	}
+	return *who
+}
+
+func because(note *string) string {
+	if note == nil || *note == "" {
+		return ""
+	}
+	return ": " + *note
+}
