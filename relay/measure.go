@@ -99,9 +99,11 @@ func (r *Relay) InFlight(ids []string) map[string]store.FoundInTransit {
 	for _, id := range ids {
 		wanted[id], wanted[strings.ToLower(id)] = true, true // a uuid may come in capitals
 	}
-	for _, transit := range t.inflight.Find(wanted) {
-		found[transit.ID] = store.FoundInTransit{Topic: transit.Topic, Since: settle.Start.Add(transit.Received)}
-	}
+	t.inflight.Each(func(d *settle.Delivery) {
+		if wanted[string(d.Event.ID)] {
+			found[string(d.Event.ID)] = store.FoundInTransit{Topic: d.Record.Topic, Since: settle.Start.Add(d.Received)}
+		}
+	})
 	return found
 }
 

@@ -37,7 +37,7 @@ type Delivery struct {
 	Txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
 	Ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
 	prev, next *Delivery       // in the registry's list of what is in flight
-	state      deliveryState
+	admitted   bool            // in flight, not terminal
 }
 
 // Start is what times of deliveries are counted from: a duration is a third of a time.Time.
@@ -79,13 +79,6 @@ func (d *Delivery) Refused() bool { return d.Record.Result == sink.Rejected && !
 
 // IsCopy reports that this is the copy of a dead letter on its way to dlq.topic, and no event.
 func (d *Delivery) IsCopy() bool { return d.dead != nil && d.dead.copyOf != nil }
-
-type deliveryState uint8
-
-const (
-	free     deliveryState = iota // decoded or not even that; not in flight
-	inFlight                      // admitted, not terminal
-)
 
 const (
 	// blockSize is how many deliveries are allocated together: what fits Go's size class of 8 KiB.
@@ -140,10 +133,10 @@ func (g *Registry) Admit(ds []*Delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {
-		if d.state != free {
+		if d.admitted {
 			panic("settle: admitted a delivery that is in flight")
 		}
-		d.state = inFlight
+		d.admitted = true
 		d.prev, d.next = g.flying.prev, &g.flying
 		d.prev.next, d.next.prev = d, d
 		if d.Late && !d.parked {
@@ -175,7 +168,7 @@ func (g *Registry) Forget(ds []*Delivery) {
 // drop frees deliveries for other events.
 func (g *Registry) drop(ds []*Delivery) {
 	for _, d := range ds {
-		if d.state != inFlight {
+		if !d.admitted {
 			panic("settle: settled a delivery that is not in flight")
 		}
 		d.prev.next, d.next.prev = d.next, d.prev
@@ -209,32 +202,19 @@ func (g *Registry) trim() {
 	g.low = len(g.free)
 }
 
+// Each shows what is in flight, under the lock: a look is a short one, and keeps no delivery that may be another's later.
+func (g *Registry) Each(look func(*Delivery)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for d := g.flying.next; d != &g.flying; d = d.next {
+		look(d)
+	}
+}
+
 // Snapshot lists what is in flight by event id.
 func (g *Registry) Snapshot() map[string]*Delivery {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	found := make(map[string]*Delivery, g.count)
-	for d := g.flying.next; d != &g.flying; d = d.next {
-		found[string(d.Event.ID)] = d
-	}
-	return found
-}
-
-// Transit is where an event in flight is on its way to.
-type Transit struct {
-	ID, Topic string
-	Received  time.Duration // see SinceStart
-}
-
-// Find lists those of the events that are in flight. It looks at each that is, under the lock: for people.
-func (g *Registry) Find(ids map[string]bool) (found []Transit) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for d := g.flying.next; d != &g.flying; d = d.next {
-		if ids[string(d.Event.ID)] {
-			found = append(found, Transit{ID: string(d.Event.ID), Topic: d.Record.Topic, Received: d.Received})
-		}
-	}
+	found := map[string]*Delivery{}
+	g.Each(func(d *Delivery) { found[string(d.Event.ID)] = d })
 	return found
 }
 
@@ -242,7 +222,7 @@ func (g *Registry) Find(ids map[string]bool) (found []Transit) {
 func (g *Registry) Attach(d *Delivery, id []byte, l *offsets.Ledger) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if d.state != inFlight || string(d.Event.ID) != string(id) { // it is free or another event's by now
+	if !d.admitted || string(d.Event.ID) != string(id) { // it is free or another event's by now
 		return false
 	}
 	if d.Ledger != l { // else its id is twice in the stream: the first is enough, it holds back what comes after it
