@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -26,7 +27,7 @@ const (
 func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
 	if err != nil {
-		r.add(Fail, "postgres", err.Error(), "check postgres.url, the password, pg_hba.conf and that the server runs")
+		r.add(Fail, "postgres", err.Error(), remedy(err, "check postgres.url, the password, pg_hba.conf and that the server runs"))
 		return
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
@@ -49,6 +50,14 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 			}
 		}
 	}
+}
+
+// remedy is what to do about a refused login, or the general advice.
+func remedy(err error, general string) string {
+	if refused := login.Of(err); refused != nil {
+		return refused.Remedy
+	}
+	return general
 }
 
 // postgresExam is one examination. Each method looks at one thing; its error is trouble with looking.
@@ -184,8 +193,7 @@ func (e *postgresExam) replicationRole() error {
 	system, err := replication.Identify(e.ctx, relay.ReplicationConfig(e.cfg))
 	if err != nil {
 		e.add(Fail, "replication connection", err.Error(),
-			"postgres.replication_url must reach Postgres directly, not a pooler, as a role with the attribute: ALTER ROLE … "+
-				"WITH REPLICATION LOGIN; (RDS: GRANT rds_replication TO …)")
+			remedy(err, "postgres.replication_url must reach Postgres directly, not a pooler"))
 		return nil
 	}
 	if e.systemID != "" && system.ID != e.systemID {

@@ -86,7 +86,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 			got["cdc_replication_lag_bytes"] != 4000 {
 			t.Errorf("halted: got %v, want what was known", got)
 		}
-		r.health.Trouble(meter.RestartConnection, errors.New("connection refused"))
+		r.health.Trouble(meter.RestartConnection, errors.New("connection refused"), 1, time.Second)
 		time.Sleep(time.Hour)
 		want("Postgres away", stays, 80*time.Minute+time.Second)
 

@@ -150,9 +150,9 @@ func (t *term) supervise(ctx context.Context) error {
 		default:
 			reason := restartReason(err)
 			t.r.meter.Stream.Restarted(reason)
-			if news, unsaid := t.r.health.Trouble(reason, err); news {
-				t.r.log.Warn().Err(err).Str("reason", reason).Dur("retry_in", pause).Int("repeated", unsaid).
-					Msg("stream ended; starting a new session")
+			if news, unsaid := t.r.health.Trouble(reason, err, row.sessions, pause); news {
+				t.r.log.Warn().Err(err).Str("reason", reason).Int("attempt", row.sessions).Dur("retry_in", pause).
+					Int("repeated", unsaid).Msg(halt.Passing(err))
 			}
 		}
 		select {

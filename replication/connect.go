@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
@@ -182,7 +183,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return pgproto3.NewFrontend(&messageReader{src: r}, w)
 	}
 	if l.conn, err = pgconn.ConnectConfig(ctx, conf); err != nil {
-		return nil, fmt.Errorf("connect for replication: %w", err)
+		return nil, fmt.Errorf("connect for replication: %w", login.Explain(err))
 	}
 	l.net = socketOf(l.conn.Conn())
 	return l, nil

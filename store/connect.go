@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/login"
 )
 
 // Connect opens one connection of its own, for questions that a Store does not ask. It works through a pooler, and
@@ -24,7 +26,7 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	}
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {
-		return nil, fmt.Errorf("connect to Postgres: %w", err)
+		return nil, fmt.Errorf("connect to Postgres: %w", login.Explain(err))
 	}
 	return conn, nil
 }

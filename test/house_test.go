@@ -35,12 +35,15 @@ var house = map[string]room{
 	"retry":   {own: []string{"outbox"}},
 	"sql":     {},
 	"verify":  {},
+	"login":   {external: []string{"github.com/jackc/pgx/v5"}, tests: []string{"replication", "store"}},
 
-	"replication": {own: []string{"outbox"}, external: []string{"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5"}},
+	"replication": {own: []string{"login", "outbox"},
+		external: []string{"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5"}},
 
 	// The rooms of store know the words and what runs statements, and not each other: they meet in store.
 	"store/internal/record": {own: []string{"outbox"}, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/db":     {own: storeWords[:2], external: []string{"github.com/jackc/pgx/v5"}},
+	"store/internal/db": {own: append([]string{"login"}, storeWords[:2]...),
+		external: []string{"github.com/jackc/pgx/v5"}},
 	"store/internal/catalog": {own: append(slices.Clone(storeWords), "sql"),
 		external: []string{"github.com/jackc/pgx/v5"}},
 	"store/internal/lease":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
@@ -51,7 +54,7 @@ var house = map[string]room{
 	"store/internal/upkeep":  {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
 	"store": {
 		own: []string{
-			"store/internal/catalog", "store/internal/db", "store/internal/desk", "store/internal/lease",
+			"login", "store/internal/catalog", "store/internal/db", "store/internal/desk", "store/internal/lease",
 			"store/internal/outcome",
 			"store/internal/queue", "store/internal/record", "store/internal/table", "store/internal/upkeep",
 		},
@@ -97,7 +100,7 @@ var house = map[string]room{
 	"sink/stdout": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
-	"relay/internal/halt":    {own: []string{"decoder", "replication"}},
+	"relay/internal/halt":    {own: []string{"decoder", "login", "replication"}},
 	"relay/internal/health":  {own: []string{"relay/internal/halt", "sink"}},
 	"relay/internal/logs":    {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
 	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
@@ -170,7 +173,7 @@ var house = map[string]room{
 	"install": {own: []string{"config", "relay", "replication", "store"}, external: []string{"github.com/rs/zerolog"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {
-		own:      []string{"config", "drivers", "relay", "replication", "sink", "sink/kafka", "store"},
+		own:      []string{"config", "drivers", "login", "relay", "replication", "sink", "sink/kafka", "store"},
 		external: []string{"github.com/jackc/pgx/v5"},
 	},
 	"verify/audit": {
@@ -184,7 +187,7 @@ var house = map[string]room{
 
 	// A command parses, calls and prints.
 	"cmd/internal/cli": {
-		own: []string{"config"},
+		own: []string{"config", "login"},
 		external: []string{
 			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty", "github.com/rs/zerolog",
 		},

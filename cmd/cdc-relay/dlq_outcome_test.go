@@ -8,10 +8,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// Three dead letters are replayed: one can be published, one has headers that are none and dies again, one waits for a topic
-// that is not there. Breaks it catches: success told of a replay whose events died again; a reason that is not told, or is that
-// of the death before; a wait that has no end; a command of scripts that waits all the same. Seen to fail with the outcomes not
-// looked at ("3 of 3 dead letters done", exit code 0), and with the reason of the death before taken for one that is parked.
+// Three dead letters are replayed: one can be published, one has headers that are none and dies again, one waits
+// for a topic that is not there. Breaks it catches: success told of a replay whose events died again; a reason that
+// is not told, or is that of the death before; a wait that has no end; a command of scripts that waits all the
+// same. Seen to fail with the outcomes not looked at ("3 of 3 dead letters done", exit code 0), and with the reason
+// of the death before taken for one that is parked.
 func TestReplayTellsWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/login"
 )
 
 // The exit codes. Scripts depend on them.
@@ -116,6 +117,9 @@ func (p Program) exitCode(err error, w io.Writer) int {
 		return ExitFailed
 	}
 	fmt.Fprintf(w, "%s: %v\n", p.Name, err)
+	if refused := login.Of(err); refused != nil {
+		fmt.Fprintf(w, "To do: %s\n", refused.Remedy)
+	}
 	if _, ok := errors.AsType[config.Problems](err); ok {
 		return ExitUsage
 	}

@@ -84,6 +84,9 @@ func explainTable(err error) error {
 
 // explainStore turns what a new attempt cannot cure into a halt.
 func explainStore(err error) error {
+	if h := halt.Refused(err); h != nil {
+		return h
+	}
 	refused := store.ExpressionErrors(err)
 	switch {
 	case len(refused) > 0:

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
@@ -70,6 +71,9 @@ func Of(err error) *Error {
 	if h, ok := errors.AsType[*Error](err); ok {
 		return h
 	}
+	if h := Refused(err); h != nil {
+		return h
+	}
 	if e, ok := errors.AsType[*replication.SlotLostError](err); ok {
 		return &Error{Code: SlotLost, Reason: e.Error(), Cause: err,
 			Risk: "events that were committed after the slot's last position and not yet published " +
@@ -94,6 +98,31 @@ func Of(err error) *Error {
 		return MissingColumn(e)
 	}
 	return nil
+}
+
+// Refused is the halt for a server that lets nobody in until somebody changes something: a password, a role, a
+// database. It is nil for any other error, and for a server that a later attempt may reach.
+func Refused(err error) *Error {
+	r := login.Of(err)
+	if r == nil || !r.Permanent {
+		return nil
+	}
+	return &Error{Code: Setup, Reason: "cannot log in to Postgres: " + r.Reason, Risk: RiskWAL, Remedy: r.Remedy,
+		Cause: err}
+}
+
+// Passing says why a session ended whose next attempt may do better, and what to do if none does.
+func Passing(err error) string {
+	if r := login.Of(err); r != nil {
+		return "no connection to Postgres; trying again. If it stays so: " + r.Remedy
+	}
+	if _, silent := errors.AsType[*replication.SilentError](err); silent {
+		return "the server has not answered for wal_sender_timeout; connecting again"
+	}
+	if errors.Is(err, replication.ErrServerEnded) {
+		return "the server has ended the stream, as at a shutdown; connecting again"
+	}
+	return "the stream broke off; connecting again"
 }
 
 // MissingColumn is the halt for an outbox that lacks a column, now or when the rows were inserted that come next.

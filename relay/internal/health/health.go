@@ -58,6 +58,9 @@ type trouble struct {
 	at     time.Time
 	said   time.Time
 	unsaid int // times since then
+
+	attempt int       // of a session: how many failed in a row
+	next    time.Time // of a session: when it is tried again
 }
 
 // news says whether the error is to be said, and how often the same was not since it was. Errors that differ in
@@ -73,6 +76,17 @@ func (t *trouble) news(err error) (isNew bool, unsaid int) {
 	}
 	unsaid, t.unsaid, t.said = t.unsaid, 0, now
 	return true, unsaid
+}
+
+// tried says how often a session was tried, and when it is again.
+func (t *trouble) tried() string {
+	if t.attempt == 0 {
+		return ""
+	}
+	if in := time.Until(t.next).Round(time.Second); in > 0 {
+		return fmt.Sprintf("; attempt %d failed, the next is in %v", t.attempt, in)
+	}
+	return fmt.Sprintf("; attempt %d failed, the next is on its way", t.attempt)
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)
@@ -154,12 +168,13 @@ func (h *State) HaltCode() string {
 	return h.halted.Code
 }
 
-// Trouble is the end of a session that will be tried again. It says whether that is news, and how often the same was
-// not said since it was.
-func (h *State) Trouble(reason string, err error) (news bool, unsaid int) {
+// Trouble is the end of a session, the attempt-th in a row, that will be tried again after the pause. It
+// says whether that is news, and how often the same was not said since it was.
+func (h *State) Trouble(reason string, err error, attempt int, pause time.Duration) (news bool, unsaid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	news, unsaid = h.last.news(err)
+	h.last.attempt, h.last.next = attempt, time.Now().Add(pause)
 	h.erred(sessionError, "", err.Error())
 	h.note("restart", reason, err.Error())
 	h.halted = nil
@@ -253,7 +268,7 @@ func (h *State) Report() (r Report) {
 	case h.halted != nil:
 		r.Reasons = append(r.Reasons, "halted ("+h.halted.Code+"): "+h.halted.Reason)
 	case h.now == Starting && h.last.text != "":
-		r.Reasons = append(r.Reasons, "starting a session; last error: "+h.last.text)
+		r.Reasons = append(r.Reasons, "starting a session; last error: "+h.last.text+h.last.tried())
 	case h.now == Starting, h.now == Stopping:
 		r.Reasons = append(r.Reasons, string(h.now))
 	case h.now == CatchUp:

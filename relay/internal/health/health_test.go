@@ -37,7 +37,7 @@ func TestRepeatedTroubleIsNewsOnceInAWhile(t *testing.T) {
 		}
 		// The port of each attempt is another, the trouble is not.
 		for port := range 61 { // at 500 ms: the 61st is said again
-			news, unsaid := h.Trouble("connection", fmt.Errorf("read tcp 127.0.0.1:%d: refused", 40000+port))
+			news, unsaid := h.Trouble("connection", fmt.Errorf("read tcp 127.0.0.1:%d: refused", 40000+port), 1, time.Second)
 			if want := port == 0; news != want && port < 60 {
 				t.Errorf("attempt %d: news %v, want %v", port, news, want)
 			}
@@ -46,7 +46,7 @@ func TestRepeatedTroubleIsNewsOnceInAWhile(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
-		if news, unsaid := h.Trouble("connection", errors.New("read tcp 127.0.0.1:7: refused")); !news || unsaid != 60 {
+		if news, unsaid := h.Trouble("connection", errors.New("read tcp 127.0.0.1:7: refused"), 1, time.Second); !news || unsaid != 60 {
 			t.Errorf("after half a minute: news %v, %d not said, want it said with the 60 that were not", news, unsaid)
 		}
 		h.Recorded("journal")
@@ -82,7 +82,7 @@ func TestRolesAndHaltsFollowEachOther(t *testing.T) {
 		if h.Halt(halt) || !seen().Since.Equal(st.Since) {
 			t.Error("the same halt again: want neither news nor a new beginning")
 		}
-		h.Trouble("connection", errors.New("connection refused"))
+		h.Trouble("connection", errors.New("connection refused"), 3, 5*time.Second)
 		if st := seen(); st.Halt != nil || st.Role != Starting || len(st.Reasons) != 1 ||
 			!strings.Contains(st.Reasons[0], "connection refused") {
 			t.Errorf("a session that failed after a halt: got %s, halt %+v, reasons %q", st.Role, st.Halt, st.Reasons)
@@ -124,7 +124,7 @@ func TestNewestErrorIsShownAndSaysWhenItIsOver(t *testing.T) {
 				t.Errorf("got %q at %v, over: %v; want %q, over: %v", st.LastError, st.LastErrorAt, st.LastErrorOver, text, over)
 			}
 		}
-		h.Trouble("connection", errors.New("connection refused"))
+		h.Trouble("connection", errors.New("connection refused"), 3, 5*time.Second)
 		want("connection refused", false)
 		h.Halt(&halt.Error{Code: halt.Column, Reason: "gone"})
 		want("gone", false)

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// outcomesSQL sorts the dead letters of a replay by what became of them. What is parked and was not tried since has no reason
-// of its own: the one that it carries is why it died before.
+// outcomesSQL sorts the dead letters of a replay by what became of them. What is parked and was not tried since has
+// no reason of its own: the one that it carries is why it died before.
 const outcomesSQL = `SELECT state, topic, code, min(reason), count(*) FROM (
  SELECT CASE WHEN d.replayed_at IS NOT NULL THEN 'published' WHEN p.event_id IS NOT NULL THEN 'parked'
    WHEN d.discarded_at IS NOT NULL THEN 'discarded' ELSE 'died again' END,

@@ -40,7 +40,8 @@ func (q asking) request(ctx context.Context) error {
 	return q.ended(r)
 }
 
-// ended prints what the command has seen of the request, and fails it when that was refused, or brought a dead letter again.
+// ended prints what the command has seen of the request, and fails it when that was refused, or brought a dead
+// letter again.
 func (q asking) ended(r *store.Request) error {
 	if q.a.JSON {
 		if err := q.a.PrintJSON(r); err != nil {
@@ -76,7 +77,8 @@ func (q asking) left(ctx context.Context, id int64, active bool) error {
 	return nil
 }
 
-// follow looks at the request, and at what it set in motion, until it is over: that is asked with the time since something moved.
+// follow looks at the request, and at what it set in motion, until it is over: that is asked with the time since
+// something moved.
 func (q asking) follow(ctx context.Context, id int64, over func(r *store.Request, idle time.Duration) bool) (r *store.Request, err error) {
 	bar := cli.NewBar(q.a)
 	defer bar.End()

@@ -1,0 +1,155 @@
+// Package login tells why a Postgres server let nobody in: what it said, whether a new attempt can cure that, and
+// what to do. It connects to nothing, and shows no password.
+package login
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Refusal is why no connection came about. It is in the chain of the errors that connecting gives, and they are in
+// its own.
+type Refusal struct {
+	Reason    string // in one line, with role, database and server
+	Remedy    string
+	Permanent bool // no new attempt can cure it: somebody has to do what Remedy says
+
+	err error
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+func (r *Refusal) Unwrap() error { return r.err }
+
+// Of is the refusal that an error is about, nil without one.
+func Of(err error) *Refusal {
+	r, _ := errors.AsType[*Refusal](err)
+	return r
+}
+
+// Explain puts a *Refusal around an error of connecting. Any other is returned as it is.
+func Explain(err error) error {
+	failed, ok := errors.AsType[*pgconn.ConnectError](err)
+	if !ok || Of(err) != nil {
+		return err
+	}
+	a := attempt{role: failed.Config.User, database: failed.Config.Database, url: "postgres.url"}
+	if failed.Config.RuntimeParams["replication"] != "" {
+		a.replication, a.url = true, "postgres.replication_url (without one, postgres.url)"
+	}
+	r := &Refusal{Permanent: true, err: err}
+	var said []string
+	for _, one := range attempts(failed.Unwrap()) {
+		remedy, permanent := a.remedy(one)
+		if r.Remedy == "" || !permanent {
+			r.Remedy = remedy
+		}
+		r.Permanent = r.Permanent && permanent // another host may be the one that takes us
+		// A host is tried twice, with TLS and without.
+		if text := strings.Join(strings.Fields(one.Error()), " "); !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	r.Reason = fmt.Sprintf("role %s, database %s: %s", a.role, a.database, strings.Join(said, "; "))
+	return r
+}
+
+// attempts are the errors of the hosts that were tried. That a server refused TLS is none of them where the driver
+// went on without it, as sslmode=prefer does.
+func attempts(err error) (list []error) {
+	var all []error
+	if many, is := err.(interface{ Unwrap() []error }); is {
+		all = many.Unwrap()
+	} else {
+		all = []error{err}
+	}
+	for _, one := range all {
+		if !refusedTLS(one) {
+			list = append(list, one)
+		}
+	}
+	if len(list) == 0 {
+		return all[:1]
+	}
+	return list
+}
+
+// refusedTLS knows the driver's own text: it has no value for it.
+func refusedTLS(err error) bool {
+	return strings.HasSuffix(err.Error(), "server refused TLS connection")
+}
+
+// attempt is what was asked of a server.
+type attempt struct {
+	role, database, url string // url: the key of the configuration
+	replication         bool
+}
+
+// remedy says what to do about an error of one host, and whether nothing else can cure it.
+func (a attempt) remedy(err error) (text string, permanent bool) {
+	if pg, is := errors.AsType[*pgconn.PgError](err); is {
+		return a.refused(pg)
+	}
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, unfit := errors.AsType[*tls.CertificateVerificationError](err)
+	_, lookup := errors.AsType[*net.DNSError](err)
+	switch {
+	case refusedTLS(err):
+		return "the server offers no TLS: turn ssl on in postgresql.conf, or set sslmode=disable in " + a.url, true
+	case unknown, unfit:
+		return "set sslrootcert in " + a.url + " to the authority that signed the server's certificate, and the host to a " +
+			"name in it", true
+	case lookup:
+		return "check the host in " + a.url + ", and that this machine can resolve it", false
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: check that Postgres runs, and host and port in " + a.url, false
+	}
+	return "check that Postgres runs, host and port in " + a.url + ", and the network between", false
+}
+
+// refused says what to do about what the server said. Where one code stands for several things its English text
+// tells them apart; other languages get the general answer.
+func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
+	role, database := pgx.Identifier{a.role}.Sanitize(), pgx.Identifier{a.database}.Sanitize()
+	has := func(part string) bool { return strings.Contains(pg.Message, part) }
+	switch {
+	case pg.Code == "28P01":
+		return "set the role's password in " + a.url + " or in the file of postgres.password_file, or give the role this " +
+			"one: ALTER ROLE " + role + " PASSWORD '…';", true
+	case pg.Code == "28000" && has("does not exist"):
+		return "CREATE ROLE " + role + a.attributes() + "; or name another role in " + a.url +
+			"; cdc-relay init --roles makes both roles", true
+	case pg.Code == "28000" && has("not permitted to log in"):
+		return "ALTER ROLE " + role + " LOGIN;", true
+	case pg.Code == "28000" && has("replication") && !has("pg_hba"),
+		pg.Code == "42501" && a.replication && !has("database"):
+		return "ALTER ROLE " + role + " REPLICATION; (RDS: GRANT rds_replication TO " + role + ";)", true
+	case pg.Code == "28000":
+		return "let the role in: a line of pg_hba.conf such as: host " + a.database + " " + a.role +
+			" ADDRESS scram-sha-256, then SELECT pg_reload_conf();", true
+	case pg.Code == "3D000":
+		return "CREATE DATABASE " + database + "; or name the right one in " + a.url, true
+	case pg.Code == "42501":
+		return "GRANT CONNECT ON DATABASE " + database + " TO " + role + ";", true
+	case pg.Code == "53300":
+		return "wait, end connections that nobody needs, or raise max_connections (max_wal_senders for replication)", false
+	}
+	return "it passes when the server lets connections in again", false
+}
+
+// attributes are those that a new role needs.
+func (a attempt) attributes() string {
+	if a.replication {
+		return " LOGIN REPLICATION"
+	}
+	return " LOGIN"
+}

@@ -1,0 +1,58 @@
+package relay_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Break it catches: a relay that tries for ever, and says only that its stream has ended, where a person has to
+// change the role; one that does not go on when somebody has. Seen to fail with refused logins taken for sessions
+// that ended.
+func TestRoleWithoutReplicationHaltsUntilItHasIt(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	role := harness.Unique(t, "role")
+	b.pg.Exec(t, `CREATE ROLE "`+role+`" LOGIN`)
+	defer func() { b.pg.Exec(t, `DROP ROLE "`+role+`"`) }()
+	b.c.Postgres.ReplicationURL = strings.Replace(b.pg.URL, "postgres@", role+"@", 1)
+	r, stop := b.start()
+	b.waitHalt(r, relay.HaltSetup, "cannot log in to Postgres", `ALTER ROLE "`+role+`" REPLICATION;`)
+	b.pg.Exec(t, `ALTER ROLE "`+role+`" REPLICATION`)
+	b.waitRole(r, relay.RoleActive)
+	mustStop(t, stop)
+}
+
+// Break it catches: a status that does not say what is tried, how often it failed and when it is tried again. Seen
+// to fail with the attempts left out of the reason.
+func TestServerThatIsDownIsTriedAndTold(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t)
+	b.c.Postgres.URL = "postgres://a@" + nowhere + "/d"
+	r, _ := b.start()
+	harness.Eventually(t, bedPatience, "the status tells of attempts", func(context.Context) string {
+		st := r.Status()
+		said := strings.Join(st.Reasons, "\n")
+		for _, want := range []string{nowhere, "connection refused", "attempt 3 failed, the next is"} {
+			if !strings.Contains(said, want) {
+				return "reasons: " + said
+			}
+		}
+		if st.Role != relay.RoleStarting {
+			t.Errorf("role: got %s, want starting: nobody has to do anything", st.Role)
+		}
+		return ""
+	})
+}
