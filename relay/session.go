@@ -95,32 +95,40 @@ type shown struct {
 	ahead     atomic.Int64  // how much the server's clock is ahead of ours, in nanoseconds; the watch stores it
 }
 
-// runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
-func (t *term) runSession(ctx context.Context) (err error) {
+// openSession prepares what is missing, takes the slot and starts its stream. The session's stream is not read yet.
+func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox, err error) {
 	setup := t.r.setup()
 	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
 	setup.Counted = t.r.meter.Stream.Recreations.Inc
-	table, err := setup.Prepare(ctx)
-	if err != nil {
-		return err
+	if table, err = setup.Prepare(ctx); err != nil {
+		return nil, table, err
 	}
 	stream, err := t.r.postgres.OpenStream(ctx, t.r.replicationConfig())
 	if err != nil {
-		return err
+		return nil, table, err
 	}
 	// Once more: another relay may have had the slot, and given it up, since the first look. From now on it is ours.
 	state, err := t.r.store.State(ctx)
 	if err != nil || state == nil {
 		stream.Close()
-		return errors.Join(errStateGone, err)
+		return nil, table, errors.Join(errStateGone, err)
 	}
 	if t.superseded(state) {
 		stream.Close()
-		return bootstrap.ErrSuperseded
+		return nil, table, bootstrap.ErrSuperseded
 	}
 	grant := stream.Granted()
-	s := &session{r: t.r, term: t, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
-		late: make(chan lateRows), over: make(chan struct{})}
+	return &session{r: t.r, term: t, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
+		late: make(chan lateRows), over: make(chan struct{})}, table, nil
+}
+
+// runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
+func (t *term) runSession(ctx context.Context) (err error) {
+	s, table, err := t.openSession(ctx)
+	if err != nil {
+		return err
+	}
+	stream := s.stream
 	defer close(s.over)
 	defer func() { t.remember(s, err) }()
 	t.r.reconciler.Covers(table.OIDs)

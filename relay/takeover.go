@@ -107,7 +107,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	}
 	var err error
 	asked := time.Now()
-	listed := false
+	var listed bool
 	if s.epoch, listed, err = r.store.TakeOver(ctx, uint32(s.grant.PID), s.grant.System.Timeline); err != nil {
 		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
 	}

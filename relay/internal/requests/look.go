@@ -42,7 +42,7 @@ func (e *Executor) reconcile(ctx context.Context, s Session, request *store.Requ
 	e.looking = nil
 	if l.err != nil {
 		if ctx.Err() != nil {
-			return false, nil
+			return false, context.Cause(ctx)
 		}
 		return true, e.finish(ctx, request, l.err.Error())
 	}

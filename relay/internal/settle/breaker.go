@@ -205,8 +205,9 @@ func (b *breaker) run(ctx context.Context) {
 			text = b.halt.Reason
 		}
 		b.mu.Unlock()
+		busy := open || halfOpen
 		look := time.NewTimer(breakerLook)
-		if !open && !halfOpen {
+		if !busy {
 			look.Stop()
 			attempt, calmSince = 0, time.Time{}
 		}
@@ -214,7 +215,6 @@ func (b *breaker) run(ctx context.Context) {
 		case <-look.C:
 		case <-b.news:
 		case <-ctx.Done():
-			look.Stop()
 			return
 		}
 		look.Stop()
@@ -223,7 +223,7 @@ func (b *breaker) run(ctx context.Context) {
 			b.commit(ctx, func() error { return b.settler.tables.OpenBreaker(ctx, text) }, func() { b.unsaved = false })
 			attempt, probeAt = 1, time.Now().Add(probes.Delay(1, rand.Float64()))
 		case b.settler.host.Owner() == nil: // only the process that holds the slot goes on
-		case why != notYet && (open || halfOpen):
+		case why != notYet && busy:
 			b.commit(ctx, func() error { return b.settler.tables.CloseBreaker(ctx) }, func() { b.close(ctx, why) })
 		case open && time.Now().After(probeAt):
 			attempt++
