@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -28,7 +27,8 @@ func TestCatchUpRowsHaveTheBytesOfTheStream(t *testing.T) {
 			}
 			pg.Exec(t, fmt.Sprintf(
 				`CREATE TABLE outbox_events (seq serial, id uuid DEFAULT gen_random_uuid() PRIMARY KEY, aggregate_type text,
- aggregate_id text, event_type text, payload %s, headers jsonb, created_at timestamptz, f float8, i interval, d date, b bytea, n numeric[])`, payload))
+ aggregate_id text, event_type text, payload %s, headers jsonb, created_at timestamptz, f float8, i interval, d date,
+ b bytea, n numeric[])`, payload))
 			c := usual(t, pg)
 			c.Columns.Headers, c.Columns.Extra = "headers", []string{"f", "i", "d", "b", "n"}
 			s := owner(t, pg, c)
@@ -37,9 +37,12 @@ func TestCatchUpRowsHaveTheBytesOfTheStream(t *testing.T) {
 				values = `'{"b":  1.10, "a": "é\u00e9\\"}'`
 			}
 			pg.Exec(t, fmt.Sprintf(
-				`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers, created_at, f, i, d, b, n) VALUES
- ('Order', 'k', 'e', %[1]s, '{"h": "v"}', '2026-01-02 03:04:05.678+05', 0.1::float8 + 0.2, '1 year 2 days 3:04', '2026-02-01', '\x5c00', '{1.50,NULL}'),
- ('', '', '', NULL, NULL, NULL, 'NaN', NULL, NULL, '', '{}'), (NULL, NULL, NULL, NULL, NULL, '2026-07-01', NULL, NULL, NULL, NULL, NULL)`, values))
+				`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers, created_at, f, i, d, b, n)
+ VALUES
+ ('Order', 'k', 'e', %[1]s, '{"h": "v"}', '2026-01-02 03:04:05.678+05', 0.1::float8 + 0.2, '1 year 2 days 3:04',
+ '2026-02-01', '\x5c00', '{1.50,NULL}'),
+ ('', '', '', NULL, NULL, NULL, 'NaN', NULL, NULL, '', '{}'), (NULL, NULL, NULL, NULL, NULL, '2026-07-01', NULL, NULL,
+ NULL, NULL, NULL)`, values))
 			_, err := s.SnapshotCatchUp(t.Context())
 			must(t, "list the rows", err)
 			rows, err := s.CatchUpRows(t.Context(), 0, 10)
@@ -109,7 +112,8 @@ func streamed(t testing.TB, pg *harness.PG, slot string, n int) (rows [][][]byte
 func insertEvents(t testing.TB, pg *harness.PG, from, n int) {
 	t.Helper()
 	pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
-SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'Order', 'k', 'e', '{}' FROM generate_series(%d, %d) i`, from, from+n-1))
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'Order', 'k', 'e', '{}'
+ FROM generate_series(%d, %d) i`, from, from+n-1))
 }
 
 // Breaks caught: rows that are recorded coming again, pages that overlap or leave rows out, an order other than
@@ -177,7 +181,8 @@ func TestCatchUpGoesOnBehindManyRecordedRows(t *testing.T) {
 	if must(t, "explain", err); !strings.Contains(plan, "row_number <= '10000'") {
 		t.Errorf("a page's plan: got\n%s\nwant it to look at 10000 rows of the list at most", plan)
 	}
-	pg.Exec(t, `INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") SELECT source, event_id, 't', 0, row_number FROM cdc_relay_catch_up WHERE row_number < 25000;
+	pg.Exec(t, `INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
+ SELECT source, event_id, 't', 0, row_number FROM cdc_relay_catch_up WHERE row_number < 25000;
 DELETE FROM outbox_events WHERE seq IN (25000, 25002)`)
 	rows, err := s.CatchUpRows(t.Context(), 1, 500)
 	if err != nil || len(rows) != 1 || rows[0].Row != 25_001 {
@@ -192,7 +197,8 @@ DELETE FROM outbox_events WHERE seq IN (25000, 25002)`)
 func TestCatchUpPageIsBoundedByBytes(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, event_type, payload) SELECT 'a', 'e', to_jsonb(repeat('x', 1 << 20)) FROM generate_series(1, 20)`)
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, event_type, payload)
+ SELECT 'a', 'e', to_jsonb(repeat('x', 1 << 20)) FROM generate_series(1, 20)`)
 	_, err := s.SnapshotCatchUp(t.Context())
 	must(t, "list the rows", err)
 	total, after := 0, uint64(0)
@@ -220,7 +226,8 @@ func TestBaselineCoversExactlyTheRowsThatAreThere(t *testing.T) {
 	insertEvents(t, pg, 0, 2500)
 	flying := pg.Connect(t)
 	exec(t, flying,
-		`BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type) VALUES ('00000000-0000-0000-0000-000000000000', 'a', 'e')`)
+		`BEGIN; INSERT INTO outbox_events (id, aggregate_type, event_type)
+ VALUES ('00000000-0000-0000-0000-000000000000', 'a', 'e')`)
 	rows, err := s.SetBaseline(t.Context())
 	if err != nil || rows != 2500 {
 		t.Fatalf("baseline: got %d, %v, want 2500 rows", rows, err)
@@ -234,7 +241,8 @@ func TestBaselineCoversExactlyTheRowsThatAreThere(t *testing.T) {
 		t.Errorf("unrecorded: got %d, %v, want the one row that was in flight", count, err)
 	}
 	if got := pg.Query(t,
-		`SELECT count(*) || ' ' || max(size) || ' ' || sum(cardinality(ids)) || ' ' || bool_and(mirrored) FROM cdc_relay_journal_batch`); got != "3 1000 2500 true" {
+		`SELECT count(*) || ' ' || max(size) || ' ' || sum(cardinality(ids)) || ' ' || bool_and(mirrored)
+ FROM cdc_relay_journal_batch`); got != "3 1000 2500 true" {
 		t.Errorf("batches, largest, ids, mirrored: got %s, want 3 1000 2500 true", got)
 	}
 }
@@ -315,51 +323,6 @@ func TestCatchUpGivesParkedEventsTheirPlaces(t *testing.T) {
 	}
 }
 
-// Breaks caught: a catch-up that begins again under another relay, which has made a new slot since ours was seen to be
-// gone (seen to fail without the condition); one that never begins.
-func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
-	pg := harness.Postgres(t)
-	c := usual(t, pg)
-	s := registered(t, c)
-	conn := takeOver(t, pg, c, s)
-	listRows(t, s)
-	must(t, "finish", s.FinishCatchUp(t.Context()))
-	if begun, err := s.BeginCatchUpOfLost(t.Context()); begun || err != nil {
-		t.Errorf("with the slot: got begun %t, %v; want false", begun, err)
-	}
-	loseSlot(t, pg, c, conn)
-	if begun, err := s.BeginCatchUpOfLost(t.Context()); !begun || err != nil {
-		t.Errorf("without the slot: got begun %t, %v; want true", begun, err)
-	}
-	if got := pg.Query(t, "SELECT phase FROM cdc_relay_state"); got != "catch_up" {
-		t.Errorf("phase: got %s, want catch_up", got)
-	}
-}
-
-// Breaks caught: a catch-up that begins again under another relay, which has taken over since our look at the state
-// (seen to fail without the condition); one that never begins.
-func TestCatchUpBeginsAgainOnlyBeforeATakeOver(t *testing.T) {
-	pg := harness.Postgres(t)
-	c := usual(t, pg)
-	s := registered(t, c)
-	takeOver(t, pg, c, s)
-	listRows(t, s)
-	must(t, "finish", s.FinishCatchUp(t.Context()))
-	if begun, err := s.BeginCatchUpSince(t.Context(), 0, true); begun || err != nil {
-		t.Errorf("with the epoch before: got begun %t, %v; want false", begun, err)
-	}
-	if st, err := s.State(t.Context()); err != nil || st.Phase != store.Stream {
-		t.Errorf("state: got %+v, %v, want phase stream", st, err)
-	}
-	if begun, err := s.BeginCatchUpSince(t.Context(), 1, true); !begun || err != nil {
-		t.Errorf("with the present epoch: got begun %t, %v; want true", begun, err)
-	}
-	if st, err := s.State(t.Context()); err != nil || st.Phase != store.CatchUp || !st.CatchUpLate || st.CatchUpReady ||
-		!st.Dirty {
-		t.Errorf("state: got %+v, %v, want a late catch-up", st, err)
-	}
-}
-
 // Breaks caught: a list of rows that is taken for that of a slot that was made after it (seen to fail with the slot's
 // position not looked at), or is void though the slot is the same; a catch-up that ends though its list is void (seen
 // to fail without the condition).
@@ -383,13 +346,4 @@ func TestListOfRowsIsOfOneSlot(t *testing.T) {
 	if err := s.FinishCatchUp(t.Context()); err == nil {
 		t.Error("the catch-up ended without a list")
 	}
-}
-
-// loseSlot drops the slot from which the connection streams.
-func loseSlot(t *testing.T, pg *harness.PG, c store.Config, conn *pgconn.PgConn) {
-	t.Helper()
-	must(t, "end the stream", conn.Close(t.Context()))
-	pg.Exec(t, fmt.Sprintf(
-		`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%[1]s' AND active_pid IS NOT NULL`, c.Slot))
-	pg.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s')`, c.Slot))
 }

@@ -98,7 +98,8 @@ END IF; RETURN NULL; END $$;
 CREATE TRIGGER halt BEFORE `+do+` ON `+table+` FOR EACH STATEMENT EXECUTE FUNCTION halt()`)
 }
 
-const sleeping = `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`
+const sleeping = `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity
+ WHERE datname = current_database() AND wait_event = 'PgSleep'`
 
 // Break caught: a write that was found to be the owner's, and is made beside a take-over or after it. Seen to fail
 // without FOR SHARE.

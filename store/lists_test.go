@@ -42,7 +42,8 @@ func TestDeadLettersAreListedInPages(t *testing.T) {
 		d.Topic = []string{"t", "u"}[n%2]
 		bury(t, s, d)
 	}
-	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now() WHERE position_order = 3; UPDATE outbox_events_dlq SET dead_at = now() - interval '2 days', error_class = 'transient' WHERE position_order = 1`)
+	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now() WHERE position_order = 3; UPDATE outbox_events_dlq
+ SET dead_at = now() - interval '2 days', error_class = 'transient' WHERE position_order = 1`)
 	show := func(d store.DeadLetter) string { return strings.TrimLeft(d.ID[len(d.ID)-4:], "0") + "." }
 	list := func(f store.Filter, state string) string {
 		return listed(t, func(ctx context.Context, after string, limit int) (store.Page[store.DeadLetter], error) {

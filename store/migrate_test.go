@@ -83,7 +83,8 @@ func TestTwoOutboxesShareOneSchemaIfTheirIDsAreOfOneType(t *testing.T) {
 	if got := pg.Query(t, `SELECT count(*) FROM second_status, second_dlq`); got != "0" {
 		t.Errorf("rows of the second outbox's view and dead letters: got %q, want 0", got)
 	}
-	pg.Exec(t, `CREATE TABLE third (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`)
+	pg.Exec(t, `CREATE TABLE third (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text,
+ payload jsonb, created_at timestamptz)`)
 	third := usual(t, pg)
 	third.Table = "public.third"
 	err := open(t, third).Migrate(t.Context())
@@ -97,8 +98,10 @@ func TestTwoOutboxesShareOneSchemaIfTheirIDsAreOfOneType(t *testing.T) {
 func TestOwnOutboxHasTimeOrderedIDsAndHotMarks(t *testing.T) {
 	pg := harness.Postgres(t)
 	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
-	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '1', 't', '{}')`)
-	pg.Exec(t, `SELECT pg_sleep(0.01); INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '1', 't', '{}')`)
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ VALUES ('a', '1', 't', '{}')`)
+	pg.Exec(t, `SELECT pg_sleep(0.01); INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ VALUES ('a', '1', 't', '{}')`)
 	if got := pg.Query(t,
 		`SELECT string_agg(seq::text || substr(id::text, 15, 1), ',' ORDER BY id) FROM outbox_events`); got != "17,27" {
 		t.Errorf("seq and version nibble in id order: got %s, want 17,27", got)
@@ -150,9 +153,12 @@ func TestOutboxRefusesAMarkThatMovesRowsBetweenPartitions(t *testing.T) {
 	} {
 		t.Run(row.key+" "+row.mark+" "+row.more, func(t *testing.T) {
 			pg := harness.Postgres(t)
-			pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
- created_at timestamp, published_at timestamptz, done boolean, CONSTRAINT c CHECK (done OR published_at IS NULL)) PARTITION BY `+row.key+`;
-CREATE TABLE part (published_at timestamptz, done boolean, created_at timestamp, payload jsonb, event_type text, aggregate_id text, aggregate_type text, id uuid,
+			pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text,
+ payload jsonb,
+ created_at timestamp, published_at timestamptz, done boolean, CONSTRAINT c CHECK (done OR published_at IS NULL))
+ PARTITION BY `+row.key+`;
+CREATE TABLE part (published_at timestamptz, done boolean, created_at timestamp, payload jsonb, event_type text,
+ aggregate_id text, aggregate_type text, id uuid,
  CONSTRAINT c CHECK (done OR published_at IS NULL)) `+row.more+`;
 ALTER TABLE outbox_events ATTACH PARTITION part DEFAULT; CREATE INDEX ON outbox_events (done, published_at)`)
 			c := usual(t, pg)
@@ -181,7 +187,8 @@ func TestNamesThatNeedQuotesWorkInEveryCall(t *testing.T) {
 		Payload: `Pay"load`,
 		Headers: "Head;ers", CreatedAt: "created-at", Extra: []string{"ex tra"}}
 	s := owner(t, pg, c)
-	pg.Exec(t, `INSERT INTO "My ""Sch'ema"."Out.Bo'x\{id}" SELECT 'id''' || i, 'T', 'k', 'e', '\x00ff', '{"a":"b"}', '2026-01-02 03:04:05', i
+	pg.Exec(t, `INSERT INTO "My ""Sch'ema"."Out.Bo'x\{id}" SELECT 'id''' || i, 'T', 'k', 'e', '\x00ff', '{"a":"b"}',
+ '2026-01-02 03:04:05', i
  FROM generate_series(1, 3) i`)
 	everyCall(t, s, func(i int) string { return fmt.Sprintf("id'%d", i) })
 	problems, err := s.CheckPublication(t.Context(), "test")

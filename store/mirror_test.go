@@ -96,7 +96,8 @@ func TestMirrorFindsABatchOfALowerNumberThatCameLater(t *testing.T) {
 	mirrorAll(t, s, 1)
 	batch := func(i int) string {
 		return fmt.Sprintf(
-			`INSERT INTO cdc_relay_journal_batch (source, size, ids) SELECT max(source), 1, ARRAY['%s'::uuid] FROM cdc_relay_journal_batch`, uuid(i))
+			`INSERT INTO cdc_relay_journal_batch (source, size, ids) SELECT max(source), 1, ARRAY['%s'::uuid]
+ FROM cdc_relay_journal_batch`, uuid(i))
 	}
 	first, second := pg.Connect(t), pg.Connect(t)
 	exec(t, first, "BEGIN; SELECT pg_current_xact_id()")
@@ -162,7 +163,8 @@ func TestMirrorDoesWhatAfterPublishSays(t *testing.T) {
 		{store.Mark, "done = true", "", "true"}, {store.Mark, "done = true", "done", "true"},
 	} {
 		t.Run(row.afterPublish+" "+row.set+" "+row.when, func(t *testing.T) {
-			pg.Exec(t, `DROP TABLE IF EXISTS outbox_events CASCADE; DELETE FROM cdc_relay_schema WHERE part <> 'relay'; DROP TABLE IF EXISTS outbox_events_dlq;
+			pg.Exec(t, `DROP TABLE IF EXISTS outbox_events CASCADE; DELETE FROM cdc_relay_schema
+ WHERE part <> 'relay'; DROP TABLE IF EXISTS outbox_events_dlq;
 CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
  created_at timestamptz, done boolean NOT NULL DEFAULT false)`)
 			insertEvents(t, pg, 0, 1)

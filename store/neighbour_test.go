@@ -18,29 +18,41 @@ import (
 // what the first has, of the same ids, and the same of ids that are the first one's to come; all of it earlier,
 // further in front, and due.
 const neighbourSQL = `
-INSERT INTO cdc_relay_source (source, slot, table_oid, table_name) SELECT source + 1, 'neighbour', table_oid::bigint + 1, 'other' FROM cdc_relay_source;
+INSERT INTO cdc_relay_source (source, slot, table_oid, table_name)
+ SELECT source + 1, 'neighbour', table_oid::bigint + 1, 'other' FROM cdc_relay_source;
 INSERT INTO cdc_relay_epoch (slot, epoch, taken_lsn) SELECT 'neighbour', epoch, '0/1' FROM cdc_relay_epoch;
-INSERT INTO cdc_relay_state (slot, source, phase, dirty, confirmed, system_id, timeline, catch_up_ready, era, baseline_at, horizon, swept_at,
- catch_up_late, breaker_at, breaker_said, paused_at, paused_by)
- SELECT 'neighbour', source + 1, 'stream', false, 'FFFFFFFF/0', 'other', 9, true, 9, now(), 'epoch', now() + interval '1 h', true, now(), 'why', now(), 'bob'
+INSERT INTO cdc_relay_state (slot, source, phase, dirty, confirmed, system_id, timeline, catch_up_ready, era,
+ baseline_at, horizon, swept_at, catch_up_late, breaker_at, breaker_said, paused_at, paused_by)
+ SELECT 'neighbour', source + 1, 'stream', false, 'FFFFFFFF/0', 'other', 9, true, 9, now(), 'epoch',
+ now() + interval '1 h', true, now(), 'why', now(), 'bob'
  FROM cdc_relay_state;
-CREATE TEMP TABLE ids AS SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid AS id, i FROM generate_series(0, 29) i;
+CREATE TEMP TABLE ids AS SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid AS id, i
+ FROM generate_series(0, 29) i;
 INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset", published_at)
- SELECT source, id, 'other', 7, 7, now() - interval '9 h' FROM ids, cdc_relay_source WHERE slot = 'neighbour' AND i % 3 = 0;
+ SELECT source, id, 'other', 7, 7, now() - interval '9 h' FROM ids, cdc_relay_source WHERE slot = 'neighbour'
+ AND i % 3 = 0;
 INSERT INTO cdc_relay_journal_batch (source, size, ids, published_at, wal_lsn, xid)
- SELECT source, 1, ARRAY[id], now() - interval '9 h', '0/1', '3' FROM ids, cdc_relay_source WHERE slot = 'neighbour' AND i % 3 = 0;
-INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index, error_class, next_retry_at, parked_at, late, replay)
- SELECT source, id, CASE i % 2 WHEN 0 THEN 't' ELSE 'u' END, CASE i % 7 WHEN 0 THEN NULL ELSE 'k' END::bytea, 0, true, i, 0, 'transient',
- CASE i % 5 WHEN 0 THEN NULL WHEN 1 THEN 'infinity' WHEN 2 THEN now() + interval '1 h' ELSE now() - interval '2 h' END, now() - interval '9 h', true, (SELECT min(id) FROM cdc_relay_request)
+ SELECT source, 1, ARRAY[id], now() - interval '9 h', '0/1', '3' FROM ids, cdc_relay_source WHERE slot = 'neighbour'
+ AND i % 3 = 0;
+INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
+ error_class, next_retry_at, parked_at, late, replay)
+ SELECT source, id, CASE i % 2 WHEN 0 THEN 't' ELSE 'u' END, CASE i % 7 WHEN 0 THEN NULL
+ ELSE 'k' END::bytea, 0, true, i, 0, 'transient',
+ CASE i % 5 WHEN 0 THEN NULL WHEN 1 THEN 'infinity' WHEN 2 THEN now() + interval '1 h'
+ ELSE now() - interval '2 h' END, now() - interval '9 h', true, (SELECT min(id) FROM cdc_relay_request)
  FROM ids, cdc_relay_source WHERE slot = 'neighbour' AND i % 3 <> 2;
-INSERT INTO outbox_events_dlq (source, original_id, topic, key, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code,
- last_error, dead_at, holds, replayed_at, discarded_at)
- SELECT source, id, CASE i % 2 WHEN 0 THEN 't' ELSE 'u' END, 'k', '0/1', 0, true, 1, 0, 1, 'permanent', 'C', 'why', now() - interval '9 s', i % 4 <> 0,
+INSERT INTO outbox_events_dlq (source, original_id, topic, key, position, epoch, from_stream, position_order,
+ position_index, attempts, error_class, error_code, last_error, dead_at, holds, replayed_at, discarded_at)
+ SELECT source, id, CASE i % 2 WHEN 0 THEN 't' ELSE 'u' END, 'k', '0/1', 0, true, 1, 0, 1, 'permanent', 'C', 'why',
+ now() - interval '9 s', i % 4 <> 0,
  CASE i % 8 WHEN 0 THEN now() - interval '9 h' END, CASE i % 8 WHEN 1 THEN now() - interval '9 h' END
  FROM ids, cdc_relay_source WHERE slot = 'neighbour' AND i % 3 <> 1;
-INSERT INTO cdc_relay_catch_up (source, row_number, event_id) SELECT source, i + 1, id FROM ids, cdc_relay_source WHERE slot = 'neighbour';
-INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset) VALUES ('neighbour', 't', -1, 0), ('neighbour', 't', 1, 1), ('neighbour', 'other', -1, 0);
-INSERT INTO cdc_relay_request (id, slot, kind, filter, who, requested_at) OVERRIDING SYSTEM VALUE VALUES (-1, 'neighbour', 'pause', '{}', 'bob', 'epoch');
+INSERT INTO cdc_relay_catch_up (source, row_number, event_id) SELECT source, i + 1, id FROM ids, cdc_relay_source
+ WHERE slot = 'neighbour';
+INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset)
+ VALUES ('neighbour', 't', -1, 0), ('neighbour', 't', 1, 1), ('neighbour', 'other', -1, 0);
+INSERT INTO cdc_relay_request (id, slot, kind, filter, who, requested_at) OVERRIDING SYSTEM VALUE
+ VALUES (-1, 'neighbour', 'pause', '{}', 'bob', 'epoch');
 INSERT INTO cdc_relay_request (id, slot, kind, filter, who, requested_at, finished_at) OVERRIDING SYSTEM VALUE
  VALUES (-2, 'neighbour', 'replay', '{}', 'bob', 'epoch', now() - interval '9 h')`
 
@@ -55,12 +67,14 @@ func neighbourRows(t *testing.T, pg *harness.PG) string {
 	}
 	for _, table := range []string{"state", "epoch", "offset", "request"} {
 		counted = append(counted,
-			fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x WHERE slot = 'neighbour')`, table))
+			fmt.Sprintf(`(SELECT '%[1]s ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM cdc_relay_%[1]s x
+ WHERE slot = 'neighbour')`, table))
 	}
 	return pg.Query(t, `SELECT concat_ws(', ', `+strings.Join(counted, ", ")+
 		`, (SELECT 'dead ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events_dlq x
  WHERE source = (SELECT source FROM cdc_relay_source WHERE slot = 'neighbour')),
- (SELECT 'rows that only the neighbour published ' || md5(string_agg(x::text, ',' ORDER BY x::text)) FROM outbox_events x WHERE seq > 12))`)
+ (SELECT 'rows that only the neighbour published ' || md5(string_agg(x::text, ',' ORDER BY x::text))
+ FROM outbox_events x WHERE seq > 12))`)
 }
 
 // Breaks caught: a method that takes another outbox's rows for its own, or changes them. Seen to fail with the source
@@ -251,7 +265,8 @@ func TestTwoOutboxesWithTheSameNumbersMarkAndPruneTheirOwn(t *testing.T) {
 	}
 	step(t, invoices, "one invoice is", 1, false)
 	if got := pg.Query(t,
-		`SELECT concat_ws(' ', (SELECT count(published_at) FROM orders), (SELECT count(published_at) FROM invoices), (SELECT count(*) FROM cdc_relay_journal))`); got != "3 1 1" {
+		`SELECT concat_ws(' ', (SELECT count(published_at) FROM orders), (SELECT count(published_at) FROM invoices),
+ (SELECT count(*) FROM cdc_relay_journal))`); got != "3 1 1" {
 		t.Errorf("marked orders, marked invoices, journal rows: got %s, want 3 1 1", got)
 	}
 }

@@ -50,7 +50,8 @@ func TestOldestParkedIsThatOfThisSlot(t *testing.T) {
 	}
 	parkAll(t, s, []store.Parked{parkedAt(1, "k", store.NotDue)})
 	parkAll(t, s, []store.Parked{parkedAt(2, "k", store.NotDue)})
-	pg.Exec(t, `INSERT INTO cdc_relay_parked SELECT (jsonb_populate_record(p, '{"source": 9999, "parked_at": "2020-01-01"}')).* FROM cdc_relay_parked p LIMIT 1`)
+	pg.Exec(t, `INSERT INTO cdc_relay_parked
+ SELECT (jsonb_populate_record(p, '{"source": 9999, "parked_at": "2020-01-01"}')).* FROM cdc_relay_parked p LIMIT 1`)
 	at, err := s.OldestParked(t.Context())
 	must(t, "look for the oldest", err)
 	if first := pg.Query(t,
@@ -137,8 +138,10 @@ func TestDueLanesAreThoseWhoseTimeHasCome(t *testing.T) {
 func TestWhatWaitsForATopicIsMadeDueInPortions(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index, next_retry_at, error_class)
-SELECT source, gen_random_uuid(), CASE WHEN i > 12000 THEN 'other' ELSE 't' END, int4send(i), 1, true, i, 0, 'infinity', 'transient'
+	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order,
+ position_index, next_retry_at, error_class)
+SELECT source, gen_random_uuid(), CASE WHEN i > 12000 THEN 'other' ELSE 't' END, int4send(i), 1, true, i, 0,
+ 'infinity', 'transient'
 FROM cdc_relay_source, generate_series(1, 12100) i;
 CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF (SELECT count(*) FROM rows) > 6000 THEN RAISE query_canceled; END IF; RETURN NULL; END';
 CREATE TRIGGER slow AFTER UPDATE ON cdc_relay_parked REFERENCING NEW TABLE AS rows EXECUTE FUNCTION slow()`)
@@ -148,7 +151,8 @@ CREATE TRIGGER slow AFTER UPDATE ON cdc_relay_parked REFERENCING NEW TABLE AS ro
 		must(t, "make due", err)
 	}
 	if left := pg.Query(t,
-		`SELECT string_agg(DISTINCT topic, ' ') || ' ' || count(*) FROM cdc_relay_parked WHERE next_retry_at = 'infinity'`); left != "other 100" {
+		`SELECT string_agg(DISTINCT topic, ' ') || ' ' || count(*) FROM cdc_relay_parked
+ WHERE next_retry_at = 'infinity'`); left != "other 100" {
 		t.Errorf("events that still wait: got %s, want the 100 of the other topic", left)
 	}
 }
@@ -164,7 +168,8 @@ func TestRetriedEventsEndInExactlyOnePlace(t *testing.T) {
 		[]store.Attempt{{ID: []byte(uuid(1)), Attempts: 4, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
 	must(t, "give up", s.GiveUp(t.Context(), dead(2)))
 	got := pg.Query(t,
-		`SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ') FROM cdc_relay_parked)
+		`SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ')
+ FROM cdc_relay_parked)
 		|| ' ' || (SELECT count(*) FROM outbox_events_dlq)`)
 	if want := "1 4again 1"; got != want {
 		t.Errorf("journal, parked, dead: got %q, want %q", got, want)

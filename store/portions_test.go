@@ -19,8 +19,10 @@ func TestPortionsReadManyLanesInQueueOrder(t *testing.T) {
 	c.HoldDead = true
 	s := owner(t, pg, c)
 	pg.Exec(t, fmt.Sprintf(
-		`INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index, payload, error_class)
-		SELECT (SELECT source FROM cdc_relay_state WHERE slot = '%s'), gen_random_uuid(), 't', convert_to('k' || i %% 3, 'UTF8'), 0, true, 1, 1000 - i, repeat('x', 100)::bytea, 'blocked'
+		`INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
+ payload, error_class)
+		SELECT (SELECT source FROM cdc_relay_state WHERE slot = '%s'), gen_random_uuid(), 't',
+		convert_to('k' || i %% 3, 'UTF8'), 0, true, 1, 1000 - i, repeat('x', 100)::bytea, 'blocked'
 		FROM generate_series(1, 30) i`, c.Slot))
 	lane := func(key string) store.Lane { return store.Lane{Topic: "t", Key: []byte(key)} }
 	lanes := []store.Lane{lane("k1"), lane("none"), lane("k0"), lane("k2")}
@@ -68,8 +70,10 @@ func TestPortionsReadManyLanesInQueueOrder(t *testing.T) {
 	}
 	dead := func(key string, index int) {
 		pg.Exec(t, fmt.Sprintf(
-			`INSERT INTO outbox_events_dlq (source, original_id, topic, key, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error, holds)
-			SELECT source, gen_random_uuid(), 't', '%s', '', 0, true, 1, %d, 1, 'permanent', 'C', 'why', true FROM cdc_relay_state WHERE slot = '%s'`, key, index, c.Slot))
+			`INSERT INTO outbox_events_dlq (source, original_id, topic, key, position, epoch, from_stream, position_order,
+ position_index, attempts, error_class, error_code, last_error, holds)
+			SELECT source, gen_random_uuid(), 't', '%s', '', 0, true, 1, %d, 1, 'permanent', 'C', 'why', true
+			FROM cdc_relay_state WHERE slot = '%s'`, key, index, c.Slot))
 	}
 	dead("k1", 0)
 	dead("none", 0)

@@ -48,7 +48,8 @@ func TestPruneDeadKeepsWhatIsNeeded(t *testing.T) {
 	pg.Exec(t, "UPDATE outbox_events SET published_at = now() WHERE id = '"+uuid(1)+"'") // says so itself
 	pg.Exec(t, "INSERT INTO cdc_relay_journal (source, event_id, topic, partition, \"offset\") VALUES ("+source+", '"+
 		uuid(3)+"', 't', 0, 0)")
-	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
+	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order,
+ position_index, error_class)
 		VALUES (`+source+`, '`+uuid(14)+`', 't', 0, true, 1, 14, 'transient')`)
 	if n, _, err := s.PruneDead(t.Context(), time.Hour, 100); err != nil || n != 0 {
 		t.Fatalf("nothing is confirmed: got %d pruned, %v; want 0", n, err)
@@ -120,7 +121,8 @@ func TestPruneRequestsKeepsWhatIsOpenOrNeeded(t *testing.T) {
 		pg.Exec(t, fmt.Sprintf("INSERT INTO cdc_relay_request (slot, kind, filter, who, requested_at, finished_at) VALUES "+
 			"('%s', 'replay', '{}', 'w%d', now() - interval '3 hours', %s)", of, i, finished))
 	}
-	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class, replay)
+	pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order,
+ position_index, error_class, replay)
 		SELECT source, '`+uuid(1)+
 		`', 't', 0, true, 1, 14, 'transient', (SELECT id FROM cdc_relay_request WHERE who = 'w3') FROM cdc_relay_state`)
 	if n, more, err := s.PruneRequests(t.Context(), time.Hour, 1); err != nil || n != 1 || !more {

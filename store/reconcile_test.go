@@ -25,7 +25,8 @@ func TestReconcilerReadsRangesOnly(t *testing.T) {
 				pg.Exec(t, "DROP INDEX outbox_events_created_at_idx; CREATE INDEX ON outbox_events (created_at)")
 			}
 			pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, event_type, payload, created_at)
-				SELECT 'order', 'made', jsonb_build_object('pad', repeat('x', 300)), now() - (%d - i) * interval '1 second' FROM generate_series(1, %[1]d) i`, rows))
+				SELECT 'order', 'made', jsonb_build_object('pad', repeat('x', 300)), now() - (%d - i) * interval '1 second'
+				FROM generate_series(1, %[1]d) i`, rows))
 			pg.Exec(t, `INSERT INTO cdc_relay_journal ("offset", source, partition, event_id, topic)
 				SELECT 0, (SELECT source FROM cdc_relay_source), 0, id, 't' FROM outbox_events`)
 			pg.Exec(t, "VACUUM ANALYZE outbox_events")
@@ -125,9 +126,12 @@ func TestUnrecordedRowsAreThoseThatNothingKnows(t *testing.T) {
 // below the range. Seen to fail with no margin.
 func TestRangeOverTimesWithoutZoneReachesFurtherBack(t *testing.T) {
 	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE TABLE outbox_events (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload text, created_at timestamp)`)
+	pg.Exec(t, `CREATE TABLE outbox_events (id bigint PRIMARY KEY, aggregate_type text, aggregate_id text,
+ event_type text, payload text, created_at timestamp)`)
 	s := registered(t, usual(t, pg))
-	pg.Exec(t, `SET timezone = 'America/Los_Angeles'; INSERT INTO outbox_events (id, aggregate_type, event_type, created_at) VALUES (1, 'o', 'e', now()), (2, 'o', 'e', now() - interval '1 day')`)
+	pg.Exec(t, `SET timezone = 'America/Los_Angeles';
+ INSERT INTO outbox_events (id, aggregate_type, event_type, created_at)
+ VALUES (1, 'o', 'e', now()), (2, 'o', 'e', now() - interval '1 day')`)
 	ids, err := s.UnrecordedSince(t.Context(), time.Now().Add(-time.Minute), 10)
 	must(t, "look", err)
 	if len(ids) != 1 || string(ids[0]) != "1" {

@@ -67,7 +67,8 @@ func TestReplayParksTheEventAsItWas(t *testing.T) {
 	for _, payloadType := range []string{"jsonb", "bytea", "text"} {
 		t.Run(payloadType, func(t *testing.T) {
 			pg := harness.Postgres(t)
-			pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload `+payloadType+`, headers jsonb, created_at timestamptz, published_at timestamptz)`)
+			pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text,
+ event_type text, payload `+payloadType+`, headers jsonb, created_at timestamptz, published_at timestamptz)`)
 			s := owner(t, pg, usual(t, pg))
 			want := deadAt(7, "k")
 			want.Attempts = 4
@@ -141,7 +142,9 @@ func TestDeadLetterIsClosedWhenItsEventIsJournaled(t *testing.T) {
 	replayAll(t, s, ask(t, s, store.RequestReplay, store.Filter{IDs: []string{uuid(0), uuid(1)}}, "ann", "fixed"), 10)
 	state := func() string {
 		return pg.Query(t,
-			`SELECT string_agg(position_order || coalesce(' by ' || resolved_by || ' ' || note, '') || ' ' || (replayed_at IS NOT NULL) || ' ' || attempts || error_code, ', ' ORDER BY position_order) FROM outbox_events_dlq`)
+			`SELECT string_agg(position_order || coalesce(' by ' || resolved_by || ' ' || note,
+ '') || ' ' || (replayed_at IS NOT NULL) || ' ' || attempts || error_code, ', ' ORDER BY position_order)
+ FROM outbox_events_dlq`)
 	}
 	if got, want := state(), "0 false 1C, 1 false 1C, 2 false 1C"; got != want {
 		t.Fatalf("while parked: got %q, want %q", got, want)
@@ -193,7 +196,8 @@ func TestDiscardRecordsWhoAndWhy(t *testing.T) {
 		t.Errorf("discard again: got %d, %v; want none", step.Seen, err)
 	}
 	got := pg.Query(t,
-		`SELECT string_agg(position_order || resolved_by || note, ' ' ORDER BY position_order) FROM outbox_events_dlq WHERE discarded_at IS NOT NULL`)
+		`SELECT string_agg(position_order || resolved_by || note, ' ' ORDER BY position_order) FROM outbox_events_dlq
+ WHERE discarded_at IS NOT NULL`)
 	if want := "1evetest data 3evetest data"; got != want {
 		t.Errorf("discarded: got %q, want %q", got, want)
 	}
@@ -210,7 +214,8 @@ func TestRetryNowMakesTheHeadsDue(t *testing.T) {
 		parkedAt(4, "well", store.WhenWell), parkedAt(5, "", time.Hour)})
 	due := func() string {
 		return pg.Query(t,
-			`SELECT coalesce(string_agg(position_order::text, ' ' ORDER BY position_order), '') FROM cdc_relay_parked WHERE next_retry_at <= now()`)
+			`SELECT coalesce(string_agg(position_order::text, ' ' ORDER BY position_order), '') FROM cdc_relay_parked
+ WHERE next_retry_at <= now()`)
 	}
 	retry := func(f store.Filter) (n int64) {
 		t.Helper()
@@ -255,7 +260,8 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 	_, err = s.AddRequest(ctx, store.RequestDiscard, store.Filter{All: true}, "a", "")
 	must(t, "ask", err)
 	ask(t, s, store.RequestPause, store.Filter{}, "b", "")
-	pg.Exec(t, `UPDATE cdc_relay_request SET finished_at = now() WHERE kind = 'pause'; UPDATE cdc_relay_request SET filter = '{"shape": "round"}' WHERE kind = 'replay'`)
+	pg.Exec(t, `UPDATE cdc_relay_request SET finished_at = now() WHERE kind = 'pause'; UPDATE cdc_relay_request
+ SET filter = '{"shape": "round"}' WHERE kind = 'replay'`)
 	r, err := s.NextRequest(ctx)
 	if err != nil || r == nil || r.ID != first.ID || r.Unreadable == nil {
 		t.Errorf("got %+v, %v; want the replay with a filter that cannot be read", r, err)

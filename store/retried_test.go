@@ -23,8 +23,10 @@ func TestFailedAttemptsAreNotedTogetherEachAsItWas(t *testing.T) {
 		{ID: []byte(uuid(9)), Attempts: 1, Class: outbox.Transient, Text: "it is gone"},
 	}))
 	got := pg.Query(t,
-		`SELECT string_agg(retry_count || '/' || error_class || '/' || coalesce(last_error, '') || '/' || CASE WHEN next_retry_at = 'infinity' THEN 'well'
-		WHEN next_retry_at > now() + interval '59 minutes' THEN 'hour' WHEN next_retry_at IS NULL THEN 'never' ELSE 'due' END, '; ' ORDER BY event_id) FROM cdc_relay_parked WHERE convert_from(key, 'UTF8') < 'd'`)
+		`SELECT string_agg(retry_count || '/' || error_class || '/' || coalesce(last_error, '') || '/' || CASE
+ WHEN next_retry_at = 'infinity' THEN 'well'
+		WHEN next_retry_at > now() + interval '59 minutes' THEN 'hour' WHEN next_retry_at IS NULL THEN 'never'
+		ELSE 'due' END, '; ' ORDER BY event_id) FROM cdc_relay_parked WHERE convert_from(key, 'UTF8') < 'd'`)
 	if want := `4/transient/one/hour; 2/transient/two, "quoted" {braces}/well; 7/blocked//never`; got != want {
 		t.Errorf("parked events after three failed attempts: got %s, want %s", got, want)
 	}

@@ -21,7 +21,8 @@ import (
 func journal(t testing.TB, pg *harness.PG) string {
 	t.Helper()
 	return pg.Query(t,
-		`SELECT string_agg(concat_ws(' ', right(event_id::text, 4), topic, partition, "offset"), ', ' ORDER BY event_id) FROM cdc_relay_journal`)
+		`SELECT string_agg(concat_ws(' ', right(event_id::text, 4), topic, partition, "offset"), ', ' ORDER BY event_id)
+ FROM cdc_relay_journal`)
 }
 
 // Breaks caught: a replay that fails as a whole on the unique violation, that changes the first outcome, or that loses
@@ -77,7 +78,8 @@ func TestABatchWhoseSessionEndsKeepsItsMemory(t *testing.T) {
 		settled := make(chan error)
 		go func() { settled <- s.Settle(t.Context(), batch, nil) }()
 		pg.Exec(t, `DO $$ BEGIN LOOP
-PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%COPY%' AND state = 'active' AND wait_event = 'ClientRead' AND pid <> pg_backend_pid();
+PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%COPY%' AND state = 'active'
+ AND wait_event = 'ClientRead' AND pid <> pg_backend_pid();
 EXIT WHEN FOUND;
 PERFORM pg_stat_clear_snapshot(), pg_sleep(0.01);
 END LOOP; END $$`)
@@ -123,7 +125,8 @@ func TestABatchIsJournaledInTheOrderOfItsIDs(t *testing.T) {
 	}
 	for _, query := range []string{
 		`SELECT string_agg(right(event_id::text, 1), '' ORDER BY ctid) FROM cdc_relay_journal`,
-		`SELECT string_agg(right(id::text, 1), '' ORDER BY place) FROM cdc_relay_journal_batch, unnest(ids) WITH ORDINALITY AS i(id, place)`,
+		`SELECT string_agg(right(id::text, 1), '' ORDER BY place)
+ FROM cdc_relay_journal_batch, unnest(ids) WITH ORDINALITY AS i(id, place)`,
 	} {
 		if got := pg.Query(t, query); got != "0123" {
 			t.Errorf("%s: got %s, want 0123", query, got)
@@ -151,7 +154,8 @@ func TestLookupKnowsJournalParkedAndDeadLettersOfThisSourceOnly(t *testing.T) {
 	s := owner(t, pg, usual(t, pg))
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead(1)}))
 	pg.Exec(t, fmt.Sprintf(
-		`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class)
+		`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index,
+ error_class)
 SELECT source, '%s', 't', 1, true, 1, 0, 'transient' FROM cdc_relay_state`, uuid(2)))
 	pg.Exec(t, fmt.Sprintf(
 		`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset") VALUES (999, '%s', 't', 0, 0)`,
@@ -200,7 +204,8 @@ CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE IN
 func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	pg.Exec(t, `CREATE TABLE seen (what text, setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	pg.Exec(t, `CREATE TABLE seen (what text,
+ setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note();
 CREATE TRIGGER note AFTER INSERT ON outbox_events_dlq FOR EACH STATEMENT EXECUTE FUNCTION note()`)
@@ -269,7 +274,8 @@ func holdLock(t testing.TB, pg *harness.PG, lock string) {
 // Breaks caught: a dead letter whose values are not those of the event, or one that a strange value keeps out.
 func TestDeadLetterKeepsTheEventAsItWas(t *testing.T) {
 	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload bytea,
+	pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text,
+ payload bytea,
  headers json, created_at timestamp, extra1 text, extra2 int, published_at timestamptz)`)
 	c := usual(t, pg)
 	c.Columns.Headers, c.Columns.Extra = "headers", []string{"extra1", "extra2"}
@@ -284,8 +290,10 @@ func TestDeadLetterKeepsTheEventAsItWas(t *testing.T) {
 		{Event: &full, Topic: "orders", Key: []byte{1, 0}, Partition: 3, Attempts: 5, Class: outbox.Transient, Code: "CODE",
 			Text: "why\x00 \xff" + strings.Repeat("x", 10_000)},
 		{Event: &empty, Topic: "orders", Partition: -1, Attempts: 1, Class: outbox.Permanent, Code: "C", Text: "t"}}))
-	row := `SELECT concat_ws('|', aggregate_type, aggregate_id, event_type, payload::text, headers, created_at AT TIME ZONE 'UTC', extra, topic, key,
- coalesce(partition, -9), position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, left(last_error, 7), length(last_error) < 5000)
+	row := `SELECT concat_ws('|', aggregate_type, aggregate_id, event_type, payload::text, headers,
+ created_at AT TIME ZONE 'UTC', extra, topic, key,
+ coalesce(partition, -9), position, epoch, from_stream, position_order, position_index, attempts, error_class,
+ error_code, left(last_error, 7), length(last_error) < 5000)
 FROM outbox_events_dlq WHERE original_id = '%s'`
 	want := `Order|o-1|Made|\x00ff5c|{"b": "1",  "a": "2"}|2026-01-02 03:04:05.678|{"extra1": "q\"'", "extra2": null}|orders|\x0100|3|1/AB/7|3|t|4294967467|7|5|transient|CODE|why? ?x|t`
 	if got := pg.Query(t, fmt.Sprintf(row, uuid(1))); got != want {
@@ -338,57 +346,4 @@ func TestWritersOfAnOlderEpochAreRefused(t *testing.T) {
 	}
 	must(t, "journal rows alone need no fence", old.Settle(t.Context(), published(1, uuid), nil))
 	must(t, "the owner saves progress", next.SaveProgress(t.Context(), 78))
-}
-
-// Break caught: an allocation per row on the hot path. Seen to fail with a uuid that is made aside.
-func TestEncodingABatchDoesNotAllocatePerRow(t *testing.T) {
-	for idType, id := range map[string]func(i int) string{"uuid": uuid, "text": uuid, "bigint": func(i int) string { return fmt.Sprint(i) }} {
-		batch := published(1000, id)
-		got := testing.AllocsPerRun(10, func() {
-			if _, err := store.EncodeBatch(idType, batch); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if got > 4 { // texts are quoted first; under the race detector the pool forgets some
-			t.Errorf("allocations for 1,000 ids of type %s: got %v, want at most 4", idType, got)
-		}
-	}
-}
-
-// Break caught: an id that is not of its type, which would end the statement or the array that it stands in.
-func TestMalformedIDsAreRefusedBeforeTheyReachSQL(t *testing.T) {
-	for idType, ids := range map[string][]string{
-		"uuid":   {"", "x", uuid(1)[:35], uuid(1) + "0", strings.Replace(uuid(1), "-", "0", 1), strings.Replace(uuid(1), "7", "g", 1), "{00000000-0000-7000-8000-0000000000}"},
-		"bigint": {"", "1'", "1}", "9223372036854775808", "1.0"},
-		"text":   {"a\x00b"},
-	} {
-		for _, id := range ids {
-			if _, err := store.EncodeBatch(idType, published(1, func(int) string { return id })); err == nil {
-				t.Errorf("%s id %q: got no error", idType, id)
-			}
-		}
-	}
-}
-
-// Break caught: an id that is another one in the batch's array than in its row. Seen to fail with a row that gets one
-// byte more.
-func TestStrangeTextIDsAreTheSameInRowsAndBatch(t *testing.T) {
-	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE TABLE outbox_events (id text PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`)
-	s := registered(t, usual(t, pg))
-	ids := []string{`a"b`, `c\d`, `e'f`, `''`, `\'`, `{}`, `,`, ` `, `NULL`, "Ä\n\t\r", ``, `$1`, `\\"`, `"`}
-	for _, conforming := range []string{"on", "off"} {
-		pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET standard_conforming_strings = %s; TRUNCATE cdc_relay_journal, cdc_relay_journal_batch`, pg.Database, conforming))
-		s.Pool().Reset()
-		must(t, "settle", s.Settle(t.Context(), published(len(ids), func(i int) string { return ids[i] }), nil))
-		got := pg.Query(t, `SELECT ((SELECT array_agg(event_id ORDER BY event_id) FROM cdc_relay_journal) = array_agg(id ORDER BY id COLLATE "C"))::text || ' ' || count(*)
-FROM cdc_relay_journal_batch, unnest(ids) id`)
-		if want := fmt.Sprintf("true %d", len(ids)); got != want {
-			t.Errorf("standard_conforming_strings %s: rows and batch agree: got %s, want %s", conforming, got, want)
-		}
-		found, err := s.Lookup(t.Context(), [][]byte{[]byte(ids[0]), []byte(ids[1]), []byte(`a\"b`)})
-		if err != nil || fmt.Sprint(found) != "[true true false]" {
-			t.Errorf("look-up: got %v, %v, want the two ids that are journaled", found, err)
-		}
-	}
 }

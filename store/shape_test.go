@@ -52,7 +52,8 @@ CREATE INDEX ON j USING brin (xid); CREATE INDEX ON j USING brin (published_at)`
 	{name: "8 daily partitions, BRIN on xid", table: "j", ddl: `CREATE TABLE j (` + rowColumns + `,
  PRIMARY KEY (source, event_id, published_at)) PARTITION BY RANGE (published_at); CREATE INDEX ON j USING brin (xid);
 DO $$ BEGIN FOR i IN 0..7 LOOP EXECUTE format('CREATE TABLE j%s PARTITION OF j FOR VALUES FROM (%L) TO (%L)', i,
- date_trunc('day', now()) - i * interval '1 day', date_trunc('day', now()) - (i - 1) * interval '1 day'); END LOOP; END $$;
+ date_trunc('day', now()) - i * interval '1 day',
+ date_trunc('day', now()) - (i - 1) * interval '1 day'); END LOOP; END $$;
 CREATE TABLE jd PARTITION OF j DEFAULT`, prune: `DROP TABLE j5`},
 }
 

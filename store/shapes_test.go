@@ -33,7 +33,9 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 		{"bigint", "id bigint PRIMARY KEY", "bigint", func(i int) string { return fmt.Sprint(-9223372036854775807 + i) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pg.Exec(t, `DROP SCHEMA IF EXISTS relay CASCADE; DROP TABLE IF EXISTS outbox_events CASCADE; DROP PUBLICATION IF EXISTS test; CREATE TABLE outbox_events (n serial, `+row.ddl+`, aggregate_type text, aggregate_id text, event_type text,
+			pg.Exec(t, `DROP SCHEMA IF EXISTS relay CASCADE; DROP TABLE IF EXISTS outbox_events CASCADE; DROP PUBLICATION IF
+ EXISTS test; CREATE TABLE outbox_events (n serial,
+ `+row.ddl+`, aggregate_type text, aggregate_id text, event_type text,
  payload jsonb, created_at timestamptz DEFAULT clock_timestamp(), published_at timestamptz)`)
 			c := usual(t, pg)
 			c.OrderBy, c.Schema = "n", "relay"
@@ -49,7 +51,8 @@ func TestEveryIDTypeGoesThroughEveryCall(t *testing.T) {
 			everyCall(t, s, row.id)
 			// 1 is pruned, because its row says that it is published; 2 is dead; 3 is in the baseline.
 			if got := pg.Query(t,
-				`SELECT string_agg(status, ' ' ORDER BY n) FROM relay.outbox_events_status v JOIN outbox_events o USING (id)`); got != "published failed published" {
+				`SELECT string_agg(status, ' ' ORDER BY n) FROM relay.outbox_events_status v
+ JOIN outbox_events o USING (id)`); got != "published failed published" {
 				t.Errorf("status: got %s, want published failed published", got)
 			}
 		})
@@ -70,7 +73,10 @@ INSERT INTO outbox_events (id) SELECT 'event ' || i FROM generate_series(1, 2000
 			s := owner(t, pg, usual(t, pg))
 			listRows(t, s)
 			pg.Exec(t, "ANALYZE cdc_relay_catch_up")
-			for what, explain := range map[string]func(context.Context) (string, error){"a page of a catch-up": s.ExplainCatchUp, "old dead letters": s.ExplainPruneDead} {
+			explains := map[string]func(context.Context) (string, error){
+				"a page of a catch-up": s.ExplainCatchUp, "old dead letters": s.ExplainPruneDead,
+			}
+			for what, explain := range explains {
 				plan, err := explain(t.Context())
 				must(t, what, err)
 				if !strings.Contains(plan, "using outbox_events_pkey") || strings.Contains(plan, "Seq Scan on outbox_events o") {
@@ -84,8 +90,10 @@ INSERT INTO outbox_events (id) SELECT 'event ' || i FROM generate_series(1, 2000
 // Break caught: a partitioned outbox whose leaves, publication or marks are forgotten.
 func TestPartitionedOutboxGoesThroughEveryCall(t *testing.T) {
 	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text, payload jsonb,
- created_at timestamptz DEFAULT '2026-01-15', published_at timestamptz, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
+	pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text,
+ payload jsonb,
+ created_at timestamptz DEFAULT '2026-01-15', published_at timestamptz, PRIMARY KEY (id, created_at))
+ PARTITION BY RANGE (created_at);
 CREATE TABLE jan PARTITION OF outbox_events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
 CREATE TABLE feb PARTITION OF outbox_events FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')`)
 	s := owner(t, pg, usual(t, pg))
@@ -113,7 +121,8 @@ var otherSettings = []string{
 
 // roleSettings are a role's own, with which values, and the names of types, are printed, read and compared in another
 // way.
-var roleSettings = append(slices.Clone(otherSettings), "standard_conforming_strings = off", "array_nulls = off", "transform_null_equals = on",
+var roleSettings = append(slices.Clone(otherSettings), "standard_conforming_strings = off", "array_nulls = off",
+	"transform_null_equals = on",
 	"default_transaction_isolation = 'serializable'", "search_path = odd, public, pg_catalog")
 
 // oddSchema is in front of the catalog in the search_path of roleSettings, with types and functions of the same names.
@@ -149,8 +158,10 @@ func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 		{"no inserts", `ALTER PUBLICATION test SET (publish = 'update')`, "does not publish inserts"},
 		{"table left out", `CREATE TABLE x (i int); ALTER PUBLICATION test SET TABLE x`, "is not in it"},
 		{"row filter", `ALTER PUBLICATION test SET TABLE outbox_events WHERE (aggregate_type = 'a')`, "row filter"},
-		{"column list", `ALTER PUBLICATION test SET TABLE outbox_events (id, aggregate_type, aggregate_id, event_type, created_at)`, `lacks column "payload"`},
-		{"table swapped", `ALTER TABLE outbox_events RENAME TO o; CREATE TABLE outbox_events (LIKE o INCLUDING ALL)`, "is not in it"},
+		{"column list", `ALTER PUBLICATION test
+ SET TABLE outbox_events (id, aggregate_type, aggregate_id, event_type, created_at)`, `lacks column "payload"`},
+		{"table swapped", `ALTER TABLE outbox_events RENAME TO o; CREATE TABLE outbox_events (LIKE o INCLUDING ALL)`,
+			"is not in it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			pg.Exec(t, `DROP PUBLICATION IF EXISTS test`)
@@ -194,7 +205,8 @@ func TestSlotStatusAndTokensAgreeWithTheServer(t *testing.T) {
 		st.WALStatus != "reserved" || st.SafeWALSize != nil || st.Temporary || st.TwoPhase || st.InvalidationReason != "" {
 		t.Errorf("got %+v, want an active, intact pgoutput slot of pid %d", st, conn.PID())
 	}
-	if !(st.Restart <= st.Confirmed && st.Confirmed < token && token < st.WALEnd && st.RetainedBytes == int64(st.WALEnd-st.Restart)) {
+	if !(st.Restart <= st.Confirmed && st.Confirmed < token && token < st.WALEnd &&
+		st.RetainedBytes == int64(st.WALEnd-st.Restart)) {
 		t.Errorf("got restart %v, confirmed %v, token %v, end %v, retained %d, want them in this order and their distance",
 			st.Restart, st.Confirmed, token, st.WALEnd, st.RetainedBytes)
 	}
@@ -206,11 +218,15 @@ func TestStatusViewShowsWhereEachEventIs(t *testing.T) {
 	s := owner(t, pg, usual(t, pg))
 	insertEvents(t, pg, 0, 6)
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), []store.Dead{dead(1)}))
-	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order, position_index, error_class, retry_count, last_error)
-SELECT source, id, 't', 1, true, 1, 0, class, 2, 'later' FROM cdc_relay_state, (VALUES ('%s'::uuid, 'transient'), ('%s', 'blocked')) v(id, class)`, uuid(2), uuid(3)))
+	pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_parked (source, event_id, topic, epoch, from_stream, position_order,
+ position_index, error_class, retry_count, last_error)
+SELECT source, id, 't', 1, true, 1, 0, class, 2, 'later'
+ FROM cdc_relay_state, (VALUES ('%s'::uuid, 'transient'), ('%s', 'blocked')) v(id, class)`, uuid(2), uuid(3)))
 	pg.Exec(t, `UPDATE outbox_events SET published_at = now() WHERE id = '`+uuid(4)+`'`)
-	got := pg.Query(t, `SELECT string_agg(concat_ws(' ', right(id::text, 1), status, topic, partition, "offset", retry_count, last_error, error_class, published_at IS NOT NULL), ', ' ORDER BY id) FROM outbox_events_status`)
-	want := "0 published outbox.event.Order 0 0 0 t, 1 failed t 0 why permanent f, 2 retrying t 2 later transient f, 3 blocked t 2 later blocked f, 4 published 0 t, 5 pending 0 f"
+	got := pg.Query(t, `SELECT string_agg(concat_ws(' ', right(id::text, 1), status, topic, partition, "offset",
+ retry_count, last_error, error_class, published_at IS NOT NULL), ', ' ORDER BY id) FROM outbox_events_status`)
+	want := "0 published outbox.event.Order 0 0 0 t, 1 failed t 0 why permanent f, 2 retrying t 2 later transient f, 3 " +
+		"blocked t 2 later blocked f, 4 published 0 t, 5 pending 0 f"
 	if got != want {
 		t.Errorf("status:\n got %s\nwant %s", got, want)
 	}
@@ -233,7 +249,8 @@ func TestOrderByNamesColumnsAsTheCatalogShowsThem(t *testing.T) {
 func TestApplicationCanChangeItsColumnsDespiteTheView(t *testing.T) {
 	pg := harness.Postgres(t)
 	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
-	pg.Exec(t, `ALTER TABLE outbox_events ALTER aggregate_id TYPE varchar(80), DROP headers, ALTER created_at TYPE timestamp`)
+	pg.Exec(t, `ALTER TABLE outbox_events ALTER aggregate_id TYPE varchar(80), DROP headers,
+ ALTER created_at TYPE timestamp`)
 }
 
 // Break caught: a configuration that is silently taken for another one.
@@ -263,32 +280,39 @@ func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
 		{"outbox.published_when", `column "processed" does not exist`}, {"outbox.order_by", `column "nope" does not exist`},
 		{"outbox.mark_set", `column "foo" of relation "outbox_events" does not exist`},
 	} {
-		if refused[i].Key != want.key || !strings.Contains(refused[i].Error(), want.said) || !strings.Contains(refused[i].Fix, want.key) {
+		if refused[i].Key != want.key || !strings.Contains(refused[i].Error(), want.said) ||
+			!strings.Contains(refused[i].Fix, want.key) {
 			t.Errorf("got %v, fix %s; want %s, %s", refused[i], refused[i].Fix, want.key, want.said)
 		}
 	}
-	c.PublishedWhen, c.OrderBy, c.MarkSet = "published_at IS NOT NULL -- really", "seq DESC -- newest", "published_at = clock_timestamp() -- so"
+	c.PublishedWhen, c.OrderBy, c.MarkSet = "published_at IS NOT NULL -- really", "seq DESC -- newest",
+		"published_at = clock_timestamp() -- so"
 	must(t, "check expressions with comments", open(t, c).CheckExpressions(t.Context()))
 
 	pg.Exec(t, `CREATE TABLE other (id uuid)`)
 	for _, set := range []string{
-		"published_at = now();drop", "published_at = now(); DROP TABLE other", "published_at = now() WHERE true", "published_at = now() RETURNING 1",
-		"published_at = now() WHERE true), gone AS (DELETE FROM other", "published_at = now() /*", "published_at = now() FROM other", "published_at = 'x'",
+		"published_at = now();drop", "published_at = now(); DROP TABLE other", "published_at = now() WHERE true",
+		"published_at = now() RETURNING 1",
+		"published_at = now() WHERE true), gone AS (DELETE FROM other", "published_at = now() /*",
+		"published_at = now() FROM other", "published_at = 'x'",
 		"published_at = now(), published_at = now()", "o.published_at = now()", "aggregate_id = '",
 	} {
 		c := usual(t, pg)
 		c.MarkSet = set
-		if refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context())); len(refused) != 1 || refused[0].Key != "outbox.mark_set" {
+		if refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context())); len(refused) != 1 ||
+			refused[0].Key != "outbox.mark_set" {
 			t.Errorf("mark_set %q: got %v, want it refused", set, refused)
 		}
 	}
 	for _, when := range []string{
-		"true); DROP TABLE other; SELECT (true", "true) UNION SELECT 1 FROM other WHERE (true", "true THEN 1 END, CASE WHEN true", "true) OR (true",
+		"true); DROP TABLE other; SELECT (true", "true) UNION SELECT 1 FROM other WHERE (true",
+		"true THEN 1 END, CASE WHEN true", "true) OR (true",
 		"count(*) > 1", "published_at", "o.published_at IS NOT NULL", "true /*", "'",
 	} {
 		c := usual(t, pg)
 		c.PublishedWhen = when
-		if refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context())); len(refused) != 1 || refused[0].Key != "outbox.published_when" {
+		if refused := store.ExpressionErrors(open(t, c).CheckExpressions(t.Context())); len(refused) != 1 ||
+			refused[0].Key != "outbox.published_when" {
 			t.Errorf("published_when %q: got %v, want it refused", when, refused)
 		}
 	}
@@ -297,7 +321,8 @@ func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
 // Break caught: a view made of an expression that nobody has looked at, by a protocol that takes several statements.
 // Seen to fail with Migrate that does not look at them.
 func TestMigrateMakesNothingWithAWrongExpression(t *testing.T) {
-	for _, table := range []string{"", `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`} {
+	for _, table := range []string{"", `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text,
+ aggregate_id text, event_type text, payload jsonb, created_at timestamptz)`} {
 		pg := harness.Postgres(t)
 		if table != "" {
 			pg.Exec(t, table)

@@ -192,8 +192,10 @@ func noCallLeavesAnything(t *testing.T, after string) {
 		must(t, row.what, row.do(t.Context()))
 		var left string
 		must(t, "look at the session", s.Pool().QueryRow(t.Context(),
-			`SELECT concat_ws(', ', (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'),
- (SELECT string_agg('prepared ' || name, ', ') FROM pg_prepared_statements), (SELECT string_agg('cursor ' || name, ', ') FROM pg_cursors WHERE name <> ''),
+			`SELECT concat_ws(', ', (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings
+ WHERE source = 'session'),
+ (SELECT string_agg('prepared ' || name, ', ') FROM pg_prepared_statements),
+ (SELECT string_agg('cursor ' || name, ', ') FROM pg_cursors WHERE name <> ''),
  (SELECT string_agg('lock ' || locktype, ', ') FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
  (SELECT string_agg('temporary ' || relname, ', ') FROM pg_class WHERE relnamespace = pg_my_temp_schema()))`).Scan(
 			&left))

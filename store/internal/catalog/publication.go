@@ -46,8 +46,10 @@ func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 // publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15. A partitioned table
 // that is published by its partitions' names is in pg_publication_rel alone.
 const publicationSQL = `SELECT p.pubinsert, p.pubviaroot,
- t.tablename IS NOT NULL OR EXISTS (SELECT 1 FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = to_regclass(format('%I.%I', $2::text, $3::text))), coalesce(to_jsonb(t) ->> 'rowfilter', ''),
- CASE WHEN to_jsonb(t) -> 'attnames' IS NULL THEN NULL ELSE ARRAY(SELECT jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) END
+ t.tablename IS NOT NULL OR EXISTS (SELECT 1 FROM pg_publication_rel r WHERE r.prpubid = p.oid
+ AND r.prrelid = to_regclass(format('%I.%I', $2::text, $3::text))), coalesce(to_jsonb(t) ->> 'rowfilter', ''),
+ CASE WHEN to_jsonb(t) -> 'attnames' IS NULL THEN NULL
+ ELSE ARRAY(SELECT jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) END
 FROM pg_publication p
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
 WHERE p.pubname = $1`

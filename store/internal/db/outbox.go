@@ -89,10 +89,12 @@ WITH RECURSIVE typ AS (
     SELECT typ.attnum, t.typbasetype FROM typ JOIN pg_type t ON t.oid = typ.oid AND t.typtype = 'd'
 )
 SELECT a.attname::text, format_type(t.oid, NULL), format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
-       EXISTS (SELECT FROM pg_partition_tree($1::oid::regclass) p JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = p.relid
+       EXISTS (SELECT FROM pg_partition_tree($1::oid::regclass) p
+       JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = p.relid
         AND d.refclassid = 'pg_class'::regclass AND d.refobjid = p.relid AND d.refobjsubid = 0 AND d.deptype = 'i'
         JOIN pg_attribute k ON k.attrelid = p.relid AND k.attnum = d.objsubid AND k.attname = a.attname),
-       coalesce((SELECT format('%I.%I', n.nspname, c.collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation), '')
+       coalesce((SELECT format('%I.%I', n.nspname, c.collname) FROM pg_collation c
+       JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation), '')
 FROM pg_attribute a
 JOIN typ ON typ.attnum = a.attnum
 JOIN pg_type t ON t.oid = typ.oid AND t.typtype <> 'd'

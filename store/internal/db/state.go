@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline, e.epoch,
- t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
+const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline,
+ e.epoch, t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
  coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0'),
  ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]')))
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`

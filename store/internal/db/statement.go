@@ -38,7 +38,8 @@ func (s *DB) SQL(o *Table, text string) string {
 // recordedWhen is at most one index probe per table and row. EXISTS would leave Postgres the choice to read the whole
 // journal into a hash instead, by an estimate that does not know of a LIMIT; and a plain OR is estimated so rare that a
 // page of 500 rows is planned as a join of whole tables: 500 ms instead of 7 at 100,000 rows. A CASE is neither.
-const recordedWhen = `CASE WHEN (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
+const recordedWhen = `CASE WHEN (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid}
+ LIMIT 1) THEN true
  WHEN (SELECT true FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
  WHEN (SELECT true FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) THEN true ELSE false END`
 

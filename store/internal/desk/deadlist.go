@@ -33,8 +33,11 @@ var deadStates = map[string]string{
 	record.DeadDiscarded: "d.discarded_at IS NOT NULL", record.DeadAny: "true",
 }
 
-const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.event_type, d.aggregate_type, d.aggregate_id, d.position, d.attempts, d.error_class,
- d.error_code, d.last_error, CASE WHEN d.created_at >= '0001-01-01 00:00+00' AND d.created_at < '10000-01-01 00:00+00' THEN d.created_at END, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note,
+const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.event_type, d.aggregate_type,
+ d.aggregate_id, d.position, d.attempts, d.error_class,
+ d.error_code, d.last_error, CASE WHEN d.created_at >= '0001-01-01 00:00+00'
+ AND d.created_at < '10000-01-01 00:00+00' THEN d.created_at END, d.dead_at, d.replayed_at, d.discarded_at,
+ d.resolved_by, d.note,
  EXISTS (SELECT 1 FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)`
 
 func scanDead(d *record.DeadLetter, row pgx.Row, more ...any) error {

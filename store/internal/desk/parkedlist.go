@@ -29,11 +29,14 @@ type parkedCursor struct {
 	ID      string `json:"i,omitempty"`
 }
 
-const parkedHead = `p.event_id::text, p.topic, p.key, md5(p.key), p.event_type, p.aggregate_type, p.epoch, p.from_stream, p.position_order, p.position_index,
- p.retry_count, p.error_class, coalesce(p.last_error, ''), p.last_error_at, p.parked_at, NULLIF(p.next_retry_at, 'infinity'), p.replay IS NOT NULL, coalesce(p.next_retry_at = 'infinity', false)`
+const parkedHead = `p.event_id::text, p.topic, p.key, md5(p.key), p.event_type, p.aggregate_type, p.epoch,
+ p.from_stream, p.position_order, p.position_index,
+ p.retry_count, p.error_class, coalesce(p.last_error, ''), p.last_error_at, p.parked_at,
+ NULLIF(p.next_retry_at, 'infinity'), p.replay IS NOT NULL, coalesce(p.next_retry_at = 'infinity', false)`
 
 // nextKeySQL is the first event of the first key behind (topic, hash); one index probe.
-const nextKeySQL = `SELECT p.* FROM {parked} p WHERE p.source = $1 AND p.key IS NOT NULL AND (p.topic, md5(p.key)) > (%s, %s)
+const nextKeySQL = `SELECT p.* FROM {parked} p WHERE p.source = $1 AND p.key IS NOT NULL
+ AND (p.topic, md5(p.key)) > (%s, %s)
  ORDER BY p.topic, md5(p.key), p.epoch, p.from_stream, p.position_order, p.position_index LIMIT 1`
 
 // ParkedKeys lists keys with parked events, and parked events without a key, that the filter chooses by their first
@@ -160,8 +163,10 @@ func (s *Desk) ParkedSum(ctx context.Context, f record.Filter) (sum record.Parke
 		err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error {
 			return row.Scan(&sum.Matching, &sum.Troubled, &sum.Behind, &sum.Due, &sum.Topics)
 		}, s.db.Names.SQL(
-			`SELECT count(*), count(*) FILTER (WHERE p.next_retry_at = 'infinity'), count(*) FILTER (WHERE p.next_retry_at IS NULL),
- count(*) FILTER (WHERE p.next_retry_at <= now()), (coalesce(array_agg(DISTINCT p.topic) FILTER (WHERE p.next_retry_at = 'infinity'), '{}'))[1:$2::int]
+			`SELECT count(*), count(*) FILTER (WHERE p.next_retry_at = 'infinity'),
+ count(*) FILTER (WHERE p.next_retry_at IS NULL),
+ count(*) FILTER (WHERE p.next_retry_at <= now()),
+ (coalesce(array_agg(DISTINCT p.topic) FILTER (WHERE p.next_retry_at = 'infinity'), '{}'))[1:$2::int]
 FROM {parked} p WHERE p.source = $1`+c.text.String()), c.args...)
 	}
 	if err != nil {

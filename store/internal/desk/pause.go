@@ -44,18 +44,21 @@ func (s *Desk) SetPause(ctx context.Context, r *record.Request) (p *record.Pause
 		if r.Kind == record.RequestResume {
 			_, err = tx.Exec(ctx,
 				s.db.Names.SQL(
-					`UPDATE {state} SET paused_at = NULL, paused_by = NULL, paused_note = NULL WHERE slot = $1 AND paused_at IS NOT NULL`), s.db.Config.Slot)
+					`UPDATE {state} SET paused_at = NULL, paused_by = NULL, paused_note = NULL WHERE slot = $1
+ AND paused_at IS NOT NULL`), s.db.Config.Slot)
 		} else {
 			_, err = tx.Exec(ctx,
 				s.db.Names.SQL(
-					`UPDATE {state} SET paused_at = now(), paused_by = $2, paused_note = NULLIF($3, '') WHERE slot = $1 AND paused_at IS NULL`), s.db.Config.Slot, r.Who, r.Note)
+					`UPDATE {state} SET paused_at = now(), paused_by = $2, paused_note = NULLIF($3, '') WHERE slot = $1
+ AND paused_at IS NULL`), s.db.Config.Slot, r.Who, r.Note)
 		}
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx,
 			s.db.Names.SQL(
-				`UPDATE {request} SET started_at = now(), finished_at = now(), total = 1, done = 1 WHERE id = $1 AND finished_at IS NULL`), r.ID)
+				`UPDATE {request} SET started_at = now(), finished_at = now(), total = 1, done = 1 WHERE id = $1
+ AND finished_at IS NULL`), r.ID)
 		if err != nil {
 			return err
 		}

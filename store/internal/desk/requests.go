@@ -38,7 +38,8 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	if err == nil {
 		err = s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&id) },
 			s.db.Names.SQL(
-				`INSERT INTO {request} (slot, kind, filter, who, note) VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id`),
+				`INSERT INTO {request} (slot, kind, filter, who, note) VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, ''))
+ RETURNING id`),
 			s.db.Config.Slot, kind, string(filter), db.Brief(who, maxWho), db.Brief(note, maxNote))
 	}
 	if err != nil {
@@ -49,8 +50,10 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 
 // requestColumns has times as microseconds: as text they have the form of the database's datestyle, and
 // [Desk.NextRequest] sets none.
-const requestColumns = `r.id, r.kind, r.filter::text, r.who, coalesce(r.note, ''), (extract(epoch FROM r.requested_at) * 1000000)::bigint,
- (extract(epoch FROM r.started_at) * 1000000)::bigint, (extract(epoch FROM r.finished_at) * 1000000)::bigint, r.total, r.done, coalesce(r.error, '')`
+const requestColumns = `r.id, r.kind, r.filter::text, r.who, coalesce(r.note, ''),
+ (extract(epoch FROM r.requested_at) * 1000000)::bigint,
+ (extract(epoch FROM r.started_at) * 1000000)::bigint, (extract(epoch FROM r.finished_at) * 1000000)::bigint,
+ r.total, r.done, coalesce(r.error, '')`
 
 func scanRequest(row pgx.Row, more ...any) (*record.Request, error) {
 	var r record.Request
@@ -128,7 +131,8 @@ func (s *Desk) StartRequest(ctx context.Context, r *record.Request) error {
 			}
 			return tx.QueryRow(ctx,
 				s.db.Names.SQL(
-					`UPDATE {request} SET started_at = coalesce(started_at, now()), total = coalesce(total, $2) WHERE id = $1 RETURNING started_at, total`),
+					`UPDATE {request} SET started_at = coalesce(started_at, now()), total = coalesce(total, $2) WHERE id = $1
+ RETURNING started_at, total`),
 				r.ID, total).Scan(&r.StartedAt, &r.Total)
 		})
 	}

@@ -54,11 +54,13 @@ func (s *Lease) Barrier(ctx context.Context, timeout time.Duration) ([]record.Bl
 
 // blockers are the transactions up to the number. pg_stat_activity shows 32 bits of a transaction's number and nothing
 // of other roles' sessions; age() of both numbers compares them.
-const blockersSQL = `SELECT pid, '', coalesce(usename, '')::text, coalesce(datname, '')::text, coalesce(application_name, ''),
- coalesce(state, ''), coalesce(xact_start, now())
-FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND age(backend_xid) >= age($1::text::xid8::xid) AND pid <> pg_backend_pid()
+const blockersSQL = `SELECT pid, '', coalesce(usename, '')::text, coalesce(datname, '')::text,
+ coalesce(application_name, ''), coalesce(state, ''), coalesce(xact_start, now())
+FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND age(backend_xid) >= age($1::text::xid8::xid)
+ AND pid <> pg_backend_pid()
 UNION ALL
-SELECT 0, gid, owner::text, database::text, '', 'prepared', prepared FROM pg_prepared_xacts WHERE age(transaction) >= age($1::text::xid8::xid)
+SELECT 0, gid, owner::text, database::text, '', 'prepared', prepared FROM pg_prepared_xacts
+ WHERE age(transaction) >= age($1::text::xid8::xid)
 ORDER BY 7`
 
 func (s *Lease) blockers(ctx context.Context, upTo string) ([]record.Blocker, error) {
@@ -72,11 +74,13 @@ func (s *Lease) blockers(ctx context.Context, upTo string) ([]record.Blocker, er
 	return list, nil
 }
 
-const oldTransactionsSQL = `SELECT pid, '', coalesce(usename, '')::text, coalesce(datname, '')::text, coalesce(application_name, ''),
- coalesce(state, ''), xact_start
-FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start <= now() - $1::bigint * interval '1 microsecond' AND pid <> pg_backend_pid()
+const oldTransactionsSQL = `SELECT pid, '', coalesce(usename, '')::text, coalesce(datname, '')::text,
+ coalesce(application_name, ''), coalesce(state, ''), xact_start
+FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start <= now() - $1::bigint * interval '1 microsecond'
+ AND pid <> pg_backend_pid()
 UNION ALL
-SELECT 0, gid, owner::text, database::text, '', 'prepared', prepared FROM pg_prepared_xacts WHERE prepared <= now() - $1::bigint * interval '1 microsecond'
+SELECT 0, gid, owner::text, database::text, '', 'prepared', prepared FROM pg_prepared_xacts
+ WHERE prepared <= now() - $1::bigint * interval '1 microsecond'
 ORDER BY 7`
 
 // OldTransactions are those of the whole server that have written and have not ended since that long, oldest first.

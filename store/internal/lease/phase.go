@@ -31,7 +31,8 @@ func (s *Lease) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (
 	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx,
 			s.db.Names.SQL(`WITH since AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
-UPDATE {state} SET catch_up_late = $3 OR catch_up_late, phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
+UPDATE {state} SET catch_up_late = $3 OR catch_up_late, phase = 'catch_up', catch_up_ready = false, dirty = true,
+ updated_at = now()
 WHERE slot = $1 AND EXISTS (SELECT FROM since)`), s.db.Config.Slot, epoch, late)
 		begun = tag.RowsAffected() > 0
 		return err
@@ -48,7 +49,8 @@ func (s *Lease) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) 
 	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx,
 			s.db.Names.SQL(`UPDATE {state} SET phase = 'catch_up', catch_up_ready = false, dirty = true, updated_at = now()
-WHERE slot = $1 AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND wal_status IS DISTINCT FROM 'lost')`), s.db.Config.Slot)
+WHERE slot = $1 AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1
+ AND wal_status IS DISTINCT FROM 'lost')`), s.db.Config.Slot)
 		begun = tag.RowsAffected() > 0
 		return err
 	})

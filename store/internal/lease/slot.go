@@ -20,13 +20,18 @@ func (s *Lease) Slot(ctx context.Context) (record.SlotStatus, error) {
 		return row.Scan(&st.Exists, &st.Active, &st.ActivePID, &st.Plugin, &st.Database, &confirmed, &restart, &end,
 			&st.WALStatus, &st.SafeWALSize, &st.RetainedBytes, &st.Temporary, &st.TwoPhase, &st.InvalidationReason,
 			&st.Failover, &st.Synced, &st.Recovery, &st.TooLowWALLevel)
-	}, `SELECT r.slot_name IS NOT NULL, coalesce(r.active, false), coalesce(r.active_pid, 0)::bigint, coalesce(r.plugin::text, ''),
- coalesce(r.database::text, ''), coalesce(r.confirmed_flush_lsn, '0/0')::text, coalesce(r.restart_lsn, '0/0')::text, w.lsn::text,
+	}, `SELECT r.slot_name IS NOT NULL, coalesce(r.active, false), coalesce(r.active_pid, 0)::bigint,
+ coalesce(r.plugin::text, ''),
+ coalesce(r.database::text, ''), coalesce(r.confirmed_flush_lsn, '0/0')::text, coalesce(r.restart_lsn, '0/0')::text,
+ w.lsn::text,
  coalesce(r.wal_status, ''), r.safe_wal_size, coalesce(w.lsn - r.restart_lsn, 0)::bigint, coalesce(r.temporary, false),
  coalesce(r.two_phase, false), coalesce(to_jsonb(r) ->> 'invalidation_reason', ''),
- coalesce((to_jsonb(r) ->> 'failover')::boolean, false), coalesce((to_jsonb(r) ->> 'synced')::boolean, false), pg_is_in_recovery(),
- CASE WHEN current_setting('wal_level') <> 'logical' AND current_setting('server_version_num')::int < 190000 THEN current_setting('wal_level') ELSE '' END
-FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END AS lsn) w
+ coalesce((to_jsonb(r) ->> 'failover')::boolean, false), coalesce((to_jsonb(r) ->> 'synced')::boolean, false),
+ pg_is_in_recovery(),
+ CASE WHEN current_setting('wal_level') <> 'logical'
+ AND current_setting('server_version_num')::int < 190000 THEN current_setting('wal_level') ELSE '' END
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0')
+ ELSE pg_current_wal_lsn() END AS lsn) w
 LEFT JOIN pg_replication_slots r ON r.slot_name = $1`, s.db.Config.Slot)
 	if err != nil {
 		return record.SlotStatus{}, fmt.Errorf("read the status of slot %q: %w", s.db.Config.Slot, err)

@@ -33,8 +33,8 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 		if _, err = tx.Exec(ctx,
 			s.db.Names.SQL(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (slot) DO UPDATE SET source = excluded.source, phase = excluded.phase, dirty = true, confirmed = '0/0',
- system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, catch_up_late = false, baseline_at = NULL,
- breaker_at = NULL, breaker_said = NULL, updated_at = now()
+ system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, catch_up_late = false,
+ baseline_at = NULL, breaker_at = NULL, breaker_said = NULL, updated_at = now()
 WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, timeline); err != nil {
 			return err
 		}

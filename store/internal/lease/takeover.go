@@ -49,7 +49,8 @@ FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.db.Config.Slot).Scan(&other)
 		}
 		err = tx.QueryRow(ctx,
 			s.db.Names.SQL(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
-WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2) RETURNING epoch`),
+WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2)
+ RETURNING epoch`),
 			s.db.Config.Slot, int64(walsenderPID)).Scan(&epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return record.ErrLeaseLost

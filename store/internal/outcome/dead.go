@@ -12,8 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-const deadSQL = `INSERT INTO {dlq} (source, original_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra,
- topic, key, partition, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error, holds)
+const deadSQL = `INSERT INTO {dlq} (source, original_id, aggregate_type, aggregate_id, event_type, payload, headers,
+ created_at, extra,
+ topic, key, partition, position, epoch, from_stream, position_order, position_index, attempts, error_class,
+ error_code, last_error, holds)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULLIF($12, -1), $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 ON CONFLICT DO NOTHING`
 

@@ -13,11 +13,13 @@ import (
 )
 
 // unparkSQL takes events out of the parked ones, and says which were dead letters that were replayed.
-const unparkSQL = `WITH gone AS (DELETE FROM {parked} WHERE source = $1 AND event_id = ANY($2) RETURNING event_id, replay)
+const unparkSQL = `WITH gone AS (DELETE FROM {parked} WHERE source = $1 AND event_id = ANY($2)
+ RETURNING event_id, replay)
 SELECT event_id::text, replay FROM gone WHERE replay IS NOT NULL`
 
 const closeReplayedSQL = `UPDATE {dlq} d SET replayed_at = now(), resolved_by = r.who, note = coalesce(r.note, d.note)
-FROM unnest($2, $3::bigint[]) AS g(event_id, replay) JOIN {request} r ON r.id = g.replay WHERE d.source = $1 AND d.original_id = g.event_id`
+FROM unnest($2, $3::bigint[]) AS g(event_id, replay) JOIN {request} r ON r.id = g.replay WHERE d.source = $1
+ AND d.original_id = g.event_id`
 
 // SettleRetried journals parked events that were published, takes them out of the parked ones, and closes the dead
 // letters of those that were replayed, in one transaction. The journal has the place where they are now, also of those
@@ -71,8 +73,10 @@ func (s *Writer) settleRetried(ctx context.Context, o *db.Table, source int32, p
 	})
 }
 
-const retryLaterSQL = `UPDATE {parked} SET retry_count = u.attempts, last_error = u.text, error_class = u.class, last_error_at = now(),
- next_retry_at = CASE WHEN u.micros >= 0 THEN now() + u.micros * interval '1 microsecond' WHEN u.micros = -2 THEN 'infinity'::timestamptz END
+const retryLaterSQL = `UPDATE {parked} SET retry_count = u.attempts, last_error = u.text, error_class = u.class,
+ last_error_at = now(),
+ next_retry_at = CASE WHEN u.micros >= 0 THEN now() + u.micros * interval '1 microsecond'
+ WHEN u.micros = -2 THEN 'infinity'::timestamptz END
 FROM unnest($2, $3, $4, $5, $6) AS u(id, attempts, micros, text, class) WHERE source = $1 AND event_id = u.id`
 
 // RetryLater notes failed attempts of parked events, all or none. Fenced.

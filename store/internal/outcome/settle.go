@@ -22,13 +22,16 @@ const uniqueViolation = "23505"
 const (
 	JournalSQL   = journalRows + journalFrom + `DO NOTHING` + journalEnd
 	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom +
-		`(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
- published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition, excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
+		`(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition,
+ "offset" = excluded."offset",
+ published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition,
+ excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
 
 	journalRows = `WITH rows AS (
  INSERT INTO {journal} AS j (source, event_id, topic, partition, "offset")
  SELECT `
-	journalFrom = `$1, u.id, u.topic, u.partition, u."offset" FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
+	journalFrom = `$1, u.id, u.topic, u.partition, u."offset"
+ FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
  ON CONFLICT `
 	journalEnd = `)
 INSERT INTO {batch} (source, size, ids) VALUES ($1, cardinality($2), $2)`

@@ -48,7 +48,8 @@ func (s *Queue) ParkedLanes(ctx context.Context) (lanes []record.Lane, events in
 func (s *Queue) WakeHeads(ctx context.Context) error {
 	_, err := s.changeParked(ctx, "wake the heads of parked lanes", `UPDATE {parked} p SET next_retry_at = now()
 FROM (SELECT topic, key FROM {parked} WHERE source = $1 AND key IS NOT NULL GROUP BY topic, key) l,
- LATERAL (SELECT event_id, next_retry_at FROM {parked} f WHERE f.source = $1 AND f.topic = l.topic AND md5(f.key) = md5(l.key) AND f.key = l.key`+queueOrder+` LIMIT 1) h
+ LATERAL (SELECT event_id, next_retry_at FROM {parked} f WHERE f.source = $1 AND f.topic = l.topic
+ AND md5(f.key) = md5(l.key) AND f.key = l.key`+queueOrder+` LIMIT 1) h
 WHERE p.source = $1 AND p.event_id = h.event_id AND h.next_retry_at IS NULL`+s.free("p"))
 	return err
 }
@@ -61,7 +62,8 @@ const duePortion = 5000
 func (s *Queue) MakeDue(ctx context.Context, topic string) (more bool, err error) {
 	n, err := s.changeParked(ctx, "make parked events of a topic due",
 		`UPDATE {parked} SET next_retry_at = now() WHERE source = $1
- AND event_id = ANY (ARRAY(SELECT event_id FROM {parked} WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity' LIMIT $3))`, topic, duePortion)
+ AND event_id = ANY (ARRAY(SELECT event_id FROM {parked} WHERE source = $1 AND topic = $2
+ AND next_retry_at = 'infinity' LIMIT $3))`, topic, duePortion)
 	return n > 0, err
 }
 
@@ -84,12 +86,17 @@ func (s *Queue) changeParked(ctx context.Context, what, text string, args ...any
 // dueSQL finds lanes that are due, and topics with due events that have no lane. An event behind one whose time has not
 // come, though its own has, must not take a place under the limit: it would keep others from being seen. One without a
 // time may be in front: it came to be the head after the others were parked.
-const dueSQL = `(SELECT topic, key FROM {parked} p WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NOT NULL
- AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key) AND q.key = p.key
-  AND q.next_retry_at > now() AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index)){free}
+const dueSQL = `(SELECT topic, key FROM {parked} p WHERE source = $1 AND next_retry_at <= now()
+ AND topic <> ALL ($3::text[]) AND key IS NOT NULL
+ AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.topic = p.topic AND md5(q.key) = md5(p.key)
+ AND q.key = p.key
+  AND q.next_retry_at > now()
+  AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order,
+  p.position_index)){free}
  ORDER BY next_retry_at LIMIT $2)
 UNION ALL
-(SELECT DISTINCT topic, NULL::bytea FROM {parked} WHERE source = $1 AND next_retry_at <= now() AND topic <> ALL ($3::text[]) AND key IS NULL)`
+(SELECT DISTINCT topic, NULL::bytea FROM {parked} WHERE source = $1 AND next_retry_at <= now()
+ AND topic <> ALL ($3::text[]) AND key IS NULL)`
 
 // DueLanes lists lanes that are due, the longest due first, and for the events without a key that are due one entry
 // per topic; not of the topics given. Next is how long it is until the next event is due; negative when none is.
@@ -117,7 +124,8 @@ func (s *Queue) DueLanes(ctx context.Context, limit int,
 			var micros int64
 			err = tx.QueryRow(ctx, s.db.SQL(o,
 				`SELECT coalesce((SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
-FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'infinity' ORDER BY next_retry_at LIMIT 1), -1)`), source).Scan(&micros)
+FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'infinity' ORDER BY next_retry_at
+ LIMIT 1), -1)`), source).Scan(&micros)
 			next = time.Duration(micros) * time.Microsecond
 			return err
 		})

@@ -24,15 +24,19 @@ const queueOrder = ` ORDER BY epoch, from_stream, position_order, position_index
 // bytes are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row. A lane
 // that is drained is read on from where its last portion ended, which spares the server the deleted rows in front of
 // that.
-const portionsSQL = `SELECT place, event_id::text, epoch, from_stream, position_order, position_index, aggregate_type, aggregate_id, event_type,
- payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late, replay IS NOT NULL, found, {held}
-FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*, sum(coalesce(b.bytes, 0)) OVER (ORDER BY l.place, b.nth ROWS UNBOUNDED PRECEDING) AS upto
+const portionsSQL = `SELECT place, event_id::text, epoch, from_stream, position_order, position_index, aggregate_type,
+ aggregate_id, event_type,
+ payload, headers, created_at, extra::text, retry_count, coalesce(next_retry_at <= now(), true), late,
+ replay IS NOT NULL, found, {held}
+FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*,
+ sum(coalesce(b.bytes, 0)) OVER (ORDER BY l.place, b.nth ROWS UNBOUNDED PRECEDING) AS upto
  FROM unnest($2, $3, $6::bigint[], $7::boolean[], $8::bigint[], $9::bigint[]) WITH ORDINALITY
    AS l(lane_topic, lane_key, after_epoch, after_stream, after_order, after_index, place)
  LEFT JOIN LATERAL (SELECT f.*, row_number() OVER (` + queueOrder + `) AS nth, count(*) OVER () AS found,
    coalesce(octet_length(payload), 0) + coalesce(octet_length(headers), 0) + {row_bytes} AS bytes
   FROM (SELECT * FROM {parked} p WHERE source = $1 AND topic = l.lane_topic AND {lane}
-   AND (epoch, from_stream, position_order, position_index) > (l.after_epoch, l.after_stream, l.after_order, l.after_index)` + queueOrder + ` LIMIT $4) f) b ON true) r
+   AND (epoch, from_stream, position_order, position_index) > (l.after_epoch, l.after_stream, l.after_order,
+   l.after_index)` + queueOrder + ` LIMIT $4) f) b ON true) r
 WHERE place = 1 AND coalesce(nth, 1) = 1 OR upto <= $5 ORDER BY place, nth`
 
 // Portions reads the first parked events of each lane in queue order, at most so many of each and, but for the first,

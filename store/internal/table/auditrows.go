@@ -34,7 +34,8 @@ func (s *Reader) Sources(ctx context.Context) ([]int32, error) {
 // needs more memory than the usual setting allows, or it is written to disk many times over.
 //
 // The inner SELECT is where published_when and order_by may name columns without saying of which table.
-const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, j.event_id IS NOT NULL, p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
+const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, j.event_id IS NOT NULL,
+ p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
  CASE WHEN j."offset" >= 0 THEN j.topic END, j.partition, j."offset"{columns}
 FROM (SELECT o.*, {position} AS cdc_relay_position, {published} AS cdc_relay_published FROM {outbox} o WHERE {range}) o
 LEFT JOIN {journal} j ON j.source = ANY ($1) AND j.event_id = {oid}

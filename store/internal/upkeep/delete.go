@@ -16,7 +16,8 @@ import (
 const deletableSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
   SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT deleted AND (mirrored OR NOT $6) AND ` + finished + `
-   AND published_at <= now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $5)
+   AND published_at <= now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state}
+   WHERE slot = $5)
   ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
@@ -29,7 +30,8 @@ todo AS MATERIALIZED (
 gone AS (
  DELETE FROM {outbox} WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
 again AS (
- INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id) FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
+ INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id)
+ FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
  HAVING count(*) > 0),
 done AS (
  UPDATE {batch} SET mirrored = true, deleted = true WHERE source = $1 AND batch = ANY ($3))

@@ -43,7 +43,8 @@ marked AS (
  UPDATE {outbox} SET {mark}
  WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
 again AS (
- INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id) FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
+ INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id)
+ FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
  HAVING count(*) > 0 RETURNING 1),
 done AS (
  UPDATE {batch} SET mirrored = true WHERE source = $1 AND batch = ANY ($3))

@@ -17,7 +17,8 @@ const oldBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
   SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` +
 	finished + `
-   AND published_at < now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $5)
+   AND published_at < now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state}
+   WHERE slot = $5)
   ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
@@ -27,11 +28,13 @@ WHERE total - size < $2`
 const pruneSQL = `WITH needed AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
 gone AS (
- DELETE FROM {journal} WHERE source = $1 AND event_id = ANY ($2) AND NOT EXISTS (SELECT 1 FROM needed n WHERE n.id{collate} = event_id)
+ DELETE FROM {journal} WHERE source = $1 AND event_id = ANY ($2)
+ AND NOT EXISTS (SELECT 1 FROM needed n WHERE n.id{collate} = event_id)
  RETURNING 1),
 again AS (
  INSERT INTO {batch} (source, size, ids, mirrored, deleted) SELECT $1, count(*), array_agg(id), true, baseline FROM (
-  SELECT id, coalesce((SELECT j.topic = '' FROM {journal} j WHERE j.source = $1 AND j.event_id = n.id{collate} LIMIT 1), false) AS baseline FROM needed n) n
+  SELECT id, coalesce((SELECT j.topic = '' FROM {journal} j WHERE j.source = $1 AND j.event_id = n.id{collate}
+  LIMIT 1), false) AS baseline FROM needed n) n
  GROUP BY baseline),
 done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))

@@ -19,7 +19,8 @@ import (
 const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at IS NOT NULL)
  AND greatest(d.replayed_at, d.discarded_at) < now() - $3 * interval '1 microsecond'
  AND CASE WHEN d.from_stream THEN d.position_order < (SELECT confirmed - '0/0'::pg_lsn FROM {state} WHERE slot = $2)
-  ELSE EXISTS (SELECT FROM {batch} b WHERE b.source = $1 AND b.published_at > d.dead_at AND b.wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)) END
+  ELSE EXISTS (SELECT FROM {batch} b WHERE b.source = $1 AND b.published_at > d.dead_at
+  AND b.wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)) END
  AND NOT EXISTS (SELECT FROM {parked} p WHERE p.source = $1 AND p.event_id = d.original_id)
  AND (EXISTS (SELECT FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
   OR NOT EXISTS (SELECT FROM {outbox} o WHERE o.{id} = d.original_id{collate_own} AND NOT {published}))`
@@ -47,7 +48,8 @@ func (s *Upkeep) PruneDead(ctx context.Context, retention time.Duration, limit i
 // replayed event's dead letter is closed by what its request says. It says how many, and whether there may be more.
 func (s *Upkeep) PruneRequests(ctx context.Context, older time.Duration, limit int) (rows int, more bool, err error) {
 	err = s.db.One(ctx, pruning, func(row pgx.Row) error { return row.Scan(&rows) }, s.db.Names.SQL(`WITH gone AS (
- DELETE FROM {request} WHERE id = ANY (ARRAY(SELECT r.id FROM {request} r WHERE r.slot = $1 AND r.finished_at < now() - $2 * interval '1 microsecond'
+ DELETE FROM {request} WHERE id = ANY (ARRAY(SELECT r.id FROM {request} r WHERE r.slot = $1
+ AND r.finished_at < now() - $2 * interval '1 microsecond'
   AND NOT EXISTS (SELECT FROM {parked} p WHERE p.replay = r.id) ORDER BY r.id LIMIT $3)) RETURNING 1)
 SELECT count(*) FROM gone`), s.db.Config.Slot, older.Microseconds(), limit)
 	if err != nil {
@@ -65,9 +67,11 @@ func (s *Upkeep) Cleanable(ctx context.Context, outbox, journal, dead time.Durat
 		err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error {
 			return row.Scan(&c.Outbox, &c.Journal, &c.Dead)
 		}, s.db.SQL(o, `SELECT
- (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND $6 AND NOT deleted AND (mirrored OR NOT $7) AND `+finished+confirmed+`
+ (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND $6 AND NOT deleted AND (mirrored OR NOT $7)
+ AND `+finished+confirmed+`
    AND published_at <= now() - $4 * interval '1 microsecond'),
- (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND (mirrored OR NOT $7) AND (deleted OR NOT $6) AND `+finished+confirmed+`
+ (SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND (mirrored OR NOT $7)
+ AND (deleted OR NOT $6) AND `+finished+confirmed+`
    AND published_at < now() - $5 * interval '1 microsecond'),
  (SELECT count(*) FROM {dlq} d WHERE $8 AND `+oldDead+`)`),
 			source, s.db.Config.Slot, dead.Microseconds(), outbox.Microseconds(), journal.Microseconds(), s.db.Deletes(),
