@@ -58,9 +58,11 @@ func (e *postgresExam) indexes() error {
 	}
 	rows, err := e.conn.Query(e.ctx, `SELECT DISTINCT i.indexrelid::regclass::text FROM pg_index i
 		JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am am ON am.oid = c.relam
-		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = d.refobjsubid
-		WHERE i.indrelid = $1 AND a.attname = $2 AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)`, e.table.OID, publishedAt)
+		WHERE i.indrelid = $1 AND a.attname = $2
+		AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)`, e.table.OID, publishedAt)
 	if err != nil {
 		return fmt.Errorf("read the outbox's indexes: %w", err)
 	}
@@ -123,7 +125,8 @@ func (e *postgresExam) relayTables() error {
 	var found int
 	var role string
 	err := e.row(`SELECT current_user::text, count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND (c.relname LIKE 'cdc\_relay\_%' OR c.relname = $2)`,
+		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+		AND (c.relname LIKE 'cdc\_relay\_%' OR c.relname = $2)`,
 		[]any{e.cfg.Postgres.Schema, deadLetterTable(e.cfg)}, &role, &found)
 	switch {
 	case err != nil:

@@ -151,7 +151,8 @@ func (e *postgresExam) capacity() error {
 	var exists, active bool
 	err := e.row(`SELECT current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots),
 		current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_stat_replication),
-		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1), EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`,
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1),
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`,
 		[]any{e.cfg.Postgres.Slot}, &slots, &usedSlots, &senders, &usedSenders, &exists, &active)
 	if err != nil {
 		return err
@@ -254,7 +255,8 @@ func (e *postgresExam) longTransactions() error {
 	var pid int
 	var micros int64 // an interval as text has the form of the database's intervalstyle
 	err := e.row(`SELECT pid, (extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint FROM pg_stat_activity
-		WHERE xact_start < clock_timestamp() - $1::bigint * interval '1 microsecond' AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY xact_start LIMIT 1`,
+		WHERE xact_start < clock_timestamp() - $1::bigint * interval '1 microsecond' AND pid <> pg_backend_pid()
+		AND backend_type = 'client backend' ORDER BY xact_start LIMIT 1`,
 		[]any{longTransaction.Microseconds()}, &pid, &micros)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil

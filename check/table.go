@@ -42,9 +42,12 @@ func (e *postgresExam) identity() error {
 	id := e.cfg.Outbox.Columns.ID
 	var always, unique, within bool
 	err := e.row(`SELECT a.attnotnull OR t.typnotnull,
-		EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum),
-		EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts > 1 AND a.attnum = ANY (i.indkey))
-		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1 AND a.attname = $2 AND NOT a.attisdropped`,
+		EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid
+		AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum),
+		EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid
+		AND i.indpred IS NULL AND i.indnkeyatts > 1 AND a.attnum = ANY (i.indkey))
+		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1 AND a.attname = $2
+		AND NOT a.attisdropped`,
 		[]any{e.table.OID, id}, &always, &unique, &within)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // dropped since the table was read

@@ -92,7 +92,8 @@ func (l *demoLoad) insert(ctx context.Context, conn *pgx.Conn, first, count int)
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-			SELECT t, k, e, p::jsonb FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (t, k, e, p, n) ORDER BY n RETURNING id::text`,
+			SELECT t, k, e, p::jsonb FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+			AS u (t, k, e, p, n) ORDER BY n RETURNING id::text`,
 			types, keys, kinds, payloads)
 		if err != nil {
 			return err

@@ -45,7 +45,8 @@ func (s *servers) addresses() demo.Addresses {
 type serveCommand struct{}
 
 func (serveCommand) Help() string {
-	return `Prints the addresses of a Postgres and a stand-in for Kafka as one line of JSON, and stops both when its standard input ends. It ignores Ctrl-C: the program that started it decides.
+	return `Prints the addresses of a Postgres and a stand-in for Kafka as one line of JSON, and stops both when its
+standard input ends. It ignores Ctrl-C: the program that started it decides.
 
 Example:
 

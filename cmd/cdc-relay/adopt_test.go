@@ -57,7 +57,8 @@ SELECT 'order', '1', 'x', CASE i WHEN 7 THEN '[]'::jsonb END FROM generate_serie
 	cdcRelay(t, moved, "adopt").want(t, exitDone, []string{"nothing to adopt"}, nil)
 	cdcRelay(t, moved, "check").want(t, exitDone, []string{"memory: is of this slot, server and table"}, nil)
 	startRelay(t, moved)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 5)`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
+ FROM generate_series(1, 5)`)
 	waitJournaled(t, s, "24")
 	cdcRelay(t, moved, "verify").want(t, exitDone, nil, nil)
 	if n := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "24" {

@@ -24,9 +24,13 @@ type benchCommand struct {
 }
 
 func (benchCommand) Help() string {
-	return `Measures this relay on the configured Postgres and Kafka, or with --demo on throw-away ones: events per second beside what the stream alone can give, latency from COMMIT to a consumer, CPU, and correctness: lost, duplicated, out of order, different. A wrong outcome is a failed run.
+	return `Measures this relay on the configured Postgres and Kafka, or with --demo on throw-away ones: events per second
+beside what the stream alone can give, latency from COMMIT to a consumer, CPU, and correctness: lost, duplicated, out
+of order, different. A wrong outcome is a failed run.
 
-It touches no table, slot or topic of yours: each run creates a schema, slot, publication and topic named cdc_relay_bench_<random>, and removes them at the end. The role needs CREATE on the database and REPLICATION, and the Kafka principal must be allowed to create topics. It loads both servers as hard as it can: not for production.
+It touches no table, slot or topic of yours: each run creates a schema, slot, publication and topic named
+cdc_relay_bench_<random>, and removes them at the end. The role needs CREATE on the database and REPLICATION, and the
+Kafka principal must be allowed to create topics. It loads both servers as hard as it can: not for production.
 
 Examples:
 

@@ -49,7 +49,8 @@ func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
 		t.Errorf("the plot: got %.80s, %v; want a line for 100 commits/s", svg, err)
 	}
 	left := s.pg.Query(t,
-		`SELECT concat_ws(' ', (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()), (SELECT count(*) FROM pg_publication),
+		`SELECT concat_ws(' ', (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()),
+ (SELECT count(*) FROM pg_publication),
 		(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'cdc\_relay\_bench\_%'))`)
 	if left != "0 0 0" {
 		t.Errorf("slots, publications, schemas that were left: got %s, want none", left)

@@ -14,7 +14,8 @@ type checkCommand struct {
 }
 
 func (checkCommand) Help() string {
-	return `Checks everything that run needs and changes nothing. One line per check: ok, warn (works, but worth knowing) or FAIL, with the fix. Exit code 1 if a check FAILs.
+	return `Checks everything that run needs and changes nothing. One line per check: ok, warn (works, but worth knowing)
+or FAIL, with the fix. Exit code 1 if a check FAILs.
 
 Example:
 

@@ -94,16 +94,18 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			want:    []string{"ok    clocks: ", "!FAIL"},
 		},
 		{
-			name:    "id neither unique nor always there",
-			breakIt: `ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_pkey; ALTER TABLE outbox_events ALTER COLUMN id DROP NOT NULL`,
-			repair:  `ALTER TABLE outbox_events ADD PRIMARY KEY (id)`,
+			name: "id neither unique nor always there",
+			breakIt: `ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_pkey;
+ ALTER TABLE outbox_events ALTER COLUMN id DROP NOT NULL`,
+			repair: `ALTER TABLE outbox_events ADD PRIMARY KEY (id)`,
 			want: []string{"warn  column id: nothing keeps it unique",
 				`CREATE UNIQUE INDEX CONCURRENTLY ON "public"."outbox_events" ("id");`,
 				"warn  column id: it may be NULL", `ALTER TABLE "public"."outbox_events" ALTER COLUMN "id" SET NOT NULL;`, "!FAIL"},
 		},
 		{
-			name:    "partitioned by another column",
-			breakIt: `CREATE TABLE parted (LIKE outbox_events INCLUDING DEFAULTS, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at)`,
+			name: "partitioned by another column",
+			breakIt: `CREATE TABLE parted (LIKE outbox_events INCLUDING DEFAULTS, PRIMARY KEY (id, created_at))
+ PARTITION BY RANGE (created_at)`,
 			// it is not published
 			repair: `DROP TABLE parted`, args: []string{"--outbox-table=public.parted"}, code: exitFailed,
 			want: []string{"warn  column id: it is unique together with other columns only", "!FAIL  column",
@@ -121,13 +123,16 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			args: []string{"--postgres-url=" + strings.Replace(s.pg.URL, "postgres@", "check_weak@", 1),
 				"--postgres-replication-url=" + s.pg.URL}, code: exitFailed,
 			want: []string{
-				`FAIL  privileges on public.outbox_events: role check_weak lacks SELECT ON "public"."outbox_events", UPDATE ("published_at") ON`, `GRANT SELECT ON "public"."outbox_events" TO "check_weak"`, "FAIL  relay's tables: ",
+				`FAIL  privileges on public.outbox_events: role check_weak lacks SELECT ON "public"."outbox_events", UPDATE ("published_at") ON`,
+				`GRANT SELECT ON "public"."outbox_events" TO "check_weak"`, "FAIL  relay's tables: ",
 			},
 		},
 		{
 			name: "role with the documented privileges", repair: `DROP OWNED BY check_rw; DROP ROLE check_rw`,
-			breakIt: `CREATE ROLE check_rw LOGIN; GRANT SELECT, UPDATE (published_at) ON outbox_events TO check_rw; GRANT SELECT ON outbox_events_status, cdc_relay_schema TO check_rw;
-				GRANT SELECT, INSERT, UPDATE, DELETE ON cdc_relay_source, cdc_relay_epoch, cdc_relay_state, cdc_relay_offset, cdc_relay_journal,
+			breakIt: `CREATE ROLE check_rw LOGIN; GRANT SELECT, UPDATE (published_at) ON outbox_events TO check_rw;
+ GRANT SELECT ON outbox_events_status, cdc_relay_schema TO check_rw;
+				GRANT SELECT, INSERT, UPDATE, DELETE ON cdc_relay_source, cdc_relay_epoch, cdc_relay_state, cdc_relay_offset,
+				cdc_relay_journal,
 				cdc_relay_journal_batch, cdc_relay_parked, cdc_relay_catch_up, cdc_relay_request, outbox_events_dlq TO check_rw`,
 			args: []string{"--postgres-url=" + strings.Replace(s.pg.URL, "postgres@", "check_rw@", 1),
 				"--postgres-replication-url=" + s.pg.URL},

@@ -17,7 +17,10 @@ type cleanupCommand struct {
 }
 
 func (cleanupCommand) Help() string {
-	return `Deletes what is older than its retention: published rows of the outbox (outbox.retention), journal rows (journal.retention) and dead letters that were replayed or discarded (dlq.retention). It deletes only what is journaled or resolved and lies below the confirmed position that the relay has saved, whether the relay is running or not. A running relay does the same by itself, a little at a time.
+	return `Deletes what is older than its retention: published rows of the outbox (outbox.retention), journal rows
+(journal.retention) and dead letters that were replayed or discarded (dlq.retention). It deletes only what is journaled
+or resolved and lies below the confirmed position that the relay has saved, whether the relay is running or not. A
+running relay does the same by itself, a little at a time.
 
 Examples:
 

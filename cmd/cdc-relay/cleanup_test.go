@@ -18,10 +18,12 @@ func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
 		"CDC_RELAY_JOURNAL_RETENTION=2h", "CDC_RELAY_DLQ_RETENTION=2h")
 	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
 	r := startRelay(t, environ)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 3000) i`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
+ FROM generate_series(1, 3000) i`)
 	harness.Eventually(t, 30*time.Second, "all are journaled and confirmed", func(context.Context) string {
 		if got := s.pg.Query(t,
-			`SELECT (SELECT count(*) FROM cdc_relay_journal) = 3000 AND (SELECT max(wal_lsn) FROM cdc_relay_journal_batch) <= (SELECT confirmed FROM cdc_relay_state)`); got != "true" {
+			`SELECT (SELECT count(*) FROM cdc_relay_journal) = 3000
+ AND (SELECT max(wal_lsn) FROM cdc_relay_journal_batch) <= (SELECT confirmed FROM cdc_relay_state)`); got != "true" {
 			return "not yet"
 		}
 		// moves the position on; its topic does not exist
@@ -72,7 +74,8 @@ func TestRetentionDeletesMarkedAndKeptRows(t *testing.T) {
 			s := newServices(t, orderTopic)
 			environ := append(s.environ, "CDC_RELAY_OUTBOX_AFTER_PUBLISH="+after)
 			cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
-			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT CASE WHEN i % 10 > 0 THEN 'order' ELSE 'none' END, i::text, 'x' FROM generate_series(1, 1000) i`)
+			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type)
+ SELECT CASE WHEN i % 10 > 0 THEN 'order' ELSE 'none' END, i::text, 'x' FROM generate_series(1, 1000) i`)
 			left := func(r *running, what, want string) {
 				t.Helper()
 				harness.Eventually(t, 30*time.Second, what, func(context.Context) string {
@@ -108,7 +111,8 @@ func TestRetentionDeletesMarkedAndKeptRows(t *testing.T) {
 			cdcRelay(t, environ, "cleanup", "--outbox-retention=1ms").want(t, exitDone, []string{"900 outbox rows"}, nil)
 			left(nil, "deleted by the command", "0 100 900")
 			r = startRelay(t, environ, "--outbox-retention", "1s")
-			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', i::text, 'x' FROM generate_series(1, 100) i`)
+			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', i::text, 'x'
+ FROM generate_series(1, 100) i`)
 			left(r, "deleted by the relay", "0 100 1000")
 			if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 				t.Fatalf("got exit code %d", code)

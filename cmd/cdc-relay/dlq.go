@@ -33,9 +33,12 @@ type dlqReplayCommand struct {
 }
 
 func (dlqReplayCommand) Help() string {
-	return `Each event goes back to its place among the parked events, so the events of a key keep their order, and is sent with the header x-outbox-replay. Newer events of its key may have been published before it. A running relay does it at once; otherwise the next one to start does.
+	return `Each event goes back to its place among the parked events, so the events of a key keep their order, and is
+sent with the header x-outbox-replay. Newer events of its key may have been published before it. A running relay does
+it at once; otherwise the next one to start does.
 
-The command waits for the outcome, 30s unless --wait says otherwise, and says how many were published, are parked, or died again, and why. Exit code 1 if one died again. With --no-wait it says only that the request is written down.
+The command waits for the outcome, 30s unless --wait says otherwise, and says how many were published, are parked, or
+died again, and why. Exit code 1 if one died again. With --no-wait it says only that the request is written down.
 
 Examples:
 
@@ -59,7 +62,8 @@ type dlqDiscardCommand struct {
 }
 
 func (dlqDiscardCommand) Help() string {
-	return `Discarded events are never published. Their rows stay, with who discarded them, when and why. The command asks for confirmation; without a terminal it needs --yes.
+	return `Discarded events are never published. Their rows stay, with who discarded them, when and why. The command asks
+for confirmation; without a terminal it needs --yes.
 
 Examples:
 

@@ -19,10 +19,13 @@ import (
 
 // planted are so many dead letters over 50 keys, with the numbers 1 to n in the order of their positions, told in another
 // order. Their texts would do something to a terminal.
-const planted = `INSERT INTO outbox_events_dlq (source, original_id, aggregate_type, aggregate_id, event_type, payload, created_at, topic, key,
+const planted = `INSERT INTO outbox_events_dlq (source, original_id, aggregate_type, aggregate_id, event_type,
+ payload, created_at, topic, key,
  position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error)
-SELECT s.source, ('00000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'order', 'k' || i %% 50, 'made', jsonb_build_object('n', i), now(), 'outbox.event.order',
- convert_to('k' || i %% 50, 'UTF8'), '0/1/' || i, 0, true, 1, i, 2, 'permanent', 'PLANTED', E'said \x1b[31mred\x1b[0m\nand more'
+SELECT s.source, ('00000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'order', 'k' || i %% 50, 'made',
+ jsonb_build_object('n', i), now(), 'outbox.event.order',
+ convert_to('k' || i %% 50, 'UTF8'), '0/1/' || i, 0, true, 1, i, 2, 'permanent', 'PLANTED',
+ E'said \x1b[31mred\x1b[0m\nand more'
 FROM generate_series(1, %d) i, cdc_relay_source s ORDER BY md5(i::text)`
 
 func plantedID(n int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) }

@@ -41,7 +41,8 @@ func TestFormatsFromTableToAudit(t *testing.T) {
 			}
 			<-r.done
 			// As if the journal had been written after the kill: only the topic has these events.
-			s.pg.Exec(t, `TRUNCATE cdc_relay_journal, cdc_relay_journal_batch; UPDATE cdc_relay_offset SET next_offset = 0 WHERE partition >= 0`)
+			s.pg.Exec(t, `TRUNCATE cdc_relay_journal, cdc_relay_journal_batch; UPDATE cdc_relay_offset SET next_offset = 0
+ WHERE partition >= 0`)
 			r = startRelay(t, s.environ)
 			s.pg.Exec(t, insert)
 			settled(t, s.pg, "40")

@@ -21,9 +21,13 @@ type initCommand struct {
 }
 
 func (initCommand) Help() string {
-	return `No outbox table yet? init creates one. It also creates the relay's own tables and view, the publication and, last, the replication slot. Run it again at any time: it leaves alone what exists, and a newer version adds what it needs.
+	return `No outbox table yet? init creates one. It also creates the relay's own tables and view, the publication and,
+last, the replication slot. Run it again at any time: it leaves alone what exists, and a newer version adds what it
+needs.
 
---no-slot creates everything but the slot, for a table that another worker still publishes from: the first start of run then creates the slot. --roles also creates two roles with exactly the grants that run needs; set their passwords yourself.
+--no-slot creates everything but the slot, for a table that another worker still publishes from: the first start of run
+then creates the slot. --roles also creates two roles with exactly the grants that run needs; set their passwords
+yourself.
 
 Examples:
 

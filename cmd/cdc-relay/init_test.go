@@ -8,8 +8,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/install"
 )
 
-const inventory = `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) AND relkind IN ('r', 'p', 'v', 'i'))
-	|| ' relations, ' || (SELECT count(*) FROM pg_publication) || ' publications, ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots'`
+const inventory = `SELECT (SELECT count(*) FROM pg_class
+ WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+ AND relkind IN ('r', 'p', 'v', 'i'))
+	|| ' relations, ' || (SELECT count(*) FROM pg_publication) || ' publications, ' || 
+	(SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots'`
 
 // Breaks it catches: an init that makes a slot all the same, or leaves out more than that; a dry run that prints
 // another thing. Seen to fail with --no-slot not looked at.
@@ -90,7 +93,8 @@ func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database();
 		TRUNCATE cdc_relay_state;
-		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 8)`)
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
+		FROM generate_series(1, 8)`)
 	limited := append(s.environ, "CDC_RELAY_OUTBOX_CATCH_UP_MAX=5")
 	cdcRelay(t, limited, "init").want(t, exitFailed, nil,
 		[]string{"holds 8 rows that are not published", "outbox.catch_up_max = 5", "outbox.catch_up: false"})
@@ -107,7 +111,8 @@ func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 func TestInitDoesNotReplaceALostSlot(t *testing.T) {
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
-	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database(); UPDATE cdc_relay_state SET phase = 'stream'`)
+	s.pg.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+ WHERE database = current_database(); UPDATE cdc_relay_state SET phase = 'stream'`)
 	cdcRelay(t, append(s.environ, "CDC_RELAY_POSTGRES_ON_SLOT_LOST=halt"), "init").want(t, exitFailed, nil,
 		[]string{"is gone", "used it before"})
 	if got := s.pg.Query(t, "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"); got != "0" {

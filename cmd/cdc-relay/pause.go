@@ -11,7 +11,8 @@ type pauseCommand struct {
 }
 
 func (pauseCommand) Help() string {
-	return `The relay stops consuming until cdc-relay resume, also after a restart. It finishes what it has read, keeps retrying parked events, and keeps its slot, so Postgres keeps WAL in the meantime.
+	return `The relay stops consuming until cdc-relay resume, also after a restart. It finishes what it has read, keeps
+retrying parked events, and keeps its slot, so Postgres keeps WAL in the meantime.
 
 Example:
 

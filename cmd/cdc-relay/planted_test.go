@@ -83,7 +83,8 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	run := startRelay(t, environ)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES
 		('order', 'a', 'placed', '{"card": "planted-payload"}', '{"traceparent": "planted-header"}'),
-		('order', 'b', 'placed', '{"card": "planted-payload"}', '["planted-header"]'), ('no/topic', 'c', 'placed', '{"card": "planted-payload"}', NULL)`)
+		('order', 'b', 'placed', '{"card": "planted-payload"}', '["planted-header"]'),
+		('no/topic', 'c', 'placed', '{"card": "planted-payload"}', NULL)`)
 	run.awaitStatus(t, "log in by SCRAM") // the wrong password of the broker
 	clean("status", cdcRelay(t, nil, "status", "--http-listen", run.address).out)
 	file("sasl", "planted-sasl")

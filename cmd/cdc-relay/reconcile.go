@@ -18,9 +18,13 @@ type reconcileCommand struct {
 }
 
 func (reconcileCommand) Help() string {
-	return `Looks through the whole outbox table for committed rows that the stream never delivered. A running relay does that by itself, for recent rows every reconcile.interval and for all rows once a day, so this is for a table that you do not trust after a repair.
+	return `Looks through the whole outbox table for committed rows that the stream never delivered. A running relay does
+that by itself, for recent rows every reconcile.interval and for all rows once a day, so this is for a table that you
+do not trust after a repair.
 
-Without --dry-run, missed rows are published, marked x-outbox-late. If a relay is running, it does so at this command's request; otherwise the command takes the slot, relays what is waiting, and stops. Exit code 1 if --dry-run finds missed rows, or cannot prove that there are none.
+Without --dry-run, missed rows are published, marked x-outbox-late. If a relay is running, it does so at this command's
+request; otherwise the command takes the slot, relays what is waiting, and stops. Exit code 1 if --dry-run finds missed
+rows, or cannot prove that there are none.
 
 Examples:
 

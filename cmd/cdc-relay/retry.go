@@ -26,7 +26,8 @@ type retryNowCommand struct {
 }
 
 func (retryNowCommand) Help() string {
-	return `Makes the first parked event of each chosen key due now. Events that wait for an unavailable topic or partition are left alone: the relay checks those all the time.
+	return `Makes the first parked event of each chosen key due now. Events that wait for an unavailable topic or
+partition are left alone: the relay checks those all the time.
 
 Examples:
 

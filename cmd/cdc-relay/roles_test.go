@@ -49,7 +49,8 @@ func rolesWork(t *testing.T, after string) {
 	cdcRelay(t, least, "check").want(t, exitDone, []string{"ok    privileges on ", "ok    relay's tables: ", "!FAIL"}, nil)
 
 	run := startRelay(t, least)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'placed', '{}'), ('order', 'b', 'placed', '{}')`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ VALUES ('order', 'a', 'placed', '{}'), ('order', 'b', 'placed', '{}')`)
 	gone := "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
 	harness.Eventually(t, 30*time.Second, "the events are journaled and their rows are done with",
 		func(context.Context) string {

@@ -18,7 +18,8 @@ import (
 type runCommand struct{}
 
 func (runCommand) Help() string {
-	return `Streams until SIGTERM or SIGINT. The first signal stops in order and waits for requests in flight (shutdown_grace); a second one exits at once. Logs go to standard error. Run cdc-relay init once first.
+	return `Streams until SIGTERM or SIGINT. The first signal stops in order and waits for requests in flight
+(shutdown_grace); a second one exits at once. Logs go to standard error. Run cdc-relay init once first.
 
 Examples:
 
@@ -26,7 +27,8 @@ Examples:
 
 To look at the messages without a broker, use a slot and tables of their own (run init with the same flags first):
 
-  cdc-relay run --config relay.yaml --sink stdout --outbox-after-publish keep --postgres-slot look_stdout --postgres-schema look_stdout`
+  cdc-relay run --config relay.yaml --sink stdout --outbox-after-publish keep \
+      --postgres-slot look_stdout --postgres-schema look_stdout`
 }
 
 // Run relays until stopped.

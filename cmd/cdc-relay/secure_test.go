@@ -39,7 +39,8 @@ func TestCommandsLogInToTheBrokers(t *testing.T) {
 		"CDC_RELAY_KAFKA_TLS_CA_FILE="+trusted.File, "CDC_RELAY_KAFKA_SASL_MECHANISM=SCRAM-SHA-256",
 		"CDC_RELAY_KAFKA_SASL_USERNAME=alice", "CDC_RELAY_KAFKA_SASL_PASSWORD_FILE="+file)
 	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'placed', '{}')`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ VALUES ('order', 'a', 'placed', '{}')`)
 	cdcRelay(t, environ, "check").want(t, exitDone,
 		[]string{"answers over TLS and takes alice by SCRAM-SHA-256", "ok    producer: ",
 			"topic outbox.event.order: 3 partitions", "!FAIL"}, nil)

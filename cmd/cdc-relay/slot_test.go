@@ -13,7 +13,8 @@ import (
 // events are statements for so many events.
 func events(n int) string {
 	return fmt.Sprintf(
-		`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', 'k', 'made', '{}' FROM generate_series(1, %d)`, n)
+		`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', 'k', 'made', '{}'
+ FROM generate_series(1, %d)`, n)
 }
 
 // Breaks it catches: a dangerous command that does not ask, or that works under a running relay; rows that are called

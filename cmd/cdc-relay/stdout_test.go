@@ -18,7 +18,8 @@ import (
 func TestDryRunPrintsAndLeavesEverythingToTheRelay(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) SELECT 'order', (i % 5)::text, 'made', jsonb_build_object('n', i) FROM generate_series(1, 100) i`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ SELECT 'order', (i % 5)::text, 'made', jsonb_build_object('n', i) FROM generate_series(1, 100) i`)
 
 	var without []string
 	for _, e := range s.environ {

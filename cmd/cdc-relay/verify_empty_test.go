@@ -21,7 +21,8 @@ func TestVerifyTellsAnEmptyPayloadFromNone(t *testing.T) {
 				`, created_at timestamptz DEFAULT now(), published_at timestamptz)`)
 			cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 			r := startRelay(t, s.environ)
-			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '1', 'full', 'x'), ('order', '1', 'empty', ''), ('order', '1', 'none', NULL)`)
+			s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ VALUES ('order', '1', 'full', 'x'), ('order', '1', 'empty', ''), ('order', '1', 'none', NULL)`)
 			settled(t, s.pg, "3")
 			if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 				t.Fatalf("got exit code %d, want 0; log:\n%s", code, r.log)

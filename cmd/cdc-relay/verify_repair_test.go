@@ -33,7 +33,8 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	r := startRelay(t, s.environ)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT (ARRAY['kept', 'anew', 'hole'])[1 + i % 3], 'k' || i % 20, 'x', jsonb_build_object('n', i) FROM generate_series(1, 3000) i`)
+		SELECT (ARRAY['kept', 'anew', 'hole'])[1 + i % 3], 'k' || i % 20, 'x', jsonb_build_object('n', i)
+		FROM generate_series(1, 3000) i`)
 	settled(t, s.pg, "3000")
 	audit := func(args ...string) (audit.Verdict, outcome) {
 		t.Helper()
@@ -47,8 +48,10 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 			removed)
 	}
 
-	s.pg.Exec(t, `CREATE TEMP TABLE hole AS SELECT id, gen_random_uuid() AS other FROM outbox_events WHERE aggregate_type = 'hole' ORDER BY seq LIMIT 3;
-		UPDATE outbox_events o SET id = h.other FROM hole h WHERE h.id = o.id; UPDATE cdc_relay_journal j SET event_id = h.other FROM hole h WHERE h.id = event_id`)
+	s.pg.Exec(t, `CREATE TEMP TABLE hole AS SELECT id, gen_random_uuid() AS other FROM outbox_events
+ WHERE aggregate_type = 'hole' ORDER BY seq LIMIT 3;
+		UPDATE outbox_events o SET id = h.other FROM hole h WHERE h.id = o.id; 
+		UPDATE cdc_relay_journal j SET event_id = h.other FROM hole h WHERE h.id = event_id`)
 	makeAnew(t, cluster, prefix+".anew", 3)
 	v, o := audit()
 	if o.code != exitFailed || v.Lost != 1003 || v.Missing != 1003 || v.Pending != 0 || v.Expired != removed ||

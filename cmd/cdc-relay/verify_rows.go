@@ -9,11 +9,20 @@ import (
 )
 
 func (verifyCommand) Help() string {
-	return `Reads the outbox table, or a range of it, then the topics from their beginning, and compares: missing, duplicated, out of order (per key, in the table's order), different bytes, key or topic. Dead letters and parked events are in no topic and are counted apart, as are rows published before the journal began, and rows whose message a topic's retention or compaction has removed. Partitions are read in parallel, and the comparison uses temporary files: memory does not grow with the table.
+	return `Reads the outbox table, or a range of it, then the topics from their beginning, and compares: missing,
+duplicated, out of order (per key, in the table's order), different bytes, key or topic. Dead letters and parked events
+are in no topic and are counted apart, as are rows published before the journal began, and rows whose message a topic's
+retention or compaction has removed. Partitions are read in parallel, and the comparison uses temporary files: memory
+does not grow with the table.
 
-A row is lost if the journal has it at a place that the topic must still hold and does not: the topic was deleted and created again, an unclean leader was elected, a disk failed. With --repair the relay on the slot publishes lost rows again, with the header x-outbox-replay; if none is running, the next one to start does. They keep their order per key among themselves, but come after what their keys have in the topics by now. The command asks for confirmation; without a terminal it needs --yes. Rows without a known place, and rows that retention removed, are never repaired.
+A row is lost if the journal has it at a place that the topic must still hold and does not: the topic was deleted and
+created again, an unclean leader was elected, a disk failed. With --repair the relay on the slot publishes lost rows
+again, with the header x-outbox-replay; if none is running, the next one to start does. They keep their order per key
+among themselves, but come after what their keys have in the topics by now. The command asks for confirmation; without
+a terminal it needs --yes. Rows without a known place, and rows that retention removed, are never repaired.
 
-Times are RFC 3339 or an age such as 24h. Exit code 1 if something is missing or has different bytes. Concurrent transactions can commit in another order than the table's, so a few rows out of order prove no fault.
+Times are RFC 3339 or an age such as 24h. Exit code 1 if something is missing or has different bytes. Concurrent
+transactions can commit in another order than the table's, so a few rows out of order prove no fault.
 
 Examples:
 

@@ -32,7 +32,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	r := startRelay(t, s.environ)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', CASE WHEN i % 10 > 0 THEN (i % 10)::text END, 'x', CASE WHEN i % 7 > 0 THEN jsonb_build_object('größe', i, 'a', 1.50) END FROM generate_series(1, 200) i`)
+		SELECT 'order', CASE WHEN i % 10 > 0 THEN (i % 10)::text END, 'x',
+		CASE WHEN i % 7 > 0 THEN jsonb_build_object('größe', i, 'a', 1.50) END FROM generate_series(1, 200) i`)
 	settled(t, s.pg, "200")
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Fatalf("got exit code %d, want 0; log:\n%s", code, r.log)
@@ -64,7 +65,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 	if o, v := audit(), verdictOf(t, audit()); o.code != exitFailed || v.Different == 0 || v.Missing != 0 {
 		t.Errorf("a row changed: got exit code %d and %+v, want 1 and it different", o.code, v)
 	}
-	s.pg.Exec(t, `DELETE FROM outbox_events WHERE seq = 1; INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'late')`)
+	s.pg.Exec(t, `DELETE FROM outbox_events WHERE seq = 1;
+ INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'late')`)
 	o = audit()
 	if v := verdictOf(t, o); o.code != exitFailed || v.Missing != 1 || v.Pending != 1 || len(v.MissingRows) != 1 ||
 		v.Others == 0 {
@@ -126,9 +128,11 @@ func repeatFirstRecord(t *testing.T, s services) {
 // lose makes the journal say that a row was published which is in no topic.
 func lose(t *testing.T, s services) {
 	t.Helper()
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, created_at) VALUES ('order', '1', 'lost', now() - interval '1 day');
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, created_at)
+ VALUES ('order', '1', 'lost', now() - interval '1 day');
 		INSERT INTO cdc_relay_journal (published_at, "offset", source, partition, event_id, topic)
-		SELECT now(), 3, (SELECT source FROM cdc_relay_source), 0, id, 'outbox.event.order' FROM outbox_events WHERE event_type = 'lost'`)
+		SELECT now(), 3, (SELECT source FROM cdc_relay_source), 0, id, 'outbox.event.order' FROM outbox_events
+		WHERE event_type = 'lost'`)
 }
 
 // Breaks it catches: an audit beside a running relay that calls what is on its way missing. Seen to fail with one look
@@ -136,7 +140,8 @@ func lose(t *testing.T, s services) {
 func TestVerifyWaitsForWhatIsOnItsWay(t *testing.T) {
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x' FROM generate_series(1, 50)`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
+ FROM generate_series(1, 50)`)
 	auditing, out, errs := command(t.Context(), t, s.environ, "verify", "--json", "--wait=30s")
 	if err := auditing.Start(); err != nil {
 		t.Fatal(err)
@@ -191,7 +196,8 @@ func TestCheckRunAndVerifyWithRealKafka(t *testing.T) {
 			"max.message.bytes 2000000, cleanup.policy delete"}, nil)
 	r := startRelay(t, s.environ)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', CASE WHEN i % 10 > 0 THEN (i % 50)::text END, 'x', CASE WHEN i % 7 > 0 THEN jsonb_build_object('größe', i) END FROM generate_series(1, 2000) i`)
+		SELECT 'order', CASE WHEN i % 10 > 0 THEN (i % 50)::text END, 'x',
+		CASE WHEN i % 7 > 0 THEN jsonb_build_object('größe', i) END FROM generate_series(1, 2000) i`)
 	settled(t, s.pg, "2000")
 	endInATransactionMarker(t, cluster.Addrs, topic)
 	o := cdcRelay(t, s.environ, "verify", "--json")

@@ -91,8 +91,10 @@ func TestWhatIsNamedAndNotConcernedIsSaid(t *testing.T) {
 	run("dlq", "list", "--all", "--state=all", "--json").want(t, exitDone,
 		[]string{plantedID(1), plantedID(2), plantedID(1010), `"next": ""`}, nil)
 
-	s.pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index, retry_count, next_retry_at, last_error, error_class)
-		SELECT s.source, gen_random_uuid(), 'outbox.event.sick', convert_to('k' || i / 2, 'UTF8'), 0, true, i, 0, 0, CASE WHEN i % 2 = 0 THEN 'infinity'::timestamptz END, 'no leader', 'transient'
+	s.pg.Exec(t, `INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order,
+ position_index, retry_count, next_retry_at, last_error, error_class)
+		SELECT s.source, gen_random_uuid(), 'outbox.event.sick', convert_to('k' || i / 2, 'UTF8'), 0, true, i, 0, 0,
+		CASE WHEN i % 2 = 0 THEN 'infinity'::timestamptz END, 'no leader', 'transient'
 		FROM generate_series(0, 2399) i, cdc_relay_source s`)
 	run("retry", "now", "--all").want(t, exitDone,
 		[]string{"2400 parked events match", "1200 wait until their topic or partition is well", "outbox.event.sick",

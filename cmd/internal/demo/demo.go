@@ -26,7 +26,9 @@ type Flags struct {
 
 // Help is the same text in both programs.
 func (Flags) Help() string {
-	return `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka, a writer, the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing behind. Exit code 1 if the consumer did not get every event.
+	return `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka, a writer,
+the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing behind. Exit code 1 if the
+consumer did not get every event.
 
 Example:
 

@@ -18,7 +18,9 @@ type dropCommand struct {
 }
 
 func (dropCommand) Help() string {
-	return `The slot holds the relay's position. Without it, a relay with postgres.on_slot_lost: recover starts again from the table and publishes every unpublished row; rows deleted before that are lost. Drop the slot when you stop using the relay for good: otherwise the server keeps WAL for it until the disk is full.
+	return `The slot holds the relay's position. Without it, a relay with postgres.on_slot_lost: recover starts again from
+the table and publishes every unpublished row; rows deleted before that are lost. Drop the slot when you stop using the
+relay for good: otherwise the server keeps WAL for it until the disk is full.
 
 Example:
 
@@ -52,7 +54,9 @@ type advanceCommand struct {
 }
 
 func (advanceCommand) Help() string {
-	return `Skips everything in the stream up to the position: the way past WAL that the server or the relay cannot read. At its next start the relay notices the move and publishes the unpublished rows of the table, marked x-outbox-late; rows deleted before that are lost.
+	return `Skips everything in the stream up to the position: the way past WAL that the server or the relay cannot read.
+At its next start the relay notices the move and publishes the unpublished rows of the table, marked x-outbox-late;
+rows deleted before that are lost.
 
 Example:
 
