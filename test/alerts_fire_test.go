@@ -83,7 +83,8 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	s.pg.Exec(t, "DROP TRIGGER refuse ON outbox_events")
 	w.quiet("it clears when rows are marked again")
 
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('later', 'k', 'made', '{}')`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+ VALUES ('later', 'k', 'made', '{}')`)
 	w.fires("a topic that is missing fires", "OutboxKeysParked", "OutboxNothingPublished")
 	s.kafka.CreateTopic(t, s.settings.Topic("later"), 1, nil)
 	w.quiet("it clears when the topic is there")

@@ -137,7 +137,8 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 func (r *run) slotLag(end uint64) (all, upToEnd int64) {
 	r.t.Helper()
 	err := r.conn.QueryRow(r.t.Context(),
-		`SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, greatest(pg_wal_lsn_diff($2::pg_lsn, confirmed_flush_lsn), 0)::bigint
+		`SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,
+ greatest(pg_wal_lsn_diff($2::pg_lsn, confirmed_flush_lsn), 0)::bigint
 		FROM pg_replication_slots WHERE slot_name = $1`, r.slot(), outbox.LSN(end).String()).Scan(&all, &upToEnd)
 	if err != nil {
 		r.t.Fatalf("read the slot's lag: %v", err)

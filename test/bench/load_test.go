@@ -56,7 +56,8 @@ func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 		topics = append(topics, r.refusingTopic())
 	}
 	rows, err := r.conn.Query(r.t.Context(),
-		`SELECT o.id::text, aggregate_id, payload::text, aggregate_type, CASE WHEN p.event_id IS NULL THEN '' ELSE 'parked' END
+		`SELECT o.id::text, aggregate_id, payload::text, aggregate_type, CASE WHEN p.event_id IS NULL THEN ''
+ ELSE 'parked' END
 		FROM `+r.truth+` o LEFT JOIN (SELECT event_id FROM cdc_relay_parked) p ON p.event_id = o.id ORDER BY seq`)
 	if err != nil {
 		r.t.Fatalf("read the outbox: %v", err)
@@ -126,11 +127,13 @@ func TestLoadIsWhatTheScenarioSays(t *testing.T) {
 	pg := harness.Postgres(t)
 	r := &run{stage: &stage{options: options{shape: shape{payload: payload, keys: keys, hotKeys: hot,
 		afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
-	r.exec(`CREATE TABLE outbox_events (seq bigint GENERATED ALWAYS AS IDENTITY, aggregate_type text, aggregate_id text, event_type text, payload jsonb)`)
+	r.exec(`CREATE TABLE outbox_events (seq bigint GENERATED ALWAYS AS IDENTITY, aggregate_type text, aggregate_id text,
+ event_type text, payload jsonb)`)
 	r.load(drain{events: total, perTransaction: 300})
 	var all, transactions, known, often, long, stored int
 	err := r.conn.QueryRow(t.Context(),
-		`SELECT count(*), count(DISTINCT xmin::text), count(DISTINCT aggregate_id), count(*) FILTER (WHERE aggregate_id IN ('order-0', 'order-1')),
+		`SELECT count(*), count(DISTINCT xmin::text), count(DISTINCT aggregate_id),
+ count(*) FILTER (WHERE aggregate_id IN ('order-0', 'order-1')),
 		avg(octet_length(payload::text))::int, avg(pg_column_size(payload))::int FROM outbox_events`).Scan(&all,
 		&transactions, &known, &often, &long, &stored)
 	if err != nil {

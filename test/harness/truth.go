@@ -15,7 +15,8 @@ import (
 // truthSchema is what a workload writes beside the outbox, in the same transactions. A lane's row in truth_lane is
 // locked from before its first insert until commit, so the order of seq is the order of the commits.
 const truthSchema = `
-CREATE TABLE IF NOT EXISTS truth_lane (aggregate_type text, aggregate_id text, seq bigint NOT NULL DEFAULT 0, PRIMARY KEY (aggregate_type, aggregate_id));
+CREATE TABLE IF NOT EXISTS truth_lane (aggregate_type text, aggregate_id text, seq bigint NOT NULL DEFAULT 0,
+ PRIMARY KEY (aggregate_type, aggregate_id));
 CREATE TABLE IF NOT EXISTS truth (
 	id uuid PRIMARY KEY, aggregate_type text NOT NULL, aggregate_id text, seq bigint NOT NULL,
 	event_type text NOT NULL, payload jsonb, trace text NOT NULL, created_at timestamptz NOT NULL);`

@@ -16,7 +16,8 @@ import (
 
 const outboxSchema = `
 CREATE TABLE outbox_events (id uuid PRIMARY KEY, seq bigint GENERATED ALWAYS AS IDENTITY, aggregate_type text NOT NULL,
-	aggregate_id text, event_type text NOT NULL, payload jsonb, headers jsonb, created_at timestamptz NOT NULL, published_at timestamptz)`
+	aggregate_id text, event_type text NOT NULL, payload jsonb, headers jsonb, created_at timestamptz NOT NULL,
+	published_at timestamptz)`
 
 // decoded lists the ids of the outbox's rows in the order of Postgres's own decoding.
 func decoded(t *testing.T, p *harness.PG, slot string) []string {
