@@ -38,7 +38,9 @@ func (l lists) register(mux *http.ServeMux) {
 func (l lists) parked(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
 	f, limit, after := q.filter(), q.limit(), q.take("after")
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) { return s.ParkedKeys(ctx, f, after, limit) })
+	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+		return s.ParkedKeys(ctx, f, after, limit)
+	})
 }
 
 func (l lists) dead(w http.ResponseWriter, req *http.Request) {
@@ -87,7 +89,8 @@ func (l lists) request(w http.ResponseWriter, req *http.Request) {
 }
 
 // list answers what read gives, unless the query was wrong.
-func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error, read func(context.Context, *store.Store) (any, error)) {
+func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error,
+	read func(context.Context, *store.Store) (any, error)) {
 	s := l.r.Store()
 	switch {
 	case wrong != nil:

@@ -35,7 +35,8 @@ func recordLevels(t *testing.T, pg *harness.PG, where string) {
 	pg.Exec(t, fmt.Sprintf(`DO $$ DECLARE name text; BEGIN
 FOR name IN SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE relkind = 'r' AND nspname = '%s' AND relname <> 'levels' LOOP
-EXECUTE format('CREATE TRIGGER level AFTER INSERT OR UPDATE OR DELETE ON %%s FOR EACH STATEMENT EXECUTE FUNCTION note_level()', name);
+EXECUTE format('CREATE TRIGGER level AFTER INSERT OR UPDATE OR DELETE ON %%s
+ FOR EACH STATEMENT EXECUTE FUNCTION note_level()', name);
 END LOOP; END $$`, where))
 }
 

@@ -26,7 +26,10 @@ func requestMethods(s *store.Store) []calledMethod {
 		{"SettleRetried of a replay", func(ctx context.Context) error {
 			return s.SettleRetried(ctx, published(1, func(int) string { return uuid(4) }))
 		}},
-		{"DiscardDead", func(ctx context.Context) error { _, err := s.DiscardDead(ctx, r, store.DeadCursor{}, 1); return err }},
+		{"DiscardDead", func(ctx context.Context) error {
+			_, err := s.DiscardDead(ctx, r, store.DeadCursor{}, 1)
+			return err
+		}},
 		{"Count", func(ctx context.Context) error {
 			_, err := s.Count(ctx, store.RequestRetry, store.Filter{Topic: "t"})
 			return err
@@ -45,7 +48,8 @@ func requestMethods(s *store.Store) []calledMethod {
 			return err
 		}},
 		{"RepublishRows", func(ctx context.Context) error {
-			_, err := s.RepublishRows(ctx, &store.Request{ID: r.ID, RequestedAt: time.Now(), Filter: store.Filter{IDs: []string{uuid(4)}}}, 1)
+			_, err := s.RepublishRows(ctx, &store.Request{ID: r.ID, RequestedAt: time.Now(),
+				Filter: store.Filter{IDs: []string{uuid(4)}}}, 1)
 			return err
 		}},
 		{"Republish", func(ctx context.Context) error {

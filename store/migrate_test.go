@@ -116,13 +116,16 @@ func TestOwnOutboxHasTimeOrderedIDsAndHotMarks(t *testing.T) {
 func TestOutboxErrorNamesTheColumnAndTheRepair(t *testing.T) {
 	pg := harness.Postgres(t)
 	for _, row := range []struct{ name, ddl, column, repair string }{
-		{"missing", `id uuid PRIMARY KEY, aggregate_type text, agg_id text, event_type text, payload jsonb, created_at timestamptz`,
+		{"missing",
+			`id uuid PRIMARY KEY, aggregate_type text, agg_id text, event_type text, payload jsonb, created_at timestamptz`,
 			`"aggregate_id"`,
-			`set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload, created_at); if it is missing, ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
+			`set outbox.columns.aggregate_id to one of its columns (id, aggregate_type, agg_id, event_type, payload,
+ created_at); if it is missing, ALTER TABLE "public"."outbox_events" ADD COLUMN "aggregate_id" text`},
 		{"payload type",
 			`id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload xml, created_at timestamptz`,
 			`"payload" is of type xml`, "set outbox.columns.payload"},
-		{"id type", `id numeric PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
+		{"id type",
+			`id numeric PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
 			`"id" is of type numeric`, "set outbox.columns.id"},
 		{"generated",
 			`id uuid PRIMARY KEY, a text, aggregate_type text GENERATED ALWAYS AS (a || 'x') STORED, aggregate_id text, event_type text, payload jsonb, created_at timestamptz`,
@@ -179,8 +182,8 @@ ALTER TABLE outbox_events ATTACH PARTITION part DEFAULT; CREATE INDEX ON outbox_
 // Break caught: a name that reaches SQL unquoted anywhere in the package.
 func TestNamesThatNeedQuotesWorkInEveryCall(t *testing.T) {
 	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE SCHEMA "My ""Sch'ema"; CREATE TABLE "My ""Sch'ema"."Out.Bo'x\{id}" ("I d" text PRIMARY KEY, "Type" text, "order" text,
- "select" text, "Pay""load" bytea, "Head;ers" json, "created-at" timestamp, "ex tra" integer, published_at timestamptz)`)
+	pg.Exec(t, `CREATE SCHEMA "My ""Sch'ema"; CREATE TABLE "My ""Sch'ema"."Out.Bo'x\{id}" 
+ ("I d" text PRIMARY KEY, "Type" text, "order" text, "select" text, "Pay""load" bytea, "Head;ers" json, "created-at" timestamp, "ex tra" integer, published_at timestamptz)`)
 	c := usual(t, pg)
 	c.Schema, c.Table = `re lay"s`, `"My ""Sch'ema"."Out.Bo'x\{id}"`
 	c.Columns = outbox.Columns{ID: "I d", AggregateType: "Type", AggregateID: "order", EventType: "select",

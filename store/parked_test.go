@@ -143,7 +143,8 @@ func TestWhatWaitsForATopicIsMadeDueInPortions(t *testing.T) {
 SELECT source, gen_random_uuid(), CASE WHEN i > 12000 THEN 'other' ELSE 't' END, int4send(i), 1, true, i, 0,
  'infinity', 'transient'
 FROM cdc_relay_source, generate_series(1, 12100) i;
-CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF (SELECT count(*) FROM rows) > 6000 THEN RAISE query_canceled; END IF; RETURN NULL; END';
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+ 'BEGIN IF (SELECT count(*) FROM rows) > 6000 THEN RAISE query_canceled; END IF; RETURN NULL; END';
 CREATE TRIGGER slow AFTER UPDATE ON cdc_relay_parked REFERENCING NEW TABLE AS rows EXECUTE FUNCTION slow()`)
 	for more := true; more; {
 		var err error

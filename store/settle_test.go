@@ -186,7 +186,8 @@ func TestSettleReportsAFailedCommit(t *testing.T) {
 				letters = []store.Dead{dead(9)}
 			}
 			pg.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused at commit'; END $$;
-CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON cdc_relay_journal DEFERRABLE INITIALLY DEFERRED
+ FOR EACH ROW EXECUTE FUNCTION refuse()`)
 			before := pg.Query(t, `SELECT count(*) FROM cdc_relay_journal`)
 			err := s.Settle(t.Context(), published(2, uuid), letters)
 			if err == nil || !strings.Contains(err.Error(), "refused at commit") {
@@ -295,7 +296,8 @@ func TestDeadLetterKeepsTheEventAsItWas(t *testing.T) {
  coalesce(partition, -9), position, epoch, from_stream, position_order, position_index, attempts, error_class,
  error_code, left(last_error, 7), length(last_error) < 5000)
 FROM outbox_events_dlq WHERE original_id = '%s'`
-	want := `Order|o-1|Made|\x00ff5c|{"b": "1",  "a": "2"}|2026-01-02 03:04:05.678|{"extra1": "q\"'", "extra2": null}|orders|\x0100|3|1/AB/7|3|t|4294967467|7|5|transient|CODE|why? ?x|t`
+	want := `Order|o-1|Made|\x00ff5c|{"b": "1",  "a": "2"}|2026-01-02 03:04:05.678` +
+		`|{"extra1": "q\"'", "extra2": null}|orders|\x0100|3|1/AB/7|3|t|4294967467|7|5|transient|CODE|why? ?x|t`
 	if got := pg.Query(t, fmt.Sprintf(row, uuid(1))); got != want {
 		t.Errorf("dead letter:\n got %s\nwant %s", got, want)
 	}

@@ -37,7 +37,8 @@ type shape struct {
 }
 
 const rowColumns = `published_at timestamptz NOT NULL DEFAULT now(), "offset" bigint NOT NULL, source integer NOT NULL,
- partition integer NOT NULL, event_id uuid NOT NULL, topic text NOT NULL, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint`
+ partition integer NOT NULL, event_id uuid NOT NULL, topic text NOT NULL,
+ xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint`
 
 const (
 	emptyOwn    = `TRUNCATE cdc_relay_journal, cdc_relay_journal_batch`

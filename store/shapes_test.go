@@ -126,7 +126,8 @@ var roleSettings = append(slices.Clone(otherSettings), "standard_conforming_stri
 	"default_transaction_isolation = 'serializable'", "search_path = odd, public, pg_catalog")
 
 // oddSchema is in front of the catalog in the search_path of roleSettings, with types and functions of the same names.
-const oddSchema = `CREATE SCHEMA odd; CREATE DOMAIN odd.uuid AS text; CREATE DOMAIN odd.jsonb AS text; CREATE DOMAIN odd.timestamptz AS text;
+const oddSchema = `CREATE SCHEMA odd; CREATE DOMAIN odd.uuid AS text; CREATE DOMAIN odd.jsonb AS text;
+CREATE DOMAIN odd.timestamptz AS text;
 CREATE FUNCTION odd.md5(bytea) RETURNS text LANGUAGE sql AS $$ SELECT 'odd' $$`
 
 // Breaks caught: a call that reads a time as the server prints it, or takes a type of the role's for the catalog's.

@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// diedInTheMiddle is a database whose relay has died in the middle of its work, so that the topics hold more than the journal.
-// With after_publish: keep the journal is all that tells what was published.
+// diedInTheMiddle is a database whose relay has died in the middle of its work, so that the topics hold more than the
+// journal. With after_publish: keep the journal is all that tells what was published.
 func diedInTheMiddle(t *testing.T) *scenario {
 	t.Helper()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
@@ -86,8 +86,8 @@ func TestMajorUpgradeLosesAndDoublesNothing(t *testing.T) {
 	s.moved(t, s.pg.Upgrade(t), s.settings.Slot(), "other_server")
 }
 
-// The table is made again and gets the same events: a new oid, and the view and the publication's part of it are gone. Seen to
-// fail (the view does not exist) with adopt not making it.
+// The table is made again and gets the same events: a new oid, and the view and the publication's part of it are gone.
+// Seen to fail (the view does not exist) with adopt not making it.
 func TestTableMadeAgainLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	s := diedInTheMiddle(t)
@@ -116,8 +116,8 @@ func TestBackupOlderThanTheTopicsLosesAndDoublesNothing(t *testing.T) {
 	s.moved(t, restore(), s.settings.Slot(), "other_server")
 }
 
-// A snapshot undoes what the relay knows and keeps who the server is, so nothing halts; the slot goes back, too. After a
-// crash the relay reads the topics back by itself. After a clean stop it has to be told, because its state says that
+// A snapshot undoes what the relay knows and keeps who the server is, so nothing halts; the slot goes back, too. After
+// a crash the relay reads the topics back by itself. After a clean stop it has to be told, because its state says that
 // there is nothing to be found. Seen to fail (more than 500 duplicated of each) with the topics not read back, and with
 // --restored without effect.
 func TestReturnToASnapshotLosesAndDoublesNothing(t *testing.T) {
@@ -125,7 +125,8 @@ func TestReturnToASnapshotLosesAndDoublesNothing(t *testing.T) {
 	for name, fault := range map[string]struct{ stop, tell func(*scenario, *testing.T) }{
 		"after a crash": {func(s *scenario, _ *testing.T) { s.relay.Kill9() }, func(*scenario, *testing.T) {}},
 		"after a clean stop": {func(s *scenario, t *testing.T) { s.relay.Stop(t) }, func(s *scenario, t *testing.T) {
-			if code, out, errors := s.relay.Run(t, "adopt", "--restored"); code != 0 || !strings.Contains(out, "reads the topics back") {
+			if code, out, errors := s.relay.Run(t, "adopt", "--restored"); code != 0 ||
+				!strings.Contains(out, "reads the topics back") {
 				t.Fatalf("adopt --restored: exit code %d, output %s, errors %s", code, out, errors)
 			}
 		}},
@@ -153,8 +154,8 @@ func TestReturnToASnapshotLosesAndDoublesNothing(t *testing.T) {
 }
 
 // Blue and green: the new server follows the old one by logical replication, under load, until it takes over. Rows are
-// copied, sequences are not. Seen to fail (a batch of the journal is refused) with the relay's sequences left where they
-// were.
+// copied, sequences are not. Seen to fail (a batch of the journal is refused) with the relay's sequences left where
+// they were.
 func TestMoveByLogicalReplicationLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
@@ -181,7 +182,8 @@ func (s *scenario) follower(t *testing.T) *harness.PG {
 	file := filepath.Join(s.pg.Server.Dir(), "schema.sql")
 	s.pg.Program(t, "pg_dump", "--no-owner", "--schema-only", "--file", file, s.pg.URL)
 	to := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
-	to.Program(t, "psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--output", "/dev/null", "--file", file, to.URL)
+	to.Program(t, "psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--output", "/dev/null", "--file", file,
+		to.URL)
 	s.pg.Exec(t, "CREATE PUBLICATION blue FOR ALL TABLES")
 	to.Exec(t, fmt.Sprintf("CREATE SUBSCRIPTION green CONNECTION '%s' PUBLICATION blue", s.pg.URL))
 	harness.Eventually(t, time.Minute, "all tables are copied", func(context.Context) string {

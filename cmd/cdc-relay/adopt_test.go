@@ -14,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks caught: an adoption that publishes again what a person discarded, or what the journal has; one that does something
-// in a dry run; a check that says nothing of it. Seen to fail with a dry run that moves, and with a check that does not look.
+// Breaks caught: an adoption that publishes again what a person discarded, or what the journal has; one that does
+// something in a dry run; a check that says nothing of it. Seen to fail with a dry run that moves, and with a check
+// that does not look.
 func TestAdoptCarriesJournalAndDecisionsToAnotherServerAndSlot(t *testing.T) {
 	s := newServices(t, orderTopic)
 	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers")
@@ -36,7 +37,8 @@ SELECT 'order', '1', 'x', CASE i WHEN 7 THEN '[]'::jsonb END FROM generate_serie
 	s.pg.Exec(t, `SELECT pg_drop_replication_slot('`+former+`'); UPDATE cdc_relay_state SET system_id = '7'`)
 	moved := append(slices.Clone(s.environ), "CDC_RELAY_POSTGRES_SLOT="+harness.Unique(t, "moved"))
 
-	cdcRelay(t, moved, "check").want(t, exitFailed, []string{"FAIL", "memory: is of slot " + former, "cdc-relay adopt"}, nil)
+	cdcRelay(t, moved, "check").want(t, exitFailed, []string{"FAIL", "memory: is of slot " + former, "cdc-relay adopt"},
+		nil)
 	renamed := append(slices.Clone(s.environ), "CDC_RELAY_POSTGRES_SLOT="+former)
 	cdcRelay(t, renamed, "check").want(t, exitFailed, []string{"memory: is of server 7", "cdc-relay adopt"}, nil)
 	var got show.Adopted

@@ -96,7 +96,8 @@ func TestRetentionDeletesMarkedAndKeptRows(t *testing.T) {
 						return "not yet"
 					}
 					if s.pg.Query(t,
-						"SELECT (SELECT max(wal_lsn) FROM cdc_relay_journal_batch) <= (SELECT confirmed FROM cdc_relay_state)") != "true" {
+						`SELECT (SELECT max(wal_lsn) FROM cdc_relay_journal_batch) <=
+ (SELECT confirmed FROM cdc_relay_state)`) != "true" {
 						return "the position that is saved lies before them"
 					}
 					return ""

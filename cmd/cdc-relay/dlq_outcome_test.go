@@ -34,7 +34,8 @@ func TestReplayTellsWhatBecameOfIt(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		t.Fatalf("%v in %s", err, o.out)
 	}
-	if len(r.Outcomes) != 1 || r.Outcomes[0].State != store.OutcomeDied || r.Outcomes[0].Events != 1 || r.Outcomes[0].Reason == "" {
+	if len(r.Outcomes) != 1 || r.Outcomes[0].State != store.OutcomeDied || r.Outcomes[0].Events != 1 ||
+		r.Outcomes[0].Reason == "" {
 		t.Errorf("outcomes: got %+v, want one that died again, with its reason", r.Outcomes)
 	}
 	run("dlq", "replay", plantedID(2), "--no-wait").want(t, exitDone, []string{"is written down"}, nil)

@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// planted are so many dead letters over 50 keys, with the numbers 1 to n in the order of their positions, told in another
-// order. Their texts would do something to a terminal.
+// planted are so many dead letters over 50 keys, with the numbers 1 to n in the order of their positions, told in
+// another order. Their texts would do something to a terminal.
 const planted = `INSERT INTO outbox_events_dlq (source, original_id, aggregate_type, aggregate_id, event_type,
  payload, created_at, topic, key,
  position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code, last_error)
@@ -43,8 +43,8 @@ func (s services) ready(t *testing.T) {
 
 // Breaks it catches: a command that does not say what it does, or takes more or less than was chosen; pages that do not
 // go on; a discard that nobody confirmed; escape sequences of an event on a terminal; a request that is not kept for
-// later. Seen to fail with control characters printed as they are, a single discard not asked about, keys not looked at,
-// and a list that ends with its second page.
+// later. Seen to fail with control characters printed as they are, a single discard not asked about, keys not looked
+// at, and a list that ends with its second page.
 func TestDeadLettersByCommand(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)
@@ -75,7 +75,8 @@ func TestDeadLettersByCommand(t *testing.T) {
 	if seen != 120 {
 		t.Errorf("listed in pages of 50: got %d, want 120", seen)
 	}
-	run("dlq", "show", plantedID(7)).want(t, exitDone, []string{plantedID(7), `payload      {"n": 7}`, "PLANTED (permanent): said", "!\x1b", "k7", "after 2 attempts"}, nil)
+	run("dlq", "show", plantedID(7)).want(t, exitDone,
+		[]string{plantedID(7), `payload      {"n": 7}`, "PLANTED (permanent): said", "!\x1b", "k7", "after 2 attempts"}, nil)
 	run("dlq", "show", plantedID(7), "--json").want(t, exitDone, []string{`"payload_encoding": "json"`, `"n": 7`}, nil)
 	run("dlq", "show", plantedID(777)).want(t, exitFailed, []string{"!{"}, []string{"no dead letter"})
 
@@ -87,20 +88,26 @@ func TestDeadLettersByCommand(t *testing.T) {
 	if n := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_request"); n != "0" {
 		t.Errorf("requests so far: got %s, want none", n)
 	}
-	run("dlq", "discard", plantedID(7), plantedID(8), "--yes", "--note", "test data", "--who", "ann").want(t, exitDone, []string{"discard: 2 of 2 dead letters done"}, nil)
-	run("dlq", "list", "--state", "discarded").want(t, exitDone, []string{plantedID(7), "discarded by ann", "!" + plantedID(9)}, nil)
-	run("dlq", "replay", "--key", "k9").want(t, exitDone, []string{"replay: 3 of 3 dead letters published"}, nil) // 9, 59, 109
-	run("dlq", "list", "--state", "replayed").want(t, exitDone, []string{plantedID(59), "replayed by " + cli.UserAtHost()}, nil)
+	run("dlq", "discard", plantedID(7), plantedID(8), "--yes", "--note", "test data", "--who", "ann").want(t, exitDone,
+		[]string{"discard: 2 of 2 dead letters done"}, nil)
+	run("dlq", "list", "--state", "discarded").want(t, exitDone,
+		[]string{plantedID(7), "discarded by ann", "!" + plantedID(9)}, nil)
+	// 9, 59, 109
+	run("dlq", "replay", "--key", "k9").want(t, exitDone, []string{"replay: 3 of 3 dead letters published"}, nil)
+	run("dlq", "list", "--state", "replayed").want(t, exitDone, []string{plantedID(59), "replayed by " + cli.UserAtHost()},
+		nil)
 
 	run("pause", "--note", "a look").want(t, exitDone, []string{"pause: done"}, nil)
-	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"not ready", "paused", cli.UserAtHost(), "a look"}, nil)
+	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone,
+		[]string{"not ready", "paused", cli.UserAtHost(), "a look"}, nil)
 	run("resume").want(t, exitDone, []string{"resume: done"}, nil)
 	cdcRelay(t, s.environ, "status", "--http-listen", r.address).want(t, exitDone, []string{"!paused"}, nil)
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("the relay's exit code: got %d\n%s", code, r.log)
 	}
 
-	run("dlq", "replay", "--all", "--note", "later").want(t, exitDone, []string{"no relay holds the slot", "when one runs"}, nil)
+	run("dlq", "replay", "--all", "--note", "later").want(t, exitDone,
+		[]string{"no relay holds the slot", "when one runs"}, nil)
 	r = startRelay(t, s.environ)
 	s.closed(t, 118)
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
@@ -112,7 +119,8 @@ func TestDeadLettersByCommand(t *testing.T) {
 func (s services) closed(t *testing.T, n int) {
 	t.Helper()
 	harness.Eventually(t, 2*time.Minute, "dead letters are replayed", func(context.Context) string {
-		if got := s.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq WHERE replayed_at IS NOT NULL"); got != fmt.Sprint(n) {
+		if got := s.pg.Query(t,
+			"SELECT count(*) FROM outbox_events_dlq WHERE replayed_at IS NOT NULL"); got != fmt.Sprint(n) {
 			return fmt.Sprintf("%s are, want %d; parked: %s", got, n, s.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked"))
 		}
 		return ""
@@ -131,7 +139,8 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 	s.ready(t)
 	const n = 10_000
 	s.pg.Exec(t, fmt.Sprintf(planted, n))
-	cdcRelay(t, environ, "dlq", "replay", "--all", "--no-wait").want(t, exitDone, []string{"request 1", "executes it now"}, nil)
+	cdcRelay(t, environ, "dlq", "replay", "--all", "--no-wait").want(t, exitDone, []string{"request 1", "executes it now"},
+		nil)
 	kills := 0
 	for _, at := range []int{1000, 4000, 8000} {
 		harness.Eventually(t, time.Minute, "the replay is on its way", func(context.Context) string {
@@ -150,7 +159,8 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 	if kills == 0 {
 		t.Error("the replay was over before it was killed: the test shows nothing")
 	}
-	if got := s.pg.Query(t, "SELECT done || ' of ' || total || ' ' || (finished_at IS NOT NULL) FROM cdc_relay_request"); got != "10000 of 10000 true" {
+	request := s.pg.Query(t, "SELECT done || ' of ' || total || ' ' || (finished_at IS NOT NULL) FROM cdc_relay_request")
+	if got := request; got != "10000 of 10000 true" {
 		t.Errorf("request: got %s", got)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
@@ -159,7 +169,8 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 	seen, last, records := map[int]bool{}, map[string]int{}, 0
 	harness.Consume(t, s.broker.Addresses(), []string{"outbox.event.order"}, func(rec *kgo.Record) {
 		var number int
-		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d}`, &number); err != nil || string(harness.Header(rec, "x-outbox-replay")) != "1" {
+		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d}`, &number); err != nil ||
+			string(harness.Header(rec, "x-outbox-replay")) != "1" {
 			t.Fatalf("value %q, x-outbox-replay %q: %v", rec.Value, harness.Header(rec, "x-outbox-replay"), err)
 		}
 		records++
@@ -174,7 +185,8 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 		}
 	})
 	if len(seen) != n || records > n+3*500 {
-		t.Errorf("the topic holds %d of %d events in %d records, want all, and at most 500 duplicates for each of 3 kills", len(seen), n, records)
+		t.Errorf("the topic holds %d of %d events in %d records, want all, and at most 500 duplicates for each of 3 kills",
+			len(seen), n, records)
 	}
 	t.Logf("%d kills in the replay, %d duplicates", kills, records-n)
 }
@@ -182,7 +194,8 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 // Break it catches: output of commands that shows the password of postgres.url.
 func TestRequestsOfCommandsShowNoSecret(t *testing.T) {
 	environ := []string{"CDC_RELAY_POSTGRES_URL=postgres://ann:hunter2@127.0.0.1:1/d", "CDC_RELAY_POSTGRES_SLOT=s"}
-	for _, args := range [][]string{{"dlq", "list"}, {"dlq", "show", "x"}, {"dlq", "replay", "--all"}, {"dlq", "discard", "--all", "--yes"}, {"parked", "list"}, {"retry", "now", "--all"}, {"pause"}, {"resume"}} {
+	for _, args := range [][]string{{"dlq", "list"}, {"dlq", "show", "x"}, {"dlq", "replay", "--all"},
+		{"dlq", "discard", "--all", "--yes"}, {"parked", "list"}, {"retry", "now", "--all"}, {"pause"}, {"resume"}} {
 		o := cdcRelay(t, environ, args...)
 		o.want(t, exitFailed, []string{"!hunter2"}, []string{"!hunter2", "127.0.0.1"})
 		if strings.TrimSpace(o.out) != "" {

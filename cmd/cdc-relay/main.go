@@ -1,5 +1,5 @@
-// Command cdc-relay relays committed rows of a Postgres outbox table to Kafka. One file per command: it parses, calls and
-// prints; what a command does stands in the package that it calls.
+// Command cdc-relay relays committed rows of a Postgres outbox table to Kafka. One file per command: it parses, calls
+// and prints; what a command does stands in the package that it calls.
 package main
 
 import (

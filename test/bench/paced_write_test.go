@@ -42,7 +42,8 @@ func (r *run) write(p pace, table string, x *trace) {
 const (
 	pacedInto = ` (id, aggregate_type, aggregate_id, event_type, payload) SELECT id, '` + aggregateType +
 		`', key, 'OrderPlaced',
-		jsonb_build_object('order', n, 'customer', 'customer-4711', 'amount_cents', 12345, 'currency', 'EUR', 'note', $4::text) FROM `
+		jsonb_build_object('order', n, 'customer', 'customer-4711', 'amount_cents', 12345, 'currency', 'EUR',
+		 'note', $4::text) FROM `
 	pacedRow  = pacedInto + `(VALUES ($1::uuid, $2::text, $3::int)) AS u (id, key, n)`
 	pacedRows = pacedInto + `unnest($1::uuid[], $2::text[], $3::int[]) AS u (id, key, n)`
 )

@@ -31,7 +31,8 @@ const after = `package p; import mutant__ "github.com/cdc-relay/cdc-relay/test/m
 // f is one of each.
 func f(a, b int, c chan int) (int, error) { if mutant__.On(0) { return *new(int), *new(error) }; 
 	x := 1
-	if ((((mutant__.Less(3, a , b)) != mutant__.On(2)) && ((!(((x == 2) != mutant__.On(5)))) != mutant__.On(4))) != mutant__.On(1)) {
+	if ((((mutant__.Less(3, a , b)) != mutant__.On(2))` +
+	` && ((!(((x == 2) != mutant__.On(5)))) != mutant__.On(4))) != mutant__.On(1)) {
 		if !mutant__.On(6) { x = a } // the rest
 	}
 	for x = range 3 {

@@ -91,7 +91,11 @@ func Greater[T cmp.Ordered](id int, a, b T) bool      { return a > b || a == b &
 func LessEqual[T cmp.Ordered](id int, a, b T) bool    { return a < b || a == b && !On(id) }
 func GreaterEqual[T cmp.Ordered](id int, a, b T) bool { return a > b || a == b && !On(id) }
 
-func Plus[T ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64](id int, n T) T {
+type number interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64
+}
+
+func Plus[T number](id int, n T) T {
 	if On(id) {
 		return n + 1
 	}
@@ -125,7 +129,9 @@ func (c noting) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func Dial(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+func Dial(dial dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil || !tracing {

@@ -45,13 +45,15 @@ var (
 // defaults: the same as in the replication session, so that an event has the same bytes whether the stream or the
 // table gave it. A catalog that is asked for types must not quote their names.
 const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervalstyle', 'postgres', true),
- set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true),
+ set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true),
+ set_config('extra_float_digits', '1', true),
  set_config('quote_all_identifiers', 'off', true), set_config('standard_conforming_strings', 'on', true),
  set_config('transform_null_equals', 'off', true), set_config('array_nulls', 'on', true)`
 
 // catalogFirst keeps a schema of the role's own from having its types and functions taken for those of the catalog. The
 // expressions of the configuration may use what is behind it.
-const catalogFirst = `set_config('search_path', concat_ws(', ', 'pg_catalog', NULLIF(current_setting('search_path'), '')), true)`
+const catalogFirst = `set_config('search_path',
+ concat_ws(', ', 'pg_catalog', NULLIF(current_setting('search_path'), '')), true)`
 
 func (l Limits) SQL() string {
 	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true), %s",

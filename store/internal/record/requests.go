@@ -33,7 +33,8 @@ const (
 	RequestRetry   = "retry"   // try parked events at once
 	RequestPause   = "pause"   // take nothing in
 	RequestResume  = "resume"
-	// RequestReconcile looks at the whole table: total is what was not recorded when it was seen, done what of it was missed.
+	// RequestReconcile looks at the whole table: total is what was not recorded when it was seen, done what of it was
+	// missed.
 	RequestReconcile = "reconcile"
 	// RequestRepublish publishes once more what the journal knows and the topics have lost; it names ids.
 	RequestRepublish = "republish"
@@ -66,8 +67,8 @@ const (
 	OutcomeDiscarded = "discarded" // after it died again
 )
 
-// Outcome is what became of those events of a replay that have state, topic and code in common. An event that a later replay
-// took counts there. Names in JSON are stable.
+// Outcome is what became of those events of a replay that have state, topic and code in common. An event that a later
+// replay took counts there. Names in JSON are stable.
 type Outcome struct {
 	State  string `json:"state"`
 	Topic  string `json:"topic,omitempty"`  // of what was not published

@@ -72,14 +72,17 @@ func (q asking) left(ctx context.Context, id int64, active bool) error {
 	if active {
 		fmt.Fprintf(q.a.Out, "%s: request %d is written down; the relay executes it now\n", q.kind, id)
 	} else {
-		fmt.Fprintf(q.a.Out, "%s: request %d is written down; no relay holds the slot %s, it will be executed when one runs\n", q.kind, id, q.slot)
+		fmt.Fprintf(q.a.Out,
+			"%s: request %d is written down; no relay holds the slot %s, it will be executed when one runs\n", q.kind, id,
+			q.slot)
 	}
 	return nil
 }
 
 // follow looks at the request, and at what it set in motion, until it is over: that is asked with the time since
 // something moved.
-func (q asking) follow(ctx context.Context, id int64, over func(r *store.Request, idle time.Duration) bool) (r *store.Request, err error) {
+func (q asking) follow(ctx context.Context, id int64,
+	over func(r *store.Request, idle time.Duration) bool) (r *store.Request, err error) {
 	bar := cli.NewBar(q.a)
 	defer bar.End()
 	ticker := time.NewTicker(requestLook)
@@ -113,7 +116,8 @@ func (q asking) told(r *store.Request) string {
 	case r.Error != "":
 		return fmt.Sprintf("%s: request %d was refused", q.kind, r.ID)
 	case r.StartedAt == nil:
-		return fmt.Sprintf("%s: request %d is written down, and the relay has not taken it up: it is of an older version, or just starting", q.kind, r.ID)
+		return fmt.Sprintf("%s: request %d is written down, and the relay has not taken it up: it is of an older version, "+
+			"or just starting", q.kind, r.ID)
 	case r.FinishedAt == nil:
 		return fmt.Sprintf("%s: request %d goes on: %d of %d %s so far", q.kind, r.ID, r.Done, Total(r), q.what)
 	case q.what == "":

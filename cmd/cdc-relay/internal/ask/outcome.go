@@ -46,10 +46,12 @@ func (q asking) outcomes(r *store.Request) {
 		fmt.Fprintf(q.a.Out, "  and %d more reasons: --json has all\n", listed-mostOutcomes)
 	}
 	if r.Came(store.OutcomeDied) > 0 {
-		fmt.Fprintln(q.a.Out, "Those that died again are open dead letters. Fix the cause, then replay them once more: cdc-relay dlq list")
+		fmt.Fprintln(q.a.Out,
+			"Those that died again are open dead letters. Fix the cause, then replay them once more: cdc-relay dlq list")
 	}
 	if r.Came(store.OutcomeParked) > 0 {
-		fmt.Fprintln(q.a.Out, "The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --wait DURATION")
+		fmt.Fprintln(q.a.Out,
+			"The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --wait DURATION")
 	}
 }
 

@@ -29,7 +29,8 @@ func (r Adopted) Print(a *cli.App) {
 		fmt.Fprintln(a.Out, "the next start reads the topics back; nothing had to be carried over")
 		return
 	case r.AtHome:
-		fmt.Fprintf(a.Out, "nothing to adopt: what is recorded belongs to slot %q, this server and this table already\n", r.Slot)
+		fmt.Fprintf(a.Out, "nothing to adopt: what is recorded belongs to slot %q, this server and this table already\n",
+			r.Slot)
 		return
 	}
 	verb := "adopted"
