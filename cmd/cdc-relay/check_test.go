@@ -123,8 +123,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			args: []string{"--postgres-url=" + strings.Replace(s.pg.URL, "postgres@", "check_weak@", 1),
 				"--postgres-replication-url=" + s.pg.URL}, code: exitFailed,
 			want: []string{
-				`FAIL  privileges on public.outbox_events: role check_weak lacks SELECT ON "public"."outbox_events",
- UPDATE ("published_at") ON`,
+				`FAIL  privileges on public.outbox_events: role check_weak lacks SELECT ON "public"."outbox_events", UPDATE ("published_at") ON`,
 				`GRANT SELECT ON "public"."outbox_events" TO "check_weak"`, "FAIL  relay's tables: ",
 			},
 		},
