@@ -28,7 +28,7 @@ func (e *postgresExam) outbox() error {
 	}
 	if errors.Is(err, store.ErrNoOutbox) {
 		e.add(Fail, what, "does not exist in this database",
-			"cdc-relay init creates it; or set outbox.table to the one that you have, spelled as the catalog does")
+			e.byInit("cdc-relay init creates it; or set outbox.table to the one that you have, spelled as the catalog does"))
 		return nil
 	}
 	var several interface{ Unwrap() []error }
@@ -40,6 +40,15 @@ func (e *postgresExam) outbox() error {
 		e.add(Fail, what, text, fix)
 	}
 	return nil
+}
+
+// byInit is a fix by init, with the statements that its role lacks, if init is run as this one.
+func (e *postgresExam) byInit(fix string) string {
+	role, statements, err := e.store.InitLacks(e.ctx, e.cfg.Postgres.Publication)
+	if err != nil || len(statements) == 0 {
+		return fix
+	}
+	return fix + "; run it as a role that may, or give " + role + " what it lacks: " + strings.Join(statements, " ")
 }
 
 func quoteName(s string) string { return pgx.Identifier{s}.Sanitize() }
@@ -133,12 +142,34 @@ func (e *postgresExam) relayTables() error {
 		return err
 	case found == 0:
 		e.add(Fail, "relay's tables", "there are none in schema "+e.cfg.Postgres.Schema,
-			"cdc-relay init creates them (--dry-run prints the SQL)")
+			e.byInit("cdc-relay init creates them (--dry-run prints the SQL)"))
 	case len(e.lacking[false]) > 0:
 		e.lacks("relay's tables", role, e.lacking[false])
 	default:
-		e.add(OK, "relay's tables", fmt.Sprintf("%d in schema %s", found, e.cfg.Postgres.Schema), "")
+		return e.upToDate(fmt.Sprintf("%d in schema %s", found, e.cfg.Postgres.Schema))
 	}
+	return nil
+}
+
+// upToDate looks whether the tables are those of this version. Those of an older one are changed by init, or by a start.
+func (e *postgresExam) upToDate(said string) error {
+	outstanding, err := e.store.Plan(e.ctx)
+	if err != nil {
+		return err
+	}
+	if len(outstanding) == 0 {
+		e.add(OK, "relay's tables", said, "")
+		return nil
+	}
+	_, lacking, err := e.store.InitLacks(e.ctx, e.cfg.Postgres.Publication)
+	if err != nil {
+		return err
+	}
+	level := Warn
+	if len(lacking) > 0 { // a start of this role would halt
+		level = Fail
+	}
+	e.add(level, "relay's tables", said+", of an older version", e.byInit("cdc-relay init adds what is new"))
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package store
 
-import "github.com/cdc-relay/cdc-relay/store/internal/record"
+import (
+	"github.com/cdc-relay/cdc-relay/store/internal/db"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
+)
 
 // The words of the store; package record tells what each of them means.
 type (
@@ -161,6 +164,15 @@ func IsAboutRows(err error) bool { return record.IsAboutRows(err) }
 
 // IsShutdown reports whether the server ends this session or lets nobody in, as it does when it shuts down.
 func IsShutdown(err error) bool { return record.IsShutdown(err) }
+
+// IsDenied reports whether Postgres refused something for want of a privilege.
+func IsDenied(err error) bool { return record.IsDenied(err) }
+
+// Said is Postgres's own text in an error, or the error's.
+func Said(err error) string { return record.Said(err) }
+
+// GrantSQL is the statement that gives a role what it lacks.
+func GrantSQL(g Grant, role string) string { return "GRANT " + g.String() + " TO " + db.Quote(role) + ";" }
 
 // ErrBarrier is a ready-made error for a barrier that was not passed.
 func ErrBarrier(blockers []Blocker) error { return record.ErrBarrier(blockers) }

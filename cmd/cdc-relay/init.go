@@ -53,18 +53,16 @@ func (c initCommand) Run(a *cli.App) error {
 	}
 	defer st.Close()
 	plan, err := install.Missing(ctx, cfg, st, c.NoSlot)
-	if err != nil {
-		return err
-	}
 	plan.DryRun = c.DryRun
 	create := install.All
 	if plan.Slot == install.Left {
 		create = install.ButSlot
 	}
-	if !c.DryRun {
-		if err := create(ctx, cfg, st); err != nil {
-			return err
-		}
+	if err == nil && !c.DryRun {
+		err = create(ctx, cfg, st)
+	}
+	if err != nil {
+		return install.Explain(ctx, cfg, st, err)
 	}
 	if c.Roles {
 		if err := plan.MakeRoles(ctx, cfg, st, store.Roles{Stream: c.Stream, SQL: c.SQL}); err != nil {

@@ -113,3 +113,18 @@ func IsShutdown(err error) bool {
 	}
 	return pg.Code == "57P01" || pg.Code == "57P02" || pg.Code == "57P03"
 }
+
+// IsDenied reports whether Postgres refused something for want of a privilege.
+func IsDenied(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "42501"
+}
+
+// Said is Postgres's own text in an error, or the error's.
+func Said(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Message
+	}
+	return err.Error()
+}
