@@ -27,7 +27,8 @@ const (
 func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
 	if err != nil {
-		r.add(Fail, "postgres", err.Error(), remedy(err, "check postgres.url, the password, pg_hba.conf and that the server runs"))
+		r.add(Fail, "postgres", err.Error(),
+			remedy(err, "check postgres.url, the password, pg_hba.conf and that the server runs"))
 		return
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()

@@ -17,8 +17,8 @@ type Event struct {
 	Position      Position
 }
 
-// MaxID is how many bytes an event's id may have: what an entry of the journal's key holds whatever the id is made of. A
-// btree takes 2704 bytes (BTMaxItemSize in Postgres's nbtree.h) of 8 KiB pages: 8 of header, 4 of the source, 4 of
+// MaxID is how many bytes an event's id may have: what an entry of the journal's key holds whatever the id is made of.
+// A btree takes 2704 bytes (BTMaxItemSize in Postgres's nbtree.h) of 8 KiB pages: 8 of header, 4 of the source, 4 of
 // length.
 const MaxID = 2688
 

@@ -201,7 +201,8 @@ var house = map[string]room{
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"cmd/cdc-relay/internal/slot": {own: []string{
-		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config", "outbox", "relay", "replication", "store",
+		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config", "outbox", "relay",
+		"replication", "store",
 	}},
 	"cmd/cdc-relay/internal/show": {own: []string{
 		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store",
@@ -211,7 +212,8 @@ var house = map[string]room{
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
 			"cmd/cdc-relay/internal/clean",
-			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo", "config",
+			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli",
+			"cmd/internal/demo", "config",
 			"drivers", "install", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 		},
 		external: []string{"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
@@ -240,7 +242,8 @@ var house = map[string]room{
 	"test/inbox":              {tests: []string{"inbox"}},
 
 	// What a user copies: it knows nothing of the relay.
-	"examples/embed": {own: []string{"config", "install", "relay"}, external: []string{"github.com/prometheus/client_golang"}},
+	"examples/embed": {own: []string{"config", "install", "relay"},
+		external: []string{"github.com/prometheus/client_golang"}},
 	"examples/consumer": {
 		own:      []string{"inbox", "inbox/prom"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/prometheus/client_golang"},

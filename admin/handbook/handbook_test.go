@@ -102,8 +102,8 @@ func TestPagesBringNoCodeAlong(t *testing.T) {
 	}
 }
 
-// A link to a section works here and on a forge. Seen to fail with goldmark's own names, and with the second of two equal
-// headings named like the first.
+// A link to a section works here and on a forge. Seen to fail with goldmark's own names, and with the second of two
+// equal headings named like the first.
 func TestAnchorsAreThoseOfAForge(t *testing.T) {
 	body := string(render([]byte("## The `outbox_dlq_events` gauge: why?\n\n## Again\n\n## Again\n"), ".").Body)
 	for _, want := range []string{"the-outbox_dlq_events-gauge-why", "again", "again-1"} {

@@ -19,7 +19,9 @@ type findCommand struct {
 }
 
 func (findCommand) Help() string {
-	return `Says of each event where it is (waiting in the table, in flight, parked, a dead letter, published) and what to do about it. It works with and without a running relay, and for rows that are deleted. Exit code 1 if an event is unknown.
+	return `Says of each event where it is (waiting in the table, in flight, parked, a dead letter, published) and what to
+do about it. It works with and without a running relay, and for rows that are deleted. Exit code 1 if an event is
+unknown.
 
 Examples:
 
@@ -32,7 +34,8 @@ Examples:
 func (c findCommand) Run(a *cli.App) error {
 	kind, id, whole := strings.Cut(c.Aggregate, "/")
 	if (len(c.IDs) > 0) == (c.Aggregate != "") || c.Aggregate != "" && !whole {
-		a.Wrong("", fmt.Sprintf("found %d ids and --aggregate %q", len(c.IDs), c.Aggregate), "ids of events, or --aggregate TYPE/ID")
+		a.Wrong("", fmt.Sprintf("found %d ids and --aggregate %q", len(c.IDs), c.Aggregate),
+			"ids of events, or --aggregate TYPE/ID")
 	}
 	var since store.Age
 	if c.Since != "" {

@@ -37,15 +37,16 @@ func (s services) found(t *testing.T, n int) store.Found {
 // becomes waits until the event of the number is in the state, and says all of this.
 func (s services) becomes(t *testing.T, n int, state string, says ...string) {
 	t.Helper()
-	harness.Eventually(t, time.Minute, fmt.Sprintf("event %d is %s and says %q", n, state, says), func(context.Context) string {
-		f := s.found(t, n)
-		for _, part := range append(says, f.ID) {
-			if f.State != state || !strings.Contains(f.ID+f.Says+f.Do, part) {
-				return fmt.Sprintf("it is %s: %s %s", f.State, f.Says, f.Do)
+	harness.Eventually(t, time.Minute, fmt.Sprintf("event %d is %s and says %q", n, state, says),
+		func(context.Context) string {
+			f := s.found(t, n)
+			for _, part := range append(says, f.ID) {
+				if f.State != state || !strings.Contains(f.ID+f.Says+f.Do, part) {
+					return fmt.Sprintf("it is %s: %s %s", f.State, f.Says, f.Do)
+				}
 			}
-		}
-		return ""
-	})
+			return ""
+		})
 }
 
 // Breaks caught: an event in one of its states that is told as in another, or that nothing is said of; an answer that

@@ -1,5 +1,6 @@
-// Command embed is an example of a Go program that relays its own outbox: it creates what the relay needs in its database, and
-// runs the relay beside its own work. The program's logger and its Prometheus registry are the relay's, too.
+// Command embed is an example of a Go program that relays its own outbox: it creates what the relay needs in its
+// database, and runs the relay beside its own work. The program's logger and its Prometheus registry are the relay's,
+// too.
 //
 //	DATABASE_URL=postgres://shop@db/shop BROKERS=kafka:9092 go run ./examples/embed
 package main

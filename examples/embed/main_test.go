@@ -38,8 +38,8 @@ func (g *guarded) String() string {
 	return g.text.String()
 }
 
-// Breaks it catches: a face that misses something which a program needs to relay by itself: the tables, the metrics in its own
-// registry, its logger. Seen to fail with install.Create left out.
+// Breaks it catches: a face that misses something which a program needs to relay by itself: the tables, the metrics in
+// its own registry, its logger. Seen to fail with install.Create left out.
 func TestProgramRelaysItsOwnOutbox(t *testing.T) {
 	pg := harness.Postgres(t)
 	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"outbox.event.order": 3}})
@@ -70,7 +70,9 @@ func TestProgramRelaysItsOwnOutbox(t *testing.T) {
 		t.Errorf("got %v, want a stop in order", err)
 	}
 	var values []string
-	harness.Consume(t, broker.Addresses(), []string{"outbox.event.order"}, func(r *kgo.Record) { values = append(values, string(r.Value)) })
+	harness.Consume(t, broker.Addresses(), []string{"outbox.event.order"}, func(r *kgo.Record) {
+		values = append(values, string(r.Value))
+	})
 	if len(values) != 20 || values[0] != `{"n": 1}` || values[19] != `{"n": 20}` {
 		t.Errorf("got %v, want 20 events in their order", values)
 	}

@@ -24,7 +24,8 @@ const (
 
 const (
 	batchLimit = 1 << 20 // bytes
-	// recordLimit: a larger message closes the channel on servers whose max_message_size is lower than the default, 128 MiB.
+	// recordLimit: a larger message closes the channel on servers whose max_message_size is lower than the default, 128
+	// MiB.
 	recordLimit = 16 << 20
 	// connectPause is how often the driver tries to connect while nothing is sent.
 	connectPause = 2 * time.Second

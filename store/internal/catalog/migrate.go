@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// migrating bounds the waits of a migration: it may have to wait for another relay's, or for a lock on the outbox, which
-// the status view needs for an instant.
+// migrating bounds the waits of a migration: it may have to wait for another relay's, or for a lock on the outbox,
+// which the status view needs for an instant.
 var migrating = db.Limits{Lock: 10 * time.Second, Statement: time.Minute, Commit: db.Durable}
 
 // Migrate creates what is missing: the relay's schema, the outbox if there is none, the relay's own tables, the dead
@@ -56,8 +56,8 @@ func (s *Catalog) Migrate(ctx context.Context) error {
 	return err
 }
 
-// judgeOnce looks at the configuration's expressions as soon as there is an outbox, and says whether it has. The view holds one of
-// them, and goes to the server in a form that would take a second statement, too.
+// judgeOnce looks at the configuration's expressions as soon as there is an outbox, and says whether it has. The view
+// holds one of them, and goes to the server in a form that would take a second statement, too.
 func (s *Catalog) judgeOnce(ctx context.Context, tx pgx.Tx, judged bool) (bool, error) {
 	if judged {
 		return true, nil
@@ -72,8 +72,8 @@ func (s *Catalog) judgeOnce(ctx context.Context, tx pgx.Tx, judged bool) (bool, 
 	return true, s.checkExpressions(ctx, tx, &o)
 }
 
-// Plan is the SQL that Migrate and MakeView would run, in order, each entry one or more whole statements that end with a semicolon;
-// empty when nothing is missing. It changes nothing.
+// Plan is the SQL that Migrate and MakeView would run, in order, each entry one or more whole statements that end with
+// a semicolon; empty when nothing is missing. It changes nothing.
 func (s *Catalog) Plan(ctx context.Context) ([]string, error) {
 	var statements []string
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
@@ -109,7 +109,8 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	slices.Sort(schemas)
 	for _, name := range slices.Compact(schemas) {
 		var found bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`, name).Scan(&found); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`,
+			name).Scan(&found); err != nil {
 			return nil, err
 		}
 		if !found {
@@ -129,7 +130,8 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	}
 	if versions == nil {
 		statements = append(statements, s.db.Names.SQL(
-			"CREATE TABLE {version} (part text PRIMARY KEY, version integer NOT NULL, migrated_at timestamptz NOT NULL DEFAULT now())"))
+			"CREATE TABLE {version} (part text PRIMARY KEY, version integer NOT NULL, migrated_at timestamptz NOT NULL "+
+				"DEFAULT now())"))
 	} else if err := s.checkIDType(ctx, tx, o); err != nil {
 		return nil, err
 	}
@@ -209,8 +211,9 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 	n := schema.Names{
 		Schema: s.db.Names.Schema, Outbox: s.db.Names.Outbox, OutboxLiteral: db.Literal(s.db.Names.Outbox),
 		DLQ: s.db.Names.DLQ, DLQLiteral: db.Literal(s.db.Names.DLQ), View: s.db.Names.View,
-		ID: or(c.ID, "id"), AggregateType: or(c.AggregateType, "aggregate_type"), AggregateID: or(c.AggregateID, "aggregate_id"),
-		EventType: or(c.EventType, "event_type"), Payload: or(c.Payload, "payload"), Headers: or(c.Headers, "headers"),
+		ID: or(c.ID, "id"), AggregateType: or(c.AggregateType, "aggregate_type"),
+		AggregateID: or(c.AggregateID, "aggregate_id"),
+		EventType:   or(c.EventType, "event_type"), Payload: or(c.Payload, "payload"), Headers: or(c.Headers, "headers"),
 		CreatedAt: or(c.CreatedAt, "created_at"),
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
@@ -262,7 +265,8 @@ WHERE n.nspname = $1 AND c.relname = 'cdc_relay_journal' AND a.attname = 'event_
 		return err
 	}
 	if have != o.IDType {
-		return fmt.Errorf("the journal in schema %s holds ids of type %s, the outbox %s.%s has %s: set postgres.schema to another schema for this outbox",
+		return fmt.Errorf("the journal in schema %s holds ids of type %s, the outbox %s.%s has %s: set postgres.schema to "+
+			"another schema for this outbox",
 			s.db.Names.Schema, have, o.Schema, o.Name, o.IDType)
 	}
 	return nil

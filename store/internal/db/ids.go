@@ -26,7 +26,8 @@ func CheckIDs(o *Table, ids []string) error {
 
 // allowedIDs says for people what ids look like.
 var allowedIDs = map[string]string{
-	IDUUID: "a uuid such as 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01", idBigint: "a whole number of type bigint", idText: "text without a zero byte",
+	IDUUID: "a uuid such as 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01", idBigint: "a whole number of type bigint",
+	idText: "text without a zero byte",
 }
 
 // The types that the journal's event_id can have.

@@ -16,10 +16,12 @@ import (
 // findSQL is one statement, so that an event that moves on meanwhile is seen before or after its move, never at
 // neither place. An event has one row in each table at most for each source; a later source's is the newer one.
 const findSQL = `SELECT a.id::{idtype}::text,
- (SELECT to_jsonb(x) FROM (SELECT {row}, {published} AS marked FROM {outbox} o WHERE o.{id} = a.id::{idtype}{collate_own} LIMIT 1) x),
+ (SELECT to_jsonb(x) FROM (SELECT {row}, {published} AS marked FROM {outbox} o
+ WHERE o.{id} = a.id::{idtype}{collate_own} LIMIT 1) x),
  (SELECT to_jsonb(x) FROM (SELECT j.topic, CASE WHEN j.partition >= 0 THEN j.partition END AS partition,
    CASE WHEN j."offset" >= 0 THEN j."offset" END AS "offset", j.published_at AS at
-  FROM {journal} j WHERE j.source = ANY ($1) AND j.event_id = a.id::{idtype}{collate} ORDER BY j.published_at LIMIT 1) x),
+  FROM {journal} j WHERE j.source = ANY ($1) AND j.event_id = a.id::{idtype}{collate} ORDER BY j.published_at
+  LIMIT 1) x),
  (SELECT to_jsonb(x) FROM (SELECT p.topic, p.aggregate_type, p.aggregate_id, p.event_type, p.retry_count AS attempts,
    p.error_class AS class, coalesce(p.last_error, '') AS last_error, p.last_error_at, p.parked_at,
    NULLIF(p.next_retry_at, 'infinity') AS next_retry_at, coalesce(p.next_retry_at = 'infinity', false) AS waits,
@@ -27,10 +29,12 @@ const findSQL = `SELECT a.id::{idtype}::text,
   FROM {parked} p LEFT JOIN LATERAL (
    SELECT q.event_id::text AS event_id, count(*) OVER () AS before FROM {parked} q
    WHERE q.source = p.source AND q.topic = p.topic AND md5(q.key) = md5(p.key)
-    AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order, p.position_index)
+    AND (q.epoch, q.from_stream, q.position_order, q.position_index) < (p.epoch, p.from_stream, p.position_order,
+    p.position_index)
    ORDER BY q.epoch, q.from_stream, q.position_order, q.position_index LIMIT 1) h ON true
   WHERE p.source = ANY ($1) AND p.event_id = a.id::{idtype}{collate} ORDER BY p.parked_at DESC LIMIT 1) x),
- (SELECT to_jsonb(x) FROM (SELECT d.topic, d.aggregate_type, d.aggregate_id, d.event_type, d.attempts, d.error_class AS class,
+ (SELECT to_jsonb(x) FROM (SELECT d.topic, d.aggregate_type, d.aggregate_id, d.event_type, d.attempts,
+ d.error_class AS class,
    d.error_code AS code, d.last_error, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note
   FROM {dlq} d WHERE d.source = ANY ($1) AND d.original_id = a.id::{idtype}{collate} ORDER BY d.dead_at DESC LIMIT 1) x)
 FROM unnest($2::text[]) WITH ORDINALITY AS a(id, place) ORDER BY a.place`
@@ -138,9 +142,9 @@ const ofAggregateSQL = `SELECT id FROM (
   WHERE d.source = ANY ($4) AND d.aggregate_type = $1 AND d.aggregate_id = $2 LIMIT $3)
 ) x GROUP BY id ORDER BY max(place) DESC NULLS FIRST, id LIMIT $3`
 
-// OfAggregate lists the ids of an aggregate's events: at most limit, those in the table whose created_at is younger than
-// since, by outbox.order_by from the newest on, and what is parked or dead whether the table has it or not. Without an
-// index on the aggregate's columns it reads the table. ErrFilter: the configuration names no such columns.
+// OfAggregate lists the ids of an aggregate's events: at most limit, those in the table whose created_at is younger
+// than since, by outbox.order_by from the newest on, and what is parked or dead whether the table has it or not.
+// Without an index on the aggregate's columns it reads the table. ErrFilter: the configuration names no such columns.
 func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Duration, limit int) ([]string, error) {
 	o, err := s.db.Table(ctx)
 	if err != nil {

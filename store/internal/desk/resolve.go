@@ -12,19 +12,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// openDead is a dead letter that nothing has become of: neither replayed, nor discarded, nor on its way to be published.
+// openDead is a dead letter that nothing has become of: neither replayed, nor discarded, nor on its way to be
+// published.
 const openDead = `d.source = $1 AND d.replayed_at IS NULL AND d.discarded_at IS NULL
  AND NOT EXISTS (SELECT 1 FROM {parked} q WHERE q.source = $1 AND q.event_id = d.original_id)`
 
 // replayable leaves out what could be published and never recorded.
 var replayable = fmt.Sprintf(" AND octet_length(d.original_id) <= %d", outbox.MaxID)
 
-// waitingParked is a parked event with a time of its own that has not come. One that waits for its topic ('infinity') is
-// looked for all the time, and one without a time moves with the one in front of it.
+// waitingParked is a parked event with a time of its own that has not come. One that waits for its topic ('infinity')
+// is looked for all the time, and one without a time moves with the one in front of it.
 const waitingParked = `p.source = $1 AND p.next_retry_at > now() AND p.next_retry_at < 'infinity'`
 
-// ofRequest makes the conditions of what a request concerns, with $1 the source. What died, or failed once more, after it
-// was made is not meant: so a request ends, and is the same when it is begun again.
+// ofRequest makes the conditions of what a request concerns, with $1 the source. What died, or failed once more, after
+// it was made is not meant: so a request ends, and is the same when it is begun again.
 func (s *Desk) ofRequest(c *conditions, o *db.Table, source int32, r *record.Request) error {
 	c.args = append(c.args, source, r.RequestedAt)
 	if r.Kind != record.RequestRetry {
@@ -49,7 +50,8 @@ func (s *Desk) ofRequest(c *conditions, o *db.Table, source int32, r *record.Req
 }
 
 // concerned counts what the request will change.
-func (s *Desk) concerned(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, r *record.Request) (n int64, err error) {
+func (s *Desk) concerned(ctx context.Context, tx pgx.Tx, o *db.Table, source int32,
+	r *record.Request) (n int64, err error) {
 	var table string
 	switch r.Kind {
 	case record.RequestReplay, record.RequestDiscard:
@@ -91,7 +93,8 @@ func (s *Desk) Count(ctx context.Context, kind string, f record.Filter) (n int64
 
 // step is one portion of a request about dead letters: chosen in the order of positions, which keeps that of each key,
 // and locked, so that nobody else can resolve them meanwhile.
-func (s *Desk) step(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, r *record.Request, from record.DeadCursor, limit int) (ids []int64, next record.DeadCursor, err error) {
+func (s *Desk) step(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, r *record.Request,
+	from record.DeadCursor, limit int) (ids []int64, next record.DeadCursor, err error) {
 	var c conditions
 	if err := s.ofRequest(&c, o, source, r); err != nil {
 		return nil, from, err
@@ -100,10 +103,13 @@ func (s *Desk) step(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, r
 		p := from.Position
 		n := len(c.args)
 		c.args = append(c.args, p.Epoch, !p.Table, int64(p.Order), int64(p.Index), from.ID)
-		fmt.Fprintf(&c.text, ` AND (d.epoch, d.from_stream, d.position_order, d.position_index, d.id) > ($%d::bigint, $%d::boolean, $%d::bigint, $%d::bigint, $%d::bigint)`, n+1, n+2, n+3, n+4, n+5)
+		fmt.Fprintf(&c.text, ` AND (d.epoch, d.from_stream, d.position_order, d.position_index, d.id) >
+ ($%d::bigint, $%d::boolean, $%d::bigint, $%d::bigint, $%d::bigint)`, n+1, n+2, n+3, n+4, n+5)
 	}
-	rows, err := tx.Query(ctx, s.db.Names.SQL(fmt.Sprintf(`SELECT d.id, d.epoch, d.from_stream, d.position_order, d.position_index FROM {dlq} d WHERE %s
-ORDER BY d.epoch, d.from_stream, d.position_order, d.position_index, d.id LIMIT %d FOR UPDATE OF d`, c.text.String(), limit)), c.args...)
+	query := fmt.Sprintf(`SELECT d.id, d.epoch, d.from_stream, d.position_order, d.position_index FROM {dlq} d WHERE %s
+ORDER BY d.epoch, d.from_stream, d.position_order, d.position_index, d.id LIMIT %d FOR UPDATE OF d`, c.text.String(),
+		limit)
+	rows, err := tx.Query(ctx, s.db.Names.SQL(query), c.args...)
 	if err != nil {
 		return nil, from, err
 	}
@@ -112,45 +118,53 @@ ORDER BY d.epoch, d.from_stream, d.position_order, d.position_index, d.id LIMIT 
 	var order, index int64
 	_, err = pgx.ForEachRow(rows, []any{&next.ID, &next.Position.Epoch, &fromStream, &order, &index}, func() error {
 		ids = append(ids, next.ID)
-		next.Set, next.Position.Table, next.Position.Order, next.Position.Index = true, !fromStream, uint64(order), uint32(index)
+		next.Set, next.Position.Table, next.Position.Order, next.Position.Index = true, !fromStream, uint64(order),
+			uint32(index)
 		return nil
 	})
 	return ids, next, err
 }
 
-// replaySQL parks dead letters again, at the place that they had, with new attempts. What a relay that had lost the slot
-// published meanwhile is in the journal, and is not sent again.
-const replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
- aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at, replay)
+// replaySQL parks dead letters again, at the place that they had, with new attempts. What a relay that had lost the
+// slot published meanwhile is in the journal, and is not sent again.
+const replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order,
+ position_index, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count,
+ next_retry_at, last_error, error_class, last_error_at, replay)
 SELECT d.source, d.original_id, d.topic, d.key, d.epoch, d.from_stream, d.position_order, d.position_index,
- d.aggregate_type, d.aggregate_id, d.event_type, {payload}, d.headers::text, d.created_at::text, d.extra, 0, now(), d.last_error, 'transient', d.dead_at, $3
+ d.aggregate_type, d.aggregate_id, d.event_type, {payload}, d.headers::text, d.created_at::text, d.extra, 0, now(),
+ d.last_error, 'transient', d.dead_at, $3
 FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
  AND NOT EXISTS (SELECT 1 FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
 ON CONFLICT DO NOTHING`
 
-const journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3, note = coalesce($4, d.note)
+const journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3,
+ note = coalesce($4, d.note)
 FROM {journal} j WHERE d.source = $1 AND d.id = ANY ($2) AND j.source = $1 AND j.event_id = d.original_id`
 
-const discardSQL = `UPDATE {dlq} d SET discarded_at = now(), resolved_by = $3, note = coalesce($4, d.note) WHERE d.source = $1 AND d.id = ANY ($2)`
+const discardSQL = `UPDATE {dlq} d SET discarded_at = now(), resolved_by = $3, note = coalesce($4, d.note)
+ WHERE d.source = $1 AND d.id = ANY ($2)`
 
 // ReplayDead parks the next dead letters of a replay again, and counts them in the request, in one transaction. Fenced.
-func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.DeadCursor, limit int) (record.Step, error) {
-	return s.resolve(ctx, r, from, limit, func(tx pgx.Tx, o *db.Table, source int32, ids []int64, step *record.Step) error {
-		payload := `convert_to(d.payload::text, 'UTF8')`
-		if o.PayloadType == "bytea" {
-			payload = `d.payload`
-		}
-		text := strings.Replace(s.db.Names.SQL(replaySQL), "{payload}", payload, 1)
-		tag, err := tx.Exec(ctx, text, source, ids, r.ID)
-		if err == nil {
-			step.Parked = tag.RowsAffected()
-			_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {dlq} SET replay = $3 WHERE source = $1 AND id = ANY ($2)`), source, ids, r.ID)
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, s.db.Names.SQL(journaledAlreadySQL), source, ids, r.Who, nullable(r.Note))
-		}
-		return err
-	})
+func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.DeadCursor,
+	limit int) (record.Step, error) {
+	return s.resolve(ctx, r, from, limit,
+		func(tx pgx.Tx, o *db.Table, source int32, ids []int64, step *record.Step) error {
+			payload := `convert_to(d.payload::text, 'UTF8')`
+			if o.PayloadType == "bytea" {
+				payload = `d.payload`
+			}
+			text := strings.Replace(s.db.Names.SQL(replaySQL), "{payload}", payload, 1)
+			tag, err := tx.Exec(ctx, text, source, ids, r.ID)
+			if err == nil {
+				step.Parked = tag.RowsAffected()
+				_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {dlq} SET replay = $3 WHERE source = $1 AND id = ANY ($2)`), source,
+					ids, r.ID)
+			}
+			if err == nil {
+				_, err = tx.Exec(ctx, s.db.Names.SQL(journaledAlreadySQL), source, ids, r.Who, nullable(r.Note))
+			}
+			return err
+		})
 }
 
 // refuseLongIDs says, when a replay has done what can be done, that some of what it concerns cannot be.
@@ -175,26 +189,31 @@ func (s *Desk) refuseLongIDs(ctx context.Context, tx pgx.Tx, o *db.Table, source
 		record.ErrFilter, n, outbox.MaxID)
 }
 
-// DiscardDead closes the next dead letters of a discard, says of which lanes they are, and counts them in the request, in
-// one transaction. Fenced.
-func (s *Desk) DiscardDead(ctx context.Context, r *record.Request, from record.DeadCursor, limit int) (record.Step, error) {
-	return s.resolve(ctx, r, from, limit, func(tx pgx.Tx, _ *db.Table, source int32, ids []int64, step *record.Step) error {
-		if _, err := tx.Exec(ctx, s.db.Names.SQL(discardSQL), source, ids, r.Who, nullable(r.Note)); err != nil {
+// DiscardDead closes the next dead letters of a discard, says of which lanes they are, and counts them in the request,
+// in one transaction. Fenced.
+func (s *Desk) DiscardDead(ctx context.Context, r *record.Request, from record.DeadCursor,
+	limit int) (record.Step, error) {
+	return s.resolve(ctx, r, from, limit,
+		func(tx pgx.Tx, _ *db.Table, source int32, ids []int64, step *record.Step) error {
+			if _, err := tx.Exec(ctx, s.db.Names.SQL(discardSQL), source, ids, r.Who, nullable(r.Note)); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx,
+				s.db.Names.SQL(`SELECT DISTINCT topic, key FROM {dlq} WHERE source = $1 AND id = ANY ($2) AND key IS NOT NULL`),
+				source, ids)
+			if err != nil {
+				return err
+			}
+			step.Lanes, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l record.Lane, err error) {
+				err = row.Scan(&l.Topic, &l.Key)
+				return l, err
+			})
 			return err
-		}
-		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT DISTINCT topic, key FROM {dlq} WHERE source = $1 AND id = ANY ($2) AND key IS NOT NULL`), source, ids)
-		if err != nil {
-			return err
-		}
-		step.Lanes, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l record.Lane, err error) {
-			err = row.Scan(&l.Topic, &l.Key)
-			return l, err
 		})
-		return err
-	})
 }
 
-func (s *Desk) resolve(ctx context.Context, r *record.Request, from record.DeadCursor, limit int, do func(pgx.Tx, *db.Table, int32, []int64, *record.Step) error) (record.Step, error) {
+func (s *Desk) resolve(ctx context.Context, r *record.Request, from record.DeadCursor, limit int,
+	do func(pgx.Tx, *db.Table, int32, []int64, *record.Step) error) (record.Step, error) {
 	var step record.Step
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
@@ -231,7 +250,8 @@ func (s *Desk) RetryNow(ctx context.Context, r *record.Request, limit int) (n in
 			if err := s.ofRequest(&c, o, source, r); err != nil {
 				return err
 			}
-			tag, err := tx.Exec(ctx, s.db.Names.SQL(fmt.Sprintf(`UPDATE {parked} SET next_retry_at = now() WHERE source = $1 AND event_id IN
+			tag, err := tx.Exec(ctx,
+				s.db.Names.SQL(fmt.Sprintf(`UPDATE {parked} SET next_retry_at = now() WHERE source = $1 AND event_id IN
 (SELECT p.event_id FROM {parked} p WHERE %s LIMIT %d)`, c.text.String(), limit)), c.args...)
 			if n = tag.RowsAffected(); err != nil || n == 0 {
 				return err

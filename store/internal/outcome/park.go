@@ -14,7 +14,8 @@ import (
 )
 
 const parkedColumns = `source, event_id, topic, key, epoch, from_stream, position_order, position_index,
- aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at, last_error, error_class, last_error_at, late`
+ aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count, next_retry_at,
+ last_error, error_class, last_error_at, late`
 
 const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::jsonb, $16,
  CASE WHEN $17::bigint >= 0 THEN now() + $17 * interval '1 microsecond' WHEN $17 = -2 THEN 'infinity'::timestamptz END,
@@ -26,8 +27,8 @@ WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $
 ON CONFLICT DO NOTHING`
 
 // Park commits events aside, all or none, durably, and says how many of them were not there yet. An id that is parked
-// already keeps its first place. One that is journaled or dead is left alone: another relay had the slot for a while and
-// settled it. Fenced.
+// already keeps its first place. One that is journaled or dead is left alone: another relay had the slot for a while
+// and settled it. Fenced.
 func (s *Writer) Park(ctx context.Context, events []record.Parked) (parked int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
@@ -42,9 +43,10 @@ func (s *Writer) Park(ctx context.Context, events []record.Parked) (parked int64
 	return parked, nil
 }
 
-// parkEach runs the statement, in one round trip, for each event, and says how many it parked. more, if it is not nil, adds
-// what the statement needs besides parkedValues.
-func (s *Writer) parkEach(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, events []record.Parked, statement string, more func(*db.Params)) (parked int64, err error) {
+// parkEach runs the statement, in one round trip, for each event, and says how many it parked. more, if it is not nil,
+// adds what the statement needs besides parkedValues.
+func (s *Writer) parkEach(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, events []record.Parked,
+	statement string, more func(*db.Params)) (parked int64, err error) {
 	var b pgconn.Batch
 	text := s.db.SQL(o, statement)
 	for i := range events {
@@ -76,8 +78,9 @@ func (s *Writer) parkParams(o *db.Table, source int32, e *record.Parked) (*db.Pa
 	}
 	p.Text(e.Topic).Add(pgtype.ByteaOID, db.BinaryFormat, e.Key)
 	p.Int8(ev.Position.Epoch).Boolean(!ev.Position.Table).Int8(int64(ev.Position.Order)).Int8(int64(ev.Position.Index))
-	p.Add(pgtype.TextOID, db.TextFormat, ev.AggregateType).Add(pgtype.TextOID, db.TextFormat, ev.AggregateID).Add(pgtype.TextOID, db.TextFormat, ev.EventType)
-	p.Add(pgtype.ByteaOID, db.BinaryFormat, ev.Payload).Add(pgtype.TextOID, db.TextFormat, ev.Headers).Add(pgtype.TextOID, db.TextFormat, ev.CreatedAt)
+	p.Add(pgtype.TextOID, db.TextFormat, ev.AggregateType).Add(pgtype.TextOID, db.TextFormat, ev.AggregateID)
+	p.Add(pgtype.TextOID, db.TextFormat, ev.EventType).Add(pgtype.ByteaOID, db.BinaryFormat, ev.Payload)
+	p.Add(pgtype.TextOID, db.TextFormat, ev.Headers).Add(pgtype.TextOID, db.TextFormat, ev.CreatedAt)
 	p.Add(pgtype.JSONBOID, db.TextFormat, extra).Int4(int32(e.Attempts)).Int8(dueParam(e.RetryIn))
 	return p.Text(db.Clean(e.Text)).Text(string(e.Class)).Boolean(e.Late), nil
 }

@@ -72,7 +72,8 @@ func Classify(err error) Class {
 		return Unclassified
 	case errors.Is(err, context.Canceled):
 		return Stopped
-	case errors.As(err, &dial), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), errors.Is(err, net.ErrClosed),
+	case errors.As(err, &dial), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, net.ErrClosed),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.Timeout(err), pgconn.SafeToRetry(err):
 		return Reconnect
 	}
@@ -93,8 +94,8 @@ func IsAboutRows(err error) bool {
 	return false
 }
 
-// IsTransient tells whether the same call may succeed later without anybody changing the relay's set-up. That includes a
-// refused secret: it is read again at each connect, and rotation looks like this for a while. What the failed call
+// IsTransient tells whether the same call may succeed later without anybody changing the relay's set-up. That includes
+// a refused secret: it is read again at each connect, and rotation looks like this for a while. What the failed call
 // wrote is unknown when the connection broke; every call of this package may be repeated.
 func IsTransient(err error) bool {
 	switch Classify(err) {

@@ -29,14 +29,16 @@ func (f *Found) Tell(slot SlotStatus) {
 	case FoundParked:
 		f.Says, f.Do = f.Parked.tell(f.ID)
 	case FoundDiscarded:
-		f.Says = fmt.Sprintf("It was a dead letter, and %s discarded it at %s%s. It is not published.", name(f.Dead.ResolvedBy),
+		f.Says = fmt.Sprintf("It was a dead letter, and %s discarded it at %s%s. It is not published.",
+			name(f.Dead.ResolvedBy),
 			at(*f.Dead.DiscardedAt), because(f.Dead.Note))
 	case FoundDead:
 		f.Says = fmt.Sprintf("It is a dead letter of topic %s since %s, after %d attempts: %s: %s", f.Dead.Topic,
 			at(f.Dead.DeadAt), f.Dead.Attempts, f.Dead.Code, f.Dead.LastError)
 		f.Do = "Mend the cause, then: cdc-relay dlq replay " + f.ID + "; or close it: cdc-relay dlq discard " + f.ID
 	case FoundInFlight:
-		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and recorded yet.",
+		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and "+
+			"recorded yet.",
 			at(f.InFlight.Since), f.InFlight.Topic)
 		f.Do = "Nothing, unless it stays so: cdc-relay status says what the broker answers."
 	case FoundMarked:
@@ -103,7 +105,8 @@ func waiting(slot SlotStatus) (says, do string) {
 		return fmt.Sprintf("%s; no relay streams now. The slot keeps the WAL from %s on.", committed, slot.Confirmed),
 			"Start a relay: cdc-relay run"
 	}
-	return fmt.Sprintf("%s. The relay streams, and has confirmed WAL up to %s; it ends at %s.", committed, slot.Confirmed, slot.WALEnd),
+	return fmt.Sprintf("%s. The relay streams, and has confirmed WAL up to %s; it ends at %s.", committed, slot.Confirmed,
+			slot.WALEnd),
 		"Wait; cdc-relay status shows how far the relay is behind. Should the stream have missed it, the next round of " +
 			"reconcile.interval publishes it."
 }

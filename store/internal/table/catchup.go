@@ -16,8 +16,8 @@ import (
 var snapshotting = db.Limits{Lock: db.Scanning.Lock, Commit: db.Durable}
 
 // CountUnrecorded counts the rows that no journal row, parked event or dead letter knows and that do not say themselves
-// that they are published, up to the limit (0 = no limit). It reads the outbox from the start: a large one takes as long
-// as a full scan. A slot that is not registered yet has recorded nothing.
+// that they are published, up to the limit (0 = no limit). It reads the outbox from the start: a large one takes as
+// long as a full scan. A slot that is not registered yet has recorded nothing.
 func (s *Reader) CountUnrecorded(ctx context.Context, limit int64) (int64, error) {
 	o, err := s.db.Table(ctx)
 	if err != nil {
@@ -29,7 +29,8 @@ func (s *Reader) CountUnrecorded(ctx context.Context, limit int64) (int64, error
 	source := s.db.Source() // 0 is nobody's number
 	var count int64
 	err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error { return row.Scan(&count) },
-		s.db.SQL(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND {unrecorded} LIMIT NULLIF($2::bigint, 0)) u`),
+		s.db.SQL(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND {unrecorded}
+ LIMIT NULLIF($2::bigint, 0)) u`),
 		source, limit)
 	if err != nil {
 		return 0, fmt.Errorf("count unrecorded rows: %w", err)
@@ -38,14 +39,15 @@ func (s *Reader) CountUnrecorded(ctx context.Context, limit int64) (int64, error
 }
 
 // SnapshotCatchUp writes the ids of all unrecorded rows, numbered in the order of outbox.order_by, to a table of the
-// relay, and sets CatchUpReady and Era in the same transaction. It is one statement and so one snapshot: a row is in it or comes
-// by the stream, given that the slot exists and the barrier of package lease was passed. A list of an earlier call is replaced.
+// relay, and sets CatchUpReady and Era in the same transaction. It is one statement and so one snapshot: a row is in it
+// or comes by the stream, given that the slot exists and the barrier of package lease was passed. A list of an earlier
+// call is replaced.
 //
-// Positions of an earlier era say nothing beside those of the new one, so parked events, and dead letters that may be replayed, get
-// places in the same list: each at its row, or right behind the event that was in front of it in its lane where that is
-// further back or its row is gone. So none changes places with another one of its lane, and a row that comes again goes
-// before those that are parked behind it. No event may be in flight: it would be parked later at a place of the earlier era.
-// ErrFenced after a takeover by another.
+// Positions of an earlier era say nothing beside those of the new one, so parked events, and dead letters that may be
+// replayed, get places in the same list: each at its row, or right behind the event that was in front of it in its lane
+// where that is further back or its row is gone. So none changes places with another one of its lane, and a row that
+// comes again goes before those that are parked behind it. No event may be in flight: it would be parked later at a
+// place of the earlier era. ErrFenced after a takeover by another.
 func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -53,7 +55,8 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 	}
 	err = s.db.Fenced(ctx, snapshotting, func(tx pgx.Tx) error {
 		// Nobody parks or replays meanwhile: what the statement does not see would keep its place.
-		if _, err := tx.Exec(ctx, s.db.Names.SQL(`SELECT FROM {epoch} WHERE slot = $1 FOR NO KEY UPDATE`), s.db.Config.Slot); err != nil {
+		if _, err := tx.Exec(ctx, s.db.Names.SQL(`SELECT FROM {epoch} WHERE slot = $1 FOR NO KEY UPDATE`),
+			s.db.Config.Slot); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.db.SQL(o, `DELETE FROM {catch_up} WHERE source = $1`), source); err != nil {
@@ -64,7 +67,9 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 			return err
 		}
 		rows = tag.RowsAffected()
-		_, err = tx.Exec(ctx, s.db.SQL(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = now(), updated_at = now() WHERE slot = $1`),
+		_, err = tx.Exec(ctx,
+			s.db.SQL(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = now(), updated_at = now()
+ WHERE slot = $1`),
 			s.db.Config.Slot, s.db.Epoch())
 		return err
 	})
@@ -74,33 +79,39 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 	return rows, nil
 }
 
-// snapshotSQL: aside are the events that have a place already, by lane; listed are the rows of the outbox that are to come,
-// and those that the former have in it; placed says behind which of these each of them belongs. An event without a key
-// has no order to keep; all of them are one lane here.
+// snapshotSQL: aside are the events that have a place already, by lane; listed are the rows of the outbox that are to
+// come, and those that the former have in it; placed says behind which of these each of them belongs. An event without
+// a key has no order to keep; all of them are one lane here.
 const snapshotSQL = `WITH aside AS MATERIALIZED (
  SELECT event_id AS id, topic, key, epoch, from_stream, position_order, position_index FROM {parked} WHERE source = $1
  UNION ALL
  SELECT original_id, topic, key, epoch, from_stream, position_order, position_index FROM {dlq} d
- WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL AND NOT EXISTS (SELECT FROM {parked} r WHERE r.source = $1 AND r.event_id = d.original_id)),
+ WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL AND NOT
+ EXISTS (SELECT FROM {parked} r WHERE r.source = $1 AND r.event_id = d.original_id)),
 listed AS MATERIALIZED (
  SELECT {oid} AS id, row_number() OVER (ORDER BY {order}
  ) AS n, {oid} IN (SELECT id FROM aside) AS aside FROM {outbox} o WHERE NOT {published}
   AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid})
-  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} AND (r.replayed_at IS NOT NULL OR r.discarded_at IS NOT NULL))),
+  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid}
+  AND (r.replayed_at IS NOT NULL OR r.discarded_at IS NOT NULL))),
 placed AS (
  SELECT id, n AS behind, 0 AS nth, false AS aside FROM listed WHERE NOT aside
  UNION ALL
- SELECT a.id, max(coalesce(l.n, 0)) OVER lane, row_number() OVER lane, true FROM aside a LEFT JOIN listed l ON l.id = a.id
- WINDOW lane AS (PARTITION BY a.topic, a.key ORDER BY a.epoch, a.from_stream, a.position_order, a.position_index ROWS UNBOUNDED PRECEDING)),
+ SELECT a.id, max(coalesce(l.n, 0)) OVER lane, row_number() OVER lane, true FROM aside a LEFT
+ JOIN listed l ON l.id = a.id
+ WINDOW lane AS (PARTITION BY a.topic, a.key ORDER BY a.epoch, a.from_stream, a.position_order,
+ a.position_index ROWS UNBOUNDED PRECEDING)),
 numbered AS MATERIALIZED (SELECT id, aside, row_number() OVER (ORDER BY behind, nth) AS n FROM placed),
 parked AS (
- UPDATE {parked} p SET epoch = $2, from_stream = false, position_order = n, position_index = 0 FROM numbered a WHERE aside AND p.source = $1 AND p.event_id = a.id),
-dead AS (
- UPDATE {dlq} d SET epoch = $2, from_stream = false, position_order = n, position_index = 0 FROM numbered a WHERE aside AND d.source = $1 AND d.original_id = a.id)
+ UPDATE {parked} p SET epoch = $2, from_stream = false, position_order = n, position_index = 0 FROM numbered a
+ WHERE aside AND p.source = $1 AND p.event_id = a.id), dead AS (
+ UPDATE {dlq} d SET epoch = $2, from_stream = false, position_order = n, position_index = 0 FROM numbered a
+ WHERE aside AND d.source = $1 AND d.original_id = a.id)
 INSERT INTO {catch_up} (source, row_number, event_id) SELECT $1, n, id FROM numbered WHERE NOT aside`
 
-// FinishCatchUp ends the phase: the stream is all there is from now on. It is an error if the list of rows is void by now, because the
-// slot was lost, or the stream has left rows out, since it was made. ErrFenced after a takeover by another.
+// FinishCatchUp ends the phase: the stream is all there is from now on. It is an error if the list of rows is void by
+// now, because the slot was lost, or the stream has left rows out, since it was made. ErrFenced after a takeover by
+// another.
 func (s *Reader) FinishCatchUp(ctx context.Context) error {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -110,7 +121,8 @@ func (s *Reader) FinishCatchUp(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, s.db.SQL(o, `DELETE FROM {catch_up} WHERE source = $1`), source); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, s.db.SQL(o, `UPDATE {state} SET phase = 'stream', catch_up_ready = false, catch_up_late = false, updated_at = now()
+		tag, err := tx.Exec(ctx, s.db.SQL(o,
+			`UPDATE {state} SET phase = 'stream', catch_up_ready = false, catch_up_late = false, updated_at = now()
 WHERE slot = $1 AND catch_up_ready`), s.db.Config.Slot)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = errors.New("its list of rows is void: the slot was lost, or the stream has left rows out, since it was made")
@@ -165,7 +177,8 @@ func (s *Reader) SetBaseline(ctx context.Context) (rows int64, err error) {
 		return 0, err
 	}
 	err = s.db.Tx(ctx, snapshotting, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, s.db.SQL(o, `UPDATE {state} SET baseline_at = now() WHERE slot = $1 AND baseline_at IS NULL`), s.db.Config.Slot)
+		tag, err := tx.Exec(ctx, s.db.SQL(o,
+			`UPDATE {state} SET baseline_at = now() WHERE slot = $1 AND baseline_at IS NULL`), s.db.Config.Slot)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
