@@ -57,6 +57,12 @@ func requestMethods(s *store.Store) []calledMethod {
 			return err
 		}},
 		{"NoteRequest", func(ctx context.Context) error { return s.NoteRequest(ctx, r.ID, 1, 1) }},
+		{"Find", func(ctx context.Context) error { _, err := s.Find(ctx, []string{uuid(4)}); return err }},
+		{"OfAggregate", func(ctx context.Context) error {
+			_, err := s.OfAggregate(ctx, "order", "1", time.Hour, 1)
+			return err
+		}},
+		{"InitLacks", func(ctx context.Context) error { _, _, err := s.InitLacks(ctx, "test"); return err }},
 		{"Sources", func(ctx context.Context) error { _, err := s.Sources(ctx); return err }},
 		{"AuditRows", func(ctx context.Context) error {
 			return s.AuditRows(ctx, store.AuditRange{}, []string{"event_type"}, func(*store.AuditRow) error { return nil })

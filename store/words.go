@@ -172,7 +172,9 @@ func IsDenied(err error) bool { return record.IsDenied(err) }
 func Said(err error) string { return record.Said(err) }
 
 // GrantSQL is the statement that gives a role what it lacks.
-func GrantSQL(g Grant, role string) string { return "GRANT " + g.String() + " TO " + db.Quote(role) + ";" }
+func GrantSQL(g Grant, role string) string {
+	return "GRANT " + g.String() + " TO " + db.Quote(role) + ";"
+}
 
 // ErrBarrier is a ready-made error for a barrier that was not passed.
 func ErrBarrier(blockers []Blocker) error { return record.ErrBarrier(blockers) }
