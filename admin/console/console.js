@@ -6,9 +6,10 @@ import { count } from "./format.js";
 import { overview } from "./overview.js";
 import { parked } from "./parked.js";
 import { dead } from "./dead.js";
+import { find } from "./find.js";
 import { system } from "./system.js";
 
-const pages = { overview, parked, "dead-letters": dead, system };
+const pages = { overview, parked, "dead-letters": dead, find, system };
 const kept = 900; // points: a quarter of an hour
 const roles = {
   starting: ["starting", "warn"], standby: ["standby", "quiet"], catch_up: ["catching up", "warn"], active: ["active", "good"], halted: ["halted", "bad"], stopping: ["stopping", "warn"],

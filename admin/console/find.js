@@ -1,0 +1,47 @@
+// Where an event is, in words: one that is named, or those of an aggregate.
+
+import { el, empty, fill } from "./dom.js";
+import { get } from "./api.js";
+
+const tones = { published: "good", baseline: "quiet", marked: "quiet", in_flight: "good", waiting: "warn", parked: "warn", dead: "bad", discarded: "quiet", unknown: "quiet" };
+
+// query is what the text asks for: TYPE/ID of an aggregate, or ids.
+function query(text) {
+  if (text.includes("/")) return "aggregate=" + encodeURIComponent(text);
+  return text.split(/[\s,;]+/).filter(Boolean).map((id) => "id=" + encodeURIComponent(id)).join("&");
+}
+
+function kind(item) {
+  const from = item.row || item.parked || item.dead;
+  return from ? [from.event_type, [from.aggregate_type, from.aggregate_id].filter(Boolean).join("/")].filter(Boolean).join(" of ") : "";
+}
+
+function card(item) {
+  return el("li", { class: "found" },
+    el("div", {}, el("span", { class: "pill", "data-tone": tones[item.state] || "quiet" }, item.state.replaceAll("_", " ")), " ",
+      el("span", { class: "code strong" }, item.id), " ", el("span", { class: "soft" }, kind(item))),
+    el("p", {}, item.says), item.do && el("p", {}, el("strong", {}, "What to do: "), item.do));
+}
+
+export function find() {
+  const field = el("input", { id: "find-text", type: "search", autocomplete: "off", spellcheck: false, placeholder: "019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01, or order/42" });
+  const answer = el("div", { id: "found", "aria-live": "polite" });
+  async function look() {
+    const text = field.value.trim();
+    if (!text) return;
+    try {
+      const items = (await get("/api/v1/find?" + query(text))).items || [];
+      fill(answer, items.length ? el("ul", { class: "founds" }, items.map(card)) : empty("No event of this aggregate", "Neither the table nor what is parked or dead has one."));
+    } catch (error) {
+      fill(answer, empty("This cannot be looked for", error.message));
+    }
+  }
+  return {
+    title: "Find",
+    node: el("div", { class: "page" }, el("section", { class: "card" },
+      el("header", {}, el("h1", {}, "Where is my event?"), el("span", { class: "hint" }, "by ids of events, or by TYPE/ID of an aggregate")),
+      el("form", { class: "find", onsubmit: (event) => { event.preventDefault(); look(); } },
+        el("label", { class: "unseen", for: "find-text" }, "Ids of events, or TYPE/ID of an aggregate"), field, el("button", { type: "submit", class: "main" }, "Find")), answer)),
+    enter: () => field.focus(),
+  };
+}
