@@ -35,9 +35,10 @@ func (c changes) register(mux *http.ServeMux) {
 	} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, req *http.Request) { c.take(w, req, kind) })
 	}
+	mux.HandleFunc("POST /api/v1/alarms/ack", c.acknowledge)
 }
 
-// asked is the body of a change.
+// asked is the body of a change of events.
 type asked struct {
 	IDs    []string      `json:"ids"`
 	Filter *store.Filter `json:"filter"`
@@ -46,33 +47,44 @@ type asked struct {
 	Who    string        `json:"who"` // who says to ask; the token alone proves that it may
 }
 
-func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
+// permitted reads the body of a change into what it is, if the client may change anything and has sent one; else it has
+// answered.
+func (c changes) permitted(w http.ResponseWriter, req *http.Request, into any) (s *store.Store, ok bool) {
 	if code, err := c.guard.mayChange(req); err != nil {
 		c.guard.refuse(w, req, code, err)
-		return
+		return nil, false
 	}
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType,
 			errors.New("want a body of JSON, with the header Content-Type: application/json"))
-		return
+		return nil, false
 	}
-	body, err := readBody(http.MaxBytesReader(w, req.Body, largestBody))
+	err := readBody(http.MaxBytesReader(w, req.Body, largestBody), into)
 	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
 		fail(w, http.StatusRequestEntityTooLarge,
 			fmt.Errorf("the body is larger than %d bytes: ask in parts, or by a filter", tooLarge.Limit))
-		return
-	}
-	var f store.Filter
-	if err == nil {
-		f, err = body.filter(kind)
+		return nil, false
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
+		return nil, false
+	}
+	if s = c.r.Store(); s == nil {
+		fail(w, http.StatusServiceUnavailable, errors.New("the relay is starting"))
+		return nil, false
+	}
+	return s, true
+}
+
+func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
+	var body asked
+	s, ok := c.permitted(w, req, &body)
+	if !ok {
 		return
 	}
-	s := c.r.Store()
-	if s == nil {
-		fail(w, http.StatusServiceUnavailable, errors.New("the relay is starting"))
+	f, err := body.filter(kind)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
@@ -89,26 +101,26 @@ func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 	answer(w, http.StatusAccepted, map[string]int64{"request": id})
 }
 
-func readBody(r io.Reader) (body asked, err error) {
+func readBody(r io.Reader, into any) error {
 	text, err := io.ReadAll(r)
 	if err != nil {
-		return body, fmt.Errorf("read the body: %w", err)
+		return fmt.Errorf("read the body: %w", err)
 	}
 	if !utf8.Valid(text) { // the decoder would put other characters in the place of the broken ones
-		return body, errors.New("read the body: it is not UTF-8")
+		return errors.New("read the body: it is not UTF-8")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		return body, fmt.Errorf("read the body: %w", err)
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("read the body: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		if err != nil {
-			return body, fmt.Errorf("read the body: %w", err)
+			return fmt.Errorf("read the body: %w", err)
 		}
-		return body, errors.New("read the body: there is something behind the object")
+		return errors.New("read the body: there is something behind the object")
 	}
-	return body, nil
+	return nil
 }
 
 // filter is what the change concerns: ids, a filter, or all.

@@ -28,6 +28,7 @@ type lists struct {
 }
 
 func (l lists) register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/v1/alarms", l.alarms)
 	mux.HandleFunc("GET /api/v1/parked", l.parked)
 	mux.HandleFunc("GET /api/v1/dlq", l.dead)
 	mux.HandleFunc("GET /api/v1/dlq/{id}", l.deadLetter)
@@ -113,7 +114,7 @@ func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error,
 // codeOf is the answer's code for an error of the store.
 func codeOf(err error) int {
 	switch {
-	case errors.Is(err, store.ErrNoDeadLetter), errors.Is(err, store.ErrNoRequest):
+	case errors.Is(err, store.ErrNoDeadLetter), errors.Is(err, store.ErrNoRequest), errors.Is(err, store.ErrNoAlarm):
 		return http.StatusNotFound
 	case errors.Is(err, store.ErrCursor), errors.Is(err, store.ErrFilter):
 		return http.StatusBadRequest

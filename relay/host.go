@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
@@ -152,6 +153,16 @@ func (h upkeepHost) Owner() func(error)        { return h.t.owner().heed }
 func (h upkeepHost) Marked()                   { h.t.r.health.Marked() }
 
 func (h upkeepHost) CannotMark(err error) (news bool) { return h.t.r.health.CannotMark(err) }
+
+// keepAlarms runs the keeper of alarms, where the tables can hold them.
+func (t *term) keepAlarms(ctx context.Context) {
+	if tables, can := t.r.store.(alarms.Tables); can {
+		t.r.alarms.Run(ctx, tables, host{t})
+	}
+}
+
+// Owns makes it an [alarms.Host], too.
+func (h host) Owns() bool { return h.t.owner() != nil }
 
 // reconcileHost is a term as package reconcile sees it.
 type reconcileHost struct{ t *term }

@@ -39,6 +39,7 @@ func (m measured) InFlight() int               { return m.r.inFlight() }
 func (m measured) Parked() int64               { return m.r.Parked() }
 func (m measured) Sink() sink.Status           { return m.r.sinkStatus() }
 func (m measured) Degraded(reason string) bool { return m.r.isDegraded(reason) }
+func (m measured) Alarms(kind string) int      { return m.r.alarms.OpenOf(kind) }
 
 func (m measured) Session() (meter.Session, bool) {
 	s := m.r.session()

@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
@@ -79,6 +80,7 @@ type Relay struct {
 	// Each guards itself.
 	health     health.State
 	pausing    *requests.Pausing
+	alarms     *alarms.Keeper        // its run belongs to one term after the other, as the reconciler's
 	reconciler *reconcile.Reconciler // its run belongs to one term after the other
 	caughtUp   atomic.Int64          // rows that catch-ups have published
 	movedAt    atomic.Int64          // see moved; nanoseconds since 1970
@@ -103,6 +105,7 @@ func assemble(o options) *Relay {
 	if r.postgres == nil {
 		r.postgres = server{}
 	}
+	r.alarms = alarms.New(r.driver)
 	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)
 	r.movedAt.Store(r.started.UnixNano())
 	r.meter = r.newMeter(o.version)

@@ -65,13 +65,14 @@ type Work struct {
 
 // Trouble is what a person may have to look into.
 type Trouble struct {
-	Broker        string       `json:"broker"` // ok, or what the sink waits for
-	Alarms        []sink.Alarm `json:"alarms"` // the latest of each kind since the start; see docs/operations.md
-	LastError     string       `json:"last_error,omitempty"`
-	LastErrorAt   *time.Time   `json:"last_error_at,omitempty"`
-	LastErrorOver bool         `json:"last_error_over,omitempty"` // what it was about is well again
-	Halt          *HaltStatus  `json:"halt,omitempty"`
-	Paused        *store.Pause `json:"paused,omitempty"` // nothing is taken in, and who wanted that
+	Broker string `json:"broker"` // ok, or what the sink waits for
+	// Alarms are those that nobody has acknowledged, of the relay that holds the slot; see docs/operations.md.
+	Alarms        []store.Alarm `json:"alarms"`
+	LastError     string        `json:"last_error,omitempty"`
+	LastErrorAt   *time.Time    `json:"last_error_at,omitempty"`
+	LastErrorOver bool          `json:"last_error_over,omitempty"` // what it was about is well again
+	Halt          *HaltStatus   `json:"halt,omitempty"`
+	Paused        *store.Pause  `json:"paused,omitempty"` // nothing is taken in, and who wanted that
 }
 
 // Rates are events per second, over so many seconds. The listener of the API adds them.
@@ -117,7 +118,7 @@ func (r *Relay) Status() Status {
 		}
 	}
 	r.describeSink(&st)
-	st.Alarms = r.meter.Alarms()
+	st.Alarms = r.alarms.Open()
 	r.describeHealth(&st)
 	waits := len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0
 	if stood := time.Since(r.moved()); waits && stood > standstill {
@@ -308,8 +309,12 @@ func (r *Relay) degradations() []Degradation {
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})
 	}
-	for _, a := range r.meter.Alarms() {
-		found = append(found, Degradation{degradedAlarm, a.Text})
+	for _, a := range r.alarms.Open() {
+		text := fmt.Sprintf("topic %s: %s", a.Topic, a.Text)
+		if a.Repair != "" {
+			text += "; repair: " + a.Repair
+		}
+		found = append(found, Degradation{degradedAlarm, fmt.Sprintf("%s; then: cdc-relay alarms ack %d", text, a.ID)})
 	}
 	return found
 }

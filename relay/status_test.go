@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
@@ -34,8 +34,10 @@ func TestStatusNamesAreStable(t *testing.T) {
 		},
 		Trouble: Trouble{
 			Broker: "ok", LastError: "error", LastErrorAt: &at, LastErrorOver: true,
-			Alarms: []sink.Alarm{{Kind: "kind", Topic: "topic", Partition: 14, At: at, Text: "text", Count: 15}},
-			Halt:   &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy", Runbook: "runbook"},
+			Alarms: []store.Alarm{{
+				ID: 25, Kind: "kind", Topic: "topic", Partition: 14, FirstSeen: at, At: at, Text: "text", Count: 15, Repair: "repair",
+			}},
+			Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy", Runbook: "runbook"},
 		},
 	}, "", "  ")
 	if err != nil {

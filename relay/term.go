@@ -89,6 +89,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	for _, work := range []func(context.Context){
 		t.settler.Run, t.watch, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune,
 		func(ctx context.Context) { t.r.reconciler.Run(ctx, t.r.store, reconcileHost{t}) },
+		t.keepAlarms,
 	} {
 		workers.Go(func() { work(background) })
 	}

@@ -19,7 +19,7 @@ type Alarm struct {
 	Partition int32     `json:"partition"` // WholeTopic: the topic itself
 	At        time.Time `json:"at"`
 	Text      string    `json:"text"`  // what happened, what is at risk, what to do
-	Count     uint64    `json:"count"` // alarms of this kind so far, this one included
+	Count     uint64    `json:"count"` // alarms of this kind and topic so far, this one included
 }
 
 // Witness is a [Driver] that remembers what only it can see. Its methods may be called at any time from any goroutine.
@@ -27,6 +27,6 @@ type Witness interface {
 	// PossibleDuplicates counts the records that may be in a topic twice: their outcome was unknown, and they were sent
 	// again in a way that the broker cannot recognise.
 	PossibleDuplicates() uint64
-	// Alarms are the latest alarm of each kind, oldest first.
+	// Alarms are the latest alarm of each kind and topic, oldest first.
 	Alarms() []Alarm
 }

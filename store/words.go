@@ -10,6 +10,7 @@ type (
 	AdoptError      = record.AdoptError
 	Adoption        = record.Adoption
 	Age             = record.Age
+	Alarm           = record.Alarm
 	Ask             = record.Ask
 	Attempt         = record.Attempt
 	AuditRange      = record.AuditRange
@@ -149,6 +150,7 @@ var (
 	ErrNoOutbox     = record.ErrNoOutbox
 	ErrFilter       = record.ErrFilter
 	ErrCursor       = record.ErrCursor
+	ErrNoAlarm      = record.ErrNoAlarm
 	ErrNoDeadLetter = record.ErrNoDeadLetter
 	ErrNoRequest    = record.ErrNoRequest
 )

@@ -78,9 +78,11 @@ function alarms(s) {
       el("p", {}, el("strong", {}, "At risk: "), s.halt.risk), el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
   }
   for (const a of s.alarms || []) {
-    shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ")), el("p", {}, a.text),
-      el("p", {}, el("strong", {}, "What to do: "), "run ", el("code", {}, "cdc-relay verify"), ": it names every event that a topic has lost, and ",
-        el("code", {}, "verify --repair"), " publishes those again. ", el("a", { href: "/docs/alerts#outboxalarmopen" }, "Runbook"))));
+    const repair = a.repair ? ["run ", el("code", {}, a.repair), ": it names every event that the topic has lost, and publishes those again. Then "] : [];
+    shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ") + ", topic " + a.topic),
+      el("p", {}, a.text, a.count > 1 ? " Seen " + a.count + " times since " + new Date(a.first_seen_at).toLocaleString() + "." : ""),
+      el("p", {}, el("strong", {}, "What to do: "), ...repair, "acknowledge it: ", el("code", {}, "cdc-relay alarms ack " + a.id), ". ",
+        el("a", { href: "/docs/alerts#outboxalarmopen" }, "Runbook"))));
   }
   const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
   if (others.length) {

@@ -25,11 +25,15 @@ func (d *Driver) Alarms() []sink.Alarm {
 	return all
 }
 
+// alarmed is what alarms are counted by: topics that the driver knows bound it.
+type alarmed struct{ kind, topic string }
+
 // raise notes an alarm and tells the hook.
 func (d *Driver) raise(a sink.Alarm) {
 	d.mu.Lock()
-	a.At, a.Count = time.Now(), d.alarms[a.Kind].Count+1
-	d.alarms[a.Kind] = a
+	of := alarmed{a.Kind, a.Topic}
+	a.At, a.Count = time.Now(), d.alarms[of].Count+1
+	d.alarms[of] = a
 	d.mu.Unlock()
 	if d.hooks.Alarm != nil {
 		d.hooks.Alarm(a)

@@ -48,7 +48,7 @@ type Driver struct {
 	partitions map[topicPartition]*partition // those produced to
 	limits     map[string]*limit             // by topic
 	creations  map[string]*creation          // of missing topics, by topic
-	alarms     map[string]sink.Alarm         // the latest by kind
+	alarms     map[alarmed]sink.Alarm        // the latest by kind and topic
 }
 
 var _ sink.Driver = (*Driver)(nil)
@@ -75,7 +75,7 @@ func New(c Config) (*Driver, error) {
 		partitions: make(map[topicPartition]*partition),
 		limits:     make(map[string]*limit),
 		creations:  make(map[string]*creation),
-		alarms:     make(map[string]sink.Alarm),
+		alarms:     make(map[alarmed]sink.Alarm),
 	}
 	d.keyless.Store(rand.Uint64() >> 1) // relays that restart should not all begin with partition 0
 	d.view.Store(&view{topics: make(map[string]*topicView), changed: make(chan struct{})})

@@ -38,8 +38,8 @@ func (m *Meter) gauges(f factory, o Options) {
 		"What a person must look into: records that the broker lost, offsets that went back, partitions that were added.",
 		"kind", sink.Alarms, func(kind string) float64 { return float64(m.alarmsOf(kind)) })
 	f.states("outbox_alarms_open",
-		"Alarms that a person must look into, by kind, since the start of this process.",
-		"kind", sink.Alarms, func(kind string) float64 { return float64(m.alarmsOf(kind)) })
+		"Alarms, by kind, that no person has acknowledged (cdc-relay alarms ack). Restarts do not end them.",
+		"kind", sink.Alarms, func(kind string) float64 { return float64(m.source.Alarms(kind)) })
 	f.states("outbox_degraded",
 		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open alarm.",
 		"reason", o.Reasons, func(reason string) float64 { return indicator(m.source.Degraded(reason)) })

@@ -23,6 +23,8 @@ type Source interface {
 	Session() (Session, bool)
 	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
 	Degraded(reason string) bool
+	// Alarms is how many alarms of the kind nobody has acknowledged.
+	Alarms(kind string) int
 }
 
 // Session is how far a replication session is.
@@ -82,18 +84,14 @@ func (m *Meter) Forget() {
 	m.Database.MirrorLag.forget()
 }
 
-// Alarms are what the driver noticed and a person must look into; never nil.
-func (m *Meter) Alarms() []sink.Alarm {
-	if m.witness == nil {
-		return []sink.Alarm{}
-	}
-	return m.witness.Alarms()
-}
-
+// alarmsOf counts what the driver noticed and a person must look into.
 func (m *Meter) alarmsOf(kind string) (n uint64) {
-	for _, a := range m.Alarms() {
+	if m.witness == nil {
+		return 0
+	}
+	for _, a := range m.witness.Alarms() {
 		if a.Kind == kind {
-			n = a.Count
+			n += a.Count
 		}
 	}
 	return n

@@ -33,6 +33,7 @@ func (p *played) InFlight() int        { return p.inFlight }
 func (p *played) Parked() int64        { return p.parked }
 func (p *played) Sink() sink.Status    { return p.sink }
 func (p *played) Degraded(string) bool { return false }
+func (p *played) Alarms(string) int    { return 0 }
 
 func (p *played) Session() (Session, bool) {
 	if p.session == nil {

@@ -35,9 +35,12 @@ func Status(a *cli.App, st relay.Status, now time.Time) {
 	}
 	line("broker", "%s", st.Broker)
 	for _, alarm := range st.Alarms {
-		line("alarm", "%s", a.Paint(cli.Red,
-			fmt.Sprintf("%s ago, %d so far, topic %s partition %d: %s", now.Sub(alarm.At).Round(time.Second), alarm.Count,
-				alarm.Topic, alarm.Partition, alarm.Text)))
+		text := fmt.Sprintf("%d, %s ago, %d so far, topic %s partition %d: %s", alarm.ID,
+			now.Sub(alarm.At).Round(time.Second), alarm.Count, alarm.Topic, alarm.Partition, alarm.Text)
+		if alarm.Repair != "" {
+			text += "; repair: " + alarm.Repair
+		}
+		line("alarm", "%s", a.Paint(cli.Red, fmt.Sprintf("%s; then: cdc-relay alarms ack %d", text, alarm.ID)))
 	}
 	if st.LookingUp {
 		line("restart", "looking up what was published before")

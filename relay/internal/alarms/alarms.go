@@ -1,0 +1,156 @@
+// Package alarms keeps what the driver noticed at its broker, and only a person can judge, in Postgres until one
+// acknowledges it: a restart must not make it look as if nothing was lost. It decides nothing, and repairs nothing.
+package alarms
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+const (
+	// lookEvery is how often the driver is asked for news: a process that is killed forgets what is younger.
+	lookEvery = 250 * time.Millisecond
+	// readEvery is how often what is open is read again: people acknowledge it, other processes add to it.
+	readEvery = 2 * time.Second
+)
+
+// Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
+type Tables interface {
+	RaiseAlarm(ctx context.Context, a store.Alarm) error
+	Alarms(ctx context.Context, all bool) ([]store.Alarm, error)
+}
+
+// Host is the relay around the keeper.
+type Host interface {
+	// Owns reports whether this process holds the slot. Else it neither tells of alarms nor stores what it has seen.
+	Owns() bool
+	// CannotRecord notes that a kind of write fails, and reports whether that is news; Recorded, that it does not any
+	// more.
+	CannotRecord(what string, err error) (news bool)
+	Recorded(what string)
+}
+
+// Keeper keeps alarms. Open may be called from any goroutine, Run is one.
+type Keeper struct {
+	witness sink.Witness // nil: the driver notices nothing
+
+	mu     sync.Mutex // guards what follows
+	stored []store.Alarm
+	kept   map[seen]uint64 // how many of the driver's are stored
+}
+
+// seen is what one row tells of.
+type seen struct{ kind, topic string }
+
+// New makes a keeper of the driver's alarms.
+func New(driver sink.Driver) *Keeper {
+	k := &Keeper{kept: map[seen]uint64{}}
+	k.witness, _ = driver.(sink.Witness)
+	return k
+}
+
+// Run stores and reads alarms while the relay holds the slot, until the context ends.
+func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var read time.Time
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if !host.Owns() {
+			k.forget()
+			read = time.Time{}
+			continue
+		}
+		fresh := k.fresh()
+		if len(fresh) == 0 && time.Since(read) < readEvery {
+			continue
+		}
+		read = time.Now()
+		switch err := k.step(ctx, tables, fresh); {
+		case err == nil:
+			host.Recorded("alarm")
+		case ctx.Err() == nil:
+			host.CannotRecord("alarm", err)
+		}
+	}
+}
+
+// step stores what is fresh and reads what is open.
+func (k *Keeper) step(ctx context.Context, tables Tables, fresh []store.Alarm) error {
+	for _, a := range fresh {
+		if err := tables.RaiseAlarm(ctx, a); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		k.kept[seen{a.Kind, a.Topic}] += uint64(a.Count)
+		k.mu.Unlock()
+	}
+	open, err := tables.Alarms(ctx, false)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.stored = open
+	k.mu.Unlock()
+	return nil
+}
+
+// forget drops what was read: another relay has the slot, and tells of it.
+func (k *Keeper) forget() {
+	k.mu.Lock()
+	k.stored = nil
+	k.mu.Unlock()
+}
+
+// fresh are the driver's alarms that are not stored.
+func (k *Keeper) fresh() (fresh []store.Alarm) {
+	if k.witness == nil {
+		return nil
+	}
+	raised := k.witness.Alarms()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, a := range raised {
+		if more := a.Count - k.kept[seen{a.Kind, a.Topic}]; more > 0 {
+			fresh = append(fresh, store.Alarm{Kind: a.Kind, Topic: a.Topic, Partition: a.Partition, Text: a.Text,
+				Repair:    repair(a.Kind),
+				FirstSeen: a.At, At: a.At, Count: int64(more)})
+		}
+	}
+	return fresh
+}
+
+// Open are the alarms that nobody has acknowledged: those that are not stored yet, then the newest first; never nil.
+func (k *Keeper) Open() []store.Alarm {
+	open := append([]store.Alarm{}, k.fresh()...)
+	k.mu.Lock()
+	open = append(open, k.stored...)
+	k.mu.Unlock()
+	return open
+}
+
+// OpenOf is how many of a kind are open.
+func (k *Keeper) OpenOf(kind string) (n int) {
+	for _, a := range k.Open() {
+		if a.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// repair is the command that brings back what an alarm of the kind says was lost; "" where nothing was.
+func repair(kind string) string {
+	if kind == sink.AlarmPartitionChanged {
+		return ""
+	}
+	return "cdc-relay verify --repair"
+}
