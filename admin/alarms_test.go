@@ -8,16 +8,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/admin"
 )
 
-// Breaks it catches: an alarm that is acknowledged without the token, or that a number which does not exist takes with it;
-// a list that leaves the command that repairs out. Seen to fail with the token not looked at, and with an unknown number
-// answered with 200.
+// Breaks it catches: an alarm that is acknowledged without the token, or that a number which does not exist takes with
+// it; a list that leaves the command that repairs out. Seen to fail with the token not looked at, and with an unknown
+// number answered with 200.
 func TestAlarmsAreListedAndAcknowledgedWithTheToken(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	s.pg.Exec(t, `INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen, last_seen, count)
-SELECT source, 'lost_data', 'orders', 1, 'records are gone', 'cdc-relay verify --repair', now(), now(), 1 FROM cdc_relay_source`)
+	s.pg.Exec(t, `INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen, last_seen,
+ count) SELECT source, 'lost_data', 'orders', 1, 'records are gone', 'cdc-relay verify --repair', now(), now(), 1
+FROM cdc_relay_source`)
 	const open = "SELECT count(*) FROM cdc_relay_alarms WHERE acknowledged_at IS NULL"
 	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
 	code, body, _ := d.ask(http.MethodGet, "/api/v1/alarms", "")

@@ -36,7 +36,8 @@ func (w *watchful) Alarms() []sink.Alarm {
 func (w *watchful) raise(kind, topic string, count uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.raised = append(w.raised, sink.Alarm{Kind: kind, Topic: topic, At: time.Now(), Text: "records are gone", Count: count})
+	w.raised = append(w.raised,
+		sink.Alarm{Kind: kind, Topic: topic, At: time.Now(), Text: "records are gone", Count: count})
 }
 
 func (b *bed) waitAlarms(r *relay.Relay, want int) {
@@ -50,8 +51,9 @@ func (b *bed) waitAlarms(r *relay.Relay, want int) {
 }
 
 // A topic loses records. Breaks it catches: a loss that nobody sees after a restart; one that two topics have, of which
-// only the last is kept; one that a person has acknowledged and that is shown on, or comes back. Seen to fail with nothing
-// stored, with one alarm of a kind kept, with what is open not read again, and with the driver's alarms stored at each look.
+// only the last is kept; one that a person has acknowledged and that is shown on, or comes back. Seen to fail with
+// nothing stored, with one alarm of a kind kept, with what is open not read again, and with the driver's alarms stored
+// at each look.
 func TestAlarmsOutliveTheProcessUntilAPersonHasLooked(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

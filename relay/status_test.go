@@ -35,7 +35,8 @@ func TestStatusNamesAreStable(t *testing.T) {
 		Trouble: Trouble{
 			Broker: "ok", LastError: "error", LastErrorAt: &at, LastErrorOver: true,
 			Alarms: []store.Alarm{{
-				ID: 25, Kind: "kind", Topic: "topic", Partition: 14, FirstSeen: at, At: at, Text: "text", Count: 15, Repair: "repair",
+				ID: 25, Kind: "kind", Topic: "topic", Partition: 14, FirstSeen: at, At: at, Text: "text", Count: 15,
+				Repair: "repair",
 			}},
 			Halt: &HaltStatus{Code: "code", Reason: "reason", Risk: "risk", Remedy: "remedy", Runbook: "runbook"},
 		},

@@ -56,6 +56,7 @@ type (
 	State           = record.State
 	Step            = record.Step
 	TopicTail       = record.TopicTail
+	WaitingTopic    = record.WaitingTopic
 
 	// Page is a part of a list.
 	Page[T any] = record.Page[T]

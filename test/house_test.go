@@ -129,10 +129,11 @@ var house = map[string]room{
 	},
 	"relay/internal/alarms":   {own: []string{"sink", "store"}},
 	"relay/internal/frontier": {own: []string{"store"}},
+	"relay/internal/tally":    {own: []string{"config"}},
 	"relay/internal/refusal":  {own: []string{"outbox", "sink", "store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"relay/internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
 		own: []string{"config", "offsets", "outbox", "relay/internal/frontier", "relay/internal/halt",
-			"relay/internal/refusal", "retry", "sink", "store"},
+			"relay/internal/refusal", "relay/internal/tally", "retry", "sink", "store"},
 		external: []string{"github.com/rs/zerolog"},
 		tests:    []string{"sink/sinktest"},
 	},

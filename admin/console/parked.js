@@ -35,7 +35,7 @@ export function parked() {
   async function retry(item) {
     const done = await ask({
       title: "Retry this key now?", action: "Retry now",
-      text: "The first event of " + (item.key === null ? "this entry" : "key “" + item.key + "”") + " becomes due at once; those behind it follow when it succeeds.",
+      text: "The first event of " + (item.key === null ? "this entry" : "key “" + item.key + "”") + " becomes due at once; those behind it follow when it succeeds. What waits until its topic recovers is looked at all the time, and is left alone.",
       run: () => post("/api/v1/retry", { ids: [item.id] }),
     });
     if (done) toast("Requested. The active relay does it within seconds.");

@@ -19,7 +19,8 @@ type alarmsCommand struct {
 }
 
 func (alarmsCommand) Help() string {
-	return `An alarm says that a topic lost records, was created again, or got more partitions. It stays, also after a restart, until a person acknowledges it.
+	return `An alarm says that a topic lost records, was created again, or got more partitions.
+It stays, also after a restart, until a person acknowledges it.
 
 Example:
 
@@ -89,7 +90,8 @@ type alarmsAckCommand struct {
 }
 
 func (alarmsAckCommand) Help() string {
-	return `Says that a person has looked, and has repaired what could be. It publishes nothing. The alarm counts as open no more; it stays in the list of --all.
+	return `Says that a person has looked, and has repaired what could be. It publishes nothing.
+The alarm counts as open no more; it stays in the list of --all.
 
 Examples:
 

@@ -19,23 +19,28 @@ func main() { program().Main() }
 type commands struct {
 	cli.Flags
 
-	Run        runCommand        `cmd:"" help:"Relay until stopped."`
-	Init       initCommand       `cmd:"" help:"Create what is missing: tables, view, publication, slot."`
-	Check      checkCommand      `cmd:"" help:"Check database, brokers and topics; print a fix for each problem."`
-	Status     statusCommand     `cmd:"" help:"Show the running relay."`
-	Find       findCommand       `cmd:"" help:"Say where an event is, and what to do about it."`
-	DLQ        dlqCommand        `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
-	Parked     parkedCommand     `cmd:"" help:"Parked events: list."`
-	Retry      retryCommand      `cmd:"" help:"Parked events: retry now."`
-	Alarms     alarmsCommand     `cmd:"" help:"What topics lost or moved: list, acknowledge."`
-	Pause      pauseCommand      `cmd:"" help:"Stop consuming; keep the replication slot."`
-	Resume     resumeCommand     `cmd:"" help:"Resume after a pause."`
-	Verify     verifyCommand     `cmd:"" help:"Compare the outbox table with the topics."`
-	Bench      benchCommand      `cmd:"" help:"Measure throughput, latency and correctness."`
-	Reconcile  reconcileCommand  `cmd:"" help:"Find and publish rows that the stream missed."`
-	Slot       slot.Command      `cmd:"" help:"Show, drop or advance the replication slot."`
-	Cleanup    cleanupCommand    `cmd:"" help:"Delete what is older than its retention, in small batches."`
-	Adopt      adoptCommand      `cmd:"" help:"Carry what a relay has recorded to this server, slot or table."`
+	Run       runCommand       `cmd:"" help:"Relay until stopped."`
+	Init      initCommand      `cmd:"" help:"Create what is missing: tables, view, publication, slot."`
+	Check     checkCommand     `cmd:"" help:"Check database, brokers and topics; print a fix for each problem."`
+	Status    statusCommand    `cmd:"" help:"Show the running relay."`
+	Find      findCommand      `cmd:"" help:"Say where an event is, and what to do about it."`
+	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
+	Parked    parkedCommand    `cmd:"" help:"Parked events: list."`
+	Retry     retryCommand     `cmd:"" help:"Parked events: retry now."`
+	Alarms    alarmsCommand    `cmd:"" help:"What topics lost or moved: list, acknowledge."`
+	Pause     pauseCommand     `cmd:"" help:"Stop consuming; keep the replication slot."`
+	Resume    resumeCommand    `cmd:"" help:"Resume after a pause."`
+	Verify    verifyCommand    `cmd:"" help:"Compare the outbox table with the topics."`
+	Bench     benchCommand     `cmd:"" help:"Measure throughput, latency and correctness."`
+	Reconcile reconcileCommand `cmd:"" help:"Find and publish rows that the stream missed."`
+	Slot      slot.Command     `cmd:"" help:"Show, drop or advance the replication slot."`
+	Cleanup   cleanupCommand   `cmd:"" help:"Delete what is older than its retention, in small batches."`
+	Adopt     adoptCommand     `cmd:"" help:"Carry what a relay has recorded to this server, slot or table."`
+	Others    otherCommands    `embed:""`
+}
+
+// otherCommands relay nothing.
+type otherCommands struct {
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

@@ -50,7 +50,7 @@ func (c parkedListCommand) Run(a *cli.App) error {
 	line := func(w io.Writer, k *store.ParkedKey, now time.Time) {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, cli.Text(k.Key), k.Events, cli.Plain(k.ID),
 			k.Attempts,
-			k.Class, cli.Ago(k.ParkedAt, now), nextOf(k, now), shortened(cli.Plain(k.LastError)))
+			k.Class, cli.Ago(k.ParkedAt, now), nextOf(k, now), cli.Plain(k.LastError))
 	}
 	const columns = "TOPIC\tKEY\tEVENTS\tHEAD\tATTEMPTS\tCLASS\tPARKED\tNEXT\tLAST ERROR"
 	list := ask.List[store.ParkedKey]{None: "nothing is parked", Columns: columns, Read: read, Line: line}
@@ -66,13 +66,4 @@ func nextOf(k *store.ParkedKey, now time.Time) string {
 		return "now"
 	}
 	return "in " + cli.Ago(now, *k.NextRetryAt)
-}
-
-const errorWidth = 100
-
-func shortened(text string) string {
-	if runes := []rune(text); len(runes) > errorWidth {
-		return string(runes[:errorWidth-1]) + "…"
-	}
-	return text
 }

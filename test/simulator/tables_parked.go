@@ -239,7 +239,8 @@ func (t *tables) WakeHeads(ctx context.Context) error {
 }
 
 // WaitingTopics are those that parked events wait for.
-func (t *tables) WaitingTopics(ctx context.Context) (topics []string, err error) {
+func (t *tables) WaitingTopics(ctx context.Context) (waiting []store.WaitingTopic, err error) {
+	var topics []string
 	err = t.do(ctx, "waiting topics", func(db *database) error {
 		for at, p := range db.parked {
 			if at.source == t.key() && p.whenWell && !slices.Contains(topics, p.topic) {
@@ -249,7 +250,10 @@ func (t *tables) WaitingTopics(ctx context.Context) (topics []string, err error)
 		slices.Sort(topics)
 		return nil
 	})
-	return topics, err
+	for _, topic := range topics {
+		waiting = append(waiting, store.WaitingTopic{Topic: topic})
+	}
+	return waiting, err
 }
 
 // MakeDue makes due what waits for the topic.

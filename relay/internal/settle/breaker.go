@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/tally"
 	"github.com/cdc-relay/cdc-relay/retry"
 )
 
@@ -31,7 +32,7 @@ type breaker struct {
 	news    chan struct{}                 // there is something for run to do
 
 	mu        sync.Mutex // guards what follows
-	tally     tally
+	tally     tally.Tally
 	loaded    bool
 	open      bool
 	halfOpen  bool
@@ -64,7 +65,7 @@ func newBreaker(s *Settler) *breaker {
 	limits := s.c.DLQ.Breaker
 	return &breaker{
 		settler: s, limits: limits, news: make(chan struct{}, 1),
-		tally: tally{window: time.Duration(limits.Window)},
+		tally: tally.Tally{Window: time.Duration(limits.Window)},
 	}
 }
 
@@ -82,8 +83,8 @@ func (s *Settler) LoadBreaker(ctx context.Context) error {
 	}
 	b.loaded = true
 	b.halfOpen = known.Open
-	b.tally.reset()
-	b.tally.add(time.Now(), known.Dead, known.Dead+known.Published)
+	b.tally.Reset()
+	b.tally.Add(time.Now(), known.Dead, known.Dead+known.Published)
 	if known.Open {
 		s.log.Warn().Str("reason", known.Said).
 			Msg("dlq.breaker was open: the first event that would become a dead letter halts the relay again")
@@ -140,7 +141,7 @@ func (s *Settler) WithBreaker(f func(tripped *halt.Error)) {
 // published counts events that are journaled.
 func (b *breaker) published(n int) {
 	b.mu.Lock()
-	b.tally.add(time.Now(), 0, int64(n))
+	b.tally.Add(time.Now(), 0, int64(n))
 	b.mu.Unlock()
 }
 
@@ -153,17 +154,17 @@ func (b *breaker) mayDeadLetter(d *Delivery) bool {
 		return false
 	case d.mark().pardoned:
 		return true
-	case b.halfOpen, b.tally.tooMany(time.Now(), b.limits):
+	case b.halfOpen, b.tally.TooMany(time.Now(), b.limits):
 		b.trip(d)
 		return false
 	}
-	b.tally.add(time.Now(), 1, 1)
+	b.tally.Add(time.Now(), 1, 1)
 	return true
 }
 
 // trip opens the breaker. The lock is held.
 func (b *breaker) trip(d *Delivery) {
-	dead, all := b.tally.sum(time.Now())
+	dead, all := b.tally.Sum(time.Now())
 	b.open, b.halfOpen, b.unsaved = true, false, true
 	if b.wantClose != byPerson { // who has asked for it already is heard
 		b.wantClose = notYet
@@ -255,7 +256,7 @@ func (b *breaker) close(ctx context.Context, why closing) {
 	wasOpen, halted := b.open, b.halt
 	// Not saved as open any more either: it may have opened since it was committed that it is closed.
 	b.open, b.halfOpen, b.unsaved, b.wantClose, b.halt = false, false, false, notYet, nil
-	b.tally.reset()
+	b.tally.Reset()
 	by := [...]string{"", "an event that was accepted", "a person", "a window without a dead letter"}[why]
 	b.settler.log.Info().Str("by", by).Msg("dlq.breaker is closed")
 	if !wasOpen {

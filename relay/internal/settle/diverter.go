@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -77,10 +78,25 @@ func (s *Settler) shouldDivert(sick sink.TroubleReport) bool {
 }
 
 func (s *Settler) divert(topic string, partition int32, why string) {
-	s.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: "IN_TROUBLE", Text: why})
+	s.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: inTrouble, Text: why})
 	s.engine.Divert(topic, partition, true)
 	s.log.Warn().Str("topic", topic).Int32("partition", partition).Str("reason", why).
 		Msg("topic unavailable; parking its events until it recovers: in order, without spending an attempt")
+}
+
+// inTrouble is the code under which events are parked for their topic.
+const inTrouble = "IN_TROUBLE"
+
+// before says of a reason that it is from before this start, and may be over.
+const before = " (seen before this start)"
+
+// beforeStart is why a topic was in trouble, as the parked events tell.
+func beforeStart(lastError string) string {
+	why := strings.TrimSuffix(strings.TrimPrefix(lastError, inTrouble+": "), before)
+	if why == "" {
+		return "events were parked for it before this start"
+	}
+	return why + before
 }
 
 // troubled reports that the topic, or a partition of it, is diverted.

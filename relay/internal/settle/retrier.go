@@ -312,11 +312,11 @@ func (t *retrier) tidy(ctx context.Context) {
 		t.settler.parked.Store(n)
 	}
 	if err == nil && n > 0 {
-		var topics []string
-		topics, err = t.settler.tables.WaitingTopics(ctx)
-		for _, topic := range topics {
-			if !t.settler.troubled(topic) {
-				t.isWell(topic)
+		var waiting []store.WaitingTopic
+		waiting, err = t.settler.tables.WaitingTopics(ctx)
+		for _, w := range waiting {
+			if !t.settler.troubled(w.Topic) {
+				t.isWell(w.Topic)
 			}
 		}
 		if err == nil {
@@ -376,12 +376,12 @@ func (s *Settler) LoadParked(ctx context.Context) error {
 	if events == 0 {
 		return nil
 	}
-	topics, err := s.tables.WaitingTopics(ctx)
+	waiting, err := s.tables.WaitingTopics(ctx)
 	if err != nil {
 		return err
 	}
-	for _, topic := range topics { // they were in trouble; whether they still are shows by itself
-		s.divert(topic, sink.WholeTopic, "events were parked for it before this start")
+	for _, w := range waiting { // they were in trouble; whether they still are shows by itself
+		s.divert(w.Topic, sink.WholeTopic, beforeStart(w.Why))
 	}
 	s.retrier.tidySoon()
 	s.log.Info().Int64("events", events).Int("keys", len(lanes)).

@@ -48,7 +48,7 @@ type Tables interface {
 	DueLanes(ctx context.Context, limit int, without []string) (lanes []store.Lane, next time.Duration, err error)
 	Portions(ctx context.Context, asks []store.Ask, limit, maxBytes int) ([]store.Portion, error)
 	WakeHeads(ctx context.Context) error
-	WaitingTopics(ctx context.Context) ([]string, error)
+	WaitingTopics(ctx context.Context) ([]store.WaitingTopic, error)
 	MakeDue(ctx context.Context, topic string) (more bool, err error)
 
 	Breaker(ctx context.Context, window time.Duration) (store.BreakerState, error)

@@ -14,7 +14,8 @@ import (
 const raiseSQL = `INSERT INTO {alarms} AS a (source, kind, topic, partition, detail, repair, first_seen, last_seen,
  count) VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)
 ON CONFLICT (source, kind, topic) WHERE acknowledged_at IS NULL
-DO UPDATE SET partition = excluded.partition, detail = excluded.detail, repair = excluded.repair, last_seen = excluded.last_seen,
+DO UPDATE SET partition = excluded.partition, detail = excluded.detail, repair = excluded.repair,
+ last_seen = excluded.last_seen,
  count = a.count + excluded.count`
 
 // RaiseAlarm keeps an alarm, which was seen Count times more, until somebody acknowledges it. It needs no fence: what a

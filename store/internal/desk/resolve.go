@@ -256,6 +256,7 @@ func (s *Desk) RetryNow(ctx context.Context, r *record.Request, limit int) (n in
 			if n = tag.RowsAffected(); err != nil || n == 0 {
 				return err
 			}
+			r.Done += n
 			_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {request} SET done = done + $2 WHERE id = $1`), r.ID, n)
 			return err
 		})
@@ -263,7 +264,23 @@ func (s *Desk) RetryNow(ctx context.Context, r *record.Request, limit int) (n in
 	if err != nil {
 		return 0, fmt.Errorf("make parked events due for request %d: %w", r.ID, err)
 	}
+	if n == 0 && r.Total != nil && *r.Total == 0 && r.Done == 0 {
+		return 0, s.noneDue(ctx, r.Filter)
+	}
 	return n, nil
+}
+
+// noneDue says why a retry changes nothing: who asked for one must not wait for what it cannot bring.
+func (s *Desk) noneDue(ctx context.Context, f record.Filter) error {
+	sum, err := s.ParkedSum(ctx, f)
+	switch {
+	case err != nil:
+		return err
+	case sum.Matching == 0:
+		return fmt.Errorf("%w: no parked event matches; it may have been published, or died, meanwhile", record.ErrFilter)
+	}
+	return fmt.Errorf("%w: none of the %d parked events that match can be made due: %s", record.ErrFilter, sum.Matching,
+		sum.WhyNotDue())
 }
 
 func nullable(text string) *string {

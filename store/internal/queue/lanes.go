@@ -136,15 +136,16 @@ FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'i
 	return lanes, next, nil
 }
 
-// WaitingTopics are the topics that parked events wait for; see WhenWell.
-func (s *Queue) WaitingTopics(ctx context.Context) (topics []string, err error) {
+// WaitingTopics are the topics that parked events wait for, in the order of their names, each with what one of these was
+// parked for; see WhenWell.
+func (s *Queue) WaitingTopics(ctx context.Context) (topics []record.WaitingTopic, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.db.SQL(o,
-				`SELECT DISTINCT topic FROM {parked} WHERE source = $1 AND next_retry_at = 'infinity'`), source)
+			rows, err := tx.Query(ctx, s.db.SQL(o, `SELECT topic, coalesce(max(last_error), '') FROM {parked}
+WHERE source = $1 AND next_retry_at = 'infinity' GROUP BY topic ORDER BY topic COLLATE "C"`), source)
 			if err == nil {
-				topics, err = pgx.CollectRows(rows, pgx.RowTo[string])
+				topics, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.WaitingTopic])
 			}
 			return err
 		})

@@ -3,6 +3,8 @@ package record
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -114,4 +116,26 @@ type ParkedSum struct {
 	Behind   int64    `json:"behind_others"`     // of their key: parked in front of them, or dead and held
 	Due      int64    `json:"due"`               // already
 	Topics   []string `json:"topics_in_trouble"` // of Troubled, the first in the alphabet
+}
+
+// WaitingTopic is a topic that parked events wait for.
+type WaitingTopic struct {
+	Topic string
+	Why   string // what one of them was parked for, as its last_error has it
+}
+
+// WhyNotDue says what parked events wait for that no request can change.
+func (p ParkedSum) WhyNotDue() string {
+	var parts []string
+	if p.Troubled > 0 {
+		parts = append(parts, fmt.Sprintf("%d wait until their topic or partition is well, which is looked at all the time "+
+			"(%s; cdc-relay check may say what it lacks)", p.Troubled, strings.Join(p.Topics, ", ")))
+	}
+	if p.Behind > 0 {
+		parts = append(parts, fmt.Sprintf("%d are behind others of their keys", p.Behind))
+	}
+	if p.Due > 0 {
+		parts = append(parts, fmt.Sprintf("%d are due already", p.Due))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -97,26 +97,9 @@ func (q asking) nothing(ctx context.Context, absent []string) error {
 	case len(absent) > 0: // the error says it
 	case u.Parked != nil && u.Parked.Matching > 0:
 		fmt.Fprintf(q.a.Out, "%d parked events match, and none of them can be made due: %s; nothing was asked for\n",
-			u.Parked.Matching, whyNotDue(*u.Parked))
+			u.Parked.Matching, u.Parked.WhyNotDue())
 	default:
 		fmt.Fprintf(q.a.Out, "no %s match; nothing was asked for\n", q.what)
 	}
 	return notThere(absent)
-}
-
-// whyNotDue says what parked events wait for that is not a time.
-func whyNotDue(sum store.ParkedSum) string {
-	var parts []string
-	if sum.Troubled > 0 {
-		parts = append(parts,
-			fmt.Sprintf("%d wait until their topic or partition is well, which is looked at all the time (%s; cdc-relay check "+
-				"may say what it lacks)", sum.Troubled, strings.Join(sum.Topics, ", ")))
-	}
-	if sum.Behind > 0 {
-		parts = append(parts, fmt.Sprintf("%d are behind others of their keys", sum.Behind))
-	}
-	if sum.Due > 0 {
-		parts = append(parts, fmt.Sprintf("%d are due already", sum.Due))
-	}
-	return strings.Join(parts, ", ")
 }
