@@ -45,7 +45,7 @@ func Everything(ctx context.Context, cfg config.Config) Report {
 	case config.SinkStdout:
 		r.add(OK, "sink", "messages are printed to standard output and go to no broker", "")
 	case config.SinkKafka:
-		examineKafka(ctx, cfg, &r)
+		examineKafka(ctx, cfg, &r, chosenTopics(ctx, cfg, &r))
 	default:
 		if text, err := drivers.Examine(ctx, cfg); err != nil {
 			r.add(Fail, "sink "+cfg.Sink, err.Error(), "check the keys of the sink, the network and that the server runs")
@@ -66,7 +66,7 @@ func Postgres(ctx context.Context, cfg config.Config) Report {
 // Brokers looks at the brokers and the topics only.
 func Brokers(ctx context.Context, cfg config.Config) Report {
 	var r Report
-	examineKafka(ctx, cfg, &r)
+	examineKafka(ctx, cfg, &r, nil)
 	return r.closed()
 }
 

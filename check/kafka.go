@@ -20,8 +20,9 @@ const (
 	topicsShown      = 20               // topics without a finding that get a line of their own
 )
 
-// examineKafka looks at the brokers, then at the topics that events can go to.
-func examineKafka(ctx context.Context, cfg config.Config, r *Report) {
+// examineKafka looks at the brokers, then at the topics that events can go to: those that the rows choose, and those of
+// the cluster that message.topic could name.
+func examineKafka(ctx context.Context, cfg config.Config, r *Report, chosen []string) {
 	if !examineBrokers(ctx, cfg, r) {
 		return
 	}
@@ -39,7 +40,7 @@ func examineKafka(ctx context.Context, cfg config.Config, r *Report) {
 	} else {
 		r.add(OK, "producer", "the broker grants an idempotent producer", "")
 	}
-	if err := examineTopics(ctx, cfg, driver, r); err != nil {
+	if err := examineTopics(ctx, cfg, driver, r, chosen); err != nil {
 		r.add(Fail, "topics", err.Error(), "see the error; the principal needs Describe and DescribeConfigs on the topics")
 	}
 }
@@ -100,7 +101,7 @@ func pingBroker(ctx context.Context, cfg config.Config, broker string) (kafka.Cl
 	return driver.Ping(bounded)
 }
 
-func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *Report) error {
+func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *Report, chosen []string) error {
 	names, err := drivers.TopicsOf(cfg.Message.Topic)
 	if err != nil {
 		return err
@@ -110,15 +111,20 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 		return err
 	}
 	found = slices.DeleteFunc(found, func(t string) bool { return !names.Matches(t) })
+	found = append(found, chosen...) // a broker shows a topic that we may not see to nobody who does not name it
+	slices.Sort(found)
+	found = slices.Compact(found)
 	if names.Exact == "" && len(found) == 0 && cfg.Kafka.CreateTopics.Enabled {
 		r.add(OK, "topics", fmt.Sprintf("none begins with %q; each is created when its first event comes, with %s",
 			names.Prefix, shapeOf(cfg)), "")
 		return nil
 	}
 	if names.Exact == "" && len(found) == 0 {
-		r.add(Warn, "topics", fmt.Sprintf("none begins with %q; events wait until theirs exists", names.Prefix),
-			"create one for each value in message.topic: "+drivers.Kafka(cfg).Command(cfg.Message.Topic)+
-				"; or set kafka.create_topics.enabled")
+		r.add(Warn, "topics", fmt.Sprintf("none begins with %q, or we may see none, and no row chooses one yet; events "+
+			"wait until theirs exists", names.Prefix),
+			fmt.Sprintf("create one for each value of %s, such as: %s; or set kafka.create_topics.enabled; where they "+
+				"exist: %s", placeholdersOf(cfg.Message.Topic), drivers.Kafka(cfg).Command(names.Prefix+"VALUE"),
+				drivers.Kafka(cfg).GrantCommand(names.Prefix+" --resource-pattern-type prefixed", principalOf(cfg))))
 		return nil
 	}
 	if names.Exact != "" {
@@ -173,6 +179,18 @@ func refusesOld(t kafka.Topic, cfg config.Config) bool {
 	return cfg.Message.Timestamp == config.TimestampCreatedAt && t.TimestampType != logAppendTime && t.OldestMessage > 0
 }
 
+// placeholdersOf are the columns that a template names.
+func placeholdersOf(template string) string {
+	parts, _ := config.ParseTemplate(template) // it was read before
+	var columns []string
+	for _, p := range parts {
+		if p.Column != "" {
+			columns = append(columns, p.Column)
+		}
+	}
+	return strings.Join(columns, " and ")
+}
+
 // principalOf is who the brokers take us for, as far as the configuration tells.
 func principalOf(cfg config.Config) string {
 	if u := cfg.Kafka.SASL.Username; u != "" {
@@ -184,17 +202,22 @@ func principalOf(cfg config.Config) string {
 // judgeTopic is the worst that is to be said of a topic.
 func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
-	if t.Err != nil {
-		return Fail, t.Err.Error(), drivers.Kafka(cfg).Command(t.Name) +
-			"; or set kafka.create_topics.enabled, or grant Describe and Write on it"
+	switch {
+	case kafka.IsDeniedTopic(t.Err):
+		return Fail, fmt.Sprintf("the principal %s may not see it, so whether it exists is not known; its events are parked",
+			principalOf(cfg)), drivers.Kafka(cfg).GrantCommand(t.Name, principalOf(cfg))
+	case kafka.IsUnknownTopic(t.Err):
+		return Fail, "it does not exist; its events are parked",
+			drivers.Kafka(cfg).Command(t.Name) + "; or set kafka.create_topics.enabled"
+	case t.Err != nil:
+		return Fail, t.Err.Error(), "see the error; it may pass by itself"
 	}
 	replicas := t.ReplicationFactor()
 	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s",
 		len(t.Partitions), replicas, t.MinInSyncReplicas, t.MaxMessageBytes, t.CleanupPolicy)
 	if t.Writable == kafka.Denied {
 		return Fail, "we may not write to it",
-			"kafka-acls.sh --add --operation Write --operation Describe --operation DescribeConfigs --topic " + t.Name +
-				" --allow-principal User:" + principalOf(cfg)
+			drivers.Kafka(cfg).GrantCommand(t.Name, principalOf(cfg))
 	}
 	if t.ConfigErr != nil {
 		text = fmt.Sprintf("%d partitions, %d replicas; its configuration cannot be read: %v", len(t.Partitions), replicas,

@@ -55,6 +55,7 @@ type (
 	SlotStatus      = record.SlotStatus
 	State           = record.State
 	Step            = record.Step
+	TopicPart       = record.TopicPart
 	TopicTail       = record.TopicTail
 	WaitingTopic    = record.WaitingTopic
 

@@ -142,7 +142,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			name: "role that may not stream", breakIt: `CREATE ROLE check_still LOGIN`, repair: `DROP ROLE check_still`,
 			args: []string{"--postgres-replication-url=" + strings.Replace(s.pg.URL, "postgres@", "check_still@", 1)},
 			code: exitFailed,
-			want: []string{"FAIL  replication connection: ", "WITH REPLICATION"},
+			want: []string{"FAIL  replication connection: ", " REPLICATION;"},
 		},
 		{name: "topic away", args: []string{"--message-topic=nowhere"}, code: exitFailed,
 			want: []string{"FAIL  topic nowhere: ", "kafka-topics.sh --create --topic nowhere"}},

@@ -69,6 +69,21 @@ func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 		"parked keys    -, with - events", "dead letters   -\n", "backlog        - events"}, nil)
 }
 
+// Breaks it catches: a relay whose events are parked shown as ready, and no more. Seen to fail with the reasons left out,
+// and with the oldest event and the marks not printed.
+func TestStatusSaysWhatIsDegraded(t *testing.T) {
+	st := relay.Status{Service: "orders", Role: relay.RoleActive, State: "degraded", Ready: true,
+		Degraded: []relay.Degradation{{Reason: "topic", Text: "the topic outbox.event.order may not be written"}},
+		Figures:  relay.Figures{OldestPending: new(377.0), MirrorLag: new(int64(12))}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(st)
+	}))
+	defer server.Close()
+	cdcRelay(t, nil, "status", "--http-listen", strings.TrimPrefix(server.URL, "http://")).want(t, exitDone, []string{
+		"ready, degraded", "degraded       topic: the topic outbox.event.order may not be written", "6m17s old",
+		"12 published rows are not marked or deleted yet"}, nil)
+}
+
 // Breaks it catches: a watch that shows one picture only, or that does not end.
 func TestStatusWatches(t *testing.T) {
 	asked := make(chan struct{}, 100)

@@ -95,6 +95,20 @@ func (t *topicView) neverSeen() bool {
 // IsUnknownTopic says that err is the broker's, that there is no such topic.
 func IsUnknownTopic(err error) bool { return codes.Is(err, codes.UnknownTopic) }
 
+// IsDeniedTopic says that err is the broker's, that our principal may not do it with the topic, or see it.
+func IsDeniedTopic(err error) bool { return codes.Is(err, codes.TopicDenied) }
+
+// GrantCommand is what lets the principal write to a topic, as Kafka's own tool takes it.
+func (c Config) GrantCommand(topic, principal string) string {
+	text := "kafka-acls.sh --add --allow-principal User:" + principal +
+		" --operation Write --operation Describe --operation DescribeConfigs --topic " + topic +
+		" --bootstrap-server " + strings.Join(c.Brokers, ",")
+	if c.TLS != nil || c.SASL != nil {
+		text += " --command-config client.properties"
+	}
+	return text
+}
+
 // createAll creates topics by one request, so that the last does not wait for all before it.
 func (d *Driver) createAll(topics []string) {
 	partitions, replicas := d.config.NewTopics.shape()
@@ -183,8 +197,20 @@ func (d *Driver) CheckCreate(ctx context.Context, topic string) error {
 	return nil
 }
 
+// principal is who the brokers take us for, as far as the configuration tells.
+func (c Config) principal() string {
+	if c.SASL != nil && c.SASL.Username != "" {
+		return c.SASL.Username
+	}
+	return "<ours>"
+}
+
 // topicError says why a topic is not usable, and what to do about one that does not exist.
 func (d *Driver) topicError(topic string, t *topicView) error {
+	if IsDeniedTopic(t.err) {
+		return fmt.Errorf("topic %q: our principal may not see it, or not write to it: %w; grant it: %s", topic, t.err,
+			d.config.GrantCommand(topic, d.config.principal()))
+	}
 	if !codes.Is(t.err, codes.UnknownTopic) {
 		return fmt.Errorf("topic %q: %w", topic, t.err)
 	}

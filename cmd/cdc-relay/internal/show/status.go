@@ -16,13 +16,19 @@ func Status(a *cli.App, st relay.Status, now time.Time) {
 		fmt.Fprintf(a.Out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	ready := a.Paint(cli.Green, "ready")
-	if !st.Ready {
+	switch {
+	case !st.Ready:
 		ready = a.Paint(cli.Red, "not ready")
+	case len(st.Degraded) > 0:
+		ready = a.Paint(cli.Yellow, "ready, degraded")
 	}
 	line("relay", "%s %s, up %s", st.Service, st.Version, now.Sub(st.Started).Round(time.Second))
 	line("role", "%s for %s, %s", st.Role, now.Sub(st.Since).Round(time.Second), ready)
 	for _, reason := range st.Reasons {
 		line("", "%s", a.Paint(cli.Red, reason))
+	}
+	for _, d := range st.Degraded {
+		line("degraded", "%s", a.Paint(cli.Yellow, fmt.Sprintf("%s: %s", d.Reason, cli.Plain(d.Text))))
 	}
 	if p := st.Paused; p != nil {
 		line("paused", "%s", a.Paint(cli.Yellow,
@@ -77,6 +83,13 @@ func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 	line("rates", "%s", rates)
 	line("backlog", "%s events, %d in flight (%s), %d sent and not yet journaled",
 		cli.Figure(st.Backlog, cli.Whole), st.InFlight, cli.Bytes(int64(st.InFlightBytes)), st.Unrecorded)
+	if st.OldestPending != nil && *st.OldestPending > 0 {
+		line("oldest", "the oldest event that is not published, parked ones included, is %s old",
+			seconds(*st.OldestPending))
+	}
+	if st.MirrorLag != nil && *st.MirrorLag > 0 {
+		line("marks", "%d published rows are not marked or deleted yet", *st.MirrorLag)
+	}
 	line("events", "%d received, %d settled", st.Received, st.Settled)
 	line("parked keys", "%s, with %s events", cli.Figure(st.ParkedKeys, cli.Whole), cli.Figure(st.ParkedEvents, cli.Whole))
 	line("dead letters", "%s", cli.Figure(st.DeadLetters, cli.Whole))

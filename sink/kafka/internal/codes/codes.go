@@ -78,6 +78,7 @@ const (
 	TopicExists      = 36
 	NotController    = 41
 	OutOfOrder       = 45
+	TopicDenied      = 29
 	NotAuthenticated = 58
 )
 

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// The rows choose four topics: one is there and may be written, one may not be seen, one is not there, one may be seen
+// and not written. Breaks it catches: a principal that sees no topic told that all is well, or to create what exists; a
+// topic that a row chooses and nobody looks for. Seen to fail with the rows not looked at, and with a topic that may
+// not be seen taken for one that is not there.
+func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
+	t.Parallel()
+	acl := func(name string, operations ...kmsg.ACLOperation) (list []kfake.ACL) {
+		for _, operation := range operations {
+			list = append(list, kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: "outbox.event." + name,
+				Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true})
+		}
+		return list
+	}
+	rights := append(acl("seen", kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationWrite),
+		acl("absent", kmsg.ACLOperationDescribe)...)
+	rights = append(rights, acl("read", kmsg.ACLOperationDescribe, kmsg.ACLOperationRead)...)
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(),
+		kfake.SeedTopics(1, "outbox.event.seen", "outbox.event.hidden", "outbox.event.read"),
+		kfake.User("PLAIN", "ann", "secret", rights...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	pg := harness.Postgres(t)
+	environ := []string{
+		"CDC_RELAY_POSTGRES_URL=" + pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + broker.ListenAddrs()[0],
+		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_KAFKA_SASL_MECHANISM=PLAIN",
+		"CDC_RELAY_KAFKA_SASL_USERNAME=ann", "CDC_RELAY_KAFKA_SASL_PASSWORD_FILE=" + file,
+	}
+	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT kind, 'a', 'made', '{}' FROM unnest(ARRAY['seen', 'hidden', 'absent', 'read']) kind`)
+	cdcRelay(t, environ, "check").want(t, exitFailed, []string{
+		"topic outbox.event.seen: 1 partitions",
+		"FAIL  topic outbox.event.hidden: the principal ann may not see it", "--allow-principal User:ann " +
+			"--operation Write --operation Describe --operation DescribeConfigs --topic outbox.event.hidden",
+		"FAIL  topic outbox.event.absent: it does not exist", "kafka-topics.sh --create --topic outbox.event.absent",
+		"FAIL  topic outbox.event.read: we may not write to it", "!--create --topic outbox.event.hidden", "!{aggregate_type}",
+	}, nil)
+}
