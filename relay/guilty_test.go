@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -110,10 +111,13 @@ func (b *bed) waitNoneHeld(r *relay.Relay) {
 // Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead
 // letter does not tell; followers that wait for good, or that go before the event that is tried again; other keys that
 // wait; attempts of a parked event that outbox_retry_total leaves out (seen to fail so); a dead letter that is not
-// counted. Also seen to fail with attempts not counted.
+// counted; a log that does not say which event failed and died. Also seen to fail with attempts not counted, and without
+// the event's names in the log.
 func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
+	log := &said{}
+	b.log = log
 	b.c.Retry.MaxAttempts, b.c.Retry.InitialBackoff = 4, config.Duration(400*time.Millisecond)
 	j := newJudgeful(func(value []byte, _ int) *sink.Reason {
 		if is(value, 10) {
@@ -160,6 +164,11 @@ func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	b.waitRecorded(119)
 	mustStop(t, stop)
 	j.wantInOrder(t, 120, 10)
+	named := b.pg.Query(t, `SELECT format('"id":"%s","event_type":"%s","aggregate_type":"%s","aggregate_id":"%s","position":"%s"',
+original_id, event_type, aggregate_type, aggregate_id, position) FROM outbox_events_dlq`)
+	if n := strings.Count(log.String(), named); n != 5 {
+		t.Errorf("lines with %s: got %d, want one for each of 4 attempts and one for the death: %s", named, n, log.String())
+	}
 }
 
 // Breaks it catches: max_attempts 1 that parks followers nobody moves; a lane released over parked events. Seen to fail

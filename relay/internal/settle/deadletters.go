@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -176,12 +178,19 @@ func (l *loop) writeDeadLetter(ctx context.Context, d *Delivery, dead store.Dead
 	return l.settler.tables.Settle(ctx, nil, []store.Dead{dead})
 }
 
+// named says which event the line is about, in words of a length that a line can have.
+func named(line *zerolog.Event, d *Delivery) *zerolog.Event {
+	e, short := &d.Event, func(text []byte) []byte { return text[:min(len(text), 200)] }
+	return line.Bytes("id", short(e.ID)).Bytes("event_type", short(e.EventType)).
+		Bytes("aggregate_type", short(e.AggregateType)).Bytes("aggregate_id", short(e.AggregateID)).
+		Stringer("position", e.Position).Str("topic", d.Record.Topic)
+}
+
 // tellDied counts and logs a dead letter that is committed.
 func (l *loop) tellDied(d *Delivery) {
 	l.settler.meter.Died(d.Reason.Class)
 	l.settler.host.Died(d.Record.Topic, d.Reason)
-	l.settler.log.Warn().Str("topic", d.Record.Topic).Str("code", d.Reason.Code).
-		Str("position", d.Event.Position.String()).
+	named(l.settler.log.Warn(), d).Str("code", d.Reason.Code).
 		Int("attempts", max(d.Attempts, 1)).Str("reason", d.Reason.Text).Msg("event moved to the dead-letter table")
 }
 

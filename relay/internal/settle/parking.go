@@ -132,6 +132,8 @@ func (p *parking) journaled(d *Delivery) {
 // verdict says what a refusal means for the event: how many attempts it has spent now, and when it may try again.
 // While nobody knows whether the event or its partition is at fault, no attempt is spent.
 func (p *parking) verdict(d *Delivery) (attempts int, pause time.Duration, again bool) {
+	named(p.loop.settler.log.Debug(), d).Int("attempts", d.Attempts+1).Str("code", d.Reason.Code).
+		Str("reason", d.Reason.Text).Msg("attempt failed")
 	if d.Reason.Doubtful {
 		return d.Attempts, p.policy.Pause(max(d.Attempts, 1), rand.Float64()), true
 	}
