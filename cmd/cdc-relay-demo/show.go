@@ -54,7 +54,7 @@ func (c demoCommand) Run(a *cli.App) (err error) {
 	cfg = demoConfig(cfg, servers.addresses())
 	fmt.Fprintf(say, "Postgres %d is real, at %s\n", servers.postgres.Version(), cfg.Postgres.URL)
 	fmt.Fprintf(say,
-		"The broker at %s is not Kafka: it is an in-process stand-in (kfake), good for a look and for no promise.\n",
+		"The broker at %s is not Kafka but an in-process stand-in (kfake): good for a first look, not for guarantees.\n",
 		cfg.Kafka.Brokers[0])
 	return c.show(ctx, a, cfg)
 }

@@ -17,7 +17,7 @@ func (c benchCommand) Run(a *cli.App) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := cli.UntilSignal(func() { fmt.Fprintln(a.Err, "stopping; what was created is removed") })
+	ctx, stop := cli.UntilSignal(func() { fmt.Fprintln(a.Err, "stopping and removing what was created") })
 	defer stop()
 	if c.Demo {
 		servers, err := demo.Serve(ctx, a)

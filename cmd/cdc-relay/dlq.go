@@ -38,7 +38,7 @@ sent with the header x-outbox-replay. Newer events of its key may have been publ
 it at once; otherwise the next one to start does.
 
 The command waits for the outcome, 30s unless --wait says otherwise, and says how many were published, are parked, or
-died again, and why. Exit code 1 if one died again. With --no-wait it says only that the request is written down.
+died again, and why. Exit code 1 if one died again. With --no-wait it only queues the request.
 
 Examples:
 

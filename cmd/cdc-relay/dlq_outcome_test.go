@@ -38,6 +38,6 @@ func TestReplayTellsWhatBecameOfIt(t *testing.T) {
 		r.Outcomes[0].Reason == "" {
 		t.Errorf("outcomes: got %+v, want one that died again, with its reason", r.Outcomes)
 	}
-	run("dlq", "replay", plantedID(2), "--no-wait").want(t, exitDone, []string{"is written down"}, nil)
+	run("dlq", "replay", plantedID(2), "--no-wait").want(t, exitDone, []string{"queued as request"}, nil)
 	run("dlq", "replay", plantedID(2), "--wait", "0s").want(t, exitUsage, nil, []string{"--wait: found 0s"})
 }

@@ -107,7 +107,7 @@ func TestDeadLettersByCommand(t *testing.T) {
 	}
 
 	run("dlq", "replay", "--all", "--note", "later").want(t, exitDone,
-		[]string{"no relay holds the slot", "when one runs"}, nil)
+		[]string{"no relay is running on slot", "when one starts"}, nil)
 	r = startRelay(t, s.environ)
 	s.closed(t, 118)
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
@@ -139,7 +139,7 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 	s.ready(t)
 	const n = 10_000
 	s.pg.Exec(t, fmt.Sprintf(planted, n))
-	cdcRelay(t, environ, "dlq", "replay", "--all", "--no-wait").want(t, exitDone, []string{"request 1", "executes it now"},
+	cdcRelay(t, environ, "dlq", "replay", "--all", "--no-wait").want(t, exitDone, []string{"request 1", "the relay runs it now"},
 		nil)
 	kills := 0
 	for _, at := range []int{1000, 4000, 8000} {

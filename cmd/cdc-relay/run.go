@@ -51,7 +51,7 @@ func (runCommand) Run(a *cli.App) error {
 		options = append(options, relay.WithTracer(tracer))
 		defer func() {
 			if err := tracer.Close(); err != nil {
-				log.Warn().Err(err).Msg("the last spans are lost; no event is")
+				log.Warn().Err(err).Msg("the last trace spans were lost; no event was")
 			}
 		}()
 	}

@@ -30,7 +30,7 @@ func TestSlotAndReconcile(t *testing.T) {
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitDone, []string{"nobody: no relay streams", "WAL        reserved"},
 		nil)
 	cdcRelay(t, s.environ, "reconcile", "--dry-run").want(t, exitFailed,
-		[]string{"unrecorded  3 rows", "not known: no relay streams"}, nil)
+		[]string{"unrecorded  3 rows", "unknown: no relay is streaming"}, nil)
 	cdcRelay(t, s.environ, "reconcile").want(t, exitDone,
 		[]string{"no relay was running", "missed      0 rows", "caught up   3 rows"}, nil)
 	journaled := func(want string) {

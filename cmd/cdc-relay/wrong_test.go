@@ -83,7 +83,7 @@ func TestWhatIsNamedAndNotConcernedIsSaid(t *testing.T) {
 	if n := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_request"); n != "0" {
 		t.Errorf("requests so far: got %s, want none", n)
 	}
-	run("dlq", "replay", plantedID(3), unknown).want(t, exitFailed, []string{"request 1 is written down"},
+	run("dlq", "replay", plantedID(3), unknown).want(t, exitFailed, []string{"queued as request 1"},
 		[]string{"there is no dead letter " + unknown, "!" + plantedID(3)})
 
 	run("dlq", "list", "--all").want(t, exitDone, []string{plantedID(1), plantedID(1010), "!" + plantedID(2), "!more:"},

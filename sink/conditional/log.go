@@ -64,7 +64,7 @@ type Stream interface {
 
 // ErrWentBack says that the log ends before an entry that it had: it was deleted and made again, or its server lost
 // what it had acknowledged.
-var ErrWentBack = errors.New("the log ends before what it had acknowledged")
+var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 
 // Log is what is known of one log's end.
 //
@@ -199,7 +199,7 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 		return result{Answer: a}
 	}
 	err := &trouble{sink.PartitionTrouble,
-		errors.New("others write to the log all the time: each append found another end")}
+		errors.New("other writers keep appending to the log: each append found another end")}
 	return result{Answer: Answer{Verdict: sink.NotWritten, Err: err}}
 }
 

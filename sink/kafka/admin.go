@@ -52,7 +52,7 @@ func (d *Driver) CheckProducer(ctx context.Context) error {
 		return err
 	}
 	if len(c.Brokers) == 0 {
-		return fmt.Errorf("ask for a producer id: the cluster names no brokers")
+		return fmt.Errorf("ask for a producer id: the cluster lists no brokers")
 	}
 	select {
 	case d.asking <- struct{}{}:
@@ -179,7 +179,7 @@ func (d *Driver) TopicNames(ctx context.Context) ([]string, error) {
 func topicOf(name string, r *metadata.ResponseTopic) Topic {
 	t := Topic{Name: name}
 	if r == nil {
-		t.Err = codes.ErrorOf(3, "the broker's answer leaves the topic out")
+		t.Err = codes.ErrorOf(3, "the broker's response omits the topic")
 		return t
 	}
 	t.Err = codes.ErrorOf(r.ErrorCode, "")

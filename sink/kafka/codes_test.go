@@ -137,7 +137,7 @@ func TestCorruptBatchIsEncodedAgain(t *testing.T) {
 	b := newBatch(d, "t", 0, "aaaa", "bbbb")
 	o := send(t, d, b)
 	wantVerdict(t, o, sink.NotWritten)
-	if text := o.Err.Error(); !strings.Contains(text, "CORRUPT_MESSAGE") || !strings.Contains(text, "its log says more") {
+	if text := o.Err.Error(); !strings.Contains(text, "CORRUPT_MESSAGE") || !strings.Contains(text, "see its log") {
 		t.Errorf("error: got %q, want the code and where to look", text)
 	}
 	spoiled := b.State.(*attempt).bytes

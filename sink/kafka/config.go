@@ -145,7 +145,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if !c.Compression.Valid() {
-		problems = append(problems, fmt.Errorf("there is no compression %d", int8(c.Compression)))
+		problems = append(problems, fmt.Errorf("unknown compression %d", int8(c.Compression)))
 	}
 	c.ClientID = cmp.Or(c.ClientID, DefaultClientID)
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, DefaultMaxBatchBytes)

@@ -162,7 +162,7 @@ func (d *Driver) requestTopics(ctx context.Context, request *connect.CreateTopic
 	}
 	at := slices.IndexFunc(c.Brokers, func(b Broker) bool { return b.ID == c.Controller })
 	if at < 0 {
-		return nil, codes.ErrorOf(codes.NotController, "the cluster names no controller")
+		return nil, codes.ErrorOf(codes.NotController, "the cluster has no controller at present")
 	}
 	request.TimeoutMs = int32(answerPatience / time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+answerPatience)
@@ -173,7 +173,7 @@ func (d *Driver) requestTopics(ctx context.Context, request *connect.CreateTopic
 	}
 	errs := make(map[string]error)
 	for _, t := range request.Topics {
-		errs[t.Name] = errors.New("the broker's answer leaves the topic out")
+		errs[t.Name] = errors.New("the broker's response omits the topic")
 	}
 	for _, t := range answer.(*createtopics.Response).Topics {
 		errs[t.Name] = codes.ErrorOf(t.ErrorCode, t.ErrorMessage)
@@ -225,7 +225,8 @@ func (d *Driver) topicError(topic string, t *topicView) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c := d.creations[topic]; c != nil && c.err != nil {
-		return fmt.Errorf("topic %q does not exist, and cannot be created: %w; it is tried again; by hand: %s", topic, c.err,
+		return fmt.Errorf("topic %q does not exist and cannot be created: %w; retrying; to create it by hand: %s", topic,
+			c.err,
 			command)
 	}
 	return fmt.Errorf("topic %q does not exist and is being created: %w", topic, t.err)

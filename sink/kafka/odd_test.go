@@ -56,7 +56,7 @@ func TestOddAnswersAreBounded(t *testing.T) {
 			if got := d.Stats(); got.PossibleDuplicates != c.duplicates || got.UnexpectedAnswers != oddPatience {
 				t.Errorf("stats: got %+v, want %d possible duplicates and %d odd answers", got, c.duplicates, oddPatience)
 			}
-			if len(o.odds) != 1 || o.odds[0].Topic != "t" || !strings.Contains(o.odds[0].Err.Error(), "its log says more") {
+			if len(o.odds) != 1 || o.odds[0].Topic != "t" || !strings.Contains(o.odds[0].Err.Error(), "see its log") {
 				t.Errorf("told: got %+v, want one word about t that says where to look", o.odds)
 			}
 			half := newBatch(d, "t", 0, "a")

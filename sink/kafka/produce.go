@@ -51,7 +51,7 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	address, known := d.view.Load().nodes[node]
 	if !known {
 		d.refreshSoon()
-		d.notSent(flights, fmt.Errorf("the cluster does not name a broker %d", node))
+		d.notSent(flights, fmt.Errorf("the cluster lists no broker %d", node))
 		return
 	}
 	d.produce(ctx, node, d.endpoint(address), flights)
@@ -77,7 +77,8 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	answer, err := e.RoundTrip(limited, request)
 	if errors.Is(err, connect.ErrImpatient) {
 		e.pace.giveUp(time.Since(began), time.Now())
-		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v: each batch goes alone now", node, e.Address,
+		d.split(ready, fmt.Errorf("produce to broker %d at %s: %w, more than %v; sending each batch by itself", node,
+			e.Address,
 			err, request.Patience))
 		return
 	}
@@ -208,7 +209,7 @@ func (d *Driver) answered(ctx context.Context, node int32, flights []flight, r *
 		answer := answers[topicPartition{f.batch.Topic, f.batch.Partition}]
 		if answer == nil {
 			answer = &produce.ResponsePartition{ErrorCode: -1, BaseOffset: -1,
-				ErrorMessage: "the broker's answer leaves the partition out"}
+				ErrorMessage: "the broker's response omits the partition"}
 		}
 		d.judge(ctx, node, f, answer)
 	}
@@ -256,7 +257,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		a.discard()
 	}
 	if m.React&codes.Unexpected != 0 {
-		o.Err = fmt.Errorf("%w (not an answer of a working broker: its log says more)", o.Err)
+		o.Err = fmt.Errorf("%w (a healthy broker does not answer this; see its log)", o.Err)
 		if d.odd(f, a, m, &o) {
 			b.Outcome, b.State = o, nil
 			a.recycle()

@@ -122,7 +122,7 @@ func TestKafkaLogins(t *testing.T) {
 		for _, mechanism := range []string{connect.Plain, connect.ScramSHA256, connect.ScramSHA512} {
 			file := secretFile(t, "secret-wrong")
 			wantLockedOut(t, secured, func(c *Config) { c.TLS, c.SASL = f.trusting(), alice(mechanism, file) },
-				"refuses the login of alice", mechanism, keyPassword)
+				"rejects the login of alice", mechanism, keyPassword)
 		}
 	})
 	t.Run("MissingPassword", func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestKafkaLogins(t *testing.T) {
 		wantLockedOut(t, f.Listeners["NAMED"], func(c *Config) {
 			c.TLS = &TLS{CAFile: f.trusted.File, ServerName: "kafka.internal"}
 			c.SASL = alice(connect.Plain, secretFile(t, "secret"))
-		}, "takes no login", keySASL)
+		}, "does not use SASL", keySASL)
 	})
 	t.Run("ClientCertificates", f.clientCertificates)
 	t.Run("WrongPasswordBlocksAndHeals", f.wrongPasswordBlocksAndHeals)
@@ -192,7 +192,7 @@ func (f fortress) clientCertificates(t *testing.T) {
 	}
 	wantLockedOut(t, mutual, func(c *Config) { c.TLS = f.trusting() }, "no client certificate", keyCert)
 	wantLockedOut(t, mutual, with(f.trusted.Issue(t, "expired", time.Now().Add(-time.Hour))), "CN=expired",
-		"is expired at", keyCert)
+		"expired at", keyCert)
 	wantLockedOut(t, mutual, with(f.other.Issue(t, "stranger", time.Now().Add(time.Hour))), "CN=stranger", keyCert)
 	wantLockedOut(t, mutual,
 		with(harness.Certificate{CertFile: f.client.CertFile, KeyFile: f.trusted.Issue(t, "swapped", time.Now()).KeyFile}),

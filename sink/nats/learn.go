@@ -79,7 +79,7 @@ func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err 
 			name = streamName(subject)
 		}
 		if err := createStream(ctx, nc, name, subject, d.config.NewStreams.Replicas); err != nil {
-			return info, fmt.Errorf("make stream %s for %s: %w", name, subject, err)
+			return info, fmt.Errorf("create stream %s for %s: %w", name, subject, err)
 		}
 		if d.config.Hooks.StreamCreated != nil {
 			d.config.Hooks.StreamCreated(name, subject)

@@ -10,5 +10,5 @@ import (
 
 // Become is for systems on which the demo's servers can run.
 func Become(*cli.App) error {
-	return cli.Usage(errors.New("the demo starts servers, which it can do on Linux only"))
+	return cli.Usage(errors.New("the demo starts servers of its own, which works on Linux only"))
 }

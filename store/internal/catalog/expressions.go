@@ -93,7 +93,7 @@ func (s *Catalog) checkExpressions(ctx context.Context, tx pgx.Tx, o *db.Table) 
 	for _, e := range expressions(o) {
 		refused, err := s.checkExpression(ctx, tx, o, e)
 		if err != nil {
-			return fmt.Errorf("have %s parsed: %w", e.key, err)
+			return fmt.Errorf("parse %s: %w", e.key, err)
 		}
 		if refused != nil {
 			problems = append(problems, &record.ExpressionError{Key: e.key, Value: e.value, Fix: e.fix, Err: refused})

@@ -160,7 +160,7 @@ func (s *Catalog) MakeView(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("make the view %s: %w", s.db.Names.View, err)
+		return fmt.Errorf("create the view %s: %w", s.db.Names.View, err)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after st
 	page := record.Page[record.DeadLetter]{Items: []record.DeadLetter{}}
 	condition, known := deadStates[state]
 	if !known {
-		return page, fmt.Errorf("%w: %q is no state of a dead letter: want open, replayed, discarded or all",
+		return page, fmt.Errorf("%w: %q is not a state of a dead letter: want open, replayed, discarded or all",
 			record.ErrFilter, state)
 	}
 	o, source, err := s.db.TableAndSource(ctx)

@@ -42,7 +42,7 @@ func (s *Desk) Outcomes(ctx context.Context, r *record.Request) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look what became of request %d: %w", r.ID, err)
+		return fmt.Errorf("look up the outcome of request %d: %w", r.ID, err)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (s *Desk) NoteRequest(ctx context.Context, id, total, done int64) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note what request %d did: %w", id, err)
+		return fmt.Errorf("record the progress of request %d: %w", id, err)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (s *Desk) Count(ctx context.Context, kind string, f record.Filter) (n int64
 		})
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count what is concerned: %w", err)
+		return 0, fmt.Errorf("count the matching events: %w", err)
 	}
 	return n, nil
 }

@@ -216,7 +216,7 @@ func (s *Lease) distrust(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, s.db.Names.SQL(`WITH raised AS (UPDATE {epoch} SET epoch = epoch + 1 WHERE slot = $1)
 UPDATE {state} SET dirty = true, updated_at = now() WHERE slot = $1`), s.db.Config.Slot)
 	if err != nil {
-		return fmt.Errorf("have the topics read back: %w", err)
+		return fmt.Errorf("request that the topics be read back: %w", err)
 	}
 	return nil
 }

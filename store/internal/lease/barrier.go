@@ -66,7 +66,7 @@ ORDER BY 7`
 func (s *Lease) blockers(ctx context.Context, upTo string) ([]record.Blocker, error) {
 	list, err := s.transactions(ctx, blockersSQL, upTo)
 	if err != nil {
-		return nil, fmt.Errorf("name what blocks the barrier: %w", err)
+		return nil, fmt.Errorf("list what blocks the barrier: %w", err)
 	}
 	if len(list) == 0 { // gone just now, or hidden from this role; the caller may try again either way
 		list = []record.Blocker{{}}

@@ -70,7 +70,7 @@ func (s *Writer) dieAgain(ctx context.Context, tx pgx.Tx, o *db.Table, source in
  holds = $7, dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`),
 		p.Values, p.OIDs, p.Formats, nil).Read()
 	if result.Err != nil {
-		return false, fmt.Errorf("note the death of the replayed event %.64q: %w", d.Event.ID, result.Err)
+		return false, fmt.Errorf("record that the replayed event %.64q is a dead letter again: %w", d.Event.ID, result.Err)
 	}
 	return result.CommandTag.RowsAffected() > 0, nil
 }

@@ -29,7 +29,7 @@ func (s *Writer) Republish(ctx context.Context, r *record.Request, events []reco
 		})
 	}
 	if err != nil {
-		return 0, fmt.Errorf("park %d events that are to be published once more: %w", len(events), err)
+		return 0, fmt.Errorf("park %d events to be republished: %w", len(events), err)
 	}
 	return parked, nil
 }

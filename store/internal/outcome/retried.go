@@ -101,7 +101,7 @@ func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error 
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("note %d failed attempts: %w", len(failed), err)
+		return fmt.Errorf("record %d failed attempts: %w", len(failed), err)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("give a parked event up: %w", err)
+		return fmt.Errorf("move a parked event to the dead letters: %w", err)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func ParseAge(text string) (Age, error) {
 		}
 	}
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%q is no age: want a duration above zero such as 90s, 24h or 7d", text)
+		return 0, fmt.Errorf("%q is not an age: want a duration above zero such as 90s, 24h or 7d", text)
 	}
 	return Age(d), nil
 }

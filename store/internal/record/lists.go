@@ -59,10 +59,10 @@ type Page[T any] struct {
 }
 
 // ErrCursor says that a cursor is not one that a list gave.
-var ErrCursor = errors.New("the cursor is not one that the list gave")
+var ErrCursor = errors.New("the cursor did not come from this list")
 
 // ErrNoDeadLetter says that no dead letter has the event's id.
-var ErrNoDeadLetter = errors.New("there is no dead letter of an event with this id")
+var ErrNoDeadLetter = errors.New("no dead letter has this event id")
 
 // MarshalJSON shows the payload as the JSON that it is, or else as text or base64, and says which.
 func (d DeadLetterWhole) MarshalJSON() ([]byte, error) {

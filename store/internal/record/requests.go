@@ -88,7 +88,7 @@ func (r *Request) Came(state string) (n int64) {
 }
 
 // ErrNoRequest says that there is no request with the number.
-var ErrNoRequest = errors.New("there is no request with this number")
+var ErrNoRequest = errors.New("no request has this number")
 
 // DeadCursor is how far a request has gone through the dead letters; the zero value is the beginning. It saves looking
 // at the same rows again and nothing else: a request that is begun anew does what is left.

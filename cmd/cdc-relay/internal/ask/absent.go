@@ -43,12 +43,12 @@ func (q asking) whyNot(ctx context.Context, id string) (string, error) {
 		case sum.Matching == 0:
 			return fmt.Sprintf("there is no parked event %s", cli.Plain(id)), nil
 		case sum.Troubled > 0:
-			return fmt.Sprintf("%s waits for its topic or partition %s, which is looked at all the time", cli.Plain(id),
+			return fmt.Sprintf("%s waits for its topic or partition %s, which the relay checks all the time", cli.Plain(id),
 				strings.Join(sum.Topics, "")), nil
 		case sum.Due > 0:
 			return fmt.Sprintf("%s is due already", cli.Plain(id)), nil
 		case sum.Behind > 0:
-			return fmt.Sprintf("%s is behind another event of its key, for which no time is to be moved", cli.Plain(id)), nil
+			return fmt.Sprintf("%s waits behind another event of its key and has no retry time of its own", cli.Plain(id)), nil
 		}
 		return fmt.Sprintf(others, cli.Plain(id)), nil
 	}
@@ -69,7 +69,7 @@ func notThere(absent []string) error {
 	if len(absent) == 0 {
 		return nil
 	}
-	return fmt.Errorf("not all that was named is concerned: %s", strings.Join(absent, "; "))
+	return fmt.Errorf("some of these ids do not apply: %s", strings.Join(absent, "; "))
 }
 
 // unconcerned is what there is to say, in JSON, when nothing was asked for.

@@ -70,10 +70,10 @@ func (q asking) left(ctx context.Context, id int64, active bool) error {
 		return q.a.PrintJSON(r)
 	}
 	if active {
-		fmt.Fprintf(q.a.Out, "%s: request %d is written down; the relay executes it now\n", q.kind, id)
+		fmt.Fprintf(q.a.Out, "%s: queued as request %d; the relay runs it now\n", q.kind, id)
 	} else {
 		fmt.Fprintf(q.a.Out,
-			"%s: request %d is written down; no relay holds the slot %s, it will be executed when one runs\n", q.kind, id,
+			"%s: queued as request %d; no relay is running on slot %s, so it runs when one starts\n", q.kind, id,
 			q.slot)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (q asking) follow(ctx context.Context, id int64,
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("stopped waiting; request %d stays, and the relay executes it", id)
+			return nil, fmt.Errorf("stopped waiting; request %d stays queued, and the relay will run it", id)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (q asking) told(r *store.Request) string {
 	case r.Error != "":
 		return fmt.Sprintf("%s: request %d was refused", q.kind, r.ID)
 	case r.StartedAt == nil:
-		return fmt.Sprintf("%s: request %d is written down, and the relay has not taken it up: it is of an older version, "+
+		return fmt.Sprintf("%s: request %d is queued, and the relay has not taken it up: it is of an older version, "+
 			"or just starting", q.kind, r.ID)
 	case r.FinishedAt == nil:
 		return fmt.Sprintf("%s: request %d goes on: %d of %d %s so far", q.kind, r.ID, r.Done, Total(r), q.what)

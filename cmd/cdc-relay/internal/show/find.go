@@ -17,7 +17,7 @@ func Whereabouts(a *cli.App, w ask.Whereabouts) {
 		}
 	}
 	if w.NotAsked != "" {
-		fmt.Fprintf(a.Err, "What a relay has in flight is not known here, and told as waiting: %s\n", w.NotAsked)
+		fmt.Fprintf(a.Err, "The relay was not asked, so events in flight are shown as waiting: %s\n", w.NotAsked)
 	}
 }
 

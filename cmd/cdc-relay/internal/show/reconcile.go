@@ -9,7 +9,7 @@ import (
 
 // DryReconcile prints what a look through the whole table has found, when nothing was to be published.
 func DryReconcile(a *cli.App, r relay.DryReport) {
-	fmt.Fprintf(a.Out, "unrecorded  %d rows when they were looked at\n", r.Unrecorded)
+	fmt.Fprintf(a.Out, "unrecorded  %d rows at the time of the check\n", r.Unrecorded)
 	const missed = "missed      "
 	switch {
 	case r.Proved && r.Missed == 0:
@@ -19,16 +19,16 @@ func DryReconcile(a *cli.App, r relay.DryReport) {
 			" rows were never delivered by the stream; the running relay publishes them at its next look")
 	case r.Streaming:
 		fmt.Fprintln(a.Out, missed+
-			"not known: the relay has not recorded in time what was committed (see cdc-relay status); wait longer with --wait")
+			"unknown: the relay has not recorded in time what was committed (see cdc-relay status); wait longer with --wait")
 	default:
 		fmt.Fprintln(a.Out, missed+
-			"not known: no relay streams, and the slot may still hold these rows; start one, or run without --dry-run")
+			"unknown: no relay is streaming, and the slot may still hold these rows; start one, or run without --dry-run")
 	}
 }
 
 // AskedReconcile prints what the running relay has found and published at a request.
 func AskedReconcile(a *cli.App, request int64, r relay.ReconcileReport) {
-	fmt.Fprintf(a.Out, "the running relay reconciled (request %d)\nunrecorded  %d rows when they were looked at\n",
+	fmt.Fprintf(a.Out, "the running relay reconciled (request %d)\nunrecorded  %d rows at the time of the check\n",
 		request, r.Unrecorded)
 	fmt.Fprintf(a.Out, "missed      %d rows were never delivered by the stream, and are published now\n", r.Missed)
 }
@@ -40,6 +40,6 @@ func Reconcile(a *cli.App, r relay.ReconcileReport) {
 		fmt.Fprintf(a.Out, "caught up   %d rows were published from the table first: "+
 			"they are older than the slot, or it had been moved past them\n", r.CaughtUp)
 	}
-	fmt.Fprintf(a.Out, "unrecorded  %d rows when they were looked at after that\n", r.Unrecorded)
+	fmt.Fprintf(a.Out, "unrecorded  %d rows at the check after that\n", r.Unrecorded)
 	fmt.Fprintf(a.Out, "missed      %d rows were never delivered by the stream, and are published now\n", r.Missed)
 }

@@ -86,7 +86,7 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 		return &LoginError{fmt.Sprintf("the broker offers %s on this port and not %s", strings.Join(h.Mechanisms, ", "),
 			s.Mechanism), keySASL, err}
 	case h.ErrorCode == codes.NoSASL:
-		return &LoginError{"the broker takes no login on this port", keySASL + " and the port in kafka.brokers", err}
+		return &LoginError{"the broker does not use SASL on this port", keySASL + " and the port in kafka.brokers", err}
 	case err != nil:
 		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
 	}
@@ -100,15 +100,15 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 		}
 		answer, err := pc.RoundTrip(&saslauthenticate.Request{AuthBytes: []byte(response)})
 		if err != nil {
-			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
+			return fmt.Errorf("log in with %s: %w", s.Mechanism, err)
 		}
 		r := answer.(*saslauthenticate.Response)
 		if err := codes.ErrorOf(r.ErrorCode, r.ErrorMessage); err != nil {
 			if r.ErrorCode == codes.NotAuthenticated {
-				return &LoginError{fmt.Sprintf("the broker refuses the login of %s by %s", s.Username, s.Mechanism), keyPassword,
+				return &LoginError{fmt.Sprintf("the broker rejects the login of %s with %s", s.Username, s.Mechanism), keyPassword,
 					err}
 			}
-			return fmt.Errorf("log in by %s: %w", s.Mechanism, err)
+			return fmt.Errorf("log in with %s: %w", s.Mechanism, err)
 		}
 		challenge = string(r.AuthBytes)
 	}
@@ -136,7 +136,7 @@ func (s *SASL) talk() (func(challenge string) (response string, done bool, err e
 	}
 	client, err := hash.NewClient(s.Username, password, "")
 	if err != nil {
-		return nil, &LoginError{"user name or password hold characters that SCRAM does not allow", keyPassword, err}
+		return nil, &LoginError{"user name or password contain characters that SCRAM does not allow", keyPassword, err}
 	}
 	conversation := client.NewConversation()
 	return func(challenge string) (string, bool, error) {

@@ -70,7 +70,7 @@ func (t *TLS) config(host string) (*tls.Config, error) {
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			return nil, &LoginError{"the trusted authorities cannot be read", keyCA, err}
+			return nil, &LoginError{"the CA file cannot be read", keyCA, err}
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
@@ -120,25 +120,25 @@ func (t *TLS) explain(err error) error {
 	case errors.As(err, &record):
 		return &LoginError{"the broker does not speak TLS on this port", keyTLS, err}
 	case errors.As(err, &remote) && remote.Op == "remote error":
-		return &LoginError{"the broker refuses TLS with us, " + t.clientCertificate(), keyCert, err}
+		return &LoginError{"the broker rejects the TLS connection: " + t.clientCertificate(), keyCert, err}
 	}
-	return fmt.Errorf("TLS handshake (a broker without TLS on this port ends it, too): %w", err)
+	return fmt.Errorf("TLS handshake failed, as it does on a port without TLS: %w", err)
 }
 
 // clientCertificate says what there is to say of our certificate, because a broker does not say what is wrong with it.
 func (t *TLS) clientCertificate() string {
 	if t.CertFile == "" {
-		return "who have no client certificate"
+		return "no client certificate is configured"
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil || pair.Leaf == nil {
-		return "whose client certificate cannot be read"
+		return "the client certificate cannot be read"
 	}
-	state := "valid until"
+	state := "is valid until"
 	if time.Now().After(pair.Leaf.NotAfter) {
 		state = "expired at"
 	}
-	return fmt.Sprintf("whose client certificate %q of %q is %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state,
+	return fmt.Sprintf("the client certificate %q, issued by %q, %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state,
 		pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
