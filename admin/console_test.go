@@ -253,12 +253,12 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 	if *posing > 0 {
 		time.Sleep(*posing)
 	}
-	for _, place := range []string{"overview", "parked", "dead-letters", "system"} {
+	for _, place := range []string{"overview", "parked", "dead-letters", "find", "system"} {
 		b.do("go to "+place, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = '#/%s'", place)))
 		b.wait("the page is there",
 			fmt.Sprintf("document.querySelector('.tabs a[aria-current]').getAttribute('href') === '#/%s'", place))
 		b.wait(place+" says what there is", has(map[string]string{
-			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded",
+			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded", "find": "Where is my event?",
 			"system": "postgres.slot",
 		}[place]))
 		for _, width := range []int64{1440, 900, 390} {
