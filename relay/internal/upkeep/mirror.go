@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
@@ -14,6 +15,8 @@ const (
 	mirrorRest  = 200 * time.Millisecond // after everything was marked: each step costs the server a flush of its WAL
 	mirrorAgain = time.Second            // after an error that passes, such as a lock
 	mirrorRetry = 5 * time.Second        // after another error
+	// mirrorDenied is after a refusal that a person must end: each attempt is a line in the server's log.
+	mirrorDenied = 15 * time.Second
 	// mirrorStarve is how long it may be put off by events that wait.
 	mirrorStarve = 2 * time.Second
 	// retentionLooks is how many looks for rows to delete fall into their retention.
@@ -76,10 +79,12 @@ func (k *Keeper) mirrorOnce(ctx context.Context) (more bool, pause time.Duration
 	case store.IsTransient(err):
 		k.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
 		return true, mirrorAgain
+	case store.IsDenied(err):
+		k.say(fmt.Errorf("this role may not do it: rows stay as they are, as with outbox.after_publish: keep, until it "+
+			"may; cdc-relay check names the GRANT: %w", err))
+		return true, mirrorDenied
 	case err != nil:
-		if k.host.CannotMark(err) {
-			k.log.Warn().Err(err).Msg("cannot mark published rows; events are not affected")
-		}
+		k.say(err)
 		return true, mirrorRetry
 	}
 	k.host.Marked()
@@ -87,6 +92,13 @@ func (k *Keeper) mirrorOnce(ctx context.Context) (more bool, pause time.Duration
 		return true, mirrorPause
 	}
 	return more, 0
+}
+
+// say notes why rows cannot be marked, and logs it if that is news.
+func (k *Keeper) say(err error) {
+	if k.host.CannotMark(err) {
+		k.log.Warn().Err(err).Msg("cannot mark or delete published rows; events are not affected")
+	}
 }
 
 // deleteStep deletes published rows. What is not below the persisted confirmed position yet is looked at again.
