@@ -64,13 +64,19 @@ func TestAlarmsOutliveTheProcessUntilAPersonHasLooked(t *testing.T) {
 	w.raise(sink.AlarmOffsetsWentBack, "t", 12)
 	w.raise(sink.AlarmOffsetsWentBack, "u", 1)
 	b.waitAlarms(r, 2)
-	b.waitQuery("stored alarms", "SELECT string_agg(topic || count, ' ' ORDER BY topic) FROM cdc_relay_alarms", "t12 u1")
+	const stored = "SELECT string_agg(topic || count, ' ' ORDER BY topic) FROM cdc_relay_alarms"
+	b.waitQuery("stored alarms", stored, "t12 u1")
+	w.raise(sink.AlarmOffsetsWentBack, "v", 1) // at a later look
+	b.waitQuery("stored alarms", stored, "t12 u1 v1")
 	mustStop(t, stop)
+	if n := b.pg.Query(t, stored); n != "t12 u1 v1" {
+		t.Errorf("stored alarms when the relay has ended: got %s, want t12 u1 v1", n)
+	}
 
 	r, stop = b.startWith(newWatchful())
-	b.waitAlarms(r, 2)
-	if n := metric(t, r, "outbox_alarms_open", "kind="+sink.AlarmOffsetsWentBack); n != 2 {
-		t.Errorf("outbox_alarms_open after a restart: got %v, want 2", n)
+	b.waitAlarms(r, 3)
+	if n := metric(t, r, "outbox_alarms_open", "kind="+sink.AlarmOffsetsWentBack); n != 3 {
+		t.Errorf("outbox_alarms_open after a restart: got %v, want 3", n)
 	}
 	for _, d := range r.Status().Degraded {
 		if !strings.Contains(d.Text, "cdc-relay verify --repair") || !strings.Contains(d.Text, "cdc-relay alarms ack ") {

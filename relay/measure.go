@@ -41,6 +41,10 @@ func (m measured) Sink() sink.Status           { return m.r.sinkStatus() }
 func (m measured) Degraded(reason string) bool { return m.r.isDegraded(reason) }
 func (m measured) Alarms(kind string) int      { return m.r.alarms.OpenOf(kind) }
 
+func (m measured) OldestBlocker() (time.Duration, bool) {
+	return m.r.blockers.Oldest(), m.r.owner() != nil
+}
+
 func (m measured) Session() (meter.Session, bool) {
 	s := m.r.session()
 	if s == nil {
@@ -127,6 +131,7 @@ func (r *Relay) sinkStatus() (status sink.Status) {
 // dismissed is called when another relay has had the slot: what was read of the database is not this process's to tell.
 func (r *Relay) dismissed() {
 	r.health.Dismiss()
+	r.blockers.Forget()
 	r.meter.Forget()
 }
 

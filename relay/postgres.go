@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
@@ -40,6 +41,7 @@ type Stream interface {
 type Tables interface {
 	Close()
 
+	blockers.Tables
 	bootstrap.Tables
 	reconcile.Tables
 	settle.Tables

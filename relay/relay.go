@@ -33,6 +33,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
+	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
@@ -81,6 +82,7 @@ type Relay struct {
 	health     health.State
 	pausing    *requests.Pausing
 	alarms     *alarms.Keeper        // its run belongs to one term after the other, as the reconciler's
+	blockers   *blockers.Watch       // the watch of one term after the other looks
 	reconciler *reconcile.Reconciler // its run belongs to one term after the other
 	caughtUp   atomic.Int64          // rows that catch-ups have published
 	movedAt    atomic.Int64          // see moved; nanoseconds since 1970
@@ -105,7 +107,7 @@ func assemble(o options) *Relay {
 	if r.postgres == nil {
 		r.postgres = server{}
 	}
-	r.alarms = alarms.New(r.driver)
+	r.alarms, r.blockers = alarms.New(r.driver), blockers.New(blockers.After, r.log)
 	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)
 	r.movedAt.Store(r.started.UnixNano())
 	r.meter = r.newMeter(o.version)

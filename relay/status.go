@@ -279,14 +279,16 @@ const (
 	degradedTopic  = "topic"  // what goes to a topic, or to a part of it, is parked
 	degradedMirror = "mirror" // published rows cannot be marked or deleted
 	degradedAlarm  = "alarm"  // the broker lost or moved what it had acknowledged
+
+	degradedTransaction = "transaction" // one is open that keeps rows from being marked or deleted
 )
 
-var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm}
+var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedTransaction}
 
 // Degradation is what is wrong although events flow and the relay is ready: a restart, or another relay, would not
 // help.
 type Degradation struct {
-	Reason string `json:"reason"` // topic, mirror, alarm
+	Reason string `json:"reason"` // topic, mirror, alarm, transaction
 	Text   string `json:"text"`
 }
 
@@ -308,6 +310,9 @@ func (r *Relay) degradations() []Degradation {
 	}
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})
+	}
+	for _, text := range r.blockers.Found() {
+		found = append(found, Degradation{degradedTransaction, "rows published since are not marked or deleted: " + text})
 	}
 	for _, a := range r.alarms.Open() {
 		text := fmt.Sprintf("topic %s: %s", a.Topic, a.Text)

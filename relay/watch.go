@@ -62,6 +62,10 @@ func (w *watch) step(ctx context.Context) {
 		w.term.countStored(ctx)
 		w.term.keepClock(ctx)
 	}
+	if s != nil && w.r.blockers.Due() {
+		owner := w.term.owner()
+		owner.heed(w.r.blockers.Look(ctx, w.r.store))
+	}
 	role := w.r.health.Role()
 	if s == nil || role != RoleActive && role != RoleCatchUp {
 		return

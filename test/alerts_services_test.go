@@ -45,6 +45,7 @@ var well = map[string]string{
 	`outbox_oldest_pending_age_seconds{service="well"}`:            "0", `outbox_dlq_events{service="well"}`: "0",
 	`outbox_parked_keys{service="well"}`: "0", `outbox_mirror_lag_events{service="well"}`: "0",
 	`outbox_alarms_open{service="well", kind="lost_data"}`: "0",
+	`cdc_oldest_transaction_seconds{service="well"}`:       "0",
 	`outbox_audited_until_seconds{service="well"}`:         "30", `cdc_slot_retained_wal_bytes{service="well"}`: "1000",
 	`cdc_slot_safe_wal_bytes{service="well"}`:        "900000",
 	`cdc_slot_status{service="well", status="lost"}`: "0", `cdc_relay_halted{service="well", code="column"}`: "0",

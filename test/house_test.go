@@ -127,7 +127,10 @@ var house = map[string]room{
 		own:      []string{"config", "decoder", "outbox", "relay/internal/halt", "replication", "store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
-	"relay/internal/alarms":   {own: []string{"sink", "store"}},
+	"relay/internal/alarms": {own: []string{"sink", "store"}},
+	"relay/internal/blockers": {
+		own: []string{"store"}, external: []string{"github.com/rs/zerolog"}, tests: []string{"test/harness"},
+	},
 	"relay/internal/frontier": {own: []string{"store"}},
 	"relay/internal/tally":    {own: []string{"config"}},
 	"relay/internal/refusal":  {own: []string{"outbox", "sink", "store"}, external: []string{"github.com/jackc/pgx/v5"}},
@@ -139,7 +142,8 @@ var house = map[string]room{
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms", "relay/internal/bootstrap", "relay/internal/halt",
+			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms",
+			"relay/internal/blockers", "relay/internal/bootstrap", "relay/internal/halt",
 			"relay/internal/health", "relay/internal/logs", "relay/internal/message", "relay/internal/meter",
 			"relay/internal/reconcile", "relay/internal/recovery", "relay/internal/requests", "relay/internal/settle",
 			"relay/internal/upkeep", "replication", "retry", "sink", "store",

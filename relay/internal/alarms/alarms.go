@@ -119,10 +119,10 @@ func (k *Keeper) fresh() (fresh []store.Alarm) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range raised {
-		if more := a.Count - k.kept[seen{a.Kind, a.Topic}]; more > 0 {
+		if kept := k.kept[seen{a.Kind, a.Topic}]; a.Count > kept {
 			fresh = append(fresh, store.Alarm{Kind: a.Kind, Topic: a.Topic, Partition: a.Partition, Text: a.Text,
 				Repair:    repair(a.Kind),
-				FirstSeen: a.At, At: a.At, Count: int64(more)})
+				FirstSeen: a.At, At: a.At, Count: int64(a.Count - kept)})
 		}
 	}
 	return fresh

@@ -25,6 +25,9 @@ type Source interface {
 	Degraded(reason string) bool
 	// Alarms is how many alarms of the kind nobody has acknowledged.
 	Alarms(kind string) int
+	// OldestBlocker is for how long a transaction is open that keeps rows from being marked, 0 without one; false: not
+	// known.
+	OldestBlocker() (age time.Duration, known bool)
 }
 
 // Session is how far a replication session is.

@@ -35,6 +35,8 @@ func (p *played) Sink() sink.Status    { return p.sink }
 func (p *played) Degraded(string) bool { return false }
 func (p *played) Alarms(string) int    { return 0 }
 
+func (p *played) OldestBlocker() (time.Duration, bool) { return 0, true }
+
 func (p *played) Session() (Session, bool) {
 	if p.session == nil {
 		return Session{}, false
