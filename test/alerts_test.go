@@ -42,7 +42,8 @@ func readYAML(t *testing.T, path string, into any) {
 
 // promised are the alerts that docs and runbooks speak of.
 var promised = []string{
-	"CdcNoActiveRelay", "CdcOldTransaction", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit", "OutboxAlarmOpen",
+	"CdcNoActiveRelay", "CdcOldTransaction", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit",
+	"OutboxAlarmOpen",
 	"OutboxBacklog",
 	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxKeysParked", "OutboxMirrorBehind",
 	"OutboxNothingPublished",

@@ -41,7 +41,8 @@ func (m *Meter) gauges(f factory, o Options) {
 		"Alarms, by kind, that no person has acknowledged (cdc-relay alarms ack). Restarts do not end them.",
 		"kind", sink.Alarms, func(kind string) float64 { return float64(m.source.Alarms(kind)) })
 	f.states("outbox_degraded",
-		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open alarm, an old transaction.",
+		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open "+
+			"alarm, an old transaction.",
 		"reason", o.Reasons, func(reason string) float64 { return indicator(m.source.Degraded(reason)) })
 	f.known("cdc_oldest_transaction_seconds",
 		"For how long the oldest transaction of the server is open, if that is more than 10 minutes, else 0: rows published "+
