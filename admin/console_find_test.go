@@ -13,9 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// By keys alone somebody asks where events are. Breaks caught: a page that does not open, an answer that is not shown or
-// is another event's, an aggregate that is looked for as an id. Seen to fail with the texts of the answer left out, and
-// with the slash of an aggregate not looked at.
+// By keys alone somebody asks where events are. Breaks caught: a page that does not open, an answer that is not shown
+// or is another event's, an aggregate that is looked for as an id. Seen to fail with the texts of the answer left out,
+// and with the slash of an aggregate not looked at.
 func TestConsoleSaysWhereAnEventIs(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -25,9 +25,11 @@ func TestConsoleSaysWhereAnEventIs(t *testing.T) {
 	b.screen(1440, "light")
 	b.fine = "status of 400" // an id that is none is typed below
 	s.pg.Exec(t, refused)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'f', 'order_placed', '{}')`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		VALUES ('order', 'f', 'order_placed', '{}')`)
 	harness.Eventually(t, time.Minute, "one is published, one is dead", func(context.Context) string {
-		if got := s.pg.Query(t, "SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM outbox_events_dlq)"); got != "1 1" {
+		if got := s.pg.Query(t,
+			"SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM outbox_events_dlq)"); got != "1 1" {
 			return "published and dead: " + got
 		}
 		return ""
@@ -47,7 +49,8 @@ func TestConsoleSaysWhereAnEventIs(t *testing.T) {
 	look(id("order_placed"))
 	b.wait("its place is shown", found("It was published to topic outbox.event.order, partition"))
 	look(id("order_refunded"))
-	b.wait("its death is shown", found("It is a dead letter of topic")+" && "+found("cdc-relay dlq replay "+id("order_refunded")))
+	b.wait("its death is shown", found("It is a dead letter of topic")+" && "+
+		found("cdc-relay dlq replay "+id("order_refunded")))
 	look("order/f")
 	b.wait("the aggregate's event is shown", found(id("order_placed"))+" && !"+found(id("order_refunded")))
 	b.picture("find")

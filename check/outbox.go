@@ -151,7 +151,8 @@ func (e *postgresExam) relayTables() error {
 	return nil
 }
 
-// upToDate looks whether the tables are those of this version. Those of an older one are changed by init, or by a start.
+// upToDate looks whether the tables are those of this version. Those of an older one are changed by init, or by a
+// start.
 func (e *postgresExam) upToDate(said string) error {
 	outstanding, err := e.store.Plan(e.ctx)
 	if err != nil {

@@ -19,7 +19,8 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("Postgres refused what init needs: %s\nThe role %s lacks privileges. Let a superuser, or who owns it, "+
+	return fmt.Sprintf("Postgres refused what init needs: %s\nThe role %s lacks privileges. Let a superuser, or who "+
+		"owns it, "+
 		"run\n  %s\nor have init run once by a role that has them: --postgres-url",
 		store.Said(e.Cause), e.Role, strings.Join(e.Statements, "\n  "))
 }

@@ -16,9 +16,9 @@ func alarmOf(kind, topic string, at time.Time) store.Alarm {
 	return store.Alarm{Kind: kind, Topic: topic, Partition: 3, Text: "why", Repair: "repair", At: at, Count: 2}
 }
 
-// Breaks caught: an alarm that is open twice or comes back after a person has looked; one of another slot that is listed
-// or acknowledged with it; numbers that do not exist and are passed over. Seen to fail with each of: the condition on
-// open alarms left out of the key, the source left out of both statements, and the numbers not compared.
+// Breaks caught: an alarm that is open twice or comes back after a person has looked; one of another slot that is
+// listed or acknowledged with it; numbers that do not exist and are passed over. Seen to fail with each of: the
+// condition on open alarms left out of the key, the source left out of both statements, and the numbers not compared.
 func TestAlarmsStayUntilTheyAreAcknowledged(t *testing.T) {
 	pg := harness.Postgres(t)
 	s, other := registered(t, usual(t, pg)), registered(t, usual(t, pg))

@@ -181,8 +181,9 @@ ALTER TABLE outbox_events ATTACH PARTITION part DEFAULT; CREATE INDEX ON outbox_
 // Break caught: a name that reaches SQL unquoted anywhere in the package.
 func TestNamesThatNeedQuotesWorkInEveryCall(t *testing.T) {
 	pg := harness.Postgres(t)
-	pg.Exec(t, `CREATE SCHEMA "My ""Sch'ema"; CREATE TABLE "My ""Sch'ema"."Out.Bo'x\{id}" 
- ("I d" text PRIMARY KEY, "Type" text, "order" text, "select" text, "Pay""load" bytea, "Head;ers" json, "created-at" timestamp, "ex tra" integer, published_at timestamptz)`)
+	pg.Exec(t, `CREATE SCHEMA "My ""Sch'ema"; CREATE TABLE "My ""Sch'ema"."Out.Bo'x\{id}"
+ ("I d" text PRIMARY KEY, "Type" text, "order" text, "select" text, "Pay""load" bytea, "Head;ers" json,
+ "created-at" timestamp, "ex tra" integer, published_at timestamptz)`)
 	c := usual(t, pg)
 	c.Schema, c.Table = `re lay"s`, `"My ""Sch'ema"."Out.Bo'x\{id}"`
 	c.Columns = outbox.Columns{ID: "I d", AggregateType: "Type", AggregateID: "order", EventType: "select",

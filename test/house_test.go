@@ -176,7 +176,8 @@ var house = map[string]room{
 			"sink/stdout"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
-	"install": {own: []string{"config", "login", "relay", "replication", "store"}, external: []string{"github.com/rs/zerolog"}},
+	"install": {own: []string{"config", "login", "relay", "replication", "store"},
+		external: []string{"github.com/rs/zerolog"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {
 		own:      []string{"config", "drivers", "login", "relay", "replication", "sink", "sink/kafka", "store"},

@@ -139,7 +139,8 @@ func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
 	s.ready(t)
 	const n = 10_000
 	s.pg.Exec(t, fmt.Sprintf(planted, n))
-	cdcRelay(t, environ, "dlq", "replay", "--all", "--no-wait").want(t, exitDone, []string{"request 1", "the relay runs it now"},
+	cdcRelay(t, environ, "dlq", "replay", "--all", "--no-wait").want(t, exitDone,
+		[]string{"request 1", "the relay runs it now"},
 		nil)
 	kills := 0
 	for _, at := range []int{1000, 4000, 8000} {

@@ -37,9 +37,11 @@ func TestInitNamesTheGrantThatItLacks(t *testing.T) {
 		{name: "publish another's outbox", set: outbox + `; ALTER TABLE outbox_events OWNER TO %[3]s`,
 			take: `GRANT SELECT ON outbox_events TO %[1]s`, want: []string{`GRANT "%[3]s" TO "%[1]s";`}},
 		{name: "change tables of an older version", first: true, set: older + `;
-			GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %[1]s; ALTER TABLE cdc_relay_schema OWNER TO %[3]s;
+			GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %[1]s;
+			ALTER TABLE cdc_relay_schema OWNER TO %[3]s;
 			ALTER TABLE outbox_events_dlq OWNER TO %[3]s; ALTER TABLE outbox_events OWNER TO %[1]s;
-			ALTER TABLE cdc_relay_source OWNER TO %[3]s; ALTER VIEW outbox_events_status OWNER TO %[3]s`, take: `SELECT 1`, want: []string{`GRANT "%[3]s" TO "%[1]s";`}},
+			ALTER TABLE cdc_relay_source OWNER TO %[3]s; ALTER VIEW outbox_events_status OWNER TO %[3]s`, take: `SELECT 1`,
+			want: []string{`GRANT "%[3]s" TO "%[1]s";`}},
 		{name: "read the version", first: true, take: `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA
 			public TO %[1]s; REVOKE SELECT ON cdc_relay_schema FROM %[1]s`,
 			want: []string{`GRANT SELECT ON "public"."cdc_relay_schema" TO "%[1]s";`}},

@@ -70,7 +70,8 @@ func TestVerifyFindsEachKindOfDifference(t *testing.T) {
 	o = audit()
 	if v := verdictOf(t, o); o.code != exitFailed || v.Missing != 1 || v.Pending != 1 || len(v.MissingRows) != 1 ||
 		v.Others == 0 {
-		t.Errorf("a row that was not relayed, and one deleted: got exit code %d and %+v, want 1, 1 missing, 1 pending, others",
+		t.Errorf("a row that was not relayed, and one deleted: got exit code %d and %+v, "+
+			"want 1, 1 missing, 1 pending, others",
 			o.code, v)
 	}
 	newest := s.pg.Query(t, "SELECT max(created_at) FROM outbox_events")

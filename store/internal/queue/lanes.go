@@ -136,8 +136,8 @@ FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'i
 	return lanes, next, nil
 }
 
-// WaitingTopics are the topics that parked events wait for, in the order of their names, each with what one of these was
-// parked for; see WhenWell.
+// WaitingTopics are the topics that parked events wait for, in the order of their names, each with what one of these
+// was parked for; see WhenWell.
 func (s *Queue) WaitingTopics(ctx context.Context) (topics []record.WaitingTopic, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {

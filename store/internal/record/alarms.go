@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Alarm is something that a topic lost or moved, and that only a person can judge. It is open until one acknowledges it.
-// Names in JSON are stable.
+// Alarm is something that a topic lost or moved, and that only a person can judge. It is open until one acknowledges
+// it. Names in JSON are stable.
 type Alarm struct {
 	ID        int64      `json:"id"` // 0: not stored yet
 	Kind      string     `json:"kind"`

@@ -42,8 +42,8 @@ func (f *Found) Tell(slot SlotStatus) {
 			at(f.InFlight.Since), f.InFlight.Topic)
 		f.Do = "Nothing, unless it stays so: cdc-relay status says what the broker answers."
 	case FoundMarked:
-		f.Says = "Its row says that it is published; the journal does not. Another program published it, or its journal row " +
-			"is older than journal.retention."
+		f.Says = "Its row says that it is published; the journal does not. Another program published it, or its journal " +
+			"row is older than journal.retention."
 	case FoundWaiting:
 		f.Says, f.Do = waiting(slot)
 	default:
