@@ -28,6 +28,7 @@ var unfencedMethods = []string{
 	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost",
 	"SetBaseline",
 	"MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneRequests", "AddRequest", "EmitToken", "Barrier",
+	"RaiseAlarm", "AckAlarms",
 }
 
 // contents is a fingerprint of all rows of the relay's tables and the outbox.

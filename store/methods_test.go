@@ -63,6 +63,14 @@ func requestMethods(s *store.Store) []calledMethod {
 			return err
 		}},
 		{"InitLacks", func(ctx context.Context) error { _, _, err := s.InitLacks(ctx, "test"); return err }},
+		{"RaiseAlarm", func(ctx context.Context) error { return s.RaiseAlarm(ctx, alarmOf("k", "t", time.Now())) }},
+		{"Alarms", func(ctx context.Context) error { _, err := s.Alarms(ctx, true); return err }},
+		{"AckAlarms", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, nil, true, "ann"); return err }},
+		{"ChosenTopics", func(ctx context.Context) error {
+			_, _, err := s.ChosenTopics(ctx, []store.TopicPart{{Column: "aggregate_type"}}, 1)
+			return err
+		}},
+		{"SeenTopics", func(ctx context.Context) error { _, err := s.SeenTopics(ctx, 1); return err }},
 		{"Sources", func(ctx context.Context) error { _, err := s.Sources(ctx); return err }},
 		{"AuditRows", func(ctx context.Context) error {
 			return s.AuditRows(ctx, store.AuditRange{}, []string{"event_type"}, func(*store.AuditRow) error { return nil })
