@@ -109,36 +109,51 @@ type Engine struct {
 	driver Driver
 	config Config
 	origin time.Time // engineState.since counts from here
+	lifetime
 
+	room    chan struct{} // holds a token when the window may have room for a waiting Submit
+	arrived chan struct{} // holds a token when there may be results for a waiting Results
+	news    chan struct{} // holds a token when records began to wait for partitions or leaders
+
+	mu       sync.Mutex // guards everything below, and engineState of every record that the engine has
+	closing  bool
+	closeErr error
+	routes
+	window
+	results     recordQueue // records with a result, for Results
+	spare       []*Batch    // for reuse
+	generations uint64      // the last generation given to a lane
+	given       uint64      // results so far
+	rerouted    uint64      // changes of a topic's number of partitions
+	prompt      time.Time   // when the latest request was sent of those that were accepted and not slow
+}
+
+// lifetime is how an engine ends.
+type lifetime struct {
 	sending    context.Context // of Produce; ends when Close gives up
 	giveUp     context.CancelFunc
 	stop       chan struct{} // closed when Close begins
 	done       chan struct{} // closed when every goroutine has ended and the driver is closed
 	goroutines sync.WaitGroup
-	room       chan struct{} // holds a token when the window may have room for a waiting Submit
-	arrived    chan struct{} // holds a token when there may be results for a waiting Results
-	news       chan struct{} // holds a token when records began to wait for partitions or leaders
+}
 
-	mu          sync.Mutex // guards everything below, and engineState of every record that the engine has
-	closing     bool
-	closeErr    error
-	topics      map[string]*topic
-	nodes       map[int32]*worker
-	solos       map[*worker]struct{}
-	throttled   map[int32]time.Time // by node: no request before, as it asked
-	homeless    ready               // partitions with work and without a leader
-	results     recordQueue         // records with a result, for Results
-	spare       []*Batch            // for reuse
-	events      int                 // in the window
-	bytes       int                 // in the window, by Record.Cost
-	unrecorded  int                 // handed to the driver, not settled
-	outstanding int                 // those of unrecorded whose batches have no definite answer
-	sentBytes   int                 // of these batches
-	starving    bool                // a worker found no unrecorded credit; feed wakes all
-	generations uint64              // the last generation given to a lane
-	given       uint64              // results so far
-	rerouted    uint64              // changes of a topic's number of partitions
-	prompt      time.Time           // when the latest request was sent of those that were accepted and not slow
+// routes are where records go; guarded by Engine.mu.
+type routes struct {
+	topics    map[string]*topic
+	nodes     map[int32]*worker
+	solos     map[*worker]struct{}
+	throttled map[int32]time.Time // by node: no request before, as it asked
+	homeless  ready               // partitions with work and without a leader
+}
+
+// window is how much the engine has in hand; guarded by Engine.mu.
+type window struct {
+	events      int  // in the window
+	bytes       int  // in the window, by Record.Cost
+	unrecorded  int  // handed to the driver, not settled
+	outstanding int  // those of unrecorded whose batches have no definite answer
+	sentBytes   int  // of these batches
+	starving    bool // a worker found no unrecorded credit; feed wakes all
 }
 
 // engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that
@@ -184,11 +199,12 @@ func New(d Driver, c Config) *Engine {
 	sending, giveUp := context.WithCancel(context.Background())
 	e := &Engine{
 		driver: d, config: c, origin: time.Now(),
-		sending: sending, giveUp: giveUp,
-		stop: make(chan struct{}), done: make(chan struct{}),
-		room: make(chan struct{}, 1), arrived: make(chan struct{}, 1), news: make(chan struct{}, 1),
-		topics: make(map[string]*topic), nodes: make(map[int32]*worker), solos: make(map[*worker]struct{}),
-		throttled: make(map[int32]time.Time),
+		lifetime: lifetime{sending: sending, giveUp: giveUp, stop: make(chan struct{}), done: make(chan struct{})},
+		room:     make(chan struct{}, 1), arrived: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		routes: routes{
+			topics: make(map[string]*topic), nodes: make(map[int32]*worker), solos: make(map[*worker]struct{}),
+			throttled: make(map[int32]time.Time),
+		},
 	}
 	e.goroutines.Add(1)
 	go e.watch()

@@ -35,8 +35,8 @@ func (d *Driver) raise(a sink.Alarm) {
 	a.At, a.Count = time.Now(), d.alarms[of].Count+1
 	d.alarms[of] = a
 	d.mu.Unlock()
-	if d.hooks.Alarm != nil {
-		d.hooks.Alarm(a)
+	if d.config.Hooks.Alarm != nil {
+		d.config.Hooks.Alarm(a)
 	}
 }
 

@@ -146,9 +146,9 @@ func (d *Driver) createAll(topics []string) {
 	}
 	d.mu.Unlock()
 	d.refreshSoon()
-	if d.hooks.TopicCreated != nil {
+	if d.config.Hooks.TopicCreated != nil {
 		for _, t := range created {
-			d.hooks.TopicCreated(t)
+			d.config.Hooks.TopicCreated(t)
 		}
 	}
 }

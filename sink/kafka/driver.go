@@ -17,26 +17,18 @@ import (
 
 // Driver is a [sink.Driver] for one Kafka cluster.
 type Driver struct {
-	config  Config
-	hooks   Hooks
-	ctx     context.Context // ends at Close
-	cancel  context.CancelFunc
-	dialer  *connect.Dialer
-	running sync.WaitGroup // refreshLoop, limitsLoop, createLoop
+	config Config
+	dialer *connect.Dialer
+	lifetime
+	heard
 
 	view    atomic.Pointer[view] // replaced under mu
 	keyless atomic.Uint64        // records without a key so far
 	stats   counters
 
-	trouble atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
-	// when the metadata request was made that was answered last; nil before the first
-	told        atomic.Pointer[time.Time]
-	lastFailure atomic.Int64 // when a Produce request last got no answer, in nanoseconds since 1970
-
-	lastAccepted atomic.Int64  // when a batch was accepted last, in nanoseconds since 1970
-	wake         chan struct{} // to refreshLoop: do not wait
-	learn        chan struct{} // to limitsLoop: a topic has no limit yet
-	create       chan struct{} // to createLoop: a topic does not exist
+	wake   chan struct{} // to refreshLoop: do not wait
+	learn  chan struct{} // to limitsLoop: a topic has no limit yet
+	create chan struct{} // to createLoop: a topic does not exist
 
 	asking   chan struct{}    // held while producer is used
 	producer *recordset.Stamp // the producer id that partitions take, nil before the first
@@ -51,6 +43,22 @@ type Driver struct {
 	alarms     map[alarmed]sink.Alarm        // the latest by kind and topic
 }
 
+// lifetime is how a driver ends.
+type lifetime struct {
+	ctx     context.Context // ends at Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup // refreshLoop, limitsLoop, createLoop
+}
+
+// heard is what brokers said last, and when.
+type heard struct {
+	trouble atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
+	// when the metadata request was made that was answered last; nil before the first
+	told         atomic.Pointer[time.Time]
+	lastFailure  atomic.Int64 // when a Produce request last got no answer, in nanoseconds since 1970
+	lastAccepted atomic.Int64 // when a batch was accepted last, in nanoseconds since 1970
+}
+
 var _ sink.Driver = (*Driver)(nil)
 
 // New makes a driver. It connects beside its caller, so that brokers that are away are no error here, and asks at once
@@ -63,9 +71,7 @@ func New(c Config) (*Driver, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Driver{
 		config:     c,
-		hooks:      c.Hooks,
-		ctx:        ctx,
-		cancel:     cancel,
+		lifetime:   lifetime{ctx: ctx, cancel: cancel},
 		dialer:     connect.NewDialer(ctx, c.connections()),
 		wake:       make(chan struct{}, 1),
 		learn:      make(chan struct{}, 1),

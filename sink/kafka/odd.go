@@ -51,9 +51,9 @@ func (d *Driver) odd(f flight, a *attempt, m codes.Meaning, o *sink.Outcome) (gi
 	}
 	a.odd.tries++
 	p.lastOdd = now
-	if d.hooks.Odd != nil && now.Sub(p.oddSaid) >= oddSilence {
+	if d.config.Hooks.Odd != nil && now.Sub(p.oddSaid) >= oddSilence {
 		p.oddSaid = now
-		d.hooks.Odd(Odd{b.Topic, b.Partition, a.odd.tries, o.Err})
+		d.config.Hooks.Odd(Odd{b.Topic, b.Partition, a.odd.tries, o.Err})
 	}
 	enough := oddPatience
 	switch {

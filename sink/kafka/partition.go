@@ -136,8 +136,8 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 	d.stats.producerResets.Add(1)
 	d.stats.possibleDuplicates.Add(uint64(r.Uncertain))
-	if d.hooks.ProducerReset != nil {
-		d.hooks.ProducerReset(r)
+	if d.config.Hooks.ProducerReset != nil {
+		d.config.Hooks.ProducerReset(r)
 	}
 }
 

@@ -100,8 +100,8 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 			}
 			d.trouble.Store(&silent)
 			d.stats.metadataFailures.Add(1)
-			if d.hooks.MetadataFailed != nil {
-				d.hooks.MetadataFailed(err)
+			if d.config.Hooks.MetadataFailed != nil {
+				d.config.Hooks.MetadataFailed(err)
 			}
 		}
 		return false, false
@@ -138,8 +138,8 @@ func (d *Driver) createSoon(v *view, wanted []string) {
 func (d *Driver) announce(n news) {
 	for _, m := range n.moves {
 		d.stats.leaderMoves.Add(1)
-		if d.hooks.LeaderMoved != nil {
-			d.hooks.LeaderMoved(m.topic, m.partition, m.from, m.to)
+		if d.config.Hooks.LeaderMoved != nil {
+			d.config.Hooks.LeaderMoved(m.topic, m.partition, m.from, m.to)
 		}
 	}
 	for _, r := range n.resizes {
