@@ -196,7 +196,8 @@ var house = map[string]room{
 	"cmd/internal/cli": {
 		own: []string{"config", "login"},
 		external: []string{
-			"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty", "github.com/rs/zerolog",
+			"github.com/alecthomas/kong", "github.com/goccy/go-yaml", "github.com/jackc/pgx/v5",
+			"github.com/mattn/go-isatty", "github.com/rs/zerolog",
 		},
 	},
 	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},

@@ -38,14 +38,18 @@ func (c statusCommand) Run(a *cli.App) error {
 	defer stop()
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
+	answered := false
 	for {
 		err := c.show(ctx, a, ask.Reachable(cfg.HTTP.Listen), cfg.HTTP.TokenFile)
 		if c.Watch && ctx.Err() != nil {
 			return nil // a question that Ctrl-C cut short is no failure
 		}
-		if err != nil || !c.Watch {
+		if err != nil && c.Watch && answered { // as while it is started again
+			fmt.Fprintf(a.Err, "%s  %v; looking again\n", time.Now().Format(time.TimeOnly), err)
+		} else if err != nil || !c.Watch {
 			return err
 		}
+		answered = true
 		select {
 		case <-ctx.Done():
 			return nil

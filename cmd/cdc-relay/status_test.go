@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +83,43 @@ func TestStatusSaysWhatIsDegraded(t *testing.T) {
 	cdcRelay(t, nil, "status", "--http-listen", strings.TrimPrefix(server.URL, "http://")).want(t, exitDone, []string{
 		"ready, degraded", "degraded       topic: the topic outbox.event.order may not be written", "6m17s old",
 		"12 published rows are not marked or deleted yet"}, nil)
+}
+
+// A relay is started again while it is watched. Breaks it catches: a watch that ends with the relay, or does not say that
+// it is away. Seen to fail with a watch that ends with the first error.
+func TestStatusWatchesOverARestart(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	var n atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n.Add(1) == 2 {
+			http.Error(w, "no relay", http.StatusBadGateway)
+		} else {
+			_ = json.NewEncoder(w).Encode(relay.Status{Service: "orders"})
+		}
+		asked <- struct{}{}
+	}))
+	defer server.Close()
+	cmd, out, errs := command(t.Context(), t, nil, "status", "--watch", "--http-listen",
+		strings.TrimPrefix(server.URL, "http://"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for range 4 {
+		select {
+		case <-asked:
+		case err := <-ended:
+			t.Fatalf("it has ended: %v, errors %s", err, errs)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || strings.Count(out.String(), "orders") < 2 ||
+		!strings.Contains(errs.String(), "looking again") {
+		t.Errorf("got %v, output %q, errors %q; want it to go on, and to say what was wrong", err, out, errs)
+	}
 }
 
 // Breaks it catches: a watch that shows one picture only, or that does not end.

@@ -15,7 +15,8 @@ import (
 
 // Each row is a promise to scripts. Breaks it catches: kong's own exit codes, help on the wrong stream, a mistake that
 // runs anyway. Seen to fail with the code of wrong configuration or usage left at 1, help for a line without a command
-// not failing, and a required key too many or too few.
+// not failing, a required key too many or too
+// few, the sub-command left out of "Try:", -q that prints, and help taken for a command.
 func TestExitCodesAndStreams(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.yaml")
 	if err := os.WriteFile(file, []byte("postgres: {url: 'postgres://a:hunter2@h/d', slott: x}\n"), 0o600); err != nil {
@@ -31,7 +32,17 @@ func TestExitCodesAndStreams(t *testing.T) {
 		"help": {args: []string{"--help"}, out: []string{"Usage: cdc-relay", "demo", "--postgres-url"},
 			errors: []string{"!Usage"}},
 		"no command":      {code: 2, out: []string{"!Usage"}, errors: []string{"Usage: cdc-relay"}},
-		"unknown command": {args: []string{"fly"}, code: 2, errors: []string{"fly", "--help"}},
+		"unknown command": {args: []string{"fly"}, code: 2, errors: []string{"fly", "Try: cdc-relay --help"}},
+		"flag of a command": {args: []string{"dlq", "list", "--al"}, code: 2,
+			errors: []string{"Try: cdc-relay dlq list --help"}},
+		"help of a command": {args: []string{"help", "dlq", "list"}, out: []string{"Usage: cdc-relay dlq list"}},
+		"help of all":       {args: []string{"help"}, out: []string{"Usage: cdc-relay", "demo"}},
+		"version as a flag": {args: []string{"--version"}, out: []string{"cdc-relay "}, errors: []string{"!cdc-relay"}},
+		"version as YAML":   {args: []string{"version", "-o", "yaml"}, out: []string{"commit: ", "go: go1.", "!{"}},
+		"version as JSON":   {args: []string{"-o", "json", "version"}, out: []string{`"go": "go1.`}},
+		"quiet":             {args: []string{"version", "-q"}, out: []string{"!cdc-relay"}},
+		"quiet JSON":        {args: []string{"version", "-q", "--json"}, out: []string{`"go": "go1.`}},
+		"unknown output":    {args: []string{"version", "-o", "xml"}, code: 2, errors: []string{"xml", "yaml"}},
 		"unknown flag": {args: []string{"run", "--postgres-slott=x"}, code: 2,
 			errors: []string{"--postgres-slott", `did you mean "--postgres-slot"`}},
 		"flag without value": {args: []string{"run", "--postgres-url"}, code: 2, errors: []string{"--postgres-url"}},
@@ -161,6 +172,10 @@ func TestCompletionScripts(t *testing.T) {
 		"status --wat":              "--watch",
 		"--config=x dlq show --jso": "--json",
 		"completion ":               "bash zsh fish",
+		"dlq list --class ":         "transient permanent blocked",
+		"dlq list --state d":        "discarded",
+		"status -o ":                "table json yaml",
+		"status --output y":         "yaml",
 	} {
 		words := strings.Split(line, " ")
 		script := cdcRelay(t, nil, "completion", "bash").out +

@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -27,15 +29,23 @@ type place struct {
 	path  string
 	words []offer // that can come next: subcommands, or the values of an argument
 	flags []offer
+
+	values map[string]string // that a flag can have, by the flag
 }
 
 type offer struct{ text, help string }
 
 // placesOf are the place of the node and those below it.
 func placesOf(path string, n *kong.Node) []place {
-	p := place{path: path}
+	p := place{path: path, values: map[string]string{}}
 	for _, f := range n.Flags {
 		p.flags = append(p.flags, offer{"--" + f.Name, f.Help})
+		if values := strings.ReplaceAll(f.Enum+f.Tag.Get("values"), ",", " "); values != "" {
+			p.values["--"+f.Name] = values
+			if f.Short != 0 {
+				p.values["-"+string(f.Short)] = values
+			}
+		}
 	}
 	for _, argument := range n.Positional {
 		for _, value := range strings.FieldsFunc(argument.Enum, func(r rune) bool { return r == ',' }) {
@@ -81,6 +91,16 @@ func printBash(w io.Writer, places []place) {
 		}
 	}
 	fmt.Fprint(w, `  esac
+  case "${COMP_WORDS[COMP_CWORD-1]}" in
+`)
+	values := map[string]string{}
+	for _, p := range places {
+		maps.Copy(values, p.values)
+	}
+	for _, flag := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return;;\n", flag, values[flag])
+	}
+	fmt.Fprint(w, `  esac
   if [[ "$word" == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$word"))
   elif [[ -n "$words" ]]; then COMPREPLY=($(compgen -W "$words" -- "$word"))
   else COMPREPLY=($(compgen -f -- "$word")); fi
@@ -111,10 +131,18 @@ end
 			condition = ""
 		}
 		for _, flag := range p.flags {
-			fmt.Fprintf(w, "complete -c cdc-relay %s-l %s -d %s\n", condition, strings.TrimPrefix(flag.text, "--"),
-				fishText(flag.help))
+			fmt.Fprintf(w, "complete -c cdc-relay %s-l %s -d %s%s\n", condition, strings.TrimPrefix(flag.text, "--"),
+				fishText(flag.help), fishValues(p.values[flag.text]))
 		}
 	}
+}
+
+// fishValues are what a flag can have, for fish.
+func fishValues(values string) string {
+	if values == "" {
+		return ""
+	}
+	return " -x -a " + fishText(values)
 }
 
 // fishText quotes a text for fish.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/goccy/go-yaml"
 	"github.com/mattn/go-isatty"
 )
 
@@ -43,12 +44,30 @@ func Beneath(w io.Writer) io.Writer {
 	return w
 }
 
-// PrintJSON writes one indented JSON value to standard output.
+// PrintJSON writes one indented JSON value to standard output, or the same as YAML.
 func (a *App) PrintJSON(v any) error {
+	if a.YAML {
+		return a.printYAML(v)
+	}
 	encoder := json.NewEncoder(a.Out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// printYAML has the names and the order of the JSON.
+func (a *App) printYAML(v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err == nil {
+		_, err = a.Out.Write(text)
+	}
+	if err != nil {
 		return fmt.Errorf("write the output: %w", err)
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -41,7 +43,11 @@ type Streams struct {
 type Flags struct {
 	Config string   `help:"YAML file with the configuration." placeholder:"FILE" env:"CDC_RELAY_CONFIG"`
 	Set    []string `help:"Set any configuration key; may be repeated. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none" env:"CDC_RELAY_SET"`
-	JSON   bool     `name:"json" help:"Print JSON." env:"CDC_RELAY_JSON"`
+	JSON   bool     `name:"json" help:"Print JSON: short for -o json." env:"CDC_RELAY_JSON"`
+	Output string   `short:"o" help:"How to print: table, json or yaml." enum:"table,json,yaml" default:"table" env:"CDC_RELAY_OUTPUT"`
+	Quiet  bool     `short:"q" help:"Print nothing but errors; the exit code tells." env:"CDC_RELAY_QUIET"`
+
+	Version kong.VersionFlag `help:"Print the version."`
 	kong.Plugins
 }
 
@@ -70,19 +76,45 @@ func (p Program) Execute(args []string, s Streams) int {
 		_, _ = parser.Parse([]string{"--help"})
 		return ExitUsage
 	}
+	if len(args) > 0 && args[0] == "help" { // of the command that follows
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	command, err := parser.Parse(args)
 	if exited {
 		return asked
 	}
 	if err != nil {
-		fmt.Fprintf(s.Err, "%s: %v\nTry: %s --help\n", p.Name, err, p.Name)
+		fmt.Fprintf(s.Err, "%s: %v\nTry: %s --help\n", p.Name, err, p.reached(err))
 		return ExitUsage
+	}
+	asJSON := p.Flags.JSON || p.Flags.Output != "table"
+	if p.Flags.Quiet && !asJSON && !p.streams(command) {
+		s.Out = io.Discard
 	}
 	out := &output{Writer: s.Out}
 	s.Out = out
-	app := &App{Streams: s, JSON: p.Flags.JSON, Build: p.Build, Args: args, flags: p.Flags, keys: keys,
+	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags, keys: keys,
 		ownEnv: ownVariables(parser.Model)}
 	return p.exitCode(out.ended(command.Run(app)), s.Err)
+}
+
+// streams reports whether what the command prints is what it is there for, not news of what it does.
+func (Program) streams(command *kong.Context) bool {
+	name, _, _ := strings.Cut(command.Command(), " ")
+	return name == "run" || name == "completion"
+}
+
+// reached is the command that a mistake on the command line was made in, as far as it was understood.
+func (p Program) reached(err error) string {
+	words := []string{p.Name}
+	if mistake, is := errors.AsType[*kong.ParseError](err); is {
+		for _, step := range mistake.Context.Path {
+			if step.Command != nil {
+				words = append(words, step.Command.Name)
+			}
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // Parse reads a command line and runs nothing.
@@ -100,6 +132,7 @@ func (p Program) parser(s Streams, exit func(int)) (*kong.Kong, keyFlags) {
 		kong.Description(p.Description),
 		kong.Writers(s.Out, s.Err),
 		kong.Exit(exit),
+		kong.Vars{"version": p.Name + " " + p.Build.Facts().Version},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 	)
 	if err != nil {
@@ -133,6 +166,7 @@ func (p Program) exitCode(err error, w io.Writer) int {
 type App struct {
 	Streams
 	JSON  bool // what is printed is for machines
+	YAML  bool // as YAML then
 	Build Build
 	Args  []string // the command line, without the program's name
 

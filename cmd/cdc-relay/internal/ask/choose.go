@@ -12,7 +12,7 @@ type Choose struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
 	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
 	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
-	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" env:"CLASS"`
+	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" env:"CLASS"`
 	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" env:"TOPIC"`
 	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
 	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
