@@ -258,7 +258,8 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 		b.wait("the page is there",
 			fmt.Sprintf("document.querySelector('.tabs a[aria-current]').getAttribute('href') === '#/%s'", place))
 		b.wait(place+" says what there is", has(map[string]string{
-			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded", "find": "Where is my event?",
+			"overview": "Throughput", "parked": "its topic or partition is unavailable", "dead-letters": "order_refunded",
+			"find":   "Where is my event?",
 			"system": "postgres.slot",
 		}[place]))
 		for _, width := range []int64{1440, 900, 390} {

@@ -132,8 +132,8 @@ func TestDeadServiceIsMissedForAWeek(t *testing.T) {
 	}
 	const missed = `[{exp_labels: {service: shop, severity: critical},
         exp_annotations: {summary: 'shop: no relay is active',
-        description: 'Nothing is relayed, and Postgres keeps WAL for the slot. A halted relay says why; with none at all,
-          start one.',
+        description: 'Nothing is relayed, and Postgres keeps WAL for the slot. A halted relay says why;
+          with none at all, start one.',
         runbook_url: 'http://127.0.0.1:9464/docs/alerts#cdcnoactiverelay'}}]`
 	const text = `rule_files: [rules.yml]
 evaluation_interval: 1m

@@ -28,7 +28,8 @@ func TestMarksThatAreRefusedKeepRowsAndSaySo(t *testing.T) {
 	}()
 	cdcRelay(t, s.environ, "init", "--roles", "--role-stream", stream, "--role-sql", sql).want(t, exitDone, nil, nil)
 	as := func(role string) string { return strings.Replace(s.pg.URL, "postgres@", role+"@", 1) }
-	r := startRelay(t, append(s.environ, "CDC_RELAY_POSTGRES_URL="+as(sql), "CDC_RELAY_POSTGRES_REPLICATION_URL="+as(stream)))
+	r := startRelay(t, append(s.environ, "CDC_RELAY_POSTGRES_URL="+as(sql),
+		"CDC_RELAY_POSTGRES_REPLICATION_URL="+as(stream)))
 	s.ready(t)
 	said := func(path string) string {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+path, nil)
@@ -59,7 +60,8 @@ func TestMarksThatAreRefusedKeepRowsAndSaySo(t *testing.T) {
 		})
 	}
 	s.pg.Exec(t, fmt.Sprintf(`REVOKE UPDATE (published_at) ON outbox_events FROM "%s"`, sql))
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'placed', '{}')`)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		VALUES ('order', 'a', 'placed', '{}')`)
 	eventually("the event is journaled and the relay is degraded", "/api/v1/status", `"state": "degraded"`,
 		"as with outbox.after_publish: keep", "permission denied", `"mirror_lag_events": 1`)
 	eventually("the metric says so", "/metrics", `outbox_degraded{reason="mirror",service="cdc-relay"} 1`)

@@ -70,8 +70,8 @@ func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 		"parked keys    -, with - events", "dead letters   -\n", "backlog        - events"}, nil)
 }
 
-// Breaks it catches: a relay whose events are parked shown as ready, and no more. Seen to fail with the reasons left out,
-// and with the oldest event and the marks not printed.
+// Breaks it catches: a relay whose events are parked shown as ready, and no more. Seen to fail with the reasons left
+// out, and with the oldest event and the marks not printed.
 func TestStatusSaysWhatIsDegraded(t *testing.T) {
 	st := relay.Status{Service: "orders", Role: relay.RoleActive, State: "degraded", Ready: true,
 		Degraded: []relay.Degradation{{Reason: "topic", Text: "the topic outbox.event.order may not be written"}},

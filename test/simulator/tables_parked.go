@@ -270,4 +270,6 @@ func (t *tables) MakeDue(ctx context.Context, topic string) (more bool, err erro
 }
 
 // OldTransactions are none: each transaction of the made-up database ends.
-func (t *tables) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) { return nil, nil }
+func (t *tables) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) {
+	return nil, nil
+}

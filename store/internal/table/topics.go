@@ -20,7 +20,8 @@ const (
 
 // ChosenTopics are the topics that the outbox's rows choose, at most so many: each is the parts one after another. It
 // reports whether it has seen all rows.
-func (s *Reader) ChosenTopics(ctx context.Context, parts []record.TopicPart, most int) (list []string, all bool, err error) {
+func (s *Reader) ChosenTopics(ctx context.Context, parts []record.TopicPart,
+	most int) (list []string, all bool, err error) {
 	var expression []string
 	for _, p := range parts {
 		if p.Column == "" {
@@ -30,14 +31,15 @@ func (s *Reader) ChosenTopics(ctx context.Context, parts []record.TopicPart, mos
 		}
 	}
 	look := func(from string) error {
-		return s.db.Tx(ctx, db.Limits{Lock: db.Reading.Lock, Statement: wholeTable, Interpreted: true}, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s o LIMIT %d", strings.Join(expression, " || "),
-				from, most))
-			if err == nil {
-				list, err = pgx.CollectRows(rows, pgx.RowTo[string])
-			}
-			return err
-		})
+		return s.db.Tx(ctx, db.Limits{Lock: db.Reading.Lock, Statement: wholeTable, Interpreted: true},
+			func(tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s o LIMIT %d", strings.Join(expression, " || "),
+					from, most))
+				if err == nil {
+					list, err = pgx.CollectRows(rows, pgx.RowTo[string])
+				}
+				return err
+			})
 	}
 	outbox := s.db.Names.Outbox
 	if err = look(outbox); record.Classify(err) == record.Retry { // the statement took too long
