@@ -21,8 +21,8 @@ func (adoptCommand) Help() string {
 	return "Carries what a relay has recorded (journal, parked events, dead letters, what people decided) to this " +
 		"server, slot and table: after pg_upgrade, after dump and restore, after a switch by logical replication, under a " +
 		"new slot name, or for an outbox that was made again with the same events. One transaction; the journal's " +
-		"size does not matter. Run it as the owner of the relay's tables, while no relay runs. The next start publishes from the table " +
-		"what is not recorded, after it has read the topics back.\n\n" +
+		"size does not matter. Run it as the owner of the relay's tables, while no relay runs. The next start publishes " +
+		"from the table what is not recorded, after it has read the topics back.\n\n" +
 		"After the return to a snapshot of the same server nothing has a new name; --restored then has the next start " +
 		"read the topics back, so that nothing comes twice that was published since.\n\nExamples:\n\n" +
 		"  cdc-relay adopt --config relay.yaml --dry-run\n\n  cdc-relay adopt --config relay.yaml\n\n" +
