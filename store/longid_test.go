@@ -117,7 +117,7 @@ func TestReplayOfIDsThatTheJournalCannotHoldIsRefused(t *testing.T) {
 		t.Errorf("replay: got %d seen, %d parked, want 1 each", step.Seen, step.Parked)
 	}
 	_, err = s.ReplayDead(t.Context(), r, step.Next, 10)
-	if !errors.Is(err, store.ErrFilter) || !strings.Contains(err.Error(), "1 dead letters cannot be replayed") {
+	if !errors.Is(err, store.ErrCannot) || !strings.Contains(err.Error(), "1 dead letters are not replayed") {
 		t.Errorf("the rest of the replay: got %v, want it refused, with the reason", err)
 	}
 	must(t, "finish", s.FinishRequest(t.Context(), r.ID, err.Error()))

@@ -33,7 +33,7 @@ func TestRetryOfWhatNoTimeKeepsSaysWhatItWaitsFor(t *testing.T) {
 			n, err = s.RetryNow(t.Context(), r, 10)
 			if row.want == "" {
 				must(t, "retry", err)
-			} else if !errors.Is(err, store.ErrFilter) || !strings.Contains(err.Error(), row.want) {
+			} else if !errors.Is(err, store.ErrCannot) || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("retry %+v: got %d, %v; want it to say %q", row.f, n, err, row.want)
 			}
 		}

@@ -150,6 +150,7 @@ var (
 	ErrFenced       = record.ErrFenced
 	ErrLeaseLost    = record.ErrLeaseLost
 	ErrNoOutbox     = record.ErrNoOutbox
+	ErrCannot       = record.ErrCannot
 	ErrFilter       = record.ErrFilter
 	ErrCursor       = record.ErrCursor
 	ErrNoAlarm      = record.ErrNoAlarm

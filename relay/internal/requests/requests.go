@@ -221,7 +221,7 @@ func (e *Executor) refuse(request *store.Request) string {
 
 // failed closes a request that cannot be done; anything else is tried again.
 func (e *Executor) failed(ctx context.Context, request *store.Request, err error) (more bool, _ error) {
-	if errors.Is(err, store.ErrFilter) {
+	if errors.Is(err, store.ErrFilter) || errors.Is(err, store.ErrCannot) {
 		return true, e.finish(ctx, request, err.Error())
 	}
 	return false, err

@@ -184,9 +184,9 @@ func (s *Desk) refuseLongIDs(ctx context.Context, tx pgx.Tx, o *db.Table, source
 	if err != nil || n == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %d dead letters cannot be replayed (INVALID_ID): their ids are longer than the %d bytes that "+
+	return fmt.Errorf("%w: %d dead letters are not replayed (INVALID_ID): their ids are longer than the %d bytes that "+
 		"the journal of what was published holds; discard them, and insert the events again under shorter ids",
-		record.ErrFilter, n, outbox.MaxID)
+		record.ErrCannot, n, outbox.MaxID)
 }
 
 // DiscardDead closes the next dead letters of a discard, says of which lanes they are, and counts them in the request,
@@ -277,9 +277,9 @@ func (s *Desk) noneDue(ctx context.Context, f record.Filter) error {
 	case err != nil:
 		return err
 	case sum.Matching == 0:
-		return fmt.Errorf("%w: no parked event matches; it may have been published, or died, meanwhile", record.ErrFilter)
+		return fmt.Errorf("%w: no parked event matches; it may have been published, or died, meanwhile", record.ErrCannot)
 	}
-	return fmt.Errorf("%w: none of the %d parked events that match can be made due: %s", record.ErrFilter, sum.Matching,
+	return fmt.Errorf("%w: none of the %d parked events that match can be made due: %s", record.ErrCannot, sum.Matching,
 		sum.WhyNotDue())
 }
 

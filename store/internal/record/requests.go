@@ -87,6 +87,9 @@ func (r *Request) Came(state string) (n int64) {
 	return n
 }
 
+// ErrCannot says that a request can do nothing, or nothing more, and why: it is finished with that.
+var ErrCannot = errors.New("this cannot be done")
+
 // ErrNoRequest says that there is no request with the number.
 var ErrNoRequest = errors.New("no request has this number")
 
