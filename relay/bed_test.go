@@ -196,6 +196,14 @@ func mustStop(t testing.TB, stop func() error) {
 	}
 }
 
+// mustRunOut ends the relay and fails if all that was in flight was recorded within the grace.
+func mustRunOut(t testing.TB, stop func() error) {
+	t.Helper()
+	if err := stop(); !errors.Is(err, relay.ErrGraceOver) {
+		t.Errorf("Run: got %v, want %v", err, relay.ErrGraceOver)
+	}
+}
+
 func wantKeys(t testing.TB, got map[string][]string, want map[string][]string) {
 	t.Helper()
 	for _, key := range slices.Sorted(maps.Keys(want)) {

@@ -46,7 +46,7 @@ func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 	b.pg.Exec(t, many(101, 50, 7))
 	b.staysDead(10)
 	b.wantUnconfirmed(position)
-	mustStop(t, stop)
+	mustRunOut(t, stop)
 
 	r, stop = b.start()
 	b.waitHalt(r, relay.HaltFlood)

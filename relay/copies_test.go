@@ -66,7 +66,7 @@ func TestDeadLettersAreCopiedToTheirTopicFirst(t *testing.T) {
 		}
 	}
 	b.wantUnconfirmed(position)
-	mustStop(t, stop)
+	mustRunOut(t, stop)
 	r, stop = b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(1, 100, 5))
@@ -104,7 +104,7 @@ func TestCopiesAreNotTakenForEvents(t *testing.T) {
 	}
 	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, `[]`))
 	harness.Eventually(t, 30*time.Second, "the copy is there", b.has("outbox.event.order", 1))
-	mustStop(t, stop) // copied and not written
+	mustRunOut(t, stop) // copied and not written
 	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,14 @@
-// Package relay composes the path of an event from the WAL to the broker and back to Postgres:
+// Package relay publishes the rows of an outbox table to a broker. A Go program makes a relay of a configuration, runs
+// it until its context ends, and may ask it for its [Status] at any time:
+//
+//	r, err := relay.New(cfg)
+//	if err != nil {
+//		return err
+//	}
+//	return r.Run(ctx)
+//
+// Package install makes what a database lacks before the first run. For those who change this package, it composes the
+// path of an event from the WAL to the broker and back to Postgres:
 //
 //	         replication.Session         dispatcher (1 goroutine)         sink: lanes per partition, workers per broker
 //	Postgres ──► WAL bytes ──batches──► decode → ledger.add → route ───► submit → batch → Kafka
@@ -45,8 +55,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// Relay relays one outbox through one slot. Make it with New, then call Run once.
-//
 // There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.
 //
 //   - Relay is the process: made by New, ended by the end of Run. It knows nothing of an event.
@@ -63,6 +71,8 @@ import (
 //	settle's breaker.mu → health.State's
 //	settle.Registry.mu → the mutex of an offsets.Ledger
 //	the mutexes of meter's latencies → a mutex of settle or of the sink's engine
+
+// Relay relays one outbox through one slot. Make it with New, then call Run once.
 type Relay struct {
 	// Made by New, never changed.
 	c        config.Config
@@ -117,7 +127,7 @@ func assemble(o options) *Relay {
 
 // Run relays until the context ends, then stops in order: no more reading, what is in flight is drained and recorded
 // within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
-// is exit, or an error when it could not even begin.
+// is exit, ErrGraceOver when a stop took longer than the grace, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.meter.Leave()
 	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
@@ -163,9 +173,12 @@ func (r *Relay) owner() *session {
 	return nil
 }
 
-// stopped is the end that was asked for: an error of the last session, such as a drain that ran out of time, is said
-// and is no failure, because the next start finds what is missing.
+// stopped is the end that was asked for. An error of the last session is said and is no failure, because the next start
+// finds what is missing; but for a drain that ran out of time, or nobody would learn that the grace is too short.
 func (r *Relay) stopped(err error) error {
+	if errors.Is(err, ErrGraceOver) && r.inFlight() > 0 {
+		return err
+	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		r.log.Warn().Err(err).Msg("stopped with work left; the next start looks up what was recorded and sends the rest")
 	} else {

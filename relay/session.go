@@ -27,7 +27,7 @@ const tokenPrefix = reconcile.TokenPrefix
 // that the reason, behind what nobody has read, has not arrived.
 var (
 	errLeaseLost    = errors.New("another relay took the slot over")
-	errNotStreaming = errors.New("the server does not stream to this relay any more, and has not told why yet")
+	errNotStreaming = errors.New("Postgres stopped streaming to this relay, and has not said why yet")
 )
 
 // session is one replication connection's worth of relaying. runSession makes it, and when that returns it has ended;
@@ -141,7 +141,7 @@ func (t *term) runSession(ctx context.Context) (err error) {
 	working, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer endWork(nil)
 	defer context.AfterFunc(ctx, func() {
-		time.AfterFunc(time.Duration(t.r.c.ShutdownGrace), func() { endWork(errGraceOver) })
+		time.AfterFunc(time.Duration(t.r.c.ShutdownGrace), func() { endWork(ErrGraceOver) })
 	})()
 	streaming, endStream := context.WithCancel(context.WithoutCancel(ctx))
 	streamErr := make(chan error, 1)
@@ -214,8 +214,8 @@ func (s *session) lose(why error) {
 	s.fail(why)
 }
 
-// errGraceOver says that a stop took longer than it may.
-var errGraceOver = errors.New("shutdown_grace is over")
+// ErrGraceOver ends a stop that took longer than it may. Nothing is lost: the next start finds what is missing.
+var ErrGraceOver = errors.New("shutdown_grace is over")
 
 // within is a context that ends when the first of two does.
 func within(ctx, other context.Context) (context.Context, context.CancelFunc) {

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,9 @@ const (
 	// abandonPatience is how long requests in flight may go on when a term ends that another relay's has followed: what
 	// they write by then is found when the topics are read back.
 	abandonPatience = time.Second
+	// restPatience is how long a stop without a session goes on when nothing that was sent is left to be recorded, for
+	// dead letters and parks that are being written; restLook is how often it looks.
+	restPatience, restLook = time.Second, 20 * time.Millisecond
 	// standbyPoll is how often a standby looks whether the slot is free.
 	standbyPoll = 250 * time.Millisecond
 )
@@ -94,18 +98,14 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 		workers.Go(func() { work(background) })
 	}
 	err := t.supervise(ctx)
-	end, patience := t.engine.Close, time.Second
+	end, patience, dropped := t.engine.Close, time.Second, t.r.health.Role() == RoleStandby
 	if errors.Is(err, bootstrap.ErrSuperseded) {
-		end, patience = t.engine.Abandon, abandonPatience
+		end, patience, dropped = t.engine.Abandon, abandonPatience, true
 		t.r.log.Warn().Int("in_flight", t.inflight.Len()).
-			Msg("another relay had the slot meanwhile: what was in flight is dropped, and looked up as after a crash")
+			Msg("another relay had the slot; dropping what was in flight, and looking it up as after a crash")
 	} else {
-		// A session that a stop ended has drained already. After a halt, or between two sessions, what was sent must still be
-		// recorded, or the next start would send it again.
-		select {
-		case <-t.inflight.Drained():
-		case <-t.settler.BreakerPatience():
-		case <-graceOver():
+		if !errors.Is(err, ErrGraceOver) {
+			err = errors.Join(err, t.settleRest(graceOver()))
 		}
 		t.r.health.Enter(RoleStopping)
 	}
@@ -114,10 +114,36 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	defer cancel()
 	ended := end(closing)
 	workers.Wait()
-	if errors.Is(err, bootstrap.ErrSuperseded) {
+	if dropped {
 		return err // requests that were cut off are no failure
 	}
 	return errors.Join(err, ended)
+}
+
+// settleRest waits, once there is no session any more, for what was sent to be recorded, or the next start would send
+// it again. A session that a stop ended has drained already. What was not sent cannot be now, without a proof of the
+// lease. While another relay has the slot, what is not recorded at once may never be: it is that relay's to find.
+func (t *term) settleRest(graceOver <-chan struct{}) error {
+	replaced := t.r.health.Role() == RoleStandby
+	breaker, look := t.settler.BreakerPatience(), time.NewTicker(restLook)
+	defer look.Stop()
+	for since := time.Now(); ; {
+		select {
+		case <-t.inflight.Drained():
+			return nil
+		case <-breaker:
+			return nil
+		case <-graceOver:
+			return fmt.Errorf("%d events were still in flight: %w", t.inflight.Len(), ErrGraceOver)
+		case <-look.C:
+		}
+		if t.engine.Status().Unrecorded > 0 && !replaced {
+			since = time.Now()
+		}
+		if breaker == nil && time.Since(since) > restPatience {
+			return nil
+		}
+	}
 }
 
 // supervise runs one session after another until the context ends.

@@ -52,7 +52,7 @@ func TestDeadEventsStayDeadAfterARestart(t *testing.T) {
 		`{"n": 2}`, ""))
 	b.waitDead(1)
 	b.waitRecorded(2)
-	mustStop(t, stop)
+	mustRunOut(t, stop)
 	if dirty := b.pg.Query(t, "SELECT dirty FROM cdc_relay_state"); dirty != "true" {
 		t.Fatalf("after a stop with work left: dirty is %s, want true", dirty)
 	}

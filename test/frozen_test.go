@@ -47,4 +47,11 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	s.settled(t)
 	report := s.judge(t, unrecorded)
 	t.Logf("%d duplicates", report.Duplicates())
+
+	// What it had in memory when it was frozen is the standby's, and no reason to wait for the grace of 20 s.
+	began = time.Now()
+	s.relay.Stop(t)
+	if took, most := time.Since(began), 2*time.Second; took > most {
+		t.Errorf("stop of a relay that another one has replaced: got %v, want at most %v", took, most)
+	}
 }
