@@ -31,7 +31,7 @@ func (b *bed) freezeBroker() (thaw func()) {
 // nothing was said in trouble of its own and old answers believed, and with the look of the log left out.
 func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 	t.Parallel()
-	const rows, line, well = 20, "trouble at the broker: ", "the trouble at the broker is over"
+	const rows, line, well = 20, "broker unavailable; ", "broker recovered"
 	b := newBed(t)
 	log := &said{}
 	b.log = log

@@ -149,7 +149,7 @@ type SlotLook struct {
 	WALEnd    string    `json:"wal_end_lsn"`
 }
 
-// Slot is the slot as this process saw it last; nil when it has not, or not for some time.
+// Slot is the slot as this process saw it last; nil if it has not looked, or not lately.
 func (r *Relay) Slot() *SlotLook {
 	s, at, fresh := r.meter.Database.Slot()
 	if !fresh {

@@ -33,7 +33,7 @@ type options struct {
 	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
 }
 
-// Option is something that [New] does otherwise than by default.
+// Option changes a default of [New].
 type Option func(*options)
 
 // WithLogger logs to l; by default the relay logs to standard error, as the section log of the configuration says.
@@ -46,16 +46,16 @@ func WithSlog(l *slog.Logger) Option { return WithLogger(logs.To(l)) }
 // case. The metrics of the process and of Go are left to the program.
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.registerer = r } }
 
-// WithDriver sends events by d, which Run closes; by default the relay makes the driver of the configuration's sink.
+// WithDriver publishes through d, which Run closes; by default the relay makes the driver of the configuration's sink.
 func WithDriver(d sink.Driver) Option { return func(o *options) { o.driver = d } }
 
 // WithTracer tells t of each attempt to publish an event.
 func WithTracer(t Tracer) Option { return func(o *options) { o.tracer = t } }
 
-// WithVersion is what Status and metrics say of the program's version.
+// WithVersion sets the version that Status and metrics show.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }
 
-// WithPostgres reaches the database by p; by default that which the configuration names.
+// WithPostgres connects through p; by default the relay connects to the servers that the configuration names.
 func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p } }
 
 // WithOutput is where the sink stdout prints messages; by default standard output.
@@ -91,7 +91,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 	return r, nil
 }
 
-// Close releases what New made for a relay that is not run after all; Run does it otherwise.
+// Close releases what New made, for a relay that is never run; Run does this itself.
 func (r *Relay) Close() error {
 	r.meter.Leave()
 	return r.driver.Close()

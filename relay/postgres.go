@@ -16,7 +16,8 @@ import (
 
 // This file says what a relay asks of its database, and how the real one answers. Nothing here keeps state.
 
-// Postgres is how a relay reaches its database. There is one database that counts, and one that the simulator makes.
+// Postgres is how a relay reaches its database: by default the servers that the configuration names. Tests and the
+// simulator have others.
 type Postgres interface {
 	// OpenTables opens the SQL side; the first call of a method connects.
 	OpenTables(ctx context.Context, c store.Config) (Tables, error)

@@ -57,8 +57,8 @@ func (b *bed) produce(topic, key string, headers map[string]string) {
 
 // One id that the outbox's own key takes and the journal's cannot. Breaks it catches: an event that is sent and never
 // recorded, and with it every other event of its batch, and each stop and start after it; a start after a crash that
-// wants to journal such a record, which an earlier version has sent. Seen to fail with the id not looked at before it is
-// sent, and with the records that are read back not looked at.
+// wants to journal such a record, which an earlier version has sent. Seen to fail with the id not looked at before it
+// is sent, and with the records that are read back not looked at.
 func TestIDThatTheJournalCannotHoldIsDeadBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	for _, onDead := range []string{"continue", "hold"} {
@@ -109,8 +109,9 @@ func numbered(from, n, keys int) string {
 		"SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'order'").Replace(many(from, n, keys))
 }
 
-// A table of the relay refuses one row. Breaks it catches: a batch that waits for ever for one row of it; the row itself
-// that is forgotten, or of which nobody says where it is. Seen to fail with refused batches repeated as they are.
+// A table of the relay refuses one row. Breaks it catches: a batch that waits for ever for one row of it; the row
+// itself that is forgotten, or of which nobody says where it is. Seen to fail with refused batches repeated as they
+// are.
 func TestRowThatATableRefusesStopsNothingElse(t *testing.T) {
 	t.Parallel()
 	refused := "CHECK (%s <> '" + oneID + "') NOT VALID"

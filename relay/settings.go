@@ -63,7 +63,7 @@ func (r *Relay) replicationConfig() replication.Config {
 	c.Behind = r.meter.Stream.Age
 	c.OnNotice = func(n replication.NoticeText) {
 		r.log.Warn().Str("severity", n.Severity).Str("sqlstate", n.Code).Str("text", n.Message).
-			Msg("the server said in the stream")
+			Msg("notice from Postgres")
 	}
 	return c
 }
@@ -85,7 +85,7 @@ func (t *term) sinkConfig() sink.Config {
 			Request: t.r.meter.Requests.Sent,
 			Rerouted: func(topic string, from, to int) {
 				t.r.log.Warn().Str("topic", topic).Int("from", from).Int("to", to).
-					Msg("the topic's number of partitions changed: keys may be in another partition from now on")
+					Msg("the topic's number of partitions changed; keys may go to other partitions from now on")
 			},
 		},
 	}

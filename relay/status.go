@@ -20,7 +20,7 @@ type Status struct {
 	Role    Role      `json:"role"`
 	Since   time.Time `json:"role_since"`
 	Ready   bool      `json:"ready"`
-	Reasons []string  `json:"reasons"` // why not ready, or what is amiss though ready
+	Reasons []string  `json:"reasons"` // why not ready, or what is wrong though ready
 
 	// State is the status in a word: starting, standby, catching_up, active, degraded, paused, halted, stopping. A
 	// degraded relay relays: it is ready, unless Reasons says why not.
@@ -72,7 +72,7 @@ type Trouble struct {
 	LastErrorAt   *time.Time    `json:"last_error_at,omitempty"`
 	LastErrorOver bool          `json:"last_error_over,omitempty"` // what it was about is well again
 	Halt          *HaltStatus   `json:"halt,omitempty"`
-	Paused        *store.Pause  `json:"paused,omitempty"` // nothing is taken in, and who wanted that
+	Paused        *store.Pause  `json:"paused,omitempty"` // not consuming, and who asked for that
 }
 
 // Rates are events per second, over so many seconds. The listener of the API adds them.
@@ -226,11 +226,10 @@ func (t *term) noteBroker(said *bool) {
 	case away && !*said:
 		*said = true
 		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.Len()).
-			Msg("trouble at the broker: the events that it concerns wait, in order and in bounded memory, " +
-				"for as long as it lasts; no attempt is spent")
+			Msg("broker unavailable; its events wait in order, in bounded memory, without spending attempts")
 	case *said && st.Broker == "ok":
 		*said = false
-		t.r.log.Info().Msg("the trouble at the broker is over")
+		t.r.log.Info().Msg("broker recovered")
 	}
 }
 

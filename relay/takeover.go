@@ -112,7 +112,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 		return s.explainLost(ctx, fmt.Errorf("take over: %w", err))
 	}
 	if s.state.CatchUpReady && !listed {
-		r.log.Warn().Msg("the slot was made anew since the rows that come first were read from the table; reading them again")
+		r.log.Warn().Msg("the slot was recreated after the older rows were listed; listing them again")
 	}
 	s.state.CatchUpReady = listed
 	if s.grant.System.Timeline != s.state.Timeline { // the take-over has noted it, so this is said once
@@ -196,7 +196,7 @@ const (
 
 // errSounded ends a session that has thrown away what it read.
 var errSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
-	"and found nothing wrong; starting again")
+	"and found nothing wrong; starting a new session")
 
 // sound reads the stream for the reason that it ends with, to where the WAL ended when the slot was granted, or
 // soundMost. What it reads is thrown away: nothing of it is confirmed, and the next session gets it again.

@@ -14,7 +14,7 @@ type Tracer interface {
 	Attempted(a Attempt)
 }
 
-// Attempt is one attempt to publish an event. The tracer may keep nothing of Record and ID: both are used anew.
+// Attempt is one attempt to publish an event. The tracer may keep nothing of Record and ID: both are reused.
 type Attempt struct {
 	Record   *sink.Record // its Result is Published or Rejected
 	ID       []byte

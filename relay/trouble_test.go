@@ -244,7 +244,7 @@ func TestRefusedDeadLettersKeepTheirEventsUnconfirmed(t *testing.T) {
 	if n := r.Status().InFlight; n >= flood/2 {
 		t.Errorf("in flight while dead letters are refused: got %d, want far fewer than %d", n, flood)
 	}
-	mustStop(t, stop)
+	mustRunOut(t, stop)
 	b.wantUnconfirmed(position)
 }
 

@@ -14,7 +14,7 @@ import (
 // of that ends with the grant of the slot, which only one of them gets. This file is about what would not.
 
 // errMeanwhile says that what a start has seen holds no more.
-var errMeanwhile = errors.New("another relay has started meanwhile; looking anew")
+var errMeanwhile = errors.New("another relay started at the same time; looking again")
 
 // stillFirst looks once more whether the table comes first: since the first look another relay may have made the slot,
 // been through with the catch-up and lost the slot again. A slot that is made now has nothing of what came meanwhile.

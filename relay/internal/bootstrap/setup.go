@@ -51,7 +51,7 @@ type Server interface {
 }
 
 // ErrSuperseded reports that another relay has had the slot since this process had it last.
-var ErrSuperseded = errors.New("another relay has had the slot meanwhile; beginning again")
+var ErrSuperseded = errors.New("another relay had the slot; starting again")
 
 // Setup makes what a relay needs in Postgres. Both `init` and every start of a session use it.
 type Setup struct {

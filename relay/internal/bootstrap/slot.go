@@ -47,7 +47,7 @@ func (s Setup) recoverSlot(ctx context.Context, f *found, how string) error {
 		return halt.WrongServer(system.ID, state.SystemID)
 	}
 	s.Logger.Warn().Str("slot", name).Str("confirmed", state.Confirmed.String()).
-		Msg("the slot " + how + "; beginning again from the table: a new slot, then every row that is not published, then " +
+		Msg("the slot " + how + "; starting again from the table: a new slot, then every row that is not published, then " +
 			"the stream")
 	if slot.Exists && slot.WALStatus != lostWAL {
 		err = s.beginAgain(ctx, state, false)
@@ -155,7 +155,7 @@ func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.
 				"streams"}
 	}
 	s.Logger.Warn().Str("slot", name).Str("confirmed", known.String()).Str("slot_at", slot.Confirmed.String()).
-		Msg("the slot was moved forward or made anew by somebody else; beginning again from the table: every row that is " +
+		Msg("another process moved or recreated the slot; starting again from the table: every row that is " +
 			"not published, then the stream")
 	return s.beginAgain(ctx, state, true)
 }

@@ -78,7 +78,7 @@ func (m *Meter) waiting(f factory) {
 		"Now minus the commit time of the oldest unconfirmed transaction, at least, while it was not received; "+
 			"0 when there is none.", m.Lag)
 	f.known("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", m.LagBytes)
-	f.known("outbox_parked_events", "Events stored aside for a later attempt.", m.Parked)
+	f.known("outbox_parked_events", "Parked events: stored for a later attempt.", m.Parked)
 	f.known("outbox_parked_keys",
 		"Keys that are held: of parked events, and of events whose dead letter is being written.", m.HeldKeys)
 }

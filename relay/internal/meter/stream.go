@@ -47,7 +47,7 @@ func (s *Stream) define(f factory) {
 	s.Shadowed = f.counter("outbox_headers_shadowed_total",
 		"Headers of rows that were dropped because their name is the relay's own.")
 	s.Recreations = f.counter("cdc_slot_recreations_total",
-		"Times that the slot was lost, made anew or moved by somebody else, and all began again from the table.")
+		"Times that the slot was lost, recreated or moved by another process, and publishing started again from the table.")
 	s.Reconciled = f.counter("outbox_reconciled_total",
 		"Committed rows that the stream never delivered, found by the reconciler and published late.")
 	s.restarts = f.counters("cdc_stream_restarts_total",

@@ -92,7 +92,7 @@ func (s *Scan) Run(ctx context.Context, tails []store.TopicTail) error {
 			}
 			s.Unread++
 			s.Logger.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: " +
-				"events that were sent and not recorded may come twice")
+				"events that were sent and not recorded may be duplicated")
 		}
 	}
 	s.Logger.Info().Int("read", s.Read).Int("found", s.Found).Dur("took", time.Since(begun)).

@@ -99,7 +99,7 @@ func (e *Executor) Obey(ctx context.Context) error {
 	switch news := e.pausing.set(now); {
 	case news && now != nil:
 		e.log.Warn().Str("by", now.By).Time("since", now.Since).
-			Msg("paused: nothing is taken in until cdc-relay resume; Postgres keeps WAL for the slot meanwhile")
+			Msg("paused; not consuming until cdc-relay resume. Postgres keeps WAL for the slot")
 	case news:
 		e.log.Info().Msg("resumed")
 	}

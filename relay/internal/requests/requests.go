@@ -151,7 +151,7 @@ func (e *Executor) Run(ctx context.Context) {
 				continue
 			}
 			if e.host.CannotRecord("request", err) {
-				e.log.Warn().Err(err).Msg("cannot execute requests of commands and API; they are tried again")
+				e.log.Warn().Err(err).Msg("cannot execute requests of commands and the API; trying again")
 			}
 		}
 	}
