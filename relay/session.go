@@ -158,11 +158,11 @@ func (t *term) runSession(ctx context.Context) (err error) {
 		err = s.drain(working)
 	}
 	t.session.Store(nil)
-	t.lease.disown()                // before the stream takes leave, which takes time
+	t.lease.Disown()                // before the stream takes leave, which takes time
 	cause := context.Cause(working) // what ended the work, if it did not end by itself
 	endStream()
 	ended := <-streamErr
-	t.lease.disown()
+	t.lease.Disown()
 	switch {
 	case halt.Of(err) != nil, ctx.Err() != nil:
 		return err
@@ -209,7 +209,7 @@ func (s *session) heed(err error) {
 // lose ends the session because the slot is not, or may not be, its own any more: from now on no request begins.
 func (s *session) lose(why error) {
 	if s.term.session.Load() == s {
-		s.term.lease.disown()
+		s.term.lease.Disown()
 	}
 	s.fail(why)
 }

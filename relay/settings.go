@@ -80,7 +80,7 @@ func (t *term) sinkConfig() sink.Config {
 		MaxEvents: t.r.c.Limits.InFlightEvents, MaxBytes: int(t.r.c.Limits.InFlightBytes),
 		MaxUnrecorded:   t.r.c.Limits.MaxUnrecorded,
 		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(t.r.c.Limits.InFlightBytes)/requestShare)),
-		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.mayProduce,
+		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.MayProduce,
 		Hooks: sink.Hooks{
 			Request: t.r.meter.Requests.Sent,
 			Rerouted: func(topic string, from, to int) {

@@ -121,7 +121,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	}
 	term.epoch = s.epoch
 	s.epochSeen.Store(s.epoch)
-	term.lease.prove(asked)
+	term.lease.Prove(asked)
 	cols := message.Columns(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
 	if s.router, err = message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc); err != nil {

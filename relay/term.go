@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/relay/internal/lease"
 	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -45,7 +46,7 @@ type term struct {
 	settler  *settle.Settler
 	requests *requests.Executor
 	inflight *settle.Registry // the settler's
-	lease    lease
+	lease    *lease.Lease
 
 	stopping atomic.Bool // no retries begin any more, nor do rounds of the reconciler
 
@@ -59,7 +60,7 @@ type term struct {
 }
 
 func newTerm(r *Relay) *term {
-	t := &term{r: r, lease: lease{origin: r.started, valid: proofValid(r.c)}}
+	t := &term{r: r, lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	t.settler = settle.New(settle.Options{
 		Config: r.c, Retry: retryPolicy(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,

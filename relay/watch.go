@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 const (
@@ -35,7 +36,7 @@ type watch struct {
 }
 
 func (t *term) watch(ctx context.Context) {
-	w := &watch{r: t.r, term: t, look: min(slotEvery, t.lease.valid/3)}
+	w := &watch{r: t.r, term: t, look: min(slotEvery, t.lease.Valid()/3)}
 	ticker := time.NewTicker(min(progressEvery, w.look))
 	defer ticker.Stop()
 	for {
@@ -249,4 +250,20 @@ func (r *Relay) repaired(ctx context.Context, err error) bool {
 	bounded, cancel := context.WithTimeout(ctx, driftPatience)
 	defer cancel()
 	return r.setup().Repaired(bounded, err)
+}
+
+// checkLease takes the server's word on who streams from the slot, asked at the given time. If it is not this session,
+// which had taken over before it was asked, another relay may have the slot, and the session ends: a stream that is
+// not being read, because a catch-up is under way or the window is full, does not tell.
+func (t *term) checkLease(s *session, owned bool, slot store.SlotStatus, asked time.Time) {
+	switch {
+	case t.session.Load() != s:
+	case slot.Active && int64(slot.ActivePID) == s.grant.PID:
+		t.lease.Prove(asked)
+	case !owned: // TakeOver says why
+	case slot.Active:
+		s.lose(errLeaseLost)
+	default:
+		s.lose(errNotStreaming)
+	}
 }

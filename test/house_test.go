@@ -102,6 +102,7 @@ var house = map[string]room{
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
 	"relay/internal/halt":    {own: []string{"decoder", "login", "replication"}},
 	"relay/internal/health":  {own: []string{"relay/internal/halt", "sink"}},
+	"relay/internal/lease":   {},
 	"relay/internal/logs":    {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
 	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
 	"relay/internal/meter": { // of store it uses the row of the slot
@@ -142,11 +143,11 @@ var house = map[string]room{
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms",
-			"relay/internal/blockers", "relay/internal/bootstrap", "relay/internal/halt",
-			"relay/internal/health", "relay/internal/logs", "relay/internal/message", "relay/internal/meter",
-			"relay/internal/reconcile", "relay/internal/recovery", "relay/internal/requests", "relay/internal/settle",
-			"relay/internal/upkeep", "replication", "retry", "sink", "store",
+			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms", "relay/internal/blockers",
+			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
+			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
+			"relay/internal/recovery", "relay/internal/requests", "relay/internal/settle", "relay/internal/upkeep",
+			"replication", "retry", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},
