@@ -205,8 +205,8 @@ func (b *bed) waitDegraded(r *relay.Relay, text string) (said string) {
 	return said
 }
 
-// Break it catches: a restart after which nobody knows why events are parked. Seen to fail with the reason that is in the
-// table not read.
+// Break it catches: a restart after which nobody knows why events are parked. Seen to fail with the reason that is in
+// the table not read.
 func TestCauseOfParkingOutlivesRestarts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

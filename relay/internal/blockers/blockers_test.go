@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Breaks it catches: a prepared transaction that its coordinator has forgotten, and that nobody names while rows wait for
-// it; one that is logged at each look, or told of when it is over. Seen to fail with nothing logged, with each look logged,
-// and with what was found before kept.
+// Breaks it catches: a prepared transaction that its coordinator has forgotten, and that nobody names while rows wait
+// for it; one that is logged at each look, or told of when it is over. Seen to fail with nothing logged, with each
+// look logged, and with what was found before kept.
 func TestForgottenPreparedTransactionIsToldOfUntilItEnds(t *testing.T) {
 	pg := harness.Postgres(t)
 	s, err := store.Open(t.Context(), store.Config{URL: pg.URL, Slot: "s", Table: "outbox_events"})
@@ -39,7 +39,8 @@ func TestForgottenPreparedTransactionIsToldOfUntilItEnds(t *testing.T) {
 	}
 	look(0)
 	conn := pg.Connect(t)
-	if _, err := conn.Exec(t.Context(), "BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'forgotten'"); err != nil {
+	const forget = "BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'forgotten'"
+	if _, err := conn.Exec(t.Context(), forget); err != nil {
 		t.Fatal(err)
 	}
 	look(1)

@@ -1,9 +1,9 @@
 // Package frontier knows, per partition, below which offset all our records are journaled. A start after a crash reads
-// the topics back from there. It writes nothing: who saves it takes it. Tested where a relay is killed, in package relay
-// and test.
+// the topics back from there. It writes nothing: who saves it takes it. Tested where a relay is killed, in package
+// relay and test.
 //
-// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so when
-// a job and all before it are committed, so is everything of a partition up to the job's last record of it.
+// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so
+// when a job and all before it are committed, so is everything of a partition up to the job's last record of it.
 package frontier
 
 import (

@@ -202,7 +202,8 @@ func (g *Registry) trim() {
 	g.low = len(g.free)
 }
 
-// Each shows what is in flight, under the lock: a look is a short one, and keeps no delivery that may be another's later.
+// Each shows what is in flight, under the lock: a look is a short one, and keeps no delivery that may be another's
+// later.
 func (g *Registry) Each(look func(*Delivery)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

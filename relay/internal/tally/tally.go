@@ -1,5 +1,5 @@
-// Package tally counts events and dead letters of the latest while, for the breaker. It has no clock and decides nothing
-// but whether a limit is passed. Tested with the breaker, in package relay.
+// Package tally counts events and dead letters of the latest while, for the breaker. It has no clock and decides
+// nothing but whether a limit is passed. Tested with the breaker, in package relay.
 package tally
 
 import (
