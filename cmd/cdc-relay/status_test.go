@@ -85,8 +85,8 @@ func TestStatusSaysWhatIsDegraded(t *testing.T) {
 		"12 published rows are not marked or deleted yet"}, nil)
 }
 
-// A relay is started again while it is watched. Breaks it catches: a watch that ends with the relay, or does not say that
-// it is away. Seen to fail with a watch that ends with the first error.
+// A relay is started again while it is watched. Breaks it catches: a watch that ends with the relay, or does not say
+// that it is away. Seen to fail with a watch that ends with the first error.
 func TestStatusWatchesOverARestart(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	var n atomic.Int64

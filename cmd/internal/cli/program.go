@@ -93,7 +93,8 @@ func (p Program) Execute(args []string, s Streams) int {
 	}
 	out := &output{Writer: s.Out}
 	s.Out = out
-	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags, keys: keys,
+	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags,
+		keys:   keys,
 		ownEnv: ownVariables(parser.Model)}
 	return p.exitCode(out.ended(command.Run(app)), s.Err)
 }
