@@ -83,7 +83,7 @@ func TestDeadLettersByCommand(t *testing.T) {
 	run("dlq", "discard", plantedID(7)).want(t, exitUsage, nil, []string{"--yes"})
 	run("dlq", "discard", "--yes").want(t, exitUsage, nil, []string{"nothing is chosen", "--all"})
 	run("dlq", "replay", "--older-than", "soon", "--all").want(t, exitUsage, nil, []string{"--older-than", "24h"})
-	run("dlq", "list", "nonsense").want(t, exitUsage, nil, []string{"uuid"})
+	run("dlq", "list", "nonsense").want(t, exitUsage, nil, []string{"no event can be chosen like this: id: found", "uuid"})
 	run("dlq", "list", "--limit", "0").want(t, exitUsage, nil, []string{"--limit"})
 	if n := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_request"); n != "0" {
 		t.Errorf("requests so far: got %s, want none", n)

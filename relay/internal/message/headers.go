@@ -103,6 +103,19 @@ func (x *Encoder) owns(key string) bool {
 	return slices.Contains(x.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
 }
 
+// kindOf names a JSON value that is no string.
+func kindOf(value json.Token) string {
+	switch value.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case float64:
+		return "a number"
+	}
+	return "an object or a list"
+}
+
 // rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
 func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -121,7 +134,8 @@ func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 		key := name.(string) // the decoder allows nothing else as a name
 		v, ok := value.(string)
 		if !ok {
-			return fmt.Errorf("%w; the value of %.64q is none", errHeadersForm, key)
+			return fmt.Errorf("%w; the value of %.64q is %s: have the producer write it as a string, or leave it out",
+				errHeadersForm, key, kindOf(value))
 		}
 		if x.owns(key) {
 			x.shadowed()

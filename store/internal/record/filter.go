@@ -27,7 +27,7 @@ type Filter struct {
 }
 
 // ErrFilter says that a filter cannot choose anything as it is.
-var ErrFilter = errors.New("the filter is wrong")
+var ErrFilter = errors.New("no event can be chosen like this")
 
 // Classes are what a filter's Class can be.
 var Classes = []string{string(outbox.Transient), string(outbox.Permanent), string(outbox.Blocked)}
