@@ -199,9 +199,8 @@ func principalOf(cfg config.Config) string {
 	return "<ours>"
 }
 
-// judgeTopic is the worst that is to be said of a topic.
-func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
-	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
+// judgeMissing says why a topic cannot be used at all.
+func judgeMissing(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	switch {
 	case kafka.IsDeniedTopic(t.Err):
 		return Fail, fmt.Sprintf("the principal %s may not see it, so whether it exists is not known; its events are parked",
@@ -209,8 +208,15 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	case kafka.IsUnknownTopic(t.Err):
 		return Fail, "it does not exist; its events are parked",
 			drivers.Kafka(cfg).Command(t.Name) + "; or set kafka.create_topics.enabled"
-	case t.Err != nil:
-		return Fail, t.Err.Error(), "see the error; it may pass by itself"
+	}
+	return Fail, t.Err.Error(), "see the error; it may pass by itself"
+}
+
+// judgeTopic is the worst that is to be said of a topic.
+func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
+	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
+	if t.Err != nil {
+		return judgeMissing(t, cfg)
 	}
 	replicas := t.ReplicationFactor()
 	text = fmt.Sprintf("%d partitions, %d replicas, min.insync.replicas %d, max.message.bytes %d, cleanup.policy %s",
