@@ -111,8 +111,8 @@ func (b *bed) waitNoneHeld(r *relay.Relay) {
 // Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead
 // letter does not tell; followers that wait for good, or that go before the event that is tried again; other keys that
 // wait; attempts of a parked event that outbox_retry_total leaves out (seen to fail so); a dead letter that is not
-// counted; a log that does not say which event failed and died. Also seen to fail with attempts not counted, and without
-// the event's names in the log.
+// counted; a log that does not say which event failed and died. Also seen to fail with attempts not counted, and
+// without the event's names in the log.
 func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -46,7 +46,8 @@ func TestRepeatedTroubleIsNewsOnceInAWhile(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
-		if news, unsaid := h.Trouble("connection", errors.New("read tcp 127.0.0.1:7: refused"), 1, time.Second); !news || unsaid != 60 {
+		if news, unsaid := h.Trouble("connection", errors.New("read tcp 127.0.0.1:7: refused"), 1, time.Second); !news ||
+			unsaid != 60 {
 			t.Errorf("after half a minute: news %v, %d not said, want it said with the 60 that were not", news, unsaid)
 		}
 		h.Recorded("journal")
