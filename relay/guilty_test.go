@@ -164,7 +164,8 @@ func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	b.waitRecorded(119)
 	mustStop(t, stop)
 	j.wantInOrder(t, 120, 10)
-	named := b.pg.Query(t, `SELECT format('"id":"%s","event_type":"%s","aggregate_type":"%s","aggregate_id":"%s","position":"%s"',
+	named := b.pg.Query(t,
+		`SELECT format('"id":"%s","event_type":"%s","aggregate_type":"%s","aggregate_id":"%s","position":"%s"',
 original_id, event_type, aggregate_type, aggregate_id, position) FROM outbox_events_dlq`)
 	if n := strings.Count(log.String(), named); n != 5 {
 		t.Errorf("lines with %s: got %d, want one for each of 4 attempts and one for the death: %s", named, n, log.String())
