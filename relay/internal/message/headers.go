@@ -103,6 +103,11 @@ func (x *Encoder) owns(key string) bool {
 	return slices.Contains(x.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
 }
 
+func wrongValue(key string, value json.Token) error {
+	return fmt.Errorf("%w; the value of %.64q is %s: have the producer write it as a string, or leave it out",
+		errHeadersForm, key, kindOf(value))
+}
+
 // kindOf names a JSON value that is no string.
 func kindOf(value json.Token) string {
 	switch value.(type) {
@@ -134,8 +139,7 @@ func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 		key := name.(string) // the decoder allows nothing else as a name
 		v, ok := value.(string)
 		if !ok {
-			return fmt.Errorf("%w; the value of %.64q is %s: have the producer write it as a string, or leave it out",
-				errHeadersForm, key, kindOf(value))
+			return wrongValue(key, value)
 		}
 		if x.owns(key) {
 			x.shadowed()
