@@ -85,7 +85,7 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 		('order', 'a', 'placed', '{"card": "planted-payload"}', '{"traceparent": "planted-header"}'),
 		('order', 'b', 'placed', '{"card": "planted-payload"}', '["planted-header"]'),
 		('no/topic', 'c', 'placed', '{"card": "planted-payload"}', NULL)`)
-	run.awaitStatus(t, "log in by SCRAM") // the wrong password of the broker
+	run.awaitStatus(t, "log in with SCRAM") // the wrong password of the broker
 	clean("status", cdcRelay(t, nil, "status", "--http-listen", run.address).out)
 	file("sasl", "planted-sasl")
 	harness.Eventually(t, time.Minute, "the event goes out when the password is right", func(context.Context) string {
