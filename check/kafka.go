@@ -201,7 +201,11 @@ func principalOf(cfg config.Config) string {
 
 // judgeMissing says why a topic cannot be used at all.
 func judgeMissing(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
+	illegal := config.IllegalTopic(t.Name)
 	switch {
+	case illegal != "":
+		return Warn, "such a name " + illegal + "; events that choose it become dead letters",
+			"correct the rows' values, or message.topic"
 	case kafka.IsDeniedTopic(t.Err):
 		return Fail, fmt.Sprintf("the principal %s may not see it, so whether it exists is not known; its events are parked",
 			principalOf(cfg)), drivers.Kafka(cfg).GrantCommand(t.Name, principalOf(cfg))

@@ -105,6 +105,24 @@ func topicTemplate() rule {
 	})
 }
 
+// IllegalTopic says why Kafka takes no topic of that name, or we do not write to it; empty: nothing is wrong with it.
+func IllegalTopic(name string) string {
+	switch {
+	case name == "" || len(name) > maxTopic:
+		return "must have 1 to 249 characters"
+	case name == "." || name == "..":
+		return "must not be . or .."
+	case strings.HasPrefix(name, "__"):
+		return "must not begin with __ (the broker's own topics)"
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return "may have only a-z, A-Z, 0-9, dot, underscore and hyphen"
+		}
+	}
+	return ""
+}
+
 func keyTemplate() rule {
 	return typed("text with columns of the row in braces, such as {aggregate_id}; empty for messages without a key, and "+
 		"without order", func(v string) string {

@@ -3,8 +3,8 @@ package message
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -62,7 +62,7 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 		return t.name, t.reason
 	}
 	t := topicEntry{name: string(x.render(nil, x.topic, e))}
-	why := illegalTopic(t.name)
+	why := config.IllegalTopic(t.name)
 	if why == "" && t.name == x.topics.dlq {
 		why = "is dlq.topic, where only copies of dead letters go"
 	}
@@ -78,21 +78,4 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 	}
 	x.topics.rendered[string(cacheKey)] = t
 	return t.name, t.reason
-}
-
-func illegalTopic(name string) string {
-	switch {
-	case name == "" || len(name) > 249:
-		return "must have 1 to 249 characters"
-	case name == "." || name == "..":
-		return "must not be . or .."
-	case strings.HasPrefix(name, "__"):
-		return "must not begin with __ (the broker's own topics)"
-	}
-	for _, c := range []byte(name) {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
-			return "may have only a-z, A-Z, 0-9, dot, underscore and hyphen"
-		}
-	}
-	return ""
 }
