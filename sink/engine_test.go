@@ -219,11 +219,11 @@ func TestEngineStatusSaysWhatItWaitsFor(t *testing.T) {
 		reason string
 	}{
 		{"Partition", trouble(sink.NotWritten, sink.PartitionTrouble, true), sink.Stalled,
-			`topic "topic" partition 0: 1 attempts failed: no luck`},
+			`topic "topic" partition 0, failed attempts: 1: no luck`},
 		{"Cluster", trouble(sink.Unknown, sink.ClusterTrouble, true), sink.Stalled,
-			`topic "topic" partition 0: 1 attempts failed: no luck`},
+			`a broker, or the way to it, is in trouble (topic "topic" partition 0, failed attempts: 1): no luck`},
 		{"Configuration", trouble(sink.NotWritten, sink.ConfigurationTrouble, true), sink.Blocked,
-			`topic "topic" partition 0: 1 attempts failed: no luck`},
+			`the brokers do not take us (topic "topic" partition 0, failed attempts: 1): no luck`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {

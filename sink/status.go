@@ -87,7 +87,14 @@ func (p *partition) reason() string {
 	if p.failures == 0 {
 		return because(fmt.Sprintf("topic %q partition %d: no leader is known", p.topic.name, p.number), p.topic.err)
 	}
-	return because(fmt.Sprintf("topic %q partition %d: %d attempts failed", p.topic.name, p.number, p.failures), p.err)
+	where := fmt.Sprintf("topic %q partition %d, failed attempts: %d", p.topic.name, p.number, p.failures)
+	switch p.kind {
+	case ClusterTrouble:
+		return because("a broker, or the way to it, is in trouble ("+where+")", p.err)
+	case ConfigurationTrouble:
+		return because("the brokers do not take us ("+where+")", p.err)
+	}
+	return because(where, p.err)
 }
 
 func because(what string, err error) string {
