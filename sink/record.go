@@ -37,7 +37,10 @@ type Record struct {
 	Reason     *Reason   // why it was rejected; nil otherwise
 	// Doomed, which the submitter sets with Reason, lets the record be rejected for that when its turn comes, without
 	// being sent: so it has its place in its lane's order.
-	Doomed  bool
+	Doomed bool
+	// Again, which the submitter sets, says that a person asks for it once more, having mended what it was refused for:
+	// nothing that the driver learned of its topic before is a reason to refuse it unsent.
+	Again   bool
 	WasHeld bool // with Held: the lane was held already, for an earlier record
 
 	engine engineState // the engine's own; see engine.go

@@ -150,7 +150,11 @@ func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
 	if size.sent <= presumed {
 		return nil
 	}
-	if known := d.limitSince(ctx, b.Topic, time.Now().Add(-limitFresh)); known > 0 && size.sent > known {
+	since := time.Now()
+	if !b.Records[0].Again {
+		since = since.Add(-limitFresh)
+	}
+	if known := d.limitSince(ctx, b.Topic, since); known > 0 && size.sent > known {
 		return size.reason(known)
 	}
 	return nil

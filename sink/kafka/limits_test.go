@@ -120,6 +120,21 @@ func TestRaisedLimitIsNoticedBeforeTheBlame(t *testing.T) {
 	wantAccepted(t, send(t, d, sized(t, d, "t", 3000)), 0)
 }
 
+// A person raises the limit and replays at once. Breaks when the belief of a moment ago refuses the head of a key once
+// more, and its followers, a second later, go before it. Seen to fail with a replay that is like any other record.
+func TestReplayIsNotRefusedByWhatWasBelievedAMomentAgo(t *testing.T) {
+	c := newFake(t)
+	setLimit(t, c.ListenAddrs(), "t", 2000)
+	d := newDriver(t, c.ListenAddrs(), nil)
+	awaitTopic(t, d, "t")
+	d.stale("t", 2000)
+	wantVerdict(t, send(t, d, sized(t, d, "t", 3000)), sink.Refused) // after asking
+	setLimit(t, c.ListenAddrs(), "t", 4000)
+	replayed := sized(t, d, "t", 3000)
+	replayed.Records[0].Again = true
+	wantAccepted(t, send(t, d, replayed), 0)
+}
+
 // Breaks when a limit that was lowered meanwhile is not told with the refusal, or keeps the old one for later batches.
 // Seen to fail with a limit that is kept as long as it is known.
 func TestLoweredLimitIsLearnedFromTheRefusal(t *testing.T) {
