@@ -79,7 +79,7 @@ func TestFindSaysWhereAnEventIs(t *testing.T) {
 		t.Errorf("exit code: got %d, want 0", code)
 	}
 	cdcRelay(t, s.environ, "find", plantedID(1), plantedID(9)).want(t, exitFailed,
-		[]string{plantedID(1) + "  published", plantedID(9) + "  unknown"}, []string{"is not known here"})
+		[]string{plantedID(1) + "  published", plantedID(9) + "  unknown"}, []string{"The relay was not asked"})
 	cdcRelay(t, s.environ, "find", "no-uuid").want(t, exitUsage, nil, []string{"a uuid such as"})
 	cdcRelay(t, s.environ, "find").want(t, exitUsage, nil, []string{"--aggregate"})
 }
