@@ -108,6 +108,7 @@ func TestCopiesAreNotTakenForEvents(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
+	b.c.ShutdownGrace = config.Duration(30 * time.Second)
 	_, stop = b.start()
 	b.waitDead(1)
 	mustStop(t, stop)

@@ -246,7 +246,9 @@ func (s *session) drain(working context.Context) error {
 		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there",
 			s.term.inflight.Len())
 	case <-working.Done():
-		return fmt.Errorf("%d events were still in flight: %w", s.term.inflight.Len(), context.Cause(working))
+		if n := s.term.inflight.Len(); n > 0 {
+			return fmt.Errorf("%d events were still in flight: %w", n, context.Cause(working))
+		}
 	}
 	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; " +
