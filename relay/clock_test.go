@@ -29,7 +29,9 @@ func (c *clocked) Clock(context.Context) (time.Time, error) {
 
 func (*clocked) CountDead(context.Context) (int64, error) { return 0, nil }
 
-func (*clocked) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) { return nil, nil }
+func (*clocked) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) {
+	return nil, nil
+}
 
 func (*clocked) Slot(context.Context) (store.SlotStatus, error) {
 	return store.SlotStatus{}, context.DeadlineExceeded
