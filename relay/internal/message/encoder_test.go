@@ -98,8 +98,8 @@ func TestKeyOfNothingIsNoKey(t *testing.T) {
 	}
 }
 
-// Breaks it catches: any rule of config.IllegalTopic left out; a refusal that is not cached as one. Seen to fail with . and ..
-// allowed.
+// Breaks it catches: any rule of config.IllegalTopic left out; a refusal that is not cached as one. Seen to fail
+// with . and .. allowed.
 func TestEventsCannotChooseIllegalTopics(t *testing.T) {
 	long := strings.Repeat("x", 250)
 	for _, c := range []struct {
