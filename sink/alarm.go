@@ -1,6 +1,10 @@
 package sink
 
-import "time"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
 // The kinds of [Alarm]: names of a metric's label.
 const (
@@ -29,4 +33,41 @@ type Witness interface {
 	PossibleDuplicates() uint64
 	// Alarms are the latest alarm of each kind and topic, oldest first.
 	Alarms() []Alarm
+}
+
+// AlarmBook keeps what a [Witness] has noticed: the latest alarm of each kind and topic. Topics that the driver knows
+// bound it. The zero value is empty; any goroutine may use it.
+type AlarmBook struct {
+	mu     sync.Mutex
+	latest map[alarmed]Alarm // guarded by mu
+}
+
+// alarmed is what alarms are counted by.
+type alarmed struct{ kind, topic string }
+
+// Raise notes an alarm of now, and tells whom it may concern; nil: nobody.
+func (b *AlarmBook) Raise(a Alarm, tell func(Alarm)) {
+	of := alarmed{a.Kind, a.Topic}
+	b.mu.Lock()
+	if b.latest == nil {
+		b.latest = map[alarmed]Alarm{}
+	}
+	a.At, a.Count = time.Now(), b.latest[of].Count+1
+	b.latest[of] = a
+	b.mu.Unlock()
+	if tell != nil {
+		tell(a)
+	}
+}
+
+// Alarms is what [Witness] wants.
+func (b *AlarmBook) Alarms() []Alarm {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Alarm, 0, len(b.latest))
+	for _, a := range b.latest {
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b Alarm) int { return a.At.Compare(b.At) })
+	return all
 }

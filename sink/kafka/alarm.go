@@ -2,8 +2,6 @@ package kafka
 
 import (
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -14,31 +12,10 @@ var _ sink.Witness = (*Driver)(nil)
 func (d *Driver) PossibleDuplicates() uint64 { return d.stats.possibleDuplicates.Load() }
 
 // Alarms is [sink.Witness].
-func (d *Driver) Alarms() []sink.Alarm {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]sink.Alarm, 0, len(d.alarms))
-	for _, a := range d.alarms {
-		all = append(all, a)
-	}
-	slices.SortFunc(all, func(a, b sink.Alarm) int { return a.At.Compare(b.At) })
-	return all
-}
-
-// alarmed is what alarms are counted by: topics that the driver knows bound it.
-type alarmed struct{ kind, topic string }
+func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
 
 // raise notes an alarm and tells the hook.
-func (d *Driver) raise(a sink.Alarm) {
-	d.mu.Lock()
-	of := alarmed{a.Kind, a.Topic}
-	a.At, a.Count = time.Now(), d.alarms[of].Count+1
-	d.alarms[of] = a
-	d.mu.Unlock()
-	if d.config.Hooks.Alarm != nil {
-		d.config.Hooks.Alarm(a)
-	}
-}
+func (d *Driver) raise(a sink.Alarm) { d.alarms.Raise(a, d.config.Hooks.Alarm) }
 
 // lostData is the alarm for a sequence that the broker refuses although everything before it was acknowledged.
 func (d *Driver) lostData(p *partition) {

@@ -25,6 +25,7 @@ type Driver struct {
 	view    atomic.Pointer[view] // replaced under mu
 	keyless atomic.Uint64        // records without a key so far
 	stats   counters
+	alarms  sink.AlarmBook
 
 	wake   chan struct{} // to refreshLoop: do not wait
 	learn  chan struct{} // to limitsLoop: a topic has no limit yet
@@ -40,7 +41,6 @@ type Driver struct {
 	partitions map[topicPartition]*partition // those produced to
 	limits     map[string]*limit             // by topic
 	creations  map[string]*creation          // of missing topics, by topic
-	alarms     map[alarmed]sink.Alarm        // the latest by kind and topic
 }
 
 // lifetime is how a driver ends.
@@ -81,7 +81,6 @@ func New(c Config) (*Driver, error) {
 		partitions: make(map[topicPartition]*partition),
 		limits:     make(map[string]*limit),
 		creations:  make(map[string]*creation),
-		alarms:     make(map[alarmed]sink.Alarm),
 	}
 	d.keyless.Store(rand.Uint64() >> 1) // relays that restart should not all begin with partition 0
 	d.view.Store(&view{topics: make(map[string]*topicView), changed: make(chan struct{})})

@@ -31,6 +31,7 @@ type Driver struct {
 	end     context.CancelFunc
 	learner sync.WaitGroup
 	dialing chan struct{} // holds a token while nobody dials
+	alarms  sink.AlarmBook
 
 	mu        sync.Mutex // guards what follows
 	nc        *client.Conn
@@ -41,8 +42,7 @@ type Driver struct {
 	streams   []*stream // by node
 	changed   chan struct{}
 	told      time.Time // when the servers have told of topics last
-	alarms    []sink.Alarm
-	maxRecord int // what the servers take of one message, 0 while not known
+	maxRecord int       // what the servers take of one message, 0 while not known
 }
 
 // topic is a subject and the stream that takes it.
@@ -187,29 +187,16 @@ func (d *Driver) Unreachable() (since time.Time, err error) {
 func (d *Driver) PossibleDuplicates() uint64 { return 0 }
 
 // Alarms implements [sink.Witness].
-func (d *Driver) Alarms() []sink.Alarm {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]sink.Alarm(nil), d.alarms...)
-}
+func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
 
 // wentBack raises the alarm that the stream ends before what it had acknowledged.
 func (d *Driver) wentBack(s *stream, was, is int64) {
-	a := sink.Alarm{
-		Kind: sink.AlarmOffsetsWentBack, Topic: s.name, Partition: sink.WholeTopic, At: time.Now(), Count: 1,
+	d.alarms.Raise(sink.Alarm{
+		Kind: sink.AlarmOffsetsWentBack, Topic: s.name, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("stream %s ends at sequence %d and had acknowledged %d: it was deleted and made again, or its "+
 			"server lost "+
 			"messages. They are in the journal as published and will not be sent again; verify tells which", s.name, is, was),
-	}
-	d.mu.Lock()
-	if len(d.alarms) > 0 {
-		a.Count = d.alarms[0].Count + 1
-	}
-	d.alarms = []sink.Alarm{a}
-	d.mu.Unlock()
-	if d.config.Hooks.Alarm != nil {
-		d.config.Hooks.Alarm(a)
-	}
+	}, d.config.Hooks.Alarm)
 }
 
 // connection is the open connection, or a new one.

@@ -28,6 +28,7 @@ type Driver struct {
 	ended   context.Context
 	end     context.CancelFunc
 	pinger  sync.WaitGroup
+	alarms  sink.AlarmBook
 
 	mu      sync.Mutex // guards what follows
 	streams []*stream  // by node
@@ -35,7 +36,6 @@ type Driver struct {
 	since   time.Time // when the server could not be reached first; zero while it can
 	err     error
 	told    time.Time // when it has answered last
-	alarms  []sink.Alarm
 }
 
 var (
@@ -140,29 +140,16 @@ func (d *Driver) Unreachable() (since time.Time, err error) {
 func (d *Driver) PossibleDuplicates() uint64 { return 0 }
 
 // Alarms implements [sink.Witness].
-func (d *Driver) Alarms() []sink.Alarm {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]sink.Alarm(nil), d.alarms...)
-}
+func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
 
 func (d *Driver) wentBack(topic string, was, is int64) {
-	a := sink.Alarm{
-		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic, At: time.Now(), Count: 1,
+	d.alarms.Raise(sink.Alarm{
+		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("stream %s ends at %s and had acknowledged %s: it was deleted, or Redis lost what it had "+
 			"acknowledged (appendfsync, "+
 			"a failover). Those events are in the journal as published and will not be sent again; verify tells which", topic,
 			idOf(is), idOf(was)),
-	}
-	d.mu.Lock()
-	if len(d.alarms) > 0 {
-		a.Count = d.alarms[0].Count + 1
-	}
-	d.alarms = []sink.Alarm{a}
-	d.mu.Unlock()
-	if d.config.Hooks.Alarm != nil {
-		d.config.Hooks.Alarm(a)
-	}
+	}, d.config.Hooks.Alarm)
 }
 
 // ping asks the server until the driver is closed.
