@@ -11,8 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// find answers where events are: those that are named, or those of an aggregate. What is in flight is looked at before
-// the tables, so that what settles in between is found in one of them.
+// find answers where events are: those that are named, or those of an aggregate.
 func (l lists) find(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
 	aggregate, since, limit := q.take("aggregate"), q.age("since"), q.limit()
@@ -34,16 +33,7 @@ func (l lists) find(w http.ResponseWriter, req *http.Request) {
 				return nil, err
 			}
 		}
-		inFlight := l.r.InFlight(ids)
-		found, err := s.Find(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		slot, err := s.Slot(ctx)
-		if err != nil {
-			return nil, err
-		}
-		store.Locate(found, inFlight, slot)
-		return store.Page[store.Found]{Items: found}, nil
+		found, err := s.Locate(ctx, ids, l.r.InFlight(ids))
+		return store.Page[store.Found]{Items: found}, err
 	})
 }

@@ -58,6 +58,10 @@ func requestMethods(s *store.Store) []calledMethod {
 		}},
 		{"NoteRequest", func(ctx context.Context) error { return s.NoteRequest(ctx, r.ID, 1, 1) }},
 		{"Find", func(ctx context.Context) error { _, err := s.Find(ctx, []string{uuid(4)}); return err }},
+		{"Locate", func(ctx context.Context) error {
+			_, err := s.Locate(ctx, []string{uuid(4)}, nil)
+			return err
+		}},
 		{"OfAggregate", func(ctx context.Context) error {
 			_, err := s.OfAggregate(ctx, "order", "1", time.Hour, 1)
 			return err

@@ -27,6 +27,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/lease"
 	"github.com/cdc-relay/cdc-relay/store/internal/outcome"
 	"github.com/cdc-relay/cdc-relay/store/internal/queue"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
 	"github.com/cdc-relay/cdc-relay/store/internal/table"
 	"github.com/cdc-relay/cdc-relay/store/internal/upkeep"
 )
@@ -59,3 +60,18 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 
 // Close waits for calls that are running and closes all connections.
 func (s *Store) Close() { s.db.Close() }
+
+// Locate tells where each event is, in words: by what the tables know, and by what a relay had in flight before they
+// are asked, so that an event that settles meanwhile is seen in one of the two.
+func (s *Store) Locate(ctx context.Context, ids []string, inFlight map[string]FoundInTransit) ([]Found, error) {
+	found, err := s.Find(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	slot, err := s.Slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	record.Locate(found, inFlight, slot)
+	return found, nil
+}

@@ -187,10 +187,5 @@ func ErrBarrier(blockers []Blocker) error { return record.ErrBarrier(blockers) }
 // ExpressionErrors are all that the error is made of.
 func ExpressionErrors(err error) []*ExpressionError { return record.ExpressionErrors(err) }
 
-// Locate adds what a running relay has in flight to what was found, and puts all into words.
-func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) {
-	record.Locate(found, inFlight, slot)
-}
-
 // ParseAge reads a duration such as 90s, 24h or 7d, above zero.
 func ParseAge(text string) (Age, error) { return record.ParseAge(text) }

@@ -108,3 +108,12 @@ ORDER BY a.attnum`, oid)
 		return c, err
 	})
 }
+
+// Sources are the numbers that the table has, under any slot: records and journal rows of all of them are of its rows.
+func (s *DB) Sources(ctx context.Context, tx pgx.Tx, o *Table) ([]int32, error) {
+	rows, err := tx.Query(ctx, s.Names.SQL(`SELECT source FROM {source} WHERE table_oid = $1 ORDER BY source`), o.OID)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int32])
+}

@@ -51,7 +51,7 @@ func (s *Desk) Find(ctx context.Context, ids []string) ([]record.Found, error) {
 	}
 	var found []record.Found
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-		sources, err := s.sources(ctx, tx, o)
+		sources, err := s.db.Sources(ctx, tx, o)
 		if err != nil {
 			return err
 		}
@@ -66,14 +66,6 @@ func (s *Desk) Find(ctx context.Context, ids []string) ([]record.Found, error) {
 		return nil, fmt.Errorf("look for %d events: %w", len(ids), err)
 	}
 	return found, nil
-}
-
-func (s *Desk) sources(ctx context.Context, tx pgx.Tx, o *db.Table) ([]int32, error) {
-	rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT source FROM {source} WHERE table_oid = $1`), o.OID)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }
 
 func (s *Desk) findText(o *db.Table) string {
@@ -163,7 +155,7 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 	}
 	var ids []string
 	err = s.db.Tx(ctx, db.Scanning, func(tx pgx.Tx) error {
-		sources, err := s.sources(ctx, tx, o)
+		sources, err := s.db.Sources(ctx, tx, o)
 		if err != nil {
 			return err
 		}

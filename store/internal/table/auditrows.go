@@ -16,11 +16,8 @@ func (s *Reader) Sources(ctx context.Context) ([]int32, error) {
 	o, err := s.db.Table(ctx)
 	var sources []int32
 	if err == nil {
-		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT source FROM {source} WHERE table_oid = $1 ORDER BY source`), o.OID)
-			if err == nil {
-				sources, err = pgx.CollectRows(rows, pgx.RowTo[int32])
-			}
+		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
+			sources, err = s.db.Sources(ctx, tx, o)
 			return err
 		})
 	}

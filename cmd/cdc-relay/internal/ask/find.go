@@ -27,15 +27,8 @@ func Find(ctx context.Context, st *store.Store, cfg config.Config, ids []string)
 	if err != nil {
 		w.NotAsked = err.Error()
 	}
-	if w.Items, err = st.Find(ctx, ids); err != nil {
-		return w, err
-	}
-	slot, err := st.Slot(ctx)
-	if err != nil {
-		return w, err
-	}
-	store.Locate(w.Items, inFlight, slot)
-	return w, nil
+	w.Items, err = st.Locate(ctx, ids, inFlight)
+	return w, err
 }
 
 // transit is what the relay that listens where the configuration says has in flight of the events.
