@@ -24,7 +24,7 @@ const (
 	kafkaTimeout = 10 * time.Second
 )
 
-func (s *session) newClient() (*kgo.Client, error) {
+func (s *session) dial() error {
 	config := s.c.config
 	options := []kgo.Opt{
 		kgo.SeedBrokers(config.Brokers...), kgo.ConsumerGroup(config.Group), kgo.ConsumeTopics(config.Topics...),
@@ -35,7 +35,7 @@ func (s *session) newClient() (*kgo.Client, error) {
 		kgo.RebalanceTimeout(rebalanceTimeout), kgo.SessionTimeout(sessionTimeout),
 		kgo.AdjustFetchOffsetsFn(s.assigned),
 		kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
-		kgo.WithHooks(&heartbeats{s}), kgo.ClientID("cdc-relay-inbox"),
+		kgo.WithHooks(&hooks{s}), kgo.ClientID("cdc-relay-inbox"),
 	}
 	if config.ConsumerProtocol {
 		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
@@ -43,18 +43,20 @@ func (s *session) newClient() (*kgo.Client, error) {
 	if config.InstanceID != "" {
 		options = append(options, kgo.InstanceID(config.InstanceID))
 	}
-	client, err := kgo.NewClient(append(options, config.Client...)...)
-	if err != nil {
-		return nil, fmt.Errorf("inbox: make a Kafka client: %w", err)
+	if _, err := kgo.NewClient(append(options, config.Client...)...); err != nil {
+		return fmt.Errorf("inbox: make a Kafka client: %w", err)
 	}
-	return client, nil
+	return nil
 }
 
-// heartbeats notes when the group's coordinator has answered last.
-type heartbeats struct{ s *session }
+// hooks are the client's calls that are none of the group's.
+type hooks struct{ s *session }
 
-// OnBrokerRead is a hook of the client.
-func (h *heartbeats) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+// OnNewClient keeps the client before it joins the group: NewClient can return after the first partitions are assigned.
+func (h *hooks) OnNewClient(client *kgo.Client) { h.s.client = client }
+
+// OnBrokerRead notes when the group's coordinator has answered last.
+func (h *hooks) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	if err != nil || key != int16(kmsg.Heartbeat) && key != int16(kmsg.ConsumerGroupHeartbeat) &&
 		key != int16(kmsg.SyncGroup) {
 		return

@@ -19,8 +19,8 @@ type session struct {
 	c      *Consumer
 	ledger *ledger.Ledger
 	engine *lanes.Engine
-	client *kgo.Client
-	holder string // this session in inbox_offset
+	client *kgo.Client // kept by a hook: see hooks.OnNewClient
+	holder string      // this session in inbox_offset
 	trace  tracing
 
 	hard     context.Context // of handlers and of the session's own statements: outlives a stop by Grace
@@ -57,9 +57,7 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 		}),
 	}
 	s.hard, s.cut = context.WithCancelCause(context.Background())
-	var err error
-	s.client, err = s.newClient()
-	return s, err
+	return s, s.dial()
 }
 
 // fail ends the session.

@@ -18,7 +18,7 @@ import (
 func onOrder(c *inbox.Consumer) { inbox.On(c, "OrderPlaced", apply) }
 
 // Every event is in the topic twice, and everything is read again by a consumer whose offsets are lost. Seen to fail
-// with a claim that returns no conflicts.
+// with a claim that returns no conflicts, and under -race with a client that callbacks see only when NewClient returns.
 func TestForcedDuplicatesAreHandledOnce(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
