@@ -1,6 +1,8 @@
 // Package admin serves what people and machines ask of a running relay over HTTP: metrics, health, its status, the
 // console, and the pages that explain them. It reads what the relay says of itself and what is in its tables, and is
 // not on the path of any event.
+//
+// Its tests ask it over HTTP, as people and machines do, and look at the console in a real browser.
 package admin
 
 import (

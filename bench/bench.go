@@ -2,6 +2,8 @@
 // lost, duplicated, changed or reordered something gives no figures. What is measured (the scenarios, the rows that are
 // written, the statistics and the plots) serves the command and the long comparisons of test/bench; [Run] measures in
 // this process, on servers that exist. It starts no server, and prints nothing.
+//
+// Tested by the command bench (cmd/cdc-relay) and by the comparisons of test/bench.
 package bench
 
 import (

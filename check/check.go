@@ -1,5 +1,7 @@
 // Package check is the doctor: it looks at everything that a relay needs, in Postgres and at the brokers, and reports
 // for each thing whether it is right, with the fix where it is not. It changes nothing, and prints nothing.
+//
+// Tested by the command check, on real servers (cmd/cdc-relay); what only compares names is tested here.
 package check
 
 import (

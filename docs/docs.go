@@ -1,5 +1,7 @@
 // Package docs holds the project's pages, so that a running relay can serve those of its own version. It does nothing
 // with them.
+//
+// Tested by package handbook, which serves every page.
 package docs
 
 import "embed"

@@ -14,6 +14,8 @@
 //
 // It does not promise effects outside the database (write them into an outbox there), nor an order across partitions
 // that were added, nor to know ids that are older than Config.Keep.
+//
+// Tested in the module test/inbox, on a real Postgres, a real Kafka and processes that are killed.
 package inbox
 
 import (

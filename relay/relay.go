@@ -30,6 +30,8 @@
 // attaches it to its own ledger. The settler and what brings parked events back (internal/settle), the requests of
 // people, the mirror and the watch run as long as a term: when another relay has had the slot, all of it is dropped,
 // and the next term begins as after a crash.
+//
+// Tested as a whole, on a real Postgres and a stand-in for Kafka.
 package relay
 
 import (

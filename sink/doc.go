@@ -40,4 +40,6 @@
 //   - Close(ctx) takes in nothing more, lets requests in flight finish until the context ends, then stops every
 //     goroutine. Records without a result then never get one; whether they were written is unknown. Abandon is the same
 //     and leaves the driver open, for another engine.
+//
+// Tested by its promises: a model, scenarios in fake time, and the suite that drivers must pass (sinktest).
 package sink

@@ -3,6 +3,8 @@
 //
 // A step is never changed after a release; a later version adds a step that is safe while the release before it runs,
 // that is, it adds tables, columns with defaults and indexes, and takes nothing away.
+//
+// Tested by package store, which runs every step on a real Postgres.
 package sql
 
 import (

@@ -16,6 +16,8 @@
 //   - S4 No call waits for a lock on the outbox table except the ones that say so; none waits longer than its
 //     lock_timeout.
 //   - S5 Any call may run on any connection of a transaction pooler: it leaves nothing in the session.
+//
+// Tested on a real Postgres, room by room: the rooms' tests stand here, at the door.
 package store
 
 import (

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -129,3 +130,43 @@ func TestFilesAreShort(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestEachFileIsTestedWhereAReaderFindsIt wants a test file of its own beside each product file, or a package comment
+// that says where its files are tested. Seen to fail with the sentence of package lease taken out.
+func TestEachFileIsTestedWhereAReaderFindsIt(t *testing.T) {
+	comments, untested := map[string]string{}, map[string][]string{}
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (path == filepath.Join("..", "test") || path == filepath.Join("..", "examples")) {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			return err
+		}
+		folder := filepath.Dir(path)
+		comments[folder] += file.Doc.Text()
+		if _, err := os.Stat(strings.TrimSuffix(path, ".go") + "_test.go"); err != nil {
+			untested[folder] = append(untested[folder], filepath.Base(path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(comments) < 40 {
+		t.Fatalf("got %d packages, so the house was not walked", len(comments))
+	}
+	for _, folder := range slices.Sorted(maps.Keys(untested)) {
+		if !says.MatchString(comments[folder]) {
+			t.Errorf("%s: nothing says where %s are tested", folder, strings.Join(untested[folder], ", "))
+		}
+	}
+}
+
+var says = regexp.MustCompile(`(?i)\btest(s|ed)\b`)

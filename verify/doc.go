@@ -12,4 +12,6 @@
 //   - The same id has the same bytes, key and topic, at each appearance.
 //   - A key stays on one partition, and on the right one.
 //   - A journal row names a place where the event is.
+//
+// Tested in auditor_test.go and judge_test.go, by streams with planted mistakes.
 package verify

@@ -1,5 +1,7 @@
 // Package console is the web page on which a relay shows what it does: files that are served as they are. It asks the
 // API for everything, needs no build step, and loads nothing from elsewhere.
+//
+// Tested by package admin, in a real browser.
 package console
 
 import (

@@ -1,6 +1,8 @@
 // Package handbook serves the project's pages under /docs, as they were when the binary was built: at 3 a.m. the
 // runbook of an alert is a click away and fits the version that runs. It turns Markdown into HTML that needs no script,
 // and knows nothing of a relay.
+//
+// Tested in handbook_test.go, which renders every page.
 package handbook
 
 import (

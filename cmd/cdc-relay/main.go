@@ -1,5 +1,7 @@
 // Command cdc-relay relays committed rows of a Postgres outbox table to Kafka. One file per command: it parses, calls
 // and prints; what a command does stands in the package that it calls.
+//
+// Commands are tested as they are run, by their output and exit codes, on real servers and stand-ins.
 package main
 
 import (

@@ -1,5 +1,7 @@
 // Package child runs server processes that never outlive this one, whatever happens to it. Linux only, because only
 // Linux tells a child of its parent's death; elsewhere Start returns an error.
+//
+// Tested in child_linux_test.go; elsewhere there is nothing to test.
 package child
 
 import (

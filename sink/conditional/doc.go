@@ -11,4 +11,6 @@
 // It does not know how a broker is asked: that is a [Stream], which each driver implements. It keeps no record and no
 // batch: what was found behind the end and nobody has claimed yet is remembered by its [Mark], a digest of its content.
 // So it does not matter who sent it: this process, an earlier one, or another relay.
+//
+// Tested in log_test.go, on a made-up log.
 package conditional

@@ -29,4 +29,6 @@
 //
 // Three rooms know nothing of the driver: internal/recordset encodes and compresses a batch, internal/connect opens,
 // secures and logs in connections and puts a request on one, internal/codes says what each answer means.
+//
+// Tested on a stand-in that misbehaves on demand, on a real broker and on three of them.
 package kafka

@@ -15,4 +15,6 @@
 //	duplicates, kill -9 of relay  bounded by limits.max_unrecorded, with the same message-id
 //	duplicates, frozen relay      the rest of the wave that it was sending: RabbitMQ cannot refuse it
 //	position in the journal       exchange, 0, -1: there is none
+//
+// Tested in rabbitmq_test.go, on a real broker behind a proxy that cuts.
 package rabbitmq

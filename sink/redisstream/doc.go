@@ -27,4 +27,6 @@
 // Fields in this order: key (unless there is none), one per header, payload. A tombstone has no payload and the field
 // x-outbox-tombstone = true. A header called key or payload becomes header:key, header:payload. A header that is null
 // is empty.
+//
+// Tested in redis_test.go, on a real server behind a proxy that cuts.
 package redisstream

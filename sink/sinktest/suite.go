@@ -1,5 +1,7 @@
 // Package sinktest proves drivers and the engine: [Run] is the conformance suite that every [sink.Driver] passes, and
 // [Broker] a broker in memory whose answers a test chooses and which checks that the engine keeps the driver's rules.
+//
+// Tested by the drivers that run it; [Broker] in broker_test.go.
 package sinktest
 
 import (

@@ -18,4 +18,6 @@
 //     and a write that failed goes on with the byte at which it stopped. So an unknown outcome never prints a record
 //     twice, as long as the io.Writer counts rightly.
 //   - S2: Offsets of a partition count its lines from 0 in this process.
+//
+// Tested in driver_test.go and line_test.go.
 package stdout

@@ -1,5 +1,7 @@
 // Package audit compares an outbox table with what the topics hold: it reads both and has the auditor of package verify
 // judge. It publishes nothing: what the topics have lost it asks the relay to publish once more, when it is told to.
+//
+// Tested in audit_test.go, and by the command verify on real servers (cmd/cdc-relay).
 package audit
 
 import (

@@ -1,6 +1,8 @@
 // Package cli is the frame that the commands stand in: it reads the command line and the configuration, tells every
 // mistake at once, prints for people and for machines, and turns the outcome into an exit code. It knows no command and
 // connects to nothing.
+//
+// Tested by the commands that stand in it (cmd/cdc-relay).
 package cli
 
 import (

@@ -1,6 +1,8 @@
 // Package demo is what cdc-relay and cdc-relay-demo agree on: the flags of the demo, where cdc-relay finds the other
 // program, and how it borrows the throw-away servers. The servers themselves stand in cdc-relay-demo alone, so that
 // cdc-relay links none of them.
+//
+// Tested by demos that are run, by both names (cmd/cdc-relay, cmd/cdc-relay-demo).
 package demo
 
 import (

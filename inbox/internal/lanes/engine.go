@@ -1,5 +1,7 @@
 // Package lanes decides what is handled next: each key in its order, different keys at once, as many events in one
 // transaction as wait. It knows no database and no broker; workers ask it for jobs and tell it how they ended.
+//
+// Tested in engine_test.go, through the doors that workers use.
 package lanes
 
 import (

@@ -1,5 +1,7 @@
 // Package ledger is the inbox's side of Postgres: which events were decided and how, what waits, and how far each
 // partition is. It runs no handler and knows nothing of Kafka.
+//
+// Tested on a real Postgres in the module test/inbox.
 package ledger
 
 import (

@@ -1,5 +1,7 @@
 // Package alarms keeps what the driver noticed at its broker, and only a person can judge, in Postgres until one
 // acknowledges it: a restart must not make it look as if nothing was lost. It decides nothing, and repairs nothing.
+//
+// Tested by package relay (alarms_test.go).
 package alarms
 
 import (

@@ -1,6 +1,8 @@
 // Package health remembers what an operator must know of a relay: its role, its halt, what it cannot do at present,
 // the newest error, and the latest changes of all that. It decides nothing and logs nothing: who tells it of a trouble
 // learns whether that is news, so that a repeated error is logged once in a while and not at every attempt.
+//
+// Tested in health_test.go, by what it remembers.
 package health
 
 import (

@@ -4,6 +4,8 @@
 //
 // An Encoder belongs to one goroutine. Encode allocates nothing for an event whose topic it has seen; what it builds
 // lies in an arena, out of which Keep moves it into memory that the caller keeps from event to event.
+//
+// Its tests make whole messages, by each format, and compare bytes.
 package message
 
 import (

@@ -2,6 +2,8 @@
 // computes figures from both when somebody asks. Prometheus, the status and the console have their figures from here,
 // so they are the same everywhere. It logs nothing and decides nothing; it asks the relay through [Source], and knows
 // neither sessions nor terms.
+//
+// Its tests ask for figures; that a scrape has them is tested by package relay.
 package meter
 
 import (

@@ -17,6 +17,8 @@
 //	diverter     looks for topics in trouble (diverter.go)
 //	breaker      commits that the breaker opened or closed, and probes (breaker.go)
 //	trims        gives memory that nobody uses to the garbage collector (delivery.go)
+//
+// Tested in fake time on a made-up store, by its promises and not file by file, and by the simulator.
 package settle
 
 import (

@@ -1,6 +1,8 @@
 // Package catalog is about what is in the database: the shape of the outbox, the relay's tables and their migrations,
 // the publication, the privileges, and the expressions of the configuration. It reads no event and writes no row of the
 // relay.
+//
+// Tested at the door, by package store, on a real Postgres.
 package catalog
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

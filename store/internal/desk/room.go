@@ -1,6 +1,8 @@
 // Package desk serves people: the lists of dead letters and parked events, the requests that commands and the API
 // leave, and what the relay does to fulfil them; the pause and the breaker, which people lift. Requests may be written
 // by anybody; everything else that it writes is fenced by the epoch.
+//
+// Tested at the door, by package store, on a real Postgres.
 package desk
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

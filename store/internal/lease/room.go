@@ -3,6 +3,8 @@
 //
 // Only the owner of the slot changes its state: every write but those that come before an owner (Register,
 // BeginCatchUp) is fenced by the epoch.
+//
+// Tested at the door, by package store, on a real Postgres.
 package lease
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

@@ -7,6 +7,8 @@
 //   - S2 Parked events and dead letters are written under the epoch that this relay took over, or not at all. Journal
 //     rows need no fence: those of a relay that lost the slot are true statements about the topic.
 //   - S3 Settling an id again changes nothing.
+//
+// Tested at the door, by package store, on a real Postgres.
 package outcome
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

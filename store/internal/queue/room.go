@@ -1,5 +1,7 @@
 // Package queue reads parked events in the order of their lanes, and says which are due. It parks nothing and takes
 // nothing out: that is package outcome's.
+//
+// Tested at the door, by package store, on a real Postgres.
 package queue
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

@@ -1,5 +1,7 @@
 // Package record is the words of the store: what is recorded of events, slots and requests, and what people are shown
 // of it. It has no statement; the one thing that it knows of Postgres is what its errors ask for.
+//
+// Tested at the door, by package store.
 package record
 
 import (

@@ -1,5 +1,7 @@
 // Package table reads the outbox table itself: the rows that a catch-up publishes, those that nothing records, and
 // those of an audit. It never changes a row of it; the lists that it makes are the relay's own.
+//
+// Tested at the door, by package store, on a real Postgres.
 package table
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

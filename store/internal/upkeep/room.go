@@ -1,5 +1,7 @@
 // Package upkeep works behind the path of the events: it marks or deletes outbox rows whose events are journaled, and
 // prunes what nothing needs any more. It never waits for a row, and what a crash makes it forget it does again.
+//
+// Tested at the door, by package store, on a real Postgres.
 package upkeep
 
 import "github.com/cdc-relay/cdc-relay/store/internal/db"

@@ -1,6 +1,8 @@
 // Package ask is how commands ask something of a relay: its status over HTTP; anything else, whether it runs or
 // not, by a row in its table of requests: they choose events, count and list them, and show what the relay makes of
 // the request. It executes nothing itself.
+//
+// Tested by the commands that ask (cmd/cdc-relay).
 package ask
 
 import (

@@ -1,5 +1,7 @@
 // Package clean deletes what is older than its retention, step by step, until nothing more is due: what a running relay
 // does a little at a time.
+//
+// Tested by the command cleanup (cmd/cdc-relay).
 package clean
 
 import (

@@ -1,5 +1,7 @@
 // Package reconcile has a whole outbox table looked through once: by the relay that runs, or, while none does, by a
 // relay in this process.
+//
+// Tested by the command reconcile, on a real Postgres (cmd/cdc-relay, test).
 package reconcile
 
 import (

@@ -1,5 +1,7 @@
 // Package show prints for people what commands have found out: on a terminal in colour. For machines commands print
 // JSON themselves.
+//
+// Tested by what commands print (cmd/cdc-relay).
 package show
 
 import (

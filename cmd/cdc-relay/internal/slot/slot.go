@@ -1,4 +1,6 @@
 // Package slot is the command slot: it shows, drops and advances the replication slot.
+//
+// Tested by the command slot, on a real Postgres (cmd/cdc-relay).
 package slot
 
 import (
