@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -43,16 +44,15 @@ func chosenTopics(ctx context.Context, cfg config.Config, r *Report) []string {
 	return slices.Compact(chosen)
 }
 
-// columnsOf are the parts of the template by the columns' names in the table. A name means the event's own field first.
-func columnsOf(parts []config.Part, cfg config.Config) []store.TopicPart {
-	m := cfg.Outbox.Columns
-	own := map[string]string{"id": m.ID, "aggregate_type": m.AggregateType, "aggregate_id": m.AggregateID,
-		"event_type": m.EventType, "created_at": m.CreatedAt, "payload": m.Payload, "headers": m.Headers}
-	list := make([]store.TopicPart, len(parts))
-	for i, p := range parts {
-		list[i] = store.TopicPart{Literal: p.Literal, Column: p.Column}
-		if column := own[p.Column]; column != "" {
-			list[i].Column = column
+// columnsOf are the parts of the template by the columns' names in the table.
+func columnsOf(parts []config.Part, cfg config.Config) (list []outbox.Part) {
+	for _, p := range parts {
+		if p.Column == "" {
+			list = append(list, outbox.Part(p))
+			continue
+		}
+		for _, q := range cfg.Outbox.Columns.Of(p.Column) {
+			list = append(list, outbox.Part(q))
 		}
 	}
 	return list

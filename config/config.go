@@ -58,11 +58,12 @@ type Outbox struct {
 	Retention     Duration `key:"retention" help:"delete rows published longer ago than this; 0s: keep them forever, or, with outbox.after_publish delete, delete at once"`
 }
 
-// Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column.
+// Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column. AggregateType and
+// AggregateID may be empty, too, or templates over columns; see [Columns.Of].
 type Columns struct {
 	ID            string `key:"id" help:"unique id of the event: uuid, text or integer"`
-	AggregateType string `key:"aggregate_type" help:"type of the aggregate"`
-	AggregateID   string `key:"aggregate_id" help:"id of the aggregate; by default the message key"`
+	AggregateType string `key:"aggregate_type" help:"type of the aggregate, or a template over columns; empty: none, and message.topic names another column"`
+	AggregateID   string `key:"aggregate_id" help:"id of the aggregate, or a template over columns; by default the message key; empty: none, and each event is an aggregate of its own"`
 	EventType     string `key:"event_type" help:"type of the event"`
 	Payload       string `key:"payload" help:"the message's value: jsonb, json, text or bytea"`
 	Headers       string `key:"headers" help:"json or jsonb column with an object of strings that become message headers; empty: none"`

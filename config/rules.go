@@ -51,8 +51,8 @@ var rules = map[string]rule{
 
 	"outbox.table":                  table(),
 	"outbox.columns.id":             identifier(),
-	"outbox.columns.aggregate_type": identifier(),
-	"outbox.columns.aggregate_id":   identifier(),
+	"outbox.columns.aggregate_type": aggregateColumn(),
+	"outbox.columns.aggregate_id":   aggregateColumn(),
 	"outbox.columns.event_type":     identifier(),
 	"outbox.columns.payload":        identifier(),
 	"outbox.columns.headers":        optional(identifier()),
@@ -157,7 +157,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, []relation{
+var relations = slices.Concat(dryRuns, logins, aggregateless, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.

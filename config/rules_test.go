@@ -59,6 +59,8 @@ func TestRules(t *testing.T) {
 		{key: "redis.url", allowed: []string{"rediss://u:p@h:1/2"}, refused: []string{"", "h:6379", "unix:///x"},
 			because: "redis://host:port"},
 		{key: "redis.max_length", allowed: []string{"0", "100000"}, refused: []string{"-1"}},
+		{key: "outbox.columns.aggregate_id", allowed: []string{"", "OrderId", "{tenant}:{order_id}", "x-{aggregate_id}"},
+			refused: []string{"{", "}", "a}b", "{a b}", "a:b", "a b"}, because: "{tenant}:{order_id}, or empty"},
 		{key: "message.topic", allowed: []string{"t", "{aggregate_type}", "a.{b}_{c}-d", "_x", strings.Repeat("a", 249)},
 			refused: []string{"", ".", "..", "__consumer_offsets", "a b", "a/{b}", strings.Repeat("a", 250)},
 			because: "topic name"},

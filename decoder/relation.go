@@ -33,10 +33,10 @@ type binding struct {
 	foreign bool
 	count   int // columns in each row
 
-	id, aggregateType, aggregateID, eventType, payload int
-	headers, createdAt                                 int // or noColumn
-	extra                                              []int
-	bytea                                              []int // the mapped columns, each once, that are bytea
+	id, eventType, payload                         int
+	aggregateType, aggregateID, headers, createdAt int // or noColumn
+	extra                                          []int
+	bytea                                          []int // the mapped columns, each once, that are bytea
 }
 
 // relation reads Byte1('R') Int32(OID) String(schema) String(name) Int8(replica identity) Int16(number of columns),
@@ -75,7 +75,7 @@ func (d *Decoder) relation(data []byte) (Message, error) {
 // bind finds the configured columns in the relation by name.
 func (d *Decoder) bind(b *binding, rel *Relation) error {
 	c := &d.columns
-	b.headers, b.createdAt = noColumn, noColumn
+	b.aggregateType, b.aggregateID, b.headers, b.createdAt = noColumn, noColumn, noColumn, noColumn
 	b.extra = make([]int, len(c.Extra))
 	type wanted struct {
 		column, key string
@@ -87,17 +87,16 @@ func (d *Decoder) bind(b *binding, rel *Relation) error {
 		{c.AggregateID, "outbox.columns.aggregate_id", &b.aggregateID},
 		{c.EventType, "outbox.columns.event_type", &b.eventType},
 		{c.Payload, "outbox.columns.payload", &b.payload},
-	}
-	if c.Headers != "" {
-		wants = append(wants, wanted{c.Headers, "outbox.columns.headers", &b.headers})
-	}
-	if c.CreatedAt != "" {
-		wants = append(wants, wanted{c.CreatedAt, "outbox.columns.created_at", &b.createdAt})
+		{c.Headers, "outbox.columns.headers", &b.headers},
+		{c.CreatedAt, "outbox.columns.created_at", &b.createdAt},
 	}
 	for i, column := range c.Extra {
 		wants = append(wants, wanted{column, "", &b.extra[i]})
 	}
 	for _, want := range wants {
+		if want.column == "" && *want.at == noColumn {
+			continue
+		}
 		at := slices.IndexFunc(rel.Columns, func(have Column) bool { return have.Name == want.column })
 		if at < 0 {
 			return columnError(rel, want.column, want.key)

@@ -73,11 +73,15 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 		d.values[column] = value[:n:n]
 	}
 	ev.ID = d.values[b.id]
-	ev.AggregateType = d.values[b.aggregateType]
-	ev.AggregateID = d.values[b.aggregateID]
 	ev.EventType = d.values[b.eventType]
 	ev.Payload = d.values[b.payload]
-	ev.Headers, ev.CreatedAt = nil, nil
+	ev.AggregateType, ev.AggregateID, ev.Headers, ev.CreatedAt = nil, nil, nil, nil
+	if b.aggregateType != noColumn {
+		ev.AggregateType = d.values[b.aggregateType]
+	}
+	if b.aggregateID != noColumn {
+		ev.AggregateID = d.values[b.aggregateID]
+	}
 	if b.headers != noColumn {
 		ev.Headers = d.values[b.headers]
 	}

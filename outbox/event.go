@@ -7,8 +7,8 @@ package outbox
 // its outcome is settled; nobody copies them on the way.
 type Event struct {
 	ID            []byte   // the row's unique id, never nil
-	AggregateType []byte   // usually chooses the topic
-	AggregateID   []byte   // usually the message key
+	AggregateType []byte   // usually chooses the topic; nil also when the table has none
+	AggregateID   []byte   // usually the message key; nil also when the table has none
 	EventType     []byte   //
 	Payload       []byte   // nil = SQL NULL = tombstone; the JSON text null is a value
 	Headers       []byte   // JSON object of strings, or nil
@@ -22,8 +22,15 @@ type Event struct {
 // length.
 const MaxID = 2688
 
-// Columns names the outbox table's columns that make up an [Event]. Headers and CreatedAt may be empty: no such column.
+// Columns names the outbox table's columns that make up an [Event]. AggregateType, AggregateID, Headers and CreatedAt
+// may be empty: no such column.
 type Columns struct {
 	ID, AggregateType, AggregateID, EventType, Payload, Headers, CreatedAt string
 	Extra                                                                  []string // further columns that templates name
+
+	// Of what the aggregate's type and id are composed where they have no column; none: they are NULL.
+	TypeParts, IDParts []Part
 }
+
+// Part is a piece of what is composed of a row: either literal text or a column of the table.
+type Part struct{ Literal, Column string }

@@ -25,8 +25,9 @@ type Names struct {
 	DLQ, View     string // schema-qualified
 	DLQLiteral    string // DLQ as a string literal
 
-	ID, AggregateType, AggregateID, EventType, Payload, Headers, CreatedAt string // the outbox's columns
-	Extra                                                                  []string
+	ID, EventType, Payload, Headers, CreatedAt string // the outbox's columns
+	AggregateType, AggregateID                 string // "" = it has no such column
+	Extra                                      []string
 
 	IDType         string // of the journal's event_id: uuid, text or bigint
 	PayloadType    string

@@ -5,8 +5,9 @@ CREATE TABLE {{.Outbox}} (
         PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
         52, 1), 53, 1), 'hex')::uuid, -- version 7: begins with the time, so that index pages fill in order
     seq bigint GENERATED ALWAYS AS IDENTITY,
-    {{.AggregateType}} text NOT NULL,
-    {{.AggregateID}} text,
+{{- if .AggregateType}}
+    {{.AggregateType}} text NOT NULL,{{end}}{{if .AggregateID}}
+    {{.AggregateID}} text,{{end}}
     {{.EventType}} text NOT NULL,
     {{.Payload}} jsonb,
     {{.Headers}} jsonb,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -71,7 +72,7 @@ func requestMethods(s *store.Store) []calledMethod {
 		{"Alarms", func(ctx context.Context) error { _, err := s.Alarms(ctx, true); return err }},
 		{"AckAlarms", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, nil, true, "ann"); return err }},
 		{"ChosenTopics", func(ctx context.Context) error {
-			_, _, err := s.ChosenTopics(ctx, []store.TopicPart{{Column: "aggregate_type"}}, 1)
+			_, _, err := s.ChosenTopics(ctx, []outbox.Part{{Column: "aggregate_type"}}, 1)
 			return err
 		}},
 		{"SeenTopics", func(ctx context.Context) error { _, err := s.SeenTopics(ctx, 1); return err }},

@@ -55,7 +55,6 @@ type (
 	SlotStatus      = record.SlotStatus
 	State           = record.State
 	Step            = record.Step
-	TopicPart       = record.TopicPart
 	TopicTail       = record.TopicTail
 	WaitingTopic    = record.WaitingTopic
 

@@ -181,7 +181,7 @@ var house = map[string]room{
 		external: []string{"github.com/rs/zerolog"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {
-		own:      []string{"config", "drivers", "login", "relay", "replication", "sink", "sink/kafka", "store"},
+		own:      []string{"config", "drivers", "login", "outbox", "relay", "replication", "sink", "sink/kafka", "store"},
 		external: []string{"github.com/jackc/pgx/v5"},
 	},
 	"verify/audit": {

@@ -30,6 +30,27 @@ func TestTemplatesRenderAsTheRelayDoes(t *testing.T) {
 	}
 }
 
+// Breaks it catches: a composed aggregate that is read as a column; one of nothing that is a key of its literals. Seen
+// to fail with what is composed rendered as its parts.
+func TestTemplatesComposeAggregatesAsTheRelayDoes(t *testing.T) {
+	cfg := config.Default()
+	cfg.Outbox.Columns.AggregateType, cfg.Outbox.Columns.AggregateID = "", "{tenant}:{order_id}"
+	cfg.Message.Topic, cfg.Message.Key = "t.{aggregate_type}", "k{aggregate_id}"
+	templates, err := newTemplates(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(templates.columns, " "); got != "tenant order_id" {
+		t.Errorf("columns: got %q", got)
+	}
+	seventeen := "17"
+	for row, want := range map[[2]*string]string{{nil, &seventeen}: "k:17", {nil, nil}: ""} {
+		if topic, key := templates.topic.render(row[:]), templates.key.ofColumns(row[:]); topic != "t." || key != want {
+			t.Errorf("got topic %q and key %q, want t. and %q", topic, key, want)
+		}
+	}
+}
+
 // Seen to fail with the header not looked at.
 func TestRecordsOfOtherRelaysAreNotOurs(t *testing.T) {
 	r := topicReader{cfg: config.Default(), idHeader: "id",

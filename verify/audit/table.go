@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
@@ -41,7 +42,7 @@ func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wa
 func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
 	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns), Value: verify.DigestOf(r.Payload),
 		Order: r.Order}
-	if key := templates.key.render(r.Columns); key != "" {
+	if key := templates.key.ofColumns(r.Columns); key != "" {
 		row.Key = []byte(key)
 	}
 	switch {
@@ -79,7 +80,8 @@ type template []part
 
 type part struct {
 	literal string
-	column  int // index in templates.columns; -1 for literal text
+	column  int      // index in templates.columns; -1 for what is none
+	inner   template // an aggregate's type or id that is composed of columns
 }
 
 func newTemplates(cfg config.Config) (*templates, error) {
@@ -105,34 +107,56 @@ func (t *templates) compile(cfg config.Config, text string) (template, error) {
 			compiled = append(compiled, part{literal: p.Literal, column: -1})
 			continue
 		}
-		t.columns = append(t.columns, mappedColumn(cfg, p.Column))
-		compiled = append(compiled, part{column: len(t.columns) - 1})
+		of := cfg.Outbox.Columns.Of(p.Column)
+		if len(of) == 1 && of[0].Column != "" {
+			compiled = append(compiled, t.take(of[0]))
+			continue
+		}
+		inner := part{column: -1, inner: template{}}
+		for _, q := range of {
+			inner.inner = append(inner.inner, t.take(q))
+		}
+		compiled = append(compiled, inner)
 	}
 	return compiled, nil
 }
 
-// mappedColumn is the column behind a name in a template: the event's own fields first, then any column of the row.
-func mappedColumn(cfg config.Config, name string) string {
-	c := cfg.Outbox.Columns
-	fields := map[string]string{
-		"id": c.ID, "aggregate_type": c.AggregateType, "aggregate_id": c.AggregateID, "event_type": c.EventType,
-		"payload": c.Payload, "headers": c.Headers, "created_at": c.CreatedAt,
+// take compiles one part, whose column is the table's.
+func (t *templates) take(p config.Part) part {
+	if p.Column == "" {
+		return part{literal: p.Literal, column: -1}
 	}
-	if column := fields[name]; column != "" {
-		return column
-	}
-	return name
+	t.columns = append(t.columns, p.Column)
+	return part{column: len(t.columns) - 1}
 }
 
 // render puts the columns in; NULL is empty text.
 func (t template) render(columns []*string) string {
 	var b strings.Builder
 	for _, p := range t {
-		if p.column < 0 {
+		switch {
+		case p.inner != nil:
+			b.WriteString(p.inner.ofColumns(columns))
+		case p.column < 0:
 			b.WriteString(p.literal)
-		} else if columns[p.column] != nil {
+		case columns[p.column] != nil:
 			b.WriteString(*columns[p.column])
 		}
 	}
 	return b.String()
+}
+
+// ofColumns is render, or no text where the template names columns and all of them are NULL or empty: then the relay
+// takes what is composed of them for NULL, and a key for no key.
+func (t template) ofColumns(columns []*string) string {
+	for _, p := range t {
+		one := template{p}
+		if (p.inner != nil || p.column >= 0) && one.render(columns) != "" {
+			return t.render(columns)
+		}
+	}
+	if slices.ContainsFunc(t, func(p part) bool { return p.inner != nil || p.column >= 0 }) {
+		return ""
+	}
+	return t.render(columns)
 }

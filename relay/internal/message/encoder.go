@@ -23,8 +23,9 @@ import (
 // Encoder turns events into records: topic, key, value, headers. One goroutine uses it.
 type Encoder struct {
 	topic, key template
-	createdAt  bool // the record's timestamp is created_at, not the time of publishing
-	maxBytes   int  // limits.max_event_bytes; 0: the topic's limit
+	aggregate  [2]template // of the aggregate's type and id, where they are composed of columns; see compose
+	createdAt  bool        // the record's timestamp is created_at, not the time of publishing
+	maxBytes   int         // limits.max_event_bytes; 0: the topic's limit
 	format     format
 	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
@@ -60,11 +61,16 @@ func New(c config.Config, cols outbox.Columns, payloadType string, shadowed func
 	if x.format, err = newFormat(c, payloadType); err != nil {
 		return nil, err
 	}
-	if x.topic, err = compile(c.Message.Topic, cols); err != nil {
+	if x.topic, err = compile(c.Message.Topic, cols, namedField); err != nil {
 		return nil, fmt.Errorf("message.topic: %w", err)
 	}
-	if x.key, err = compile(c.Message.Key, cols); err != nil {
+	if x.key, err = compile(c.Message.Key, cols, namedField); err != nil {
 		return nil, fmt.Errorf("message.key: %w", err)
+	}
+	for i, text := range []string{c.Outbox.Columns.AggregateType, c.Outbox.Columns.AggregateID} {
+		if x.aggregate[i], err = compileAggregate(text, cols); err != nil {
+			return nil, fmt.Errorf("outbox.columns.%s: %w", config.AggregateFields[i], err)
+		}
 	}
 	x.reserved = append(x.reserved, x.names[:]...)
 	if x.format.name == config.FormatCloudEvents {
@@ -119,6 +125,7 @@ type Marks struct {
 // epoch; not dated: it could not be read. A reason says that the event cannot be a message at all.
 func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created int64, dated bool, reason *sink.Reason) {
 	x.arena.begin()
+	x.compose(e)
 	rec.Key = x.renderKey(e)
 	if rec.Topic, reason = x.renderTopic(e); reason != nil {
 		return 0, false, reason
@@ -189,10 +196,8 @@ func (x *Encoder) renderKey(e *outbox.Event) []byte {
 		}
 		return nil
 	}
-	for _, f := range x.key.fields {
-		if len(f.of(e)) > 0 {
-			return x.arena.place(func(b []byte) []byte { return x.render(b, x.key, e) })
-		}
+	if x.key.anyOf(e) {
+		return x.arena.place(func(b []byte) []byte { return x.render(b, x.key, e) })
 	}
 	if len(x.key.fields) == 0 && x.key.literals[0] != "" {
 		return []byte(x.key.literals[0])
@@ -206,4 +211,14 @@ func (x *Encoder) render(b []byte, t template, e *outbox.Event) []byte {
 		b = append(b, f.of(e)...)
 	}
 	return append(b, t.literals[len(t.fields)]...)
+}
+
+// compose gives the event the type and id of its aggregate where the table has no columns for them, but others to
+// compose them of. An event that was parked, or a dead letter, has those that it had. Nothing to compose of is NULL.
+func (x *Encoder) compose(e *outbox.Event) {
+	for i, into := range [...]*[]byte{&e.AggregateType, &e.AggregateID} {
+		if *into == nil && x.aggregate[i].anyOf(e) {
+			*into = x.arena.place(func(b []byte) []byte { return x.render(b, x.aggregate[i], e) })
+		}
+	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Breaks it catches: a template that reads another column, one that prefers a column of the table over the event's own
-// field of that name, a NULL that becomes the text of one.
+// field of that name, a NULL that becomes the text of one. Seen to fail with the event's own fields not looked for.
 func TestTemplatesNameFieldsFirstAndThenColumns(t *testing.T) {
 	renamed := func(c *config.Config) {
 		c.Outbox.Columns = config.Columns{ID: "uid", AggregateType: "kind", AggregateID: "ref", EventType: "what",
@@ -40,6 +40,8 @@ func TestTemplatesNameFieldsFirstAndThenColumns(t *testing.T) {
 			wantTo: "2026-11-21 16:36:32.5+00"},
 		{name: "logical name of a renamed column", topic: "t.{aggregate_type}", key: "{aggregate_id}", change: renamed,
 			wantTopic: "t.order", wantTo: "a1"},
+		{name: "logical names that no column has", topic: "t.{event_type}", key: "{id}", change: renamed, wantTopic: "t.made",
+			wantTo: "e1"},
 		{name: "actual name of a renamed column", topic: "t.{kind}", key: "{ref}", change: renamed, wantTopic: "t.order",
 			wantTo: "a1"},
 		{name: "further columns, in alphabetical order", topic: "t.{tenant}", key: "{region}/{tenant}",

@@ -64,28 +64,57 @@ func Columns(c config.Config) outbox.Columns {
 		ID: m.ID, AggregateType: m.AggregateType, AggregateID: m.AggregateID, EventType: m.EventType,
 		Payload: m.Payload, Headers: m.Headers, CreatedAt: m.CreatedAt,
 	}
-	want := append(templateNames(c.Message.Topic), templateNames(c.Message.Key)...)
-	for name := range c.Message.Headers {
-		want = append(want, name)
+	var composed []string
+	for i, aggregate := range []*string{&cols.AggregateType, &cols.AggregateID} {
+		if !config.IsTemplate(*aggregate) {
+			continue
+		}
+		into := []*[]outbox.Part{&cols.TypeParts, &cols.IDParts}[i]
+		for _, p := range m.Of(config.AggregateFields[i]) {
+			*into = append(*into, outbox.Part(p))
+		}
+		composed, *aggregate = append(composed, templateNames(*aggregate)...), ""
 	}
-	slices.Sort(want)
-	for _, name := range slices.Compact(want) {
+	named := append(templateNames(c.Message.Topic), templateNames(c.Message.Key)...)
+	for name := range c.Message.Headers {
+		named = append(named, name)
+	}
+	var want []string
+	for _, name := range named {
 		if _, known := namedField(name, cols); !known {
-			cols.Extra = append(cols.Extra, name)
+			want = append(want, name)
 		}
 	}
+	for _, name := range composed {
+		if _, known := composedField(name, cols); !known {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	cols.Extra = slices.Compact(want)
 	return cols
 }
 
+// namedField is what a name in a template stands for. An aggregate's field is known even where the table has no column
+// for it: then it is composed, or NULL.
 func namedField(name string, cols outbox.Columns) (field, bool) {
-	logical := []string{"id", "aggregate_type", "aggregate_id", "event_type", "created_at", "payload", "headers"}
+	switch name {
+	case "aggregate_type":
+		return fieldAggregateType, true
+	case "aggregate_id":
+		return fieldAggregateID, true
+	}
+	return composedField(name, cols)
+}
+
+// composedField is what a name stands for in the template that an aggregate's field is composed by: never that field.
+func composedField(name string, cols outbox.Columns) (field, bool) {
+	logical := []string{"id", "", "", "event_type", "created_at", "payload", "headers"}
 	actual := []string{
 		cols.ID, cols.AggregateType, cols.AggregateID, cols.EventType, cols.CreatedAt, cols.Payload, cols.Headers,
 	}
-	for i, n := range logical {
-		if n == name && actual[i] != "" {
-			return field(i), true
-		}
+	if i := slices.Index(logical, name); i >= 0 && name != "" && actual[i] != "" {
+		return field(i), true
 	}
 	if i := slices.Index(actual, name); i >= 0 && name != "" {
 		return field(i), true
@@ -123,7 +152,10 @@ func FixedTopic(text string) []string {
 	return []string{topic}
 }
 
-func compile(text string, cols outbox.Columns) (t template, err error) {
+// lookup finds what a name in a template stands for.
+type lookup func(name string, cols outbox.Columns) (field, bool)
+
+func compile(text string, cols outbox.Columns, find lookup) (t template, err error) {
 	parts, err := config.ParseTemplate(text)
 	if err != nil {
 		return t, err
@@ -134,7 +166,7 @@ func compile(text string, cols outbox.Columns) (t template, err error) {
 			literal += p.Literal
 			continue
 		}
-		f, known := namedField(p.Column, cols)
+		f, known := find(p.Column, cols)
 		if !known {
 			return t, fmt.Errorf("template %q: no column for {%s}", text, p.Column)
 		}
@@ -142,4 +174,17 @@ func compile(text string, cols outbox.Columns) (t template, err error) {
 	}
 	t.literals = append(t.literals, literal)
 	return t, nil
+}
+
+// compileAggregate compiles outbox.columns.aggregate_type or aggregate_id; no fields: it is a column, or none.
+func compileAggregate(text string, cols outbox.Columns) (template, error) {
+	if !config.IsTemplate(text) {
+		return template{}, nil
+	}
+	return compile(text, cols, composedField)
+}
+
+// anyOf reports whether one of the template's columns has text.
+func (t template) anyOf(e *outbox.Event) bool {
+	return slices.ContainsFunc(t.fields, func(f field) bool { return len(f.of(e)) > 0 })
 }

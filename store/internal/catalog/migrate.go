@@ -211,9 +211,8 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 	n := schema.Names{
 		Schema: s.db.Names.Schema, Outbox: s.db.Names.Outbox, OutboxLiteral: db.Literal(s.db.Names.Outbox),
 		DLQ: s.db.Names.DLQ, DLQLiteral: db.Literal(s.db.Names.DLQ), View: s.db.Names.View,
-		ID: or(c.ID, "id"), AggregateType: or(c.AggregateType, "aggregate_type"),
-		AggregateID: or(c.AggregateID, "aggregate_id"),
-		EventType:   or(c.EventType, "event_type"), Payload: or(c.Payload, "payload"), Headers: or(c.Headers, "headers"),
+		ID: or(c.ID, "id"), EventType: or(c.EventType, "event_type"), Payload: or(c.Payload, "payload"),
+		Headers:   or(c.Headers, "headers"),
 		CreatedAt: or(c.CreatedAt, "created_at"),
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
@@ -223,6 +222,12 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 	}
 	if o.HasPublishedAt {
 		n.OwnPublishedAt = "published_at"
+	}
+	if c.AggregateType != "" {
+		n.AggregateType = db.Quote(c.AggregateType)
+	}
+	if c.AggregateID != "" {
+		n.AggregateID = db.Quote(c.AggregateID)
 	}
 	for _, name := range c.Extra {
 		n.Extra = append(n.Extra, db.Quote(name))

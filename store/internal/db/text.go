@@ -2,6 +2,8 @@ package db
 
 import (
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
 // maxErrorText bounds last_error, in bytes: a broker's message may be long, and the row is for people.
@@ -25,4 +27,25 @@ func Brief(text string, most int) string {
 		text = text[:most]
 	}
 	return Clean(text)
+}
+
+// Text is an expression on a row o of the outbox: a column as text, or what is composed of columns, NULL where all of
+// those are NULL or empty; NULL without both.
+func Text(column string, parts []outbox.Part) string {
+	if column != "" {
+		return "o." + Quote(column) + "::text"
+	}
+	if len(parts) == 0 {
+		return "NULL::text"
+	}
+	var whole, columns []string
+	for _, p := range parts {
+		if p.Column == "" {
+			whole = append(whole, Literal(p.Literal))
+			continue
+		}
+		whole = append(whole, "o."+Quote(p.Column)+"::text") // concat takes NULL for no text
+		columns = append(columns, "o."+Quote(p.Column)+"::text")
+	}
+	return "CASE WHEN concat(" + strings.Join(columns, ", ") + ") <> '' THEN concat(" + strings.Join(whole, ", ") + ") END"
 }

@@ -71,13 +71,10 @@ func (s *Desk) Find(ctx context.Context, ids []string) ([]record.Found, error) {
 func (s *Desk) findText(o *db.Table) string {
 	c := s.db.Config.Columns
 	var columns []string
-	for _, column := range [][2]string{{c.AggregateType, "aggregate_type"}, {c.AggregateID, "aggregate_id"},
-		{c.EventType, "event_type"}, {c.CreatedAt, "created_at"}} {
-		value := "NULL::text"
-		if column[0] != "" {
-			value = "o." + db.Quote(column[0]) + "::text"
-		}
-		columns = append(columns, value+" AS "+column[1])
+	for _, column := range [][2]string{{db.Text(c.AggregateType, c.TypeParts), "aggregate_type"},
+		{db.Text(c.AggregateID, c.IDParts), "aggregate_id"},
+		{db.Text(c.EventType, nil), "event_type"}, {db.Text(c.CreatedAt, nil), "created_at"}} {
+		columns = append(columns, column[0]+" AS "+column[1])
 	}
 	text := strings.NewReplacer("{row}", strings.Join(columns, ", "), "{idtype}", o.IDType).Replace(findSQL)
 	return s.db.SQL(o, text)
@@ -129,24 +126,29 @@ func stateOf(f *record.Found) string {
 const ofAggregateSQL = `SELECT id FROM (
  SELECT o.{id}::text AS id, row_number() OVER (ORDER BY {order}) AS place FROM {outbox} o WHERE {aggregate}
  UNION ALL (SELECT p.event_id::text, NULL FROM {parked} p
-  WHERE p.source = ANY ($4) AND p.aggregate_type = $1 AND p.aggregate_id = $2 LIMIT $3)
+  WHERE p.source = ANY ($4) AND coalesce(p.aggregate_type, '') = $1 AND p.aggregate_id = $2 LIMIT $3)
  UNION ALL (SELECT d.original_id::text, NULL FROM {dlq} d
-  WHERE d.source = ANY ($4) AND d.aggregate_type = $1 AND d.aggregate_id = $2 LIMIT $3)
+  WHERE d.source = ANY ($4) AND coalesce(d.aggregate_type, '') = $1 AND d.aggregate_id = $2 LIMIT $3)
 ) x GROUP BY id ORDER BY max(place) DESC NULLS FIRST, id LIMIT $3`
 
 // OfAggregate lists the ids of an aggregate's events: at most limit, those in the table whose created_at is younger
 // than since, by outbox.order_by from the newest on, and what is parked or dead whether the table has it or not.
-// Without an index on the aggregate's columns it reads the table. ErrFilter: the configuration names no such columns.
+// Without an index on the aggregate's columns it reads the table. Where there is no aggregate type, kind is "".
+// ErrFilter: the configuration names no columns of the aggregate's id.
 func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Duration, limit int) ([]string, error) {
 	o, err := s.db.Table(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := s.db.Config.Columns
-	if c.AggregateType == "" || c.AggregateID == "" {
-		return nil, fmt.Errorf("%w: the configuration names no columns of the aggregate", record.ErrFilter)
+	if c.AggregateID == "" && c.IDParts == nil {
+		return nil, fmt.Errorf("%w: outbox.columns.aggregate_id is empty, so each event is an aggregate of its own: look "+
+			"for its id", record.ErrFilter)
 	}
-	where := "o." + db.Quote(c.AggregateType) + "::text = $1 AND o." + db.Quote(c.AggregateID) + "::text = $2"
+	where := db.Text(c.AggregateType, c.TypeParts) + " = $1 AND " + db.Text(c.AggregateID, c.IDParts) + " = $2"
+	if c.AggregateType == "" && c.TypeParts == nil {
+		where = "$1 = '' AND " + db.Text(c.AggregateID, c.IDParts) + " = $2"
+	}
 	if since > 0 {
 		if c.CreatedAt == "" {
 			return nil, fmt.Errorf("%w: the configuration names no created_at to look since", record.ErrFilter)

@@ -17,6 +17,3 @@ type TopicTail struct {
 	From  map[int32]int64 // by partition; the first offset that is not known to be journaled
 	Since time.Time       // when the topic was first used: the start for partitions that are not in From
 }
-
-// TopicPart is a piece of a topic's name: either literal text or a column of the row.
-type TopicPart struct{ Literal, Column string }

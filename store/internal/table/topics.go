@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
@@ -20,7 +21,7 @@ const (
 
 // ChosenTopics are the topics that the outbox's rows choose, at most so many: each is the parts one after another. It
 // reports whether it has seen all rows.
-func (s *Reader) ChosenTopics(ctx context.Context, parts []record.TopicPart,
+func (s *Reader) ChosenTopics(ctx context.Context, parts []outbox.Part,
 	most int) (list []string, all bool, err error) {
 	var expression []string
 	for _, p := range parts {
@@ -41,9 +42,9 @@ func (s *Reader) ChosenTopics(ctx context.Context, parts []record.TopicPart,
 				return err
 			})
 	}
-	outbox := s.db.Names.Outbox
-	if err = look(outbox); record.Classify(err) == record.Retry { // the statement took too long
-		return list, false, look(fmt.Sprintf("(SELECT * FROM %s LIMIT %d)", outbox, sampledRows))
+	whole := s.db.Names.Outbox
+	if err = look(whole); record.Classify(err) == record.Retry { // the statement took too long
+		return list, false, look(fmt.Sprintf("(SELECT * FROM %s LIMIT %d)", whole, sampledRows))
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("look which topics the rows choose: %w", err)
