@@ -127,7 +127,8 @@ type Outcome struct {
 	Reasons []*Reason
 	// Unsent, with Refused, says that the driver refused it itself: no broker has seen anything of it in this attempt.
 	Unsent bool
-	// NotWritten, Unknown: the cause, for status and logs.
+	// NotWritten, Unknown: the cause, for status and logs. None, with NotWritten and Written: nothing is wrong, the driver
+	// only tells of what it has written before it goes on.
 	Err     error
 	Trouble Trouble
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
@@ -142,6 +143,9 @@ type Outcome struct {
 	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
 	Throttle time.Duration
 }
+
+// goesOn reports that nothing is wrong: the driver tells of a front that is written before it goes on with the rest.
+func (o *Outcome) goesOn() bool { return o.Verdict == NotWritten && o.Written > 0 && o.Err == nil }
 
 // answered reports whether the node is well: it has spoken about the batch.
 func (o *Outcome) answered() bool {

@@ -161,8 +161,9 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 	if p.busy {
 		panic(fmt.Sprintf("sink: partition %d of topic %q is sent twice at a time", p.number, p.topic.name))
 	}
-	p.busy = true                                 // also keeps route from listing it
-	if p.batch != nil && !p.batch.Outcome.Alone { // one that was only taken out of a slow request is no retry
+	p.busy = true // also keeps route from listing it
+	// One that was only taken out of a slow request, or whose front was told of, is no retry.
+	if p.batch != nil && !p.batch.Outcome.Alone && !p.batch.Outcome.goesOn() {
 		w.resent += len(p.batch.Records)
 	}
 	for p.batch == nil {
@@ -237,7 +238,7 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 		case Refused:
 			e.refuse(p)
 		case NotWritten, Unknown:
-			if !outcome.Alone {
+			if !outcome.Alone && !outcome.goesOn() {
 				e.fail(p, now)
 			}
 		default:
