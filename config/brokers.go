@@ -2,9 +2,11 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // NATS is the servers of JetStream and how to talk to them.
@@ -44,6 +46,108 @@ type RabbitMQ struct {
 	URL          string `key:"url" help:"amqp://user@host:port/vhost, amqps:// for TLS; message.topic is the exchange"`
 	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
 	RoutingKey   string `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
+}
+
+// Webhook is the HTTP endpoints and how to speak to them.
+type Webhook struct {
+	URL         string            `key:"url" help:"https://host/path; events go to the path of their topic's name below it"`
+	Endpoints   map[string]string `key:"endpoints" help:"URLs of topics that have one of their own: {orders: https://host/path}"`
+	Secret      string            `key:"secret" help:"secret that signs (whsec_… or whsk_…), during a rotation several with spaces; better in a file"`
+	SecretFile  string            `key:"secret_file" help:"file with the secrets, one a line, read again every few seconds; {topic} in the path is the topic; empty, without webhook.secret: unsigned"`
+	Lanes       int               `key:"lanes" help:"most requests at a time to an endpoint; of a key at most one"`
+	Timeout     Duration          `key:"timeout" help:"maximum time for one request, answer included"`
+	EventFaults []int             `key:"event_faults" help:"answers after which the event becomes a dead letter at once; other failures are the endpoint's"`
+	RetryFaults []int             `key:"retry_faults" help:"answers after which the event is parked and tried as retry.* says, then becomes a dead letter"`
+	ContentType string            `key:"content_type" help:"Content-Type of messages that have none of their own"`
+	TLS         WebhookTLS        `key:"tls"`
+}
+
+// WebhookTLS secures the connections to endpoints; the URL decides whether there is TLS at all.
+type WebhookTLS struct {
+	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust, read at the start; empty: the system's"`
+	CertFile string `key:"cert_file" help:"PEM file of the client certificate, read again at each connect"`
+	KeyFile  string `key:"key_file" help:"PEM file of the client certificate's key"`
+}
+
+func defaultWebhook() Webhook {
+	return Webhook{Lanes: 16, Timeout: Duration(15 * time.Second), EventFaults: []int{400, 413, 415, 422},
+		ContentType: "application/json"}
+}
+
+const endpointAllowed = "https://host/path or http://host/path"
+
+// isEndpoint reports whether the text is a URL that events can be posted to.
+func isEndpoint(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
+}
+
+func endpoint() rule {
+	return typed(endpointAllowed, func(v string) string { return accept(isEndpoint(v)) })
+}
+
+func endpoints() rule {
+	return typed("topic: URL, such as {orders: https://host/path}", func(v map[string]string) string {
+		for _, topic := range slices.Sorted(maps.Keys(v)) {
+			if why := IllegalTopic(topic); why != "" {
+				return fmt.Sprintf("the topic %q %s", topic, why)
+			}
+			if !isEndpoint(v[topic]) {
+				return fmt.Sprintf("the URL of %s is not %s", topic, endpointAllowed)
+			}
+		}
+		return ""
+	})
+}
+
+// secrets looks at how they begin; the driver reads them.
+func secrets() rule {
+	return typed("secrets that begin with whsec_ or whsk_, with spaces between them, or empty", func(v string) string {
+		return accept(!slices.ContainsFunc(strings.Fields(v), func(one string) bool {
+			return !strings.HasPrefix(one, "whsec_") && !strings.HasPrefix(one, "whsk_")
+		}))
+	})
+}
+
+// statuses allows answers of HTTP that are no deliveries.
+func statuses() rule {
+	return typed("a list of numbers from 300 to 599, or empty", func(v []int) string {
+		return accept(!slices.ContainsFunc(v, func(status int) bool { return status < 300 || status > 599 }))
+	})
+}
+
+// webhooks are the rules about keys of sink webhook that depend on each other.
+var webhooks = []relation{
+	{
+		keys:    []string{"webhook.url", "webhook.endpoints", "sink"},
+		allowed: "with sink webhook, webhook.url or webhook.endpoints, or both",
+		check: func(c *Config) string {
+			if c.Sink == SinkWebhook && c.Webhook.URL == "" && len(c.Webhook.Endpoints) == 0 {
+				return "neither"
+			}
+			return ""
+		},
+	},
+	{
+		keys:    []string{"webhook.secret", "webhook.secret_file"},
+		allowed: "one of webhook.secret and webhook.secret_file",
+		check: func(c *Config) string {
+			if c.Webhook.Secret != "" && c.Webhook.SecretFile != "" {
+				return "both"
+			}
+			return ""
+		},
+	},
+	{
+		keys:    []string{"webhook.tls.cert_file", "webhook.tls.key_file"},
+		allowed: "both of cert_file and key_file, or none",
+		check: func(c *Config) string {
+			if t := c.Webhook.TLS; (t.CertFile == "") != (t.KeyFile == "") {
+				return fmt.Sprintf("cert_file %q with key_file %q", t.CertFile, t.KeyFile)
+			}
+			return ""
+		},
+	},
 }
 
 // routingKey allows what a driver can fill in: columns that every message has as headers, and the key.

@@ -11,12 +11,13 @@ type Config struct {
 	Postgres      Postgres  `key:"postgres"`
 	Outbox        Outbox    `key:"outbox"`
 	Journal       Journal   `key:"journal"`
-	Sink          string    `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; rabbitmq: an exchange; stdout: print each message as a line of JSON, for a dry run without a broker"`
+	Sink          string    `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; rabbitmq: an exchange; webhook: HTTP endpoints; stdout: print each message as a line of JSON, for a dry run without a broker"`
 	Message       Message   `key:"message"`
 	Kafka         Kafka     `key:"kafka"`
 	NATS          NATS      `key:"nats"`
 	Redis         Redis     `key:"redis"`
 	RabbitMQ      RabbitMQ  `key:"rabbitmq"`
+	Webhook       Webhook   `key:"webhook"`
 	Retry         Retry     `key:"retry"`
 	DLQ           DLQ       `key:"dlq"`
 	Limits        Limits    `key:"limits"`
@@ -200,6 +201,7 @@ const (
 	SinkNATS        = "nats"
 	SinkRedisStream = "redis-stream"
 	SinkRabbitMQ    = "rabbitmq"
+	SinkWebhook     = "webhook"
 	SinkStdout      = "stdout"
 
 	FormatPlain       = "plain"
@@ -267,6 +269,7 @@ func Default() Config {
 		NATS:          NATS{URL: "nats://127.0.0.1:4222", CreateStreams: CreateStreams{Replicas: 1}},
 		Redis:         Redis{URL: "redis://127.0.0.1:6379/0"},
 		RabbitMQ:      RabbitMQ{URL: "amqp://guest@127.0.0.1:5672/", RoutingKey: "{aggregate_type}.{event_type}"},
+		Webhook:       defaultWebhook(),
 		Retry:         defaultRetry(),
 		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute)}},
 		Limits:        defaultLimits(),

@@ -62,6 +62,9 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length rabbitmq.url rabbitmq.password_file rabbitmq.routing_key
+		webhook.url webhook.endpoints webhook.secret webhook.secret_file webhook.lanes webhook.timeout
+		webhook.event_faults webhook.retry_faults webhook.content_type
+		webhook.tls.ca_file webhook.tls.cert_file webhook.tls.key_file
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
@@ -104,6 +107,9 @@ func another(t *testing.T, k Key) string {
 		"nats.create_streams.replicas": "3",
 		"rabbitmq.url":                 "amqps://relay@a:5671/events",
 		"rabbitmq.routing_key":         "{aggregate_type}.{key}",
+		"webhook.url":                  "https://a/hooks",
+		"webhook.endpoints":            "orders=https://a/orders",
+		"webhook.secret":               "whsec_AAAA whsk_AAAA",
 		"kafka.sasl.mechanism":         "PLAIN",
 		"retry.on_dead":                OnDeadHold,
 		"on_halt":                      OnHaltExit,
@@ -126,6 +132,8 @@ func another(t *testing.T, k Key) string {
 		return "0.5"
 	case []Duration:
 		return "1m,5m"
+	case []int:
+		return "409,423"
 	case Duration:
 		return "2s"
 	case ByteSize:
@@ -143,6 +151,8 @@ var companions = map[string][]Setting{
 	"kafka.tls.cert_file":      {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
 	"kafka.tls.key_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},
 	"kafka.tls.server_name":    {{"--set", "kafka.tls.enabled", "true"}},
+	"webhook.tls.cert_file":    {{"--set", "webhook.tls.key_file", "k"}},
+	"webhook.tls.key_file":     {{"--set", "webhook.tls.cert_file", "c"}},
 	"kafka.sasl.mechanism":     {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.username":      {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.password_file": {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},

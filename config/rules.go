@@ -66,7 +66,7 @@ var rules = map[string]rule{
 	"outbox.retention":              durations(0, longest),
 	"journal.retention":             durations(0, longest),
 
-	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkRabbitMQ, SinkStdout),
+	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkRabbitMQ, SinkWebhook, SinkStdout),
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
@@ -114,6 +114,18 @@ var rules = map[string]rule{
 	"rabbitmq.url":                 serverURLs("rabbitmq.password_file", "amqp", "amqps"),
 	"rabbitmq.password_file":       filePath(),
 	"rabbitmq.routing_key":         routingKey(),
+	"webhook.url":                  optional(endpoint()),
+	"webhook.endpoints":            endpoints(),
+	"webhook.secret":               secrets(),
+	"webhook.secret_file":          filePath(),
+	"webhook.lanes":                count(1, 1024),
+	"webhook.timeout":              durations(Duration(100*time.Millisecond), Duration(10*time.Minute)),
+	"webhook.event_faults":         statuses(),
+	"webhook.retry_faults":         statuses(),
+	"webhook.content_type":         optional(label()),
+	"webhook.tls.ca_file":          filePath(),
+	"webhook.tls.cert_file":        filePath(),
+	"webhook.tls.key_file":         filePath(),
 
 	"retry.max_attempts":    count(1, 1_000_000),
 	"retry.initial_backoff": durations(Duration(time.Millisecond), day),
@@ -157,7 +169,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, aggregateless, []relation{
+var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.

@@ -22,13 +22,26 @@ func MaskURL(s string) string {
 	return passwordPair.ReplaceAllString(hidden, "${1}"+masked)
 }
 
+// endpointsKey is the key whose values are URLs.
+const endpointsKey = "webhook.endpoints"
+
+// query is that of a URL, up to the next one in a list.
+var query = regexp.MustCompile(`\?[^\s,}]*`)
+
+// maskEndpoint hides what follows the path, too: receivers' tokens are there.
+func maskEndpoint(s string) string { return query.ReplaceAllString(MaskURL(s), "?"+masked) }
+
 // mask hides what is secret in the value of a key, for messages.
 func (k Key) mask(value string) string {
 	switch last := lastWord(k.Name); {
+	case k.Name == "webhook.url":
+		return maskEndpoint(value)
 	case strings.HasSuffix(last, "url"):
 		return MaskURL(value)
-	case strings.HasSuffix(last, "password"):
+	case strings.HasSuffix(last, "password"), strings.HasSuffix(last, "secret"):
 		return masked
+	case k.Name == endpointsKey:
+		return maskEndpoint(value)
 	}
 	return value
 }
@@ -37,8 +50,15 @@ func (k Key) mask(value string) string {
 func (c Config) Redacted() Config {
 	for _, k := range allKeys() {
 		field := reflect.ValueOf(&c).Elem().FieldByIndex(k.index)
-		if field.Kind() == reflect.String {
+		if field.Kind() == reflect.String && field.String() != "" {
 			field.SetString(k.mask(field.String()))
+		}
+		if urls, is := field.Interface().(map[string]string); is && k.Name == endpointsKey {
+			shown := make(map[string]string, len(urls))
+			for name, text := range urls {
+				shown[name] = maskEndpoint(text)
+			}
+			field.Set(reflect.ValueOf(shown))
 		}
 	}
 	return c

@@ -11,6 +11,8 @@ func TestShownKeysHaveNoSecrets(t *testing.T) {
 	c := Default()
 	c.Postgres.URL = "postgres://relay:hunter2@db/shop?sslpassword=hunter3"
 	c.NATS.URL, c.Redis.URL = "nats://relay:hunter2@a:1,nats://relay:hunter3@b:1", "redis://:hunter2@h:1/0"
+	c.Webhook.URL, c.Webhook.Secret = "https://relay:hunter2@h/a?token=hunter3", "whsec_hunter2"
+	c.Webhook.Endpoints = map[string]string{"a": "https://relay:hunter2@h/a?token=hunter3", "b": "https://h?hunter2"}
 	c.Kafka.Brokers = []string{"a:1", "b:2"}
 	shown := c.Shown()
 	if len(shown) != len(availableKeys()) {

@@ -47,6 +47,8 @@ func (k Key) assign(cfg *Config, r raw) error {
 		return setList(target, r, func(s string) (string, error) { return s, nil })
 	case *[]Duration:
 		return setList(target, r, ParseDuration)
+	case *[]int:
+		return setList(target, r, strconv.Atoi)
 	case *map[string]string:
 		return setPairs(target, r)
 	}
@@ -146,6 +148,8 @@ func format(v reflect.Value) string {
 	case []string:
 		return formatList(value)
 	case []Duration:
+		return formatList(value)
+	case []int:
 		return formatList(value)
 	case map[string]string:
 		return formatPairs(value)

@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/nats"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 	"github.com/cdc-relay/cdc-relay/sink/redisstream"
+	"github.com/cdc-relay/cdc-relay/sink/webhook"
 )
 
 // NATS makes the driver for JetStream.
@@ -56,6 +57,17 @@ func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
 	return rabbitmq.New(c)
 }
 
+// Webhook makes the driver for HTTP endpoints.
+func Webhook(cfg config.Config) (*webhook.Driver, error) {
+	w := cfg.Webhook
+	return webhook.New(webhook.Config{
+		URL: w.URL, Endpoints: w.Endpoints, Secret: w.Secret, SecretFile: w.SecretFile, Lanes: w.Lanes,
+		Timeout: w.Timeout.Std(), Faults: w.EventFaults, Retried: w.RetryFaults, ContentType: w.ContentType,
+		IDHeader: cfg.Message.HeaderNames()[0], UserAgent: cfg.Service,
+		TLS: webhook.TLS{CAFile: w.TLS.CAFile, CertFile: w.TLS.CertFile, KeyFile: w.TLS.KeyFile},
+	})
+}
+
 // alarm logs what a driver noticed at its broker and a person must look at.
 func alarm(log zerolog.Logger) func(sink.Alarm) {
 	return func(a sink.Alarm) {
@@ -88,6 +100,17 @@ func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
 		}
 		defer func() { _ = d.Close() }()
 		return d.Examine(ctx)
+	case config.SinkWebhook:
+		d, err := Webhook(cfg)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = d.Close() }()
+		topics, err := TopicsOf(cfg.Message.Topic)
+		if err != nil {
+			return "", err
+		}
+		return d.Examine(ctx, topics.Exact)
 	}
 	return "", nil
 }

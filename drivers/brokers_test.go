@@ -33,4 +33,11 @@ func TestDefaultsMakeDrivers(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
+	w, err := drivers.Webhook(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -97,7 +97,8 @@ var house = map[string]room{
 		external: []string{"github.com/redis/go-redis/v9"},
 		tests:    []string{"sink/sinktest"},
 	},
-	"sink/stdout": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
+	"sink/webhook": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
+	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
 	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
 	"relay/internal/halt":    {own: []string{"decoder", "login", "replication"}},
@@ -174,7 +175,7 @@ var house = map[string]room{
 
 	"drivers": {
 		own: []string{"config", "sink", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/redisstream",
-			"sink/stdout"},
+			"sink/stdout", "sink/webhook"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},

@@ -1,0 +1,143 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	shownAnswer = 200 // bytes of an answer's body that an error shows
+	// longestSilence bounds what Retry-After can ask for.
+	longestSilence = time.Hour
+	// goneSilence is how long an endpoint is not asked again that wants no more.
+	goneSilence = time.Hour
+)
+
+// where names the endpoint in errors. Its path and query stay out: they can be secret.
+func (e *endpoint) where() string {
+	return fmt.Sprintf("endpoint %s (%s://%s)", e.topic, e.url.Scheme, e.url.Host)
+}
+
+// unanswered is what it means that no answer came. Reached: there was a connection, so that the request may have been
+// received.
+func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
+	if u, is := errors.AsType[*url.Error](err); is { // it shows the URL
+		err = u.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer for %v: %w", e.driver.config.Timeout, err)
+	}
+	err = fmt.Errorf("%s: %w", e.where(), err)
+	if reached {
+		e.down.Store(nil)
+		return sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: sink.PartitionTrouble, Pause: true}
+	}
+	if before := e.down.Load(); before == nil {
+		e.down.Store(&outage{time.Now(), err})
+	} else {
+		e.down.Store(&outage{before.since, err})
+	}
+	o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ClusterTrouble, Pause: true}
+	if refusedTLS(err) { // it is there, and is not who it should be, or does not want us
+		e.driver.told.Store(time.Now().UnixNano())
+		o.Trouble = sink.TopicTrouble
+	}
+	return o
+}
+
+// refusedTLS reports whether the connection failed at what the two sides think of each other.
+func refusedTLS(err error) bool {
+	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return true
+	}
+	refused, is := errors.AsType[*net.OpError](err)
+	return is && refused.Op == "remote error" // an alert of the other side
+}
+
+// judge is what an answer means.
+func (e *endpoint) judge(answer *http.Response) sink.Outcome {
+	status := answer.StatusCode
+	said := readShown(answer.Body)
+	if status >= 200 && status <= 299 {
+		return sink.Outcome{Verdict: sink.Accepted}
+	}
+	code := "HTTP_OTHER"
+	if status <= 599 {
+		code = "HTTP_" + strconv.Itoa(status)
+	}
+	err := fmt.Errorf("%s answered %d %s%s", e.where(), status, http.StatusText(status), said)
+	c := &e.driver.config
+	switch {
+	case slices.Contains(c.Faults, status):
+		return refused(outbox.Permanent, code, err)
+	case slices.Contains(c.Retried, status):
+		return refused(outbox.Transient, code, err)
+	}
+	o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.TopicTrouble, Code: code, Pause: true}
+	wait := retryAfter(answer.Header.Get("Retry-After"), time.Now())
+	switch {
+	case status == http.StatusGone:
+		wait = goneSilence
+		o.Err = fmt.Errorf("%w: it wants no more events. Take its topic out of the outbox, or ask its owner; it is asked "+
+			"again in %v, or after a restart", err, goneSilence)
+	case status == http.StatusTooManyRequests:
+		o.Trouble = sink.PartitionTrouble
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status >= 500:
+		o.Verdict, o.Trouble = sink.Unknown, sink.PartitionTrouble
+	case status >= 300 && status <= 399:
+		o.Err = fmt.Errorf("%w: redirects are not followed; set the URL to where it is now", err)
+	}
+	if wait > 0 {
+		o.Throttle = wait
+		until := time.Now().Add(wait)
+		asked := fmt.Errorf("%w: it asked for nothing before %s", o.Err, until.UTC().Format(time.RFC3339))
+		e.asked.Store(&silence{until, o.Trouble, asked})
+	}
+	return o
+}
+
+func refused(class outbox.ErrorClass, code string, err error) sink.Outcome {
+	return sink.Outcome{Verdict: sink.Refused, Code: code,
+		Reasons: []*sink.Reason{{Class: class, Code: code, Text: err.Error()}}}
+}
+
+// readShown reads the body, so that the connection can be used again, and gives its beginning for an error.
+func readShown(body io.Reader) string {
+	limited := io.LimitReader(body, maxAnswer)
+	var first [shownAnswer]byte
+	n, err := io.ReadFull(limited, first[:])
+	if err == nil {
+		_, _ = io.Copy(io.Discard, limited)
+	}
+	if shown := bytes.TrimSpace(first[:n]); len(shown) > 0 {
+		return fmt.Sprintf(": %q", shown)
+	}
+	return ""
+}
+
+// retryAfter is how long Retry-After asks to wait, in seconds or until a date; 0: it asks for nothing.
+func retryAfter(value string, now time.Time) time.Duration {
+	if value == "" {
+		return 0
+	}
+	if seconds, err := strconv.Atoi(value); err == nil {
+		return time.Duration(max(min(seconds, int(longestSilence/time.Second)), 0)) * time.Second
+	}
+	if date, err := http.ParseTime(value); err == nil {
+		return max(min(date.Sub(now), longestSilence), 0)
+	}
+	return 0
+}

@@ -1,0 +1,149 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	// stint is how long a lane sends until it tells what was delivered.
+	stint = 50 * time.Millisecond
+	// stumbles is how often in a row an endpoint must fail on one event, and take another in between each time, until
+	// the event itself is to blame.
+	stumbles = 10
+)
+
+// endpoint is one endpoint. Its lanes use it at the same time; a lane's own state is in its batch.
+type endpoint struct {
+	driver  *Driver
+	topic   string
+	node    int32 // of its first lane
+	url     *url.URL
+	user    *url.Userinfo
+	problem error // why there is no endpoint; nil: there is one
+	keys    keyring
+
+	accepted atomic.Int64 // when it has taken an event last, in Unix nanoseconds
+	tried    atomic.Bool  // it was, so that down is known
+	down     atomic.Pointer[outage]
+	asked    atomic.Pointer[silence]
+}
+
+// outage is that no connection is possible.
+type outage struct {
+	since time.Time
+	err   error
+}
+
+// silence is what the endpoint asked for.
+type silence struct {
+	until   time.Time
+	trouble sink.Trouble
+	err     error // its answer
+}
+
+// front is Batch.State: what became so far of the first record that is not delivered.
+type front struct {
+	uncertain bool      // it may have been delivered
+	failed    time.Time // when it failed last; zero: it has not
+	passed    int       // how often it failed after another was taken in between
+}
+
+// produce sends the batch's records one after the other, for as long as a stint.
+func (e *endpoint) produce(ctx context.Context, b *sink.Batch) {
+	f, _ := b.State.(*front)
+	if f == nil {
+		f = new(front)
+		b.State = f
+	}
+	began := time.Now()
+	for i, r := range b.Records {
+		if i > 0 && time.Since(began) > stint {
+			b.Outcome = sink.Outcome{Verdict: sink.NotWritten, Written: i, FirstOffset: -1}
+			return
+		}
+		o := e.deliver(ctx, r, f)
+		if o.Verdict != sink.Accepted {
+			o.Written, o.FirstOffset = i, -1
+			if o.Verdict == sink.Refused {
+				o.Guilty, o.Unsent = []int{i}, o.Unsent && i == 0
+			}
+			b.Outcome = o
+			return
+		}
+		*f = front{}
+	}
+	b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: -1}
+}
+
+// deliver sends one record, once.
+func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.Outcome {
+	if s := e.asked.Load(); s != nil {
+		if wait := time.Until(s.until); wait > 0 {
+			return sink.Outcome{Verdict: sink.NotWritten, Err: s.err, Trouble: s.trouble, Pause: true, Throttle: wait}
+		}
+		e.asked.CompareAndSwap(s, nil)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.driver.config.Timeout)
+	defer cancel()
+	content := &body{all: r.Value}
+	defer content.shut()
+	reached := false
+	q, reason, err := e.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { reached = true },
+	}), r, content)
+	switch {
+	case reason != nil:
+		return sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Unsent: true}
+	case err != nil:
+		return sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ConfigurationTrouble, Pause: true}
+	}
+	if f.uncertain {
+		e.driver.duplicates.Add(1)
+		f.uncertain = false
+	}
+	answer, err := e.driver.transport.RoundTrip(q)
+	e.tried.Store(true)
+	var o sink.Outcome
+	if err != nil {
+		o = e.unanswered(err, reached)
+	} else {
+		e.driver.told.Store(time.Now().UnixNano())
+		defer answer.Body.Close()
+		e.down.Store(nil)
+		o = e.judge(answer)
+	}
+	f.uncertain = o.Verdict == sink.Unknown
+	if o.Verdict == sink.Accepted {
+		e.accepted.Store(time.Now().UnixNano())
+	} else if reached {
+		f.stumble(e, &o)
+	}
+	return o
+}
+
+// stumble notes that the endpoint failed on the record, and refuses it when that is its own doing.
+func (f *front) stumble(e *endpoint, o *sink.Outcome) {
+	if !f.failed.IsZero() && e.accepted.Load() > f.failed.UnixNano() {
+		f.passed++
+	}
+	f.failed = time.Now()
+	if f.passed < stumbles || o.Verdict == sink.Refused || o.Throttle > 0 {
+		return
+	}
+	if o.Verdict == sink.Unknown { // it is sent again when its next attempt is due, and nobody knows of this one then
+		e.driver.duplicates.Add(1)
+	}
+	code := cmp.Or(o.Code, "NO_ANSWER")
+	*o = sink.Outcome{Verdict: sink.Refused, Code: o.Code, Reasons: []*sink.Reason{{
+		Class: outbox.Transient, Code: code,
+		Text: "the endpoint fails on this event, and takes others in between: " + o.Err.Error(),
+	}}}
+}

@@ -1,0 +1,217 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// The headers besides the record's. They are written as they stand here: the transport sends a POST again by itself
+// when it finds Idempotency-Key under its canonical name, and nobody would count that.
+const (
+	idHeader          = "webhook-id"
+	timestampHeader   = "webhook-timestamp"
+	signatureHeader   = "webhook-signature"
+	idempotencyHeader = "idempotency-key"
+	keyHeader         = "x-outbox-key"
+	tombstoneHeader   = "x-outbox-tombstone"
+	contentType       = "content-type"
+)
+
+// own are the names, in small letters, that no record can set: those above, and those by which HTTP itself works.
+var own = map[string]bool{
+	idHeader: true, timestampHeader: true, signatureHeader: true, idempotencyHeader: true, keyHeader: true,
+	tombstoneHeader: true,
+	"host":          true, "content-length": true, "transfer-encoding": true, "connection": true, "keep-alive": true,
+	"proxy-connection": true, "proxy-authorization": true, "authorization": true, "te": true, "trailer": true,
+	"upgrade": true, "expect": true, "accept-encoding": true, "user-agent": true, "content-encoding": true,
+}
+
+// fixedSize is what a request takes besides key, headers and value.
+const fixedSize = 512
+
+// sizeOf is what the record takes of a batch, at most.
+func sizeOf(r *sink.Record) int {
+	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + fixedSize
+}
+
+// headers are those of the record and what identifies it. The reason says why it cannot be a request.
+func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.Reason) {
+	h = make(http.Header, r.Headers.Len()+9)
+	typed := false
+	for name, value := range r.Headers.All() {
+		if name == c.IDHeader {
+			id = encode(value, true)
+		}
+		name = strings.ReplaceAll(name, "_", "-") // servers drop names with underscores
+		folded := strings.ToLower(name)
+		if own[folded] {
+			continue
+		}
+		if !isToken(name) {
+			return nil, "", invalid("INVALID_HEADER", fmt.Sprintf("%.50q cannot be the name of an HTTP header", name))
+		}
+		if i := bytes.IndexFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }); i >= 0 {
+			return nil, "", invalid("INVALID_HEADER",
+				fmt.Sprintf("the value of header %.50q has a control character at %d, which HTTP cannot carry", name, i))
+		}
+		text := string(value)
+		if strings.HasPrefix(folded, "ce-") {
+			text = encode(value, false)
+		}
+		typed = typed || folded == contentType
+		h[name] = append(h[name], text)
+	}
+	if id == "" {
+		id = digest(r)
+	}
+	if r.Key != nil {
+		h[keyHeader] = []string{encode(r.Key, false)}
+	}
+	switch {
+	case r.Value == nil:
+		h[tombstoneHeader] = []string{"true"}
+	case !typed && c.ContentType != "":
+		h[contentType] = []string{c.ContentType}
+	}
+	h[idHeader] = []string{id}
+	h[idempotencyHeader] = []string{`"` + id + `"`}
+	h["User-Agent"] = []string{c.UserAgent}
+	return h, id, nil
+}
+
+func invalid(code, text string) *sink.Reason {
+	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
+}
+
+// isToken reports whether the name can be a header's (RFC 9110, section 5.6.2).
+func isToken(name string) bool {
+	for _, c := range []byte(name) {
+		switch {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
+
+// encode percent-encodes what a header cannot carry as it is, in the way of CloudEvents' HTTP binding (1.0, section
+// 3.1.3.2): all but printable ASCII, and space, quote and percent. Of an id also the dot, which ends it in what is
+// signed, and the backslash, which escapes in an Idempotency-Key.
+func encode(value []byte, isID bool) string {
+	plain := func(c byte) bool {
+		return c > ' ' && c < 0x7f && c != '"' && c != '%' && (!isID || c != '.' && c != '\\')
+	}
+	clean := true
+	for _, c := range value {
+		clean = clean && plain(c)
+	}
+	if clean {
+		return string(value)
+	}
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(value)+16)
+	for _, c := range value {
+		if plain(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&0xf])
+		}
+	}
+	return string(b)
+}
+
+// digest identifies a record that has no id: the same at each attempt.
+func digest(r *sink.Record) string {
+	sum := sha256.New()
+	for _, part := range [...][]byte{[]byte(r.Topic), r.Key, r.Headers.Block(), r.Value} {
+		_, _ = fmt.Fprintf(sum, "%d ", len(part))
+		_, _ = sum.Write(part)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// body is a request's, until it is shut. The transport can go on reading when it has the answer, and the record's
+// bytes are not ours any more by then.
+type body struct {
+	mu   sync.Mutex // guards what follows
+	all  []byte
+	read int
+}
+
+// Read implements [io.Reader].
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		return 0, errShut
+	}
+	n := copy(p, b.all[b.read:])
+	b.read += n
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Close implements [io.Closer].
+func (b *body) Close() error { return nil }
+
+// again is the body from its beginning.
+func (b *body) again() (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.read = 0
+	return b, nil
+}
+
+func (b *body) shut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = nil
+}
+
+var errShut = errors.New("the request is over")
+
+// request is the record as a request with that body, signed now.
+func (e *endpoint) request(ctx context.Context, r *sink.Record, content *body) (*http.Request, *sink.Reason, error) {
+	h, id, reason := e.driver.config.headers(r)
+	if reason != nil {
+		return nil, reason, nil
+	}
+	secrets, err := e.keys.secrets()
+	if err != nil {
+		return nil, nil, err
+	}
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	h[timestampHeader] = []string{now}
+	if signed := signature(secrets, id, now, r.Value); signed != "" {
+		h[signatureHeader] = []string{signed}
+	}
+	q := &http.Request{
+		Method: http.MethodPost, URL: e.url, Host: e.url.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: http.NoBody,
+	}
+	if e.user != nil {
+		password, _ := e.user.Password()
+		q.SetBasicAuth(e.user.Username(), password)
+	}
+	if len(r.Value) > 0 {
+		q.ContentLength, q.Body = int64(len(r.Value)), content
+		q.GetBody = content.again // lets the transport take another connection when it could write nothing to an old one
+	}
+	return q.WithContext(ctx), nil, nil
+}
