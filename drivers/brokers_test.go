@@ -1,6 +1,9 @@
 package drivers_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -39,5 +42,19 @@ func TestDefaultsMakeDrivers(t *testing.T) {
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Breaks it catches: a check that does not ask the endpoints, or that asks for another topic than the only one. Seen to
+// fail with the sink left out, and with no topic.
+func TestExamineAsksTheEndpoints(t *testing.T) {
+	asked := ""
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { asked = q.URL.Path }))
+	defer server.Close()
+	cfg := config.Default()
+	cfg.Sink, cfg.Webhook.URL, cfg.Message.Topic = config.SinkWebhook, server.URL+"/in", "orders"
+	text, err := drivers.Examine(t.Context(), cfg)
+	if err != nil || !strings.Contains(text, "answers (200 to HEAD)") || asked != "/in/orders" {
+		t.Errorf("got %q, %v, path %q; want an answer of /in/orders", text, err, asked)
 	}
 }
