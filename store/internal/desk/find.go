@@ -153,7 +153,8 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 		if c.CreatedAt == "" {
 			return nil, fmt.Errorf("%w: the configuration names no created_at to look since", record.ErrFilter)
 		}
-		where += fmt.Sprintf(" AND o.%s >= now() - %d * interval '1 microsecond'", db.Quote(c.CreatedAt), since.Microseconds())
+		where += fmt.Sprintf(" AND o.%s >= now() - %d * interval '1 microsecond'", db.Quote(c.CreatedAt),
+			since.Microseconds())
 	}
 	var ids []string
 	err = s.db.Tx(ctx, db.Scanning, func(tx pgx.Tx) error {
