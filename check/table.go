@@ -21,12 +21,14 @@ func (e *postgresExam) expressions() error {
 	}
 	switch class := store.Classify(err); {
 	case err == nil:
-		e.add(OK, "expressions", "Postgres takes outbox.published_when, outbox.order_by and outbox.mark_set", "")
+		e.add(OK, "expressions", "Postgres takes outbox.published_when, outbox.order_by, mark_set, dead_set and retry_set",
+			"")
 	// a standby, or a privilege: they have lines of their own
 	case len(refused) > 0, class == store.FindPrimary, class == store.Setup:
 	case class == store.Retry:
 		e.add(Warn, "expressions",
-			"the outbox is locked, so outbox.published_when, outbox.order_by and outbox.mark_set were not looked at: "+
+			"the outbox is locked, so outbox.published_when, outbox.order_by, mark_set, dead_set and retry_set were not "+
+				"looked at: "+
 				err.Error(), "run cdc-relay check again when the lock is gone")
 	default:
 		return err

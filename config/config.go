@@ -52,6 +52,8 @@ type Outbox struct {
 	Columns       Columns  `key:"columns"`
 	AfterPublish  string   `key:"after_publish" help:"what happens to a published row: mark, keep, delete"`
 	MarkSet       string   `key:"mark_set" help:"SET list that marks a row; default: published_at = now()"`
+	DeadSet       string   `key:"dead_set" help:"SET list that marks the row of a dead letter; {last_error}, {attempts} and {error_class} are its values; empty: the row stays as it is"`
+	RetrySet      string   `key:"retry_set" help:"the same for the row of an event that failed and is tried again, and of a dead letter that is replayed"`
 	PublishedWhen string   `key:"published_when" help:"SQL condition for rows that count as published without a journal row; default: published_at IS NOT NULL, if there is such a column"`
 	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns separated by commas; default: seq if present, else created_at, id"`
 	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`

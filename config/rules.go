@@ -59,6 +59,8 @@ var rules = map[string]rule{
 	"outbox.columns.created_at":     optional(identifier()),
 	"outbox.after_publish":          oneOf(AfterPublishMark, AfterPublishKeep, AfterPublishDelete),
 	"outbox.mark_set":               sql("a SET list such as processed = true, processed_at = now()"),
+	"outbox.dead_set":               failureSet(),
+	"outbox.retry_set":              failureSet(),
 	"outbox.published_when":         sql("an SQL condition such as processed"),
 	"outbox.order_by":               optional(columnList()),
 	"outbox.catch_up":               boolean(),
@@ -169,7 +171,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, []relation{
+var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, failuresUndone, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.

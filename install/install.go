@@ -32,6 +32,7 @@ type Plan struct {
 	Publication string   `json:"publication"` // created or exists
 	Slot        string   `json:"slot"`        // created, exists or left
 	Roles       []string `json:"roles,omitempty"`
+	Proposed    []Line   `json:"proposed,omitempty"` // for the configuration, by what the outbox's columns are called
 
 	OwnOutbox bool `json:"-"` // the outbox is made, too: nobody else publishes from it
 }
@@ -43,10 +44,13 @@ func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot 
 	if err != nil {
 		return p, err
 	}
-	_, err = st.Outbox(ctx)
+	table, err := st.Outbox(ctx)
 	p.OwnOutbox = errors.Is(err, store.ErrNoOutbox)
 	if err == nil {
 		if err := setup(cfg, st).CheckExpressions(ctx); err != nil {
+			return p, err
+		}
+		if p.Proposed, err = proposals(ctx, cfg, table); err != nil {
 			return p, err
 		}
 	}

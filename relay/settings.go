@@ -23,7 +23,7 @@ import (
 func StoreConfig(c config.Config) store.Config {
 	return store.Config{
 		URL: c.Postgres.URL, Password: passwordFrom(c.Postgres.PasswordFile), PoolSize: c.Postgres.PoolSize,
-		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot,
+		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot, DeadSet: c.Outbox.DeadSet, RetrySet: c.Outbox.RetrySet,
 		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
 		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,

@@ -92,7 +92,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	var workers sync.WaitGroup
 	keeper := t.newKeeper()
 	for _, work := range []func(context.Context){
-		t.settler.Run, t.watch, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune,
+		t.settler.Run, t.watch, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune, keeper.Failures,
 		func(ctx context.Context) { t.r.reconciler.Run(ctx, t.r.store, reconcileHost{t}) },
 		t.keepAlarms,
 	} {

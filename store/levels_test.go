@@ -26,7 +26,7 @@ var (
 	}
 	relaxedMethods = []string{
 		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead",
-		"PruneRequests",
+		"PruneRequests", "ShowDead", "ShowRetried",
 	}
 )
 
@@ -85,7 +85,7 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 		pg.Exec(t, `TRUNCATE levels`)
 	}
 	c := usual(t, pg)
-	c.AfterPublish = after
+	c.AfterPublish, c.DeadSet, c.RetrySet = after, "event_type = {error_class}", "aggregate_id = {last_error}"
 	s := open(t, c)
 	pg.Exec(t, `TRUNCATE levels`)
 	must(t, "migrate", s.Migrate(t.Context()))
@@ -106,7 +106,7 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 	insertEvents(t, pg, 0, 5)
 	pg.Exec(t, `TRUNCATE levels`)
 	for _, row := range everyMethod(s, after) {
-		if row.what == "MirrorStep" || row.what == "DeleteStep" || row.what == "Prune" {
+		if slices.Contains([]string{"MirrorStep", "DeleteStep", "Prune", "ShowDead", "ShowRetried"}, row.what) {
 			noOlderTransaction(t, s)
 		}
 		must(t, row.what, row.do(t.Context()))

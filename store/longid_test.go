@@ -157,6 +157,9 @@ ALTER TABLE cdc_relay_parked DROP CONSTRAINT cdc_relay_parked_expr_excl, DROP CO
  ADD PRIMARY KEY (source, event_id);
 DROP INDEX cdc_relay_parked_event_id_idx;
 DROP TABLE cdc_relay_alarms;
+DROP TABLE IF EXISTS cdc_relay_edit;
+ALTER TABLE cdc_relay_parked DROP COLUMN shown_at;
+ALTER TABLE outbox_events_dlq DROP COLUMN shown_at, DROP COLUMN IF EXISTS edited_at, DROP COLUMN IF EXISTS edited_by;
 UPDATE cdc_relay_schema SET version = CASE part WHEN 'relay' THEN 7 ELSE 4 END`
 
 // Break caught: a step that does not fit what earlier versions have made, or that loses what is in the tables. Seen to

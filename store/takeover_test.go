@@ -289,6 +289,8 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 			return s.SettleRetried(ctx, []store.Published{{ID: []byte(uuid(6)), Topic: "t", Offset: 9}})
 		}},
 		{"GiveUp", func(ctx context.Context) error { return s.GiveUp(ctx, dead(7)) }},
+		{"ShowDead", func(ctx context.Context) error { _, _, err := s.ShowDead(ctx, 0, 10); return err }},
+		{"ShowRetried", func(ctx context.Context) error { _, _, err := s.ShowRetried(ctx, 0, 10); return err }},
 		{"AuditState", func(ctx context.Context) error { _, err := s.AuditState(ctx); return err }},
 		{"Running", func(ctx context.Context) error { _, err := s.Running(ctx); return err }},
 		{"UnrecordedSince", func(ctx context.Context) error { _, err := s.UnrecordedSince(ctx, time.Now(), 10); return err }},
@@ -317,6 +319,7 @@ func everyCallWorksWithGrants(t *testing.T, after string) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	c.Schema, c.Table, c.AfterPublish = "relay", "app.outbox_events", after
+	c.DeadSet, c.RetrySet = "event_type = {error_class}", "aggregate_id = {last_error}"
 	admin := open(t, c)
 	must(t, "migrate", admin.Migrate(t.Context()))
 	must(t, "create the publication", admin.CreatePublication(t.Context(), "test"))

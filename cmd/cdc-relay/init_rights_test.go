@@ -16,7 +16,8 @@ func TestInitNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()
 	const outbox = `CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate_type text,
 		aggregate_id text, event_type text, payload jsonb, headers jsonb, created_at timestamptz, published_at timestamptz)`
-	const older = `ALTER TABLE outbox_events_dlq DROP COLUMN replay;
+	const older = `ALTER TABLE outbox_events_dlq DROP COLUMN replay, DROP COLUMN shown_at,
+		DROP COLUMN IF EXISTS edited_at, DROP COLUMN IF EXISTS edited_by;
 		UPDATE cdc_relay_schema SET version = 3 WHERE part LIKE 'outbox%%'`
 	for _, c := range []struct {
 		name, set, take string // %[1]s is the role, %[2]s the database, %[3]s who owns it

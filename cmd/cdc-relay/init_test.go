@@ -125,3 +125,32 @@ func TestInitWithoutADatabase(t *testing.T) {
 	cdcRelay(t, nil, "init", "--postgres-url", "postgres://u:hunter2@127.0.0.1:1/d").want(t, exitFailed, nil,
 		[]string{"127.0.0.1", "!hunter2"})
 }
+
+// Breaks it catches: a table whose columns could show failures, and nobody is told; lines that the table or the
+// configuration refuses; proposals that do not end. Seen to fail with another quoting of names, and with lines proposed
+// that are set.
+func TestInitProposesLinesThatTheTableTakes(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, nil)
+	s.pg.Exec(t, `CREATE TYPE "OutboxStatus" AS ENUM ('PENDING', 'PROCESSED', 'FAILED');
+		CREATE TABLE "OutboxEvent" (id text PRIMARY KEY, "aggregateType" text NOT NULL, "aggregateId" text NOT NULL,
+		type text NOT NULL, payload jsonb NOT NULL, "createdAt" timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP,
+		status "OutboxStatus" NOT NULL DEFAULT 'PENDING', retries integer NOT NULL DEFAULT 0, "lastError" varchar(200))`)
+	environ := append(s.environ, "CDC_RELAY_OUTBOX_TABLE=public.OutboxEvent",
+		"CDC_RELAY_OUTBOX_COLUMNS_AGGREGATE_TYPE=aggregateType", "CDC_RELAY_OUTBOX_COLUMNS_AGGREGATE_ID=aggregateId",
+		"CDC_RELAY_OUTBOX_COLUMNS_EVENT_TYPE=type", "CDC_RELAY_OUTBOX_COLUMNS_CREATED_AT=createdAt",
+		"CDC_RELAY_OUTBOX_COLUMNS_HEADERS=")
+	cdcRelay(t, environ, "init", "--dry-run").want(t, exitDone, []string{
+		"-- outbox:\n--   published_when: status = 'PROCESSED'\n",
+		`--   dead_set: status = 'FAILED', retries = {attempts}, "lastError" = left({last_error}, 200)`,
+		`--   retry_set: status = 'PENDING', retries = {attempts}, "lastError" = left({last_error}, 200)`}, nil)
+	var plan install.Plan
+	if err := json.Unmarshal([]byte(cdcRelay(t, environ, "init", "--json").out), &plan); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range plan.Proposed {
+		environ = append(environ, "CDC_RELAY_"+strings.ToUpper(strings.ReplaceAll(line.Key, ".", "_"))+"="+line.Value)
+	}
+	cdcRelay(t, environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing", "!dead_set"}, nil)
+	cdcRelay(t, environ, "check").want(t, exitDone, []string{"mark_set, dead_set and retry_set"}, nil)
+}

@@ -21,6 +21,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"postgres crashes":         {ci: 2, nightly: 20},
 	"poisoned events":          {ci: 20_000, nightly: 200_000},
 	"poisoned kills":           {ci: 3, nightly: 20},
+	"events of rows that tell": {ci: 2_000, nightly: 20_000},
+	"kills of rows that tell":  {ci: 2, nightly: 10},
 	"absent topic kills":       {ci: 2, nightly: 20},
 	"blocked events of a lane": {ci: 20_000, nightly: 100_000},
 	"parked events at a start": {ci: 50_000, nightly: 200_000},

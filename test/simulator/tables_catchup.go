@@ -270,6 +270,12 @@ func (t *tables) mirror(ctx context.Context, name string, of func(*row) *bool, d
 	return n, more, err
 }
 
+// ShowDead and ShowRetried are of outbox.dead_set and retry_set, which are not configured here.
+func (t *tables) ShowDead(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
+
+// ShowRetried has nothing to show.
+func (t *tables) ShowRetried(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
+
 // MirrorLag counts what is not marked or deleted yet.
 func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
 	if !t.mark && !t.delete {

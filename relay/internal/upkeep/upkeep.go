@@ -1,7 +1,7 @@
-// Package upkeep works on rows that are done with, beside the path of the events: it marks or deletes published rows in
-// the outbox, and prunes the journal, resolved dead letters and finished requests. No promise about an event depends on
-// it: what is published is known from the journal alone. It sleeps while there is nothing to do and yields while the
-// relay is behind. What needs a server to be tested is tested in package relay and in test/.
+// Package upkeep works on rows beside the path of the events: it marks or deletes published rows in the outbox, shows
+// in others that their events failed, and prunes the journal, resolved dead letters and finished requests. No promise
+// about an event depends on it: what is published is known from the journal alone. It sleeps while there is nothing to
+// do and yields while the relay is behind. What needs a server to be tested is tested in package relay and in test/.
 package upkeep
 
 import (
@@ -18,6 +18,8 @@ type Tables interface {
 	MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error)
 	MirrorLag(ctx context.Context) (int64, error)
 	DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
+	ShowDead(ctx context.Context, skip, limit int) (due, left int, err error)
+	ShowRetried(ctx context.Context, skip, limit int) (due, left int, err error)
 	Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 	PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 	PruneRequests(ctx context.Context, older time.Duration, limit int) (rows int, more bool, err error)
@@ -35,7 +37,7 @@ type Host interface {
 	CannotMark(err error) (news bool) // they were not; not news: it was said lately
 }
 
-// Keeper runs the three loops; each of its loops is one goroutine, and they share nothing.
+// Keeper runs the four loops; each of its loops is one goroutine, and they share nothing.
 type Keeper struct {
 	c      config.Config
 	tables Tables

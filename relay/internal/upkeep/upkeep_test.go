@@ -3,6 +3,8 @@ package upkeep
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,6 +130,71 @@ func TestPruningLetsEventsGoFirst(t *testing.T) {
 		time.Sleep(2 * cleanEvery)
 		if got, want := tables.steps.Load(), int64(cleanEvery/cleanPause); got < want {
 			t.Errorf("no event waits: got %d steps, want at least %d", got, want)
+		}
+	})
+}
+
+// sickRow is rows with numbers from 0, of which one cannot be written, and another is locked; shown ones are gone.
+type sickRow struct {
+	Tables
+	mu    sync.Mutex
+	open  []int
+	sick  int
+	steps int
+}
+
+func (r *sickRow) ShowDead(_ context.Context, skip, limit int) (due, left int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps++
+	skip = min(skip, len(r.open))
+	some := slices.Clone(r.open[skip:min(skip+limit, len(r.open))])
+	if slices.Contains(some, r.sick) {
+		return len(some), len(some), errors.New("value too long")
+	}
+	r.open = slices.DeleteFunc(r.open, func(n int) bool { return slices.Contains(some, n) })
+	return len(some), 0, nil
+}
+
+func (r *sickRow) left() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.open)
+}
+
+// Breaks it catches: one row whose values the table refuses, and all others wait for it; a look when nothing is
+// configured; one without the slot, or again and again while a row is refused. Seen to fail with portions that stay as
+// large as they are, with the refused row not passed over, without the longer rest, and without the look for the slot.
+func TestAFailureThatCannotBeShownKeepsNoOtherWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		tables, h := &sickRow{sick: 700}, &host{}
+		for n := range 1000 {
+			tables.open = append(tables.open, n)
+		}
+		off := New(config.Default(), tables, h, zerolog.Nop())
+		off.Failures(ctx) // returns
+		c := config.Default()
+		c.Outbox.DeadSet = "x = 1"
+		h.slotless.Store(true)
+		go New(c, tables, h, zerolog.Nop()).Failures(ctx)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if tables.steps != 0 {
+			t.Errorf("off, and without the slot: got %d steps, want none", tables.steps)
+		}
+		h.slotless.Store(false)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if got := tables.left(); len(got) != 1 || got[0] != tables.sick {
+			t.Fatalf("after 30 s: %d rows are not shown, want the one that is refused", len(got))
+		}
+		tables.steps = 0
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if tables.steps > 100 {
+			t.Errorf("with one row refused: got %d steps in 10 minutes, want at most 100", tables.steps)
 		}
 	})
 }

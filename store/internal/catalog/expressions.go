@@ -42,6 +42,15 @@ func expressions(o *db.Table) []expression {
 				"WITH marked AS (UPDATE {outbox} SET {mark}\n WHERE {id} IS NULL RETURNING 1) SELECT 1 FROM marked",
 			}})
 	}
+	for _, set := range []struct{ key, list string }{{"dead_set", o.DeadSet}, {"retry_set", o.RetrySet}} {
+		if set.list != "" {
+			update := "UPDATE {outbox} SET " + set.list + "\n FROM (" + db.FailureSample + ") AS " + db.FailureRow +
+				" WHERE {id} IS NULL"
+			list = append(list, expression{"outbox." + set.key, set.list, "set outbox." + set.key + " to assignments to " +
+				"columns of the outbox, such as status = 'FAILED', last_error = {last_error}, retry_count = {attempts}",
+				[]string{update, "WITH shown AS (" + update + " RETURNING 1) SELECT 1 FROM shown"}})
+		}
+	}
 	return list
 }
 
@@ -49,10 +58,10 @@ func expressions(o *db.Table) []expression {
 // it waits.
 var judging = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Second, Interpreted: true}
 
-// CheckExpressions lets Postgres parse what the configuration puts into SQL: outbox.published_when, order_by and
-// mark_set. It runs nothing. The error joins an [*record.ExpressionError] for every key that is wrong, or is trouble
-// with asking. Parsing needs an instant of a lock on the outbox that only a migration's lock keeps out; then the error
-// is transient.
+// CheckExpressions lets Postgres parse what the configuration puts into SQL: outbox.published_when, order_by,
+// mark_set, dead_set and retry_set. It runs nothing. The error joins an [*record.ExpressionError] for every key that is
+// wrong, or is trouble with asking. Parsing needs an instant of a lock on the outbox that only a migration's lock keeps
+// out; then the error is transient.
 func (s *Catalog) CheckExpressions(ctx context.Context) error {
 	o, err := s.db.ReadTable(ctx)
 	if err != nil {

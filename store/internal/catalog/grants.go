@@ -12,8 +12,8 @@ import (
 )
 
 // Grants are what the SQL side's role needs, and no more, once the tables and the publication exist: reading the outbox
-// and updating the columns that a mark sets, and reading and writing the relay's own tables. The stream's role needs
-// LOGIN REPLICATION and nothing of this.
+// and updating the columns that a mark or a failure sets, and reading and writing the relay's own tables. The stream's
+// role needs LOGIN REPLICATION and nothing of this.
 func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 	n := s.db.Names
 	var list []record.Grant
@@ -31,7 +31,7 @@ func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 			record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "UPDATE", Column: s.db.Config.Columns.ID})
 	}
 	for _, column := range o.Columns {
-		if o.MarkSet != "" && db.Assigns(o.MarkSet, column) {
+		if db.Assigns(o.MarkSet+", "+o.DeadSet+", "+o.RetrySet, column) {
 			list = append(list, record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "UPDATE", Column: column})
 		}
 	}

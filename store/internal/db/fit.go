@@ -112,6 +112,9 @@ func (s *DB) fitDefaults(o *Table, byName map[string]column) {
 	if s.Config.AfterPublish == record.Keep || s.Config.AfterPublish == record.Delete {
 		o.MarkSet = ""
 	}
+	if s.Config.AfterPublish != record.Keep {
+		o.DeadSet, o.RetrySet = failureSet(s.Config.DeadSet), failureSet(s.Config.RetrySet)
+	}
 	if o.OrderBy != "" {
 		o.OrderBy = quoteColumns(o.OrderBy, byName)
 		return
@@ -148,9 +151,12 @@ func quoteColumns(terms string, byName map[string]column) string {
 // INSERT of the same row, also with publish = 'insert', and the event would be delivered again.
 func fitPartitionKey(o *Table, columns []column) error {
 	for _, c := range columns {
-		if c.partition && o.MarkSet != "" && Assigns(o.MarkSet, c.name) {
-			return fmt.Errorf("outbox.mark_set changes %q, by which the table is partitioned: the row would move and be "+
-				"delivered again; set outbox.after_publish to keep, or mark_set to other columns", c.name)
+		for _, set := range []struct{ key, list string }{{"mark_set", o.MarkSet}, {"dead_set", o.DeadSet},
+			{"retry_set", o.RetrySet}} {
+			if c.partition && set.list != "" && Assigns(set.list, c.name) {
+				return fmt.Errorf("outbox.%[2]s changes %[1]q, by which the table is partitioned: the row would move and be "+
+					"delivered again; set outbox.after_publish to keep, or %[2]s to other columns", c.name, set.key)
+			}
 		}
 	}
 	return nil

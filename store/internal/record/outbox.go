@@ -20,6 +20,8 @@ type Outbox struct {
 	OrderBy       string
 	PublishedWhen string
 	MarkSet       string // "" = nothing is marked
+	DeadSet       string // "" = a dead letter does not show in its row
+	RetrySet      string // "" = nor does a failed attempt
 }
 
 // ErrNoOutbox says that the outbox table does not exist.

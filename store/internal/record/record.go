@@ -39,6 +39,8 @@ type Config struct {
 	AfterPublish string        // Mark, Keep or Delete; "" = Mark
 
 	MarkSet       string // assignments; "" = published_at = now()
+	DeadSet       string // assignments for rows of dead letters, with {last_error}, {attempts}, {error_class}; "" = none
+	RetrySet      string // the same for the rows of events that failed and are tried again
 	PublishedWhen string // condition on a row; "" = published_at IS NOT NULL if there is such a column, else false
 	OrderBy       string // expressions; "" = seq if there is such a column, else created_at, id
 	DLQTable      string // schema.table; "" = <Schema>.<outbox>_dlq

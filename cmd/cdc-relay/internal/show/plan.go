@@ -18,6 +18,7 @@ func Plan(a *cli.App, r install.Plan, cfg config.Config) {
 		if len(r.SQL) == 0 {
 			fmt.Fprintln(a.Out, "-- nothing is missing")
 		}
+		proposed(a, "-- ", r, cfg)
 		return
 	}
 	fmt.Fprintf(a.Out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication,
@@ -37,5 +38,17 @@ func Plan(a *cli.App, r install.Plan, cfg config.Config) {
 		fmt.Fprintln(a.Out,
 			"The slot is left to the first start of run: stop the worker that publishes from this table before that.")
 	}
+	proposed(a, "", r, cfg)
 	fmt.Fprintln(a.Out, "Next: cdc-relay check, then cdc-relay run.")
+}
+
+// proposed prints lines for the configuration by which the rows of the outbox show what became of their events.
+func proposed(a *cli.App, before string, r install.Plan, cfg config.Config) {
+	if len(r.Proposed) > 0 {
+		fmt.Fprintf(a.Out, "%[1]s%[2]s has columns that can show what became of its events. For the relay to write them, "+
+			"add\n%[1]sto the configuration what fits, by these names:\n", before, cfg.Outbox.Table)
+	}
+	for _, line := range install.YAML(r.Proposed) {
+		fmt.Fprintln(a.Out, before+cli.Plain(line))
+	}
 }
