@@ -156,9 +156,14 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 // examineCreation asks the brokers whether run could create the topic.
 func examineCreation(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	topic string) (l Level, text, fix string) {
-	if err := driver.CheckCreate(ctx, topic); err != nil {
+	err := driver.CheckCreate(ctx, topic)
+	switch by := drivers.Kafka(cfg); {
+	case kafka.IsDeniedCreation(err):
+		return Fail, fmt.Sprintf("it does not exist, and the principal %s may not create it; its events are parked",
+			principalOf(cfg)), by.GrantCreateCommand(topic, principalOf(cfg))
+	case err != nil:
 		return Fail, "it does not exist, and could not be created: " + err.Error(),
-			"correct kafka.create_topics, or grant Create on it, or by hand: " + drivers.Kafka(cfg).Command(topic)
+			"correct kafka.create_topics, or by hand: " + by.Command(topic)
 	}
 	return OK, "it does not exist; run creates it with " + shapeOf(cfg), ""
 }

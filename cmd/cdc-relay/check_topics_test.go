@@ -14,7 +14,7 @@ import (
 // The rows choose four topics: one is there and may be written, one may not be seen, one is not there, one may be seen
 // and not written. Breaks it catches: a principal that sees no topic told that all is well, or to create what exists; a
 // topic that a row chooses and nobody looks for. Seen to fail with the rows not looked at, and with a topic that may
-// not be seen taken for one that is not there.
+// not be seen taken for one that is not there, and with a creation that is denied mended by one that is.
 func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 	t.Parallel()
 	acl := func(name string, operations ...kmsg.ACLOperation) (list []kfake.ACL) {
@@ -53,5 +53,9 @@ func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 			"--operation Write --operation Describe --operation DescribeConfigs --topic outbox.event.hidden",
 		"FAIL  topic outbox.event.absent: it does not exist", "kafka-topics.sh --create --topic outbox.event.absent",
 		"FAIL  topic outbox.event.read: we may not write to it", "!--create --topic outbox.event.hidden", "!{aggregate_type}",
+	}, nil)
+	cdcRelay(t, environ, "check", "--set", "kafka.create_topics.enabled=true").want(t, exitFailed, []string{
+		"FAIL  topic outbox.event.absent: it does not exist, and the principal ann may not create it",
+		"--operation Create --operation Write", "!kafka-topics.sh --create --topic outbox.event.absent",
 	}, nil)
 }

@@ -98,10 +98,24 @@ func IsUnknownTopic(err error) bool { return codes.Is(err, codes.UnknownTopic) }
 // IsDeniedTopic says that err is the broker's, that our principal may not do it with the topic, or see it.
 func IsDeniedTopic(err error) bool { return codes.Is(err, codes.TopicDenied) }
 
+// IsDeniedCreation says that err is the broker's, that our principal may not create the topic.
+func IsDeniedCreation(err error) bool {
+	return IsDeniedTopic(err) || codes.Is(err, codes.ClusterDenied)
+}
+
 // GrantCommand is what lets the principal write to a topic, as Kafka's own tool takes it.
 func (c Config) GrantCommand(topic, principal string) string {
-	text := "kafka-acls.sh --add --allow-principal User:" + principal +
-		" --operation Write --operation Describe --operation DescribeConfigs --topic " + topic +
+	return c.grant(topic, principal, "--operation Write --operation Describe --operation DescribeConfigs")
+}
+
+// GrantCreateCommand is what lets the principal create the topic, and write to it.
+func (c Config) GrantCreateCommand(topic, principal string) string {
+	return c.grant(topic, principal,
+		"--operation Create --operation Write --operation Describe --operation DescribeConfigs")
+}
+
+func (c Config) grant(topic, principal, operations string) string {
+	text := "kafka-acls.sh --add --allow-principal User:" + principal + " " + operations + " --topic " + topic +
 		" --bootstrap-server " + strings.Join(c.Brokers, ",")
 	if c.TLS != nil || c.SASL != nil {
 		text += " --command-config client.properties"
@@ -224,10 +238,15 @@ func (d *Driver) topicError(topic string, t *topicView) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c := d.creations[topic]; c != nil && c.err != nil {
+	c := d.creations[topic]
+	if c != nil && IsDeniedCreation(c.err) {
+		return fmt.Errorf("topic %q does not exist, and our principal may not create it: %w; retrying; grant it: %s; or "+
+			"have somebody create it who may: %s", topic, c.err,
+			d.config.GrantCreateCommand(topic, d.config.principal()), command)
+	}
+	if c != nil && c.err != nil {
 		return fmt.Errorf("topic %q does not exist and cannot be created: %w; retrying; to create it by hand: %s", topic,
-			c.err,
-			command)
+			c.err, command)
 	}
 	return fmt.Errorf("topic %q does not exist and is being created: %w", topic, t.err)
 }

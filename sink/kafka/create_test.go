@@ -129,6 +129,19 @@ func TestRefusedCreationIsSaidAndTriedAgain(t *testing.T) {
 	}
 }
 
+// Breaks when a topic that we may not create has the command that creates it for a remedy alone, which the same
+// principal cannot run. Seen to fail with a denial taken for any other refusal.
+func TestDeniedCreationNamesTheGrant(t *testing.T) {
+	for _, denied := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed} {
+		c := newFake(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: denied, Count: -1})
+		var log created
+		d := newDriver(t, c.ListenAddrs(), log.configure)
+		awaitError(t, d, "fresh", "our principal may not create it", denied.Message, "grant it: kafka-acls.sh --add",
+			"--operation Create --operation Write", "--topic fresh", "have somebody create it who may: kafka-topics.sh --create")
+	}
+}
+
 // Breaks when a topic is created although nobody allowed it, or when the command that creates it is not said.
 func TestMissingTopicNamesTheCommand(t *testing.T) {
 	c := newFake(t)

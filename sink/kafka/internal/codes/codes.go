@@ -79,6 +79,7 @@ const (
 	NotController    = 41
 	OutOfOrder       = 45
 	TopicDenied      = 29
+	ClusterDenied    = 31
 	NotAuthenticated = 58
 )
 
