@@ -100,8 +100,10 @@ var house = map[string]room{
 	"sink/webhook": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
-	"config":                 {external: []string{"github.com/goccy/go-yaml"}},
-	"relay/internal/halt":    {own: []string{"decoder", "login", "replication"}},
+	"config": {external: []string{"github.com/goccy/go-yaml"}},
+	"relay/internal/halt": { // what Postgres answers has a code, which pgx names
+		own: []string{"decoder", "login", "replication"}, external: []string{"github.com/jackc/pgx/v5"},
+	},
 	"relay/internal/health":  {own: []string{"relay/internal/halt", "sink"}},
 	"relay/internal/lease":   {},
 	"relay/internal/logs":    {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -122,8 +124,17 @@ func Passing(err error) string {
 	if errors.Is(err, replication.ErrServerEnded) {
 		return "the server has ended the stream, as at a shutdown; connecting again"
 	}
-	return "the stream broke off; connecting again"
+	if pg, is := errors.AsType[*pgconn.PgError](err); is {
+		if strings.HasPrefix(pg.Code, interventions) {
+			return "somebody, or the server, has ended the connection; connecting again"
+		}
+		return "Postgres refused a statement; trying again. If it stays so, cdc-relay check says what is missing"
+	}
+	return "the connection to Postgres broke off; connecting again"
 }
+
+// interventions is the class of SQLSTATE for what an operator does to a connection, pg_terminate_backend for one.
+const interventions = "57"
 
 // MissingColumn is the halt for an outbox that lacks a column, now or when the rows were inserted that come next.
 func MissingColumn(err error) *Error {

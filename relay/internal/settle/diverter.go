@@ -94,7 +94,7 @@ const before = " (seen before this start)"
 func beforeStart(lastError string) string {
 	why := strings.TrimSuffix(strings.TrimPrefix(lastError, inTrouble+": "), before)
 	if why == "" {
-		return "events were parked for it before this start"
+		return "its events are parked since before this start, and no reason is stored; cdc-relay check says what it lacks"
 	}
 	return why + before
 }
