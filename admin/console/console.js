@@ -3,6 +3,7 @@
 import { el, fill, toast, write } from "./dom.js";
 import { follow, get, hasToken, setToken, Refused } from "./api.js";
 import { count } from "./format.js";
+import { ask, post } from "./dialog.js";
 import { overview } from "./overview.js";
 import { parked } from "./parked.js";
 import { dead } from "./dead.js";
@@ -67,33 +68,45 @@ function pill(s) {
   return [name, tone];
 }
 
-let alarmed = "";
+// What is wrong, in three parts: each is drawn anew only when it says something else, so that a button stays where it
+// is while a text beside it counts seconds.
+const parts = { halt: "", lost: "", others: "" };
+function part(name, said, draw) {
+  const text = JSON.stringify(said);
+  if (parts[name] === text) return;
+  parts[name] = text;
+  fill(by("alarms-" + name), draw());
+}
+
 function alarms(s) {
-  const said = JSON.stringify([s.halt, s.reasons, s.alarms, s.degraded]);
-  if (said === alarmed) return;
-  alarmed = said;
-  const shown = [];
-  if (s.halt) {
-    shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Halted: " + s.halt.reason),
-      el("p", {}, el("strong", {}, "At risk: "), s.halt.risk), el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
-  }
-  for (const a of s.alarms || []) {
+  const box = (tone, ...children) => el("div", { class: "alarm", "data-tone": tone }, ...children);
+  part("halt", s.halt, () => s.halt && box("bad", el("h2", {}, "Halted: " + s.halt.reason),
+    el("p", {}, el("strong", {}, "At risk: "), s.halt.risk),
+    el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
+  part("lost", s.alarms || [], () => (s.alarms || []).map((a) => {
     const repair = a.repair ? ["run ", el("code", {}, a.repair), ": it names every event that the topic has lost, and publishes those again. Then "] : [];
-    shown.push(el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ") + ", topic " + a.topic),
+    return box("bad", el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ") + ", topic " + a.topic),
       el("p", {}, a.text, a.count > 1 ? " Seen " + a.count + " times since " + new Date(a.first_seen_at).toLocaleString() + "." : ""),
-      el("p", {}, el("strong", {}, "What to do: "), ...repair, "acknowledge it: ", el("code", {}, "cdc-relay alarms ack " + a.id), ". ",
-        el("a", { href: "/docs/alerts#outboxalarmopen" }, "Runbook"))));
-  }
+      el("p", {}, el("strong", {}, "What to do: "), ...repair, "acknowledge it here, or by ", el("code", {}, "cdc-relay alarms ack " + a.id), ". ",
+        el("a", { href: "/docs/alerts#outboxalarmopen" }, "Runbook")),
+      a.id > 0 && el("div", { class: "actions" }, el("button", { type: "button", "data-key": "acknowledge " + a.id, onclick: () => acknowledge(a) }, "Acknowledge…")));
+  }));
   const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
-  if (others.length) {
-    shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, s.ready ? "Needs a look" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))));
-  }
   const degraded = s.degraded.filter((d) => d.reason !== "alarm"); // those stand above
-  if (degraded.length) {
-    shown.push(el("div", { class: "alarm", "data-tone": "warn" }, el("h2", {}, "Degraded: events flow, and something needs a look"),
-      el("ul", {}, degraded.map((d) => el("li", {}, d.text)))));
-  }
-  fill(by("alarms"), shown);
+  part("others", [s.ready, others, degraded], () => [
+    others.length > 0 && box("warn", el("h2", {}, s.ready ? "Needs a look" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))),
+    degraded.length > 0 && box("warn", el("h2", {}, "Degraded: events flow, and something needs a look"),
+      el("ul", {}, degraded.map((d) => el("li", {}, d.text)))),
+  ]);
+}
+
+async function acknowledge(a) {
+  const done = await ask({
+    title: "Acknowledge this alarm?", action: "Acknowledge",
+    text: "Topic " + a.topic + ": " + a.text + ". It is not shown, counted or alerted on any more; what the topic lost stays lost until it is repaired. If it happens again, that is a new alarm.",
+    run: () => post("/api/v1/alarms/ack", { ids: [a.id] }),
+  });
+  if (done) toast("Acknowledged. The alarm is gone within seconds.");
 }
 
 function feed(state, text) {

@@ -5,8 +5,11 @@ import { ago, clock, count } from "./format.js";
 import { get } from "./api.js";
 import { ask, post } from "./dialog.js";
 import { List } from "./list.js";
+import { Outcome } from "./outcome.js";
 
 const states = [["open", "Open"], ["replayed", "Replayed"], ["discarded", "Discarded"]];
+
+const outcome = new Outcome();
 
 export function dead() {
   let state = "open";
@@ -39,20 +42,22 @@ export function dead() {
   }
 
   async function resolve(what, ids) {
+    let asked;
     const events = ids.length === 1 ? "this event" : "these " + count(ids.length) + " events";
     const done = await ask(what === "replay"
       ? {
         title: "Replay " + events + "?", action: "Replay", note: true,
         text: "It is published again under the same id, marked with x-outbox-replay. Later events of its key may have been published before it.",
-        run: (note) => post("/api/v1/dlq/replay", { ids, note }),
+        run: async (note) => { asked = await post("/api/v1/dlq/replay", { ids, note }); },
       }
       : {
         title: "Discard " + events + "?", action: "Discard", note: true, danger: true,
         text: "It is never published. It stays in the table, marked as discarded, with your note.",
-        run: (note) => post("/api/v1/dlq/discard", { ids, note }),
+        run: async (note) => { asked = await post("/api/v1/dlq/discard", { ids, note }); },
       });
     if (!done) return;
-    toast((what === "replay" ? "Replay" : "Discard") + " requested. The active relay does it within seconds.");
+    toast((what === "replay" ? "Replay" : "Discard") + " requested.");
+    outcome.follow(asked.request, "discarded", () => list.load());
     chosen.clear();
     tell();
     if (detail.open) detail.close();
@@ -100,7 +105,7 @@ export function dead() {
     }, text)));
   return {
     title: "Dead letters",
-    node: el("div", { class: "page" }, el("section", { class: "card" },
+    node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
       el("header", {}, el("h1", {}, "Dead letters"), tabs, el("span", { class: "grow" }), bulk), list.node), detail),
     enter: () => list.start(),
     leave: () => list.stop(),

@@ -1,9 +1,10 @@
 // Keys that wait, with the reasons in words.
 
-import { el, empty, toast } from "./dom.js";
+import { el, empty } from "./dom.js";
 import { ago, clock, count, until } from "./format.js";
 import { ask, post } from "./dialog.js";
 import { List } from "./list.js";
+import { Outcome } from "./outcome.js";
 
 function reason(item) {
   if (item.waits || (!item.next_retry_at && item.class === "transient")) return "its topic or partition is unavailable; sent when it recovers";
@@ -15,6 +16,8 @@ function reason(item) {
 function queue(n) {
   return n === 1 ? "1 event" : count(n) + " events";
 }
+
+const outcome = new Outcome();
 
 export function parked() {
   const list = new List({
@@ -33,17 +36,18 @@ export function parked() {
       el("td", { class: "right" }, el("button", { type: "button", "data-key": "retry " + item.id, onclick: () => retry(item) }, "Retry now"))),
   });
   async function retry(item) {
+    let asked;
     const done = await ask({
       title: "Retry this key now?", action: "Retry now",
       text: "The first event of " + (item.key === null ? "this entry" : "key “" + item.key + "”") + " becomes due at once; those behind it follow when it succeeds. What waits until its topic recovers is looked at all the time, and is left alone.",
-      run: () => post("/api/v1/retry", { ids: [item.id] }),
+      run: async () => { asked = await post("/api/v1/retry", { ids: [item.id] }); },
     });
-    if (done) toast("Requested. The active relay does it within seconds.");
+    if (done) outcome.follow(asked.request, "made due", () => list.load());
     list.load();
   }
   return {
     title: "Parked",
-    node: el("div", { class: "page" }, el("section", { class: "card" },
+    node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
       el("header", {}, el("h1", {}, "Parked events"), el("span", { class: "hint" }, "keys with waiting events; each queue keeps its order")), list.node)),
     enter: () => list.start(),
     leave: () => list.stop(),

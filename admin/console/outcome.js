@@ -1,0 +1,79 @@
+// What became of a request: asked for until it is over, and told as the commands tell it. It outlives the page that
+// made it, so that who looks elsewhere meanwhile finds it again.
+
+import { el, fill } from "./dom.js";
+import { count } from "./format.js";
+import { get } from "./api.js";
+
+const again = 1000;
+const unmoved = 600; // looks without progress before it is given up: ten minutes
+
+const advice = {
+  "died again": "Those that died again are open dead letters: fix the cause, then replay them once more.",
+  "stayed behind": "Those that stayed behind were not sent, because an earlier event of their key died again. They are open dead letters: replay them with that one, or alone to give it up.",
+  parked: "The relay goes on trying those that are parked: see Parked.",
+};
+
+const came = (r, state) => (r.outcomes || []).filter((o) => o.state === state).reduce((n, o) => n + o.events, 0);
+const isOver = (r) => r.finished_at !== null && r.waiting === 0;
+
+// sentence tells the request in one line.
+function sentence(r, verb) {
+  if (r.error) return "Refused: " + r.error;
+  if (r.started_at === null) return "Queued. The active relay takes it up within seconds; without one, the next that starts.";
+  const so = isOver(r) ? "" : " so far";
+  if (r.kind !== "replay") return count(r.done) + " of " + count(r.total) + " " + verb + so;
+  const parts = [count(came(r, "published")) + " of " + count(r.total) + " published"];
+  for (const state of ["parked", "died again", "stayed behind", "discarded"]) {
+    if (came(r, state)) parts.push(count(came(r, state)) + " " + state);
+  }
+  return parts.join(", ") + so;
+}
+
+function show(node, r, verb) {
+  const open = (r.outcomes || []).filter((o) => o.state !== "published");
+  const bad = r.error || came(r, "died again") > 0;
+  node.hidden = false;
+  node.dataset.tone = bad ? "bad" : isOver(r) ? "good" : "warn";
+  fill(node,
+    el("header", {}, el("h2", {}, r.kind[0].toUpperCase() + r.kind.slice(1) + ", request " + r.id), el("span", { class: "grow" }),
+      el("button", { type: "button", class: "plain", onclick: () => { node.hidden = true; node.dataset.request = ""; } }, "Dismiss")),
+    el("p", { class: "strong", role: "status" }, sentence(r, verb)),
+    open.length > 0 && el("div", { class: "scroll" }, el("table", { class: "rows" },
+      el("thead", {}, el("tr", {}, el("th", {}, "events"), el("th", {}, "state"), el("th", {}, "topic"), el("th", { class: "reason" }, "reason"))),
+      el("tbody", {}, open.map((o) => el("tr", {}, el("td", { class: "num" }, count(o.events)), el("td", {}, o.state), el("td", { class: "code" }, o.topic || "none"),
+        el("td", {}, o.code ? [el("span", { class: "tag" }, o.code), " ", o.reason] : "not tried yet")))))),
+    Object.keys(advice).filter((state) => came(r, state)).map((state) => el("p", { class: "soft" }, advice[state])));
+}
+
+// Outcome is a card that shows one request at a time, the latest.
+export class Outcome {
+  constructor() {
+    this.node = el("section", { class: "card outcome", hidden: true });
+  }
+
+  // follow shows the request until it is over. Verb is what is done to events, of another kind than a replay.
+  async follow(id, verb, changed) {
+    const mine = String(id);
+    this.node.dataset.request = mine;
+    let seen = "";
+    for (let still = 0; still < unmoved; still++) {
+      let r;
+      try {
+        r = await get("/api/v1/requests/" + id);
+      } catch (error) {
+        if (error.status === 401 || error.status === 404) return;
+      }
+      if (this.node.dataset.request !== mine) return; // another one is shown, or it was dismissed
+      const now = JSON.stringify(r);
+      if (r && now !== seen) {
+        seen = now;
+        still = 0;
+        show(this.node, r, verb);
+        if (changed) changed();
+      }
+      if (r && isOver(r)) return;
+      await new Promise((resolve) => setTimeout(resolve, again));
+    }
+  }
+}
