@@ -142,7 +142,7 @@ func TestAdoptionFencesTheFormerOwner(t *testing.T) {
 		}
 		_, err := open(t, c).Adopt(t.Context(), store.Home{SystemID: newServer, Timeline: 1})
 		must(t, "adopt", err)
-		if err := former.GiveUp(t.Context(), dead(8)); !errors.Is(err, store.ErrFenced) {
+		if err := giveUp(t, former, dead(8)); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("slot %q: a dead letter of the former owner: got %v, want ErrFenced", slot, err)
 		}
 	}

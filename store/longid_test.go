@@ -93,7 +93,7 @@ func TestIDsThatTheJournalCannotHoldAreHeldByEveryOtherTable(t *testing.T) {
 	if status != "failed published" {
 		t.Errorf("status of the rows: got %s, want failed published", status)
 	}
-	must(t, "give up", s.GiveUp(t.Context(), store.Dead{Event: parked.Event, Topic: "t", Partition: -1, Attempts: 1,
+	must(t, "give up", giveUp(t, s, store.Dead{Event: parked.Event, Topic: "t", Partition: -1, Attempts: 1,
 		Class: outbox.Permanent, Code: "INVALID_ID", Text: "why"}))
 	if n := pg.Query(t, parkedAndDead); n != "0 3" {
 		t.Errorf("parked and dead: got %s, want 0 3", n)

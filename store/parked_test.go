@@ -167,7 +167,7 @@ func TestRetriedEventsEndInExactlyOnePlace(t *testing.T) {
 	must(t, "settle", s.SettleRetried(t.Context(), published(1, uuid)))
 	must(t, "retry later", s.RetryLater(t.Context(),
 		[]store.Attempt{{ID: []byte(uuid(1)), Attempts: 4, RetryIn: time.Hour, Class: outbox.Transient, Text: "again"}}))
-	must(t, "give up", s.GiveUp(t.Context(), dead(2)))
+	must(t, "give up", giveUp(t, s, dead(2)))
 	got := pg.Query(t,
 		`SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT string_agg(retry_count || last_error, ' ')
  FROM cdc_relay_parked)
@@ -202,7 +202,7 @@ func TestFurtherColumnsStayWholeThroughParkingAndDeath(t *testing.T) {
 	want("parked")
 	d := dead(1)
 	d.Event, d.Key = p.Event, p.Key
-	must(t, "give up", s.GiveUp(t.Context(), d))
+	must(t, "give up", giveUp(t, s, d))
 	id, err := s.AddRequest(t.Context(), store.RequestReplay, store.Filter{All: true}, "me", "")
 	must(t, "ask for a replay", err)
 	r, err := s.Request(t.Context(), id)
@@ -225,7 +225,7 @@ func TestParkedEventsAreFenced(t *testing.T) {
 		"settle": s.SettleRetried(t.Context(), published(2, uuid)),
 		"retry later": s.RetryLater(t.Context(),
 			[]store.Attempt{{ID: []byte(uuid(1)), Attempts: 2, RetryIn: 0, Class: outbox.Transient, Text: ""}}),
-		"give up":  s.GiveUp(t.Context(), dead(1)),
+		"give up":  giveUp(t, s, dead(1)),
 		"make due": due,
 	} {
 		if err == nil || !strings.Contains(err.Error(), store.ErrFenced.Error()) {

@@ -152,7 +152,7 @@ func TestDeadLetterIsClosedWhenItsEventIsJournaled(t *testing.T) {
 	must(t, "settle", s.SettleRetried(t.Context(), published(1, uuid)))
 	again := dead(1)
 	again.Attempts, again.Code = 2, "D"
-	must(t, "give up", s.GiveUp(t.Context(), again))
+	must(t, "give up", giveUp(t, s, again))
 	if got, want := state(), "0 by ann fixed true 1C, 1 false 3D, 2 false 1C"; got != want {
 		t.Fatalf("after one was published and one died again: got %q, want %q", got, want)
 	}

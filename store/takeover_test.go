@@ -288,7 +288,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"SettleRetried", func(ctx context.Context) error {
 			return s.SettleRetried(ctx, []store.Published{{ID: []byte(uuid(6)), Topic: "t", Offset: 9}})
 		}},
-		{"GiveUp", func(ctx context.Context) error { return s.GiveUp(ctx, dead(7)) }},
+		{"GiveUp", func(ctx context.Context) error { _, err := s.GiveUp(ctx, dead(7)); return err }},
 		{"ShowDead", func(ctx context.Context) error { _, _, err := s.ShowDead(ctx, 0, 10); return err }},
 		{"ShowRetried", func(ctx context.Context) error { _, _, err := s.ShowRetried(ctx, 0, 10); return err }},
 		{"AuditState", func(ctx context.Context) error { _, err := s.AuditState(ctx); return err }},

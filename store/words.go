@@ -94,6 +94,7 @@ const (
 	OutcomePublished = record.OutcomePublished
 	OutcomeParked    = record.OutcomeParked
 	OutcomeDied      = record.OutcomeDied
+	OutcomeBehind    = record.OutcomeBehind
 	OutcomeDiscarded = record.OutcomeDiscarded
 )
 

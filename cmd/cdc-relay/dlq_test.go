@@ -89,7 +89,7 @@ func TestDeadLettersByCommand(t *testing.T) {
 		t.Errorf("requests so far: got %s, want none", n)
 	}
 	run("dlq", "discard", plantedID(7), plantedID(8), "--yes", "--note", "test data", "--who", "ann").want(t, exitDone,
-		[]string{"discard: 2 of 2 dead letters done"}, nil)
+		[]string{"discard: 2 of 2 dead letters discarded"}, nil)
 	run("dlq", "list", "--state", "discarded").want(t, exitDone,
 		[]string{plantedID(7), "discarded by ann", "!" + plantedID(9)}, nil)
 	// 9, 59, 109

@@ -55,7 +55,7 @@
 //     nothing.
 //   - J10 Only a row that the stream has not brought is published as late.
 //   - J11 Nothing is published behind a dead letter that holds its lane, before a person has decided about that; and a
-//     replay keeps the order of the dead letters of a key.
+//     replay keeps the order of the dead letters of a key, also where one of them dies again: those behind it stay.
 //   - J12 No more events die than dlq.breaker lets, and none before its copy is in dlq.topic.
 //   - J13 While something ends each stream, somebody says what, a minute after the end of all other trouble at the
 //     latest.

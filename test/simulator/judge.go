@@ -119,14 +119,22 @@ func (w *world) judgeOrder(p *process, r *row) {
 }
 
 // judgeReplay fails if a dead letter is published before an earlier one of its lane that the same person asked for
-// (J2).
+// (J2), or has died again in the same replay (J11).
 func (w *world) judgeReplay(p *process, r *row, request int64) {
 	if r.lane == nil {
 		return
 	}
 	for _, before := range r.lane.rows[:r.place] {
-		if w.server.replays(before) == request && before.appeared == 0 {
+		at := w.server.keyOf(before)
+		d := w.server.db.dead[at]
+		switch {
+		case before.appeared > 0:
+		case w.server.replays(before) == request:
 			w.violate("p%d replays %s before %s, which was committed before it in %s", p.number, r.id, before.id, r.laneName())
+		case d != nil && d.replay == request && w.server.db.open(at, d) &&
+			d.at.After(w.server.db.request(request).RequestedAt):
+			w.violate("p%d replays %s behind %s, which died again in the same replay, in %s", p.number, r.id, before.id,
+				r.laneName())
 		}
 	}
 }

@@ -12,8 +12,9 @@ const (
 	noSource          = "journal-without-source" // the journal is keyed by the id alone
 	oldPlaces         = "parked-keep-old-places" // a catch-up does not move parked events into its era
 	anyLease          = "epoch-before-lease"     // a take-over does not ask who holds the slot
+	followersGo       = "followers-go"           // what is replayed behind one that died again is published
 )
 
 // Mutants are the names of the above.
 var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource,
-	oldPlaces, anyLease}
+	oldPlaces, anyLease, followersGo}

@@ -270,6 +270,7 @@ func (c *Counts) add(o *Counts) {
 	c.Requests += o.Requests
 	c.Replayed += o.Replayed
 	c.DiedAgain += o.DiedAgain
+	c.StayedBehind += o.StayedBehind
 	c.Copies += o.Copies
 	c.BreakerOpened += o.BreakerOpened
 	c.Reconciled += o.Reconciled

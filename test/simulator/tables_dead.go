@@ -20,6 +20,7 @@ type deadRow struct {
 	at                  time.Time
 	keeps               bool // its lane waits for a person
 	replayed, discarded bool
+	replay              int64 // the last request that took it
 }
 
 // open says that nothing has become of the dead letter: neither replayed, nor discarded, nor on its way to be
@@ -64,8 +65,8 @@ func (t *tables) bury(db *database, dead *store.Dead) {
 }
 
 // GiveUp makes a parked event a dead letter, or the one again that it was.
-func (t *tables) GiveUp(ctx context.Context, dead store.Dead) error {
-	return t.fenced(ctx, "give up", func(db *database) error {
+func (t *tables) GiveUp(ctx context.Context, dead store.Dead) (behind int64, err error) {
+	err = t.fenced(ctx, "give up", func(db *database) error {
 		row := t.unpark(db, dead.Event.ID)
 		switch {
 		case row == nil:
@@ -74,12 +75,44 @@ func (t *tables) GiveUp(ctx context.Context, dead store.Dead) error {
 			d.attempts, d.at = d.attempts+dead.Attempts, time.Now()
 			t.w.counts.DiedAgain++
 			t.w.judgeDead(t, &dead)
+			behind = t.takeBack(db, &dead)
 		default:
 			t.bury(db, &dead)
 		}
 		t.durable()
 		return nil
 	})
+	return behind, err
+}
+
+// takeBack has the dead letters that are replayed behind one that died again stay what they are.
+func (t *tables) takeBack(db *database, dead *store.Dead) (behind int64) {
+	if !dead.Stops || dead.Key == nil || t.w.mutant == followersGo {
+		return 0
+	}
+	for at, p := range db.parked {
+		d := db.dead[at]
+		if at.source == t.key() && p.topic == dead.Topic && bytes.Equal(p.key, dead.Key) && p.key != nil && p.replay != 0 &&
+			p.event.Position.Compare(dead.Event.Position) > 0 && d != nil && !d.replayed && !d.discarded {
+			delete(db.parked, at)
+			behind++
+			t.w.note("p%d takes the replay of %s back", t.p.number, at.id)
+		}
+	}
+	t.w.counts.StayedBehind += int(behind)
+	return behind
+}
+
+// stopped reports that the request has brought an earlier dead letter of the lane to the broker, and that it died again.
+func (db *database) stopped(of recorded, d *deadRow, r *store.Request) bool {
+	for at, e := range db.dead {
+		if at.source == of.source && e.replay == r.ID && e.at.After(r.RequestedAt) && !e.keeps && db.open(at, e) &&
+			e.topic == d.topic && d.key != nil && bytes.Equal(e.key, d.key) &&
+			e.event.Position.Compare(d.event.Position) < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // breakerState is what is kept of dlq.breaker.

@@ -113,7 +113,8 @@ func (t *tables) step(ctx context.Context, name string, r *store.Request, limit 
 	err = t.fenced(ctx, name, func(db *database) error {
 		var found []recorded
 		for at, d := range db.dead {
-			if at.source == t.key() && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) {
+			if at.source == t.key() && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) &&
+				(r.Kind != store.RequestReplay || d.replay != r.ID) {
 				found = append(found, at)
 			}
 		}
@@ -133,8 +134,13 @@ func (t *tables) step(ctx context.Context, name string, r *store.Request, limit 
 // ReplayDead parks dead letters again.
 func (t asked) ReplayDead(ctx context.Context, r *store.Request, _ store.DeadCursor, limit int) (store.Step, error) {
 	return t.step(ctx, "replay", r, limit, func(db *database, at recorded, d *deadRow, step *store.Step) {
+		d.replay = r.ID
 		if _, journaled := db.journal[at]; journaled {
 			d.replayed = true
+			return
+		}
+		if db.stopped(at, d, r) {
+			t.w.counts.StayedBehind++
 			return
 		}
 		db.arrivals++

@@ -62,7 +62,8 @@ type Counts struct {
 	StreamCuts, ServerCrashes, SlotsLost, LostAnswers, TailReads int
 	CatchUpRows, FailedCalls, Fenced, UnknownRequests, Refusals  int
 	FakeSeconds                                                  int
-	Requests, Replayed, DiedAgain, Copies, BreakerOpened         int
+	Requests, Replayed, DiedAgain, StayedBehind                  int
+	Copies, BreakerOpened                                        int
 	Reconciled, Deleted                                          int
 	Lost, Republished                                            int
 	StreamsDied, DiedUnread, Reasons, LeftAlone                  int

@@ -157,6 +157,7 @@ func (l *loop) writeDead(ctx context.Context) {
 func (l *loop) commitDead(ctx context.Context, d *Delivery) error {
 	dead := deadOf(d)
 	dead.Holds = l.settler.holds(d)
+	dead.Stops = d.Replay && !dead.Holds // else what is behind it waits in the table
 	if d.Refused() {
 		dead.Partition = d.Record.Partition
 	}
@@ -173,7 +174,9 @@ func deadOf(d *Delivery) store.Dead {
 
 func (l *loop) writeDeadLetter(ctx context.Context, d *Delivery, dead store.Dead) error {
 	if d.parked {
-		return l.settler.tables.GiveUp(ctx, dead)
+		behind, err := l.settler.tables.GiveUp(ctx, dead)
+		l.settler.parked.Add(-behind)
+		return err
 	}
 	return l.settler.tables.Settle(ctx, nil, []store.Dead{dead})
 }

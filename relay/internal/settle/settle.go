@@ -41,7 +41,7 @@ import (
 type Tables interface {
 	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
 	SettleRetried(ctx context.Context, published []store.Published) error
-	GiveUp(ctx context.Context, dead store.Dead) error
+	GiveUp(ctx context.Context, dead store.Dead) (behind int64, err error)
 
 	Park(ctx context.Context, events []store.Parked) (parked int64, err error)
 	RetryLater(ctx context.Context, failed []store.Attempt) error

@@ -11,14 +11,17 @@ import (
 )
 
 // outcomesSQL sorts the dead letters of a replay by what became of them. What is parked and was not tried since has
-// no reason of its own: the one that it carries is why it died before.
+// no reason of its own: the one that it carries is why it died before. So it is with what was not tried because another
+// one of its key died again.
 const outcomesSQL = `SELECT state, topic, code, min(reason), count(*) FROM (
  SELECT CASE WHEN d.replayed_at IS NOT NULL THEN 'published' WHEN p.event_id IS NOT NULL THEN 'parked'
-   WHEN d.discarded_at IS NOT NULL THEN 'discarded' ELSE 'died again' END,
+   WHEN d.discarded_at IS NOT NULL THEN 'discarded' WHEN d.dead_at <= $2 THEN 'stayed behind' ELSE 'died again' END,
   CASE WHEN d.replayed_at IS NULL THEN d.topic ELSE '' END,
-  CASE WHEN d.replayed_at IS NOT NULL THEN '' WHEN p.event_id IS NULL THEN d.error_code
+  CASE WHEN d.replayed_at IS NOT NULL OR p.event_id IS NULL AND d.dead_at <= $2 THEN ''
+   WHEN p.event_id IS NULL THEN d.error_code
    WHEN p.last_error_at IS DISTINCT FROM d.dead_at THEN p.error_class ELSE '' END,
-  CASE WHEN d.replayed_at IS NOT NULL THEN '' WHEN p.event_id IS NULL THEN d.last_error
+  CASE WHEN d.replayed_at IS NOT NULL OR p.event_id IS NULL AND d.dead_at <= $2 THEN ''
+   WHEN p.event_id IS NULL THEN d.last_error
    WHEN p.last_error_at IS DISTINCT FROM d.dead_at THEN coalesce(p.last_error, '') ELSE '' END
  FROM {dlq} d LEFT JOIN {parked} p ON p.source = d.source AND p.event_id = d.original_id AND p.replay = d.replay
  WHERE d.replay = $1) AS became(state, topic, code, reason)
@@ -30,7 +33,7 @@ func (s *Desk) Outcomes(ctx context.Context, r *record.Request) error {
 		return nil
 	}
 	err := s.db.Tx(ctx, scanningFenced, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.db.Names.SQL(outcomesSQL), r.ID)
+		rows, err := tx.Query(ctx, s.db.Names.SQL(outcomesSQL), r.ID, r.RequestedAt)
 		if err != nil {
 			return err
 		}

@@ -30,8 +30,13 @@ func (s *Desk) ofRequest(c *conditions, o *db.Table, source int32, r *record.Req
 	c.args = append(c.args, source, r.RequestedAt)
 	if r.Kind != record.RequestRetry {
 		c.text.WriteString(openDead + " AND d.dead_at <= $2::timestamptz")
-		if r.Kind == record.RequestReplay && o.TextIDs() {
-			c.text.WriteString(replayable)
+		if r.Kind == record.RequestReplay {
+			// One that it took, and that stays behind another, is open again.
+			c.args = append(c.args, r.ID)
+			c.text.WriteString(" AND d.replay IS DISTINCT FROM $3::bigint")
+			if o.TextIDs() {
+				c.text.WriteString(replayable)
+			}
 		}
 		return c.matching(r.Filter, deadPlace, o, "$2::timestamptz")
 	}
@@ -126,7 +131,8 @@ ORDER BY d.epoch, d.from_stream, d.position_order, d.position_index, d.id LIMIT 
 }
 
 // replaySQL parks dead letters again, at the place that they had, with new attempts. What a relay that had lost the
-// slot published meanwhile is in the journal, and is not sent again.
+// slot published meanwhile is in the journal, and is not sent again. What is behind one of its key that this replay has
+// brought to the broker, and that died again, stays what it is.
 const replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order,
  position_index, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count,
  next_retry_at, last_error, error_class, last_error_at, replay)
@@ -135,6 +141,10 @@ SELECT d.source, d.original_id, d.topic, d.key, d.epoch, d.from_stream, d.positi
  d.last_error, 'transient', d.dead_at, $3
 FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
  AND NOT EXISTS (SELECT 1 FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
+ AND NOT EXISTS (SELECT 1 FROM {dlq} e WHERE e.source = $1 AND e.replay = $3 AND e.dead_at > $4 AND NOT e.holds
+  AND e.replayed_at IS NULL AND e.discarded_at IS NULL AND e.topic = d.topic AND e.key = d.key
+  AND (e.epoch, e.from_stream, e.position_order, e.position_index) <
+   (d.epoch, d.from_stream, d.position_order, d.position_index))
 ON CONFLICT DO NOTHING`
 
 const journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3,
@@ -154,7 +164,7 @@ func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.De
 				payload = `d.payload`
 			}
 			text := strings.Replace(s.db.Names.SQL(replaySQL), "{payload}", payload, 1)
-			tag, err := tx.Exec(ctx, text, source, ids, r.ID)
+			tag, err := tx.Exec(ctx, text, source, ids, r.ID, r.RequestedAt)
 			if err == nil {
 				step.Parked = tag.RowsAffected()
 				_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {dlq} SET replay = $3 WHERE source = $1 AND id = ANY ($2)`), source,

@@ -107,11 +107,13 @@ func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error 
 }
 
 // GiveUp turns a parked event into a dead letter, in one transaction; one that is not parked any more is left as it is.
-// One that was a dead letter before is that again, with the new reason. Fenced.
-func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) error {
+// One that was a dead letter before is that again, with the new reason. Behind are the dead letters that were replayed
+// behind one that stops them: they are not parked any more, and open again. Fenced.
+func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) (behind int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+			behind = 0
 			p := new(db.Params).Int4(source)
 			if err := p.ID(o.IDType, dead.Event.ID); err != nil {
 				return err
@@ -127,7 +129,11 @@ func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) error {
 			case result.Err != nil || !found: // it was settled already, maybe by another relay
 				return result.Err
 			case replayed:
-				if again, err := s.dieAgain(ctx, tx, o, source, &dead); err != nil || again {
+				again, err := s.dieAgain(ctx, tx, o, source, &dead)
+				if err == nil && again && dead.Stops && dead.Key != nil {
+					behind, err = s.takeBack(ctx, tx, source, &dead)
+				}
+				if err != nil || again {
 					return err
 				}
 			}
@@ -135,7 +141,26 @@ func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("move a parked event to the dead letters: %w", err)
+		return 0, fmt.Errorf("move a parked event to the dead letters: %w", err)
 	}
-	return nil
+	return behind, nil
+}
+
+// takeBackSQL takes dead letters back that are replayed behind a place in a lane. What is published once more without
+// being a dead letter stays: nothing else knows of it.
+const takeBackSQL = `DELETE FROM {parked} p USING {dlq} d WHERE p.source = $1 AND p.topic = $2
+ AND md5(p.key) = md5($3) AND p.key = $3
+ AND (p.epoch, p.from_stream, p.position_order, p.position_index) > ($4, $5, $6, $7) AND p.replay IS NOT NULL
+ AND d.source = p.source AND d.original_id = p.event_id AND d.replayed_at IS NULL AND d.discarded_at IS NULL`
+
+// takeBack has the dead letters that were replayed behind one that died again stay behind it.
+func (s *Writer) takeBack(ctx context.Context, tx pgx.Tx, source int32, d *record.Dead) (int64, error) {
+	at := d.Event.Position
+	p := new(db.Params).Int4(source).Text(d.Topic).Add(pgtype.ByteaOID, db.BinaryFormat, d.Key)
+	p.Int8(at.Epoch).Boolean(!at.Table).Int8(int64(at.Order)).Int8(int64(at.Index))
+	result := tx.Conn().PgConn().ExecParams(ctx, s.db.Names.SQL(takeBackSQL), p.Values, p.OIDs, p.Formats, nil).Read()
+	if result.Err != nil {
+		return 0, fmt.Errorf("take back what is replayed behind %.64q: %w", d.Event.ID, result.Err)
+	}
+	return result.CommandTag.RowsAffected(), nil
 }

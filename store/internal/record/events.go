@@ -84,4 +84,5 @@ type Dead struct {
 	Code      string // short, no event data
 	Text      string // for people
 	Holds     bool   // its lane waits until it is replayed or discarded; only of an event with a key
+	Stops     bool   // dead letters that are replayed behind it in its lane stay what they were; only of a replay
 }

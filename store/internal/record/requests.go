@@ -64,7 +64,8 @@ const (
 	OutcomePublished = "published"
 	OutcomeParked    = "parked"
 	OutcomeDied      = "died again"
-	OutcomeDiscarded = "discarded" // after it died again
+	OutcomeBehind    = "stayed behind" // not sent: an earlier one of its key, replayed with it, died again
+	OutcomeDiscarded = "discarded"     // after it died again, or stayed behind
 )
 
 // Outcome is what became of those events of a replay that have state, topic and code in common. An event that a later

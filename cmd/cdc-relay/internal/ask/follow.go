@@ -125,7 +125,12 @@ func (q asking) told(r *store.Request) string {
 	case q.kind == store.RequestReplay:
 		return q.toldReplay(r)
 	}
-	return fmt.Sprintf("%s: %d of %d %s done", q.kind, r.Done, Total(r), q.what)
+	return fmt.Sprintf("%s: %d of %d %s %s", q.kind, r.Done, Total(r), q.what, became[q.kind])
+}
+
+// became says what a request did to events, in a word or two.
+var became = map[string]string{
+	store.RequestDiscard: "discarded", store.RequestRetry: "made due; the relay tries them now",
 }
 
 // Follow waits until a request of any kind is done, and, for as long as something moves, for what it set in motion.

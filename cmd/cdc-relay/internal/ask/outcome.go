@@ -13,7 +13,7 @@ import (
 func (q asking) toldReplay(r *store.Request) string {
 	published := r.Came(store.OutcomePublished)
 	parts := []string{fmt.Sprintf("%d of %d %s published", published, Total(r), q.what)}
-	for _, state := range []string{store.OutcomeParked, store.OutcomeDied, store.OutcomeDiscarded} {
+	for _, state := range []string{store.OutcomeParked, store.OutcomeDied, store.OutcomeBehind, store.OutcomeDiscarded} {
 		if n := r.Came(state); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
@@ -36,7 +36,10 @@ func (q asking) outcomes(r *store.Request) {
 			continue
 		}
 		reason := "not tried yet; cdc-relay check tells what its topic may lack"
-		if o.Code != "" {
+		switch {
+		case o.State == store.OutcomeBehind:
+			reason = "not sent: an earlier event of its key died again"
+		case o.Code != "":
 			reason = cli.Plain(o.Code) + ": " + cli.Plain(o.Reason)
 		}
 		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", o.State, o.Events, cli.Plain(o.Topic), reason)
@@ -48,6 +51,10 @@ func (q asking) outcomes(r *store.Request) {
 	if r.Came(store.OutcomeDied) > 0 {
 		fmt.Fprintln(q.a.Out,
 			"Those that died again are open dead letters. Fix the cause, then replay them once more: cdc-relay dlq list")
+	}
+	if r.Came(store.OutcomeBehind) > 0 {
+		fmt.Fprintln(q.a.Out, "Those that stayed behind are open dead letters, too: replay them with the one in front of "+
+			"them, or by themselves to let them pass it")
 	}
 	if r.Came(store.OutcomeParked) > 0 {
 		fmt.Fprintln(q.a.Out,
