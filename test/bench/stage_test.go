@@ -101,6 +101,7 @@ type run struct {
 
 // newRun makes the outbox, the topic and the slot, and lets the relay finish its first start.
 func (st *stage) newRun(t *testing.T, v variant) *run {
+	st = st.of(v)
 	name := harness.Unique(t, "bench")
 	st.server.Exec(t, "CREATE DATABASE "+name)
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}

@@ -13,13 +13,30 @@ import (
 )
 
 var relaysFlag = flag.String("relays", "",
-	"compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), or the "+
-		"path of another binary")
+	"compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), "+
+		"key=value (this tree's with that setting), or the path of another binary")
 
 // variant is one of the relays that a run compares.
 type variant struct {
 	name, binary string
-	unjournaled  bool // it records nothing
+	unjournaled  bool  // it records nothing
+	setting      []any // key, value; none: the scenario's settings
+}
+
+// settingOf is this tree's relay with a setting that is written as key=value.
+func settingOf(name string) (v variant, is bool) {
+	key, value, is := strings.Cut(name, "=")
+	return variant{name: name, setting: []any{key, value}}, is
+}
+
+// of is the stage with the settings of the variant.
+func (st *stage) of(v variant) *stage {
+	own := *st
+	own.relaySettings = slices.Concat(st.relaySettings, v.setting)
+	if len(v.setting) > 0 && v.setting[0] == "outbox.after_publish" {
+		own.afterPublish = v.setting[1].(string)
+	}
+	return &own
 }
 
 // tags are the builds of this tree that leave something out.
@@ -29,11 +46,14 @@ var tags = map[string]string{"nometrics": "bench_nometrics", "nojournal": "bench
 func variants(t *testing.T, names string) (all []variant) {
 	t.Helper()
 	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
-		v := variant{name: name, unjournaled: name == "nojournal"}
+		v, is := settingOf(name)
+		if !is {
+			v = variant{name: name, unjournaled: name == "nojournal"}
+		}
 		switch {
 		case tags[name] != "":
 			v.binary = harness.BuildRelay(t, tags[name])
-		case name == "default":
+		case is, name == "default":
 			v.binary = harness.BuildRelay(t, "bench_default") // a tag that nothing asks for
 		default:
 			if _, err := os.Stat(name); err != nil {
@@ -111,5 +131,23 @@ func TestRelaysAreComparedInTurns(t *testing.T) {
 	}
 	if len(began) != 3 {
 		t.Errorf("who began: got %v, want each once", began)
+	}
+}
+
+// Breaks it catches: a relay that is measured without the setting that it is named after, or with it and beside one that
+// has it, too; rows looked for marks where none are made. Seen to fail with the setting left out, and with what becomes
+// of published rows left as it was.
+func TestRelayOfASettingHasIt(t *testing.T) {
+	st := &stage{options: options{relaySettings: []any{"log.level", "warn"}, shape: shape{afterPublish: "mark"}}}
+	v, is := settingOf("outbox.after_publish=keep")
+	own := st.of(v)
+	if !is || own.afterPublish != "keep" || fmt.Sprint(own.relaySettings) != "[log.level warn outbox.after_publish keep]" {
+		t.Errorf("with a setting: got %t, after_publish %s, settings %v", is, own.afterPublish, own.relaySettings)
+	}
+	if len(st.relaySettings) != 2 || st.afterPublish != "mark" {
+		t.Errorf("the others: got after_publish %s, settings %v", st.afterPublish, st.relaySettings)
+	}
+	if _, is := settingOf("default"); is {
+		t.Error("default: taken for a setting")
 	}
 }
