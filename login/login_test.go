@@ -2,6 +2,8 @@ package login_test
 
 import (
 	"context"
+	"crypto/tls"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -37,8 +39,10 @@ func connect(t *testing.T, url string, streams bool) error {
 
 // A server lets a role in only when everything is right: here one thing after another is wrong. Breaks it catches:
 // a remedy that does not cure, or is one for another cause; a driver's text about TLS in front of the cause; a
-// cause that waits for a person and is called passing, or the reverse. Seen to fail with each case of the table
-// taken out of the code, and with the driver's attempts not sorted.
+// cause that waits for a person and is called passing, or the reverse. Seen to fail with the code's cases of 28P01,
+// 3D000, 42501 of a database, 42501 of replication, and of 28000 for no role, no login and pg_hba, each taken out; with
+// that of refused TLS; and with the driver's attempts not sorted. Replication refused as 28000 is what old servers say;
+// no server here does, so that case was not seen.
 func TestStatementThatIsNamedLetsTheRoleIn(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	rules := filepath.Join(pg.Server.Dir(), "data", "pg_hba.conf")
@@ -105,8 +109,8 @@ func TestStatementThatIsNamedLetsTheRoleIn(t *testing.T) {
 }
 
 // Breaks it catches: a server that is down, or not to be found, taken for one that will never let us in; one host
-// of several that refuses taken for all of them. Seen to fail with one permanent refusal taken for that of all
-// hosts.
+// of several that refuses taken for all of them; a server that is full, which is over when others leave, told to let the
+// role in. Seen to fail with one permanent refusal taken for that of all hosts, and with each case taken out.
 func TestServerThatIsDownIsNoPermanentRefusal(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,10 +121,12 @@ func TestServerThatIsDownIsNoPermanentRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	pg := harness.Postgres(t)
+	pg.Exec(t, `DO $$ BEGIN CREATE ROLE crowd LOGIN CONNECTION LIMIT 0; EXCEPTION WHEN duplicate_object THEN END $$`)
 	there := pg.URL[strings.Index(pg.URL, "@")+1 : strings.LastIndex(pg.URL, "/")]
 	for _, c := range []struct{ name, url, remedy string }{
 		{"nothing listens", "postgres://a@" + nowhere + "/d", "nothing listens there"},
 		{"no such host", "postgres://a@nowhere.invalid:5432/d", "resolve"},
+		{"crowded", "postgres://crowd@" + there + "/" + pg.Database, "max_connections"},
 		{"one of two", "postgres://nobody@" + there + "," + nowhere + "/d?target_session_attrs=read-write",
 			"nothing listens there"},
 	} {
@@ -133,4 +139,62 @@ func TestServerThatIsDownIsNoPermanentRefusal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The server's certificate is of an authority that we do not know, or for another name. Breaks it catches: a certificate
+// taken for a server that is down, or tried again and again. Seen to fail with each of the two kinds of error taken out
+// of the code: verify-ca gives the one, verify-full the other.
+func TestCertificateThatDoesNotFitIsSaid(t *testing.T) {
+	authority, stranger := harness.NewAuthority(t, "ours"), harness.NewAuthority(t, "theirs")
+	for _, c := range []struct {
+		name, mode string
+		by         *harness.Authority
+		host       string
+	}{
+		{"unknown authority", "verify-ca", stranger, "127.0.0.1"},
+		{"unknown authority, in full", "verify-full", stranger, "127.0.0.1"},
+		{"another name", "verify-full", authority, "db.example.com"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			at := serveTLS(t, c.by.Issue(t, "postgres", time.Now().Add(time.Hour), c.host))
+			url := "postgres://a@" + at + "/d?sslmode=" + c.mode + "&sslrootcert=" + authority.File
+			refused := login.Of(connect(t, url, false))
+			if refused == nil || !refused.Permanent || !strings.Contains(refused.Remedy, "set sslrootcert in postgres.url") {
+				t.Errorf("got %+v, want a permanent one with sslrootcert", refused)
+			}
+		})
+	}
+}
+
+// serveTLS is a server that offers TLS, as Postgres does, and knows nothing else.
+func serveTLS(t *testing.T, c harness.Certificate) (address string) {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { _ = listener.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			request := make([]byte, 8) // SSLRequest, to which S says yes
+			if _, err = io.ReadFull(conn, request); err == nil {
+				_, err = conn.Write([]byte("S"))
+			}
+			if err == nil {
+				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{pair}}).Handshake() // the client refuses
+			}
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
 }
