@@ -231,7 +231,7 @@ func (s *site) busy() {
 
 // Breaks it catches: a page that does not load, complains, loads anything from elsewhere or needs inline code; numbers
 // that stand still under load; a page that does not fit a phone; one that cannot be used by keys. Seen to fail with
-// only the first frame shown, with tables that do not scroll, and with a script in the page.
+// only the first frame shown, with tables that do not scroll, with a script in the page, and with no word of the marks.
 func TestConsoleShowsWhatFlows(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -273,6 +273,7 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 		}
 		b.screen(1440, "light")
 	}
+	b.wait("it says how fast rows are marked", has("rows per second"))
 	// The first stop of the tab key leads past the head of the page, then come the links and buttons, all visible.
 	b.do("press tab", chromedp.Navigate("about:blank"), chromedp.Navigate(s.url+"/#/overview"), chromedp.KeyEvent("\t"))
 	if got := b.text("document.activeElement.id"); got != "skip" {

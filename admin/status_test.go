@@ -18,7 +18,8 @@ import (
 var figures = map[string]string{
 	"dead_letters": "outbox_dlq_events", "parked_events": "outbox_parked_events", "parked_keys": "outbox_parked_keys",
 	"backlog":           "outbox_backlog_gauge",
-	"mirror_lag_events": "outbox_mirror_lag_events", "retained_wal_bytes": "cdc_slot_retained_wal_bytes",
+	"mirror_lag_events": "outbox_mirror_lag_events", "mirror_lag_seconds": "outbox_mirror_lag_seconds",
+	"retained_wal_bytes":    "cdc_slot_retained_wal_bytes",
 	"replication_lag_bytes": "cdc_replication_lag_bytes", "replication_lag_seconds": "cdc_replication_lag_seconds",
 	"oldest_pending_age_seconds": "outbox_oldest_pending_age_seconds",
 }

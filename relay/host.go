@@ -150,7 +150,7 @@ func (h upkeepHost) Active() bool              { return h.t.r.health.Role() == R
 func (h upkeepHost) Behind() bool              { return h.t.behind() }
 func (h upkeepHost) Progress() <-chan struct{} { return h.t.settler.Progress() }
 func (h upkeepHost) Owner() func(error)        { return h.t.owner().heed }
-func (h upkeepHost) Marked()                   { h.t.r.health.Marked() }
+func (h upkeepHost) Marked(rows int)           { h.t.r.health.Marked(); h.t.r.meter.Database.Marked(rows) }
 
 func (h upkeepHost) CannotMark(err error) (news bool) { return h.t.r.health.CannotMark(err) }
 

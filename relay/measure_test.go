@@ -35,7 +35,7 @@ var (
 	lags = []string{"cdc_replication_lag_bytes", "cdc_replication_lag_seconds",
 		"outbox_oldest_pending_age_seconds"}
 	stays = []string{"outbox_audited_until_seconds", "outbox_backlog_gauge", "outbox_dlq_events",
-		"outbox_mirror_lag_events", "outbox_parked_events", "outbox_parked_keys"}
+		"outbox_mirror_lag_events", "outbox_mirror_lag_seconds", "outbox_parked_events", "outbox_parked_keys"}
 	ofTheDatabase = append(slices.Clone(lags), stays...)
 )
 
@@ -71,7 +71,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 
 		r.health.Enter(RoleActive)
 		r.meter.Database.OpenDead.Set(3)
-		r.meter.Database.MirrorLag.Set(4)
+		r.meter.Database.Mirrored(4, 90*time.Second)
 		time.Sleep(time.Minute)
 		look()
 		want("active", ofTheDatabase, time.Minute)
@@ -83,6 +83,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 		look()
 		want("halted", ofTheDatabase, 20*time.Minute+time.Second)
 		if got := told(t, r); got["outbox_dlq_events"] != 3 || got["outbox_mirror_lag_events"] != 4 ||
+			got["outbox_mirror_lag_seconds"] != 90 ||
 			got["cdc_replication_lag_bytes"] != 4000 {
 			t.Errorf("halted: got %v, want what was known", got)
 		}

@@ -46,8 +46,9 @@ type Figures struct {
 	OldestPending *float64 `json:"oldest_pending_age_seconds"` // parked events included
 	ParkedKeys    *int64   `json:"parked_keys"`                // an event without a key has none
 	ParkedEvents  *int64   `json:"parked_events"`
-	DeadLetters   *int64   `json:"dead_letters"` // neither replayed nor discarded
-	MirrorLag     *int64   `json:"mirror_lag_events"`
+	DeadLetters   *int64   `json:"dead_letters"`       // neither replayed nor discarded
+	MirrorLag     *int64   `json:"mirror_lag_events"`  // journaled, and not yet marked or deleted
+	MirrorAge     *float64 `json:"mirror_lag_seconds"` // for how long the oldest of these is not
 }
 
 // Work is what this process has in memory, and has done since it started.
@@ -82,6 +83,7 @@ type Rates struct {
 	Published float64 `json:"published_per_second"`
 	Settled   float64 `json:"settled_per_second"`
 	Dead      float64 `json:"dead_per_second"`
+	Marked    float64 `json:"marked_per_second"` // rows, or deleted
 }
 
 // HaltStatus is a halt in the API.
@@ -139,7 +141,7 @@ func (r *Relay) figures() Figures {
 	f := Figures{
 		LagBytes: whole(m.LagBytes()), LagSeconds: exact(m.Lag()), Backlog: whole(m.Backlog()),
 		OldestPending: exact(m.PendingAge()), ParkedKeys: whole(m.HeldKeys()), ParkedEvents: whole(m.Parked()),
-		DeadLetters: whole(m.OpenDead()), MirrorLag: whole(m.MirrorLag()),
+		DeadLetters: whole(m.OpenDead()), MirrorLag: whole(m.MirrorLag()), MirrorAge: exact(m.MirrorAge()),
 	}
 	if slot := r.Slot(); slot != nil && m.MayTell() {
 		f.RetainedWAL = &slot.Retained

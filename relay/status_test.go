@@ -26,11 +26,11 @@ func TestStatusNamesAreStable(t *testing.T) {
 		Figures: Figures{
 			LagBytes: new(int64(3)), LagSeconds: new(4.5), RetainedWAL: new(int64(6)), Backlog: new(int64(7)),
 			OldestPending: new(7.5), ParkedKeys: new(int64(16)), ParkedEvents: new(int64(17)),
-			DeadLetters: new(int64(18)), MirrorLag: new(int64(24)),
+			DeadLetters: new(int64(18)), MirrorLag: new(int64(24)), MirrorAge: new(26.5),
 		},
 		Work: Work{
 			InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, LastPublished: &at,
-			Rates: &Rates{19, 20, 21, 22, 23}, Received: 12, Settled: 13, LookingUp: true,
+			Rates: &Rates{19, 20, 21, 22, 23, 27}, Received: 12, Settled: 13, LookingUp: true,
 		},
 		Trouble: Trouble{
 			Broker: "ok", LastError: "error", LastErrorAt: &at, LastErrorOver: true,

@@ -162,12 +162,12 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 		return
 	}
 	w.term.checkLease(s, s == owner, slot, asked)
-	n, err := w.r.store.MirrorLag(bounded)
+	n, age, err := w.r.store.MirrorLag(bounded)
 	if err != nil {
 		owner.heed(err)
 		return
 	}
-	w.r.meter.Database.MirrorLag.Set(n)
+	w.r.meter.Database.Mirrored(n, age)
 	w.rowsLeft = n
 }
 

@@ -227,7 +227,7 @@ func everyCall(t *testing.T, s *store.Store, id func(i int) string) {
 	page, err = s.CatchUpRows(ctx, 0, 10)
 	want("rest of the page", len(page), 1, err)
 	must(t, "finish the catch-up", s.FinishCatchUp(ctx))
-	lag, err := s.MirrorLag(ctx)
+	lag, _, err := s.MirrorLag(ctx)
 	want("mirror lag", lag, 1, err)
 	mirrorAll(t, s, 1)
 	must(t, "save progress", s.SaveProgress(ctx, 1<<62))

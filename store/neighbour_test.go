@@ -228,7 +228,10 @@ func everyRead(s *store.Store) []reading {
 		return one(s.RepublishRows(ctx, &store.Request{RequestedAt: time.Now().Add(time.Minute),
 			Filter: store.Filter{IDs: []string{uuid(0), uuid(1), uuid(3), uuid(5), uuid(12)}}}, 100))
 	})
-	add("MirrorLag", func(ctx context.Context) ([]any, error) { return one(s.MirrorLag(ctx)) })
+	add("MirrorLag", func(ctx context.Context) ([]any, error) {
+		lag, _, err := s.MirrorLag(ctx)
+		return one(lag, err)
+	})
 	add("Cleanable", func(ctx context.Context) ([]any, error) { return one(s.Cleanable(ctx, 0, 0, time.Microsecond)) })
 	return list
 }

@@ -258,7 +258,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 			}
 			return err
 		}},
-		{"MirrorLag", func(ctx context.Context) error { _, err := s.MirrorLag(ctx); return err }},
+		{"MirrorLag", func(ctx context.Context) error { _, _, err := s.MirrorLag(ctx); return err }},
 		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
 		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
 		{"Park", func(ctx context.Context) error {

@@ -1,7 +1,7 @@
 // The slot, what happened lately, and the configuration without its secrets.
 
 import { el, empty, fill, write } from "./dom.js";
-import { ago, bytes, clock, span } from "./format.js";
+import { ago, bytes, clock, count, rate, seconds, span } from "./format.js";
 import { get } from "./api.js";
 
 const walWords = {
@@ -13,8 +13,16 @@ const walWords = {
 
 const noteWords = {
   role: { starting: "starting", standby: "standing by: another relay holds the slot", catch_up: "publishing rows that are older than the slot", active: "streaming", halted: "halted", stopping: "stopping" },
-  restart: { connection: "the stream ended; starting a new session", silent: "Postgres was silent for too long; starting a new session", server_shutdown: "Postgres shut down; starting a new session", lease_lost: "another relay took over" },
+  restart: { connection: "no session with Postgres; trying again", silent: "Postgres did not answer for wal_sender_timeout; connecting again", server_shutdown: "Postgres shut down; connecting again", lease_lost: "another relay took over" },
 };
+
+// marks says how far the rows of the outbox are marked or deleted, which comes after publishing.
+function marks(s, point) {
+  if (s.mirror_lag_events === null) return "not known to this process";
+  const now = point ? rate(point.marked) + " rows per second" : "";
+  if (s.mirror_lag_events === 0) return "nothing waits" + (point && point.marked > 0 ? "; " + now : "");
+  return count(s.mirror_lag_events) + " published rows wait to be marked or deleted, the oldest for " + seconds(s.mirror_lag_seconds) + (now ? "; " + now : "");
+}
 
 export function system() {
   const facts = {};
@@ -23,7 +31,7 @@ export function system() {
   const slotBox = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Slot and write-ahead log"), el("span", { class: "hint", id: "slot-name" })),
     gauge, el("dl", {}, fact("state", "state"), fact("retained", "kept for the slot"), fact("safe", "until the limit"), fact("confirmed", "confirmed"), fact("restart", "kept from"), fact("end", "end of WAL")));
   const process = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Process")),
-    el("dl", {}, fact("role", "role"), fact("version", "version"), fact("up", "up for"), fact("epoch", "epoch"), fact("broker", "broker"), fact("error", "last error")));
+    el("dl", {}, fact("role", "role"), fact("version", "version"), fact("up", "up for"), fact("epoch", "epoch"), fact("broker", "broker"), fact("marks", "marks"), fact("error", "last error")));
   const notes = el("ol", { class: "notes" });
   const rows = el("tbody");
   const changed = el("input", { type: "checkbox", id: "only-changed", checked: true, onchange: () => showConfig() });
@@ -89,6 +97,7 @@ export function system() {
       write(facts.up, span((Date.now() - new Date(s.started_at)) / 1000));
       write(facts.epoch, s.epoch === null ? "–" : String(s.epoch));
       write(facts.broker, s.broker);
+      write(facts.marks, marks(s, f.point));
       write(facts.error, s.last_error ? s.last_error + " (" + ago(s.last_error_at) + (s.last_error_over ? "; over)" : ")") : "none");
       if (f.noted !== noted) {
         noted = f.noted;

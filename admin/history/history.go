@@ -36,6 +36,7 @@ type Point struct {
 	Published float64  `json:"published"`
 	Settled   float64  `json:"settled"`
 	Dead      float64  `json:"dead"`
+	Marked    float64  `json:"marked"`
 	Backlog   *int64   `json:"backlog"` // null, as what follows: not known
 	InFlight  int      `json:"in_flight"`
 	LagBytes  *int64   `json:"lag_bytes"`
@@ -113,6 +114,7 @@ func (h *History) point(now time.Time, took time.Duration) Point {
 		At: now.UnixMilli(), Received: rate(counts.Received, before.Received),
 		Published: rate(counts.Published, before.Published),
 		Settled:   rate(counts.Settled, before.Settled), Dead: rate(counts.Dead, before.Dead),
+		Marked:  rate(counts.Marked, before.Marked),
 		Backlog: status.Backlog, InFlight: status.InFlight, LagBytes: status.LagBytes, Lag: status.OldestPending,
 	}
 	if q, some := counts.Relay.Quantiles(&before.Relay, .5, .95, .99); some {
@@ -181,9 +183,11 @@ func (h *History) Rates(n int) *relay.Rates {
 	for _, p := range latest {
 		r.Received, r.Published, r.Settled, r.Dead = r.Received+p.Received, r.Published+p.Published, r.Settled+p.Settled,
 			r.Dead+p.Dead
+		r.Marked += p.Marked
 	}
 	points := float64(len(latest))
 	r.Received, r.Published, r.Settled, r.Dead = r.Received/points, r.Published/points, r.Settled/points, r.Dead/points
+	r.Marked /= points
 	return &r
 }
 

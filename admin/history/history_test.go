@@ -52,6 +52,7 @@ func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 		for i := range Points + 10 {
 			f.mu.Lock()
 			f.counts.Received += uint64(i)
+			f.counts.Marked += 2
 			if i%2 == 0 {
 				f.counts.Relay[slow] += 100
 			}
@@ -79,8 +80,8 @@ func TestHistoryIsTheLastQuarterOfAnHourInOrder(t *testing.T) {
 		if last, some := h.Last(); !some || last != all[len(all)-1] {
 			t.Errorf("the newest: got %+v, want that of the end", last)
 		}
-		if got := h.Rates(10); got == nil || got.Seconds != 10 || got.Received != Points+10-5.5 {
-			t.Errorf("rates of the last 10 s: got %+v, want the mean of the last 10 points", got)
+		if got := h.Rates(10); got == nil || got.Seconds != 10 || got.Received != Points+10-5.5 || got.Marked != 2 {
+			t.Errorf("rates of the last 10 s: got %+v, want the mean of the last 10 points, with 2 marked", got)
 		}
 		topics, others := h.Topics()
 		if len(topics) != 2 || others != 0 || topics[0].Name != "b" || topics[0].Rate != 3 || topics[1].Rate != 0 ||

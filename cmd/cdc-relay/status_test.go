@@ -75,14 +75,15 @@ func TestStatusPrintsOnlyWhatIsMeasured(t *testing.T) {
 func TestStatusSaysWhatIsDegraded(t *testing.T) {
 	st := relay.Status{Service: "orders", Role: relay.RoleActive, State: "degraded", Ready: true,
 		Degraded: []relay.Degradation{{Reason: "topic", Text: "the topic outbox.event.order may not be written"}},
-		Figures:  relay.Figures{OldestPending: new(377.0), MirrorLag: new(int64(12))}}
+		Figures:  relay.Figures{OldestPending: new(377.0), MirrorLag: new(int64(12)), MirrorAge: new(20.0)},
+		Work:     relay.Work{Rates: &relay.Rates{Seconds: 10, Marked: 3.5}}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(st)
 	}))
 	defer server.Close()
 	cdcRelay(t, nil, "status", "--http-listen", strings.TrimPrefix(server.URL, "http://")).want(t, exitDone, []string{
 		"ready, degraded", "degraded       topic: the topic outbox.event.order may not be written", "6m17s old",
-		"12 published rows are not marked or deleted yet"}, nil)
+		"12 published rows are not marked or deleted yet, the oldest for 20s; 3.5 rows/s over the last 10 s"}, nil)
 }
 
 // A relay is started again while it is watched. Breaks it catches: a watch that ends with the relay, or does not say

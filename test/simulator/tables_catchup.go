@@ -277,9 +277,9 @@ func (t *tables) ShowDead(context.Context, int, int) (due, left int, err error) 
 func (t *tables) ShowRetried(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
 
 // MirrorLag counts what is not marked or deleted yet.
-func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
+func (t *tables) MirrorLag(ctx context.Context) (n int64, age time.Duration, err error) {
 	if !t.mark && !t.delete {
-		return 0, nil
+		return 0, 0, nil
 	}
 	err = t.do(ctx, "mirror lag", func(db *database) error {
 		for _, b := range db.batches {
@@ -289,7 +289,7 @@ func (t *tables) MirrorLag(ctx context.Context) (n int64, err error) {
 		}
 		return nil
 	})
-	return n, err
+	return n, 0, err
 }
 
 // PruneRequests has nothing to prune: nobody runs for so long.

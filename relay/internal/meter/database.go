@@ -11,7 +11,9 @@ import (
 // Database is what was read of the database last. The watch stores it, any goroutine reads it.
 type Database struct {
 	OpenDead  Reading // dead letters that nobody has replayed or discarded
-	MirrorLag Reading // events journaled and not yet marked or deleted
+	mirrorLag Reading // events journaled and not yet marked or deleted
+	mirrorAge Reading // for how long the oldest of them is to be, microseconds
+	marked    atomic.Uint64
 
 	slot         atomic.Pointer[slotLook] // nil before the first look
 	oldestParked atomic.Int64             // when it was parked, microseconds since the Unix epoch; 0: none
@@ -39,6 +41,15 @@ func (n *Reading) forget() {
 	n.known.Store(false)
 	n.value.Store(0)
 }
+
+// Mirrored takes in how many events are journaled and not yet marked or deleted, and for how long the oldest is to be.
+func (d *Database) Mirrored(events int64, age time.Duration) {
+	d.mirrorLag.Set(events)
+	d.mirrorAge.Set(age.Microseconds())
+}
+
+// Marked counts rows that were marked or deleted.
+func (d *Database) Marked(rows int) { d.marked.Add(uint64(rows)) }
 
 // slotLook is the slot as it was at a time.
 type slotLook struct {

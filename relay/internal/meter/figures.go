@@ -87,7 +87,13 @@ func (m *Meter) backlog() int64 {
 func (m *Meter) OpenDead() (float64, bool) { return m.reading(&m.Database.OpenDead) }
 
 // MirrorLag is how many events are journaled and not yet marked or deleted.
-func (m *Meter) MirrorLag() (float64, bool) { return m.reading(&m.Database.MirrorLag) }
+func (m *Meter) MirrorLag() (float64, bool) { return m.reading(&m.Database.mirrorLag) }
+
+// MirrorAge is for how long the oldest of these waits, in seconds.
+func (m *Meter) MirrorAge() (float64, bool) {
+	micros, known := m.reading(&m.Database.mirrorAge)
+	return micros / 1e6, known
+}
 
 func (m *Meter) reading(n *Reading) (float64, bool) {
 	return float64(n.value.Load()), n.known.Load() && m.Leads()

@@ -67,6 +67,11 @@ func (m *Meter) gauges(f factory, o Options) {
 // waiting are the gauges of what waits, and of what is not known at all times.
 func (m *Meter) waiting(f factory) {
 	f.known("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.", m.MirrorLag)
+	f.known("outbox_mirror_lag_seconds",
+		"Since when the oldest journaled event is not marked or deleted in the outbox, about; 0 when there is none.",
+		m.MirrorAge)
+	f.counted("outbox_marked_total", "Rows of the outbox that were marked or deleted because they were published.",
+		func() float64 { return float64(m.Database.marked.Load()) })
 	f.known("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s.",
 		m.OpenDead)
 	f.known("outbox_backlog_gauge",

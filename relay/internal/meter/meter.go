@@ -86,7 +86,8 @@ func New(o Options) *Meter {
 // Forget drops what was read of the database: another relay has had the slot, and it is not this process's to tell.
 func (m *Meter) Forget() {
 	m.Database.OpenDead.forget()
-	m.Database.MirrorLag.forget()
+	m.Database.mirrorLag.forget()
+	m.Database.mirrorAge.forget()
 }
 
 // alarmsOf counts what the driver noticed and a person must look into.
@@ -117,6 +118,7 @@ type Counts struct {
 	Published uint64 // acknowledged by the broker
 	Settled   uint64 // recorded in Postgres
 	Dead      uint64 // became dead letters
+	Marked    uint64 // rows of the outbox, or deleted
 	Relay     LatencyCounts
 	Publish   LatencyCounts
 }
@@ -124,7 +126,7 @@ type Counts struct {
 // Counts cost a few microseconds, whatever has happened. Any goroutine may ask.
 func (m *Meter) Counts() Counts {
 	c := Counts{
-		Received: m.Stream.Events(), Settled: m.Outcomes.Settled(),
+		Received: m.Stream.Events(), Settled: m.Outcomes.Settled(), Marked: m.Database.marked.Load(),
 		Relay: m.Outcomes.relayLatency.counts(), Publish: m.Outcomes.publishLatency.counts(),
 	}
 	for _, n := range c.Relay {

@@ -65,7 +65,7 @@ func scraped(t *testing.T) (*Meter, *played, *health.State, map[string]*dto.Metr
 	m.Database.Looked(store.SlotStatus{Exists: true, Confirmed: 1, WALEnd: 1}, time.Now())
 	m.Outcomes.lastPublished.Store(1)
 	m.Database.OpenDead.Set(0)
-	m.Database.MirrorLag.Set(0)
+	m.Database.Mirrored(0, 0)
 	m.Outcomes.published.WithLabelValues("a")
 	families, err := m.Registry().Gather()
 	if err != nil {

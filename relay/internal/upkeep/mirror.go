@@ -87,7 +87,7 @@ func (k *Keeper) mirrorOnce(ctx context.Context) (more bool, pause time.Duration
 		k.say(err)
 		return true, mirrorRetry
 	}
-	k.host.Marked()
+	k.host.Marked(rows)
 	if rows == 0 && more { // what is left is locked or above the oldest running transaction
 		return true, mirrorPause
 	}
@@ -108,7 +108,7 @@ func (k *Keeper) deleteStep(ctx context.Context, limit int) (rows int, more bool
 	if err != nil || more {
 		return rows, more, err
 	}
-	left, err := k.tables.MirrorLag(ctx)
+	left, _, err := k.tables.MirrorLag(ctx)
 	if left > 0 && rows == 0 && err == nil && !sleep(ctx, positionEvery) {
 		return 0, false, ctx.Err()
 	}

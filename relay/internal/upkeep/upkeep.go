@@ -16,7 +16,7 @@ import (
 // Tables is what upkeep asks of the SQL side; package store says what its methods promise.
 type Tables interface {
 	MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error)
-	MirrorLag(ctx context.Context) (int64, error)
+	MirrorLag(ctx context.Context) (events int64, age time.Duration, err error)
 	DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error)
 	ShowDead(ctx context.Context, skip, limit int) (due, left int, err error)
 	ShowRetried(ctx context.Context, skip, limit int) (due, left int, err error)
@@ -33,7 +33,7 @@ type Host interface {
 	Progress() <-chan struct{} // gets a token when something was journaled
 	// Owner is who holds the slot now, nobody included: it is told the outcome of the call that begins now.
 	Owner() (told func(error))
-	Marked()                          // rows were marked or deleted as they should
+	Marked(rows int)                  // so many rows were marked or deleted, as they should
 	CannotMark(err error) (news bool) // they were not; not news: it was said lately
 }
 

@@ -41,14 +41,14 @@ func (r *rows) PruneRequests(context.Context, time.Duration, int) (int, bool, er
 type host struct {
 	slotless, behind atomic.Bool
 	progress         chan struct{}
-	told             atomic.Int64 // errors
+	told, marked     atomic.Int64 // errors; rows
 }
 
 func (h *host) HoldsSlot() bool           { return !h.slotless.Load() }
 func (h *host) Active() bool              { return true }
 func (h *host) Behind() bool              { return h.behind.Load() }
 func (h *host) Progress() <-chan struct{} { return h.progress }
-func (h *host) Marked()                   {}
+func (h *host) Marked(rows int)           { h.marked.Add(int64(rows)) }
 func (h *host) CannotMark(error) bool     { return false }
 
 func (h *host) journaled() {
@@ -85,6 +85,9 @@ func TestMirrorYieldsToEventsAndRestsWhenAllIsMarked(t *testing.T) {
 		go New(config.Default(), tables, h, zerolog.Nop()).Mirror(ctx)
 		time.Sleep(mirrorRest + mirrorPause)
 		want(3, "three portions")
+		if got := h.marked.Load(); got != 3 {
+			t.Errorf("rows marked: the host was told of %d, want 3", got)
+		}
 		time.Sleep(time.Hour)
 		want(0, "nothing new in an hour")
 		h.journaled()

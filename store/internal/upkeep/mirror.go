@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,24 +119,33 @@ func (s *Upkeep) applyBatches(ctx context.Context, o *db.Table, source int32, l 
 	return rows, more, err
 }
 
+// lagSQL sums the batches that are not mirrored, and looks the first of them up.
+const lagSQL = `SELECT coalesce(l.events, 0)::bigint,
+ coalesce(extract(epoch FROM now() - b.published_at) * 1000000, 0)::bigint
+FROM (SELECT sum(size) AS events, min(batch) AS first FROM {batch} WHERE source = $1 AND NOT mirrored{due}) l
+LEFT JOIN {batch} b ON b.source = $1 AND b.batch = l.first`
+
 // MirrorLag is the number of journaled events whose rows are to be marked or deleted by now and are not, as far as the
-// batches say; 0 when neither is to be done. It reads one index, an entry per batch.
-func (s *Upkeep) MirrorLag(ctx context.Context) (int64, error) {
+// batches say, and for how long the oldest of them is to be; 0 when neither is to be done. It reads one index, an entry
+// per batch. Rows that were locked when their turn came count from then.
+func (s *Upkeep) MirrorLag(ctx context.Context) (events int64, age time.Duration, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil || o.MarkSet == "" && s.db.Config.AfterPublish != record.Delete {
-		return 0, err
+		return 0, 0, err
 	}
-	var lag int64
-	text, args := `SELECT coalesce(sum(size), 0)::bigint FROM {batch} WHERE source = $1 AND NOT mirrored`, []any{source}
+	due, args, retention := ``, []any{source}, time.Duration(0)
 	// up to the first that is too young: not the whole retention each time
 	if s.db.Config.AfterPublish == record.Delete && s.db.Config.Retention > 0 {
-		text += ` AND batch < coalesce((SELECT batch FROM {batch} WHERE source = $1 AND NOT mirrored
+		due = ` AND batch < coalesce((SELECT batch FROM {batch} WHERE source = $1 AND NOT mirrored
  AND published_at > now() - $2 * interval '1 microsecond' ORDER BY batch LIMIT 1), 9223372036854775807)`
-		args = append(args, s.db.Config.Retention.Microseconds())
+		retention = s.db.Config.Retention
+		args = append(args, retention.Microseconds())
 	}
-	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&lag) }, s.db.SQL(o, text), args...)
+	var micros int64
+	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&events, &micros) },
+		s.db.SQL(o, strings.Replace(lagSQL, "{due}", due, 1)), args...)
 	if err != nil {
-		return 0, fmt.Errorf("measure the mirror's lag: %w", err)
+		return 0, 0, fmt.Errorf("measure the mirror's lag: %w", err)
 	}
-	return lag, nil
+	return events, max(time.Duration(micros)*time.Microsecond-retention, 0), nil
 }

@@ -89,12 +89,25 @@ func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 		line("oldest", "the oldest event that is not published, parked ones included, is %s old",
 			seconds(*st.OldestPending))
 	}
-	if st.MirrorLag != nil && *st.MirrorLag > 0 {
-		line("marks", "%d published rows are not marked or deleted yet", *st.MirrorLag)
-	}
+	printMarks(st, line)
 	line("events", "%d received, %d settled", st.Received, st.Settled)
 	line("parked keys", "%s, with %s events", cli.Figure(st.ParkedKeys, cli.Whole), cli.Figure(st.ParkedEvents, cli.Whole))
 	line("dead letters", "%s", cli.Figure(st.DeadLetters, cli.Whole))
+}
+
+// printMarks prints how far the marks are, while they are behind.
+func printMarks(st relay.Status, line func(name, format string, args ...any)) {
+	if st.MirrorLag == nil || *st.MirrorLag == 0 {
+		return
+	}
+	text := fmt.Sprintf("%d published rows are not marked or deleted yet", *st.MirrorLag)
+	if st.MirrorAge != nil {
+		text += ", the oldest for " + seconds(*st.MirrorAge)
+	}
+	if r := st.Rates; r != nil {
+		text += fmt.Sprintf("; %.1f rows/s over the last %.0f s", r.Marked, r.Seconds)
+	}
+	line("marks", "%s", text)
 }
 
 func seconds(s float64) string {
