@@ -22,6 +22,9 @@ import (
 // The difference of two is what happened in between.
 type Counts = meter.Counts
 
+// Rates are events per second, over so many seconds.
+type Rates = meter.Rates
+
 // LatencyCounts are the counts of a latency's fine buckets, eight to each power of two.
 type LatencyCounts = meter.LatencyCounts
 

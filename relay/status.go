@@ -76,16 +76,6 @@ type Trouble struct {
 	Paused        *store.Pause  `json:"paused,omitempty"` // not consuming, and who asked for that
 }
 
-// Rates are events per second, over so many seconds. The listener of the API adds them.
-type Rates struct {
-	Seconds   float64 `json:"seconds"`
-	Received  float64 `json:"received_per_second"`
-	Published float64 `json:"published_per_second"`
-	Settled   float64 `json:"settled_per_second"`
-	Dead      float64 `json:"dead_per_second"`
-	Marked    float64 `json:"marked_per_second"` // rows, or deleted
-}
-
 // HaltStatus is a halt in the API.
 type HaltStatus struct {
 	Code   string `json:"code"`

@@ -13,6 +13,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"reconnects":               {ci: 2, nightly: 20},
 	"kill9 under load":         {ci: 3, nightly: 30},
 	"broker stop seconds":      {ci: 12, nightly: 60},
+	"broker frozen seconds":    {ci: 5, nightly: 30},
 	"connection cuts":          {ci: 30, nightly: 300},
 	"catch-up rows":            {ci: 5_000, nightly: 20_000},
 	"moved events":             {ci: 4_000, nightly: 100_000},

@@ -112,6 +112,16 @@ func (m *Meter) possibleDuplicates() uint64 {
 	return n
 }
 
+// Rates are events per second, over so many seconds. The listener of the API adds them.
+type Rates struct {
+	Seconds   float64 `json:"seconds"`
+	Received  float64 `json:"received_per_second"`
+	Published float64 `json:"published_per_second"`
+	Settled   float64 `json:"settled_per_second"`
+	Dead      float64 `json:"dead_per_second"`
+	Marked    float64 `json:"marked_per_second"` // rows, or deleted
+}
+
 // Counts are totals since the start of the process, for rates and percentiles of an interval: the difference of two.
 type Counts struct {
 	Received  uint64 // from the stream
