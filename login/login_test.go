@@ -109,8 +109,8 @@ func TestStatementThatIsNamedLetsTheRoleIn(t *testing.T) {
 }
 
 // Breaks it catches: a server that is down, or not to be found, taken for one that will never let us in; one host
-// of several that refuses taken for all of them; a server that is full, which is over when others leave, told to let the
-// role in. Seen to fail with one permanent refusal taken for that of all hosts, and with each case taken out.
+// of several that refuses taken for all of them; a server that is full, which ends when others leave, told to let
+// the role in. Seen to fail with one permanent refusal taken for that of all hosts, and with each case taken out.
 func TestServerThatIsDownIsNoPermanentRefusal(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -141,9 +141,9 @@ func TestServerThatIsDownIsNoPermanentRefusal(t *testing.T) {
 	}
 }
 
-// The server's certificate is of an authority that we do not know, or for another name. Breaks it catches: a certificate
-// taken for a server that is down, or tried again and again. Seen to fail with each of the two kinds of error taken out
-// of the code: verify-ca gives the one, verify-full the other.
+// The server's certificate is of an authority that we do not know, or for another name. Breaks it catches: a
+// certificate taken for a server that is down, or tried again and again. Seen to fail with each of the two kinds of
+// error taken out of the code: verify-ca gives the one, verify-full the other.
 func TestCertificateThatDoesNotFitIsSaid(t *testing.T) {
 	authority, stranger := harness.NewAuthority(t, "ours"), harness.NewAuthority(t, "theirs")
 	for _, c := range []struct {
@@ -191,7 +191,8 @@ func serveTLS(t *testing.T, c harness.Certificate) (address string) {
 				_, err = conn.Write([]byte("S"))
 			}
 			if err == nil {
-				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{pair}}).Handshake() // the client refuses
+				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{pair}}).
+					HandshakeContext(t.Context()) // the client refuses
 			}
 			_ = conn.Close()
 		}

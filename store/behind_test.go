@@ -38,7 +38,8 @@ func became(t *testing.T, s *store.Store, id int64) string {
 }
 
 // parkedPlaces are the places of what is parked.
-const parkedPlaces = `SELECT coalesce(string_agg(position_order::text, ' ' ORDER BY position_order), '') FROM cdc_relay_parked`
+const parkedPlaces = `SELECT coalesce(string_agg(position_order::text, ' ' ORDER BY position_order), '')
+ FROM cdc_relay_parked`
 
 // Breaks caught: dead letters of a key that are published though the one in front of them, replayed with them, died
 // again; one of another key, without a key, in front of it, or that is published once more and no dead letter, taken
@@ -60,7 +61,8 @@ func TestReplayedDeadLettersStayBehindOneThatDiesAgain(t *testing.T) {
  WHERE o.position_order = 4`) // it is published once more, and no dead letter
 	behind, err := s.GiveUp(t.Context(), stops(2))
 	if must(t, "give up", err); behind != 2 || pg.Query(t, parkedPlaces) != "1 5 6 7" {
-		t.Errorf("after 2 died again: got %d taken back, parked %s; want 2, parked 1 5 6 7", behind, pg.Query(t, parkedPlaces))
+		t.Errorf("after 2 died again: got %d taken back, parked %s; want 2, parked 1 5 6 7", behind,
+			pg.Query(t, parkedPlaces))
 	}
 	if got, want := became(t, s, r.ID), "[1 died again C 2 stayed behind  3 parked ] waiting 4"; got != want {
 		t.Errorf("the replay: got %s, want %s", got, want)

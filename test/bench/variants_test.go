@@ -134,9 +134,9 @@ func TestRelaysAreComparedInTurns(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a relay that is measured without the setting that it is named after, or with it and beside one that
-// has it, too; rows looked for marks where none are made. Seen to fail with the setting left out, and with what becomes
-// of published rows left as it was.
+// Breaks it catches: a relay that is measured without the setting that it is named after, or beside one that has it, too;
+// rows looked at for marks where none are made. Seen to fail with the setting left out, and with what becomes of
+// published rows left as it was.
 func TestRelayOfASettingHasIt(t *testing.T) {
 	st := &stage{options: options{relaySettings: []any{"log.level", "warn"}, shape: shape{afterPublish: "mark"}}}
 	v, is := settingOf("outbox.after_publish=keep")

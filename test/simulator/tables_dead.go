@@ -103,7 +103,7 @@ func (t *tables) takeBack(db *database, dead *store.Dead) (behind int64) {
 	return behind
 }
 
-// stopped reports that the request has brought an earlier dead letter of the lane to the broker, and that it died again.
+// stopped reports that an earlier dead letter of the lane, which the request took, has died again.
 func (db *database) stopped(of recorded, d *deadRow, r *store.Request) bool {
 	for at, e := range db.dead {
 		if at.source == of.source && e.replay == r.ID && e.at.After(r.RequestedAt) && !e.keeps && db.open(at, e) &&
