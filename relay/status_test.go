@@ -30,7 +30,8 @@ func TestStatusNamesAreStable(t *testing.T) {
 		},
 		Work: Work{
 			InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, LastPublished: &at,
-			Rates: &Rates{19, 20, 21, 22, 23, 27}, Received: 12, Settled: 13, LookingUp: true,
+			Rates:    &Rates{Seconds: 19, Received: 20, Published: 21, Settled: 22, Dead: 23, Marked: 27},
+			Received: 12, Settled: 13, LookingUp: true,
 		},
 		Trouble: Trouble{
 			Broker: "ok", LastError: "error", LastErrorAt: &at, LastErrorOver: true,
