@@ -134,7 +134,7 @@ func TestRelaysAreComparedInTurns(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a relay that is measured without the setting that it is named after, or beside one that has it, too;
+// Breaks it catches: a relay that is measured without the setting that it is named after, or beside one that has it;
 // rows looked at for marks where none are made. Seen to fail with the setting left out, and with what becomes of
 // published rows left as it was.
 func TestRelayOfASettingHasIt(t *testing.T) {
