@@ -44,7 +44,8 @@ const parkedPlaces = `SELECT coalesce(string_agg(position_order::text, ' ' ORDER
 // Breaks caught: dead letters of a key that are published though the one in front of them, replayed with them, died
 // again; one of another key, without a key, in front of it, or that is published once more and no dead letter, taken
 // back with them; one that is taken back and lost; an outcome that says of them that they died again; a replay that is
-// begun anew after a crash and sends them after all. Seen to fail with nothing taken back, with the place, the key and
+// begun anew after a crash and sends them after all; an outbox row that goes on saying that its event is tried
+// again. Seen to fail with nothing taken back, with what rows show left as it was, with the place, the key and
 // the dead letter not asked for, and with the letters of the request taken again.
 func TestReplayedDeadLettersStayBehindOneThatDiesAgain(t *testing.T) {
 	pg := harness.Postgres(t)
@@ -59,10 +60,15 @@ func TestReplayedDeadLettersStayBehindOneThatDiesAgain(t *testing.T) {
 	pg.Exec(t, `INSERT INTO cdc_relay_parked SELECT p.* FROM cdc_relay_parked o,
  jsonb_populate_record(o, jsonb_build_object('event_id', '`+uuid(7)+`', 'position_order', 7)) p
  WHERE o.position_order = 4`) // it is published once more, and no dead letter
+	pg.Exec(t, `UPDATE outbox_events_dlq SET shown_at = dead_at`)
 	behind, err := s.GiveUp(t.Context(), stops(2))
 	if must(t, "give up", err); behind != 2 || pg.Query(t, parkedPlaces) != "1 5 6 7" {
 		t.Errorf("after 2 died again: got %d taken back, parked %s; want 2, parked 1 5 6 7", behind,
 			pg.Query(t, parkedPlaces))
+	}
+	if got := pg.Query(t, `SELECT string_agg(position_order::text, ' ' ORDER BY position_order) FROM outbox_events_dlq
+ WHERE shown_at IS NULL`); got != "3 4" {
+		t.Errorf("to be shown as dead in their rows again: got %s, want 3 4", got)
 	}
 	if got, want := became(t, s, r.ID), "[1 died again C 2 stayed behind  3 parked ] waiting 4"; got != want {
 		t.Errorf("the replay: got %s, want %s", got, want)

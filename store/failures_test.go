@@ -118,7 +118,7 @@ func TestRowsShowFailuresUntilTheEventIsPublished(t *testing.T) {
 			want("the replay failed", "f 4 "+f.again+"no", 0)
 			again := dead(0)
 			again.Attempts, again.Text = 2, "never"
-			must(t, "give up", s.GiveUp(t.Context(), again))
+			must(t, "give up", giveUp(t, s, again))
 			show(t, "it died again", s.ShowDead, 1, 0)
 			want("died again", "f 5 "+f.dead+"never", 0)
 

@@ -147,11 +147,13 @@ func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) (behind int64, er
 }
 
 // takeBackSQL takes dead letters back that are replayed behind a place in a lane. What is published once more without
-// being a dead letter stays: nothing else knows of it.
-const takeBackSQL = `DELETE FROM {parked} p USING {dlq} d WHERE p.source = $1 AND p.topic = $2
+// being a dead letter stays: nothing else knows of it. Their outbox rows may say meanwhile that they are tried again.
+const takeBackSQL = `WITH back AS (DELETE FROM {parked} p USING {dlq} d WHERE p.source = $1 AND p.topic = $2
  AND md5(p.key) = md5($3) AND p.key = $3
  AND (p.epoch, p.from_stream, p.position_order, p.position_index) > ($4, $5, $6, $7) AND p.replay IS NOT NULL
- AND d.source = p.source AND d.original_id = p.event_id AND d.replayed_at IS NULL AND d.discarded_at IS NULL`
+ AND d.source = p.source AND d.original_id = p.event_id AND d.replayed_at IS NULL AND d.discarded_at IS NULL
+ RETURNING p.event_id)
+UPDATE {dlq} d SET shown_at = NULL FROM back WHERE d.source = $1 AND d.original_id = back.event_id`
 
 // takeBack has the dead letters that were replayed behind one that died again stay behind it.
 func (s *Writer) takeBack(ctx context.Context, tx pgx.Tx, source int32, d *record.Dead) (int64, error) {
