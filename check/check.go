@@ -68,7 +68,7 @@ func Postgres(ctx context.Context, cfg config.Config) Report {
 // Brokers looks at the brokers and the topics only.
 func Brokers(ctx context.Context, cfg config.Config) Report {
 	var r Report
-	examineKafka(ctx, cfg, &r, nil)
+	examineKafka(ctx, cfg, &r, chosen{})
 	return r.closed()
 }
 

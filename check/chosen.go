@@ -14,34 +14,52 @@ import (
 // chosenMost is how many topics of the table are compared with what the brokers show.
 const chosenMost = 200
 
-// chosenTopics are the topics that rows choose, and those that the relay has used. What cannot be read is left out: the
-// look at the database has said why.
-func chosenTopics(ctx context.Context, cfg config.Config, r *Report) []string {
-	parts, err := config.ParseTemplate(cfg.Message.Topic)
-	if err != nil {
-		return nil
-	}
+// chosen is what the database knows of topics.
+type chosen struct {
+	events []string // that rows choose, and those that the relay has used
+	copies []string // that dead letters of the rows would choose, where dlq.topic names columns of the row
+}
+
+// chosenTopics asks the database. What cannot be read is left out: the look at the database has said why.
+func chosenTopics(ctx context.Context, cfg config.Config, r *Report) (c chosen) {
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
 	if err != nil {
-		return nil
+		return c
 	}
 	defer st.Close()
 	seen, err := st.SeenTopics(ctx, chosenMost)
 	if err != nil {
 		seen = nil // there are no tables yet
 	}
-	chosen, all, err := st.ChosenTopics(ctx, columnsOf(parts, cfg), chosenMost)
+	c.events = append(seen, ofRows(ctx, st, eventParts(cfg), "topics of the rows", r)...)
+	slices.Sort(c.events)
+	c.events = slices.Compact(c.events)
+	if namesColumns(cfg.DLQ.Topic) {
+		c.copies = ofRows(ctx, st, copyParts(cfg), "topics of the rows' dead letters", r)
+	}
+	return c
+}
+
+// ofRows are the topics that a template makes of the rows.
+func ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, name string, r *Report) []string {
+	list, all, err := st.ChosenTopics(ctx, parts, chosenMost)
 	if err == nil && !all {
-		r.add(Warn, "topics of the rows", "the outbox is large: some of its rows were looked at",
+		r.add(Warn, name, "the outbox is large: some of its rows were looked at",
 			"the log of run names each topic that it lacks")
 	}
-	if len(chosen) == chosenMost {
-		r.add(Warn, "topics of the rows",
-			fmt.Sprintf("the rows choose %d topics or more: these were looked at", chosenMost), "")
+	if len(list) == chosenMost {
+		r.add(Warn, name, fmt.Sprintf("the rows choose %d topics or more: these were looked at", chosenMost), "")
 	}
-	chosen = append(chosen, seen...)
-	slices.Sort(chosen)
-	return slices.Compact(chosen)
+	return list
+}
+
+// eventParts are the parts of message.topic by the table's columns.
+func eventParts(cfg config.Config) []outbox.Part {
+	parts, err := config.ParseTemplate(cfg.Message.Topic)
+	if err != nil {
+		return nil
+	}
+	return columnsOf(parts, cfg)
 }
 
 // columnsOf are the parts of the template by the columns' names in the table.

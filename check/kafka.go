@@ -22,7 +22,7 @@ const (
 
 // examineKafka looks at the brokers, then at the topics that events can go to: those that the rows choose, and those of
 // the cluster that message.topic could name.
-func examineKafka(ctx context.Context, cfg config.Config, r *Report, chosen []string) {
+func examineKafka(ctx context.Context, cfg config.Config, r *Report, known chosen) {
 	if !examineBrokers(ctx, cfg, r) {
 		return
 	}
@@ -40,7 +40,11 @@ func examineKafka(ctx context.Context, cfg config.Config, r *Report, chosen []st
 	} else {
 		r.add(OK, "producer", "the broker grants an idempotent producer", "")
 	}
-	if err := examineTopics(ctx, cfg, driver, r, chosen); err != nil {
+	events, err := examineTopics(ctx, cfg, driver, r, known.events)
+	if err == nil {
+		err = examineCopies(ctx, cfg, driver, r, copyTopics(cfg, events, known))
+	}
+	if err != nil {
 		r.add(Fail, "topics", err.Error(), "see the error; the principal needs Describe and DescribeConfigs on the topics")
 	}
 }
@@ -101,23 +105,26 @@ func pingBroker(ctx context.Context, cfg config.Config, broker string) (kafka.Cl
 	return driver.Ping(bounded)
 }
 
-func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *Report, chosen []string) error {
+// examineTopics looks at the topics that events can go to, as far as they are known, and lists them.
+func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *Report,
+	chosen []string) (found []string, err error) {
 	names, err := drivers.TopicsOf(cfg.Message.Topic)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found, err := driver.TopicNames(ctx)
+	found, err = driver.TopicNames(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(t string) bool { return !names.Matches(t) })
+	copies := cfg.DLQ.Matcher()
+	found = slices.DeleteFunc(found, func(t string) bool { return !names.Matches(t) || copies(t) })
 	found = append(found, chosen...) // a broker shows a topic that we may not see to nobody who does not name it
 	slices.Sort(found)
 	found = slices.Compact(found)
 	if names.Exact == "" && len(found) == 0 && cfg.Kafka.CreateTopics.Enabled {
 		r.add(OK, "topics", fmt.Sprintf("none begins with %q; each is created when its first event comes, with %s",
 			names.Prefix, shapeOf(cfg)), "")
-		return nil
+		return nil, nil
 	}
 	if names.Exact == "" && len(found) == 0 {
 		r.add(Warn, "topics", fmt.Sprintf("none begins with %q, or we may see none, and no row chooses one yet; events "+
@@ -125,14 +132,14 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 			fmt.Sprintf("create one for each value of %s, such as: %s; or set kafka.create_topics.enabled; where they "+
 				"exist: %s", placeholdersOf(cfg.Message.Topic), drivers.Kafka(cfg).Command(names.Prefix+"VALUE"),
 				drivers.Kafka(cfg).GrantCommand(names.Prefix+" --resource-pattern-type prefixed", principalOf(cfg))))
-		return nil
+		return nil, nil
 	}
 	if names.Exact != "" {
 		found = []string{names.Exact}
 	}
 	topics, err := driver.Topics(ctx, found)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	good := 0
 	for _, t := range topics {
@@ -150,7 +157,7 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	if good > topicsShown {
 		r.add(OK, "topics", fmt.Sprintf("%d more without a finding", good-topicsShown), "")
 	}
-	return nil
+	return found, nil
 }
 
 // examineCreation asks the brokers whether run could create the topic.

@@ -139,7 +139,7 @@ type Retry struct {
 // DLQ is where dead letters go.
 type DLQ struct {
 	Table     string   `key:"table" help:"table of dead letters, schema.table; default: <postgres.schema>.<outbox table>_dlq"`
-	Topic     string   `key:"topic" help:"topic that gets a copy of each dead letter; empty: none"`
+	Topic     string   `key:"topic" help:"topic that gets a copy of each dead letter; {topic}, its event's topic, and columns of the row in braces; empty: none"`
 	Breaker   Breaker  `key:"breaker"`
 	Retention Duration `key:"retention" help:"delete dead letters replayed or discarded longer ago than this; 0s: keep them"`
 }

@@ -137,7 +137,7 @@ var rules = map[string]rule{
 	"retry.on_dead":         oneOf(OnDeadContinue, OnDeadHold),
 
 	"dlq.table":          optional(table()),
-	"dlq.topic":          optional(matching(`^[a-zA-Z0-9._-]+$`, maxTopic, "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'")),
+	"dlq.topic":          copyTopics(),
 	"dlq.breaker.count":  count(0, maxEvents),
 	"dlq.breaker.ratio":  shares(),
 	"dlq.breaker.window": durations(Duration(time.Second), day),
@@ -196,6 +196,7 @@ var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, failures
 		},
 	},
 	cloudEventHeaders,
+	separateCopies,
 })
 
 // typed makes a rule from a check of the key's own type.

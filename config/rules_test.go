@@ -104,6 +104,8 @@ func TestRules(t *testing.T) {
 		{key: "kafka.tls.enabled", allowed: []string{"true"}, refused: []string{"yes"}},
 		{key: "kafka.sasl.mechanism", refused: []string{"plain", "GSSAPI"}, because: "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"},
 		{key: "kafka.dial_timeout", allowed: []string{"10ms"}, refused: []string{"9ms"}},
+		{key: "dlq.topic", allowed: []string{"", "dead", "{topic}.dlq", "dlq.{event_type}.{tenant}", "x{topic}"},
+			refused: []string{"a b", "{topic", "{topic}", "{a}{topic}", "__{topic}", "."}, because: "{topic}.dlq, or empty"},
 		{key: "dlq.table", allowed: []string{"", "app.dead"}, refused: []string{"a.b.c"}},
 		{key: "limits.in_flight_events", allowed: []string{"1"}, refused: []string{"0"}},
 		{key: "limits.in_flight_bytes", allowed: []string{"1KiB"}, refused: []string{"1000"}},

@@ -87,6 +87,35 @@ func TestDeadLettersAreCopiedToTheirTopicFirst(t *testing.T) {
 	wantKeys(t, b.values("outbox.event.small"), map[string][]string{"a": {`{"n": 1}`, `{"n": 2}`}, "c": {`{"n": 4}`}})
 }
 
+// Each topic's dead letters in a topic of their own. Breaks it catches: a copy in another's topic; a dead letter that
+// waits forever because it has no topic; an event in a topic for copies. Seen to fail with copies sent to
+// another topic, and with a copy without a topic kept waiting.
+func TestCopiesGoToTheTopicOfTheirTopic(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.DLQ.Topic = "{topic}.dlq"
+	for _, topic := range []string{"outbox.event.small", "outbox.event.order.dlq", "outbox.event.small.dlq"} {
+		b.createTopic(topic, 1)
+	}
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, `[]`)+insert("small", "b", `{"n": 2}`, `[]`)+
+		insert("no topic", "c", `{"n": 3}`, "")+insert("order.dlq", "d", `{"n": 4}`, "")+
+		insert("order", "e", `{"n": 5}`, ""))
+	b.waitDead(4)
+	b.waitRecorded(1)
+	mustStop(t, stop)
+	for topic, want := range map[string]string{"outbox.event.order.dlq": `a {"n": 1} INVALID_HEADERS 1 outbox.event.order`,
+		"outbox.event.small.dlq": `b {"n": 2} INVALID_HEADERS 1 outbox.event.small`} {
+		if got := b.copied(topic); len(got) != 1 || got[0] != want {
+			t.Errorf("copies in %s: got %q, want %q", topic, got, want)
+		}
+	}
+	if got := metric(t, r, "outbox_dlq_uncopied_total"); got != 2 {
+		t.Errorf("dead letters without a copy: got %v, want the two without a topic", got)
+	}
+}
+
 // Break it catches: a copy that is read back after a crash and taken for the event: it would be journaled as published.
 func TestCopiesAreNotTakenForEvents(t *testing.T) {
 	t.Parallel()

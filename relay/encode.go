@@ -32,9 +32,9 @@ func (p parkedEncoder) Encode(d *settle.Delivery, now time.Time) {
 	encode(p.x, d)
 }
 
-// Copy makes rec the copy of a dead letter for the topic.
-func (p parkedEncoder) Copy(rec *sink.Record, d *settle.Delivery, topic string, refusal *sink.Reason) {
-	p.x.Copy(message.Dead{
+// Copy makes rec the copy of a dead letter, unless there is no topic for it.
+func (p parkedEncoder) Copy(rec *sink.Record, d *settle.Delivery, refusal *sink.Reason) *sink.Reason {
+	return p.x.Copy(message.Dead{
 		Event: &d.Event, Record: &d.Record, Refused: d.Refused(), Reason: d.Reason, Attempts: d.Attempts, Refusal: refusal,
-	}, topic, rec)
+	}, rec)
 }

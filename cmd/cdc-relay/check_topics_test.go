@@ -59,3 +59,35 @@ func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 		"--operation Create --operation Write", "!kafka-topics.sh --create --topic outbox.event.absent",
 	}, nil)
 }
+
+// Breaks it catches: a topic for copies that nobody looks for until an event dies; one taken for an event's. Seen to
+// fail with the copies' topics not looked at, and with them among those of events.
+func TestCheckLooksForTheTopicsOfCopies(t *testing.T) {
+	t.Parallel()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1),
+		kfake.SeedTopics(1, "outbox.event.order", "outbox.event.order.dlq", "outbox.event.payment", "dead.made"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	pg := harness.Postgres(t)
+	environ := []string{
+		"CDC_RELAY_POSTGRES_URL=" + pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + broker.ListenAddrs()[0],
+		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"),
+	}
+	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', 'a', kind, '{}' FROM unnest(ARRAY['made', 'gone', 'made again']) kind`)
+	cdcRelay(t, environ, "check", "--dlq-topic", "{topic}.dlq").want(t, exitFailed, []string{
+		" topic outbox.event.order: 1 partitions", " dlq topic outbox.event.order.dlq: 1 partitions",
+		"FAIL  dlq topic outbox.event.payment.dlq: it does not exist; an event that dies waits",
+		"kafka-topics.sh --create --topic outbox.event.payment.dlq", "!  topic outbox.event.order.dlq", "!.dlq.dlq",
+	}, nil)
+	cdcRelay(t, environ, "check", "--dlq-topic", "dead.{event_type}").want(t, exitFailed, []string{
+		" dlq topic dead.made: 1 partitions", "FAIL  dlq topic dead.gone: it does not exist",
+		"dlq topic dead.made again: such a name may have only",
+	}, nil)
+	cdcRelay(t, environ, "check", "--dlq-topic", "dead.all").want(t, exitFailed, []string{
+		"FAIL  dlq topic dead.all: it does not exist",
+	}, nil)
+}

@@ -27,9 +27,12 @@ type Dead struct {
 }
 
 // Copy fills the record, all but its owner, with the message for dlq.topic: key, value and headers of the event, and
-// why it is dead.
-func (x *Encoder) Copy(d Dead, topic string, rec *sink.Record) {
-	rec.Topic, rec.Key, rec.Timestamp = topic, d.Record.Key, time.Now().UnixMilli()
+// why it is dead. A reason says that there is no topic for it.
+func (x *Encoder) Copy(d Dead, rec *sink.Record) (reason *sink.Reason) {
+	if rec.Topic, reason = x.copyTopic(d); reason != nil {
+		return reason
+	}
+	rec.Key, rec.Timestamp = d.Record.Key, time.Now().UnixMilli()
 	var h outbox.Headers
 	if rec.Value = d.Record.Value; d.Refused {
 		h = d.Record.Headers.In(nil)
@@ -49,6 +52,7 @@ func (x *Encoder) Copy(d Dead, topic string, rec *sink.Record) {
 	}
 	rec.Headers = h
 	rec.Cost = Cost(len(rec.Key) + len(rec.Value) + len(h.Block()))
+	return nil
 }
 
 // rawHeaders are the headers of an event that cannot be a message, with its row's own as far as they are any.

@@ -55,7 +55,7 @@ func New(c config.Config, cols outbox.Columns, payloadType string, shadowed func
 	x := &Encoder{
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
 		names: c.Message.HeaderNames(), shadowed: shadowed,
-		topics: topics{dlq: c.DLQ.Topic, rendered: map[string]topicEntry{}, announced: map[string]struct{}{}},
+		topics: topics{forCopies: c.DLQ.Matcher(), rendered: map[string]topicEntry{}, announced: map[string]struct{}{}},
 	}
 	var err error
 	if x.format, err = newFormat(c, payloadType); err != nil {
@@ -66,6 +66,9 @@ func New(c config.Config, cols outbox.Columns, payloadType string, shadowed func
 	}
 	if x.key, err = compile(c.Message.Key, cols, namedField); err != nil {
 		return nil, fmt.Errorf("message.key: %w", err)
+	}
+	if x.topics.copies, err = compile(c.DLQ.Topic, cols, copyField); err != nil {
+		return nil, fmt.Errorf("dlq.topic: %w", err)
 	}
 	for i, text := range []string{c.Outbox.Columns.AggregateType, c.Outbox.Columns.AggregateID} {
 		if x.aggregate[i], err = compileAggregate(text, cols); err != nil {

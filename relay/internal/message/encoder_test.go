@@ -254,7 +254,7 @@ func TestCreatedAtIsRFC3339(t *testing.T) {
 		if string(got) != want || ok != (want != "") {
 			t.Errorf("created_at %q: got %q, %t; want %q", stamp, got, ok, want)
 		}
-		r, d := newRouted(t, nil), &carried{event: anEvent()}
+		r, d := newRouted(t, func(c *config.Config) { c.DLQ.Topic = "dead" }), &carried{event: anEvent()}
 		d.event.CreatedAt = text(stamp)
 		if reason := r.route(d); reason != nil {
 			t.Fatal(reason)
@@ -263,7 +263,9 @@ func TestCreatedAtIsRFC3339(t *testing.T) {
 			t.Errorf("header created_at of %q: got %q, %t; want %q, %t", stamp, h, has, want, ok)
 		}
 		var copied sink.Record
-		r.Copy(Dead{Event: &d.event, Record: &d.record, Reason: &sink.Reason{}}, "dead", &copied)
+		if reason := r.Copy(Dead{Event: &d.event, Record: &d.record, Reason: &sink.Reason{}}, &copied); reason != nil {
+			t.Fatal(reason)
+		}
 		if h, has := copied.Headers.Get("created_at"); string(h) != want || has != ok {
 			t.Errorf("header created_at of a copy of %q: got %q, %t; want %q, %t", stamp, h, has, want, ok)
 		}

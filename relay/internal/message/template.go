@@ -11,6 +11,9 @@ import (
 // field is a column of the event: one of the named ones, or firstExtra + index into Event.Extra.
 type field int
 
+// fieldTopic is no column: in dlq.topic, the topic that the event should have gone to.
+const fieldTopic field = -1
+
 const (
 	fieldID field = iota
 	fieldAggregateType
@@ -76,6 +79,11 @@ func Columns(c config.Config) outbox.Columns {
 		composed, *aggregate = append(composed, templateNames(*aggregate)...), ""
 	}
 	named := append(templateNames(c.Message.Topic), templateNames(c.Message.Key)...)
+	for _, name := range templateNames(c.DLQ.Topic) {
+		if name != config.EventTopic {
+			named = append(named, name)
+		}
+	}
 	for name := range c.Message.Headers {
 		named = append(named, name)
 	}
@@ -105,6 +113,14 @@ func namedField(name string, cols outbox.Columns) (field, bool) {
 		return fieldAggregateID, true
 	}
 	return composedField(name, cols)
+}
+
+// copyField is what a name stands for in dlq.topic.
+func copyField(name string, cols outbox.Columns) (field, bool) {
+	if name == config.EventTopic {
+		return fieldTopic, true
+	}
+	return namedField(name, cols)
 }
 
 // composedField is what a name stands for in the template that an aggregate's field is composed by: never that field.

@@ -14,7 +14,8 @@ const topicsCached = 10_000
 
 // topics is what an encoder knows of the topics that events choose.
 type topics struct {
-	dlq       string // dlq.topic, which is for copies of dead letters only
+	copies    template                // dlq.topic
+	forCopies func(topic string) bool // only copies of dead letters go there
 	rendered  map[string]topicEntry
 	scratch   []byte
 	announced map[string]struct{} // those that the state knows records of ours to be in
@@ -63,8 +64,8 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 	}
 	t := topicEntry{name: string(x.render(nil, x.topic, e))}
 	why := config.IllegalTopic(t.name)
-	if why == "" && t.name == x.topics.dlq {
-		why = "is dlq.topic, where only copies of dead letters go"
+	if why == "" && x.topics.forCopies(t.name) {
+		why = "is one of dlq.topic, where only copies of dead letters go"
 	}
 	if why != "" {
 		said := fmt.Sprintf("the event chooses the topic %.260q, which %s", t.name, why)
@@ -78,4 +79,25 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 	}
 	x.topics.rendered[string(cacheKey)] = t
 	return t.name, t.reason
+}
+
+// copyTopic gives the topic for the copy of a dead letter.
+func (x *Encoder) copyTopic(d Dead) (string, *sink.Reason) {
+	t, name := x.topics.copies, []byte(nil)
+	for i, f := range t.fields {
+		name = append(name, t.literals[i]...)
+		switch {
+		case f != fieldTopic:
+			name = append(name, f.of(d.Event)...)
+		case d.Record.Topic == "":
+			return "", permanent("INVALID_TOPIC", "dlq.topic names the event's topic, and the event has none")
+		default:
+			name = append(name, d.Record.Topic...)
+		}
+	}
+	topic := string(append(name, t.literals[len(t.fields)]...))
+	if why := config.IllegalTopic(topic); why != "" {
+		return "", permanent("INVALID_TOPIC", fmt.Sprintf("dlq.topic makes the topic %.260q, which %s", topic, why))
+	}
+	return topic, nil
 }

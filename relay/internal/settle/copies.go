@@ -24,7 +24,7 @@ const (
 // It belongs to the settler's goroutine.
 type copies struct {
 	loop  *loop
-	topic string // "" = none
+	topic string // or a template for one; "" = none
 	most  int
 	wait  []*Delivery // events whose copies are to be sent
 	out   int         // copies with the sink
@@ -55,7 +55,11 @@ func (c *copies) send() {
 		d := c.wait[0]
 		copied := &Delivery{dead: &deadMark{copyOf: d}}
 		copied.Record.Owner = copied
-		encoder.Copy(&copied.Record, d, c.topic, d.mark().refusal)
+		if reason := encoder.Copy(&copied.Record, d, d.mark().refusal); reason != nil {
+			c.wait = slices.Delete(c.wait, 0, 1)
+			c.none(d, c.topic, reason)
+			continue
+		}
 		if c.loop.settler.engine.Insert(&copied.Record) != nil {
 			return // the process ends
 		}
@@ -78,14 +82,21 @@ func (c *copies) result(copied *Delivery) {
 		c.wait = slices.Insert(c.wait, 0, d)
 		return
 	case rec.Reason != nil && rec.Reason.Class == outbox.Permanent:
-		c.loop.settler.log.Warn().Str("topic", c.topic).Str("code", rec.Reason.Code).Str("reason", rec.Reason.Text).
-			Str("position", d.Event.Position.String()).
-			Msg("dlq.topic takes no copy of a dead letter, not even without its value; it is in the table only")
-		c.loop.settler.meter.Uncopied()
+		c.none(d, rec.Topic, rec.Reason)
+		return
 	default:
 		c.again = time.Now().Add(copyAgain)
 		c.wait = slices.Insert(c.wait, 0, d)
 		return
 	}
+	c.loop.dead.ready = append(c.loop.dead.ready, d)
+}
+
+// none lets a dead letter go on of which no topic takes a copy.
+func (c *copies) none(d *Delivery, topic string, why *sink.Reason) {
+	c.loop.settler.log.Warn().Str("topic", topic).Str("code", why.Code).Str("reason", why.Text).
+		Str("position", d.Event.Position.String()).
+		Msg("dlq.topic takes no copy of a dead letter, not even without its value; it is in the table only")
+	c.loop.settler.meter.Uncopied()
 	c.loop.dead.ready = append(c.loop.dead.ready, d)
 }

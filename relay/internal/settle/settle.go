@@ -99,8 +99,8 @@ type Session interface {
 type Encoder interface {
 	// Encode makes the record of a parked event, or sets the delivery's Reason: why it cannot be a message any more.
 	Encode(d *Delivery, now time.Time)
-	// Copy makes rec the copy of a dead letter for the topic. With a refusal the copy goes without its value.
-	Copy(rec *sink.Record, d *Delivery, topic string, refusal *sink.Reason)
+	// Copy makes rec the copy of a dead letter, with a refusal without its value, or says why there is no topic for it.
+	Copy(rec *sink.Record, d *Delivery, refusal *sink.Reason) *sink.Reason
 }
 
 // Meter counts. The loop's goroutine calls BeginResults and EndResults around a run of Acknowledged.
