@@ -10,6 +10,7 @@ package sql
 import (
 	"embed"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"text/template"
 )
@@ -34,6 +35,19 @@ type Names struct {
 	HeadersType    string
 	PublishedWhen  string // a condition on an outbox row
 	OwnPublishedAt string // an expression on an outbox row
+
+	Event []Field // of the view, what an event is
+}
+
+// Field is a column of the view: an expression on the outbox row as the jsonb object o.fields.
+type Field struct{ Name, Expression string }
+
+// ViewMark is the comment of the view, by which one that would be made otherwise now is known.
+func (n Names) ViewMark() (string, error) {
+	text, err := render("status.sql", n)
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return fmt.Sprintf("made by cdc-relay init, %016x", h.Sum64()), err
 }
 
 // CollateC is what makes text ids compare by bytes, whatever the database's collation: the journal's index must
@@ -86,11 +100,12 @@ func Steps(part string, above int, n Names) ([]Step, error) {
 // Table is the outbox of contract "the tables", for a database that has none.
 func Table(n Names) (string, error) { return render("table_0001.sql", n) }
 
-// View is the view of an outbox's statuses, which goes with a table that is dropped with all that depends on it.
+// View is the view of an outbox's statuses, which goes with a table that is dropped with all that depends on it. It
+// replaces one that is there.
 func View(n Names) (string, error) { return render("view.sql", n) }
 
 func render(name string, n Names) (string, error) {
-	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name, "view.sql")
+	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name, "view.sql", "status.sql")
 	if err != nil {
 		return "", fmt.Errorf("parse migration %s: %w", name, err)
 	}

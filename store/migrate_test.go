@@ -46,7 +46,7 @@ func TestViewOfADroppedOutboxIsMadeAgain(t *testing.T) {
 ALTER TABLE again RENAME TO outbox_events`
 	pg.Exec(t, create)
 	plan, err := s.Plan(t.Context())
-	if err != nil || len(plan) != 1 || !strings.Contains(plan[0], "CREATE VIEW") {
+	if err != nil || len(plan) != 1 || !strings.Contains(plan[0], "REPLACE VIEW") {
 		t.Fatalf("plan without the view: got %q, %v, want the view alone", plan, err)
 	}
 	must(t, "migrate", s.Migrate(t.Context()))

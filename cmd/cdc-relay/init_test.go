@@ -41,7 +41,7 @@ func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
 	s := newServices(t, nil)
 	before := s.pg.Query(t, inventory)
 	dry := cdcRelay(t, s.environ, "init", "--dry-run")
-	dry.want(t, exitDone, []string{"CREATE TABLE", "cdc_relay_journal", "CREATE VIEW", "CREATE PUBLICATION",
+	dry.want(t, exitDone, []string{"CREATE TABLE", "cdc_relay_journal", "CREATE OR REPLACE VIEW", "CREATE PUBLICATION",
 		"pg_create_logical_replication_slot"}, nil)
 	if after := s.pg.Query(t, inventory); after != before {
 		t.Fatalf("after --dry-run: got %s, want %s", after, before)

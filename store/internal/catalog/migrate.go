@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	schema "github.com/cdc-relay/cdc-relay/sql"
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
@@ -149,8 +150,8 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	return statements, nil
 }
 
-// MakeView makes the view where the steps once made it and it is gone: DROP TABLE … CASCADE of an outbox takes it
-// along. A start does without, since it is for people only.
+// MakeView makes the view where the steps once made it and it is gone, since DROP TABLE … CASCADE of an outbox takes it
+// along, or was made by another configuration or version. A start does without: it is for people only.
 func (s *Catalog) MakeView(ctx context.Context) error {
 	err := s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
 		statements, err := s.planView(ctx, tx)
@@ -170,13 +171,18 @@ func (s *Catalog) planView(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	if err != nil || versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
 		return nil, err // the steps make it
 	}
-	var there bool
-	err = tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, s.db.Names.View).Scan(&there)
-	if err != nil || there {
-		return nil, err
-	}
 	_, names, err := s.planOutbox(ctx, tx)
 	if err != nil {
+		return nil, err
+	}
+	mark, err := names.ViewMark()
+	if err != nil {
+		return nil, err
+	}
+	var same bool
+	err = tx.QueryRow(ctx, `SELECT coalesce(obj_description(to_regclass($1), 'pg_class') = $2, false)`, s.db.Names.View,
+		mark).Scan(&same)
+	if err != nil || same {
 		return nil, err
 	}
 	view, err := schema.View(names)
@@ -217,6 +223,7 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
 	}
+	n.Event = eventFields(c)
 	if n.HeadersType == "" {
 		n.HeadersType = "jsonb"
 	}
@@ -233,6 +240,23 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		n.Extra = append(n.Extra, db.Quote(name))
 	}
 	return n
+}
+
+// eventFields are the view's columns that say what an event is.
+func eventFields(c outbox.Columns) []schema.Field {
+	of := func(column string) string { return "(o.fields ->> " + db.Literal(column) + ")" }
+	created := "NULL::timestamptz"
+	if c.CreatedAt != "" {
+		// A time without a zone is UTC, as for the relay, whatever the session's is.
+		created = of(c.CreatedAt)
+		created = "(" + created + " || CASE WHEN " + created + " ~ '^[0-9-]+T[0-9:.]+$' THEN 'Z' ELSE '' END)::timestamptz"
+	}
+	return []schema.Field{
+		{Name: "event_type", Expression: db.Compose(c.EventType, nil, of)},
+		{Name: "aggregate_type", Expression: db.Compose(c.AggregateType, c.TypeParts, of)},
+		{Name: "aggregate_id", Expression: db.Compose(c.AggregateID, c.IDParts, of)},
+		{Name: "created_at", Expression: created},
+	}
 }
 
 // versions are the versions of the parts that exist; nil when nothing does.

@@ -29,11 +29,16 @@ func Brief(text string, most int) string {
 	return Clean(text)
 }
 
-// Text is an expression on a row o of the outbox: a column as text, or what is composed of columns, NULL where all of
-// those are NULL or empty; NULL without both.
+// Text is Compose on a row o of the outbox.
 func Text(column string, parts []outbox.Part) string {
+	return Compose(column, parts, func(name string) string { return "o." + Quote(name) + "::text" })
+}
+
+// Compose is an expression: a column as text, by what gives one, or what is composed of columns, NULL where all of
+// those are NULL or empty; NULL without both.
+func Compose(column string, parts []outbox.Part, of func(column string) string) string {
 	if column != "" {
-		return "o." + Quote(column) + "::text"
+		return of(column)
 	}
 	if len(parts) == 0 {
 		return "NULL::text"
@@ -44,8 +49,7 @@ func Text(column string, parts []outbox.Part) string {
 			whole = append(whole, Literal(p.Literal))
 			continue
 		}
-		whole = append(whole, "o."+Quote(p.Column)+"::text") // concat takes NULL for no text
-		columns = append(columns, "o."+Quote(p.Column)+"::text")
+		whole, columns = append(whole, of(p.Column)), append(columns, of(p.Column)) // concat takes NULL for no text
 	}
 	return "CASE WHEN concat(" + strings.Join(columns, ", ") + ") <> '' THEN concat(" + strings.Join(whole, ", ") + ") END"
 }

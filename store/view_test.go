@@ -1,0 +1,142 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// viewed is what the view says of each event but its id, in the order of the ids.
+const viewed = `SELECT string_agg(concat_ws(' ', status, event_type, aggregate_type, aggregate_id, created_at), ', '
+ ORDER BY id) FROM `
+
+// The view says what an event is, by the columns that the table has. Breaks it catches: a column by another name that
+// is not found; a composed aggregate that is not; a time without a zone read in the session's. Seen to fail with each.
+func TestStatusViewSaysWhatEventsAre(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `SET timezone = 'Asia/Tokyo'; CREATE TABLE "Out" ("Id" bigint PRIMARY KEY, "Type" varchar(20), tenant text,
+ order_id int, "Pay" json, "At" timestamp, published_at timestamptz);
+INSERT INTO "Out" VALUES (1, 'made', 'acme', 17, '{}', '2026-01-02 03:04:05', now()),
+ (2, 'sent', NULL, NULL, '{"a": 1}', 'infinity', NULL), (3, NULL, 'acme', NULL, NULL, NULL, NULL)`)
+	c := usual(t, pg)
+	c.Table, c.Columns = "public.Out", composedColumns
+	c.Columns.Payload, c.Columns.CreatedAt = "Pay", "At"
+	must(t, "migrate", open(t, c).Migrate(t.Context()))
+	got := pg.Query(t, `SELECT set_config('timezone', 'Asia/Tokyo', false) || ' ' || (`+viewed+`"Out_status")`)
+	want := `Asia/Tokyo published made v1.made acme:'\17 2026-01-02 12:04:05+09, pending sent v1.sent infinity, ` +
+		`pending acme:'\`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	second := usual(t, pg)
+	second.Schema, second.Table, second.Columns = "bare", "public.Out", outbox.Columns{ID: "Id", EventType: "Type",
+		Payload: "Pay"}
+	must(t, "migrate without an aggregate and a time", open(t, second).Migrate(t.Context()))
+	if got, want := pg.Query(t, viewed+`bare."Out_status"`), "published made, pending sent, pending"; got != want {
+		t.Errorf("without an aggregate: got %s, want %s", got, want)
+	}
+}
+
+// The application changes its table as it likes. Breaks it catches: a view that stands in the way of its migrations, or
+// fails after them, or costs a look into every payload when nobody asks what an event is. Seen to fail with the columns
+// named in the view.
+func TestStatusViewStaysOutOfTheApplicationsMigrations(t *testing.T) {
+	pg := harness.Postgres(t)
+	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
+ VALUES ('order', '17', 'made', '{}', '2026-01-02 03:04:05+00')`)
+	for _, step := range []struct{ migration, want string }{
+		{"ALTER TABLE outbox_events ALTER COLUMN event_type TYPE varchar(40)",
+			"pending made order 17 2026-01-02 03:04:05+00"},
+		{"ALTER TABLE outbox_events ALTER COLUMN aggregate_id TYPE bigint USING aggregate_id::bigint",
+			"pending made order 17 2026-01-02 03:04:05+00"},
+		{"DROP INDEX outbox_events_created_at_idx; ALTER TABLE outbox_events ALTER COLUMN created_at TYPE timestamp " +
+			"USING created_at AT TIME ZONE 'UTC'", "pending made order 17 2026-01-02 03:04:05+00"},
+		{"ALTER TABLE outbox_events DROP COLUMN aggregate_type, DROP COLUMN payload",
+			"pending made 17 2026-01-02 03:04:05+00"},
+		{"ALTER TABLE outbox_events ADD COLUMN aggregate_type text DEFAULT 'new'",
+			"pending made new 17 2026-01-02 03:04:05+00"},
+		{"ALTER TABLE outbox_events RENAME COLUMN event_type TO kind", "pending new 17 2026-01-02 03:04:05+00"},
+		{"ALTER TABLE outbox_events DROP COLUMN created_at, DROP COLUMN kind", "pending new 17"},
+	} {
+		pg.Exec(t, step.migration)
+		if got := pg.Query(t, viewed+"outbox_events_status"); got != step.want {
+			t.Errorf("after %s: got %s, want %s", step.migration, got, step.want)
+		}
+	}
+	conn := pg.Connect(t)
+	rows, err := conn.Query(t.Context(), "EXPLAIN VERBOSE SELECT id, status FROM outbox_events_status")
+	must(t, "explain", err)
+	for rows.Next() {
+		if text := fmt.Sprint(rows.RawValues()); strings.Contains(string(rows.RawValues()[0]), "to_jsonb") {
+			t.Errorf("a status costs a look into the row: %s", text)
+		}
+	}
+	must(t, "explain", rows.Err())
+}
+
+// olderView makes the view as it was when it did not say yet what an event is.
+const olderView = `DO $$ BEGIN EXECUTE 'CREATE VIEW older AS SELECT id, status, published_at, topic, partition,
+ "offset", retry_count, next_retry_at, last_error, error_class, last_error_at FROM (' ||
+ rtrim(pg_get_viewdef('outbox_events_status'), ';') || ') v'; END $$;
+DROP VIEW outbox_events_status; ALTER VIEW older RENAME TO outbox_events_status`
+
+// Breaks it catches: a view that goes on with the columns of an older configuration, or one of an older version without
+// the newer columns. Seen to fail with a view that is there left alone.
+func TestInitRenewsAViewOfAnotherConfiguration(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	must(t, "migrate", open(t, c).Migrate(t.Context()))
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
+ VALUES ('order', '17', 'made', '{}', '2026-01-02 03:04:05+00')`)
+	c.Columns.EventType, c.PublishedWhen = "aggregate_id", "payload IS NOT NULL"
+	for _, want := range []string{"published 17 order 17 2026-01-02 03:04:05+00",
+		"published made order 17 2026-01-02 03:04:05+00"} {
+		s := open(t, c)
+		if plan, err := s.Plan(t.Context()); err != nil || len(plan) != 1 || !strings.Contains(plan[0], "REPLACE VIEW") {
+			t.Errorf("plan: got %q, %v; want the view", plan, err)
+		}
+		must(t, "make the view", s.MakeView(t.Context()))
+		if plan, err := s.Plan(t.Context()); err != nil || len(plan) > 0 {
+			t.Errorf("plan afterwards: got %q, %v; want none", plan, err)
+		}
+		if got := pg.Query(t, viewed+"outbox_events_status"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		c.Columns.EventType = "event_type"
+		pg.Exec(t, olderView)
+	}
+}
+
+// The page's two queries run and say what is pending. Seen to fail with the youngest on the page in the place of the
+// oldest, and with published events counted.
+func TestMonitoringQueriesAreAsTheirPageSays(t *testing.T) {
+	pg := harness.Postgres(t)
+	must(t, "migrate", open(t, usual(t, pg)).Migrate(t.Context()))
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at, published_at)
+ SELECT 'order', i, CASE WHEN i % 3 = 0 THEN 'gone' ELSE 'made' END, '{}', now() - i * interval '1 minute',
+  CASE WHEN i > 6 THEN now() END FROM generate_series(1, 9) i`)
+	page, err := os.ReadFile("../docs/operations.md")
+	must(t, "read the page", err)
+	for name, want := range map[string]string{
+		"pending per type": "made pending 4, gone pending 2",
+		"oldest per type":  "gone 6, made 5",
+	} {
+		m := regexp.MustCompile("(?s)```sql\n-- " + name + "\n(.*?);\n```").FindSubmatch(page)
+		if m == nil {
+			t.Errorf("the page has no query %q", name)
+			continue
+		}
+		text := `SELECT string_agg(concat_ws(' ', q.event_type, ` + map[string]string{
+			"pending per type": "q.status, q.events", "oldest per type": "extract(epoch FROM q.age)::int / 60"}[name] +
+			`), ', ') FROM (` + string(m[1]) + `) q`
+		if got := pg.Query(t, text); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
