@@ -29,6 +29,10 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"parked events at a start": {ci: 50_000, nightly: 200_000},
 	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
+	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
+	"brokers' transactions": {ci: 300, nightly: 5_000},
+	"brokers' kills":        {ci: 3, nightly: 30},
+
 	// Of Postgres.
 	"migrations":              {ci: 5, nightly: 100},
 	"large row megabytes":     {ci: 0, nightly: 600},
