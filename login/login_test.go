@@ -41,8 +41,8 @@ func connect(t *testing.T, url string, streams bool) error {
 // a remedy that does not cure, or is one for another cause; a driver's text about TLS in front of the cause; a
 // cause that waits for a person and is called passing, or the reverse. Seen to fail with the code's cases of 28P01,
 // 3D000, 42501 of a database, 42501 of replication, and of 28000 for no role, no login and pg_hba, each taken out; with
-// that of refused TLS; and with the driver's attempts not sorted. Replication refused as 28000 is what old servers say;
-// no server here does, so that case was not seen.
+// that of refused TLS; and with the driver's attempts not sorted. No server here refuses replication as 28000, so
+// the case of that was not seen.
 func TestStatementThatIsNamedLetsTheRoleIn(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	rules := filepath.Join(pg.Server.Dir(), "data", "pg_hba.conf")
