@@ -144,6 +144,7 @@ func (q *query) take(name string) string {
 
 func (q *query) filter() (f store.Filter) {
 	f.Type, f.Class, f.Topic = q.take("type"), q.take("class"), q.take("topic")
+	f.Aggregate, f.Position = q.take("aggregate"), q.take("position")
 	if key := q.take("key"); q.values.Has("key") {
 		f.Key = &key
 	}

@@ -54,6 +54,9 @@ func (c *conditions) matching(f record.Filter, p place, o *db.Table, base string
 			c.add(p.alias+"."+column.name+" = ?::text", column.want)
 		}
 	}
+	if err := c.placed(f, p); err != nil {
+		return err
+	}
 	if f.OlderThan > 0 {
 		c.add(p.alias+"."+p.at+" <= "+base+" - ?::bigint * interval '1 microsecond'",
 			time.Duration(f.OlderThan).Microseconds())
@@ -61,6 +64,34 @@ func (c *conditions) matching(f record.Filter, p place, o *db.Table, base string
 	if f.NewerThan > 0 {
 		c.add(p.alias+"."+p.at+" >= "+base+" - ?::bigint * interval '1 microsecond'",
 			time.Duration(f.NewerThan).Microseconds())
+	}
+	return nil
+}
+
+// placed appends those on the aggregate and the position.
+func (c *conditions) placed(f record.Filter, p place) error {
+	if f.Aggregate != "" {
+		kind, id, err := f.OfAggregate()
+		if err != nil {
+			return err
+		}
+		c.add("coalesce("+p.alias+".aggregate_type, '') = ?::text", kind)
+		c.add(p.alias+".aggregate_id = ?::text", id)
+	}
+	if f.Position == "" {
+		return nil
+	}
+	at, err := record.ParsePlace(f.Position)
+	if err != nil {
+		return err
+	}
+	c.add(p.alias+".from_stream = ?::boolean", !at.Table)
+	c.add(p.alias+".position_order = ?::bigint", int64(at.Order))
+	if at.Table {
+		c.add(p.alias+".epoch = ?::bigint", at.Epoch)
+	}
+	if !at.Whole {
+		c.add(p.alias+".position_index = ?::bigint", int64(at.Index))
 	}
 	return nil
 }

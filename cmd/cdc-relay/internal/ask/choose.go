@@ -14,6 +14,8 @@ type Choose struct {
 	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
 	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" env:"CLASS"`
 	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" env:"TOPIC"`
+	Aggregate string   `help:"Only of this aggregate." placeholder:"TYPE/ID" env:"AGGREGATE"`
+	Position  string   `help:"Only at this position: 0/16B3748/2 as in x-outbox-position, or 0/16B3748 for a whole transaction." placeholder:"POSITION" env:"POSITION"`
 	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
 	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
 }
@@ -25,7 +27,8 @@ type All struct {
 
 // filter notes what is wrong with the flags.
 func (c Choose) filter(a *cli.App) store.Filter {
-	f := store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+	f := store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic,
+		Aggregate: c.Aggregate, Position: c.Position}
 	a.OneOf("--class", c.Class, store.Classes)
 	for _, age := range []struct {
 		flag, text string
@@ -47,7 +50,8 @@ func (c Choose) toChange(a *cli.App, all All) store.Filter {
 	f := c.filter(a)
 	f.All = all.All
 	if f.Criteria() == "" && len(a.Mistakes()) == 0 { // an age that cannot be read chooses something
-		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")
+		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --aggregate, --position, "+
+			"--older-than, --newer-than, or --all")
 	}
 	return f
 }
