@@ -21,7 +21,7 @@ import (
 const largestBody = 1 << 20
 
 // changes takes what people ask of the relay that holds the slot, and writes it down as requests. It changes nothing
-// else.
+// else but what dead letters send.
 type changes struct {
 	guard guard
 	r     *relay.Relay
@@ -36,6 +36,7 @@ func (c changes) register(mux *http.ServeMux) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, req *http.Request) { c.take(w, req, kind) })
 	}
 	mux.HandleFunc("POST /api/v1/alarms/ack", c.acknowledge)
+	mux.HandleFunc("POST /api/v1/dlq/{id}/edit", c.edit)
 }
 
 // asked is the body of a change of events.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -61,8 +63,11 @@ func (l lists) deadLetter(w http.ResponseWriter, req *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		if l.c.HidePayloads {
+		switch {
+		case l.c.HidePayloads:
 			return hidden{d.DeadLetter, true}, nil
+		case req.URL.Query().Get("payload") == "text" && utf8.Valid(d.Payload): // to be edited: numbers as they are
+			return textual{d, string(d.Payload)}, nil
 		}
 		return d, nil
 	})
@@ -72,6 +77,22 @@ func (l lists) deadLetter(w http.ResponseWriter, req *http.Request) {
 type hidden struct {
 	store.DeadLetter
 	PayloadHidden bool `json:"payload_hidden"`
+}
+
+// textual is a dead letter with its payload as text, whatever it is.
+type textual struct {
+	*store.DeadLetterWhole
+	text string
+}
+
+// MarshalJSON adds the text to what a dead letter shows.
+func (t textual) MarshalJSON() ([]byte, error) {
+	shown, err := json.Marshal(t.DeadLetterWhole)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(t.text)
+	return slices.Concat(shown[:len(shown)-1], []byte(`, "payload_text": `), text, []byte("}")), err
 }
 
 func (l lists) request(w http.ResponseWriter, req *http.Request) {
@@ -116,8 +137,10 @@ func codeOf(err error) int {
 	switch {
 	case errors.Is(err, store.ErrNoDeadLetter), errors.Is(err, store.ErrNoRequest), errors.Is(err, store.ErrNoAlarm):
 		return http.StatusNotFound
-	case errors.Is(err, store.ErrCursor), errors.Is(err, store.ErrFilter):
+	case errors.Is(err, store.ErrCursor), errors.Is(err, store.ErrFilter), errors.Is(err, store.ErrEdit):
 		return http.StatusBadRequest
+	case errors.Is(err, store.ErrCannot):
+		return http.StatusConflict
 	}
 	return http.StatusServiceUnavailable
 }

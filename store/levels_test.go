@@ -22,7 +22,7 @@ var (
 		"CleanStop", "AddRequest", "StartRequest", "ReplayDead", "SettleRetried of a replay", "DiscardDead", "RetryNow",
 		"Republish", "NoteRequest",
 		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "Apply", "CreatePublication",
-		"RaiseAlarm", "AckAlarms",
+		"RaiseAlarm", "AckAlarms", "EditDead",
 	}
 	relaxedMethods = []string{
 		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead",

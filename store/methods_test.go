@@ -13,6 +13,10 @@ func requestMethods(s *store.Store) []calledMethod {
 	r := &store.Request{}
 	next := func(ctx context.Context) (err error) { r, err = s.NextRequest(ctx); return err }
 	return []calledMethod{
+		{"EditDead", func(ctx context.Context) error {
+			_, err := s.EditDead(ctx, store.Edit{ID: uuid(4), Payload: []byte(`{}`), Who: "ann"})
+			return err
+		}},
 		{"AddRequest", func(ctx context.Context) error {
 			_, err := s.AddRequest(ctx, store.RequestReplay, store.Filter{All: true}, "a", "b")
 			return err

@@ -26,6 +26,8 @@ type (
 	DeadCursor      = record.DeadCursor
 	DeadLetter      = record.DeadLetter
 	DeadLetterWhole = record.DeadLetterWhole
+	Edit            = record.Edit
+	Edited          = record.Edited
 	ExpressionError = record.ExpressionError
 	Filter          = record.Filter
 	Found           = record.Found
@@ -151,6 +153,7 @@ var (
 	ErrLeaseLost    = record.ErrLeaseLost
 	ErrNoOutbox     = record.ErrNoOutbox
 	ErrCannot       = record.ErrCannot
+	ErrEdit         = record.ErrEdit
 	ErrFilter       = record.ErrFilter
 	ErrCursor       = record.ErrCursor
 	ErrNoAlarm      = record.ErrNoAlarm

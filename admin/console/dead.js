@@ -7,6 +7,8 @@ import { ask, post } from "./dialog.js";
 import { List } from "./list.js";
 import { Outcome } from "./outcome.js";
 
+const fields = [["id", "event id"], ["type", "event type"], ["aggregate", "aggregate: TYPE/ID"], ["position", "position, such as 0/16B3748"],
+  ["class", "class: permanent"], ["newer_than", "died within: 24h"]];
 const states = [["open", "Open"], ["replayed", "Replayed"], ["discarded", "Discarded"]];
 
 const outcome = new Outcome();
@@ -14,11 +16,26 @@ const outcome = new Outcome();
 export function dead() {
   let state = "open";
   const chosen = new Set();
+  const inputs = {};
+  for (const [name, text] of fields) {
+    inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, onchange: () => again() });
+  }
+  function again() {
+    chosen.clear();
+    tell();
+    list.pages = 1;
+    list.seen = "";
+    list.load();
+  }
   const list = new List({
-    path: () => "/api/v1/dlq?limit=50&state=" + state,
+    path: () => "/api/v1/dlq?limit=50&state=" + state + fields.map(([name]) => {
+      const text = inputs[name].value.trim();
+      return text === "" ? "" : "&" + name + "=" + encodeURIComponent(text);
+    }).join(""),
     missing: "This relay's API does not list dead letters. They are in the table of dead letters, outbox_events_dlq.",
-    none: () => (state === "open"
-      ? empty("No dead letters", "An event that the broker refuses for good is kept here, with its payload and the reason, until it is replayed or discarded.")
+    none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
+      ? empty("None of these", "No dead letter matches the filter.")
+      : state === "open" ? empty("No dead letters", "An event that the broker refuses for good is kept here, with its payload and the reason, until it is replayed or discarded.")
       : empty("None", "No dead letter has been " + state + " yet.")),
     head: () => [{ text: "", class: "tick" }, { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
     row: (item) => el("tr", {},
@@ -64,6 +81,41 @@ export function dead() {
     list.load();
   }
 
+  // The payload goes to and fro as text: what a browser reads as JSON loses digits of large numbers.
+  async function edit(item) {
+    let whole, asked;
+    try {
+      whole = await get("/api/v1/dlq/" + encodeURIComponent(item.id) + "?payload=text");
+    } catch (error) {
+      toast(error.message, "bad");
+      return;
+    }
+    const payloadField = el("textarea", { id: "edit-payload", rows: 10, spellcheck: false, class: "code", value: whole.payload_text || "" });
+    const headersField = el("textarea", { id: "edit-headers", rows: 4, spellcheck: false, class: "code", value: whole.headers ? pretty(whole.headers) : "" });
+    const done = await ask({
+      title: "Edit and replay this event?", action: "Edit and replay", note: true,
+      text: "It is published with what stands here, under the same id, to the same topic and key. What was there before is kept, with your note. Its row in the outbox stays as it is.",
+      more: [el("label", { class: "field" }, "Payload", payloadField), el("label", { class: "field" }, "Headers", headersField)],
+      run: async (note) => {
+        const body = { note, edits_seen: (whole.edits || []).length, headers: null };
+        if (payloadField.value !== "" || whole.payload_encoding !== "null") Object.assign(body, { payload: payloadField.value, payload_encoding: "text" });
+        if (headersField.value.trim() !== "") {
+          try {
+            body.headers = JSON.parse(headersField.value);
+          } catch (error) {
+            throw new Error("The headers are no JSON: " + error.message);
+          }
+        }
+        asked = await post("/api/v1/dlq/" + encodeURIComponent(item.id) + "/edit", body);
+      },
+    });
+    if (!done) return;
+    toast("Edited, and replay requested.");
+    outcome.follow(asked.request, "discarded", () => list.load());
+    if (detail.open) detail.close();
+    list.load();
+  }
+
   const detail = el("dialog", { class: "detail", "aria-label": "Dead letter" });
   async function show(id) {
     let item;
@@ -81,11 +133,15 @@ export function dead() {
       el("dl", {}, fact("id", item.id), fact("topic", item.topic), fact("partition", item.partition), fact("key", item.key === null ? "(no key)" : item.key),
         fact("aggregate", item.aggregate_type), fact("position", item.position), fact("attempts", item.attempts), fact("created", item.created_at && clock(item.created_at)),
         fact("died", clock(item.dead_at)), fact("replayed", item.replayed_at && clock(item.replayed_at)), fact("discarded", item.discarded_at && clock(item.discarded_at)),
-        fact("by", item.resolved_by), fact("note", item.note)),
+        fact("by", item.resolved_by), fact("note", item.note), fact("edited", item.edited_at && clock(item.edited_at) + " by " + item.edited_by)),
       el("h3", {}, "Payload"),
       item.payload_hidden ? el("p", { class: "soft" }, "Payloads are not shown: http.show_payloads is false.") : payload(item),
       item.headers && [el("h3", {}, "Headers"), el("pre", { class: "code", tabIndex: 0 }, pretty(item.headers))],
+      (item.edits || []).map((e) => [el("h3", {}, "Before the edit of " + clock(e.edited_at) + " by " + e.edited_by + (e.note ? ": " + e.note : "")),
+        el("pre", { class: "code", tabIndex: 0 }, e.former_payload_encoding === "json" ? pretty(e.former_payload) : String(e.former_payload ?? "none: a tombstone")),
+        e.former_headers && el("pre", { class: "code", tabIndex: 0 }, pretty(e.former_headers))]),
       open && el("div", { class: "actions" },
+        !item.payload_hidden && item.payload_encoding !== "base64" && el("button", { type: "button", id: "edit", onclick: () => edit(item) }, "Edit…"),
         el("button", { type: "button", class: "danger", onclick: () => resolve("discard", [item.id]) }, "Discard…"),
         el("button", { type: "button", class: "main", onclick: () => resolve("replay", [item.id]) }, "Replay…")));
     detail.showModal();
@@ -95,18 +151,15 @@ export function dead() {
     el("button", {
       type: "button", "aria-pressed": String(name === state), onclick: (event) => {
         state = name;
-        chosen.clear();
-        tell();
         for (const b of tabs.children) b.setAttribute("aria-pressed", String(b === event.currentTarget));
-        list.pages = 1;
-        list.seen = "";
-        list.load();
+        again();
       },
     }, text)));
   return {
     title: "Dead letters",
     node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
-      el("header", {}, el("h1", {}, "Dead letters"), tabs, el("span", { class: "grow" }), bulk), list.node), detail),
+      el("header", {}, el("h1", {}, "Dead letters"), tabs, el("span", { class: "grow" }), bulk),
+      el("div", { class: "filters", role: "search", "aria-label": "Filter" }, Object.values(inputs)), list.node), detail),
     enter: () => list.start(),
     leave: () => list.stop(),
   };

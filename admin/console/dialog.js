@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { hasToken, post, setToken, Refused } from "./api.js";
 
 // ask opens a dialog over the page and resolves with true after the action has succeeded, false when it was given up.
-export function ask({ title, text, action, danger = false, note = false, run }) {
+export function ask({ title, text, action, danger = false, note = false, more = [], run }) {
   return new Promise((resolve) => {
     const problem = el("p", { class: "problem", role: "alert" });
     const noteField = note ? el("input", { id: "ask-note", type: "text", maxLength: 500, autocomplete: "off", placeholder: "why, for whoever looks later" }) : null;
@@ -35,7 +35,7 @@ export function ask({ title, text, action, danger = false, note = false, run }) 
         }
       },
     },
-    el("h2", {}, title), el("p", {}, text),
+    el("h2", {}, title), el("p", {}, text), more,
     note && el("label", { class: "field" }, "Note", noteField), tokenPart, problem,
     el("div", { class: "actions" }, el("button", { type: "button", onclick: () => close(false) }, "Cancel"), go));
     const dialog = el("dialog", { class: "ask", "aria-label": title, oncancel: (event) => { event.preventDefault(); close(false); } }, form);

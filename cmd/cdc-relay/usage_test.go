@@ -159,7 +159,7 @@ func TestCompletionScripts(t *testing.T) {
 		"ver":                       "verify version",
 		"demo --rat":                "--rate",
 		"run --kafka-b":             "--kafka-brokers",
-		"dlq ":                      "list show replay discard",
+		"dlq ":                      "list show replay edit discard",
 		"parked ":                   "list",
 		"retry ":                    "now",
 		"slot ":                     "status drop advance",

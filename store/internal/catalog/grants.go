@@ -39,7 +39,7 @@ func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 		list = append(list, record.Grant{Schema: s.db.Config.Schema, Table: table, Privilege: "SELECT"})
 	}
 	for _, table := range []string{n.Source, n.Epoch, n.State, n.Journal, n.Batch, n.Parked, n.CatchUp, n.Offset,
-		n.Request, n.Alarms, n.DLQ} {
+		n.Request, n.Alarms, n.Edit, n.DLQ} {
 		schema := s.db.Config.Schema
 		if table == n.DLQ {
 			schema = n.DLQSchema

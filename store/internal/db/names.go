@@ -24,7 +24,7 @@ type Names struct {
 	Source, Epoch, State      string
 	Journal, Batch, Parked    string
 	CatchUp, Version, Offset  string
-	Request, Alarms           string
+	Request, Alarms, Edit     string
 
 	OutboxSchema, OutboxTable string // unquoted
 	DLQSchema, dlqTable       string // unquoted
@@ -58,7 +58,7 @@ func (s *DB) setNames() error {
 	n.Journal, n.Batch = own("cdc_relay_journal"), own("cdc_relay_journal_batch")
 	n.Parked, n.CatchUp = own("cdc_relay_parked"), own("cdc_relay_catch_up")
 	n.Version, n.Offset, n.Request = own("cdc_relay_schema"), own("cdc_relay_offset"), own("cdc_relay_request")
-	n.Alarms = own("cdc_relay_alarms")
+	n.Alarms, n.Edit = own("cdc_relay_alarms"), own("cdc_relay_edit")
 	s.Config = c
 	return nil
 }
@@ -139,5 +139,6 @@ func Literal(s string) string {
 func (n Names) SQL(text string) string {
 	return strings.NewReplacer("{outbox}", n.Outbox, "{dlq}", n.DLQ, "{source}", n.Source, "{epoch}", n.Epoch,
 		"{state}", n.State, "{journal}", n.Journal, "{batch}", n.Batch, "{parked}", n.Parked, "{catch_up}", n.CatchUp,
-		"{version}", n.Version, "{offset}", n.Offset, "{request}", n.Request, "{alarms}", n.Alarms).Replace(text)
+		"{version}", n.Version, "{offset}", n.Offset, "{request}", n.Request, "{alarms}", n.Alarms, "{edit}",
+		n.Edit).Replace(text)
 }

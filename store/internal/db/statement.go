@@ -31,7 +31,8 @@ func (s *DB) SQL(o *Table, text string) string {
 		o.Collate(), "{collate_own}", o.collateOwn(),
 		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
 		"{journal}", s.Names.Journal, "{parked}", s.Names.Parked, "{dlq}", s.Names.DLQ, "{batch}", s.Names.Batch,
-		"{outbox}", s.Names.Outbox, "{state}", s.Names.State, "{catch_up}", s.Names.CatchUp).Replace(text)
+		"{outbox}", s.Names.Outbox, "{state}", s.Names.State, "{catch_up}", s.Names.CatchUp,
+		"{edit}", s.Names.Edit).Replace(text)
 	return text
 }
 

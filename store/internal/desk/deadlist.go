@@ -37,14 +37,15 @@ const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.e
  d.aggregate_id, d.position, d.attempts, d.error_class,
  d.error_code, d.last_error, CASE WHEN d.created_at >= '0001-01-01 00:00+00'
  AND d.created_at < '10000-01-01 00:00+00' THEN d.created_at END, d.dead_at, d.replayed_at, d.discarded_at,
- d.resolved_by, d.note,
+ d.resolved_by, d.note, d.edited_at, d.edited_by,
  EXISTS (SELECT 1 FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)`
 
 func scanDead(d *record.DeadLetter, row pgx.Row, more ...any) error {
 	var key []byte
 	into := append([]any{&d.Number, &d.ID, &d.Topic, &d.Partition, &key, &d.EventType, &d.AggregateType, &d.AggregateID,
 		&d.Position, &d.Attempts, &d.Class,
-		&d.Code, &d.LastError, &d.CreatedAt, &d.DeadAt, &d.ReplayedAt, &d.DiscardedAt, &d.ResolvedBy, &d.Note, &d.Replaying},
+		&d.Code, &d.LastError, &d.CreatedAt, &d.DeadAt, &d.ReplayedAt, &d.DiscardedAt, &d.ResolvedBy, &d.Note,
+		&d.EditedAt, &d.EditedBy, &d.Replaying},
 		more...)
 	err := row.Scan(into...)
 	d.Key = keyText(key)
@@ -120,22 +121,29 @@ func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWho
 	if err := db.CheckIDs(o, []string{id}); err != nil {
 		return nil, fmt.Errorf("%w: %w", record.ErrNoDeadLetter, err)
 	}
-	payload := `convert_to(d.payload::text, 'UTF8')`
-	if o.PayloadType == "bytea" {
-		payload = `d.payload`
-	}
 	var d record.DeadLetterWhole
 	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error {
 		return scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers)
 	},
-		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payload+
+		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payloadBytes(o)+
 			`, convert_to(d.headers::text, 'UTF8') FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+
 			o.IDType+o.Collate()), source, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, record.ErrNoDeadLetter
 	}
+	if err == nil && d.EditedAt != nil {
+		d.Edits, err = s.edits(ctx, o, source, id)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the dead letter: %w", err)
 	}
 	return &d, nil
+}
+
+// payloadBytes is the payload of a dead letter d as bytes.
+func payloadBytes(o *db.Table) string {
+	if o.PayloadType == "bytea" {
+		return `d.payload`
+	}
+	return `convert_to(d.payload::text, 'UTF8')`
 }

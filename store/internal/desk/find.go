@@ -35,7 +35,8 @@ const findSQL = `SELECT a.id::{idtype}::text,
   WHERE p.source = ANY ($1) AND p.event_id = a.id::{idtype}{collate} ORDER BY p.parked_at DESC LIMIT 1) x),
  (SELECT to_jsonb(x) FROM (SELECT d.topic, d.aggregate_type, d.aggregate_id, d.event_type, d.attempts,
  d.error_class AS class,
-   d.error_code AS code, d.last_error, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note
+   d.error_code AS code, d.last_error, d.dead_at, d.replayed_at, d.discarded_at, d.resolved_by, d.note, d.edited_at,
+   d.edited_by
   FROM {dlq} d WHERE d.source = ANY ($1) AND d.original_id = a.id::{idtype}{collate} ORDER BY d.dead_at DESC LIMIT 1) x)
 FROM unnest($2::text[]) WITH ORDINALITY AS a(id, place) ORDER BY a.place`
 

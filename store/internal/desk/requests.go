@@ -20,6 +20,9 @@ const (
 	maxNote = 2000
 )
 
+const addRequestSQL = `INSERT INTO {request} (slot, kind, filter, who, note)
+VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id`
+
 // AddRequest asks the relay that holds the slot, now or later, to do something; it is durable when AddRequest returns.
 // Anybody may ask: it is not fenced.
 func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who, note string) (id int64, err error) {
@@ -37,10 +40,8 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	filter, err := json.Marshal(f)
 	if err == nil {
 		err = s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&id) },
-			s.db.Names.SQL(
-				`INSERT INTO {request} (slot, kind, filter, who, note) VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, ''))
- RETURNING id`),
-			s.db.Config.Slot, kind, string(filter), db.Brief(who, maxWho), db.Brief(note, maxNote))
+			s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, kind, string(filter), db.Brief(who, maxWho),
+			db.Brief(note, maxNote))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write the request: %w", err)

@@ -159,11 +159,7 @@ func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.De
 	limit int) (record.Step, error) {
 	return s.resolve(ctx, r, from, limit,
 		func(tx pgx.Tx, o *db.Table, source int32, ids []int64, step *record.Step) error {
-			payload := `convert_to(d.payload::text, 'UTF8')`
-			if o.PayloadType == "bytea" {
-				payload = `d.payload`
-			}
-			text := strings.Replace(s.db.Names.SQL(replaySQL), "{payload}", payload, 1)
+			text := strings.Replace(s.db.Names.SQL(replaySQL), "{payload}", payloadBytes(o), 1)
 			tag, err := tx.Exec(ctx, text, source, ids, r.ID, r.RequestedAt)
 			if err == nil {
 				step.Parked = tag.RowsAffected()

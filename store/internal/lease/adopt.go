@@ -225,7 +225,7 @@ UPDATE {state} SET dirty = true, updated_at = now() WHERE slot = $1`), s.db.Conf
 // sequences where they were, and the first new batch of the journal would have the number of an old one.
 func (s *Lease) raiseNumbers(ctx context.Context, tx pgx.Tx) error {
 	for table, column := range map[string]string{s.db.Names.Batch: "batch", s.db.Names.DLQ: "id",
-		s.db.Names.Request: "id"} {
+		s.db.Names.Request: "id", s.db.Names.Edit: "id"} {
 		_, err := tx.Exec(ctx, fmt.Sprintf(`SELECT setval(q.name, t.highest)
 FROM (SELECT max(%s) AS highest FROM %s) t, (SELECT pg_get_serial_sequence($1, $2)::regclass AS name) q
 WHERE t.highest > coalesce(pg_sequence_last_value(q.name), 0)`, column, table), table, column)

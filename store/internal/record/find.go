@@ -78,6 +78,8 @@ type FoundDeath struct {
 	DiscardedAt   *time.Time `json:"discarded_at"`
 	ResolvedBy    *string    `json:"resolved_by"`
 	Note          *string    `json:"note"`
+	EditedAt      *time.Time `json:"edited_at"` // what it sends is not what its outbox row says
+	EditedBy      *string    `json:"edited_by"`
 }
 
 // FoundInTransit is where a relay has it: read from the stream, or from the table, and not recorded yet.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // What may have become of a dead letter.
@@ -39,10 +38,17 @@ type DeadLetter struct {
 	Replaying     bool       `json:"replaying"` // parked again, on its way to its topic
 	ReplayedAt    *time.Time `json:"replayed_at"`
 	DiscardedAt   *time.Time `json:"discarded_at"`
-	ResolvedBy    *string    `json:"resolved_by"`
-	Note          *string    `json:"note"`
+	Hands
 
 	Number int64 `json:"-"` // the row's, of which a cursor is made
+}
+
+// Hands are those of the people who did something about a dead letter.
+type Hands struct {
+	ResolvedBy *string    `json:"resolved_by"`
+	Note       *string    `json:"note"`
+	EditedAt   *time.Time `json:"edited_at"` // the last time: what it sends is not what its outbox row says
+	EditedBy   *string    `json:"edited_by"`
 }
 
 // DeadLetterWhole is a dead letter with what it would send.
@@ -50,6 +56,7 @@ type DeadLetterWhole struct {
 	DeadLetter
 	Payload []byte `json:"-"` // nil: SQL NULL
 	Headers []byte `json:"-"` // JSON, or nil
+	Edits   []Edited
 }
 
 // Page is a part of a list. Next is the cursor of the following part, empty at the end.
@@ -71,21 +78,13 @@ func (d DeadLetterWhole) MarshalJSON() ([]byte, error) {
 		Payload  any             `json:"payload"`
 		Encoding string          `json:"payload_encoding"` // json, text, base64; null: there is none
 		Headers  json.RawMessage `json:"headers"`
+		Edits    []Edited        `json:"edits,omitempty"` // the newest first
 	}
-	s := shown{DeadLetter: d.DeadLetter, Headers: d.Headers}
+	s := shown{DeadLetter: d.DeadLetter, Headers: d.Headers, Edits: d.Edits}
 	if !json.Valid(d.Headers) {
 		s.Headers = nil
 	}
-	switch {
-	case d.Payload == nil:
-		s.Encoding = "null"
-	case json.Valid(d.Payload):
-		s.Payload, s.Encoding = json.RawMessage(d.Payload), "json"
-	case utf8.Valid(d.Payload):
-		s.Payload, s.Encoding = string(d.Payload), "text"
-	default:
-		s.Payload, s.Encoding = d.Payload, "base64"
-	}
+	s.Payload, s.Encoding = shownPayload(d.Payload)
 	return json.Marshal(s)
 }
 

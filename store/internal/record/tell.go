@@ -35,7 +35,11 @@ func (f *Found) Tell(slot SlotStatus) {
 	case FoundDead:
 		f.Says = fmt.Sprintf("It is a dead letter of topic %s since %s, after %d attempts: %s: %s", f.Dead.Topic,
 			at(f.Dead.DeadAt), f.Dead.Attempts, f.Dead.Code, f.Dead.LastError)
-		f.Do = "Mend the cause, then: cdc-relay dlq replay " + f.ID + "; or close it: cdc-relay dlq discard " + f.ID
+		if edited := f.Dead.edited(); edited != "" {
+			f.Says += "." + edited
+		}
+		f.Do = "Mend the cause, then: cdc-relay dlq replay " + f.ID + "; or change what it sends: cdc-relay dlq edit " +
+			f.ID + "; or close it: cdc-relay dlq discard " + f.ID
 	case FoundInFlight:
 		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and "+
 			"recorded yet.",
@@ -56,7 +60,7 @@ func (f *Found) Tell(slot SlotStatus) {
 func (f *Found) published() string {
 	if f.Published == nil { // the dead letter says it
 		return fmt.Sprintf("It was a dead letter, and was published by a replay at %s. Its journal row is older than "+
-			"journal.retention.", at(*f.Dead.ReplayedAt))
+			"journal.retention.", at(*f.Dead.ReplayedAt)) + f.Dead.edited()
 	}
 	place := "topic " + f.Published.Topic
 	if f.Published.Partition != nil {
@@ -68,8 +72,18 @@ func (f *Found) published() string {
 	said := fmt.Sprintf("It was published to %s; recorded at %s.", place, at(f.Published.At))
 	if f.Dead != nil && f.Dead.ReplayedAt != nil {
 		said += fmt.Sprintf(" Before that it was a dead letter since %s.", at(f.Dead.DeadAt))
+		said += f.Dead.edited()
 	}
 	return said
+}
+
+// edited says who changed what is sent, if somebody did.
+func (d *FoundDeath) edited() string {
+	if d.EditedAt == nil {
+		return ""
+	}
+	return fmt.Sprintf(" What it sends was edited by %s at %s: cdc-relay dlq show has what was there before.",
+		name(d.EditedBy), at(*d.EditedAt))
 }
 
 func (p *FoundParking) tell(id string) (says, do string) {

@@ -92,9 +92,10 @@ func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, column
 func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []string,
 	sources []int32) (text string, args []any) {
 	c := s.db.Config.Columns
-	payload := "o." + db.Quote(c.Payload)
+	// A dead letter that somebody edited sends what is in it.
+	payload := "CASE WHEN d.edited_at IS NULL THEN o." + db.Quote(c.Payload) + " ELSE d.payload END"
 	if o.PayloadType != "bytea" {
-		payload = "convert_to(" + payload + "::text, 'UTF8')"
+		payload = "convert_to((" + payload + ")::text, 'UTF8')"
 	}
 	args = []any{sources}
 	conditions := []string{"true"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
@@ -13,6 +14,8 @@ import (
 // before it was made, and neither parked nor a dead letter. One that was republished is journaled after it.
 const republishRowsSQL = ` FROM (SELECT o.*, row_number() OVER (ORDER BY {order}
 ) AS cdc_relay_n FROM {outbox} o WHERE o.{id} = ANY ($2)) o
+LEFT JOIN LATERAL (SELECT true AS edited, d.payload, d.headers FROM {dlq} d
+ WHERE d.source = $1 AND d.original_id = {oid} AND d.edited_at IS NOT NULL LIMIT 1) e ON true
 WHERE (SELECT j.published_at FROM {journal} j WHERE j.source = $1 AND j.event_id = {oid}) <= $3::timestamptz
  AND NOT EXISTS (SELECT FROM {parked} q WHERE q.source = $1 AND q.event_id = {oid})
 ORDER BY n LIMIT `
@@ -29,11 +32,19 @@ func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int
 		} else {
 			p.Text(r.RequestedAt.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
 			rows, err = s.readPage(ctx, o, limit,
-				`SELECT cdc_relay_n AS n`+s.eventColumns()+republishRowsSQL+strconv.Itoa(limit), p)
+				`SELECT cdc_relay_n AS n`+s.editedColumns()+republishRowsSQL+strconv.Itoa(limit), p)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read rows to republish: %w", err)
 	}
 	return rows, nil
+}
+
+// editedColumns are eventColumns, with what was sent of a dead letter that somebody edited.
+func (s *Reader) editedColumns() string {
+	c := s.db.Config.Columns
+	payload, headers := ", o."+db.Quote(c.Payload), ", o."+db.Quote(c.Headers)
+	return strings.NewReplacer(payload, ", CASE WHEN e.edited THEN e.payload ELSE "+payload[2:]+" END",
+		headers, ", CASE WHEN e.edited THEN e.headers ELSE "+headers[2:]+" END").Replace(s.eventColumns())
 }

@@ -27,7 +27,10 @@ const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at 
 
 const pruneDeadSQL = `WITH gone AS (
  DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE ` + oldDead +
-	` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING 1)
+	` ORDER BY d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) RETURNING original_id, edited_at),
+edits AS (
+ DELETE FROM {edit} WHERE source = $1
+ AND event_id = ANY (ARRAY(SELECT original_id FROM gone WHERE edited_at IS NOT NULL)))
 SELECT count(*) FROM gone`
 
 // PruneDead removes up to limit dead letters that were replayed or discarded longer ago than the retention and that

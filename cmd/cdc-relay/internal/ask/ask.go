@@ -30,8 +30,16 @@ const (
 	requestPatience = 15 * time.Second // without progress, before a program that must wait leaves the rest to the relay
 )
 
-// check notes a wait that is none.
-func (f Flags) check(a *cli.App) {
+// Name is who asks.
+func (f Flags) Name() string {
+	if f.Who != "" {
+		return f.Who
+	}
+	return cli.UserAtHost()
+}
+
+// Check notes a wait that is none.
+func (f Flags) Check(a *cli.App) {
 	if f.Wait != nil {
 		a.Positive("--wait", *f.Wait)
 	}
@@ -78,7 +86,7 @@ type Change struct {
 // Do asks the relay for it, for what is chosen.
 func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 	filter := choose.toChange(a, all)
-	flags.check(a)
+	flags.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := OpenTables(ctx, a)
@@ -111,7 +119,7 @@ func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 
 // Control asks for what concerns the relay as a whole.
 func Control(a *cli.App, kind string, flags Flags) error {
-	flags.check(a)
+	flags.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := OpenTables(ctx, a)

@@ -11,14 +11,21 @@ import (
 
 // request writes down what is asked for, and shows how the relay does it.
 func (q asking) request(ctx context.Context) error {
-	who := q.flags.Who
-	if who == "" {
-		who = cli.UserAtHost()
-	}
-	id, err := q.st.AddRequest(ctx, q.kind, q.filter, who, q.flags.Note)
+	id, err := q.st.AddRequest(ctx, q.kind, q.filter, q.flags.Name(), q.flags.Note)
 	if err != nil {
 		return err
 	}
+	return q.await(ctx, id)
+}
+
+// Await shows how the relay does a replay that was asked for.
+func Await(ctx context.Context, a *cli.App, st *store.Store, slot string, flags Flags, id int64) error {
+	q := asking{a: a, st: st, slot: slot, flags: flags, kind: store.RequestReplay, what: "dead letters"}
+	return q.await(ctx, id)
+}
+
+// await shows how the relay does a request, for as long as that is wanted.
+func (q asking) await(ctx context.Context, id int64) error {
 	slot, err := q.st.Slot(ctx)
 	if err != nil {
 		return err

@@ -34,15 +34,32 @@ func DeadLetter(a *cli.App, d *store.DeadLetterWhole) {
 	line("died", d.DeadAt.UTC().Format(time.RFC3339)+fmt.Sprintf(", after %d attempts", d.Attempts))
 	line("reason", a.Paint(cli.Red, fmt.Sprintf("%s (%s): %s", cli.Plain(d.Code), d.Class, cli.Plain(d.LastError))))
 	line("note", cli.Text(d.Note))
-	if d.Headers != nil {
-		line("headers", cli.Plain(string(d.Headers)))
+	sends(line, d.Payload, d.Headers)
+	for _, e := range d.Edits {
+		line("edited", fmt.Sprintf("%s by %s%s; before that", e.At.UTC().Format(time.RFC3339), cli.Plain(e.Who),
+			cli.Plain(because(e.Note))))
+		sends(func(name, value string) { line("  "+name, value) }, e.Payload, e.Headers)
+	}
+}
+
+func because(note string) string {
+	if note == "" {
+		return ""
+	}
+	return " (" + note + ")"
+}
+
+// sends prints what a dead letter sends, or sent before it was edited.
+func sends(line func(name, value string), payload, headers []byte) {
+	if headers != nil {
+		line("headers", cli.Plain(string(headers)))
 	}
 	switch {
-	case d.Payload == nil:
+	case payload == nil:
 		line("payload", "none: a tombstone")
-	case json.Valid(d.Payload), utf8.Valid(d.Payload):
-		line("payload", cli.Plain(string(d.Payload)))
+	case json.Valid(payload), utf8.Valid(payload):
+		line("payload", cli.Plain(string(payload)))
 	default:
-		line("payload", fmt.Sprintf("%d bytes that are no text; --json shows them in base64", len(d.Payload)))
+		line("payload", fmt.Sprintf("%d bytes that are no text; --json shows them in base64", len(payload)))
 	}
 }
