@@ -9,6 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
+// lookAgain is the way out of a lock that a check met.
+const lookAgain = "run cdc-relay check again when the lock is gone"
+
 // expressions lets the server judge what the configuration puts into SQL.
 func (e *postgresExam) expressions() error {
 	if e.table.OID == 0 {
@@ -29,7 +32,7 @@ func (e *postgresExam) expressions() error {
 		e.add(Warn, "expressions",
 			"the outbox is locked, so outbox.published_when, outbox.order_by, mark_set, dead_set and retry_set were not "+
 				"looked at: "+
-				err.Error(), "run cdc-relay check again when the lock is gone")
+				err.Error(), lookAgain)
 	default:
 		return err
 	}

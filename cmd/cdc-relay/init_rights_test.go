@@ -33,8 +33,8 @@ func TestInitNamesTheGrantThatItLacks(t *testing.T) {
 		{name: "stream", take: `ALTER ROLE %[1]s NOREPLICATION`, want: []string{`ALTER ROLE "%[1]s" REPLICATION;`}},
 		{name: "connect", take: `REVOKE CONNECT ON DATABASE %[2]s FROM %[1]s, PUBLIC`,
 			want: []string{`GRANT CONNECT ON DATABASE "%[2]s" TO "%[1]s";`}},
-		{name: "read another's outbox", set: outbox + `; ALTER TABLE outbox_events OWNER TO %[3]s; GRANT %[3]s TO %[1]s`,
-			take: `ALTER ROLE %[1]s NOINHERIT`, want: []string{`GRANT SELECT ON "public"."outbox_events" TO "%[1]s";`}},
+		{name: "read another's outbox", set: outbox + `; ALTER TABLE outbox_events OWNER TO %[3]s`,
+			take: `ALTER ROLE %[1]s NOINHERIT; GRANT %[3]s TO %[1]s`, want: []string{`GRANT SELECT ON "public"."outbox_events" TO "%[1]s";`}},
 		{name: "publish another's outbox", set: outbox + `; ALTER TABLE outbox_events OWNER TO %[3]s`,
 			take: `GRANT SELECT ON outbox_events TO %[1]s`, want: []string{`GRANT "%[3]s" TO "%[1]s";`}},
 		{name: "change tables of an older version", first: true, set: older + `;
@@ -77,7 +77,8 @@ func TestInitNamesTheGrantThatItLacks(t *testing.T) {
 				s.pg.Exec(t, statement)
 			}
 			if c.name == "read another's outbox" {
-				s.pg.Exec(t, fill(`ALTER ROLE %[1]s INHERIT`)) // the publication wants the owner
+				// The publication wants the owner. From 16 on a grant keeps what the role had when it was made.
+				s.pg.Exec(t, fill(`ALTER ROLE %[1]s INHERIT; REVOKE %[3]s FROM %[1]s; GRANT %[3]s TO %[1]s`))
 			}
 			cdcRelay(t, as, "init").want(t, exitDone, nil, nil)
 		})

@@ -43,16 +43,19 @@ func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 	return nil
 }
 
-// publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15. A partitioned table
-// that is published by its partitions' names is in pg_publication_rel alone.
-const publicationSQL = `SELECT p.pubinsert, p.pubviaroot,
- t.tablename IS NOT NULL OR EXISTS (SELECT 1 FROM pg_publication_rel r WHERE r.prpubid = p.oid
- AND r.prrelid = to_regclass(format('%I.%I', $2::text, $3::text))), coalesce(to_jsonb(t) ->> 'rowfilter', ''),
- CASE WHEN to_jsonb(t) -> 'attnames' IS NULL THEN NULL
- ELSE ARRAY(SELECT jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) END
-FROM pg_publication p
-LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
-WHERE p.pubname = $1`
+// publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15. A table that is in the
+// publication by its name, whole, needs no more; only otherwise pg_publication_tables is asked, which from 16 on waits
+// for whoever has the table locked. A partitioned table that is published by its partitions' names is not in that.
+const publicationSQL = `SELECT pubinsert, pubviaroot, named OR listed IS NOT NULL, coalesce(listed ->> 'rowfilter', ''),
+ CASE WHEN listed -> 'attnames' IS NULL THEN NULL ELSE ARRAY(SELECT jsonb_array_elements_text(listed -> 'attnames')) END
+FROM (SELECT p.pubinsert, p.pubviaroot, r.rel IS NOT NULL AS named,
+ CASE WHEN r.rel IS NULL OR r.rel ->> 'prqual' IS NOT NULL OR r.rel ->> 'prattrs' IS NOT NULL THEN
+ (SELECT to_jsonb(t) FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3)
+ END AS listed
+ FROM pg_publication p
+ LEFT JOIN LATERAL (SELECT to_jsonb(r) AS rel FROM pg_publication_rel r WHERE r.prpubid = p.oid
+ AND r.prrelid = to_regclass(format('%I.%I', $2::text, $3::text))) r ON true
+ WHERE p.pubname = $1) p`
 
 // CheckPublication says what is wrong with the publication; nil means that every row that is inserted into the outbox
 // is sent with every mapped column. It reads the catalog only.
