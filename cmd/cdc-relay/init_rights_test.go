@@ -34,7 +34,8 @@ func TestInitNamesTheGrantThatItLacks(t *testing.T) {
 		{name: "connect", take: `REVOKE CONNECT ON DATABASE %[2]s FROM %[1]s, PUBLIC`,
 			want: []string{`GRANT CONNECT ON DATABASE "%[2]s" TO "%[1]s";`}},
 		{name: "read another's outbox", set: outbox + `; ALTER TABLE outbox_events OWNER TO %[3]s`,
-			take: `ALTER ROLE %[1]s NOINHERIT; GRANT %[3]s TO %[1]s`, want: []string{`GRANT SELECT ON "public"."outbox_events" TO "%[1]s";`}},
+			take: `ALTER ROLE %[1]s NOINHERIT; GRANT %[3]s TO %[1]s`,
+			want: []string{`GRANT SELECT ON "public"."outbox_events" TO "%[1]s";`}},
 		{name: "publish another's outbox", set: outbox + `; ALTER TABLE outbox_events OWNER TO %[3]s`,
 			take: `GRANT SELECT ON outbox_events TO %[1]s`, want: []string{`GRANT "%[3]s" TO "%[1]s";`}},
 		{name: "change tables of an older version", first: true, set: older + `;

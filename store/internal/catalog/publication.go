@@ -50,7 +50,8 @@ const publicationSQL = `SELECT pubinsert, pubviaroot, named OR listed IS NOT NUL
  CASE WHEN listed -> 'attnames' IS NULL THEN NULL ELSE ARRAY(SELECT jsonb_array_elements_text(listed -> 'attnames')) END
 FROM (SELECT p.pubinsert, p.pubviaroot, r.rel IS NOT NULL AS named,
  CASE WHEN r.rel IS NULL OR r.rel ->> 'prqual' IS NOT NULL OR r.rel ->> 'prattrs' IS NOT NULL THEN
- (SELECT to_jsonb(t) FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3)
+ (SELECT to_jsonb(t) FROM pg_publication_tables t
+ WHERE t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3)
  END AS listed
  FROM pg_publication p
  LEFT JOIN LATERAL (SELECT to_jsonb(r) AS rel FROM pg_publication_rel r WHERE r.prpubid = p.oid
