@@ -81,7 +81,7 @@ func rowsTell(t *testing.T, style outboxStyle) {
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)
 	pg.Exec(t, style.create)
 	s := newScenario(t, pg, kafka, append(style.settings, "message.timestamp", "created_at", "retry.schedule",
-		[]string{"2s", "2s"}, "retry.max_attempts", 3, "dlq.breaker.count", 0, "limits.max_unrecorded", 200)...)
+		[]string{"2s", "2s"}, "retry.max_attempts", 3, "dlq.breaker.count", 100_000, "limits.max_unrecorded", 200)...)
 	topic := s.settings.Topic("order")
 	s.configure(t, topic, "max.message.bytes", "4000")
 	s.configure(t, topic, "message.timestamp.before.max.ms", "3600000")
