@@ -85,6 +85,7 @@ type Message struct {
 	Format    string            `key:"format" help:"plain: value = payload, metadata in headers; envelope: JSON object with both; cloudevents: CloudEvents 1.0, binary mode"`
 	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
 	Headers   map[string]string `key:"headers" help:"rename a header, or add a column as one: {id: x-event-id}"`
+	Schemas   string            `key:"schemas" help:"directory with a JSON Schema per event type, <event type>.json; what does not fit becomes a dead letter; empty: none"`
 }
 
 // Kafka is the broker and how to talk to it.

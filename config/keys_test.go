@@ -54,7 +54,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		outbox.columns.payload outbox.columns.headers outbox.columns.created_at outbox.after_publish outbox.mark_set
 		outbox.dead_set outbox.retry_set outbox.published_when outbox.order_by outbox.catch_up outbox.catch_up_max
 		outbox.retention journal.retention sink
-		message.topic message.key message.format message.timestamp message.headers
+		message.topic message.key message.format message.timestamp message.headers message.schemas
 		kafka.brokers kafka.client_id kafka.partitioner kafka.compression kafka.linger kafka.max_batch_bytes
 		kafka.request_timeout kafka.dial_timeout kafka.partition_patience
 		kafka.create_topics.enabled kafka.create_topics.partitions kafka.create_topics.replication_factor

@@ -21,6 +21,9 @@ type Input struct {
 	// Connects gives what the driver has against a connection URL, parts of the URL included, and connects to nothing.
 	// nil, for a command that does not connect: only the form is looked at.
 	Connects func(url string) error
+	// Compiles gives what is wrong with the schemas of a directory, a line for each. nil, for a command that needs none:
+	// only the form is looked at.
+	Compiles func(directory string) error
 }
 
 // Setting is one value from the command line; a later one beats an earlier one of the same key.
@@ -34,7 +37,8 @@ type Setting struct {
 // with all of them; the configuration is then not usable.
 func Load(in Input) (Config, error) {
 	environ := environment(in.Environ)
-	l := loader{values: map[string]raw{}, complete: true, connects: in.Connects}
+	l := loader{values: map[string]raw{}, complete: true, asked: map[string]func(string) error{
+		"postgres.url": in.Connects, "postgres.replication_url": in.Connects, "message.schemas": in.Compiles}}
 	if in.File != "" {
 		f := file{name: in.File, values: l.values, lookup: func(name string) (string, bool) {
 			value, found := environ[name]
@@ -56,7 +60,7 @@ type loader struct {
 	values   map[string]raw // by key: the last source wins
 	complete bool           // false: the file could not be read, so a key without a value may be set there
 	problems Problems
-	connects func(url string) error // see Input
+	asked    map[string]func(value string) error // by key: who has the last word on a value; see Input
 }
 
 func environment(environ []string) map[string]string {
@@ -154,15 +158,14 @@ func (l *loader) assign(required []string) Config {
 	return cfg
 }
 
-// complaint is what is wrong with a value: by the key's rule, and then, for the URL of a connection, by those of the
-// driver.
+// complaint is what is wrong with a value: by the key's rule, and then by those of who is to work with it.
 func (l *loader) complaint(key Key, value any) string {
 	complaint := rules[key.Name].check(value)
-	if complaint != "" || l.connects == nil || key.Name != "postgres.url" && key.Name != "postgres.replication_url" ||
-		value == "" {
+	ask := l.asked[key.Name]
+	if complaint != "" || ask == nil || value == "" {
 		return complaint
 	}
-	if err := l.connects(value.(string)); err != nil {
+	if err := ask(value.(string)); err != nil {
 		return err.Error()
 	}
 	return ""

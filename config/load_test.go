@@ -233,6 +233,21 @@ func TestKubernetesServiceLinksAreNotKeys(t *testing.T) {
 	}
 }
 
+// Who compiles schemas has the last word on their directory. Seen to fail with the function not asked.
+func TestSchemasThatCannotBeCompiledAreProblems(t *testing.T) {
+	in := Input{Compiles: func(directory string) error { return errors.New("a.json in " + directory + " is none") },
+		Flags: []Setting{{"--m", "message.schemas", "/schemas"}, {"--t", "log.level", "loud"}}}
+	problems := problemsOf(t, in)
+	if len(problems) != 2 || problems[1].Key != "message.schemas" && problems[0].Key != "message.schemas" ||
+		!strings.Contains(problems.Error(), "a.json in /schemas is none") {
+		t.Errorf("got %v, want a problem of the schemas beside the other one", problems)
+	}
+	in.Compiles = nil
+	if problems := problemsOf(t, in); len(problems) != 1 {
+		t.Errorf("a command that needs none: got %v, want the other problem alone", problems)
+	}
+}
+
 // The driver has the last word on the URLs of connections, and on nothing else. Seen to fail with its complaint not
 // masked, and with it asked about a URL that breaks the key's own rule.
 func TestTheDriverIsAskedAboutConnections(t *testing.T) {

@@ -75,6 +75,7 @@ var rules = map[string]rule{
 	"message.format":    oneOf(FormatPlain, FormatEnvelope, FormatCloudEvents),
 	"message.timestamp": oneOf(TimestampPublish, TimestampCreatedAt),
 	"message.headers":   headerNames(),
+	"message.schemas":   directory(),
 
 	"kafka.brokers":     brokers(),
 	"kafka.client_id":   label(),
@@ -271,6 +272,11 @@ func label() rule {
 
 func filePath() rule {
 	return typed("the path of a file, or empty",
+		func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
+}
+
+func directory() rule {
+	return typed("the path of a directory, or empty",
 		func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
 }
 

@@ -45,7 +45,7 @@ func TestDispatcherIsBusyInAStep(t *testing.T) {
 	stream := handed{batches: make(chan *replication.Batch)}
 	s := &session{r: r, term: tm, stream: stream, ledger: offsets.New(1), decoder: decoder.New(decoder.Config{}),
 		late: make(chan lateRows)}
-	router, err := message.New(r.c, message.Columns(r.c), "jsonb", func() {})
+	router, err := message.New(r.c, message.Columns(r.c), "jsonb", message.Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

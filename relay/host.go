@@ -116,26 +116,12 @@ func (h requestsHost) Router(ctx context.Context) (requests.Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := message.New(h.t.r.c, message.Columns(h.t.r.c), table.PayloadType, func() {})
-	if err != nil {
-		return nil, err
-	}
-	return router{x}, nil
+	return message.New(h.t.r.c, message.Columns(h.t.r.c), table.PayloadType, message.Hooks{Shadowed: func() {}})
 }
 
 func (h requestsHost) Look(ctx context.Context) (unrecorded, missed int, err error) {
 	report, err := h.t.r.Reconcile(ctx)
 	return report.Unrecorded, report.Missed, err
-}
-
-// router finds topic and key of an event that is not to be sent now.
-type router struct{ x *message.Encoder }
-
-func (r router) Route(e *outbox.Event, now time.Time) (topic string, key []byte) {
-	var rec sink.Record
-	r.x.At(now)
-	_, _, _ = r.x.Encode(e, &rec, message.Marks{}) // why it cannot be a message is said when its turn comes
-	return rec.Topic, rec.Key
 }
 
 // upkeepHost is a term as package upkeep sees it.

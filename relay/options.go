@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/logs"
+	"github.com/cdc-relay/cdc-relay/schemas"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -30,6 +31,7 @@ type options struct {
 	tracer     Tracer
 	registerer prometheus.Registerer
 	out        io.Writer
+	misfit     func(eventType, payload []byte) string
 	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
 }
 
@@ -68,7 +70,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 	for _, option := range opts {
 		option(&o)
 	}
-	if err := o.validate(); err != nil && !o.unchecked {
+	if err := o.check(); err != nil && !o.unchecked {
 		return nil, err
 	}
 	if o.log == nil {
@@ -97,12 +99,16 @@ func (r *Relay) Close() error {
 	return r.driver.Close()
 }
 
-// validate leaves out what the configuration says of servers that the program reaches in its own way.
-func (o options) validate() error {
+// check leaves out what the configuration says of servers that the program reaches in its own way, and reads schemas.
+func (o *options) check() error {
 	problems, _ := errors.AsType[config.Problems](o.config.Validate())
 	problems = slices.DeleteFunc(problems, func(p config.Problem) bool {
 		return o.postgres != nil && p.Key == "postgres.url" || o.driver != nil && strings.HasPrefix(p.Key, "kafka.")
 	})
+	var err error
+	if o.misfit, err = schemas.Misfits(o.config.Message.Schemas); err != nil {
+		problems = append(problems, config.Problem{Key: "message.schemas", What: err.Error()})
+	}
 	if len(problems) == 0 {
 		return nil
 	}

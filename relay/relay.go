@@ -77,11 +77,11 @@ import (
 // Relay relays one outbox through one slot. Make it with New, then call Run once.
 type Relay struct {
 	// Made by New, never changed.
-	c        config.Config
-	version  string
-	log      zerolog.Logger
-	driver   sink.Driver
-	tracer   Tracer // nil: none
+	c       config.Config
+	version string
+	log     zerolog.Logger
+	driver  sink.Driver
+	given
 	started  time.Time
 	postgres Postgres
 	meter    *meter.Meter
@@ -107,11 +107,17 @@ type Relay struct {
 	term atomic.Pointer[term]
 }
 
+// given is what events are shown to on their way.
+type given struct {
+	tracer Tracer                                 // nil: none
+	misfit func(eventType, payload []byte) string // by message.schemas; nil: none
+}
+
 // assemble makes a relay of what it is given, whatever that is worth; see New.
 func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
-		postgres: o.postgres, tracer: o.tracer, pausing: requests.NewPausing(),
+		postgres: o.postgres, given: given{o.tracer, o.misfit}, pausing: requests.NewPausing(),
 	}
 	if o.log != nil {
 		r.log = *o.log

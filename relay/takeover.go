@@ -124,11 +124,12 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	term.lease.Prove(asked)
 	cols := message.Columns(r.c)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	if s.router, err = message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc); err != nil {
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit}
+	if s.router, err = message.New(r.c, cols, table.PayloadType, hooks); err != nil {
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
 			Cause: err}
 	}
-	again, err := message.New(r.c, cols, table.PayloadType, r.meter.Stream.Shadowed.Inc)
+	again, err := message.New(r.c, cols, table.PayloadType, hooks)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,8 @@ var house = map[string]room{
 	"sink/webhook": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
-	"config": {external: []string{"github.com/goccy/go-yaml"}},
+	"config":  {external: []string{"github.com/goccy/go-yaml"}},
+	"schemas": {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"relay/internal/halt": { // what Postgres answers has a code, which pgx names
 		own: []string{"decoder", "login", "replication"}, external: []string{"github.com/jackc/pgx/v5"},
 	},
@@ -150,7 +151,7 @@ var house = map[string]room{
 			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
 			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
 			"relay/internal/recovery", "relay/internal/requests", "relay/internal/settle", "relay/internal/upkeep",
-			"replication", "retry", "sink", "store",
+			"replication", "retry", "schemas", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},
@@ -198,7 +199,7 @@ var house = map[string]room{
 
 	// A command parses, calls and prints.
 	"cmd/internal/cli": {
-		own: []string{"config", "login"},
+		own: []string{"config", "login", "schemas"},
 		external: []string{
 			"github.com/alecthomas/kong", "github.com/goccy/go-yaml", "github.com/jackc/pgx/v5",
 			"github.com/mattn/go-isatty", "github.com/rs/zerolog",

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,6 +76,21 @@ func TestURLsThatTheDriverRefusesAreProblemsOfTheConfiguration(t *testing.T) {
 	cdcRelay(t, nil, "status", "--postgres-url", "postgres://h/db?sslmode=verify-full&sslrootcert=/does/not/exist",
 		"--http-listen", "127.0.0.1:1").
 		want(t, exitFailed, nil, []string{"!sslrootcert"})
+}
+
+// Breaks it catches: schemas that are found wrong only once the relay runs. Seen to fail with nobody asked about them.
+func TestSchemasAreProblemsOfTheConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.json": `{"type": "objekt"}`, "b.json": "{"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"run", "check"} {
+		cdcRelay(t, nil, command, "--message-schemas", dir, "--set", "on_halt=bogus").want(t, exitUsage, nil, []string{
+			"4 problems", `message.schemas (--message-schemas): found "` + dir, "a.json: ", "; b.json: ", "on_halt (--set)",
+		})
+	}
 }
 
 // Init does not repair a publication that is there, and must not be named as a way to do it. Seen to fail with init

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
 // shownFlags are the keys whose flags --help lists. The others have flags, too; listing all would hide these.
@@ -66,6 +67,14 @@ func (a *App) Load(required []string) (config.Config, error) {
 	in := config.Input{Environ: a.Environ, OwnEnv: a.ownEnv, Flags: a.keys.settings(), Required: required}
 	if slices.Contains(required, "postgres.url") {
 		in.Connects = connects
+	}
+	if slices.Contains(required, "kafka.brokers") { // it makes messages, or says whether they can be made
+		in.Compiles = func(directory string) error {
+			if _, err := schemas.Load(directory); err != nil {
+				return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // a problem is one line
+			}
+			return nil
+		}
 	}
 	var problems config.Problems
 	for _, pair := range a.flags.Set {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -32,6 +33,25 @@ func TestCopiesGoWhereTheirTemplateSays(t *testing.T) {
 		reason := r.Copy(Dead{Event: &d.event, Record: &d.record, Reason: &sink.Reason{}}, &copied)
 		if copied.Topic != c.want || (reason == nil) != (c.want != "") {
 			t.Errorf("%s of an event of %q: got %q, reason %v; want %q", c.template, c.kind, copied.Topic, reason, c.want)
+		}
+	}
+}
+
+// Breaks it catches: a payload that does not fit and goes out, or dies of something else. Seen to fail with the hook
+// not asked.
+func TestPayloadsThatDoNotFitCannotBeMessages(t *testing.T) {
+	for _, why := range []string{"", "at /n rule minimum"} {
+		r := newRouted(t, nil)
+		r.hooks.Misfit = func(eventType, payload []byte) string {
+			if string(eventType) != "made" || string(payload) != `{"n": 1}` {
+				t.Errorf("asked about %s %s", eventType, payload)
+			}
+			return why
+		}
+		reason := r.route(&carried{event: anEvent()})
+		if why == "" && reason != nil || why != "" && (reason == nil || reason.Code != "INVALID_PAYLOAD" ||
+			reason.Class != outbox.Permanent || reason.Text != why) {
+			t.Errorf("misfit %q: got reason %v", why, reason)
 		}
 	}
 }

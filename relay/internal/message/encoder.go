@@ -30,7 +30,7 @@ type Encoder struct {
 	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
 	reserved   []string      // the relay's own header names, as configured
-	shadowed   func()        // counts row headers that the relay's own replaced
+	hooks      Hooks
 
 	source, epoch []byte // header values, constant in a session
 
@@ -49,12 +49,19 @@ type addedHeader struct {
 	name   string
 }
 
+// Hooks are what an encoder asks and tells.
+type Hooks struct {
+	Shadowed func() // called for each header of a row that the relay's own replaces
+	// Misfit gives why a payload does not fit what is expected of its event type, "" if it does. nil: nothing is.
+	Misfit func(eventType, payload []byte) string
+}
+
 // New compiles the configuration's templates for a table with these columns. The type of the payload column is jsonb,
-// json, text or bytea. It calls shadowed for each header of a row that the relay's own replaces.
-func New(c config.Config, cols outbox.Columns, payloadType string, shadowed func()) (*Encoder, error) {
+// json, text or bytea.
+func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) (*Encoder, error) {
 	x := &Encoder{
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
-		names: c.Message.HeaderNames(), shadowed: shadowed,
+		names: c.Message.HeaderNames(), hooks: hooks,
 		topics: topics{forCopies: c.DLQ.Matcher(), rendered: map[string]topicEntry{}, announced: map[string]struct{}{}},
 	}
 	var err error
@@ -150,6 +157,11 @@ func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 			rec.Timestamp = t.UnixMilli()
 		}
 	}
+	if x.hooks.Misfit != nil {
+		if why := x.hooks.Misfit(e.EventType, e.Payload); why != "" {
+			return created, dated, permanent("INVALID_PAYLOAD", why)
+		}
+	}
 	if rec.Value, reason = x.value(e); reason != nil {
 		return created, dated, reason
 	}
@@ -224,4 +236,13 @@ func (x *Encoder) compose(e *outbox.Event) {
 			*into = x.arena.place(func(b []byte) []byte { return x.render(b, x.aggregate[i], e) })
 		}
 	}
+}
+
+// Route gives topic and key of an event that is not to be sent now. Why it cannot be a message is said when its turn
+// comes.
+func (x *Encoder) Route(e *outbox.Event, now time.Time) (topic string, key []byte) {
+	var rec sink.Record
+	x.At(now)
+	_, _, _ = x.Encode(e, &rec, Marks{})
+	return rec.Topic, rec.Key
 }

@@ -30,7 +30,7 @@ func newFormatted(t testing.TB, name, payloadType string, change func(*config.Co
 	}
 	r := &routed{columns: Columns(c)}
 	var err error
-	if r.Encoder, err = New(c, r.columns, payloadType, func() { r.shadowed++ }); err != nil {
+	if r.Encoder, err = New(c, r.columns, payloadType, Hooks{Shadowed: func() { r.shadowed++ }}); err != nil {
 		t.Fatalf("New: %v", err)
 	}
 	r.Begin("sys/1/7", 3)

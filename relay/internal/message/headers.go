@@ -142,7 +142,7 @@ func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 			return wrongValue(key, value)
 		}
 		if x.owns(key) {
-			x.shadowed()
+			x.hooks.Shadowed()
 			continue
 		}
 		h.Add(key, []byte(v))

@@ -25,7 +25,7 @@ func newRouted(t testing.TB, change func(*config.Config)) *routed {
 	}
 	r := &routed{columns: Columns(c)}
 	var err error
-	if r.Encoder, err = New(c, r.columns, "jsonb", func() { r.shadowed++ }); err != nil {
+	if r.Encoder, err = New(c, r.columns, "jsonb", Hooks{Shadowed: func() { r.shadowed++ }}); err != nil {
 		t.Fatalf("New: %v", err)
 	}
 	r.Begin("sys/1/7", 3)

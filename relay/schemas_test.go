@@ -1,0 +1,75 @@
+package relay_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// schemasOf makes a directory with a schema for events of type made.
+func schemasOf(t *testing.T, schema string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "made.json"), []byte(schema), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Breaks it catches: a payload that breaks its schema and is published, or stops its neighbours; a reason without path
+// and rule; a replay that is not held to the schema as it is then. Seen to fail with the schemas not handed to the
+// encoder of the stream, and not to that of parked events.
+func TestPayloadsThatBreakTheirSchemaBecomeDeadLetters(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Message.Schemas = schemasOf(t, `{"required": ["n"], "properties": {"n": {"type": "integer", "maximum": 8}}}`)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, "")+insert("order", "a", `{"n": "secret"}`, "")+
+		insert("order", "e", `{"n": 9}`, "")+insert("order", "a", `{"n": 2}`, "")+insert("order", "b", `{}`, "")+
+		insert("order", "c", "", "")+strings.ReplaceAll(insert("order", "d", `{}`, ""), "'made'", "'other'"))
+	b.waitDead(3)
+	b.waitRecorded(4)
+	reasons := b.pg.Query(t, `SELECT string_agg(error_code || ' ' || last_error, E'\n' ORDER BY position_order,
+ position_index) FROM outbox_events_dlq`)
+	const code = "INVALID_PAYLOAD the payload does not fit the schema of made: "
+	want := code + "at /n rule type: it is string, and not integer\n" + code + "at /n rule maximum\n" +
+		code + `at / rule required: it lacks "n"`
+	if reasons != want {
+		t.Errorf("reasons: got\n%s\nwant\n%s", reasons, want)
+	}
+	mustStop(t, stop)
+
+	b.c.Message.Schemas = schemasOf(t, `{"required": ["n"], "properties": {"n": {"type": "integer"}}}`)
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true}))
+	b.waitRecorded(5)
+	b.waitQuery("open dead letters", "SELECT count(*) FROM outbox_events_dlq WHERE replayed_at IS NULL", "2")
+	mustStop(t, stop)
+	got := b.values("outbox.event.order")
+	if a := []string{`{"n": 1}`, `{"n": 2}`}; !slices.Equal(got["a"], a) || len(got["b"]) > 0 ||
+		len(got["c"])+len(got["d"])+len(got["e"]) != 3 {
+		t.Errorf("topic: got %q, want %q of a, and one of c, d and e each", got, a)
+	}
+}
+
+// Breaks it catches: a relay that begins with schemas it cannot use. Seen to fail with the error passed over.
+func TestSchemasThatCannotBeCompiledAreAProblemAtTheStart(t *testing.T) {
+	c := config.Default()
+	c.Postgres.URL, c.Kafka.Brokers, c.OnHalt = "postgres://u@h/d", []string{"h:1"}, "bogus"
+	c.Message.Schemas = schemasOf(t, `{"type": "objekt"}`)
+	_, err := relay.New(c)
+	problems, is := errors.AsType[config.Problems](err)
+	if !is || len(problems) != 2 || !strings.Contains(fmt.Sprint(err), "message.schemas: made.json: ") {
+		t.Errorf("got %v, want problems of on_halt and message.schemas", err)
+	}
+}
