@@ -51,6 +51,13 @@ func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
 	if c := run(); c.Outbox != 3000 {
 		t.Errorf("while the relay runs: got %+v deleted, want 3000 rows of the outbox", c)
 	}
+	harness.Eventually(t, 30*time.Second, "the event without a topic is parked: else the stop waits for it",
+		func(context.Context) string {
+			if s.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked") != "1" {
+				return "not yet"
+			}
+			return ""
+		})
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("the relay: got exit code %d, want 0", code)
 	}
