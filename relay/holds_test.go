@@ -14,7 +14,7 @@ import (
 )
 
 const statusOf = "SELECT string_agg(s.status, ' ' ORDER BY o.seq) FROM outbox_events o JOIN outbox_events_status s " +
-	"USING (id) WHERE aggregate_id = "
+	"USING (id) WHERE o.aggregate_id = "
 
 // retry.on_dead: hold, and the broker refuses an event. Breaks it catches: followers that go on without a person (seen
 // to fail so), that are not parked, or whose status is another; a start that forgets the lane, also one with no
