@@ -148,27 +148,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// firsts checks that the first appearances are the n events in order of their keys, and counts the others.
-func firsts(t *testing.T, messages []sinktest.Message, n int) (duplicates int) {
-	t.Helper()
-	seen, last := map[string]bool{}, map[string]string{}
-	for _, m := range messages {
-		value := string(m.Value)
-		if seen[value] {
-			duplicates++
-			continue
-		}
-		if value <= last[string(m.Key)] {
-			t.Errorf("key %s: event %s comes behind %s", m.Key, value, last[string(m.Key)])
-		}
-		seen[value], last[string(m.Key)] = true, value
-	}
-	if len(seen) != n {
-		t.Errorf("got %d events, want %d", len(seen), n)
-	}
-	return duplicates
-}
-
 // Connections break before, in and after requests. Breaks it catches: an event lost or out of order, duplicates that
 // were not counted. Seen to fail with messages that are sent again not counted.
 func TestCutsLoseAndReorderNothing(t *testing.T) {
@@ -183,7 +162,7 @@ func TestCutsLoseAndReorderNothing(t *testing.T) {
 		f.Send(sinktest.Events(topic, 0, n))
 	}()
 	cutproxy.Disturb(b.proxy, done, func() {})
-	duplicates := firsts(t, b.read(t, topic), n)
+	duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), n)
 	t.Logf("%d connections were cut, %d duplicates, %d possible", b.proxy.Cuts(), duplicates, d.PossibleDuplicates())
 	if b.proxy.Cuts() == 0 || duplicates > int(d.PossibleDuplicates()) {
 		t.Errorf("got %d cuts and %d duplicates, %d possible", b.proxy.Cuts(), duplicates, d.PossibleDuplicates())
@@ -213,7 +192,7 @@ func TestFullQueueKeepsTheOrder(t *testing.T) {
 		}
 		all = append(all, b.read(t, topic)...)
 	}
-	if duplicates := firsts(t, all, n); duplicates > 0 {
+	if duplicates := sinktest.WantFirstsInOrder(t, all, n); duplicates > 0 {
 		t.Errorf("got %d duplicates, want none: a refused message is not written", duplicates)
 	}
 }
@@ -247,7 +226,7 @@ func TestUnroutableMessagesWait(t *testing.T) {
 		done += len(some)
 		f.Settled(some)
 	}
-	if duplicates := firsts(t, b.read(t, topic), 100); duplicates > 0 {
+	if duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), 100); duplicates > 0 {
 		t.Errorf("got %d duplicates, want none: a returned message is not written", duplicates)
 	}
 }

@@ -92,3 +92,24 @@ func WantOnceInOrder(t testing.TB, messages []Message, n int) {
 		t.Errorf("got %d events, want %d", next, n)
 	}
 }
+
+// WantFirstsInOrder checks that the first appearances are the n events in order of their keys, and counts the others.
+func WantFirstsInOrder(t testing.TB, messages []Message, n int) (duplicates int) {
+	t.Helper()
+	seen, last := map[string]bool{}, map[string]string{}
+	for _, m := range messages {
+		value := string(m.Value)
+		if seen[value] {
+			duplicates++
+			continue
+		}
+		if value <= last[string(m.Key)] {
+			t.Errorf("key %s: event %s comes behind %s", m.Key, value, last[string(m.Key)])
+		}
+		seen[value], last[string(m.Key)] = true, value
+	}
+	if len(seen) != n {
+		t.Errorf("got %d events, want %d", len(seen), n)
+	}
+	return duplicates
+}

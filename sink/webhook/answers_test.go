@@ -125,7 +125,7 @@ func TestOtherAnswersAreTheEndpointsAndWait(t *testing.T) {
 					t.Errorf("got result %d, reason %v; want it published", r.Result, r.Reason)
 				}
 			}
-			if duplicates := firsts(t, b.read(t, topic), 20); duplicates > 0 {
+			if duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), 20); duplicates > 0 {
 				t.Errorf("got %d duplicates, want none", duplicates)
 			}
 		})
@@ -177,7 +177,7 @@ func TestRetryAfterIsKeptByEveryLane(t *testing.T) {
 	if early.Load() > 0 {
 		t.Errorf("got %d requests within the second, want none", early.Load())
 	}
-	if duplicates := firsts(t, b.read(t, topic), 100); duplicates > 0 {
+	if duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), 100); duplicates > 0 {
 		t.Errorf("got %d duplicates, want none", duplicates)
 	}
 }
@@ -235,7 +235,7 @@ func TestSilenceEndsAndHoldsUpOneLane(t *testing.T) {
 	})
 	close(release)
 	collect(t, f, len(records)-len(done))
-	if duplicates := firsts(t, b.read(t, topic), 170); duplicates > int(d.PossibleDuplicates()) {
+	if duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), 170); duplicates > int(d.PossibleDuplicates()) {
 		t.Errorf("got %d duplicates, %d possible", duplicates, d.PossibleDuplicates())
 	}
 }

@@ -149,27 +149,6 @@ func (b *bed) setMissing(topic string, missing bool) {
 	b.missing["/hooks/"+topic] = missing
 }
 
-// firsts checks that the first appearances are the n events in order of their keys, and counts the others.
-func firsts(t *testing.T, messages []sinktest.Message, n int) (duplicates int) {
-	t.Helper()
-	seen, last := map[string]bool{}, map[string]string{}
-	for _, m := range messages {
-		value := string(m.Value)
-		if seen[value] {
-			duplicates++
-			continue
-		}
-		if value <= last[string(m.Key)] {
-			t.Errorf("key %s: event %s comes behind %s", m.Key, value, last[string(m.Key)])
-		}
-		seen[value], last[string(m.Key)] = true, value
-	}
-	if len(seen) != n {
-		t.Errorf("got %d events, want %d", len(seen), n)
-	}
-	return duplicates
-}
-
 // Connections break before, in and after requests, and the receiver goes away and comes back. Breaks it catches: an
 // event lost or out of order, duplicates that were not counted. Seen to fail with requests that are sent again not
 // counted.
@@ -185,7 +164,7 @@ func TestCutsLoseAndReorderNothing(t *testing.T) {
 		f.Send(sinktest.Events(topic, 0, n))
 	}()
 	cutproxy.Disturb(b.proxy, done, func() { b.Kill(); b.Start(t) })
-	duplicates := firsts(t, b.read(t, topic), n)
+	duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), n)
 	t.Logf("%d connections were cut, %d duplicates, %d possible", b.proxy.Cuts(), duplicates, d.PossibleDuplicates())
 	if b.proxy.Cuts() == 0 || duplicates > int(d.PossibleDuplicates()) {
 		t.Errorf("got %d cuts and %d duplicates, %d possible", b.proxy.Cuts(), duplicates, d.PossibleDuplicates())
@@ -204,7 +183,7 @@ func TestLanesSendOneOfAKeyAtATime(t *testing.T) {
 	f := sinktest.NewFlow(t, b.driver(t, nil))
 	const n = 2000
 	f.Send(sinktest.Events(topic, 0, n))
-	if duplicates := firsts(t, b.read(t, topic), n); duplicates != 0 || b.Overlaps() != 0 {
+	if duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), n); duplicates != 0 || b.Overlaps() != 0 {
 		t.Errorf("got %d duplicates and %d requests beside another of their key, want none", duplicates, b.Overlaps())
 	}
 }
