@@ -52,9 +52,6 @@ func (d DLQ) Matcher() func(topic string) bool {
 	return regexp.MustCompile("(?s)^" + pattern.String() + "$").MatchString
 }
 
-// IsTopic is Matcher for a single topic.
-func (d DLQ) IsTopic(topic string) bool { return d.Matcher()(topic) }
-
 // separateCopies refuses a message.topic of which every topic would be one for copies: each event would be dead.
 var separateCopies = relation{
 	keys:    []string{"dlq.topic", "message.topic"},
@@ -67,7 +64,7 @@ var separateCopies = relation{
 				any.WriteByte(0) // which stands for whatever a row has there: no literal text matches it
 			}
 		}
-		if !c.DLQ.IsTopic(any.String()) {
+		if !c.DLQ.Matcher()(any.String()) {
 			return ""
 		}
 		return fmt.Sprintf("%q with message.topic %q: every event would go to a topic for copies", c.DLQ.Topic,

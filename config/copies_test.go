@@ -34,7 +34,7 @@ func TestTopicsOfCopiesAreKnownByTheirTemplate(t *testing.T) {
 		{"dlq.{a}.{b}", "dlq.x.y", true}, {"dlq.{a}.{b}", "dlq.x", false}, {"dlq.{a}.{b}", "a.dlq.x.y", false},
 		{"a.b", "a-b", false},
 	} {
-		if got := (DLQ{Topic: c.template}).IsTopic(c.topic); got != c.want {
+		if got := (DLQ{Topic: c.template}).Matcher()(c.topic); got != c.want {
 			t.Errorf("%q of %q: got %t, want %t", c.topic, c.template, got, c.want)
 		}
 	}

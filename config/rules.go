@@ -270,13 +270,12 @@ func label() rule {
 		fmt.Sprintf("1 to %d characters, no control characters", maxText))
 }
 
-func filePath() rule {
-	return typed("the path of a file, or empty",
-		func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
-}
+func filePath() rule { return pathOf("file") }
 
-func directory() rule {
-	return typed("the path of a directory, or empty",
+func directory() rule { return pathOf("directory") }
+
+func pathOf(what string) rule {
+	return typed("the path of a "+what+", or empty",
 		func(v string) string { return accept(!strings.ContainsAny(v, "\x00\n")) })
 }
 

@@ -58,7 +58,7 @@ func (s *Settler) wakeWell() {
 // only if they have answered since the trouble began: those that are frozen are not known to be away for some
 // seconds, and what they said before proves nothing.
 func (s *Settler) shouldDivert(sick sink.TroubleReport) bool {
-	if sick.Since.IsZero() || s.c.DLQ.IsTopic(sick.Topic) || s.parked.Load() >= int64(s.c.Limits.ParkedEvents) {
+	if sick.Since.IsZero() || s.isCopies(sick.Topic) || s.parked.Load() >= int64(s.c.Limits.ParkedEvents) {
 		return false
 	}
 	switch sick.Kind {

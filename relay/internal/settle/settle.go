@@ -147,6 +147,7 @@ type Settler struct {
 	loop     *loop
 	retrier  *retrier
 	breaker  *breaker
+	isCopies func(topic string) bool // of dead letters: dlq.topic
 
 	gate     gate
 	encoder  atomic.Pointer[Encoder] // of the last session, for copies of dead letters
@@ -161,6 +162,7 @@ type Settler struct {
 func New(o Options) *Settler {
 	s := &Settler{
 		c: o.Config, log: o.Logger, tables: o.Tables, engine: o.Engine, host: o.Host, meter: o.Meter, inflight: newRegistry(),
+		isCopies: o.Config.DLQ.Matcher(),
 	}
 	s.retrier = newRetrier(s)
 	s.breaker = newBreaker(s)
