@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -56,32 +55,18 @@ func examineCopies(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	if len(names) == 0 {
 		return nil
 	}
-	topics, err := driver.Topics(ctx, names)
-	if err != nil {
-		return err
-	}
-	good := 0
-	for _, t := range topics {
-		l, text, fix := judgeTopic(t, cfg)
+	return addTopics(ctx, driver, r, "dlq topic", names, func(t kafka.Topic) (l Level, text, fix string) {
+		l, text, fix = judgeTopic(t, cfg)
 		switch illegal := config.IllegalTopic(t.Name); {
 		case illegal != "":
 			text = "such a name " + illegal + "; dead letters that choose it are in their table only"
 			fix = "correct the rows' values, or dlq.topic"
 		case kafka.IsUnknownTopic(t.Err) && cfg.Kafka.CreateTopics.Enabled:
-			l, text, fix = examineCreation(ctx, cfg, driver, t.Name)
+			return examineCreation(ctx, cfg, driver, t.Name)
 		case t.Err != nil:
 			text = strings.Replace(text, "its events are parked",
 				"an event that dies waits for it, and so do those that die after it", 1)
 		}
-		if l == OK {
-			if good++; good > topicsShown {
-				continue
-			}
-		}
-		r.add(l, "dlq topic "+t.Name, text, fix)
-	}
-	if good > topicsShown {
-		r.add(OK, "dlq topics", fmt.Sprintf("%d more without a finding", good-topicsShown), "")
-	}
-	return nil
+		return l, text, fix
+	})
 }

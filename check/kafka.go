@@ -137,27 +137,35 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	if names.Exact != "" {
 		found = []string{names.Exact}
 	}
-	topics, err := driver.Topics(ctx, found)
+	return found, addTopics(ctx, driver, r, "topic", found, func(t kafka.Topic) (l Level, text, fix string) {
+		if kafka.IsUnknownTopic(t.Err) && cfg.Kafka.CreateTopics.Enabled {
+			return examineCreation(ctx, cfg, driver, t.Name)
+		}
+		return judgeTopic(t, cfg)
+	})
+}
+
+// addTopics reports on topics, on topicsShown of those without a finding.
+func addTopics(ctx context.Context, driver *kafka.Driver, r *Report, what string, names []string,
+	judge func(kafka.Topic) (l Level, text, fix string)) error {
+	topics, err := driver.Topics(ctx, names)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	good := 0
 	for _, t := range topics {
-		l, text, fix := judgeTopic(t, cfg)
-		if kafka.IsUnknownTopic(t.Err) && cfg.Kafka.CreateTopics.Enabled {
-			l, text, fix = examineCreation(ctx, cfg, driver, t.Name)
-		}
+		l, text, fix := judge(t)
 		if l == OK {
 			if good++; good > topicsShown {
 				continue
 			}
 		}
-		r.add(l, "topic "+t.Name, text, fix)
+		r.add(l, what+" "+t.Name, text, fix)
 	}
 	if good > topicsShown {
-		r.add(OK, "topics", fmt.Sprintf("%d more without a finding", good-topicsShown), "")
+		r.add(OK, what+"s", fmt.Sprintf("%d more without a finding", good-topicsShown), "")
 	}
-	return found, nil
+	return nil
 }
 
 // examineCreation asks the brokers whether run could create the topic.
