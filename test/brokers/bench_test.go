@@ -74,3 +74,52 @@ func BenchmarkWebhooks(b *testing.B) {
 	b.ReportMetric(float64(latencies[paced/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(latencies[paced*99/100].Microseconds())/1000, "p99-ms")
 }
+
+// target is a topic that a benchmark fills.
+type target struct {
+	count  func() int        // of its messages
+	follow func(came func()) // empties it, and calls for each message from then on
+}
+
+// measure is a benchmark of a whole relay, a process, before a broker that keeps messages.
+func measure(b *testing.B, changes []any, begin func(topic string) target) {
+	const paced, pace, look = 1000, 5 * time.Millisecond, 5 * time.Millisecond
+	pg := harness.Postgres(b)
+	settings := harness.NewSettings(b, pg, nil).With(changes...)
+	delete(settings, "kafka.brokers")
+	delete(settings, "outbox.columns.headers")
+	topic := begin(settings.Topic("order"))
+	relay := harness.StartRelay(b, settings)
+	conn := pg.Connect(b)
+	b.ResetTimer()
+	for from := 1; from <= b.N; from += 500 {
+		if _, err := conn.Exec(b.Context(), inserted, from, min(from+499, b.N)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	looks := time.NewTicker(look)
+	defer looks.Stop()
+	for topic.count() < b.N {
+		<-looks.C
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+
+	came := make(chan time.Time, 1)
+	topic.follow(func() { came <- time.Now() })
+	ticks := time.NewTicker(pace)
+	defer ticks.Stop()
+	latencies := make([]time.Duration, 0, paced)
+	for i := range paced {
+		<-ticks.C
+		committed := time.Now() // before the commit: the broker may have it first
+		if _, err := conn.Exec(b.Context(), inserted, b.N+i+1, b.N+i+1); err != nil {
+			b.Fatal(err)
+		}
+		latencies = append(latencies, (<-came).Sub(committed))
+	}
+	relay.Stop(b)
+	slices.Sort(latencies)
+	b.ReportMetric(float64(latencies[paced/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(latencies[paced*99/100].Microseconds())/1000, "p99-ms")
+}

@@ -13,6 +13,7 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -27,7 +28,8 @@ type message struct {
 
 // scenario is a broker before which connections are cut.
 type scenario struct {
-	settings []any // of the relay, besides the usual ones
+	settings []any              // of the relay, besides the usual ones
+	begin    func(topic string) // makes what the relay does not; nil: nothing is needed
 	proxy    *cutproxy.Plain
 	restart  func() // kills the broker and starts it again
 	read     func(topic string) []message
@@ -45,9 +47,7 @@ func judge(t *testing.T, s scenario) {
 	t.Helper()
 	transactions, kills := harness.Count(t, "brokers' transactions"), harness.Count(t, "brokers' kills")
 	pg := harness.Postgres(t)
-	settings := harness.NewSettings(t, pg, nil).With(s.settings...)
-	delete(settings, "kafka.brokers")
-	delete(settings, "outbox.columns.headers")
+	settings := s.prepare(t, pg)
 	relay := harness.StartRelay(t, settings)
 	written := make(chan struct{})
 	conn := pg.Connect(t)
@@ -74,12 +74,72 @@ func judge(t *testing.T, s scenario) {
 	}()
 	cutproxy.Disturb(s.proxy, done, func() {})
 	relay.Stop(t)
+	t.Logf("%d connections were cut", s.proxy.Cuts())
+	s.look(t, settings, transactions*rows)
+}
+
+// prepare makes the configuration and what the relay does not make itself.
+func (s scenario) prepare(t *testing.T, pg *harness.PG) harness.Settings {
+	t.Helper()
+	settings := harness.NewSettings(t, pg, nil).With(s.settings...)
+	delete(settings, "kafka.brokers")
+	delete(settings, "outbox.columns.headers")
+	if s.begin != nil {
+		s.begin(settings.Topic("order"))
+	}
+	return settings
+}
+
+// look judges what the broker has of n events.
+func (s scenario) look(t *testing.T, settings harness.Settings, n int) {
+	t.Helper()
 	allowed := 0
 	if s.duplicates != nil {
 		allowed = s.duplicates()
 	}
-	duplicates := wantEach(t, s.read(settings.Topic("order")), transactions*rows, allowed)
-	t.Logf("%d connections were cut, %d duplicates of at most %d", s.proxy.Cuts(), duplicates, allowed)
+	duplicates := wantEach(t, s.read(settings.Topic("order")), n, allowed)
+	t.Logf("%d events, %d duplicates of at most %d", n, duplicates, allowed)
+}
+
+// judgeFrozen freezes a relay under load until another has taken over and published, and wakes it up.
+func judgeFrozen(t *testing.T, s scenario) {
+	t.Helper()
+	const transactions = 300
+	pg := harness.Postgres(t)
+	settings := s.prepare(t, pg).With("postgres.wal_sender_timeout", "2s", "postgres.status_interval", "400ms")
+	frozen := harness.StartRelay(t, settings)
+	port, err := embedded.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	standby := harness.NewRelay(t, settings.With("http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
+	standby.Start(t)
+	standby.WaitReady(t, time.Minute)
+	written := make(chan struct{})
+	conn := pg.Connect(t)
+	go func() {
+		defer close(written)
+		write(t, conn, transactions)
+	}()
+	awaitPublished(t, pg, transactions*rows/10)
+	frozen.Freeze()
+	harness.Eventually(t, time.Minute, "the standby has taken over", func(ctx context.Context) string {
+		active, err := standby.AskMetric(ctx, "cdc_relay_role", `role="active"`)
+		if err != nil {
+			return err.Error()
+		}
+		if active != 1 {
+			return "not yet"
+		}
+		return ""
+	})
+	awaitPublished(t, pg, transactions*rows/3)
+	frozen.Thaw()
+	<-written
+	awaitPublished(t, pg, transactions*rows)
+	standby.Stop(t)
+	frozen.Stop(t)
+	s.look(t, settings, transactions*rows)
 }
 
 // wantEach checks that all n events are there, the first ones of a key in order, and that no more than so many are

@@ -205,3 +205,47 @@ func TestRabbitMQParksRefusesAndReplays(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRabbitMQ is a whole relay, a process, before one exchange with one quorum queue. It reports events per
+// second, and how long it takes from the begin of a commit to a consumer, at 200 events a second.
+//
+//	go test -run '^$' -bench RabbitMQ$ -benchtime 60000x ./test/brokers
+func BenchmarkRabbitMQ(b *testing.B) {
+	server := harness.RabbitMQ(b)
+	settings := forRabbitMQ(server.Addr)
+	conn, err := amqp.Dial("amqp://guest:guest@" + server.Addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	c, err := conn.Channel()
+	if err != nil {
+		b.Fatal(err)
+	}
+	measure(b, settings, func(topic string) target {
+		exchanges(b, server, topic)
+		return target{
+			count: func() int {
+				q, err := c.QueueDeclarePassive(topic, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return q.Messages
+			},
+			follow: func(came func()) {
+				if _, err := c.QueuePurge(topic, false); err != nil {
+					b.Fatal(err)
+				}
+				deliveries, err := c.Consume(topic, "", true, false, false, false, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				go func() {
+					for range deliveries {
+						came()
+					}
+				}()
+			},
+		}
+	})
+}

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -65,52 +64,18 @@ func TestWebhooksComeInOrderAndNoneIsLost(t *testing.T) {
 // order, and a relay that goes on sending what it had when it was frozen. Seen to fail with the sink's permit always
 // given.
 func TestWebhooksOfAFrozenRelay(t *testing.T) {
-	const unrecorded, lanes, transactions = 150, 16, 300
-	receiver := harness.NewReceiver(t, func(w http.ResponseWriter, _ harness.Delivery) {
+	const unrecorded, lanes = 150, 16
+	receiver := harness.NewReceiver(t, func(w http.ResponseWriter, d harness.Delivery) {
 		<-time.After(5 * time.Millisecond) // it works, so that there is a queue
 		w.WriteHeader(http.StatusOK)
 	})
-	pg := harness.Postgres(t)
-	settings := harness.NewSettings(t, pg, nil).With(forWebhooks(t, receiver.Addr)...).With(
-		"limits.max_unrecorded", unrecorded, "webhook.lanes", lanes, "postgres.wal_sender_timeout", "2s",
-		"postgres.status_interval", "400ms")
-	delete(settings, "kafka.brokers")
-	delete(settings, "outbox.columns.headers")
-	frozen := harness.StartRelay(t, settings)
-	port, err := embedded.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	standby := harness.NewRelay(t, settings.With("http.listen", fmt.Sprintf("127.0.0.1:%d", port)))
-	standby.Start(t)
-	standby.WaitReady(t, time.Minute)
-	written := make(chan struct{})
-	conn := pg.Connect(t)
-	go func() {
-		defer close(written)
-		write(t, conn, transactions)
-	}()
-	awaitPublished(t, pg, transactions*rows/10)
-	frozen.Freeze()
-	harness.Eventually(t, time.Minute, "the standby has taken over", func(ctx context.Context) string {
-		active, err := standby.AskMetric(ctx, "cdc_relay_role", `role="active"`)
-		if err != nil {
-			return err.Error()
-		}
-		if active != 1 {
-			return "not yet"
-		}
-		return ""
+	judgeFrozen(t, scenario{
+		settings: append(forWebhooks(t, receiver.Addr), "limits.max_unrecorded", unrecorded, "webhook.lanes", lanes),
+		read: func(topic string) []message {
+			return bodies(t, receiver.Deliveries("/hooks/"+topic))
+		},
+		duplicates: func() int { return unrecorded + lanes },
 	})
-	awaitPublished(t, pg, transactions*rows/3)
-	frozen.Thaw()
-	<-written
-	awaitPublished(t, pg, transactions*rows)
-	standby.Stop(t)
-	frozen.Stop(t)
-	duplicates := wantEach(t, bodies(t, receiver.Deliveries("/hooks/"+settings.Topic("order"))), transactions*rows,
-		unrecorded+lanes)
-	t.Logf("%d duplicates of at most %d", duplicates, unrecorded+lanes)
 }
 
 // One endpoint is missing at first, one event is refused, and one endpoint is told to wait. Breaks it catches: an
