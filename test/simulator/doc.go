@@ -40,7 +40,8 @@
 //     its dead process's request was written after its successor had read the topic, or that could not be read.
 //   - J2 First appearances of a lane are in the order of its commits, dead letters left out.
 //   - J3 A process that has the slot has never more than limits.max_unrecorded records in topics that are not
-//     journaled; what it has left there before another one took the slot over, and it got it back, is that crash's.
+//     journaled; what it has left there before another one took the slot over, and it got it back, is that crash's, as
+//     is what it looked for in vain when it took the slot over anew.
 //   - J4 The slot's position never passes an event that is neither journaled, nor parked, nor dead; it never goes back
 //     by the relay's word, and never exceeds what the session has received.
 //   - J5 A journal row is true when it is written, but for one of a process that has lost the slot, whose record the

@@ -353,7 +353,7 @@ func (d *driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	for n, part := range t.partitions {
 		part.readBy = max(part.readBy, p.serial)
 		if fails && roll.chance(0.7) {
-			part.excused = int64(len(part.log))
+			w.leave(part)
 			err = errTimeout
 			continue
 		}

@@ -69,6 +69,9 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 	}
 	if r.unrecorded == nil && !w.server.isJournaled(r) {
 		r.unrecorded = w.turns[serial-1]
+		if late {
+			r.unrecorded = &turn{}
+		}
 		r.unrecorded.unrecorded++
 		if n, limit := r.unrecorded.unrecorded, w.profile.config.Limits.MaxUnrecorded; n > limit {
 			w.violate("p%d has %d records in topics that are not journaled, more than %d", p.number, n, limit)
@@ -79,6 +82,18 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 // turn is the time in which a process has the slot, or loses it and gets it back before another one had it.
 type turn struct {
 	unrecorded int // records appended in it that are not journaled
+}
+
+// leave makes records of a partition that nobody can read back those of the crash that left them there: whoever looks
+// for them forgets them, and counts what may be sent again.
+func (w *world) leave(part *clusterPartition) {
+	part.excused = int64(len(part.log))
+	for _, m := range part.log {
+		if m.row != nil && m.row.unrecorded != nil {
+			m.row.unrecorded.unrecorded--
+			m.row.unrecorded = &turn{unrecorded: 1}
+		}
+	}
 }
 
 // turnOf is the turn of the process that takes the slot over now, and that takers has already.
