@@ -72,6 +72,7 @@ race: ## the scenarios once more, with the race detector in the relay's own proc
 .PHONY: test-nightly
 test-nightly: ## the scenarios with the nightly counts; takes hours
 	CDC_RELAY_NIGHTLY=1 go test -count=1 -p 1 -timeout 10h -v ./...
+	cd test/inbox && CDC_RELAY_NIGHTLY=1 go test -count=1 -timeout 10h -v ./...
 
 .PHONY: chaos
 chaos: ## break relays, Postgres, Kafka and the wires between them, at random; ARGS="-faults 200 -rate 2000 -seed 0" by hand

@@ -270,7 +270,7 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, m map[string][]int32
 	gone := places(m)
 	patience := time.NewTimer(rebalanceTimeout - rebalanceEnd)
 	defer patience.Stop()
-	for _, idle := range s.engine.Revoke(gone) {
+	for _, idle := range s.engine.Revoke(gone, s.gapTime()) {
 		select {
 		case <-idle:
 			continue

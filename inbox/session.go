@@ -37,6 +37,8 @@ type session struct {
 	closing   bool             // the group is being left: callbacks have nothing to do
 }
 
+const gapTime = 5 * time.Second
+
 var (
 	errStopped = errors.New("the consumer stops")
 	errLost    = errors.New("the partition was lost")
@@ -80,11 +82,13 @@ func (s *session) run(ctx context.Context) (err error) {
 	}
 	select {
 	case <-ctx.Done():
+		stopPolling()
+		s.engine.Drain(s.gapTime())
 	case err = <-s.over:
 		s.cut(err)
+		stopPolling()
+		s.engine.Close()
 	}
-	stopPolling()
-	s.engine.Close()
 	grace := time.AfterFunc(s.c.config.Grace, func() { s.cut(errStopped) })
 	workers.Wait()
 	feeders.Wait()
@@ -93,6 +97,9 @@ func (s *session) run(ctx context.Context) (err error) {
 	s.cut(errStopped)
 	return err
 }
+
+// gapTime is for what lies below events that are decided already, when partitions go: else those would come again.
+func (s *session) gapTime() time.Duration { return min(gapTime, s.c.config.Grace/2) }
 
 // leave ends the membership; after a clean end nothing is delivered twice.
 func (s *session) leave(clean bool) {

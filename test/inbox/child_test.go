@@ -31,6 +31,7 @@ type childConfig struct {
 	Topic    string
 	Protocol bool // Kafka's newer one
 	Flaky    float64
+	Once     string // a file: whoever makes it freezes at an event that says so
 }
 
 // child is the consumer's main.
@@ -72,16 +73,26 @@ func consume() error {
 			return inbox.Permanent(errors.New("no such customer"))
 		case e.Payload.Fails == "kill":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		case e.Payload.Fails == "freeze":
-			_ = apply(ctx, tx, e)
+		case e.Payload.Fails == "freeze" && config.first():
+			err := apply(ctx, tx, e)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			return nil
+			return err
 		case rand.Float64() < config.Flaky:
 			return errors.New("not now")
 		}
 		return apply(ctx, tx, e)
 	})
 	return c.Run(ctx)
+}
+
+// first reports whether this process is the first one to ask.
+func (c childConfig) first() bool {
+	file, err := os.OpenFile(c.Once, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false
+	}
+	_, _ = fmt.Fprint(file, os.Getpid())
+	return file.Close() == nil
 }
 
 // process is a consumer in a process of its own.

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 
 // effects is what a consumer under test does: one row an event, numbered in the order of the statements. Within a key
 // that is the order of the commits, if the inbox keeps its promise.
-const effects = `CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, key text, event text, seq integer)`
+const effects = `CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, key text, event text, seq integer,
+	partition integer, process integer, at timestamptz DEFAULT clock_timestamp())`
 
 type payload struct {
 	Seq   int    `json:"seq"`
@@ -35,7 +36,8 @@ type payload struct {
 }
 
 func apply(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
-	_, err := tx.Exec(ctx, "INSERT INTO effect (key, event, seq) VALUES ($1, $2, $3)", string(e.Key), e.ID, e.Payload.Seq)
+	_, err := tx.Exec(ctx, "INSERT INTO effect (key, event, seq, partition, process) VALUES ($1, $2, $3, $4, $5)",
+		string(e.Key), e.ID, e.Payload.Seq, e.Partition, os.Getpid())
 	return err
 }
 

@@ -101,6 +101,7 @@ type Engine struct {
 	perEvent   float64 // seconds that a handler takes, smoothed
 	full       bool    // no more may be parked
 	closed     bool
+	filling    bool // and the gaps of all partitions are being filled: see Drain
 }
 
 // New makes an engine without partitions.
@@ -121,7 +122,7 @@ func (e *Engine) wake() {
 func (e *Engine) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.closed = true
+	e.closed, e.filling = true, false
 	e.timer.Stop()
 	e.cond.Broadcast()
 }
@@ -202,7 +203,7 @@ func (e *Engine) Due(at Place, name Name) bool {
 
 // enqueue puts a lane among the ready ones if there is something to do for it.
 func (e *Engine) enqueue(l *Lane) {
-	if l.busy || l.ready || l.waits || l.partition.over() {
+	if l.busy || l.ready || l.waits || l.over() {
 		return
 	}
 	if l.parked && !l.due && (len(l.queue) == 0 || e.full) || !l.parked && len(l.queue) == 0 {
@@ -216,7 +217,7 @@ func (e *Engine) enqueue(l *Lane) {
 func (e *Engine) Take() (Job, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for !e.closed {
+	for !e.closed || e.filling && !e.breaker.open {
 		now := time.Now()
 		e.endWaits(now)
 		if wait := e.breaker.wait(now); wait <= 0 {
@@ -225,8 +226,14 @@ func (e *Engine) Take() (Job, bool) {
 				return job, true
 			}
 		}
+		if e.closed && e.busy == 0 {
+			break
+		}
 		e.arm(now)
 		e.cond.Wait()
+	}
+	if e.closed {
+		e.timer.Stop()
 	}
 	return Job{}, false
 }
@@ -259,7 +266,7 @@ func (e *Engine) collect() (Job, bool) {
 	}
 	job := Job{Probe: e.breaker.open}
 	switch {
-	case first.parked && first.due:
+	case first.parked && first.due && !first.partition.filling:
 		job.Kind = Retry
 		first.due = false
 		e.take(&job, first, 0)
@@ -297,7 +304,7 @@ func (e *Engine) pop() *Lane {
 			return nil
 		}
 		l.ready = false
-		if !l.partition.over() {
+		if !l.over() {
 			return l
 		}
 	}
@@ -309,7 +316,7 @@ func (e *Engine) popPlain(room int) *Lane {
 		return nil
 	}
 	for next := e.ready.peek(); next != nil; next = e.ready.peek() {
-		if over := next.partition.over(); !over && (next.parked || next.alone > 0) {
+		if over := next.over(); !over && (next.parked || next.alone > 0) {
 			return nil
 		} else if e.ready.pop().ready = false; !over {
 			return next
@@ -320,6 +327,11 @@ func (e *Engine) popPlain(room int) *Lane {
 
 func (e *Engine) take(job *Job, l *Lane, most int) (taken int) {
 	taken = min(most, len(l.queue))
+	if p := l.partition; p.filling {
+		taken = p.below(l.queue[:taken])
+	} else if taken > 0 {
+		p.highest = max(p.highest, l.queue[taken-1].seq+1)
+	}
 	l.busy = true
 	l.partition.busy++
 	e.taken += taken

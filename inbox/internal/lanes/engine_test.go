@@ -178,7 +178,7 @@ func TestARevokedPartitionWaitsForWhatRuns(t *testing.T) {
 		e.Assign(place, 0, nil)
 		feed(e, 0, 4, 4)
 		job, _ := e.Take()
-		idle := e.Revoke([]Place{place})
+		idle := e.Revoke([]Place{place}, 0)
 		select {
 		case <-idle[0]:
 			t.Fatal("it is idle, and a job runs")

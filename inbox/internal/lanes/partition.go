@@ -57,8 +57,10 @@ type Partition struct {
 	busy, taken   int // pieces and events that jobs have
 	highWatermark int64
 	paused        bool
-	stopping      bool // revoked: nothing more is handed out
-	gone          bool // dropped: nothing counts any more
+	highest       int64 // the number behind the last record that a job has had
+	stopping      bool  // revoked: nothing more is handed out
+	filling       bool  // except what is below highest: see gaps.go
+	gone          bool  // dropped: nothing counts any more
 	idle          chan struct{}
 }
 
@@ -79,7 +81,7 @@ func (p *Partition) lane(name Name) *Lane {
 
 // settleIdle closes the channel when nobody works any more on a partition that is going or gone.
 func (p *Partition) settleIdle() {
-	if !p.stopping && !p.gone || p.busy > 0 {
+	if !p.stopping && !p.gone || p.busy > 0 || p.filling && !p.gone && p.hasGap() {
 		return
 	}
 	select {
@@ -87,22 +89,6 @@ func (p *Partition) settleIdle() {
 	default:
 		close(p.idle)
 	}
-}
-
-// Revoke hands out nothing more of the partitions; the channels are closed when running jobs have ended. What they
-// decide until then still counts: see Progress. Drop ends it.
-func (e *Engine) Revoke(places []Place) []<-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var idle []<-chan struct{}
-	for _, at := range places {
-		if p := e.partitions[at]; p != nil {
-			p.stopping = true
-			p.settleIdle()
-			idle = append(idle, p.idle)
-		}
-	}
-	return idle
 }
 
 // Drop forgets partitions: no verdict on what is running counts.
@@ -222,4 +208,4 @@ func (t *tracker) decide(seq int64) {
 	t.offsets, t.decided = t.offsets[n:], t.decided[n:]
 }
 
-func (p *Partition) over() bool { return p.stopping || p.gone }
+func (p *Partition) over() bool { return p.stopping && !p.filling || p.gone }

@@ -1,0 +1,155 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// A lane of thousands of parked events, behind one that a person holds, is done after its replay, in order. At night it
+// is 20,000, and 3,000 a second are wanted. Seen to fail with the last of the lane taken first.
+func TestALongParkedLaneIsDoneInOrderAfterAReplay(t *testing.T) {
+	events := count(2_000, 20_000)
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	kafka := ownKafka(t)
+	topic := kafka.Topic(t, "order", 1, nil)
+	var well atomic.Bool
+	config := inbox.Config{Brokers: kafka.Addrs, Topics: []string{topic}, Retry: inbox.Retry{
+		MaxAttempts: 2, InitialBackoff: time.Millisecond, OnDead: inbox.Hold,
+	}}
+	c, stop := start(t, newPool(t, pg.URL, 6), config, func(c *inbox.Consumer) {
+		inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
+			if e.Payload.Seq == 0 && !well.Load() {
+				return errors.New("no such customer")
+			}
+			return apply(ctx, tx, e)
+		})
+	})
+	records := make([]*kgo.Record, events)
+	for n := range events {
+		records[n] = event(topic, n, 1)
+	}
+	began := time.Now()
+	produce(t, kafka.Addrs, records...)
+	until(t, pg, "SELECT count(*) FROM inbox_parked", fmt.Sprint(events))
+	parked := time.Since(began)
+	well.Store(true)
+	began = time.Now()
+	done, err := c.Replay(t.Context(), "019aa7e4-0000-7000-8000-000000000000", "alice", "customer made")
+	if err != nil || !done {
+		t.Fatalf("replay: got %v, %v, want true", done, err)
+	}
+	until(t, pg, "SELECT count(*) FROM inbox_parked", "0")
+	took := time.Since(began)
+	stop()
+	judge(t, pg, events)
+	t.Logf("%d events of a key parked in %v, and done in %v: %.0f a second", events, parked, took,
+		float64(events)/took.Seconds())
+	if perSecond := float64(events) / took.Seconds(); count(0, 1) == 1 && perSecond < 3000 {
+		t.Errorf("events a second: got %.0f, want at least 3,000", perSecond)
+	}
+}
+
+// One key of a thousand fails at each attempt: the others are as fast as without it. Windows with and without the
+// failures take turns, so that the machine's other work is in both. Their 99th percentiles differ by less than a
+// fifth at night; CI, on a busy machine, holds them to the double and 100 ms. Seen to fail with a breaker that one
+// failing key opens.
+func TestAFailingKeyLeavesTheOthersAlone(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	kafka := ownKafka(t)
+	topic := kafka.Topic(t, "order", 6, nil)
+	const keys, rate = 1000, 400
+	windows := count(8, 60)
+	config := inbox.Config{Brokers: kafka.Addrs, Topics: []string{topic}, Retry: inbox.Retry{
+		MaxAttempts: 1 << 20, InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond,
+	}}
+	var failed atomic.Int64
+	var failing atomic.Bool
+	_, stop := start(t, newPool(t, pg.URL, 6), config, func(c *inbox.Consumer) {
+		inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
+			if failing.Load() && string(e.Key) == "k7" {
+				failed.Add(1)
+				return errors.New("no such customer")
+			}
+			return apply(ctx, tx, e)
+		})
+	})
+	pg.Exec(t, "CREATE TABLE sent (n integer PRIMARY KEY, at timestamptz, failing boolean)")
+	events := sendInWindows(t, pg, kafka.Addrs, topic, windows, keys, rate, &failing)
+	until(t, pg, "SELECT count(*) FROM effect", fmt.Sprint(events))
+	stop()
+	judge(t, pg, events)
+	if failed.Load() == 0 {
+		t.Fatal("nothing failed: the test shows nothing")
+	}
+	p99 := func(failing bool) float64 {
+		return seconds(t, pg.Query(t, fmt.Sprintf(`SELECT percentile_cont(0.99) WITHIN GROUP (
+			ORDER BY extract(epoch FROM e.at - s.at)) FROM effect e JOIN sent s ON s.n = e.seq
+			WHERE e.key <> 'k7' AND s.failing = %v AND s.n >= %d`, failing, 2*rate)))
+	}
+	with, without := p99(true), p99(false)
+	t.Logf("%d attempts failed; p99 of the other keys: %.1f ms with them, %.1f ms without", failed.Load(), 1000*with,
+		1000*without)
+	most := 2*without + 0.1
+	if count(0, 1) == 1 {
+		most = 1.2 * without
+	}
+	if with > most {
+		t.Errorf("p99 of the others: got %.1f ms while a key fails, want at most %.1f ms", 1000*with, 1000*most)
+	}
+}
+
+// sendInWindows sends at a rate, in windows of a second that fail and do not, by turns, and says how many events.
+func sendInWindows(
+	t *testing.T, pg *harness.PG, addrs []string, topic string, windows, keys, rate int, failing *atomic.Bool,
+) (events int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ProducerLinger(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	pool := newPool(t, pg.URL, 1)
+	for w := range windows {
+		failing.Store(w%2 == 1)
+		var rows [][]any
+		for range rate {
+			<-tick.C
+			key := events % keys
+			if events%20 == 0 {
+				key = 7 // so that it fails all the time
+			}
+			record := event(topic, events, keys)
+			record.Key = fmt.Appendf(nil, "k%d", key)
+			rows = append(rows, []any{events, time.Now(), w%2 == 1})
+			client.Produce(t.Context(), record, func(_ *kgo.Record, err error) {
+				if err != nil {
+					t.Errorf("produce: %v", err)
+				}
+			})
+			events++
+		}
+		if _, err := pool.CopyFrom(t.Context(), pgx.Identifier{"sent"}, []string{"n", "at", "failing"},
+			pgx.CopyFromRows(rows)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failing.Store(false)
+	if err := client.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
