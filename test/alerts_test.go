@@ -55,9 +55,16 @@ var promised = []string{
 // exist, a runbook that is nowhere.
 func TestAlertRulesFireAndStaySilent(t *testing.T) {
 	t.Parallel()
+	judgeRules(t, "rules", knownMetrics(t), promised)
+}
+
+// judgeRules wants of a file of rules, and of its cases, what the test above is for.
+func judgeRules(t *testing.T, name string, known map[string]bool, promised []string) {
+	t.Helper()
+	rulesFile, casesFile := "../deploy/prometheus/"+name+".yml", "../deploy/prometheus/"+name+"_test.yml"
 	promtool := harness.Program(t, "promtool", "prometheus")
 	for _, args := range [][]string{{"check", "rules", rulesFile},
-		{"test", "rules", "../deploy/prometheus/rules_test.yml"}} {
+		{"test", "rules", casesFile}} {
 		if said, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, said)
 		}
@@ -72,7 +79,7 @@ func TestAlertRulesFireAndStaySilent(t *testing.T) {
 			} `yaml:"alert_rule_test"`
 		}
 	}
-	readYAML(t, "../deploy/prometheus/rules_test.yml", &cases)
+	readYAML(t, casesFile, &cases)
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, c := range cases.Tests {
 		for _, check := range c.Checks {
@@ -83,7 +90,7 @@ func TestAlertRulesFireAndStaySilent(t *testing.T) {
 			}
 		}
 	}
-	known, recorded, alerts := knownMetrics(t), map[string]bool{}, map[string]bool{}
+	recorded, alerts := map[string]bool{}, map[string]bool{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			recorded[r.Record] = true
@@ -93,7 +100,7 @@ func TestAlertRulesFireAndStaySilent(t *testing.T) {
 		for _, r := range g.Rules {
 			for _, name := range metricsIn(r.Expr) {
 				if !known[name] {
-					t.Errorf("%s%s names the metric %s, which docs/metrics.md does not have", r.Record, r.Alert, name)
+					t.Errorf("%s%s names the metric %s, which no page has", r.Record, r.Alert, name)
 				}
 			}
 			for _, name := range recordedName.FindAllString(r.Expr, -1) {
@@ -161,7 +168,7 @@ func TestPrometheusRuleHasTheRules(t *testing.T) {
 }
 
 var (
-	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka)_[a-z0-9_]+`)
+	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka|consumer|broker_consumer)_[a-z0-9_]+`)
 	recordedName = regexp.MustCompile(`\b(?:service|limit)[a-z_]*:[a-z0-9_:]+`)
 	histogramEnd = regexp.MustCompile(`_(bucket|count|sum)$`)
 	tableRow     = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram) ")

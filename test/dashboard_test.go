@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,7 +17,13 @@ var labelValues = regexp.MustCompile(`label_values\(([a-z_]+)`)
 // Breaks it catches: a panel on a metric that does not exist (seen to fail with one letter changed), one that asks no
 // data source, two in one place, a query that ignores the service chosen.
 func TestDashboardShowsMetricsThatExist(t *testing.T) {
-	text, err := os.ReadFile("../deploy/grafana/dashboards/cdc-relay.json")
+	t.Run("relay", func(t *testing.T) { judgeDashboard(t, "cdc-relay.json", knownMetrics(t)) })
+	t.Run("inbox", func(t *testing.T) { judgeDashboard(t, "inbox.json", inboxMetrics(t)) })
+}
+
+func judgeDashboard(t *testing.T, name string, known map[string]bool) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../deploy/grafana/dashboards", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +48,9 @@ func TestDashboardShowsMetricsThatExist(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatalf("read the dashboard: %v", err)
 	}
-	known := knownMetrics(t)
 	for _, m := range labelValues.FindAllStringSubmatch(string(text), -1) {
 		if !known[m[1]] {
-			t.Errorf("a variable asks for %s, which docs/metrics.md does not have", m[1])
+			t.Errorf("a variable asks for %s, which no page has", m[1])
 		}
 	}
 	ids, taken := map[int]bool{}, map[[2]int]string{}
@@ -70,7 +76,7 @@ func TestDashboardShowsMetricsThatExist(t *testing.T) {
 			}
 			for _, name := range names {
 				if !known[name] {
-					t.Errorf("panel %q names the metric %s, which docs/metrics.md does not have", p.Title, name)
+					t.Errorf("panel %q names the metric %s, which no page has", p.Title, name)
 				}
 			}
 		}
