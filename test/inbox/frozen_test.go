@@ -69,7 +69,7 @@ func TestAFrozenOwnerGivesItsPartitionsBack(t *testing.T) {
 					WHERE at > '%s'::timestamptz - interval '2 s' AND partition %s (%s)) gaps`, since, which, mine))
 			}
 			own, others := gap("IN"), gap("NOT IN")
-			t.Logf("keys of the partitions %s, which were the frozen one's, stood still for %s s, the others for %s s", mine, own, others)
+			t.Logf("keys of partitions %s, the frozen one's, stood still for %s s, the others for %s s", mine, own, others)
 			if seconds(t, own) > 12 {
 				t.Errorf("a key of its partitions stood still for %s s, want at most 12", own)
 			}

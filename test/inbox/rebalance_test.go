@@ -124,8 +124,8 @@ func (g *group) rate(d time.Duration, do func()) float64 {
 }
 
 // A member joins or leaves every two seconds, under load: no event is lost, doubled or out of order, and half of what a
-// quiet group does is done. CI does not hold it to that: its machine has other work. Seen to fail with a claim that
-// returns no conflicts.
+// quiet group does is done. CI does not hold it to that: its machine has other work. Seen to fail with
+// offsets that pass what is read and not decided.
 func TestARebalanceStormLosesDoublesAndDisordersNothing(t *testing.T) {
 	kafka := ownKafka(t)
 	storm := time.Duration(count(24, 1800)) * time.Second
