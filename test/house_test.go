@@ -172,6 +172,7 @@ var house = map[string]room{
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},
 		external: []string{"github.com/rs/zerolog"}},
+	"install/inbox": {external: []string{"github.com/jackc/pgx/v5"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {
 		own:      []string{"config", "drivers", "login", "outbox", "relay", "replication", "sink", "sink/kafka", "store"},
@@ -217,7 +218,7 @@ var house = map[string]room{
 			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/edit",
 			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli",
 			"cmd/internal/demo", "config",
-			"drivers", "install", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
+			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 		},
 		external: []string{"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
@@ -251,7 +252,8 @@ var house = map[string]room{
 		own:      []string{"inbox", "inbox/prom"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/prometheus/client_golang"},
 	},
-	"examples/shop": {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"examples/languages": {tests: []string{"inbox"}},
+	"examples/shop":      {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
 
 	"test": {tests: []string{"test/mutate/seen"}},
 	"test/harness": {

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/install"
+	"github.com/cdc-relay/cdc-relay/install/inbox"
+	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -17,6 +21,7 @@ type initCommand struct {
 	Roles   bool          `help:"Also create the least-privilege roles, or grant them what a newer version needs." env:"CDC_RELAY_INIT_ROLES"`
 	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl" env:"CDC_RELAY_INIT_ROLE_STREAM"`
 	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
+	Inbox   string        `help:"Create only this, in the database of postgres.url: the tables and functions that consumers in any language handle events once with, in a schema." placeholder:"SCHEMA" env:"CDC_RELAY_INIT_INBOX"`
 	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
 }
 
@@ -29,6 +34,9 @@ needs.
 then creates the slot. --roles also creates two roles with exactly the grants that run needs; set their passwords
 yourself.
 
+--inbox is for a consumer's database: it creates the inbox there, and nothing else. Consumers in Go need no init: the
+package makes its tables itself.
+
 Examples:
 
   cdc-relay init --dry-run --postgres-url postgres://postgres@db/app
@@ -37,7 +45,9 @@ Examples:
 
   cdc-relay init --config relay.yaml --no-slot
 
-  cdc-relay init --config relay.yaml --postgres-url postgres://postgres@db/app --roles`
+  cdc-relay init --config relay.yaml --postgres-url postgres://postgres@db/app --roles
+
+  cdc-relay init --inbox public --postgres-url postgres://billing@db/billing`
 }
 
 // Run creates what is missing, in the order in which one needs the other.
@@ -47,6 +57,9 @@ func (c initCommand) Run(a *cli.App) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	if c.Inbox != "" {
+		return c.makeInbox(ctx, a)
+	}
 	st, cfg, err := ask.OpenTables(ctx, a)
 	if err != nil {
 		return err
@@ -73,5 +86,34 @@ func (c initCommand) Run(a *cli.App) error {
 		return a.PrintJSON(plan)
 	}
 	show.Plan(a, plan, cfg)
+	return nil
+}
+
+// makeInbox creates what consumers need in their database.
+func (c initCommand) makeInbox(ctx context.Context, a *cli.App) error {
+	cfg, err := a.Load(cli.NeedsPostgres)
+	if err != nil {
+		return err
+	}
+	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	plan, err := inbox.Create(ctx, conn, c.Inbox, c.DryRun)
+	switch {
+	case err != nil:
+		return err
+	case a.JSON:
+		return a.PrintJSON(plan)
+	case c.DryRun && len(plan.SQL) > 0:
+		fmt.Fprint(a.Out, strings.Join(plan.SQL, ""))
+	case c.DryRun:
+		fmt.Fprintln(a.Out, "-- nothing is missing")
+	case len(plan.SQL) > 0:
+		fmt.Fprintf(a.Out, "inbox        created in schema %s\nNext: docs/inbox.md, Other languages.\n", c.Inbox)
+	default:
+		fmt.Fprintf(a.Out, "inbox        exists in schema %s\n", c.Inbox)
+	}
 	return nil
 }

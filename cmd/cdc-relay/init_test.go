@@ -155,3 +155,29 @@ func TestInitProposesLinesThatTheTableTakes(t *testing.T) {
 	cdcRelay(t, environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing", "!dead_set"}, nil)
 	cdcRelay(t, environ, "check").want(t, exitDone, []string{"mark_set, dead_set and retry_set"}, nil)
 }
+
+// Breaks it catches: an inbox with more beside it, functions that do not work, a second init that changes something or
+// a dry run that does. Seen to fail with a dry run that creates, and with the step of the functions left out.
+func TestInitMakesAnInboxAlone(t *testing.T) {
+	s := newServices(t, nil)
+	before := s.pg.Query(t, inventory)
+	cdcRelay(t, s.environ, "init", "--inbox", "Billing s", "--dry-run").want(t, exitDone,
+		[]string{`CREATE SCHEMA "Billing s"`, `"Billing s".inbox_claim`}, nil)
+	if after := s.pg.Query(t, inventory); after != before {
+		t.Fatalf("after --dry-run: got %s, want %s", after, before)
+	}
+	cdcRelay(t, s.environ, "init", "--inbox", "Billing s").want(t, exitDone, []string{"created in schema Billing s"}, nil)
+	for _, want := range []string{"new", "done"} {
+		got := s.pg.Query(t, `SELECT "Billing s".inbox_claim('billing', '019aa7e4-0000-7000-8000-000000000001')`)
+		if got != want {
+			t.Errorf("claim: got %s, want %s", got, want)
+		}
+	}
+	const alone = "SELECT to_regclass('cdc_relay_journal') IS NULL AND NOT EXISTS (SELECT FROM pg_publication)"
+	if got := s.pg.Query(t, alone); got != "true" {
+		t.Errorf("nothing else was made: got %s, want true", got)
+	}
+	cdcRelay(t, s.environ, "init", "--inbox", "Billing s").want(t, exitDone, []string{"exists in schema"}, nil)
+	cdcRelay(t, s.environ, "init", "--inbox", "Billing s", "--dry-run").want(t, exitDone,
+		[]string{"nothing is missing"}, nil)
+}
