@@ -48,6 +48,28 @@ type RabbitMQ struct {
 	RoutingKey   string `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
 }
 
+// RabbitMQStream is the server of RabbitMQ's streams.
+type RabbitMQStream struct {
+	URL           string                `key:"url" help:"rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
+	PasswordFile  string                `key:"password_file" help:"file with the password, read again at each connect"`
+	CreateStreams CreateRabbitMQStreams `key:"create_streams"`
+	TLS           RabbitMQStreamTLS     `key:"tls"`
+}
+
+// CreateRabbitMQStreams configures whether and how missing streams are created.
+type CreateRabbitMQStreams struct {
+	Enabled  bool     `key:"enabled" help:"create missing streams; false: their events wait, and the error names the command"`
+	MaxBytes ByteSize `key:"max_bytes" help:"the server drops the oldest part of a longer stream; 0: never"`
+	MaxAge   Duration `key:"max_age" help:"the server drops what is older; 0s: never"`
+}
+
+// RabbitMQStreamTLS secures the connections; rabbitmq_stream.url decides whether there is TLS at all.
+type RabbitMQStreamTLS struct {
+	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
+	CertFile string `key:"cert_file" help:"PEM file of the client certificate"`
+	KeyFile  string `key:"key_file" help:"PEM file of the client certificate's key"`
+}
+
 // Webhook is the HTTP endpoints and how to speak to them.
 type Webhook struct {
 	URL         string            `key:"url" help:"https://host/path; events go to the path of their topic's name below it"`

@@ -7,27 +7,28 @@ import "time"
 // (CDC_RELAY_POSTGRES_URL), joined by - its flag (--postgres-url). The `help` tag is the sentence that the flag's help
 // and docs/configuration.md show.
 type Config struct {
-	Service       string    `key:"service" help:"label service on every metric"`
-	Postgres      Postgres  `key:"postgres"`
-	Outbox        Outbox    `key:"outbox"`
-	Journal       Journal   `key:"journal"`
-	Sink          string    `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; rabbitmq: an exchange; webhook: HTTP endpoints; stdout: print each message as a line of JSON, for a dry run without a broker"`
-	Message       Message   `key:"message"`
-	Kafka         Kafka     `key:"kafka"`
-	NATS          NATS      `key:"nats"`
-	Redis         Redis     `key:"redis"`
-	RabbitMQ      RabbitMQ  `key:"rabbitmq"`
-	Webhook       Webhook   `key:"webhook"`
-	Retry         Retry     `key:"retry"`
-	DLQ           DLQ       `key:"dlq"`
-	Limits        Limits    `key:"limits"`
-	Reconcile     Reconcile `key:"reconcile"`
-	Drift         Drift     `key:"drift"`
-	ShutdownGrace Duration  `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
-	OnHalt        string    `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
-	HTTP          HTTP      `key:"http"`
-	Log           Log       `key:"log"`
-	Tracing       Tracing   `key:"tracing"`
+	Service       string         `key:"service" help:"label service on every metric"`
+	Postgres      Postgres       `key:"postgres"`
+	Outbox        Outbox         `key:"outbox"`
+	Journal       Journal        `key:"journal"`
+	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; rabbitmq: an exchange; rabbitmq-stream: a stream of RabbitMQ; webhook: HTTP endpoints; stdout: print each message as a line of JSON, for a dry run without a broker"`
+	Message       Message        `key:"message"`
+	Kafka         Kafka          `key:"kafka"`
+	NATS          NATS           `key:"nats"`
+	Redis         Redis          `key:"redis"`
+	RabbitMQ      RabbitMQ       `key:"rabbitmq"`
+	RabbitStream  RabbitMQStream `key:"rabbitmq_stream"`
+	Webhook       Webhook        `key:"webhook"`
+	Retry         Retry          `key:"retry"`
+	DLQ           DLQ            `key:"dlq"`
+	Limits        Limits         `key:"limits"`
+	Reconcile     Reconcile      `key:"reconcile"`
+	Drift         Drift          `key:"drift"`
+	ShutdownGrace Duration       `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
+	OnHalt        string         `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
+	HTTP          HTTP           `key:"http"`
+	Log           Log            `key:"log"`
+	Tracing       Tracing        `key:"tracing"`
 }
 
 // Postgres says where the database is and what the relay owns in it.
@@ -200,12 +201,13 @@ const (
 	AfterPublishKeep   = "keep"
 	AfterPublishDelete = "delete"
 
-	SinkKafka       = "kafka"
-	SinkNATS        = "nats"
-	SinkRedisStream = "redis-stream"
-	SinkRabbitMQ    = "rabbitmq"
-	SinkWebhook     = "webhook"
-	SinkStdout      = "stdout"
+	SinkKafka          = "kafka"
+	SinkNATS           = "nats"
+	SinkRedisStream    = "redis-stream"
+	SinkRabbitMQ       = "rabbitmq"
+	SinkRabbitMQStream = "rabbitmq-stream"
+	SinkWebhook        = "webhook"
+	SinkStdout         = "stdout"
 
 	FormatPlain       = "plain"
 	FormatEnvelope    = "envelope"
@@ -272,6 +274,7 @@ func Default() Config {
 		NATS:          NATS{URL: "nats://127.0.0.1:4222", CreateStreams: CreateStreams{Replicas: 1}},
 		Redis:         Redis{URL: "redis://127.0.0.1:6379/0"},
 		RabbitMQ:      RabbitMQ{URL: "amqp://guest@127.0.0.1:5672/", RoutingKey: "{aggregate_type}.{event_type}"},
+		RabbitStream:  RabbitMQStream{URL: "rabbitmq-stream://guest@127.0.0.1:5552/"},
 		Webhook:       defaultWebhook(),
 		Retry:         defaultRetry(),
 		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute)}},

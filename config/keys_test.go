@@ -63,6 +63,9 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length rabbitmq.url rabbitmq.password_file rabbitmq.routing_key
+		rabbitmq_stream.url rabbitmq_stream.password_file rabbitmq_stream.create_streams.enabled
+		rabbitmq_stream.create_streams.max_bytes rabbitmq_stream.create_streams.max_age
+		rabbitmq_stream.tls.ca_file rabbitmq_stream.tls.cert_file rabbitmq_stream.tls.key_file
 		webhook.url webhook.endpoints webhook.secret webhook.secret_file webhook.lanes webhook.timeout
 		webhook.event_faults webhook.retry_faults webhook.content_type
 		webhook.tls.ca_file webhook.tls.cert_file webhook.tls.key_file
@@ -108,6 +111,7 @@ func another(t *testing.T, k Key) string {
 		"nats.create_streams.replicas": "3",
 		"rabbitmq.url":                 "amqps://relay@a:5671/events",
 		"rabbitmq.routing_key":         "{aggregate_type}.{key}",
+		"rabbitmq_stream.url":          "rabbitmq-stream+tls://relay@a:5551/events",
 		"webhook.url":                  "https://a/hooks",
 		"webhook.endpoints":            "orders=https://a/orders",
 		"webhook.secret":               "whsec_AAAA whsk_AAAA",

@@ -10,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/nats"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
 	"github.com/cdc-relay/cdc-relay/sink/redisstream"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
 )
@@ -57,6 +58,27 @@ func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
 	return rabbitmq.New(c)
 }
 
+// RabbitMQStream makes the driver for RabbitMQ's streams.
+func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmqstream.Driver, error) {
+	r := cfg.RabbitStream
+	names := cfg.Message.HeaderNames()
+	c := rabbitmqstream.Config{
+		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
+		NewStreams: rabbitmqstream.NewStreams{
+			Create: r.CreateStreams.Enabled, MaxBytes: int64(r.CreateStreams.MaxBytes), MaxAge: r.CreateStreams.MaxAge.Std(),
+		},
+		TLS: rabbitmqstream.TLS{CAFile: r.TLS.CAFile, CertFile: r.TLS.CertFile, KeyFile: r.TLS.KeyFile},
+		Hooks: rabbitmqstream.Hooks{
+			StreamCreated: func(stream string) { log.Info().Str("stream", stream).Msg("stream created") },
+			Alarm:         alarm(log),
+		},
+	}
+	if cfg.Message.Format != config.FormatPlain {
+		c.ContentType = "application/json"
+	}
+	return rabbitmqstream.New(c)
+}
+
 // Webhook makes the driver for HTTP endpoints.
 func Webhook(cfg config.Config) (*webhook.Driver, error) {
 	w := cfg.Webhook
@@ -100,6 +122,21 @@ func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
 		}
 		defer func() { _ = d.Close() }()
 		return d.Examine(ctx)
+	case config.SinkRabbitMQStream:
+		d, err := RabbitMQStream(cfg, zerolog.Nop())
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = d.Close() }()
+		topics, err := TopicsOf(cfg.Message.Topic)
+		if err != nil {
+			return "", err
+		}
+		var streams []string
+		if topics.Exact != "" {
+			streams = append(streams, topics.Exact)
+		}
+		return d.Examine(ctx, streams)
 	case config.SinkWebhook:
 		d, err := Webhook(cfg)
 		if err != nil {

@@ -36,6 +36,13 @@ func TestDefaultsMakeDrivers(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
+	q, err := drivers.RabbitMQStream(cfg, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
 	w, err := drivers.Webhook(cfg)
 	if err != nil {
 		t.Fatal(err)

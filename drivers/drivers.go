@@ -30,6 +30,8 @@ func New(cfg config.Config, log zerolog.Logger, out io.Writer) (sink.Driver, err
 		return RedisStream(cfg, log)
 	case config.SinkRabbitMQ:
 		return RabbitMQ(cfg)
+	case config.SinkRabbitMQStream:
+		return RabbitMQStream(cfg, log)
 	case config.SinkWebhook:
 		return Webhook(cfg)
 	case config.SinkStdout:

@@ -81,6 +81,12 @@ var house = map[string]room{
 		external: []string{"github.com/rabbitmq/amqp091-go"},
 		tests:    []string{"sink/sinktest"},
 	},
+	"sink/rabbitmqstream": {
+		own:      []string{"outbox", "sink", "sink/rabbitmqstream/internal/wire"},
+		external: []string{"github.com/rabbitmq/amqp091-go"}, // of its tests
+		tests:    []string{"sink/sinktest"},
+	},
+	"sink/rabbitmqstream/internal/wire": {own: []string{"sink"}},
 	"sink/redisstream": {
 		own:      []string{"sink", "sink/conditional"},
 		external: []string{"github.com/redis/go-redis/v9"},
@@ -166,7 +172,7 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own: []string{"config", "sink", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/redisstream",
+		own: []string{"config", "sink", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream", "sink/redisstream",
 			"sink/stdout", "sink/webhook"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},

@@ -14,11 +14,14 @@ import (
 
 const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
-// RabbitServer is a rabbitmq-server, a process of its own, with the user guest.
-type RabbitServer struct{ server }
+// RabbitServer is a rabbitmq-server, a process of its own, with the user guest and the plugin for streams.
+type RabbitServer struct {
+	server
+	StreamAddr string // host:port of the stream protocol
+}
 
 var sharedRabbit = sync.OnceValues(func() (*RabbitServer, error) {
-	s := &RabbitServer{server{name: "rabbitmq-server", patience: 2 * time.Minute}} // Erlang on two busy cores
+	s := &RabbitServer{server: server{name: "rabbitmq-server", patience: 2 * time.Minute}} // Erlang on two busy cores
 	err := s.begin(context.Background(), s.describe)
 	if err == nil {
 		atEnd(s.end)
@@ -53,9 +56,16 @@ func (s *RabbitServer) describe() error {
 		}
 		ports = append(ports, port)
 	}
+	var err error
+	if s.StreamAddr, err = freeAddr(); err != nil {
+		return err
+	}
 	plugins, conf := filepath.Join(s.dir, "enabled_plugins"), filepath.Join(s.dir, "rabbitmq.conf")
-	lines := joinLines([]string{"listeners.tcp.default = " + s.Addr, "log.console = true", "log.file = false"})
-	if err := errors.Join(os.WriteFile(plugins, []byte("[].\n"), 0o600),
+	lines := joinLines([]string{
+		"listeners.tcp.default = " + s.Addr, "stream.listeners.tcp.1 = " + s.StreamAddr, "log.console = true",
+		"log.file = false",
+	})
+	if err := errors.Join(os.WriteFile(plugins, []byte("[rabbitmq_stream].\n"), 0o600),
 		os.WriteFile(conf, []byte(lines), 0o600)); err != nil {
 		return fmt.Errorf("write the configuration of rabbitmq-server: %w", err)
 	}
@@ -68,11 +78,14 @@ func (s *RabbitServer) describe() error {
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_CONF_ENV_FILE=/dev/null")
 	s.ready = func() error {
-		conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
-		if err != nil {
-			return err
+		for _, addr := range []string{s.Addr, s.StreamAddr} {
+			conn, err := net.DialTimeout("tcp", addr, time.Second)
+			if err != nil {
+				return err
+			}
+			_ = conn.Close()
 		}
-		return conn.Close()
+		return nil
 	}
 	return nil
 }

@@ -1,0 +1,141 @@
+package rabbitmqstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+)
+
+// Defaults of [Config].
+const (
+	DefaultDialTimeout    = 3 * time.Second
+	DefaultRequestTimeout = 10 * time.Second
+)
+
+// The schemes of [Config].URL, with their ports.
+const (
+	scheme    = "rabbitmq-stream"
+	schemeTLS = "rabbitmq-stream+tls"
+)
+
+var ports = map[string]string{scheme: "5552", schemeTLS: "5551"}
+
+// Config says where the server is. Files are read again at each connect.
+type Config struct {
+	URL          string // rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS
+	PasswordFile string
+	Name         string // of the connections, in the server's lists, and part of the publisher's name
+	ContentType  string
+	IDHeader     string // the header that becomes message-id
+	TypeHeader   string // the header that becomes subject
+	NewStreams   NewStreams
+	TLS          TLS
+	DialTimeout  time.Duration
+	// RequestTimeout is how long the server may take for one answer, or one batch.
+	RequestTimeout time.Duration
+	Hooks          Hooks
+}
+
+// NewStreams says whether and how missing streams are created.
+type NewStreams struct {
+	Create   bool
+	MaxBytes int64         // the server deletes the oldest segments of a longer stream; 0: never
+	MaxAge   time.Duration // and segments that are older; 0: never
+}
+
+// TLS secures connections; the URL decides whether there is TLS at all.
+type TLS struct{ CAFile, CertFile, KeyFile string }
+
+// Hooks observe. They must be quick; any may be nil.
+type Hooks struct {
+	StreamCreated func(stream string)
+	Alarm         func(sink.Alarm)
+}
+
+func (n NewStreams) arguments() map[string]string {
+	arguments := map[string]string{}
+	if n.MaxBytes > 0 {
+		arguments["max-length-bytes"] = strconv.FormatInt(n.MaxBytes, 10)
+	}
+	if n.MaxAge > 0 {
+		arguments["max-age"] = strconv.FormatInt(int64(n.MaxAge/time.Second), 10) + "s"
+	}
+	return arguments
+}
+
+func parse(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" {
+		return nil, wire.ConfigurationError{Err: errors.New("the URL of RabbitMQ's streams is not " + scheme + "://user@host:port/vhost")}
+	}
+	return u, nil
+}
+
+// options reads the URL, and the files.
+func (c Config) options() (*wire.Options, error) {
+	u, err := parse(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	o := &wire.Options{
+		VirtualHost: strings.TrimPrefix(u.Path, "/"), User: u.User.Username(), Name: c.Name,
+		DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout,
+	}
+	o.Password, _ = u.User.Password()
+	if o.VirtualHost == "" {
+		o.VirtualHost = "/"
+	}
+	if o.User == "" {
+		o.User = "guest"
+	}
+	port := u.Port()
+	if port == "" {
+		port = ports[u.Scheme]
+	}
+	o.Address = net.JoinHostPort(u.Hostname(), port)
+	if c.PasswordFile != "" {
+		password, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the password of RabbitMQ: %w", err)}
+		}
+		o.Password = string(bytes.TrimRight(password, "\r\n"))
+	}
+	if u.Scheme == schemeTLS {
+		o.TLS, err = c.TLS.config(u.Hostname())
+	}
+	return o, err
+}
+
+// config reads the certificates.
+func (t TLS) config(host string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the authorities for RabbitMQ: %w", err)}
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the authorities for RabbitMQ: %s holds no certificate", t.CAFile)}
+		}
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the client certificate for RabbitMQ: %w", err)}
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}

@@ -1,0 +1,330 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+)
+
+// Commands of the stream protocol. Responses have the highest bit set.
+const (
+	declarePublisher = 1
+	publish          = 2
+	publishConfirm   = 3
+	publishError     = 4
+	querySequence    = 5
+	subscribe        = 7
+	deliver          = 8
+	credit           = 9
+	unsubscribe      = 12
+	createStream     = 13
+	metadata         = 15
+	metadataUpdate   = 16
+	peerProperties   = 17
+	saslHandshake    = 18
+	saslAuthenticate = 19
+	tune             = 20
+	openHost         = 21
+	closeConnection  = 22
+	responseBit      = 0x8000
+)
+
+const (
+	// DefaultFrameLimit is what servers take of a frame, in bytes, unless they are told otherwise.
+	DefaultFrameLimit = 1 << 20
+
+	protocolVersion = 1
+	publisherID     = 0        // the only one of a connection
+	largestFrame    = 64 << 20 // of what a server sends: a chunk of a stream
+)
+
+// frame is what the server sent, without its length.
+type frame struct {
+	command uint16 // without the response's bit
+	body    []byte // behind command and version; valid until the next read
+}
+
+// Conn is a connection with at most one question out. It is for one goroutine at a time; every question has the
+// connection's patience to be answered.
+type Conn struct {
+	net.Conn
+	reader   *bufio.Reader
+	patience time.Duration
+
+	FrameLimit int // bytes that the server takes of a frame
+	About      map[string]string
+
+	correlation uint32
+	out, in     []byte
+}
+
+// begin begins a frame; length and, for questions, correlation are filled in when it is sent.
+func (c *Conn) begin(command uint16) {
+	c.out = append(c.out[:0], 0, 0, 0, 0)
+	c.out = binary.BigEndian.AppendUint16(c.out, command)
+	c.out = binary.BigEndian.AppendUint16(c.out, protocolVersion)
+}
+
+// question begins a frame that has an answer.
+func (c *Conn) question(command uint16) {
+	c.begin(command)
+	c.correlation++
+	c.out = binary.BigEndian.AppendUint32(c.out, c.correlation)
+}
+
+func (c *Conn) short(n uint16) { c.out = binary.BigEndian.AppendUint16(c.out, n) }
+
+func (c *Conn) text(s string) {
+	c.short(uint16(len(s)))
+	c.out = append(c.out, s...)
+}
+
+func (c *Conn) texts(pairs map[string]string) {
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(pairs)))
+	for name, value := range pairs {
+		c.text(name)
+		c.text(value)
+	}
+}
+
+// Send writes the frame.
+func (c *Conn) Send() error {
+	binary.BigEndian.PutUint32(c.out, uint32(len(c.out)-4))
+	if err := c.SetDeadline(time.Now().Add(c.patience)); err != nil {
+		return fmt.Errorf("speak to RabbitMQ: %w", err)
+	}
+	if _, err := c.Write(c.out); err != nil {
+		return fmt.Errorf("speak to RabbitMQ: %w", err)
+	}
+	return nil
+}
+
+// read reads a frame. What says that the connection or the stream has ended is an error.
+func (c *Conn) read() (f frame, err error) {
+	var head [4]byte
+	if _, err := io.ReadFull(c.reader, head[:]); err != nil {
+		return f, fmt.Errorf("hear from RabbitMQ: %w", err)
+	}
+	n := int(binary.BigEndian.Uint32(head[:]))
+	if n < 4 || n > largestFrame {
+		return f, fmt.Errorf("hear from RabbitMQ: a frame of %d bytes; is this the port of the stream protocol?", n)
+	}
+	c.in = slices.Grow(c.in[:0], n)[:n]
+	if _, err := io.ReadFull(c.reader, c.in); err != nil {
+		return f, fmt.Errorf("hear from RabbitMQ: %w", err)
+	}
+	f = frame{binary.BigEndian.Uint16(c.in) &^ responseBit, c.in[4:]}
+	r := fields{rest: f.body}
+	switch f.command {
+	case closeConnection:
+		r.number(4)
+		code := r.number(2)
+		return f, fmt.Errorf("RabbitMQ closed the connection: %w: %s", Answer(code), r.text())
+	case metadataUpdate:
+		code := r.number(2)
+		return f, fmt.Errorf("stream %s: %w", r.text(), Answer(code))
+	}
+	return f, nil
+}
+
+// ask sends the question and reads until its answer, whose fields behind the code it returns; other frames go to other,
+// if there is one.
+func (c *Conn) ask(other func(frame) error) (*fields, error) {
+	command, correlation := binary.BigEndian.Uint16(c.out[4:]), c.correlation
+	if err := c.Send(); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := c.read()
+		if err != nil {
+			return nil, err
+		}
+		r := &fields{rest: f.body}
+		if f.command != command {
+			if other != nil {
+				if err := other(f); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		if uint32(r.number(4)) != correlation {
+			continue
+		}
+		if command == metadata { // the only answer without a code
+			return r, r.err
+		}
+		if code := r.number(2); r.err == nil && code != codeOK {
+			return nil, Answer(code)
+		}
+		return r, r.err
+	}
+}
+
+// fields reads what a frame is made of.
+type fields struct {
+	rest []byte
+	err  error
+}
+
+func (r *fields) bytes(n int) []byte {
+	if n < 0 || n > len(r.rest) {
+		r.err, r.rest = errors.New("hear from RabbitMQ: a frame ends too early"), nil
+		return make([]byte, min(max(n, 0), 8))
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+// number is an unsigned number of n bytes.
+func (r *fields) number(n int) (v uint64) {
+	for _, b := range r.bytes(n) {
+		v = v<<8 | uint64(b)
+	}
+	return v
+}
+
+func (r *fields) text() string {
+	n := int(int16(r.number(2))) // -1: null
+	return string(r.bytes(max(n, 0)))
+}
+
+func (r *fields) texts() map[string]string {
+	pairs := map[string]string{}
+	for n := r.number(4); n > 0 && r.err == nil; n-- {
+		name := r.text()
+		pairs[name] = r.text()
+	}
+	return pairs
+}
+
+// Options are where a connection leads, and how.
+type Options struct {
+	Address     string // host:port
+	User        string
+	Password    string
+	VirtualHost string
+	Name        string      // of the connection, in the server's lists
+	TLS         *tls.Config // nil: none
+	// DialTimeout bounds connecting and logging in, RequestTimeout each question.
+	DialTimeout, RequestTimeout time.Duration
+}
+
+// Dial connects and logs in.
+func Dial(ctx context.Context, o *Options) (*Conn, error) {
+	bounded, cancel := context.WithTimeout(ctx, o.DialTimeout)
+	defer cancel()
+	socket, err := o.open(bounded)
+	if err != nil {
+		return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
+	}
+	conn := &Conn{Conn: socket, reader: bufio.NewReaderSize(socket, 64<<10), patience: o.DialTimeout,
+		FrameLimit: DefaultFrameLimit}
+	if err := conn.login(o); err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
+	}
+	conn.patience = o.RequestTimeout
+	return conn, nil
+}
+
+// open connects, secured if it is to be.
+func (o *Options) open(ctx context.Context) (net.Conn, error) {
+	socket, err := new(net.Dialer).DialContext(ctx, "tcp", o.Address)
+	if err != nil || o.TLS == nil {
+		return socket, err
+	}
+	secured := tls.Client(socket, o.TLS)
+	err = secured.HandshakeContext(ctx)
+	if err == nil {
+		return secured, nil
+	}
+	_ = socket.Close()
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return nil, ConfigurationError{Err: err}
+	}
+	return nil, err
+}
+
+// login makes the connection one to the virtual host.
+func (c *Conn) login(o *Options) error {
+	c.question(peerProperties)
+	c.texts(map[string]string{"product": "cdc-relay", "connection_name": o.Name})
+	r, err := c.ask(nil)
+	if err != nil {
+		return err
+	}
+	c.About = r.texts()
+	c.question(saslHandshake)
+	if _, err := c.ask(nil); err != nil {
+		return err
+	}
+	c.question(saslAuthenticate)
+	c.text("PLAIN")
+	response := "\x00" + o.User + "\x00" + o.Password
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(response)))
+	c.out = append(c.out, response...)
+	limits := uint64(0)
+	hear := func(f frame) error {
+		if f.command == tune {
+			limits = (&fields{rest: f.body}).number(4)
+		}
+		return nil
+	}
+	if _, err = c.ask(hear); err != nil {
+		return err
+	}
+	for limits == 0 { // the server says it when it has let us in
+		f, err := c.read()
+		if err == nil {
+			err = hear(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if limits < DefaultFrameLimit {
+		c.FrameLimit = int(limits)
+	}
+	c.begin(tune | responseBit)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(c.FrameLimit))
+	c.out = binary.BigEndian.AppendUint32(c.out, 0) // no heartbeats: nobody listens between two questions
+	if err := c.Send(); err != nil {
+		return err
+	}
+	c.question(openHost)
+	c.text(o.VirtualHost)
+	_, err = c.ask(nil)
+	return err
+}
+
+// Stream asks whether there is such a stream, and one that leads it.
+func (c *Conn) Stream(name string) error {
+	c.question(metadata)
+	c.out = binary.BigEndian.AppendUint32(c.out, 1)
+	c.text(name)
+	r, err := c.ask(nil)
+	if err != nil {
+		return err
+	}
+	for n := r.number(4); n > 0 && r.err == nil; n-- { // brokers: a number, host and port
+		r.number(2)
+		r.text()
+		r.number(4)
+	}
+	r.number(4) // of one stream
+	_ = r.text()
+	if code := r.number(2); r.err == nil && code != codeOK {
+		return Answer(code)
+	}
+	return r.err
+}

@@ -1,0 +1,63 @@
+package rabbitmqstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+)
+
+// Tail implements [sink.Tailer].
+func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+	c, err := d.dial(ctx)
+	if err != nil {
+		return errors.Join(sink.ErrUnreachable, err)
+	}
+	defer func() { _ = c.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	var end wire.Chunk // without entries: they are valid for a moment only
+	err = c.Last(q.Topic, func(k wire.Chunk) error {
+		end = wire.Chunk{First: k.First, Next: k.Next, Time: k.Time}
+		return nil
+	})
+	if errors.Is(err, wire.NoStream) {
+		return nil
+	}
+	if err != nil {
+		return passing(q.Topic, err)
+	}
+	from := wire.Start{Kind: wire.FromFirst}
+	if offset, begins := q.From[0]; begins {
+		from = wire.Start{Kind: wire.FromOffset, Value: max(offset, 0)}
+	} else if !q.Since.IsZero() {
+		from = wire.Start{Kind: wire.FromTime, Value: q.Since.UnixMilli()}
+	}
+	if end.Next == 0 || from.Kind == wire.FromOffset && from.Value >= end.Next || from.Kind == wire.FromTime && from.Value > end.Time {
+		return nil // nothing stands there, and nothing would come
+	}
+	var own error // of each
+	err = c.ReadUpTo(ctx, q.Topic, from, end.Next-1, func(offset int64, message []byte) error {
+		rec := sink.TailRecord{Offset: offset}
+		_ = wire.Pick(message, func(name, value []byte) { // what is no message of AMQP 1.0 is not ours
+			for i, header := range q.Headers {
+				if header != "" && string(name) == header {
+					rec.Headers[i] = value
+				}
+			}
+		})
+		own = each(rec)
+		return own
+	})
+	if err == nil || own != nil {
+		return own
+	}
+	return passing(q.Topic, err)
+}
+
+// passing says that the same question may be answered in a moment.
+func passing(stream string, err error) error {
+	return errors.Join(sink.ErrPassing, fmt.Errorf("read stream %s back: %w", stream, err))
+}
