@@ -77,7 +77,8 @@ func (n NewStreams) arguments() map[string]string {
 func parse(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" {
-		return nil, wire.ConfigurationError{Err: errors.New("the URL of RabbitMQ's streams is not " + scheme + "://user@host:port/vhost")}
+		return nil, wire.ConfigurationError{Err: errors.New("the URL of RabbitMQ's streams is not " +
+			scheme + "://user@host:port/vhost")}
 	}
 	return u, nil
 }
@@ -127,7 +128,8 @@ func (t TLS) config(host string) (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the authorities for RabbitMQ: %s holds no certificate", t.CAFile)}
+			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the authorities for RabbitMQ: %s holds no certificate",
+				t.CAFile)}
 		}
 	}
 	if t.CertFile != "" {

@@ -18,8 +18,8 @@
 //	                              not that it is on a disk: a machine that loses power loses what it had not written.
 //	                              That raises an alarm where the relay sees it
 //	duplicates, cut or restart    none: the server drops what it has
-//	duplicates, kill -9 of relay  none: Tail reads the stream back. What the server appends of the dead relay's last frame
-//	                              after that, and before the first message of the next one, is the rest
+//	duplicates, kill -9 of relay  none: Tail reads the stream back. What the server appends of the dead relay's last
+//	                              frame after that, and before the first message of the next one, is the rest
 //	duplicates, frozen relay      none once its successor has published to the stream: its ids are too low
 //	position in the journal       stream, 0, offset of one record a second; -1 for the others, whose confirms have none
 //

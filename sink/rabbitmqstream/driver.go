@@ -144,8 +144,8 @@ func (d *Driver) Unreachable() (since time.Time, err error) {
 func (d *Driver) wentBack(stream string, messages uint64) {
 	d.alarms.Raise(sink.Alarm{
 		Kind: sink.AlarmOffsetsWentBack, Topic: stream, Partition: sink.WholeTopic,
-		Text: fmt.Sprintf("stream %s lacks the last %d messages that it had confirmed: it was deleted and made again, or its "+
-			"server lost them. They are in the journal as published and will not be sent again", stream, messages),
+		Text: fmt.Sprintf("stream %s lacks the last %d messages that it had confirmed: it was deleted and made again, "+
+			"or its server lost them. They are in the journal as published and will not be sent again", stream, messages),
 	}, d.config.Hooks.Alarm)
 }
 

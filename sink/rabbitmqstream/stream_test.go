@@ -57,7 +57,8 @@ func (b *bed) topic(t testing.TB) string {
 
 func (b *bed) make(t testing.TB, name string) {
 	t.Helper()
-	if _, err := b.channel.QueueDeclare(name, true, false, false, false, amqp.Table{"x-queue-type": "stream"}); err != nil {
+	arguments := amqp.Table{"x-queue-type": "stream"}
+	if _, err := b.channel.QueueDeclare(name, true, false, false, false, arguments); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -243,7 +244,8 @@ func TestTailReadsWhatIsThere(t *testing.T) {
 	const n = 3000
 	records := sinktest.Events(topic, 0, n)
 	sinktest.NewFlow(t, newDriver(t, b.config())).Send(records)
-	if err := b.channel.PublishWithContext(t.Context(), "", topic, false, false, amqp.Publishing{Body: []byte("x")}); err != nil {
+	foreign := amqp.Publishing{Body: []byte("x")}
+	if err := b.channel.PublishWithContext(t.Context(), "", topic, false, false, foreign); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, 10*time.Second, "another writer's message is there", func(context.Context) string {
@@ -329,7 +331,8 @@ func TestAStreamThatIsMadeAgainRaisesAnAlarm(t *testing.T) {
 	b.make(t, topic)
 	f.Send(sinktest.Events(topic, 100, 100))
 	alarms := d.Alarms()
-	if len(alarms) != 1 || alarms[0].Kind != sink.AlarmOffsetsWentBack || !strings.Contains(alarms[0].Text, "100 messages") {
+	if len(alarms) != 1 || alarms[0].Kind != sink.AlarmOffsetsWentBack ||
+		!strings.Contains(alarms[0].Text, "100 messages") {
 		t.Errorf("alarms: got %+v, want that of the stream", alarms)
 	}
 	if got := b.read(t, topic); len(got) != 100 || string(got[0].Value) != "000000100" {

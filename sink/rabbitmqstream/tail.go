@@ -35,7 +35,8 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	} else if !q.Since.IsZero() {
 		from = wire.Start{Kind: wire.FromTime, Value: q.Since.UnixMilli()}
 	}
-	if end.Next == 0 || from.Kind == wire.FromOffset && from.Value >= end.Next || from.Kind == wire.FromTime && from.Value > end.Time {
+	if end.Next == 0 || from.Kind == wire.FromOffset && from.Value >= end.Next ||
+		from.Kind == wire.FromTime && from.Value > end.Time {
 		return nil // nothing stands there, and nothing would come
 	}
 	var own error // of each
