@@ -118,7 +118,8 @@ var rules = map[string]rule{
 	"rabbitmq.password_file":       filePath(),
 	"rabbitmq.routing_key":         routingKey(),
 
-	"rabbitmq_stream.url":                      serverURLs("rabbitmq_stream.password_file", "rabbitmq-stream", "rabbitmq-stream+tls"),
+	"rabbitmq_stream.url": serverURLs("rabbitmq_stream.password_file", "rabbitmq-stream",
+		"rabbitmq-stream+tls"),
 	"rabbitmq_stream.password_file":            filePath(),
 	"rabbitmq_stream.create_streams.enabled":   boolean(),
 	"rabbitmq_stream.create_streams.max_bytes": sizes(0, 1<<50),

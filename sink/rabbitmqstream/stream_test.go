@@ -168,7 +168,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	topic := b.topic(t)
 	d := newDriver(t, b.config())
 	f := sinktest.NewFlow(t, d)
-	const n = 20_000
+	const n = 60_000
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

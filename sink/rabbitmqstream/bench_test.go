@@ -1,0 +1,27 @@
+package rabbitmqstream_test
+
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+)
+
+// BenchmarkStream is the engine with the driver before one stream.
+//
+//	go test -run '^$' -bench Stream -benchtime 500000x ./sink/rabbitmqstream
+func BenchmarkStream(b *testing.B) {
+	bed := newBed(b)
+	topic := bed.topic(b)
+	c := bed.config()
+	c.URL = "rabbitmq-stream://guest:guest@" + bed.server.StreamAddr
+	f := sinktest.NewFlow(b, newDriver(b, c))
+	events := sinktest.Events(topic, 0, b.N)
+	for _, r := range events {
+		r.Value = append(r.Value, make([]byte, 291)...) // 300 bytes
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	f.Send(events)
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
