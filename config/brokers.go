@@ -34,11 +34,41 @@ type NATSTLS struct {
 	KeyFile  string `key:"key_file" help:"PEM file of the client certificate's key"`
 }
 
-// Redis is the server of Redis Streams.
+// Redis is the server of Redis Streams and of BullMQ's queues.
 type Redis struct {
 	URL          string `key:"url" help:"redis://user@host:port/database, rediss:// for TLS"`
 	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
-	MaxLength    int    `key:"max_length" help:"trim streams to about so many entries; 0: never"`
+	MaxLength    int    `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
+}
+
+// BullMQ is the queues of BullMQ or Bull and what jobs are like; the server is that of Redis.
+type BullMQ struct {
+	Library          string  `key:"library" help:"bullmq: workers of BullMQ 5 or 6; bull: of Bull 4"`
+	Prefix           string  `key:"prefix" help:"prefix of the queues' keys, as the workers have it; in a cluster in braces, such as {bull}"`
+	JobName          string  `key:"job_name" help:"name of a job; columns that are headers of the message in braces, and {key}, the message key"`
+	JobID            string  `key:"job_id" help:"id of a job, as job_name; different for each event of the queue"`
+	Attempts         int     `key:"attempts" help:"how often a worker tries a job, the first time included"`
+	Backoff          Backoff `key:"backoff"`
+	RemoveOnComplete Remove  `key:"remove_on_complete"`
+	RemoveOnFail     Remove  `key:"remove_on_fail"`
+}
+
+// Backoff is the pause before another attempt of a worker.
+type Backoff struct {
+	Type  string   `key:"type" help:"fixed, exponential, or a name that the workers know; empty: no pause"`
+	Delay Duration `key:"delay" help:"pause, or the first of an exponential backoff"`
+}
+
+// Remove says which jobs that have ended are removed.
+type Remove struct {
+	Enabled bool     `key:"enabled" help:"remove such jobs; false: they are kept, with their memory"`
+	Count   int      `key:"count" help:"but keep so many, the youngest; 0 and age 0: none"`
+	Age     Duration `key:"age" help:"but keep those that are younger, in whole seconds; 0: any age"`
+}
+
+func defaultBullMQ() BullMQ {
+	return BullMQ{Library: "bullmq", Prefix: "bull", JobName: "{event_type}", JobID: "{id}", Attempts: 1,
+		Backoff: Backoff{Delay: Duration(time.Second)}}
 }
 
 // RabbitMQ is the server and how messages are routed.

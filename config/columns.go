@@ -91,6 +91,17 @@ var aggregateless = []relation{
 		},
 	},
 	{
+		keys:    []string{"bullmq.job_name", "bullmq.job_id", "outbox.columns.aggregate_type", "sink"},
+		allowed: "with outbox.columns.aggregate_type empty, names and ids of jobs without {aggregate_type}",
+		check: func(c *Config) string {
+			if b := c.BullMQ; c.Sink != SinkBullMQ || c.Outbox.Columns.AggregateType != "" ||
+				!names(b.JobName+b.JobID, fieldAggregateType) {
+				return ""
+			}
+			return fmt.Sprintf("%q and %q with aggregate_type empty", c.BullMQ.JobName, c.BullMQ.JobID)
+		},
+	},
+	{
 		keys: []string{"rabbitmq.routing_key", "outbox.columns.aggregate_type", "sink"},
 		allowed: "with outbox.columns.aggregate_type empty, a routing key that does not name {aggregate_type}, such as " +
 			"{event_type}",

@@ -20,6 +20,8 @@ func TestTopicsCannotNameAnAggregateTypeThatTheTableLacks(t *testing.T) {
 		{set: map[string]string{"outbox.columns.aggregate_type": "", "message.topic": "x.{event_type}"}},
 		{set: map[string]string{"outbox.columns.aggregate_type": "{kind}"}},
 		{set: map[string]string{"outbox.columns.aggregate_id": ""}},
+		{set: map[string]string{"outbox.columns.aggregate_type": "", "message.topic": "x", "sink": "bullmq",
+			"bullmq.job_name": "{aggregate_type}"}, want: []string{"bullmq.job_name"}},
 		{set: map[string]string{"outbox.columns.aggregate_type": "", "message.topic": "x", "sink": "rabbitmq"},
 			want: []string{"rabbitmq.routing_key"}},
 		{set: map[string]string{"outbox.columns.aggregate_type": "", "message.topic": "x", "sink": "rabbitmq",

@@ -11,11 +11,12 @@ type Config struct {
 	Postgres      Postgres       `key:"postgres"`
 	Outbox        Outbox         `key:"outbox"`
 	Journal       Journal        `key:"journal"`
-	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; rabbitmq: an exchange; rabbitmq-stream: a stream of RabbitMQ; webhook: HTTP endpoints; stdout: print each message as a line of JSON, for a dry run without a broker"`
+	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; bullmq: queues of BullMQ or Bull; rabbitmq: an exchange; rabbitmq-stream: a stream of RabbitMQ; webhook: HTTP endpoints; stdout: print each message as a line of JSON, for a dry run without a broker"`
 	Message       Message        `key:"message"`
 	Kafka         Kafka          `key:"kafka"`
 	NATS          NATS           `key:"nats"`
 	Redis         Redis          `key:"redis"`
+	BullMQ        BullMQ         `key:"bullmq"`
 	RabbitMQ      RabbitMQ       `key:"rabbitmq"`
 	RabbitStream  RabbitMQStream `key:"rabbitmq_stream"`
 	Webhook       Webhook        `key:"webhook"`
@@ -204,6 +205,7 @@ const (
 	SinkKafka          = "kafka"
 	SinkNATS           = "nats"
 	SinkRedisStream    = "redis-stream"
+	SinkBullMQ         = "bullmq"
 	SinkRabbitMQ       = "rabbitmq"
 	SinkRabbitMQStream = "rabbitmq-stream"
 	SinkWebhook        = "webhook"
@@ -273,6 +275,7 @@ func Default() Config {
 		Kafka:         defaultKafka(),
 		NATS:          NATS{URL: "nats://127.0.0.1:4222", CreateStreams: CreateStreams{Replicas: 1}},
 		Redis:         Redis{URL: "redis://127.0.0.1:6379/0"},
+		BullMQ:        defaultBullMQ(),
 		RabbitMQ:      RabbitMQ{URL: "amqp://guest@127.0.0.1:5672/", RoutingKey: "{aggregate_type}.{event_type}"},
 		RabbitStream:  RabbitMQStream{URL: "rabbitmq-stream://guest@127.0.0.1:5552/"},
 		Webhook:       defaultWebhook(),

@@ -62,7 +62,11 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
-		redis.url redis.password_file redis.max_length rabbitmq.url rabbitmq.password_file rabbitmq.routing_key
+		redis.url redis.password_file redis.max_length
+		bullmq.library bullmq.prefix bullmq.job_name bullmq.job_id bullmq.attempts bullmq.backoff.type bullmq.backoff.delay
+		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
+		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age
+		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key
 		rabbitmq_stream.url rabbitmq_stream.password_file rabbitmq_stream.create_streams.enabled
 		rabbitmq_stream.create_streams.max_bytes rabbitmq_stream.create_streams.max_age
 		rabbitmq_stream.tls.ca_file rabbitmq_stream.tls.cert_file rabbitmq_stream.tls.key_file
@@ -109,6 +113,10 @@ func another(t *testing.T, k Key) string {
 		"redis.url":                "rediss://relay@a:6380/1",
 
 		"nats.create_streams.replicas": "3",
+		"bullmq.library":               "bull",
+		"bullmq.prefix":                "{bull}",
+		"bullmq.job_name":              "{aggregate_type}",
+		"bullmq.job_id":                "{event_type}:{id}",
 		"rabbitmq.url":                 "amqps://relay@a:5671/events",
 		"rabbitmq.routing_key":         "{aggregate_type}.{key}",
 		"rabbitmq_stream.url":          "rabbitmq-stream+tls://relay@a:5551/events",

@@ -68,7 +68,7 @@ var rules = map[string]rule{
 	"outbox.retention":              durations(0, longest),
 	"journal.retention":             durations(0, longest),
 
-	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkRabbitMQ, SinkRabbitMQStream, SinkWebhook, SinkStdout),
+	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkBullMQ, SinkRabbitMQ, SinkRabbitMQStream, SinkWebhook, SinkStdout),
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
@@ -114,9 +114,24 @@ var rules = map[string]rule{
 	"redis.url":                    serverURLs("redis.password_file", "redis", "rediss"),
 	"redis.password_file":          filePath(),
 	"redis.max_length":             count(0, 1<<40),
-	"rabbitmq.url":                 serverURLs("rabbitmq.password_file", "amqp", "amqps"),
-	"rabbitmq.password_file":       filePath(),
-	"rabbitmq.routing_key":         routingKey(),
+
+	"bullmq.library":                    oneOf("bullmq", "bull"),
+	"bullmq.prefix":                     matching(`^[A-Za-z0-9_.:{}-]+$`, 100, "a-z, A-Z, 0-9 and _.:{}-, at most 100"),
+	"bullmq.job_name":                   routingKey(),
+	"bullmq.job_id":                     routingKey(),
+	"bullmq.attempts":                   count(1, 1_000_000),
+	"bullmq.backoff.type":               optional(label()),
+	"bullmq.backoff.delay":              durations(0, 30*day),
+	"bullmq.remove_on_complete.enabled": boolean(),
+	"bullmq.remove_on_complete.count":   count(0, 1<<40),
+	"bullmq.remove_on_complete.age":     durations(0, longest),
+	"bullmq.remove_on_fail.enabled":     boolean(),
+	"bullmq.remove_on_fail.count":       count(0, 1<<40),
+	"bullmq.remove_on_fail.age":         durations(0, longest),
+
+	"rabbitmq.url":           serverURLs("rabbitmq.password_file", "amqp", "amqps"),
+	"rabbitmq.password_file": filePath(),
+	"rabbitmq.routing_key":   routingKey(),
 
 	"rabbitmq_stream.url": serverURLs("rabbitmq_stream.password_file", "rabbitmq-stream",
 		"rabbitmq-stream+tls"),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/bullmq"
 	"github.com/cdc-relay/cdc-relay/sink/nats"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
@@ -40,17 +41,42 @@ func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, er
 	})
 }
 
-// RabbitMQ makes the driver for exchanges.
-func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
-	r := cfg.RabbitMQ
+// BullMQ makes the driver for queues of BullMQ or Bull.
+func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
+	b := cfg.BullMQ
+	keep := func(r config.Remove) bullmq.Keep {
+		return bullmq.Keep{Remove: r.Enabled, Count: r.Count, Age: r.Age.Std()}
+	}
+	named := headersFor(cfg)
+	return bullmq.New(bullmq.Config{
+		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Library: b.Library, Prefix: b.Prefix,
+		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID),
+		Options: bullmq.Options{
+			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),
+			RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),
+		},
+		IDHeader: cfg.Message.HeaderNames()[0], Unrecorded: cfg.Limits.MaxUnrecorded,
+		Hooks: bullmq.Hooks{Alarm: alarm(log)},
+	})
+}
+
+// headersFor makes of a template with columns one with the headers that hold them.
+func headersFor(cfg config.Config) *strings.Replacer {
 	names := cfg.Message.HeaderNames()
 	columns := []string{}
 	for i, column := range config.StandardHeaders {
 		columns = append(columns, "{"+column+"}", "{"+names[i]+"}")
 	}
+	return strings.NewReplacer(columns...)
+}
+
+// RabbitMQ makes the driver for exchanges.
+func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
+	r := cfg.RabbitMQ
+	names := cfg.Message.HeaderNames()
 	c := rabbitmq.Config{
 		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
-		RoutingKey: strings.NewReplacer(columns...).Replace(r.RoutingKey),
+		RoutingKey: headersFor(cfg).Replace(r.RoutingKey),
 	}
 	if cfg.Message.Format != config.FormatPlain {
 		c.ContentType = "application/json"
@@ -110,6 +136,13 @@ func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
 		return d.Examine(ctx)
 	case config.SinkRedisStream:
 		d, err := RedisStream(cfg, zerolog.Nop())
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = d.Close() }()
+		return d.Examine(ctx)
+	case config.SinkBullMQ:
+		d, err := BullMQ(cfg, zerolog.Nop())
 		if err != nil {
 			return "", err
 		}

@@ -29,6 +29,13 @@ func TestDefaultsMakeDrivers(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+	jobs, err := drivers.BullMQ(cfg, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := jobs.Close(); err != nil {
+		t.Error(err)
+	}
 	m, err := drivers.RabbitMQ(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,8 @@ func New(cfg config.Config, log zerolog.Logger, out io.Writer) (sink.Driver, err
 		return NATS(cfg, log)
 	case config.SinkRedisStream:
 		return RedisStream(cfg, log)
+	case config.SinkBullMQ:
+		return BullMQ(cfg, log)
 	case config.SinkRabbitMQ:
 		return RabbitMQ(cfg)
 	case config.SinkRabbitMQStream:

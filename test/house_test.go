@@ -87,8 +87,16 @@ var house = map[string]room{
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/rabbitmqstream/internal/wire": {own: []string{"sink"}},
+	"sink/redisconn": { // what both drivers on Redis share
+		own: []string{"sink", "sink/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
+	},
+	"sink/bullmq": {
+		own:      []string{"sink", "sink/conditional", "sink/redisconn"},
+		external: []string{"github.com/redis/go-redis/v9"},
+		tests:    []string{"outbox", "sink/sinktest"},
+	},
 	"sink/redisstream": {
-		own:      []string{"sink", "sink/conditional"},
+		own:      []string{"sink", "sink/conditional", "sink/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
 		tests:    []string{"sink/sinktest"},
 	},
@@ -172,8 +180,8 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own: []string{"config", "sink", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream", "sink/redisstream",
-			"sink/stdout", "sink/webhook"},
+		own: []string{"config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
+			"sink/redisstream", "sink/stdout", "sink/webhook"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},

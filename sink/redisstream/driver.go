@@ -2,40 +2,29 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
+	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 const (
 	batchLimit  = 1 << 20  // bytes, so that an answer does not take long
 	recordLimit = 16 << 20 // Redis takes 512 MB (proto-max-bulk-len), which holds up everybody else
-	// pingPause is how often the server is asked while it is not known to be away.
-	pingPause = 2 * time.Second
 )
 
 // Driver appends to streams. Make it with New.
 type Driver struct {
+	*redisconn.Server
 	config  Config
-	client  *redis.Client
 	changed chan struct{} // never closed: streams exist as soon as something is added
-	ended   context.Context
-	end     context.CancelFunc
-	pinger  sync.WaitGroup
 	alarms  sink.AlarmBook
 
 	mu      sync.Mutex // guards what follows
 	streams []*stream  // by node
 	byTopic map[string]*stream
-	since   time.Time // when the server could not be reached first; zero while it can
-	err     error
-	told    time.Time // when it has answered last
 }
 
 var (
@@ -47,31 +36,13 @@ var (
 
 // New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
 func New(c Config) (*Driver, error) {
-	if c.DialTimeout <= 0 {
-		c.DialTimeout = DefaultDialTimeout
-	}
-	if c.RequestTimeout <= 0 {
-		c.RequestTimeout = DefaultRequestTimeout
-	}
-	client, err := c.client()
+	server, err := redisconn.Open(redisconn.Config{
+		URL: c.URL, PasswordFile: c.PasswordFile, DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout,
+	})
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{config: c, client: client, changed: make(chan struct{}), byTopic: make(map[string]*stream)}
-	d.ended, d.end = context.WithCancel(context.Background())
-	d.pinger.Go(d.ping)
-	return d, nil
-}
-
-// Close implements [sink.Driver].
-func (d *Driver) Close() error {
-	d.end()
-	d.pinger.Wait()
-	err := d.client.Close()
-	if errors.Is(err, redis.ErrClosed) {
-		return nil
-	}
-	return err
+	return &Driver{Server: server, config: c, changed: make(chan struct{}), byTopic: make(map[string]*stream)}, nil
 }
 
 // Partitions implements [sink.Driver].
@@ -122,20 +93,6 @@ func (d *Driver) streamOf(topic string) *stream {
 	return s
 }
 
-// AnsweredSince reports whether the server has answered after that time.
-func (d *Driver) AnsweredSince(t time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err == nil && d.told.After(t)
-}
-
-// Unreachable says since when the server cannot be reached, and why; nil when it can.
-func (d *Driver) Unreachable() (since time.Time, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.since, d.err
-}
-
 // PossibleDuplicates implements [sink.Witness]: there are none.
 func (d *Driver) PossibleDuplicates() uint64 { return 0 }
 
@@ -150,35 +107,4 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 			"a failover). Those events are in the journal as published and will not be sent again; verify tells which", topic,
 			idOf(is), idOf(was)),
 	}, d.config.Hooks.Alarm)
-}
-
-// ping asks the server until the driver is closed.
-func (d *Driver) ping() {
-	pause := time.NewTicker(pingPause)
-	defer pause.Stop()
-	for {
-		ctx, cancel := context.WithTimeout(d.ended, d.config.RequestTimeout)
-		d.heard(d.client.Ping(ctx).Err())
-		cancel()
-		select {
-		case <-pause.C:
-		case <-d.ended.Done():
-			return
-		}
-	}
-}
-
-// heard notes whether the server answered.
-func (d *Driver) heard(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var said redis.Error
-	if err == nil || errors.As(err, &said) && troubleOf(err) != sink.ConfigurationTrouble {
-		d.since, d.err, d.told = time.Time{}, nil, time.Now()
-		return
-	}
-	if d.since.IsZero() {
-		d.since = time.Now()
-	}
-	d.err = err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
+	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 //go:embed append.lua
@@ -35,7 +36,7 @@ type stream struct {
 
 // End implements [conditional.Stream].
 func (s *stream) End(ctx context.Context) (int64, error) {
-	answer, err := s.driver.client.Do(ctx, "XINFO", "STREAM", s.key).Slice()
+	answer, err := s.driver.Client.Do(ctx, "XINFO", "STREAM", s.key).Slice()
 	if err != nil {
 		if strings.Contains(err.Error(), "no such key") {
 			return 0, nil
@@ -58,8 +59,12 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	for len(records) > 0 {
 		some := records[:min(scriptRecords, len(records))]
 		first, moved, err := s.run(ctx, end, some)
-		if err != nil || moved {
-			s.explain(&a, moved, err)
+		if moved {
+			a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
+			return a
+		}
+		if err != nil {
+			s.driver.Failed(&a, "stream "+s.key, err)
 			return a
 		}
 		for i := range some {
@@ -80,7 +85,7 @@ func (s *stream) run(ctx context.Context, end int64, records []*sink.Record) (fi
 		args = appendFields(append(args, 0), r)
 		args[at] = len(args) - at - 1
 	}
-	answer, err := appendScript.Run(ctx, s.driver.client, []string{s.key}, args...).Slice()
+	answer, err := appendScript.Run(ctx, s.driver.Client, []string{s.key}, args...).Slice()
 	if err != nil {
 		return 0, false, err
 	}
@@ -94,29 +99,8 @@ func (s *stream) run(ctx context.Context, end int64, records []*sink.Record) (fi
 	return first, false, err
 }
 
-// explain fills in what became of a script that has not written for certain.
-func (s *stream) explain(a *conditional.Answer, moved bool, err error) {
-	if moved {
-		a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
-		return
-	}
-	a.Err = s.blame(err)
-	word, _, refused := refusal(err)
-	switch {
-	case refused:
-		a.Verdict, a.Pause, a.Code = sink.NotWritten, true, word
-	case unsent(err):
-		a.Verdict, a.Pause = sink.NotWritten, true
-	default:
-		a.Verdict = sink.Unknown
-	}
-}
-
-// blame makes the error say whose it is, and notes whether the server answered.
-func (s *stream) blame(err error) error {
-	s.driver.heard(err)
-	return &trouble{troubleOf(err), fmt.Errorf("stream %s: %w", s.key, err)}
-}
+// blame makes the error say whose it is.
+func (s *stream) blame(err error) error { return s.driver.Blame("stream "+s.key, err) }
 
 // Behind implements [conditional.Stream].
 func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Found)) (int64, error) {
@@ -151,7 +135,7 @@ type entry struct {
 
 // read reads up to readRecords entries. It takes the answer apart itself, because fields may repeat.
 func (s *stream) read(ctx context.Context, from, upTo int64) (entries []entry, err error) {
-	answer, err := s.driver.client.Do(ctx, "XRANGE", s.key, idOf(from), idOf(upTo), "COUNT", readRecords).Slice()
+	answer, err := s.driver.Client.Do(ctx, "XRANGE", s.key, idOf(from), idOf(upTo), "COUNT", readRecords).Slice()
 	if err != nil {
 		return nil, s.blame(err)
 	}
@@ -175,7 +159,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	s := d.streamOf(q.Topic)
 	last, err := s.End(ctx)
 	if err != nil {
-		return passing(err)
+		return redisconn.Passing(err)
 	}
 	from, begins := q.From[0]
 	if !begins && !q.Since.IsZero() {
@@ -184,7 +168,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	for from = max(from, 1); from <= last; {
 		entries, err := s.read(ctx, from, last)
 		if err != nil {
-			return passing(err)
+			return redisconn.Passing(err)
 		}
 		for _, e := range entries {
 			if err := each(tailRecord(e, q.Headers)); err != nil {
@@ -197,7 +181,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 		}
 	}
 	if err := s.log.Start(ctx, last); err != nil {
-		return passing(err)
+		return redisconn.Passing(err)
 	}
 	return nil
 }
@@ -212,12 +196,4 @@ func tailRecord(e entry, headers [3]string) sink.TailRecord {
 		}
 	}
 	return rec
-}
-
-// passing says that the same question may be answered in a moment, or that nobody answers at all.
-func passing(err error) error {
-	if unsent(err) {
-		return errors.Join(sink.ErrUnreachable, err)
-	}
-	return errors.Join(sink.ErrPassing, err)
 }

@@ -43,13 +43,33 @@ func fromMaven(ctx context.Context, name, pom string, goals ...goal) (dir string
 	return dir, nil
 }
 
-// fetch collects the artifacts aside and moves them into place whole, one test process at a time: Maven's own cache
-// does not stand two at once.
-func fetch(ctx context.Context, cache, dir, pom string, goals []goal) (err error) {
+// fetch collects the artifacts of the pom.
+func fetch(ctx context.Context, cache, dir, pom string, goals []goal) error {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
 		return fmt.Errorf("find Maven (Debian: maven): %w", err)
 	}
+	return fill(cache, dir, func(aside string) (fetched string, err error) {
+		fetched = filepath.Join(aside, "fetched")
+		for _, g := range goals {
+			args := append([]string{
+				"-q", "-B", "-f", pom, "-DoutputDirectory=" + filepath.Join(fetched, g.into),
+				// of what is unpacked; otherwise they lie beside the pom, and the next fetch unpacks nothing
+				"-DmarkersDirectory=" + filepath.Join(aside, "markers"),
+			}, g.args...)
+			command := exec.CommandContext(ctx, maven, args...)
+			command.WaitDelay = time.Second
+			if output, err := command.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("run mvn: %w: %.2000s", err, output)
+			}
+		}
+		return fetched, nil
+	})
+}
+
+// fill has a folder of the cache filled aside and moves it into place whole, one test process at a time: the caches of
+// those who fetch do not stand two at once.
+func fill(cache, dir string, collect func(aside string) (fetched string, err error)) (err error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return fmt.Errorf("make the cache directory: %w", err)
 	}
@@ -66,18 +86,9 @@ func fetch(ctx context.Context, cache, dir, pom string, goals []goal) (err error
 		return fmt.Errorf("make a directory to fetch into: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(aside)) }()
-	fetched := filepath.Join(aside, "fetched")
-	for _, g := range goals {
-		args := append([]string{
-			"-q", "-B", "-f", pom, "-DoutputDirectory=" + filepath.Join(fetched, g.into),
-			// of what is unpacked; otherwise they lie beside the pom, and the next fetch unpacks nothing
-			"-DmarkersDirectory=" + filepath.Join(aside, "markers"),
-		}, g.args...)
-		command := exec.CommandContext(ctx, maven, args...)
-		command.WaitDelay = time.Second
-		if output, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("run mvn: %w: %.2000s", err, output)
-		}
+	fetched, err := collect(aside)
+	if err != nil {
+		return err
 	}
 	if err := os.Rename(fetched, dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("move what was fetched into place: %w", err)

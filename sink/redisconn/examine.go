@@ -1,4 +1,4 @@
-package redisstream
+package redisconn
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 
 // Examine connects and asks how durable the server is. The text says what was found, with what can be lost; a server
 // that does not let itself be asked (ACL, some hosted ones) is taken as it is.
-func (d *Driver) Examine(ctx context.Context) (text string, err error) {
-	if err := d.client.Ping(ctx).Err(); err != nil {
+func (s *Server) Examine(ctx context.Context) (text string, err error) {
+	if err := s.Client.Ping(ctx).Err(); err != nil {
 		return "", fmt.Errorf("ask Redis: %w", err)
 	}
 	settings := map[string]string{}
 	for _, name := range []string{"appendonly", "appendfsync", "maxmemory-policy"} {
-		values, err := d.client.ConfigGet(ctx, name).Result()
+		values, err := s.Client.ConfigGet(ctx, name).Result()
 		if err != nil {
 			//nolint:nilerr // a server that hides its settings is taken as it is
 			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them", nil
@@ -31,7 +31,7 @@ func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 			settings["appendfsync"]))
 	}
 	if policy := settings["maxmemory-policy"]; policy != "noeviction" && !strings.HasPrefix(policy, "volatile-") {
-		risks = append(risks, fmt.Sprintf("maxmemory-policy %s may evict whole streams; set noeviction", policy))
+		risks = append(risks, fmt.Sprintf("maxmemory-policy %s may evict what was sent; set noeviction", policy))
 	}
 	if len(risks) == 0 {
 		return "the server answers; appendfsync is always", nil

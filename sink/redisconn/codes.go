@@ -1,4 +1,4 @@
-package redisstream
+package redisconn
 
 import (
 	"errors"
@@ -72,3 +72,11 @@ type trouble struct {
 func (t *trouble) Error() string         { return t.err.Error() }
 func (t *trouble) Unwrap() error         { return t.err }
 func (t *trouble) Trouble() sink.Trouble { return t.kind }
+
+// Passing says that the same question may be answered in a moment, or that nobody answers at all.
+func Passing(err error) error {
+	if unsent(err) {
+		return errors.Join(sink.ErrUnreachable, err)
+	}
+	return errors.Join(sink.ErrPassing, err)
+}

@@ -1,0 +1,94 @@
+package bullmq
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// The libraries whose workers take the jobs.
+const (
+	BullMQ = "bullmq" // BullMQ 5 and 6
+	Bull   = "bull"   // Bull 4
+)
+
+// Config says where the server is and what jobs are like. The file is read again at each connect.
+type Config struct {
+	URL          string // redis://user@host:port/db, rediss:// for TLS
+	PasswordFile string
+	Library      string // BullMQ or Bull
+	Prefix       string // of the keys, as the workers have it
+	// JobName and JobID are templates: names of headers in braces, and {key}, the record's key. A job whose id is empty
+	// gets one that nobody else has.
+	JobName, JobID string
+	Options        Options
+	// IDHeader is the name of the header that identifies an event, for what is read back.
+	IDHeader string
+	// Unrecorded is how many records can be on their way without being journaled: so many can be read back.
+	Unrecorded     int
+	DialTimeout    time.Duration
+	RequestTimeout time.Duration // how long the server may take for one script
+	Hooks          Hooks
+}
+
+// Hooks observe. They must be quick; any may be nil.
+type Hooks struct{ Alarm func(sink.Alarm) }
+
+// Options are what a producer says of a job, in the words of the libraries.
+type Options struct {
+	Attempts         int
+	BackoffType      string // "fixed", "exponential", or a name that the workers know; "": none
+	BackoffDelay     time.Duration
+	RemoveOnComplete Keep
+	RemoveOnFail     Keep
+}
+
+// Keep says what becomes of jobs that have ended. The zero value keeps all.
+type Keep struct {
+	Remove bool
+	// Count and Age spare the youngest: so many, and none older than that. Both zero spare none.
+	Count int
+	Age   time.Duration
+}
+
+// json is the value that the libraries want; nil: nothing is said.
+func (k Keep) json() any {
+	switch {
+	case !k.Remove:
+		return nil
+	case k.Count == 0 && k.Age == 0:
+		return true
+	}
+	return struct {
+		Age   int `json:"age,omitempty"` // seconds
+		Count int `json:"count,omitempty"`
+	}{int(k.Age / time.Second), k.Count}
+}
+
+// opening is the beginning of every job's options in JSON, up to where the job's own come.
+func (o Options) opening() ([]byte, error) {
+	type backoff struct {
+		Type  string `json:"type"`
+		Delay int64  `json:"delay"` // milliseconds
+	}
+	all := struct {
+		Attempts         int      `json:"attempts,omitempty"`
+		Backoff          *backoff `json:"backoff,omitempty"`
+		RemoveOnComplete any      `json:"removeOnComplete,omitempty"`
+		RemoveOnFail     any      `json:"removeOnFail,omitempty"`
+	}{Attempts: o.Attempts, RemoveOnComplete: o.RemoveOnComplete.json(), RemoveOnFail: o.RemoveOnFail.json()}
+	if o.BackoffType != "" {
+		all.Backoff = &backoff{o.BackoffType, o.BackoffDelay.Milliseconds()}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("write the options of jobs: %w", err)
+	}
+	if text = bytes.TrimSuffix(text, []byte("}")); len(text) > 1 {
+		text = append(text, ',')
+	}
+	return text, nil
+}

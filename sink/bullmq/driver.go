@@ -1,0 +1,121 @@
+package bullmq
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/redisconn"
+)
+
+const (
+	batchLimit  = 1 << 20  // bytes, so that an answer does not take long
+	recordLimit = 16 << 20 // Redis takes 512 MB (proto-max-bulk-len), which holds up everybody else
+)
+
+// Driver adds to queues. Make it with New.
+type Driver struct {
+	*redisconn.Server
+	config  Config
+	opening []byte        // of each job's options
+	changed chan struct{} // never closed: queues exist as soon as something is added
+	alarms  sink.AlarmBook
+
+	mu      sync.Mutex // guards what follows
+	queues  []*queue   // by node
+	byTopic map[string]*queue
+}
+
+var (
+	_ sink.Driver  = (*Driver)(nil)
+	_ sink.Tailer  = (*Driver)(nil)
+	_ sink.Witness = (*Driver)(nil)
+	_ sink.Leaver  = (*Driver)(nil)
+)
+
+// New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
+func New(c Config) (*Driver, error) {
+	if c.Library == "" {
+		c.Library = BullMQ
+	}
+	if c.Prefix == "" {
+		c.Prefix = "bull" // of both libraries
+	}
+	opening, err := c.Options.opening()
+	if err != nil {
+		return nil, err
+	}
+	server, err := redisconn.Open(redisconn.Config{
+		URL: c.URL, PasswordFile: c.PasswordFile, DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{
+		Server: server, config: c, opening: opening, changed: make(chan struct{}), byTopic: make(map[string]*queue),
+	}, nil
+}
+
+// Partitions implements [sink.Driver].
+func (d *Driver) Partitions(string) (int, error) { return 1, nil }
+
+// Partition implements [sink.Driver].
+func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
+
+// Node implements [sink.Driver]: each queue is asked by itself.
+func (d *Driver) Node(topic string, _ int32) int32 { return d.queueOf(topic).node }
+
+// Changed implements [sink.Driver].
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+// Limits implements [sink.Driver].
+func (d *Driver) Limits(string) (batch, record int) { return batchLimit, recordLimit }
+
+// Size implements [sink.Driver].
+func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
+
+// Produce implements [sink.Driver].
+func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
+	d.mu.Lock()
+	q := d.queues[node]
+	d.mu.Unlock()
+	q.log.Produce(ctx, q, batches)
+}
+
+// Left implements [sink.Leaver].
+func (d *Driver) Left() {
+	d.mu.Lock()
+	queues := d.queues
+	d.mu.Unlock()
+	for _, q := range queues {
+		q.log.Forget()
+	}
+}
+
+func (d *Driver) queueOf(topic string) *queue {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.byTopic[topic]
+	if q == nil {
+		q = newQueue(d, topic, int32(len(d.queues)))
+		q.log.WentBack = func(was, is int64) { d.wentBack(topic, was, is) }
+		d.queues, d.byTopic[topic] = append(d.queues, q), q
+	}
+	return q
+}
+
+// PossibleDuplicates implements [sink.Witness]: there are none.
+func (d *Driver) PossibleDuplicates() uint64 { return 0 }
+
+// Alarms implements [sink.Witness].
+func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
+
+func (d *Driver) wentBack(topic string, was, is int64) {
+	d.alarms.Raise(sink.Alarm{
+		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic,
+		Text: fmt.Sprintf("queue %s had taken %d jobs and counts %d now: its counter was deleted, or Redis lost what it "+
+			"had acknowledged (appendfsync, a failover). Those events are in the journal as published and will not be sent "+
+			"again", topic, was, is),
+	}, d.config.Hooks.Alarm)
+}

@@ -1,0 +1,168 @@
+package bullmq
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
+)
+
+const (
+	epochHeader      = "x-outbox-epoch" // differs between two relays that send the same event
+	sourceHeader     = "x-outbox-source"
+	errorClassHeader = "x-outbox-error-class"
+)
+
+// jobSize is what a job takes in a request besides the record's bytes, about.
+const jobSize = 512
+
+// sizeOf is what the record takes in a request, about: characters that JSON must escape take more.
+func sizeOf(r *sink.Record) int {
+	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + jobSize
+}
+
+// fill fills in a template: {key} is the record's key, another name the header.
+func fill(template string, r *sink.Record) string {
+	var b strings.Builder
+	for {
+		literal, after, found := strings.Cut(template, "{")
+		b.WriteString(literal)
+		if !found {
+			return b.String()
+		}
+		name, behind, _ := strings.Cut(after, "}")
+		if name == "key" {
+			b.Write(r.Key)
+		} else if value, there := r.Headers.Get(name); there {
+			b.Write(value)
+		}
+		template = behind
+	}
+}
+
+var escapeID = strings.NewReplacer("%", "%25", ":", "%3A")
+
+// idBefore comes before ids that the libraries, or the queue's own keys, have a meaning for.
+const idBefore = "id-"
+
+// idOf is the job's id for the event's, different for each. One that is empty is that of the position.
+func idOf(event string, position int64) string {
+	switch {
+	case event == "":
+		return "position-" + strconv.FormatInt(position, 10)
+	case strings.HasPrefix(event, idBefore), strings.HasPrefix(event, "position-"),
+		!strings.ContainsAny(event, "0123456789"), strings.Trim(event, "-0123456789") == "":
+		event = idBefore + event
+	}
+	return escapeID.Replace(event)
+}
+
+// data is the record's value as the job's data, and how it is encoded: a value that is JSON is the data itself; other
+// text is a string, encoding text; other bytes are one in base64, encoding base64; none, a tombstone, is null, encoding
+// tombstone.
+func data(value []byte) (text []byte, encoding string) {
+	switch {
+	case value == nil:
+		return []byte("null"), "tombstone"
+	case json.Valid(value):
+		return value, ""
+	case utf8.Valid(value):
+		return appendText(nil, value), "text"
+	}
+	return appendText(nil, base64.StdEncoding.AppendEncode(nil, value)), "base64"
+}
+
+// appendOptions appends the job's options: the opening, the id, and as outbox what the record has besides its value.
+func appendOptions(b, opening []byte, id, encoding string, r *sink.Record) []byte {
+	b = append(append(b, opening...), `"jobId":`...)
+	b = append(appendText(b, []byte(id)), `,"outbox":{`...)
+	if encoding != "" {
+		b = append(append(append(b, `"encoding":"`...), encoding...), `",`...)
+	}
+	if r.Key != nil {
+		b = append(appendValue(append(b, `"key":`...), r.Key), ',')
+	}
+	b = append(b, `"headers":{`...)
+	first := true
+	for name, value := range r.Headers.All() {
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(appendText(b, []byte(name)), ':')
+		b = appendValue(b, value)
+	}
+	return append(b, "}}}"...)
+}
+
+// appendValue appends a string, null, or what is no text as {"base64": "…"}.
+func appendValue(b, value []byte) []byte {
+	switch {
+	case value == nil:
+		return append(b, "null"...)
+	case utf8.Valid(value):
+		return appendText(b, value)
+	}
+	b = append(b, `{"base64":"`...)
+	return append(base64.StdEncoding.AppendEncode(b, value), `"}`...)
+}
+
+// appendText appends a string of JSON.
+func appendText(b, text []byte) []byte {
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, _ := json.Marshal(string(text)) // a string always has a form
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
+
+// note is what is kept of a job to be read back.
+type note struct {
+	Mark       []byte
+	ID         []byte // of the event
+	Source     []byte
+	ErrorClass []byte
+}
+
+func (c *Config) note(r *sink.Record) []byte {
+	mark := markOf(r)
+	n := note{Mark: mark[:]}
+	n.ID, _ = r.Headers.Get(c.IDHeader)
+	n.Source, _ = r.Headers.Get(sourceHeader)
+	n.ErrorClass, _ = r.Headers.Get(errorClassHeader)
+	text, _ := json.Marshal(n) // bytes always have a form
+	return text
+}
+
+// markOf identifies a record by what does not differ between two relays that send the same event.
+func markOf(r *sink.Record) (m conditional.Mark) {
+	digest := sha256.New()
+	var length [9]byte
+	add := func(b []byte) {
+		length[0] = 0
+		if b == nil {
+			length[0] = 1
+		}
+		binary.BigEndian.PutUint64(length[1:], uint64(len(b)))
+		digest.Write(length[:])
+		digest.Write(b)
+	}
+	add(r.Key)
+	add(r.Value)
+	for name, value := range r.Headers.All() {
+		if name != epochHeader {
+			add([]byte(name))
+			add(value)
+		}
+	}
+	copy(m[:], digest.Sum(nil))
+	return m
+}

@@ -1,0 +1,173 @@
+package redisconn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
+)
+
+// Defaults of [Config].
+const (
+	defaultDialTimeout    = 3 * time.Second
+	defaultRequestTimeout = 10 * time.Second
+)
+
+const (
+	// connections is how many requests, each about another key, can be out at a time.
+	connections = 16
+	// pingPause is how often the server is asked while it is not known to be away.
+	pingPause = 2 * time.Second
+)
+
+// Config says where the server is. The file is read again at each connect.
+type Config struct {
+	URL            string // redis://user@host:port/db, rediss:// for TLS
+	PasswordFile   string
+	DialTimeout    time.Duration
+	RequestTimeout time.Duration // how long the server may take for one script
+}
+
+// Server is a server of Redis and what is known of it. Make it with Open.
+type Server struct {
+	Client *redis.Client
+
+	config Config
+	ended  context.Context
+	end    context.CancelFunc
+	pinger sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	since time.Time  // when the server could not be reached first; zero while it can
+	err   error
+	told  time.Time // when it has answered last
+}
+
+// Open makes a client, which connects when it is used. The server is asked every two seconds whether it is there.
+func Open(c Config) (*Server, error) {
+	if c.DialTimeout <= 0 {
+		c.DialTimeout = defaultDialTimeout
+	}
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = defaultRequestTimeout
+	}
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: c, Client: client}
+	s.ended, s.end = context.WithCancel(context.Background())
+	s.pinger.Go(s.ping)
+	return s, nil
+}
+
+// Close frees the connections. It may be called again.
+func (s *Server) Close() error {
+	s.end()
+	s.pinger.Wait()
+	err := s.Client.Close()
+	if errors.Is(err, redis.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// client makes the client. It never repeats a command by itself: whether that is safe is known here.
+func (c Config) client() (*redis.Client, error) {
+	options, err := redis.ParseURL(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the URL of Redis: %w", err)
+	}
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = c.DialTimeout, c.RequestTimeout, c.RequestTimeout
+	options.ContextTimeoutEnabled = true
+	options.PoolSize = connections
+	options.Protocol = 2 // any server has it
+	options.DisableIdentity = true
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if c.PasswordFile != "" {
+		user := options.Username
+		options.CredentialsProviderContext = func(context.Context) (string, string, error) {
+			password, err := os.ReadFile(c.PasswordFile)
+			if err != nil {
+				return "", "", &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of Redis: %w", err)}
+			}
+			return user, string(bytes.TrimRight(password, "\r\n")), nil
+		}
+	}
+	return redis.NewClient(options), nil
+}
+
+// AnsweredSince reports whether the server has answered after that time.
+func (s *Server) AnsweredSince(t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err == nil && s.told.After(t)
+}
+
+// Unreachable says since when the server cannot be reached, and why; nil when it can.
+func (s *Server) Unreachable() (since time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since, s.err
+}
+
+// ping asks the server until Close.
+func (s *Server) ping() {
+	pause := time.NewTicker(pingPause)
+	defer pause.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(s.ended, s.config.RequestTimeout)
+		s.Heard(s.Client.Ping(ctx).Err())
+		cancel()
+		select {
+		case <-pause.C:
+		case <-s.ended.Done():
+			return
+		}
+	}
+}
+
+// Heard notes whether the server answered, by what came of a question.
+func (s *Server) Heard(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var said redis.Error
+	if err == nil || errors.As(err, &said) && troubleOf(err) != sink.ConfigurationTrouble {
+		s.since, s.err, s.told = time.Time{}, nil, time.Now()
+		return
+	}
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	s.err = err
+}
+
+// Blame makes the error say what it is about and whose it is, and notes whether the server answered.
+func (s *Server) Blame(what string, err error) error {
+	s.Heard(err)
+	return &trouble{troubleOf(err), fmt.Errorf("%s: %w", what, err)}
+}
+
+// Failed fills in what became of a script that did not say that it has written.
+func (s *Server) Failed(a *conditional.Answer, what string, err error) {
+	a.Err = s.Blame(what, err)
+	word, _, refused := refusal(err)
+	switch {
+	case refused:
+		a.Verdict, a.Pause, a.Code = sink.NotWritten, true, word
+	case unsent(err):
+		a.Verdict, a.Pause = sink.NotWritten, true
+	default:
+		a.Verdict = sink.Unknown
+	}
+}
