@@ -37,6 +37,7 @@ type Postgres struct {
 	URL              string   `key:"url" help:"SQL side: journal, parked, dead letters, state; works through a pooler; required"`
 	ReplicationURL   string   `key:"replication_url" help:"the stream; must be direct, not through a pooler; default: postgres.url"`
 	PasswordFile     string   `key:"password_file" help:"file with the password, read again at each connect"`
+	PasswordCommand  []string `key:"password_command" help:"program and arguments that print the password, run at each connect until what it prints expires; no shell"`
 	Slot             string   `key:"slot" help:"replication slot"`
 	Publication      string   `key:"publication" help:"publication of the outbox table"`
 	Schema           string   `key:"schema" help:"where the relay's own tables live"`
@@ -127,6 +128,8 @@ type SASL struct {
 	Mechanism    string `key:"mechanism" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; empty: none"`
 	Username     string `key:"username" help:"user name"`
 	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
+
+	PasswordCommand []string `key:"password_command" help:"program and arguments that print the password, run at each connect until what it prints expires; no shell"`
 }
 
 // Retry says how often and when an event that failed by its own fault is tried again.

@@ -47,7 +47,8 @@ func TestEveryKeyIsComplete(t *testing.T) {
 // renamed.
 func TestKeysAreTheDocumentedOnes(t *testing.T) {
 	want := strings.Fields(`service
-		postgres.url postgres.replication_url postgres.password_file postgres.slot postgres.publication postgres.schema
+		postgres.url postgres.replication_url postgres.password_file postgres.password_command
+		postgres.slot postgres.publication postgres.schema
 		postgres.status_interval postgres.wal_sender_timeout postgres.pool_size postgres.on_slot_lost
 		postgres.allow_second_slot
 		outbox.table outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
@@ -59,7 +60,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.request_timeout kafka.dial_timeout kafka.partition_patience
 		kafka.create_topics.enabled kafka.create_topics.partitions kafka.create_topics.replication_factor
 		kafka.tls.enabled kafka.tls.ca_file kafka.tls.cert_file kafka.tls.key_file kafka.tls.server_name
-		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file
+		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file kafka.sasl.password_command
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length
@@ -112,6 +113,8 @@ func another(t *testing.T, k Key) string {
 		"nats.url":                 "tls://a:4222,tls://b:4222",
 		"redis.url":                "rediss://relay@a:6380/1",
 
+		"postgres.password_command":    "token,--user,app",
+		"kafka.sasl.password_command":  "token,--user,app",
 		"nats.create_streams.replicas": "3",
 		"bullmq.library":               "bull",
 		"bullmq.prefix":                "{bull}",
@@ -169,6 +172,8 @@ var companions = map[string][]Setting{
 	"kafka.sasl.mechanism":     {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.username":      {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.password_file": {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},
+	"kafka.sasl.password_command": {{"--set", "kafka.sasl.mechanism", "PLAIN"},
+		{"--set", "kafka.sasl.username", "u"}},
 }
 
 // Breaks it catches: a key that one of the sources cannot set, or that lands in another field.

@@ -27,12 +27,26 @@ var logins = []relation{
 		},
 	},
 	{
-		keys:    []string{"kafka.sasl.mechanism", "kafka.sasl.username", "kafka.sasl.password_file"},
-		allowed: "all three of mechanism, username and password_file, or none",
+		keys: []string{"kafka.sasl.mechanism", "kafka.sasl.username", "kafka.sasl.password_file",
+			"kafka.sasl.password_command"},
+		allowed: "mechanism, username and one of password_file and password_command, or none",
 		check: func(c *Config) string {
 			s := c.Kafka.SASL
-			if all := s.Mechanism != "" && s.Username != "" && s.PasswordFile != ""; !all && s != (SASL{}) {
-				return fmt.Sprintf("mechanism %q, username %q, password_file %q", s.Mechanism, s.Username, s.PasswordFile)
+			file, command := s.PasswordFile != "", len(s.PasswordCommand) > 0
+			all := s.Mechanism != "" && s.Username != "" && file != command
+			if none := s.Mechanism == "" && s.Username == "" && !file && !command; !all && !none {
+				return fmt.Sprintf("mechanism %q, username %q, password_file %q, password_command %s", s.Mechanism, s.Username,
+					s.PasswordFile, formatList(s.PasswordCommand))
+			}
+			return ""
+		},
+	},
+	{
+		keys:    []string{"postgres.password_file", "postgres.password_command"},
+		allowed: "one of them, or none",
+		check: func(c *Config) string {
+			if p := c.Postgres; p.PasswordFile != "" && len(p.PasswordCommand) > 0 {
+				return "both"
 			}
 			return ""
 		},

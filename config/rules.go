@@ -40,6 +40,7 @@ var rules = map[string]rule{
 	"postgres.url":                {connection().allowed, optional(connection()).check}, // a command that needs it says so
 	"postgres.replication_url":    optional(connection()),
 	"postgres.password_file":      filePath(),
+	"postgres.password_command":   program(),
 	"postgres.slot":               matching(`^[a-z0-9_]+$`, maxIdentifier, "1 to 63 of a-z, 0-9 and _"),
 	"postgres.publication":        identifier(),
 	"postgres.schema":             identifier(),
@@ -98,6 +99,7 @@ var rules = map[string]rule{
 	"kafka.sasl.mechanism":                   optional(oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
 	"kafka.sasl.username":                    optional(label()),
 	"kafka.sasl.password_file":               filePath(),
+	"kafka.sasl.password_command":            program(),
 
 	"nats.url": serverURLs("nats.password_file", "nats", "tls", "ws", "wss"),
 	"nats.stream": optional(matching(`^[^\s.*>/\\\x00-\x1f\x7f]+$`, 255,
@@ -297,6 +299,13 @@ func label() rule {
 }
 
 func filePath() rule { return pathOf("file") }
+
+// program is one to run without a shell, with its arguments.
+func program() rule {
+	return typed("a program and its arguments, no argument with a comma, or empty", func(v []string) string {
+		return accept(!slices.ContainsFunc(v, func(word string) bool { return strings.Contains(word, "\x00") }))
+	})
+}
 
 func directory() rule { return pathOf("directory") }
 

@@ -68,7 +68,8 @@ func Kafka(cfg config.Config) kafka.Config {
 		c.TLS = &kafka.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
 	}
 	if s := k.SASL; s.Mechanism != "" {
-		c.SASL = &kafka.SASL{Mechanism: s.Mechanism, Username: s.Username, PasswordFile: s.PasswordFile}
+		c.SASL = &kafka.SASL{Mechanism: s.Mechanism, Username: s.Username, PasswordFile: s.PasswordFile,
+			PasswordCommand: s.PasswordCommand}
 	}
 	return c
 }

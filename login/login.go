@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/secret"
 )
 
 // Refusal is why no connection came about. It is in the chain of the errors that connecting gives, and they are in
@@ -36,8 +38,10 @@ func Of(err error) *Refusal {
 	return r
 }
 
-// Explain puts a *Refusal around an error of connecting. Any other is returned as it is.
-func Explain(err error) error {
+// Explain puts a *Refusal around an error of connecting, with a password of the source if there is one. Any other error
+// is returned as it is. A password that a program made and the server refused may be followed by a better one: the
+// source is told, and the refusal is no permanent one.
+func Explain(err error, password *secret.Source) error {
 	failed, ok := errors.AsType[*pgconn.ConnectError](err)
 	if !ok || Of(err) != nil {
 		return err
@@ -58,6 +62,10 @@ func Explain(err error) error {
 		if text := strings.Join(strings.Fields(one.Error()), " "); !slices.Contains(said, text) {
 			said = append(said, text)
 		}
+	}
+	if refusedPassword(err) && password.Refused() {
+		r.Permanent = false
+		r.Remedy = "see what " + password.Key() + " prints for this role; it is run again for the next attempt"
 	}
 	r.Reason = fmt.Sprintf("role %s, database %s: %s", a.role, a.database, strings.Join(said, "; "))
 	return r
@@ -114,6 +122,12 @@ func (a attempt) remedy(err error) (text string, permanent bool) {
 		return "nothing listens there: check that Postgres runs, and host and port in " + a.url, false
 	}
 	return "check that Postgres runs, host and port in " + a.url + ", and the network between", false
+}
+
+// refusedPassword says that a server did not take the password, as PAM's or a cloud's own login says it, too.
+func refusedPassword(err error) bool {
+	pg, is := errors.AsType[*pgconn.PgError](err)
+	return is && (pg.Code == "28P01" || pg.Code == "28000" && strings.Contains(pg.Message, "authentication failed"))
 }
 
 // refused says what to do about what the server said. Where one code stands for several things its English text

@@ -1,9 +1,6 @@
 package relay
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -13,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
+	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -22,7 +20,7 @@ import (
 // StoreConfig is the store's part of the configuration; commands that work beside a relay use the same.
 func StoreConfig(c config.Config) store.Config {
 	return store.Config{
-		URL: c.Postgres.URL, Password: passwordFrom(c.Postgres.PasswordFile), PoolSize: c.Postgres.PoolSize,
+		URL: c.Postgres.URL, Password: password(c), PoolSize: c.Postgres.PoolSize,
 		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot, DeadSet: c.Outbox.DeadSet, RetrySet: c.Outbox.RetrySet,
 		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
@@ -37,7 +35,7 @@ func ReplicationConfig(c config.Config) replication.Config {
 		url = c.Postgres.URL
 	}
 	return replication.Config{
-		URL: url, Password: passwordFrom(c.Postgres.PasswordFile), Slot: c.Postgres.Slot, Publication: c.Postgres.Publication,
+		URL: url, Password: password(c), Slot: c.Postgres.Slot, Publication: c.Postgres.Publication,
 		ApplicationName:  "cdc-relay/stream/" + c.Postgres.Slot,
 		StatusInterval:   time.Duration(c.Postgres.StatusInterval),
 		WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
@@ -105,16 +103,6 @@ func retryPolicy(c config.Retry) retry.Policy {
 	return p
 }
 
-// passwordFrom reads the secret again at each connect, so that a rotated one is used without a restart.
-func passwordFrom(file string) func() (string, error) {
-	if file == "" {
-		return nil
-	}
-	return func() (string, error) {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return "", fmt.Errorf("read postgres.password_file: %w", err)
-		}
-		return strings.TrimRight(string(b), "\r\n"), nil
-	}
+func password(c config.Config) *secret.Source {
+	return secret.Of("postgres", c.Postgres.PasswordFile, c.Postgres.PasswordCommand)
 }

@@ -18,12 +18,13 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/secret"
 )
 
 // Config says what to stream and how to keep the connection alive.
 type Config struct {
 	URL             string                 // direct, not through a pooler; replication=database is added
-	Password        func() (string, error) // asked at each connect; nil: the URL's
+	Password        *secret.Source // asked at each connect; nil: the URL's
 	Slot            string                 // [a-z0-9_]{1,63}
 	Publication     string
 	ApplicationName string
@@ -136,7 +137,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	}
 	conf := &client.ConnConfig.Config
 	if c.Password != nil {
-		if conf.Password, err = c.Password(); err != nil {
+		if conf.Password, err = c.Password.Read(ctx); err != nil {
 			return nil, fmt.Errorf("read replication password: %w", err)
 		}
 	}
@@ -183,7 +184,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return pgproto3.NewFrontend(&messageReader{src: r}, w)
 	}
 	if l.conn, err = pgconn.ConnectConfig(ctx, conf); err != nil {
-		return nil, fmt.Errorf("connect for replication: %w", login.Explain(err))
+		return nil, fmt.Errorf("connect for replication: %w", login.Explain(err, c.Password))
 	}
 	l.net = socketOf(l.conn.Conn())
 	return l, nil

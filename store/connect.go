@@ -20,13 +20,13 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	cc := pool.ConnConfig
 	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if c.Password != nil {
-		if cc.Password, err = c.Password(); err != nil {
+		if cc.Password, err = c.Password.Read(ctx); err != nil {
 			return nil, fmt.Errorf("read the Postgres password: %w", err)
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {
-		return nil, fmt.Errorf("connect to Postgres: %w", login.Explain(err))
+		return nil, fmt.Errorf("connect to Postgres: %w", login.Explain(err, c.Password))
 	}
 	return conn, nil
 }

@@ -24,13 +24,14 @@ var house = map[string]room{
 	"retry":   {own: []string{"outbox"}},
 	"sql":     {},
 	"verify":  {},
-	"login":   {external: []string{"github.com/jackc/pgx/v5"}, tests: []string{"replication", "store"}},
+	"secret":  {},
+	"login":   {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"}, tests: []string{"replication", "store"}},
 
-	"replication": {own: []string{"login", "outbox"},
+	"replication": {own: []string{"login", "outbox", "secret"},
 		external: []string{"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5"}},
 
 	// The rooms of store know the words and what runs statements, and not each other: they meet in store.
-	"store/internal/record": {own: []string{"outbox"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"store/internal/record": {own: []string{"outbox", "secret"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"store/internal/db": {own: append([]string{"login"}, storeWords[:2]...),
 		external: []string{"github.com/jackc/pgx/v5"}},
 	"store/internal/catalog": {own: append(slices.Clone(storeWords), "sql"),
@@ -61,7 +62,7 @@ var house = map[string]room{
 		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4"},
 	},
 	"sink/kafka/internal/connect": {
-		own:      []string{"sink/kafka/internal/codes"},
+		own:      []string{"secret", "sink/kafka/internal/codes"},
 		external: []string{"github.com/segmentio/kafka-go", "github.com/xdg-go/scram"},
 	},
 	"sink/kafka": {
@@ -154,7 +155,7 @@ var house = map[string]room{
 			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
 			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
 			"relay/internal/recovery", "relay/internal/requests", "relay/internal/settle", "relay/internal/upkeep",
-			"replication", "retry", "schemas", "sink", "store",
+			"replication", "retry", "schemas", "secret", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},

@@ -90,6 +90,8 @@ type SASL struct {
 	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
 	Username     string
 	PasswordFile string // the password, with or without the end of its line
+
+	PasswordCommand []string // a program and its arguments that print the password; see package secret
 }
 
 // LoginError says why a broker and we do not come together although it can be reached: What happened, what to Check,

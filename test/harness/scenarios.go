@@ -18,6 +18,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"catch-up rows":            {ci: 5_000, nightly: 20_000},
 	"moved events":             {ci: 4_000, nightly: 100_000},
 	"rows in one transaction":  {ci: 100_000, nightly: 1_000_000},
+	"rotated tokens":           {ci: 8, nightly: 100},
 	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
 	"postgres crashes":         {ci: 2, nightly: 20},
 	"poisoned events":          {ci: 20_000, nightly: 200_000},

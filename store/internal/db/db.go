@@ -75,12 +75,12 @@ func Open(ctx context.Context, c record.Config) (*DB, error) {
 func (s *DB) Close() { s.Pool.Close() }
 
 // beforeConnect gives each new connection the secret as it is now and the name of the epoch that it belongs to.
-func (s *DB) beforeConnect(_ context.Context, cc *pgx.ConnConfig) error {
+func (s *DB) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) error {
 	cc.RuntimeParams["application_name"] = applicationName(s.Config.Slot, s.epoch.Load())
 	if s.Config.Password == nil {
 		return nil
 	}
-	password, err := s.Config.Password()
+	password, err := s.Config.Password.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the Postgres password: %w", err)
 	}

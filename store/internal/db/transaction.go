@@ -87,18 +87,19 @@ func (s *DB) One(ctx context.Context, l Limits, scan func(pgx.Row) error, text s
 	if closed := results.Close(); err == nil || err == pgx.ErrNoRows && closed != nil {
 		err = closed
 	}
-	return login.Explain(err)
+	return login.Explain(err, s.Config.Password)
 }
 
 // Tx runs several statements in one transaction.
 func (s *DB) Tx(ctx context.Context, l Limits, do func(pgx.Tx) error) error {
 	// Whatever the default: a fence must see the epoch as it is when the lock is granted.
-	return login.Explain(pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, l.printing()); err != nil {
 			return err
 		}
 		return do(tx)
-	}))
+	})
+	return login.Explain(err, s.Config.Password)
 }
 
 // Fenced is tx for writes that only the owner of the slot may make: the epoch's row is locked FOR SHARE to the end.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/secret"
 )
 
 // ErrFenced says that another relay took the slot over since this one did; what was to be written has not been.
@@ -27,9 +28,9 @@ const (
 // Config says where the tables are and how the outbox looks.
 type Config struct {
 	URL      string
-	Password func() (string, error) // asked at each connect; nil = the one in URL
-	PoolSize int                    // most connections; 0 = 4
-	Schema   string                 // of the relay's own tables; "" = public
+	Password *secret.Source // asked at each connect; nil = the one in URL
+	PoolSize int            // most connections; 0 = 4
+	Schema   string         // of the relay's own tables; "" = public
 	Slot     string
 
 	Table        string // the outbox: schema.table, exactly as the catalog spells it; quotes only where a name has a dot

@@ -9,6 +9,7 @@ package connect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -124,11 +125,19 @@ func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, e
 	if err := d.refusedLately(address); err != nil {
 		return nil, err
 	}
+	password := ""
+	if d.config.SASL != nil { // before the broker waits for us: a program takes its time
+		var err error
+		if password, err = d.config.SASL.password(ctx); err != nil {
+			d.noteRefusal(address, err)
+			return nil, fmt.Errorf("log in: %w", err)
+		}
+	}
 	inner, err := d.config.Dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, raw: inner, address: address, dialer: d}
+	c := &conn{Conn: inner, raw: inner, address: address, dialer: d, password: password}
 	if !d.register(c) {
 		inner.Close()
 		return nil, net.ErrClosed
@@ -170,7 +179,8 @@ type conn struct {
 	raw      net.Conn
 	address  string
 	dialer   *Dialer
-	answered bool // something was read
+	password string // of SASL
+	answered bool   // something was read
 }
 
 // Read is net.Conn. A broker that does not like our certificate says so only here, in answer to the first request

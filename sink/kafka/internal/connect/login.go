@@ -67,12 +67,12 @@ func (d *Dialer) prove(ctx context.Context, c *conn) error {
 	// Versions are not asked for: these are in every broker since Kafka 1.0.
 	pc := protocol.NewConn(c, d.config.ClientID)
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 0})
-	return d.config.SASL.logIn(pc)
+	return d.config.SASL.logIn(pc, c.password)
 }
 
 // logIn runs the mechanism over a connection.
-func (s *SASL) logIn(pc *protocol.Conn) error {
-	talk, err := s.talk()
+func (s *SASL) logIn(pc *protocol.Conn, password string) error {
+	talk, err := s.talk(password)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 	for challenge := ""; ; {
 		response, done, err := talk(challenge)
 		if err != nil {
-			return &LoginError{"the broker did not prove that it knows the password of " + s.Username, keyPassword, err}
+			return &LoginError{"the broker did not prove that it knows the password of " + s.Username, s.keys(), err}
 		}
 		if done {
 			return nil
@@ -105,7 +105,8 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 		r := answer.(*saslauthenticate.Response)
 		if err := codes.ErrorOf(r.ErrorCode, r.ErrorMessage); err != nil {
 			if r.ErrorCode == codes.NotAuthenticated {
-				return &LoginError{fmt.Sprintf("the broker rejects the login of %s with %s", s.Username, s.Mechanism), keyPassword,
+				s.source().Refused()
+				return &LoginError{fmt.Sprintf("the broker rejects the login of %s with %s", s.Username, s.Mechanism), s.keys(),
 					err}
 			}
 			return fmt.Errorf("log in with %s: %w", s.Mechanism, err)
@@ -115,11 +116,7 @@ func (s *SASL) logIn(pc *protocol.Conn) error {
 }
 
 // talk is our side of the mechanism: given the broker's words, at first none, it says ours, or that all is said.
-func (s *SASL) talk() (func(challenge string) (response string, done bool, err error), error) {
-	password, err := s.password()
-	if err != nil {
-		return nil, err
-	}
+func (s *SASL) talk(password string) (func(challenge string) (response string, done bool, err error), error) {
 	if s.Mechanism == Plain {
 		said := false
 		return func(string) (string, bool, error) {
@@ -136,7 +133,7 @@ func (s *SASL) talk() (func(challenge string) (response string, done bool, err e
 	}
 	client, err := hash.NewClient(s.Username, password, "")
 	if err != nil {
-		return nil, &LoginError{"user name or password contain characters that SCRAM does not allow", keyPassword, err}
+		return nil, &LoginError{"user name or password contain characters that SCRAM does not allow", s.keys(), err}
 	}
 	conversation := client.NewConversation()
 	return func(challenge string) (string, bool, error) {

@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/secret"
 )
 
 // TLS says how to secure the connections. The files are read again at each connect, so that renewed certificates are
@@ -26,6 +27,8 @@ type SASL struct {
 	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
 	Username     string
 	PasswordFile string // the password, with or without the end of its line
+
+	PasswordCommand []string // a program and its arguments that print the password; see package secret
 }
 
 // LoginError says why a broker and we do not come together although it can be reached: certificate, mechanism, name or
@@ -55,13 +58,12 @@ func IsLoginError(err error) bool {
 
 // The configuration keys that errors name.
 const (
-	keyTLS      = "kafka.tls.enabled and the port in kafka.brokers"
-	keyCA       = "kafka.tls.ca_file"
-	keyCert     = "kafka.tls.cert_file and kafka.tls.key_file"
-	keyName     = "kafka.tls.server_name, or the host in kafka.brokers"
-	keyClock    = "the broker's certificate, and this machine's clock"
-	keySASL     = "kafka.sasl.mechanism"
-	keyPassword = "kafka.sasl.username and kafka.sasl.password_file"
+	keyTLS   = "kafka.tls.enabled and the port in kafka.brokers"
+	keyCA    = "kafka.tls.ca_file"
+	keyCert  = "kafka.tls.cert_file and kafka.tls.key_file"
+	keyName  = "kafka.tls.server_name, or the host in kafka.brokers"
+	keyClock = "the broker's certificate, and this machine's clock"
+	keySASL  = "kafka.sasl.mechanism"
 )
 
 // config reads the files for a connection to the host.
@@ -142,15 +144,25 @@ func (t *TLS) clientCertificate() string {
 		pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
-// password reads the secret.
-func (s *SASL) password() (string, error) {
-	b, err := os.ReadFile(s.PasswordFile)
-	if err != nil {
-		return "", &LoginError{"the password cannot be read", "kafka.sasl.password_file", err}
+// keys are the configuration's of a login that the broker rejects.
+func (s *SASL) keys() string { return "kafka.sasl.username and " + s.source().Key() }
+
+func (s *SASL) source() *secret.Source {
+	return secret.Of("kafka.sasl", s.PasswordFile, s.PasswordCommand)
+}
+
+// password asks for the secret.
+func (s *SASL) password(ctx context.Context) (string, error) {
+	source := s.source()
+	if source == nil {
+		return "", &LoginError{"there is no password", "kafka.sasl.password_file", nil}
 	}
-	password := strings.TrimRight(string(b), "\r\n")
+	password, err := source.Read(ctx)
+	if err != nil {
+		return "", &LoginError{"the password cannot be read", source.Key(), err}
+	}
 	if password == "" {
-		return "", &LoginError{s.PasswordFile + " holds no password", "kafka.sasl.password_file", nil}
+		return "", &LoginError{s.PasswordFile + " holds no password", source.Key(), nil}
 	}
 	return password, nil
 }
