@@ -221,9 +221,8 @@ func (f fortress) wrongPasswordBlocksAndHeals(t *testing.T) {
 // A wrong password at the start stands in the engine's status, rejects nothing, and heals by the file alone.
 func (f fortress) blocksAndHeals(t *testing.T, name, key, file string, login *SASL) {
 	topic := f.Topic(t, name, 1, nil)
-	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) {
-		c.TLS, c.SASL = f.trusting(), login
-	}), sink.Config{})
+	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), login }),
+		sink.Config{})
 	defer func() { _ = e.Close(testContext(t)) }()
 	if _, err := e.Submit(testContext(t),
 		[]*sink.Record{{Topic: topic, Key: []byte("k"), Value: []byte("v"), Timestamp: 1, Cost: 100}}); err != nil {
