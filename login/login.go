@@ -3,6 +3,7 @@
 package login
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,6 +37,18 @@ func (r *Refusal) Unwrap() error { return r.err }
 func Of(err error) *Refusal {
 	r, _ := errors.AsType[*Refusal](err)
 	return r
+}
+
+// Password is that of the source for a connection that is made now. The error is a *Refusal that passes when the file or
+// the program is mended.
+func Password(ctx context.Context, source *secret.Source) (string, error) {
+	password, err := source.Read(ctx)
+	if err == nil {
+		return password, nil
+	}
+	return "", &Refusal{Reason: "no password for Postgres: " + err.Error(), err: err,
+		Remedy: "mend what " + source.Key() + " names, and try it as the user of this process; " +
+			"it is asked again at the next attempt"}
 }
 
 // Explain puts a *Refusal around an error of connecting, with a password of the source if there is one. Any other error

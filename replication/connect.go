@@ -137,8 +137,8 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	}
 	conf := &client.ConnConfig.Config
 	if c.Password != nil {
-		if conf.Password, err = c.Password.Read(ctx); err != nil {
-			return nil, fmt.Errorf("read replication password: %w", err)
+		if conf.Password, err = login.Password(ctx, c.Password); err != nil {
+			return nil, err
 		}
 	}
 	for name, value := range map[string]string{

@@ -20,8 +20,8 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	cc := pool.ConnConfig
 	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if c.Password != nil {
-		if cc.Password, err = c.Password.Read(ctx); err != nil {
-			return nil, fmt.Errorf("read the Postgres password: %w", err)
+		if cc.Password, err = login.Password(ctx, c.Password); err != nil {
+			return nil, err
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, cc)

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
@@ -80,12 +81,9 @@ func (s *DB) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) error {
 	if s.Config.Password == nil {
 		return nil
 	}
-	password, err := s.Config.Password.Read(ctx)
-	if err != nil {
-		return fmt.Errorf("read the Postgres password: %w", err)
-	}
-	cc.Password = password
-	return nil
+	var err error
+	cc.Password, err = login.Password(ctx, s.Config.Password)
+	return err
 }
 
 // applicationName is "cdc-relay/<epoch>/<8 hex digits of the slot's name>", at most 39 bytes; Postgres keeps 63.
