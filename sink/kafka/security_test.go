@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -369,32 +367,4 @@ func TestLoginWithoutAnswerIsTheClustersTrouble(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Breaks when a password that is refused is tried again and again: brokers lock users out for that. Seen to fail with
-// pauses that do not grow.
-func TestRefusedLoginsAreFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var dials atomic.Int32
-		d, err := New(Config{
-			Brokers: []string{"a:1"}, SASL: alice(connect.ScramSHA256, "/no/such/file"),
-			Dial: func(context.Context, string, string) (net.Conn, error) {
-				dials.Add(1)
-				near, _ := net.Pipe()
-				return near, nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer d.Close()
-		_, _ = d.Partitions("t")
-		time.Sleep(time.Minute)
-		if _, err := d.Partitions("t"); TroubleOf(err) != sink.ConfigurationTrouble {
-			t.Errorf("trouble: got %v, want that of the configuration", err)
-		}
-		if got := dials.Load(); got < 10 || got > 20 {
-			t.Errorf("logins in a minute: got %d, want one in 5 s and a few at first", got)
-		}
-	})
 }
