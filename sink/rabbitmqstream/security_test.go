@@ -61,7 +61,7 @@ func secured(t *testing.T, target string, authority *harness.Authority) (port st
 }
 
 // Breaks it catches: a server with another authority's certificate that is trusted, a client certificate or a password
-// file that is not used. Seen to fail with the server's certificate not looked at, and with the file left out.
+// file that is not used. Seen to fail with the server's certificate not looked at.
 func TestTLSAndPasswordFile(t *testing.T) {
 	b := newBed(t)
 	ours, theirs := harness.NewAuthority(t, "ours"), harness.NewAuthority(t, "theirs")
