@@ -12,6 +12,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"sigterm under load":       {ci: 2, nightly: 20},
 	"reconnects":               {ci: 2, nightly: 20},
 	"kill9 under load":         {ci: 3, nightly: 30},
+	"kills of small limits":    {ci: 2, nightly: 10},
+	"rate of small limits":     {ci: 6_000, nightly: 6_000},
 	"broker stop seconds":      {ci: 12, nightly: 60},
 	"broker frozen seconds":    {ci: 5, nightly: 30},
 	"connection cuts":          {ci: 30, nightly: 300},
