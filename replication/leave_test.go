@@ -65,7 +65,14 @@ func TestLateWatcherDoesNotEndTheLeave(t *testing.T) {
 			return s.Confirmed
 		})
 	}()
-	<-leaving
+	select {
+	case <-leaving:
+	case err = <-end:
+		t.Errorf("Run returned %v without a last look at what is confirmed", err)
+		end <- err
+	case <-time.After(30 * time.Second):
+		t.Error("Run has not taken its leave after 30 s")
+	}
 	select {
 	case err = <-end:
 		t.Errorf("Run returned %v before the server agreed", err)

@@ -147,7 +147,7 @@ func (r *running) confirmAll(t *testing.T, inserts int) {
 		select {
 		case b, ok := <-r.Batches():
 			if !ok {
-				t.Fatalf("stream ended: %v", <-r.end)
+				t.Fatalf("stream ended: %v", r.ended(t))
 			}
 			for _, m := range b.Messages {
 				if !m.Keepalive && m.Data[0] == 'I' {
@@ -169,8 +169,20 @@ func (r *running) finish(t *testing.T) {
 			b.Recycle(true)
 		}
 	}()
-	if err := <-r.end; !errors.Is(err, context.Canceled) {
+	if err := r.ended(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: got %v, want the context's error", err)
+	}
+}
+
+// ended is what Run returned. A session that does not end fails its own test: a package that hangs says nothing.
+func (r *running) ended(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.end:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("Run has not returned after 30 s")
+		return nil
 	}
 }
 
@@ -185,7 +197,7 @@ func TestStreamDeliversEveryInsertInOrder(t *testing.T) {
 	for next <= 6001 {
 		b, ok := <-r.Batches()
 		if !ok {
-			t.Fatalf("stream ended: %v", <-r.end)
+			t.Fatalf("stream ended: %v", r.ended(t))
 		}
 		for _, m := range b.Messages {
 			if m.Keepalive || m.Data[0] != 'I' {
@@ -219,6 +231,29 @@ func TestBackpressureKeepsTheConnectionAlive(t *testing.T) {
 	r.finish(t)
 }
 
+// The time that a batch waited for its receiver is no silence of the server's, though nothing was read meanwhile. Break
+// it catches: a connection given up, for no fault of it, once the receiver goes on. Seen to fail with that time counted.
+func TestBackpressureIsNotTheServersSilence(t *testing.T) {
+	f := newFixture(t)
+	s, err := Open(t.Context(), f.c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	confirmed := func() outbox.LSN { return s.Confirmed }
+	s.pending, s.lastReceived = batches.Get().(*Batch), time.Now().Add(-2*f.c.WALSenderTimeout)
+	if err := s.tick(confirmed); !isA[*SilentError](err) {
+		t.Fatalf("nothing from the server for twice the time-out: got %v, want a SilentError", err)
+	}
+	go func() { (<-s.Batches()).Recycle(true) }()
+	if err := s.handOver(t.Context(), confirmed); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.tick(confirmed); err != nil {
+		t.Errorf("the receiver was what took so long: got %v, want no error", err)
+	}
+}
+
 // Fails when the timer's status is left out: the server would end an idle stream, or the client take it for dead.
 func TestIdleStreamOutlivesTheTimeout(t *testing.T) {
 	f := newFixture(t)
@@ -237,7 +272,7 @@ func TestIdleStreamOutlivesTheTimeout(t *testing.T) {
 	}
 	r.stop()
 	<-drained
-	if err := <-r.end; !errors.Is(err, context.Canceled) {
+	if err := r.ended(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: got %v, want the context's error", err)
 	}
 }
@@ -281,7 +316,7 @@ func TestProgressIsToldBeforeTheTimer(t *testing.T) {
 		t.Errorf("confirming took %v, want well below the status interval of %v", took, f.c.StatusInterval)
 	}
 	r.stop()
-	<-r.end
+	_ = r.ended(t)
 }
 
 // Fails when the position is not asserted against what was received.
@@ -293,7 +328,7 @@ func TestConfirmingBeyondWhatWasReceivedEndsTheSession(t *testing.T) {
 		for range r.Batches() {
 		}
 	}
-	if err := <-r.end; err == nil || !strings.Contains(err.Error(), "assert") {
+	if err := r.ended(t); err == nil || !strings.Contains(err.Error(), "assert") {
 		t.Errorf("got %v, want a failed assertion", err)
 	}
 }
@@ -348,7 +383,7 @@ func TestMissingPublicationIsTold(t *testing.T) {
 	for b := range r.Batches() {
 		b.Recycle(true)
 	}
-	if err := <-r.end; !isA[*PublicationMissingError](err) {
+	if err := r.ended(t); !isA[*PublicationMissingError](err) {
 		t.Errorf("got %v, want a PublicationMissingError", err)
 	}
 }

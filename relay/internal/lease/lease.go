@@ -1,5 +1,5 @@
-// Package lease keeps the proof that this process holds the slot. Its tests are those of package relay, on real
-// servers, and the simulator with its mutants.
+// Package lease keeps the proof that this process holds the slot. Beside its own, its tests are those of package relay,
+// on real servers, and the simulator with its mutants.
 package lease
 
 import (

@@ -3,7 +3,7 @@
 // only ids that it has read: whatever a topic has lost since can cause a duplicate, and nothing else. What a broker
 // appends of the dead process's last requests after this was read is the rest that no look can find.
 //
-// Its tests are those of package relay, on real servers, and the simulator with its mutants.
+// Beside its own, its tests are those of package relay, on real servers, and the simulator with its mutants.
 package recovery
 
 import (
