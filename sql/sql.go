@@ -33,6 +33,7 @@ type Names struct {
 	IDType         string // of the journal's event_id: uuid, text or bigint
 	PayloadType    string
 	HeadersType    string
+	HasJSON        bool   // some column of the outbox is json
 	PublishedWhen  string // a condition on an outbox row
 	OwnPublishedAt string // an expression on an outbox row
 
@@ -57,6 +58,17 @@ func (n Names) CollateC() string {
 		return ` COLLATE "C"`
 	}
 	return ""
+}
+
+// Fields is an outbox row as a jsonb object. A json column holds what jsonb refuses: the escape of NUL, and halves of
+// surrogate pairs. They are left out; the other alternative keeps a backslash that is escaped itself from being taken
+// for the beginning of one.
+func (n Names) Fields() string {
+	if !n.HasJSON {
+		return "to_jsonb(cdc_relay_row)"
+	}
+	return `regexp_replace(to_json(cdc_relay_row)::text, ` +
+		`'(\\\\)|\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '\1', 'g')::jsonb`
 }
 
 // Step is one version of one part of the tables.

@@ -19,7 +19,7 @@ SELECT o.id,
        coalesce(p.last_error_at, d.dead_at) AS last_error_at{{range .Event}},
        {{.Expression}} AS {{.Name}}{{end}}
 FROM (SELECT {{.ID}} AS id, {{.OwnPublishedAt}} AS published_at, ({{.PublishedWhen}}
-      ) IS TRUE AS published, to_jsonb(cdc_relay_row) AS fields FROM {{.Outbox}} cdc_relay_row) o
+      ) IS TRUE AS published, {{.Fields}} AS fields FROM {{.Outbox}} cdc_relay_row) o
 LEFT JOIN LATERAL (
     SELECT j.* FROM {{.Schema}}.cdc_relay_source s
     JOIN {{.Schema}}.cdc_relay_journal j ON j.source = s.source AND j.event_id = o.id{{.CollateC}}

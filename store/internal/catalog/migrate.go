@@ -221,7 +221,7 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		Headers:   or(c.Headers, "headers"),
 		CreatedAt: or(c.CreatedAt, "created_at"),
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
-		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
+		HasJSON: o.HasJSON, PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
 	}
 	n.Event = eventFields(c)
 	if n.HeadersType == "" {

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,6 +15,7 @@ type Table struct {
 	record.Outbox
 	CreatedZoned bool   // created_at has a time zone
 	idCollation  string // of a text id, quoted; "" = the id has none
+	HasJSON      bool   // some column is json, which may hold what jsonb refuses
 	Position     string // a bigint of the row o that sorts as OrderBy does, or by its first column; "" = there is none
 }
 
@@ -52,6 +54,7 @@ func (s *DB) Describe(ctx context.Context, tx pgx.Tx) (Table, error) {
 	if err != nil {
 		return o, err
 	}
+	o.HasJSON = slices.ContainsFunc(columns, func(c column) bool { return c.base == "json" || c.base == "json[]" })
 	return o, s.fit(&o, columns)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
@@ -41,10 +40,10 @@ func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int
 	return rows, nil
 }
 
-// editedColumns are eventColumns, with what was sent of a dead letter that somebody edited.
+// editedColumns are eventColumns, with what was sent of a dead letter that somebody edited. Headers can be edited where
+// the outbox has none.
 func (s *Reader) editedColumns() string {
 	c := s.db.Config.Columns
-	payload, headers := ", o."+db.Quote(c.Payload), ", o."+db.Quote(c.Headers)
-	return strings.NewReplacer(payload, ", CASE WHEN e.edited THEN e.payload ELSE "+payload[2:]+" END",
-		headers, ", CASE WHEN e.edited THEN e.headers ELSE "+headers[2:]+" END").Replace(s.eventColumns())
+	return s.columns("CASE WHEN e.edited THEN e.payload ELSE "+own(c.Payload)+" END",
+		"CASE WHEN e.edited THEN e.headers ELSE "+own(c.Headers)+" END")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -79,17 +80,25 @@ func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text stri
 
 // eventColumns are the columns of an event in the order of catchUpPage.add. One that is not mapped is NULL.
 func (s *Reader) eventColumns() string {
+	return s.columns(own(s.db.Config.Columns.Payload), own(s.db.Config.Columns.Headers))
+}
+
+func (s *Reader) columns(payload, headers string) string {
 	c := s.db.Config.Columns
-	text := ""
-	for _, name := range append([]string{c.ID, c.AggregateType, c.AggregateID, c.EventType, c.Payload, c.Headers,
-		c.CreatedAt}, c.Extra...) {
-		if name == "" {
-			text += ", NULL"
-		} else {
-			text += ", o." + db.Quote(name)
-		}
+	text := ", " + strings.Join([]string{own(c.ID), own(c.AggregateType), own(c.AggregateID), own(c.EventType), payload,
+		headers, own(c.CreatedAt)}, ", ")
+	for _, name := range c.Extra {
+		text += ", " + own(name)
 	}
 	return text
+}
+
+// own is a column of the outbox's row.
+func own(name string) string {
+	if name == "" {
+		return "NULL"
+	}
+	return "o." + db.Quote(name)
 }
 
 // catchUpPage collects rows; each row's fields share one buffer.
