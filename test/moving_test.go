@@ -16,8 +16,13 @@ import (
 // journal. With after_publish: keep the journal is all that tells what was published.
 func diedInTheMiddle(t *testing.T) *scenario {
 	t.Helper()
-	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	return diedOn(t, harness.NewOwnPostgres(t, embedded.PostgresConfig{}))
+}
+
+func diedOn(t *testing.T, pg *harness.PG) *scenario {
+	t.Helper()
 	s := startScenario(t, pg, harness.Kafka(t), "outbox.after_publish", "keep", "limits.max_unrecorded", 500)
+	s.decided(t)
 	load := s.load(t, harness.Workload{Aggregates: 100, OnlyKept: true, Events: harness.Count(t, "moved events")})
 	harness.Eventually(t, time.Minute, "some are journaled", func(context.Context) string {
 		if s.number(t, pg.Query(t, "SELECT count(*) FROM cdc_relay_journal")) < 500 {
@@ -30,9 +35,31 @@ func diedInTheMiddle(t *testing.T) *scenario {
 	return s
 }
 
+// decided makes two dead letters, of which a person discards one, and mends both rows, so that either can be published
+// if it is revived. Neither is in the truth.
+func (s *scenario) decided(t *testing.T) {
+	t.Helper()
+	s.pg.Exec(t, `INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, headers)
+SELECT ('00000000-0000-4000-8000-00000000000' || n)::uuid, 'order', 'doomed-' || n, 'x', '[]'
+FROM generate_series(1, 2) n`)
+	harness.Eventually(t, time.Minute, "both are dead",
+		s.asking(t, "SELECT CASE count(*) WHEN 2 THEN '' ELSE count(*) || ' are' END FROM outbox_events_dlq"))
+	if code, out, errors := s.relay.Run(t, "dlq", "discard", "00000000-0000-4000-8000-000000000001", "--yes", "--note",
+		"not wanted"); code != 0 {
+		t.Fatalf("dlq discard: exit code %d, output %s, errors %s", code, out, errors)
+	}
+	s.pg.Exec(t, "UPDATE outbox_events SET headers = '{}' WHERE aggregate_id LIKE 'doomed-%'")
+}
+
+// decisions are the dead letters and what people decided about them.
+const decisions = `SELECT string_agg(concat_ws(' ', original_id, error_code, 'discarded ' || discarded_at, replayed_at,
+	note), ', ' ORDER BY original_id) FROM outbox_events_dlq`
+
 // moved points the relay at where the database is now, sees it halt with the code, adopts, goes on, and judges.
 func (s *scenario) moved(t *testing.T, to *harness.PG, slot, code string) {
 	t.Helper()
+	// Asked of the new one: the old one may be gone.
+	before := to.Query(t, decisions)
 	s.pg, s.settings = to, s.settings.With("postgres.url", to.URL, "postgres.slot", slot)
 	s.relay = harness.NewRelay(t, s.settings)
 	s.relay.Start(t)
@@ -48,16 +75,19 @@ func (s *scenario) moved(t *testing.T, to *harness.PG, slot, code string) {
 	if code, out, errors := s.relay.Run(t, "verify"); code != 0 {
 		t.Errorf("verify: exit code %d, output %s, errors %s", code, out, errors)
 	}
+	if after := to.Query(t, decisions); after != before || !strings.Contains(after, "discarded") {
+		t.Errorf("dead letters and decisions: got %q after the move, want those from before, %q", after, before)
+	}
 }
 
-// dump writes the database to a file, which restore makes a new server's.
-func (s *scenario) dump(t *testing.T) (restore func() *harness.PG) {
+// dump writes the database to a file, which restore makes a new server's, of a major version if one is given.
+func (s *scenario) dump(t *testing.T) (restore func(version string) *harness.PG) {
 	t.Helper()
 	file := filepath.Join(s.pg.Server.Dir(), "dump.sql")
 	s.pg.Program(t, "pg_dump", "--no-owner", "--file", file, s.pg.URL)
-	return func() *harness.PG {
+	return func(version string) *harness.PG {
 		t.Helper()
-		to := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+		to := harness.NewOwnPostgres(t, embedded.PostgresConfig{Version: version})
 		to.Program(t, "psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--output", "/dev/null",
 			"--file", file, to.URL)
 		return to
@@ -71,7 +101,7 @@ func (s *scenario) dump(t *testing.T) (restore func() *harness.PG) {
 func TestMoveByDumpAndRestoreLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	s := diedInTheMiddle(t)
-	to := s.dump(t)()
+	to := s.dump(t)("")
 	if err := s.pg.Server.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +143,7 @@ func TestBackupOlderThanTheTopicsLosesAndDoublesNothing(t *testing.T) {
 	s.start(t)
 	s.settled(t)
 	s.relay.Stop(t)
-	s.moved(t, restore(), s.settings.Slot(), "other_server")
+	s.moved(t, restore(""), s.settings.Slot(), "other_server")
 }
 
 // A snapshot undoes what the relay knows and keeps who the server is, so nothing halts; the slot goes back, too. After
@@ -158,11 +188,18 @@ func TestReturnToASnapshotLosesAndDoublesNothing(t *testing.T) {
 // they were.
 func TestMoveByLogicalReplicationLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
-	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	moveByReplication(t, "", "")
+}
+
+// moveByReplication moves from a server of one major version to one of another; "" = any.
+func moveByReplication(t *testing.T, from, version string) {
+	t.Helper()
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Version: from})
 	s := startScenario(t, pg, harness.Kafka(t), "outbox.after_publish", "keep", "limits.max_unrecorded", 500)
+	s.decided(t)
 	load := s.load(t, harness.Workload{Aggregates: 100, OnlyKept: true, Events: harness.Count(t, "moved events")})
 	load.WaitCommitted(t, 200, time.Minute)
-	to := s.follower(t)
+	to := s.follower(t, version)
 	load.Wait(t)
 	s.relay.Kill9()
 	pg.WaitConfirmed(t, "green", time.Minute)
@@ -176,12 +213,44 @@ func TestMoveByLogicalReplicationLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
+// The moves of above between servers of two major versions, as far as the programs of one installed version, and
+// downloaded servers, can show them. Seen to fail (duplicated) with the former server not remembered.
+func TestMovesBetweenMajorVersionsLoseAndDoubleNothing(t *testing.T) {
+	replicated := func(from, to string) func(*testing.T) {
+		return func(t *testing.T) { moveByReplication(t, from, to) }
+	}
+	dumped := func(from, to string) func(*testing.T) {
+		return func(t *testing.T) {
+			s := diedOn(t, harness.NewOwnPostgres(t, embedded.PostgresConfig{Version: from}))
+			s.moved(t, s.dump(t)(to), s.settings.Slot(), "other_server")
+		}
+	}
+	moves := []struct {
+		name string
+		move func(*testing.T)
+	}{
+		{"15 to 18 by replication", replicated("15", "18")}, // the one in CI
+		{"14 to 18 by replication", replicated("14", "18")},
+		{"15 to 16 by replication", replicated("15", "16")},
+		{"15 to 17 by replication", replicated("15", "17")},
+		{"14 to 15 by dump", dumped("14", "15")},
+		{"14 to 18 by dump", dumped("14", "18")},
+		{"14 to 15 by pg_upgrade", func(t *testing.T) {
+			s := diedOn(t, harness.NewOwnPostgres(t, embedded.PostgresConfig{Version: "14"}))
+			s.moved(t, s.pg.Upgrade(t), s.settings.Slot(), "other_server")
+		}},
+	}
+	for _, m := range moves[:harness.Count(t, "moves between majors")] {
+		t.Run(m.name, m.move)
+	}
+}
+
 // follower is a new server that has the schema, and gets all rows by logical replication.
-func (s *scenario) follower(t *testing.T) *harness.PG {
+func (s *scenario) follower(t *testing.T, version string) *harness.PG {
 	t.Helper()
 	file := filepath.Join(s.pg.Server.Dir(), "schema.sql")
 	s.pg.Program(t, "pg_dump", "--no-owner", "--schema-only", "--file", file, s.pg.URL)
-	to := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	to := harness.NewOwnPostgres(t, embedded.PostgresConfig{Version: version})
 	to.Program(t, "psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--output", "/dev/null", "--file", file,
 		to.URL)
 	s.pg.Exec(t, "CREATE PUBLICATION blue FOR ALL TABLES")

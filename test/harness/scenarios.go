@@ -19,6 +19,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"connection cuts":          {ci: 30, nightly: 300},
 	"catch-up rows":            {ci: 5_000, nightly: 20_000},
 	"moved events":             {ci: 4_000, nightly: 100_000},
+	"moves between majors":     {ci: 1, nightly: 7},
 	"rows in one transaction":  {ci: 100_000, nightly: 1_000_000},
 	"rotated tokens":           {ci: 8, nightly: 100},
 	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
@@ -45,6 +46,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 
 	"chaos faults":  {ci: 12, nightly: 200},
 	"verified rows": {ci: 20_000, nightly: 1_000_000},
+
+	"journal rows to find among": {ci: 0, nightly: 50_000_000},
 
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},

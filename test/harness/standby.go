@@ -146,15 +146,30 @@ func (p *PG) Program(t testing.TB, name string, args ...string) {
 	}
 }
 
+// program finds one of the server's programs beside it, or, since a downloaded server brings none of those that make and
+// read dumps, the newest that is installed.
 func (p *PG) program(name string) (string, error) {
+	dir, err := p.binaries()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	if _, err = os.Stat(path); err == nil {
+		return path, nil
+	}
+	installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name) // the only error is a malformed pattern
+	if len(installed) == 0 {
+		return "", fmt.Errorf("find the server's programs: %w", err)
+	}
+	return installed[len(installed)-1], nil
+}
+
+// binaries is the folder of the server's programs.
+func (p *PG) binaries() (string, error) {
 	options, err := os.ReadFile(filepath.Join(p.Server.Dir(), "data", "postmaster.opts"))
 	if err != nil {
 		return "", fmt.Errorf("find the server's programs: %w", err)
 	}
 	server, _, _ := strings.Cut(string(options), " ") // the first word is the server's path
-	path := filepath.Join(filepath.Dir(server), name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("find the server's programs: %w", err)
-	}
-	return path, nil
+	return filepath.Dir(server), nil
 }
