@@ -33,11 +33,16 @@ type Names struct {
 	IDType         string // of the journal's event_id: uuid, text or bigint
 	PayloadType    string
 	HeadersType    string
-	HasJSON        bool   // some column of the outbox is json
 	PublishedWhen  string // a condition on an outbox row
 	OwnPublishedAt string // an expression on an outbox row
 
-	Event []Field // of the view, what an event is
+	Shown
+}
+
+// Shown is what the view says of an event.
+type Shown struct {
+	Event   []Field
+	HasJSON bool // some column of the outbox is json
 }
 
 // Field is a column of the view: an expression on the outbox row as the jsonb object o.fields.

@@ -221,9 +221,9 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		Headers:   or(c.Headers, "headers"),
 		CreatedAt: or(c.CreatedAt, "created_at"),
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
-		HasJSON: o.HasJSON, PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
+		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
 	}
-	n.Event = eventFields(c)
+	n.Shown = schema.Shown{Event: eventFields(c), HasJSON: o.HasJSON}
 	if n.HeadersType == "" {
 		n.HeadersType = "jsonb"
 	}
