@@ -31,7 +31,8 @@ func TestLargeEventsAmongSmallOnesKeepTheirBytes(t *testing.T) {
 	write := func(from, to, most int, filler string) {
 		t.Helper()
 		b.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-SELECT 'order', 'k' || i, 'made', jsonb_build_object('n', i, 'filler', repeat('%s', CASE i %% 4 WHEN 0 THEN %d ELSE 1 END))
+SELECT 'order', 'k' || i, 'made', jsonb_build_object('n', i, 'filler',
+ repeat('%s', CASE i %% 4 WHEN 0 THEN %d ELSE 1 END))
 FROM generate_series(%d, %d) i`, filler, most, from, to))
 	}
 	const first, mixed, all = 100, 500, 6000

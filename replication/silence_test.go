@@ -11,8 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// The time that a batch waited for its receiver is no silence of the server's, though nothing was read meanwhile. Break
-// it catches: a connection given up, for no fault of it, once the receiver goes on. Seen to fail with that time counted.
+// The time that a batch waited for its receiver is no silence of the server's, though nothing was read meanwhile.
+// Break it catches: a connection given up, for no fault of it, once the receiver goes on. Seen to fail with that time
+// counted.
 func TestBackpressureIsNotTheServersSilence(t *testing.T) {
 	f := newFixture(t)
 	s, err := Open(t.Context(), f.c)

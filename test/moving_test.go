@@ -214,7 +214,7 @@ func moveByReplication(t *testing.T, from, version string) {
 }
 
 // The moves of above between servers of two major versions, as far as the programs of one installed version, and
-// downloaded servers, can show them. Seen to fail (duplicated) with the former server not remembered.
+// downloaded servers, can show them. Seen to fail with the former server not remembered.
 func TestMovesBetweenMajorVersionsLoseAndDoubleNothing(t *testing.T) {
 	replicated := func(from, to string) func(*testing.T) {
 		return func(t *testing.T) { moveByReplication(t, from, to) }

@@ -146,8 +146,8 @@ func (p *PG) Program(t testing.TB, name string, args ...string) {
 	}
 }
 
-// program finds one of the server's programs beside it, or, since a downloaded server brings none of those that make and
-// read dumps, the newest that is installed.
+// program finds one of the server's programs beside it, or, since a downloaded server brings none of those that make
+// and read dumps, the newest that is installed.
 func (p *PG) program(name string) (string, error) {
 	dir, err := p.binaries()
 	if err != nil {
