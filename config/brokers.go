@@ -46,7 +46,7 @@ type BullMQ struct {
 	Library          string  `key:"library" help:"bullmq: workers of BullMQ 5 or 6; bull: of Bull 4"`
 	Prefix           string  `key:"prefix" help:"prefix of the queues' keys, as the workers have it; in a cluster in braces, such as {bull}"`
 	JobName          string  `key:"job_name" help:"name of a job; columns that are headers of the message in braces, and {key}, the message key"`
-	JobID            string  `key:"job_id" help:"id of a job, as job_name; different for each event of the queue"`
+	JobID            string  `key:"job_id" help:"id of a job, as job_name; different for each event of the queue; empty: one of the relay's own"`
 	Attempts         int     `key:"attempts" help:"how often a worker tries a job, the first time included"`
 	Backoff          Backoff `key:"backoff"`
 	RemoveOnComplete Remove  `key:"remove_on_complete"`

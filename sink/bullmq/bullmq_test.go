@@ -335,3 +335,13 @@ func TestScriptThatFailsInTheMiddleIsMadeGood(t *testing.T) {
 		})
 	}
 }
+
+// Breaks it catches: an id that comes twice in one script, whose job is handed out twice. Seen to fail without a look at
+// the ids of the same script.
+func TestAnIDIsInAQueueOnce(t *testing.T) {
+	b := newBed(t)
+	topic := b.topic(t)
+	records := sinktest.Events(topic, 0, 10)
+	sinktest.NewFlow(t, b.driver(t)).Send(append(records, sinktest.Events(topic, 5, 5)...))
+	sinktest.WantOnceInOrder(t, b.read(t, topic), 10)
+}

@@ -28,5 +28,5 @@
 // what has no digit, is an integer or begins with id- gets id- before it; : and % become %3A and %25. The data is the
 // value; see job for one that is no JSON. Key and headers are in the job's options, as opts.outbox.
 //
-// Tested in bullmq_test.go, on a real server behind a proxy that cuts, and in workers_test.go with real workers.
+// Tested in job_test.go; in bullmq_test.go, on a real server behind a proxy that cuts, and in workers_test.go with real workers.
 package bullmq
