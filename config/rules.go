@@ -69,7 +69,8 @@ var rules = map[string]rule{
 	"outbox.retention":              durations(0, longest),
 	"journal.retention":             durations(0, longest),
 
-	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkBullMQ, SinkRabbitMQ, SinkRabbitMQStream, SinkWebhook, SinkStdout),
+	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkBullMQ, SinkRabbitMQ, SinkRabbitMQStream, SinkWebhook,
+		SinkStdout),
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),

@@ -336,8 +336,8 @@ func TestScriptThatFailsInTheMiddleIsMadeGood(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an id that comes twice in one script, whose job is handed out twice. Seen to fail without a look at
-// the ids of the same script.
+// Breaks it catches: an id that comes twice in one script, whose job is handed out twice. Seen to fail without a look
+// at the ids of the same script.
 func TestAnIDIsInAQueueOnce(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)

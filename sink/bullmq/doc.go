@@ -5,9 +5,9 @@
 // # How a batch is sent
 //
 // One script compares the counter with the expected one and adds up to scriptJobs jobs, as Queue.add of the library
-// does, with a note of each; then it sets the counter. What it finds wrong it finds before the first write. An id protects a
-// job only while the job is there; the counter protects it for ever, also with removeOnComplete. Counter and notes have
-// keys outside of the queue's: Queue.removeOrphanedJobs deletes what it does not know among those.
+// does, with a note of each; then it sets the counter. What it finds wrong it finds before the first write. An id
+// protects a job only while the job is there; the counter protects it for ever, also with removeOnComplete. Counter
+// and notes have keys outside of the queue's: Queue.removeOrphanedJobs deletes what it does not know among those.
 //
 // # Guarantees
 //
@@ -28,5 +28,6 @@
 // what has no digit, is an integer or begins with id- gets id- before it; : and % become %3A and %25. The data is the
 // value; see job for one that is no JSON. Key and headers are in the job's options, as opts.outbox.
 //
-// Tested in job_test.go; in bullmq_test.go, on a real server behind a proxy that cuts, and in workers_test.go with real workers.
+// Tested in job_test.go; in bullmq_test.go, on a real server behind a proxy that cuts; in workers_test.go, with real
+// workers.
 package bullmq

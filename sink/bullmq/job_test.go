@@ -8,8 +8,16 @@ func TestIDsAreFreeAndDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for event, want := range map[string]string{
 		"019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01": "019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01",
-		"17":                                   "id-17", "-17": "id--17", "id-17": "id-id-17", "meta": "id-meta", "wait": "id-wait", "": "position-9",
-		"position-9": "id-position-9", "order:17": "order%3A17", "order%3A17": "order%253A17", "order-17": "order-17",
+		"order-17":                             "order-17",
+		"17":                                   "id-17",
+		"-17":                                  "id--17",
+		"id-17":                                "id-id-17",
+		"meta":                                 "id-meta",
+		"wait":                                 "id-wait",
+		"":                                     "position-9",
+		"position-9":                           "id-position-9",
+		"order:17":                             "order%3A17",
+		"order%3A17":                           "order%253A17",
 	} {
 		got := idOf(event, 9)
 		if got != want {
@@ -22,7 +30,8 @@ func TestIDsAreFreeAndDiffer(t *testing.T) {
 	}
 }
 
-// Breaks it catches: options that are no JSON, or not what the libraries read. Seen to fail with an age in milliseconds.
+// Breaks it catches: options that are no JSON, or not what the libraries read. Seen to fail with an age in
+// milliseconds.
 func TestOptionsInTheLibrariesWords(t *testing.T) {
 	for _, c := range []struct {
 		options Options

@@ -114,8 +114,9 @@ func wantWorked(t *testing.T, jobs func() []worked, n int) []worked {
 }
 
 // A real worker waits at an empty queue, takes what comes and removes it at once, while answers are lost and
-// batches come again. Breaks it catches: a job that no worker sees, one that comes twice because its id is not there any more,
-// data or options that the library reads otherwise. Seen to fail without the marker, and with the notes not read.
+// batches come again. Breaks it catches: a job that no worker sees, one that comes twice because its id is not there
+// any more, data or options that the library reads otherwise. Seen to fail without the marker, and with the notes
+// not read.
 func TestRealWorkersTakeEachJobOnceInOrder(t *testing.T) {
 	const n = 1000
 	for _, c := range libraries {
