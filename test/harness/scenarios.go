@@ -47,6 +47,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"chaos faults":  {ci: 12, nightly: 200},
 	"verified rows": {ci: 20_000, nightly: 1_000_000},
 
+	"pending rows of the view":   {ci: 20_000, nightly: 1_000_000},
 	"journal rows to find among": {ci: 0, nightly: 50_000_000},
 
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
