@@ -23,9 +23,9 @@ import (
 
 // Config says what to stream and how to keep the connection alive.
 type Config struct {
-	URL             string                 // direct, not through a pooler; replication=database is added
+	URL             string         // direct, not through a pooler; replication=database is added
 	Password        *secret.Source // asked at each connect; nil: the URL's
-	Slot            string                 // [a-z0-9_]{1,63}
+	Slot            string         // [a-z0-9_]{1,63}
 	Publication     string
 	ApplicationName string
 	StatusInterval  time.Duration // a status is sent at least this often; at most a quarter of WALSenderTimeout
