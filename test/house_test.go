@@ -193,6 +193,7 @@ var house = map[string]room{
 		own:      []string{"config", "drivers", "login", "outbox", "relay", "replication", "sink", "sink/kafka", "store"},
 		external: []string{"github.com/jackc/pgx/v5"},
 	},
+	"verify/effects": {own: []string{"store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"verify/audit": {
 		own:      []string{"config", "drivers", "outbox", "store", "verify"},
 		external: []string{"github.com/segmentio/kafka-go", "golang.org/x/sync"},
@@ -225,7 +226,7 @@ var house = map[string]room{
 	}},
 	"cmd/cdc-relay/internal/show": {own: []string{
 		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store",
-		"verify/audit",
+		"verify/audit", "verify/effects",
 	}},
 	"cmd/cdc-relay": {
 		own: []string{
@@ -234,6 +235,7 @@ var house = map[string]room{
 			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli",
 			"cmd/internal/demo", "config",
 			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
+			"verify/effects",
 		},
 		external: []string{"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},

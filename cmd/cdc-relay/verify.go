@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify/audit"
+	"github.com/cdc-relay/cdc-relay/verify/effects"
 )
 
 type verifyCommand struct {
@@ -27,6 +28,11 @@ type verifyCommand struct {
 	Yes    bool          `help:"Do not ask for confirmation before a repair." env:"CDC_RELAY_VERIFY_YES"`
 	Note   string        `help:"Why a repair is needed; it is kept with the request." placeholder:"TEXT" env:"CDC_RELAY_VERIFY_NOTE"`
 	Temp   string        `help:"Where temporary files go, about 220 bytes per row; default: the system's temporary directory." placeholder:"DIR" env:"CDC_RELAY_VERIFY_TEMP"`
+
+	Consumer    string        `help:"Compare with what this consumer's inbox has done, and not with the topics." placeholder:"NAME" env:"CDC_RELAY_VERIFY_CONSUMER"`
+	InboxURL    string        `name:"inbox-url" help:"Database of the inbox; default: postgres.url." placeholder:"URL" env:"CDC_RELAY_VERIFY_INBOX_URL"`
+	InboxSchema string        `name:"inbox-schema" help:"Schema of the inbox." default:"public" env:"CDC_RELAY_VERIFY_INBOX_SCHEMA"`
+	InboxKeep   time.Duration `name:"inbox-keep" help:"For how long the consumer keeps ids: what is older and unknown is forgotten, not missing." default:"336h" env:"CDC_RELAY_VERIFY_INBOX_KEEP"`
 }
 
 const undefinedTable = "42P01" // SQLSTATE
@@ -35,6 +41,9 @@ const undefinedTable = "42P01" // SQLSTATE
 func (c verifyCommand) Run(a *cli.App) error {
 	rows := c.rows(a, time.Now())
 	a.NotShorter("--wait", c.Wait, 0)
+	if c.Consumer != "" {
+		return c.effects(a, rows)
+	}
 	cfg, err := a.Load(cli.NeedsBoth)
 	if err != nil {
 		return err
@@ -71,6 +80,51 @@ func (c verifyCommand) Run(a *cli.App) error {
 		return err
 	}
 	if v.Left() > 0 || v.Different > 0 {
+		return cli.ErrFailed
+	}
+	return nil
+}
+
+// effects compares the table with a consumer's inbox.
+func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
+	if c.Repair {
+		a.Wrong("--repair", "found it beside --consumer", "one of the two: an event that a consumer lacks is not published again")
+	}
+	cfg, err := a.Load(cli.NeedsPostgres)
+	if err != nil {
+		return err
+	}
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	at := relay.StoreConfig(cfg)
+	if c.InboxURL != "" {
+		at = store.Config{URL: c.InboxURL}
+	}
+	conn, err := store.Connect(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	tell := a.Progress()
+	v, err := effects.Run(ctx, st, conn, effects.Options{
+		Rows: rows, CreatedAt: cfg.Outbox.Columns.CreatedAt, Consumer: c.Consumer, Schema: c.InboxSchema, Keep: c.InboxKeep,
+		Tell: tell,
+	})
+	tell("")
+	if err != nil {
+		return explained(err)
+	}
+	if !a.JSON {
+		show.Effects(a, v)
+	} else if err := a.PrintJSON(v); err != nil {
+		return err
+	}
+	if v.Missing > 0 {
 		return cli.ErrFailed
 	}
 	return nil

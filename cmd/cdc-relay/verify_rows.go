@@ -24,13 +24,19 @@ a terminal it needs --yes. Rows without a known place, and rows that retention r
 Times are RFC 3339 or an age such as 24h. Exit code 1 if something is missing or has different bytes. Concurrent
 transactions can commit in another order than the table's, so a few rows out of order prove no fault.
 
+With --consumer it goes on to the effect, in SQL alone: of the rows that were published, which has the consumer's inbox
+as done, parked, dead or discarded, which has it not come to yet, and which is missing: behind its offset without an
+effect. The inbox is the Go package's, or what init --inbox has made. Exit code 1 if one is missing.
+
 Examples:
 
   cdc-relay verify --config relay.yaml
 
   cdc-relay verify --config relay.yaml --since 24h --until 5m --json
 
-  cdc-relay verify --config relay.yaml --repair --note "topic created again"`
+  cdc-relay verify --config relay.yaml --repair --note "topic created again"
+
+  cdc-relay verify --config relay.yaml --consumer billing --inbox-url postgres://billing@db/billing`
 }
 
 // rows are those that the flags choose; it notes what is wrong with the flags.
