@@ -7,6 +7,7 @@ ARGS ?=
 FUZZTIME ?= 1m
 COUNT ?= 5
 BENCH ?= .
+EVENTS ?= 1000000
 # How many seeds of the simulator `make test` plays, and `make simulate`; FROM is the first.
 SEEDS ?= 100000
 NIGHTLY_SEEDS ?= 1000000
@@ -110,6 +111,11 @@ bench-clients: ## the Kafka sink beside franz-go and kafka.Writer: CPU, latency;
 .PHONY: bench-debezium
 bench-debezium: ## the relay beside Debezium and a polling worker; ARGS="-runs 1 -events 100000 -rates 1000", see docs/benchmarks.md
 	cd test/bench && CGO_ENABLED=0 go test -count=1 -timeout 6h -run '^TestDebezium$$' -args -debezium drain-100,drain-1,paced $(ARGS)
+
+.PHONY: bench-inbox
+bench-inbox: ## the inbox on one process with Postgres beside it, and a bare franz-go loop; its own overhead; EVENTS=1000000
+	cd inbox && go test -run '^$$' -bench Overhead -benchtime 1000000x -count 3 .
+	cd test/inbox && go test -count=1 -timeout 1h -v -run Figures . -args -figures $(EVENTS)
 
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat

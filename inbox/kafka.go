@@ -22,6 +22,11 @@ const (
 	pollPaused   = 10 * time.Millisecond // how long a poll waits while partitions are paused
 	rebalanceEnd = 5 * time.Second       // before the group's patience ends, what runs is cut off
 	kafkaTimeout = 10 * time.Second
+
+	// A partition that was paused is fetched again when the fetch of the others ends, and that of a broker that has
+	// nothing for them ends after this time only. The client's five seconds would be spent so, again and again, by a
+	// consumer that catches up.
+	fetchWait = 100 * time.Millisecond
 )
 
 func (s *session) dial() error {
@@ -32,6 +37,7 @@ func (s *session) dial() error {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		// What is known is skipped: reading a log again from its start costs time, and skipping its events would lose them.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(fetchWait),
 		kgo.RebalanceTimeout(rebalanceTimeout), kgo.SessionTimeout(sessionTimeout),
 		kgo.AdjustFetchOffsetsFn(s.assigned),
 		kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),

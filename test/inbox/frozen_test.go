@@ -38,16 +38,7 @@ func TestAFrozenOwnerGivesItsPartitionsBack(t *testing.T) {
 			until(t, pg, "SELECT count(DISTINCT process) FROM effect WHERE at > now() - interval '1 second'", "3")
 			id := "019aa7e4-0000-7000-8000-ffffffffffff"
 			produce(t, kafka.Addrs, eventOf(topic, "k0", id, payload{Seq: 1 << 20, Fails: "freeze"}))
-			var frozen *process
-			harness.Eventually(t, 30*time.Second, "one is frozen", func(context.Context) string {
-				for _, p := range consumers {
-					if stopped(p) {
-						frozen = p
-						return ""
-					}
-				}
-				return "none"
-			})
+			frozen := whoIsFrozen(t, consumers)
 			since := pg.Query(t, "SELECT clock_timestamp()")
 			pid := frozen.command.Process.Pid
 			mine := pg.Query(t, fmt.Sprintf(`SELECT string_agg(partition::text, ',') FROM (
@@ -80,6 +71,20 @@ func TestAFrozenOwnerGivesItsPartitionsBack(t *testing.T) {
 			judge(t, pg, events-1-permanent)
 		})
 	}
+}
+
+func whoIsFrozen(t *testing.T, consumers []*process) (frozen *process) {
+	t.Helper()
+	harness.Eventually(t, 30*time.Second, "one is frozen", func(context.Context) string {
+		for _, p := range consumers {
+			if stopped(p) {
+				frozen = p
+				return ""
+			}
+		}
+		return "none"
+	})
+	return frozen
 }
 
 func seconds(t *testing.T, text string) (s float64) {
