@@ -88,7 +88,8 @@ func (c verifyCommand) Run(a *cli.App) error {
 // effects compares the table with a consumer's inbox.
 func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	if c.Repair {
-		a.Wrong("--repair", "found it beside --consumer", "one of the two: an event that a consumer lacks is not published again")
+		a.Wrong("--repair", "found it beside --consumer",
+			"one of the two: an event that a consumer lacks is not published again")
 	}
 	cfg, err := a.Load(cli.NeedsPostgres)
 	if err != nil {
