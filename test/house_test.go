@@ -25,7 +25,8 @@ var house = map[string]room{
 	"sql":     {},
 	"verify":  {},
 	"secret":  {},
-	"login":   {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"}, tests: []string{"replication", "store"}},
+	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
+		tests: []string{"replication", "store"}},
 
 	"replication": {own: []string{"login", "outbox", "secret"},
 		external: []string{"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5"}},
