@@ -39,8 +39,8 @@ func Of(err error) *Refusal {
 	return r
 }
 
-// Password is that of the source for a connection that is made now. The error is a *Refusal that passes when the file or
-// the program is mended.
+// Password is that of the source for a connection that is made now. The error is a *Refusal that passes when the file
+// or the program is mended.
 func Password(ctx context.Context, source *secret.Source) (string, error) {
 	password, err := source.Read(ctx)
 	if err == nil {
