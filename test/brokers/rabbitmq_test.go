@@ -104,7 +104,7 @@ func TestRabbitMQHasEachEventInOrder(t *testing.T) {
 	proxy := newProxy(t, server.Addr)
 	judge(t, scenario{
 		settings: append(forRabbitMQ(proxy.Addr), "limits.max_unrecorded", unrecorded),
-		begin:    func(topic string) { exchanges(t, server, topic) },
+		begin:    func(topic string) { exchanges(t, server, topic); grow(t) },
 		proxy:    proxy,
 		restart:  func() { server.Kill9(); server.Start(t) },
 		read:     func(topic string) []message { return queued(drained(t, server, topic)) },
