@@ -98,6 +98,9 @@ func TestTokensRotateUnderLoad(t *testing.T) {
 	s.relay.WaitReady(t, time.Minute)
 	load.Stop(t)
 	s.settled(t)
+	if strings.Contains(s.relay.Log(t), `"message":"halted"`) {
+		t.Error("a refused token is a halt, want another attempt")
+	}
 	report := s.judge(t, 0)
 	log, err := os.ReadFile(runs)
 	if err != nil {
