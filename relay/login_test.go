@@ -49,8 +49,8 @@ func TestServerThatIsDownIsTriedAndTold(t *testing.T) {
 func TestPasswordThatCannotBeReadIsTriedAndTold(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.c.Postgres.PasswordCommand = []string{"/no/such/program"}
-	wantTriedAndTold(t, b, "postgres.password_command", "/no/such/program")
+	b.c.Postgres.PasswordCommand = []string{"false"}
+	wantTriedAndTold(t, b, "postgres.password_command", "exit status 1")
 }
 
 func wantTriedAndTold(t *testing.T, b *bed, words ...string) {

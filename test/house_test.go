@@ -134,7 +134,7 @@ var house = map[string]room{
 		own: []string{"outbox", "store"}, external: []string{"github.com/rs/zerolog"},
 	},
 	"relay/internal/bootstrap": { // of store it uses the rows of state and slot, and what an error means
-		own:      []string{"config", "decoder", "outbox", "relay/internal/halt", "replication", "store"},
+		own:      []string{"config", "decoder", "login", "outbox", "relay/internal/halt", "replication", "store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"relay/internal/alarms": {own: []string{"sink", "store"}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -76,7 +77,7 @@ func readOnly(cause error) *halt.Error {
 // explainTable is explainStore for the look at the outbox itself: when the catalog could be read and the table is
 // there, what is wrong is one of its columns, and the error says which and how to repair it.
 func explainTable(err error) error {
-	if errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified {
+	if errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified || login.Of(err) != nil {
 		return explainStore(err)
 	}
 	return halt.MissingColumn(err)
@@ -86,6 +87,9 @@ func explainTable(err error) error {
 func explainStore(err error) error {
 	if h := halt.Refused(err); h != nil {
 		return h
+	}
+	if login.Of(err) != nil { // it passes
+		return err
 	}
 	refused := store.ExpressionErrors(err)
 	switch {
