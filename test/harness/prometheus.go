@@ -37,6 +37,17 @@ type Prometheus struct {
 // the test.
 func StartPrometheus(t testing.TB, rules string, relays ...*Relay) *Prometheus {
 	t.Helper()
+	var urls []string
+	for _, r := range relays {
+		urls = append(urls, r.URL)
+	}
+	return StartPrometheusAt(t, rules, "{}", urls...)
+}
+
+// StartPrometheusAt is StartPrometheus for whatever serves /metrics at these addresses, with labels in YAML: a relay
+// has a label service, a consumer gets its own from who scrapes it.
+func StartPrometheusAt(t testing.TB, rules, labels string, urls ...string) *Prometheus {
+	t.Helper()
 	needsServers(t)
 	binary := Program(t, "prometheus", "prometheus")
 	addr, err := freeAddr()
@@ -44,13 +55,14 @@ func StartPrometheus(t testing.TB, rules string, relays ...*Relay) *Prometheus {
 		t.Fatal(err)
 	}
 	var targets []string
-	for _, r := range relays {
-		targets = append(targets, strings.TrimPrefix(r.URL, "http://"))
+	for _, url := range urls {
+		targets = append(targets, strings.TrimPrefix(url, "http://"))
 	}
 	dir := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: "+
 		"200ms}\nrule_files: [rules.yml]\n"+
-		"scrape_configs: [{job_name: cdc-relay, static_configs: [{targets: [%q]}]}]\n", strings.Join(targets, `", "`))
+		"scrape_configs: [{job_name: cdc-relay, static_configs: [{targets: [%q], labels: %s}]}]\n",
+		strings.Join(targets, `", "`), labels)
 	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
