@@ -5,7 +5,8 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"html/template"
+	"html"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -133,7 +134,8 @@ func (g guard) refuse(w http.ResponseWriter, req *http.Request, code int, why er
 	fail(w, code, why)
 }
 
-var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
+// refusal is the page around the reason.
+const refusal = `<!doctype html>
 <html lang="en">
 <head>
   <meta charset="utf-8">
@@ -145,13 +147,13 @@ var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
   <header><a href="/docs/">cdc-relay docs</a></header>
   <main>
     <h1>The console is not served here</h1>
-    <p>{{.}}.</p>
+    <p>{{reason}}.</p>
     <p>Without it: <a href="/metrics">metrics</a>, <a href="/readyz">health with its reasons</a>, and
       <a href="/docs/security#http">who may do what over HTTP</a>.</p>
   </main>
 </body>
 </html>
-`))
+`
 
 // showRefusal tells a person in a browser what it tells programs in JSON.
 func showRefusal(w http.ResponseWriter, code int, why error) {
@@ -160,7 +162,8 @@ func showRefusal(w http.ResponseWriter, code int, why error) {
 	header.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	w.WriteHeader(code)
-	_ = refusal.Execute(w, why.Error()) // the client is gone: nobody to tell
+	page := strings.Replace(refusal, "{{reason}}", html.EscapeString(why.Error()), 1)
+	_, _ = io.WriteString(w, page) // the client is gone: nobody to tell
 }
 
 // named reports whether the host is one by which this machine is reached at a loopback address.

@@ -30,4 +30,4 @@ CREATE TABLE {{.DLQ}} (
     UNIQUE (source, original_id)
 );
 
-{{template "view.sql" .}}
+{{view.sql}}

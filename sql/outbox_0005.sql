@@ -1,4 +1,3 @@
-{{if eq .IDType "text" -}}
 -- An id can be too long for a btree's entry, as that of the journal's key. Its event is a dead letter, so this table
 -- takes an id of any length: a hash index does.
 DO $do$
@@ -12,6 +11,3 @@ END
 $do$;
 ALTER TABLE {{.DLQ}} ADD EXCLUDE USING hash ((source::text || '/' || original_id) WITH =);
 CREATE INDEX ON {{.DLQ}} USING hash (original_id);
-{{- else -}}
--- Dead letters: ids of type {{.IDType}} fit into every index.
-{{- end}}

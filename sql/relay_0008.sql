@@ -1,4 +1,3 @@
-{{if eq .IDType "text" -}}
 -- An id can be too long for a btree's entry, and its event is a dead letter then. With retry.on_dead: hold it is parked
 -- until its turn comes, so nothing here may be limited by the length of an id. A hash index is not.
 ALTER TABLE {{.Schema}}.cdc_relay_parked
@@ -6,6 +5,3 @@ ALTER TABLE {{.Schema}}.cdc_relay_parked
     ADD COLUMN number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ADD EXCLUDE USING hash ((source::text || '/' || event_id) WITH =);
 CREATE INDEX ON {{.Schema}}.cdc_relay_parked USING hash (event_id);
-{{- else -}}
--- Parked events: ids of type {{.IDType}} fit into every index.
-{{- end}}

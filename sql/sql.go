@@ -11,8 +11,6 @@ import (
 	"embed"
 	"fmt"
 	"hash/fnv"
-	"strings"
-	"text/template"
 )
 
 //go:embed *.sql
@@ -105,7 +103,7 @@ func Steps(part string, above int, n Names) ([]Step, error) {
 	}
 	var steps []Step
 	for i := above; i < len(names); i++ {
-		text, err := render(names[i], n)
+		text, err := n.step(names[i])
 		if err != nil {
 			return nil, err
 		}
@@ -121,14 +119,11 @@ func Table(n Names) (string, error) { return render("table_0001.sql", n) }
 // replaces one that is there.
 func View(n Names) (string, error) { return render("view.sql", n) }
 
+// render is a file with its names filled in.
 func render(name string, n Names) (string, error) {
-	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name, "view.sql", "status.sql")
+	text, err := files.ReadFile(name)
 	if err != nil {
-		return "", fmt.Errorf("parse migration %s: %w", name, err)
+		return "", fmt.Errorf("read migration %s: %w", name, err)
 	}
-	var b strings.Builder
-	if err := t.Execute(&b, n); err != nil {
-		return "", fmt.Errorf("render migration %s: %w", name, err)
-	}
-	return b.String(), nil
+	return n.fill(string(text), name)
 }

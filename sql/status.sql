@@ -16,8 +16,7 @@ SELECT o.id,
        p.next_retry_at,
        coalesce(p.last_error, d.last_error) AS last_error,
        coalesce(p.error_class, d.error_class) AS error_class,
-       coalesce(p.last_error_at, d.dead_at) AS last_error_at{{range .Event}},
-       {{.Expression}} AS {{.Name}}{{end}}
+       coalesce(p.last_error_at, d.dead_at) AS last_error_at{{.EventColumns}}
 FROM (SELECT {{.ID}} AS id, {{.OwnPublishedAt}} AS published_at, ({{.PublishedWhen}}
       ) IS TRUE AS published, {{.Fields}} AS fields FROM {{.Outbox}} cdc_relay_row) o
 LEFT JOIN LATERAL (

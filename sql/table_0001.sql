@@ -4,15 +4,11 @@ CREATE TABLE {{.Outbox}} (
     {{.ID}} uuid PRIMARY KEY DEFAULT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
         PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
         52, 1), 53, 1), 'hex')::uuid, -- version 7: begins with the time, so that index pages fill in order
-    seq bigint GENERATED ALWAYS AS IDENTITY,
-{{- if .AggregateType}}
-    {{.AggregateType}} text NOT NULL,{{end}}{{if .AggregateID}}
-    {{.AggregateID}} text,{{end}}
+    seq bigint GENERATED ALWAYS AS IDENTITY,{{.AggregateColumns}}
     {{.EventType}} text NOT NULL,
     {{.Payload}} jsonb,
     {{.Headers}} jsonb,
-    {{.CreatedAt}} timestamptz NOT NULL DEFAULT clock_timestamp(),{{range .Extra}}
-    {{.}} text,{{end}}
+    {{.CreatedAt}} timestamptz NOT NULL DEFAULT clock_timestamp(),{{.ExtraColumns}}
     published_at timestamptz
 ) WITH (fillfactor = 80);
 CREATE INDEX ON {{.Outbox}} USING brin ({{.CreatedAt}}) WITH (autosummarize = on);

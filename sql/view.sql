@@ -1,2 +1,2 @@
-{{template "status.sql" .}}
+{{status.sql}}
 COMMENT ON VIEW {{.View}} IS '{{.ViewMark}}';

@@ -6,13 +6,13 @@
 package handbook
 
 import (
-	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
-	"html/template"
+	"html"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 
@@ -81,25 +81,24 @@ func send(w http.ResponseWriter, kind string, body []byte) {
 	_, _ = w.Write(body) // the client is gone: nobody to tell
 }
 
-var frame = template.Must(template.New("page").Parse(`<!doctype html>
+// frame is what stands around every page. The names in it are filled in by [rendered.frame].
+const frame = `<!doctype html>
 <html lang="en">
 <head>
   <meta charset="utf-8">
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <meta name="color-scheme" content="light dark">
-  <title>{{.Title}} · cdc-relay</title>
+  <title>{{title}} · cdc-relay</title>
   <link rel="stylesheet" href="/docs/handbook.css">
 </head>
 <body>
   <header><a href="/docs/">cdc-relay docs</a> <a href="/docs/alerts">Alerts</a>
     <a href="/docs/operations">Operations</a> <a href="/">Console</a></header>
   <main>
-{{with .Sections}}<nav aria-label="On this page"><ul>
-{{range .}}<li><a href="#{{.ID}}">{{.Title}}</a></li>{{end}}</ul></nav>
-{{end}}{{.Body}}  </main>
+{{sections}}{{body}}  </main>
 </body>
 </html>
-`))
+`
 
 // page is the HTML of docs/<name>.md.
 func page(name string) ([]byte, error) {
@@ -107,9 +106,27 @@ func page(name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the page %s: %w", name, err)
 	}
-	var out bytes.Buffer
-	if err := frame.Execute(&out, render(source, path.Dir(name))); err != nil {
-		return nil, fmt.Errorf("render the page %s: %w", name, err)
+	return []byte(render(source, path.Dir(name)).frame()), nil
+}
+
+// frame is the whole page. What comes from a page's words is escaped, but for its body, which the renderer has escaped.
+// html/template is not used: it calls methods by their names, so with it the linker keeps every method of every type in
+// the program.
+func (r rendered) frame() string {
+	return strings.NewReplacer("{{title}}", html.EscapeString(r.Title), "{{sections}}", r.sections(), "{{body}}", r.Body).
+		Replace(frame)
+}
+
+// sections is the list of links to them; empty without any.
+func (r rendered) sections() string {
+	if len(r.Sections) == 0 {
+		return ""
 	}
-	return out.Bytes(), nil
+	var b strings.Builder
+	b.WriteString("<nav aria-label=\"On this page\"><ul>\n")
+	for _, s := range r.Sections {
+		fmt.Fprintf(&b, `<li><a href="#%s">%s</a></li>`, url.PathEscape(s.ID), html.EscapeString(s.Title))
+	}
+	b.WriteString("</ul></nav>\n")
+	return b.String()
 }

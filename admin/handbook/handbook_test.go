@@ -102,6 +102,27 @@ func TestPagesBringNoCodeAlong(t *testing.T) {
 	}
 }
 
+// Code in a heading is shown as code, in the page's title and in the list of its sections too. Seen to fail without the
+// escape of the title, without that of a section, and with the title filled in before the body is looked for.
+func TestHeadingsBringNoCodeAlong(t *testing.T) {
+	const section = "## `<img src=x onerror=alert(1)>` \"&{{title}}\n\n"
+	got := render([]byte("# `</title><script>alert(1)</script>{{body}}`\n\n"+strings.Repeat(section, leastSections)), ".").
+		frame()
+	for _, forbidden := range []string{"<script", "<img", "{{sections}}"} {
+		if strings.Contains(got, forbidden) {
+			t.Errorf("got %s, want no %s in it", got, forbidden)
+		}
+	}
+	for _, want := range []string{
+		"<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;{{body}} · cdc-relay</title>",
+		`<li><a href="#img-srcx-onerroralert1-title-1">&lt;img src=x onerror=alert(1)&gt; &#34;&amp;{{title}}</a></li>`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s in it", got, want)
+		}
+	}
+}
+
 // A link to a section works here and on a forge. Seen to fail with goldmark's own names, and with the second of two
 // equal headings named like the first.
 func TestAnchorsAreThoseOfAForge(t *testing.T) {

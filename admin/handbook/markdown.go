@@ -2,7 +2,6 @@ package handbook
 
 import (
 	"bytes"
-	"html/template"
 	"net/url"
 	"path"
 	"strconv"
@@ -29,7 +28,7 @@ type section struct{ ID, Title string }
 type rendered struct {
 	Title    string
 	Sections []section // of the second level; none on a short page
-	Body     template.HTML
+	Body     string    // HTML
 }
 
 // render turns a page in the folder (below docs, "." for docs itself) into HTML.
@@ -65,7 +64,7 @@ func render(source []byte, folder string) (r rendered) {
 	if err := markdown.Renderer().Render(&out, source, tree); err != nil {
 		return rendered{Title: r.Title} // a buffer takes everything
 	}
-	r.Body = template.HTML(out.String())
+	r.Body = out.String()
 	return r
 }
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"text/template"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -85,14 +84,15 @@ func missing(ctx context.Context, tx pgx.Tx, schema string) ([]string, error) {
 	return append(all, fmt.Sprintf("DELETE FROM %s; INSERT INTO %s VALUES (%d);\n", table, table, len(steps))), nil
 }
 
+// render is a file with its one name filled in.
 func render(name, schema string) (string, error) {
-	t, err := template.New(name).Option("missingkey=error").ParseFS(files, name)
+	text, err := files.ReadFile(name)
 	if err != nil {
-		return "", fmt.Errorf("parse %s: %w", name, err)
+		return "", fmt.Errorf("read %s: %w", name, err)
 	}
-	var b strings.Builder
-	if err := t.Execute(&b, map[string]string{"Schema": schema}); err != nil {
-		return "", fmt.Errorf("render %s: %w", name, err)
+	const place = "{{.Schema}}"
+	if rest := strings.ReplaceAll(string(text), place, ""); strings.Contains(rest, "{{") {
+		return "", fmt.Errorf("%s: there is nothing to fill in but %s", name, place)
 	}
-	return b.String(), nil
+	return strings.ReplaceAll(string(text), place, schema), nil
 }
