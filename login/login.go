@@ -39,14 +39,16 @@ func Of(err error) *Refusal {
 	return r
 }
 
-// Password is that of the source for a connection that is made now. The error is a *Refusal that passes when the file
-// or the program is mended.
-func Password(ctx context.Context, source *secret.Source) (string, error) {
-	password, err := source.Read(ctx)
-	if err == nil {
-		return password, nil
+// UsePassword puts the password that the source has now into a configuration that is about to be connected with; a nil
+// source leaves the URL's. The error is a *Refusal that passes when the file or the program is mended.
+func UsePassword(ctx context.Context, conf *pgconn.Config, source *secret.Source) (err error) {
+	if source == nil {
+		return nil
 	}
-	return "", &Refusal{Reason: "no password for Postgres: " + err.Error(), err: err,
+	if conf.Password, err = source.Read(ctx); err == nil {
+		return nil
+	}
+	return &Refusal{Reason: "no password for Postgres: " + err.Error(), err: err,
 		Remedy: "mend what " + source.Key() + " names, and try it as the user of this process; " +
 			"it is asked again at the next attempt"}
 }

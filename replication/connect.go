@@ -136,10 +136,8 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return nil, fmt.Errorf("parse replication URL: %w", err)
 	}
 	conf := &client.ConnConfig.Config
-	if c.Password != nil {
-		if conf.Password, err = login.Password(ctx, c.Password); err != nil {
-			return nil, err
-		}
+	if err := login.UsePassword(ctx, conf, c.Password); err != nil {
+		return nil, err
 	}
 	for name, value := range map[string]string{
 		"replication":          "database",

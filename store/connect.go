@@ -19,10 +19,8 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	}
 	cc := pool.ConnConfig
 	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
-	if c.Password != nil {
-		if cc.Password, err = login.Password(ctx, c.Password); err != nil {
-			return nil, err
-		}
+	if err := login.UsePassword(ctx, &cc.Config, c.Password); err != nil {
+		return nil, err
 	}
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {

@@ -78,12 +78,7 @@ func (s *DB) Close() { s.Pool.Close() }
 // beforeConnect gives each new connection the secret as it is now and the name of the epoch that it belongs to.
 func (s *DB) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) error {
 	cc.RuntimeParams["application_name"] = applicationName(s.Config.Slot, s.epoch.Load())
-	if s.Config.Password == nil {
-		return nil
-	}
-	var err error
-	cc.Password, err = login.Password(ctx, s.Config.Password)
-	return err
+	return login.UsePassword(ctx, &cc.Config, s.Config.Password)
 }
 
 // applicationName is "cdc-relay/<epoch>/<8 hex digits of the slot's name>", at most 39 bytes; Postgres keeps 63.
