@@ -2,6 +2,8 @@ package drivers
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -126,61 +128,27 @@ func alarm(log zerolog.Logger) func(sink.Alarm) {
 // Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was
 // found.
 func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
-	switch cfg.Sink {
-	case config.SinkNATS:
-		d, err := NATS(cfg, zerolog.Nop())
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = d.Close() }()
+	if cfg.Sink == config.SinkKafka || cfg.Sink == config.SinkStdout {
+		return "", nil
+	}
+	topics, err := TopicsOf(cfg.Message.Topic)
+	if err != nil {
+		return "", err
+	}
+	driver, err := New(cfg, zerolog.Nop(), io.Discard)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = driver.Close() }()
+	switch d := driver.(type) {
+	case interface {
+		Examine(context.Context) (string, error)
+	}:
 		return d.Examine(ctx)
-	case config.SinkRedisStream:
-		d, err := RedisStream(cfg, zerolog.Nop())
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = d.Close() }()
-		return d.Examine(ctx)
-	case config.SinkBullMQ:
-		d, err := BullMQ(cfg, zerolog.Nop())
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = d.Close() }()
-		return d.Examine(ctx)
-	case config.SinkRabbitMQ:
-		d, err := RabbitMQ(cfg)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = d.Close() }()
-		return d.Examine(ctx)
-	case config.SinkRabbitMQStream:
-		d, err := RabbitMQStream(cfg, zerolog.Nop())
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = d.Close() }()
-		topics, err := TopicsOf(cfg.Message.Topic)
-		if err != nil {
-			return "", err
-		}
-		var streams []string
-		if topics.Exact != "" {
-			streams = append(streams, topics.Exact)
-		}
-		return d.Examine(ctx, streams)
-	case config.SinkWebhook:
-		d, err := Webhook(cfg)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = d.Close() }()
-		topics, err := TopicsOf(cfg.Message.Topic)
-		if err != nil {
-			return "", err
-		}
+	case interface {
+		Examine(context.Context, string) (string, error)
+	}:
 		return d.Examine(ctx, topics.Exact)
 	}
-	return "", nil
+	return "", fmt.Errorf("sink %s cannot be examined", cfg.Sink)
 }

@@ -1,6 +1,7 @@
 package drivers_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,47 +16,17 @@ import (
 // Breaks it catches: a default that the driver refuses. Seen to fail with an empty nats.url.
 func TestDefaultsMakeDrivers(t *testing.T) {
 	cfg := config.Default()
-	n, err := drivers.NATS(cfg, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
-	r, err := drivers.RedisStream(cfg, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
-	jobs, err := drivers.BullMQ(cfg, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := jobs.Close(); err != nil {
-		t.Error(err)
-	}
-	m, err := drivers.RabbitMQ(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
-	q, err := drivers.RabbitMQStream(cfg, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Close(); err != nil {
-		t.Error(err)
-	}
-	w, err := drivers.Webhook(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
+	for _, kind := range []string{config.SinkNATS, config.SinkRedisStream, config.SinkBullMQ, config.SinkRabbitMQ,
+		config.SinkRabbitMQStream, config.SinkWebhook, config.SinkStdout} {
+		cfg.Sink = kind
+		driver, err := drivers.New(cfg, zerolog.Nop(), io.Discard)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		if err := driver.Close(); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }
 

@@ -49,6 +49,12 @@ type answer struct {
 // File is the source that reads a file at each connect. The end of its line is not part of the password.
 func File(key, path string) *Source { return &Source{key: key, file: path} }
 
+// ReadFile is the password that a file holds, without the ends of lines behind it.
+func ReadFile(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	return strings.TrimRight(string(b), "\r\n"), err
+}
+
 // programs are the sources of this process that run a program, so that its connections to one server share what the
 // program printed.
 var programs sync.Map
@@ -75,11 +81,11 @@ func Of(prefix, file string, command []string) *Source {
 // Read is the password for a connection that is made now. The error names the configuration's key.
 func (s *Source) Read(ctx context.Context) (string, error) {
 	if s.command == nil {
-		b, err := os.ReadFile(s.file)
+		password, err := ReadFile(s.file)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", s.key, err)
 		}
-		return strings.TrimRight(string(b), "\r\n"), nil
+		return password, nil
 	}
 	asked := time.Now()
 	select {

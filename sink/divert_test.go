@@ -196,7 +196,7 @@ func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{0},
 				Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
 		}
-		return sinktest.Plan{}
+		return sinktest.Plan{Delay: time.Millisecond} // so that it is out for a while
 	}, func(t *testing.T, r *rig) {
 		first, behind := keyed("k", 2), keyed("k", 2)
 		r.submit(first...)

@@ -74,23 +74,23 @@ var house = map[string]room{
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/nats": {
-		own:      []string{"outbox", "sink", "sink/conditional"},
+		own:      []string{"outbox", "secret", "sink", "sink/conditional"},
 		external: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"},
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/rabbitmq": {
-		own:      []string{"outbox", "sink"},
+		own:      []string{"outbox", "secret", "sink"},
 		external: []string{"github.com/rabbitmq/amqp091-go"},
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/rabbitmqstream": {
-		own:      []string{"outbox", "sink", "sink/rabbitmqstream/internal/wire"},
+		own:      []string{"outbox", "secret", "sink", "sink/rabbitmqstream/internal/wire"},
 		external: []string{"github.com/rabbitmq/amqp091-go"}, // of its tests
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/rabbitmqstream/internal/wire": {own: []string{"sink"}},
 	"sink/redisconn": { // what both drivers on Redis share
-		own: []string{"sink", "sink/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
+		own: []string{"secret", "sink", "sink/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
 	},
 	"sink/bullmq": {
 		own:      []string{"sink", "sink/conditional", "sink/redisconn"},

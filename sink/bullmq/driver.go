@@ -3,7 +3,6 @@ package bullmq
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/redisconn"
@@ -21,10 +20,7 @@ type Driver struct {
 	opening []byte        // of each job's options
 	changed chan struct{} // never closed: queues exist as soon as something is added
 	alarms  sink.AlarmBook
-
-	mu      sync.Mutex // guards what follows
-	queues  []*queue   // by node
-	byTopic map[string]*queue
+	queues  sink.Nodes[*queue]
 }
 
 var (
@@ -52,9 +48,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{
-		Server: server, config: c, opening: opening, changed: make(chan struct{}), byTopic: make(map[string]*queue),
-	}, nil
+	return &Driver{Server: server, config: c, opening: opening, changed: make(chan struct{})}, nil
 }
 
 // Partitions implements [sink.Driver].
@@ -64,7 +58,10 @@ func (d *Driver) Partitions(string) (int, error) { return 1, nil }
 func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each queue is asked by itself.
-func (d *Driver) Node(topic string, _ int32) int32 { return d.queueOf(topic).node }
+func (d *Driver) Node(topic string, _ int32) int32 {
+	_, node := d.queueOf(topic)
+	return node
+}
 
 // Changed implements [sink.Driver].
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
@@ -77,32 +74,23 @@ func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
 
 // Produce implements [sink.Driver].
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
-	d.mu.Lock()
-	q := d.queues[node]
-	d.mu.Unlock()
+	q := d.queues.At(node)
 	q.log.Produce(ctx, q, batches)
 }
 
 // Left implements [sink.Leaver].
 func (d *Driver) Left() {
-	d.mu.Lock()
-	queues := d.queues
-	d.mu.Unlock()
-	for _, q := range queues {
+	for _, q := range d.queues.All() {
 		q.log.Forget()
 	}
 }
 
-func (d *Driver) queueOf(topic string) *queue {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q := d.byTopic[topic]
-	if q == nil {
-		q = newQueue(d, topic, int32(len(d.queues)))
+func (d *Driver) queueOf(topic string) (q *queue, node int32) {
+	return d.queues.Of(topic, func() *queue {
+		q := newQueue(d, topic)
 		q.log.WentBack = func(was, is int64) { d.wentBack(topic, was, is) }
-		d.queues, d.byTopic[topic] = append(d.queues, q), q
-	}
-	return q
+		return q
+	})
 }
 
 // PossibleDuplicates implements [sink.Witness]: there are none.

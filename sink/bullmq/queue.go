@@ -33,7 +33,6 @@ const (
 type queue struct {
 	driver *Driver
 	name   string
-	node   int32
 	keys   []string // those of the script
 	jobs   string   // what begins the key of a job
 	log    *conditional.Log
@@ -45,8 +44,8 @@ const (
 	notesKey = 1
 )
 
-func newQueue(d *Driver, name string, node int32) *queue {
-	q := &queue{driver: d, name: name, node: node, log: conditional.NewLog(), jobs: d.config.Prefix + ":" + name + ":"}
+func newQueue(d *Driver, name string) *queue {
+	q := &queue{driver: d, name: name, log: conditional.NewLog(), jobs: d.config.Prefix + ":" + name + ":"}
 	// Not among the queue's own keys, where the libraries clean up, and in the same slot of a cluster.
 	ours := "cdc-relay:" + q.jobs
 	q.keys = []string{ours + "end", ours + "notes"}
@@ -209,7 +208,7 @@ func parse(text string) (k kept, err error) {
 // Tail implements [sink.Tailer], from the notes: of jobs before them nothing is known. It leaves the queue's log at the
 // end up to which it has read.
 func (d *Driver) Tail(ctx context.Context, query sink.TailQuery, each func(sink.TailRecord) error) error {
-	q := d.queueOf(query.Topic)
+	q, _ := d.queueOf(query.Topic)
 	last, err := q.End(ctx)
 	if err != nil {
 		return redisconn.Passing(err)

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +8,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -77,14 +77,14 @@ func (c Config) options() ([]client.Option, error) {
 		options = append(options, client.UserCredentials(c.CredentialsFile))
 	}
 	if c.Username != "" || c.PasswordFile != "" {
-		password, err := secret(c.PasswordFile)
+		password, err := secretIn(c.PasswordFile)
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, client.UserInfo(c.Username, password))
 	}
 	if c.TokenFile != "" {
-		token, err := secret(c.TokenFile)
+		token, err := secretIn(c.TokenFile)
 		if err != nil {
 			return nil, err
 		}
@@ -99,16 +99,16 @@ func (c Config) options() ([]client.Option, error) {
 	return options, nil
 }
 
-// secret reads a file without the line ends behind its content.
-func secret(path string) (string, error) {
+// secretIn is what the file holds, nothing without a file.
+func secretIn(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := secret.ReadFile(path)
 	if err != nil {
 		return "", &loginError{fmt.Errorf("read a secret: %w", err)}
 	}
-	return string(bytes.TrimRight(text, "\r\n")), nil
+	return text, nil
 }
 
 // loginError is one that a person must do something about.

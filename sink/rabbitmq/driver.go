@@ -1,18 +1,17 @@
 package rabbitmq
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -47,6 +46,7 @@ type Config struct {
 
 // Driver publishes to exchanges. Make it with New.
 type Driver struct {
+	sink.Contact
 	config     Config
 	changed    chan struct{} // never closed: exchanges are looked for when something is published
 	ended      context.Context
@@ -54,15 +54,11 @@ type Driver struct {
 	watch      sync.WaitGroup
 	dialing    chan struct{} // holds a token while nobody dials
 	duplicates atomic.Uint64 // messages that were sent again after an unknown outcome
+	exchanges  sink.Nodes[*exchange]
 
 	mu         sync.Mutex // guards what follows
 	connection *amqp.Connection
 	blocked    *atomic.Bool // of connection
-	exchanges  []*exchange  // by node
-	byTopic    map[string]*exchange
-	since      time.Time // when no connection was possible first; zero while there is one
-	err        error
-	told       time.Time // when the server has answered last
 }
 
 var (
@@ -81,8 +77,7 @@ func New(c Config) (*Driver, error) {
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = DefaultRequestTimeout
 	}
-	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1),
-		byTopic: make(map[string]*exchange)}
+	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1)}
 	d.dialing <- struct{}{}
 	d.ended, d.end = context.WithCancel(context.Background())
 	d.watch.Go(d.keepConnected)
@@ -113,15 +108,12 @@ func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each exchange has a channel of its own, because a channel ends with its first error.
 func (d *Driver) Node(topic string, _ int32) int32 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.byTopic[topic]
-	if e == nil {
-		e = &exchange{driver: d, name: topic, node: int32(len(d.exchanges)), turn: make(chan struct{}, 1)}
+	_, node := d.exchanges.Of(topic, func() *exchange {
+		e := &exchange{driver: d, name: topic, turn: make(chan struct{}, 1)}
 		e.turn <- struct{}{}
-		d.exchanges, d.byTopic[topic] = append(d.exchanges, e), e
-	}
-	return e.node
+		return e
+	})
+	return node
 }
 
 // Changed implements [sink.Driver].
@@ -135,9 +127,7 @@ func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
 
 // Produce implements [sink.Driver].
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
-	d.mu.Lock()
-	e := d.exchanges[node]
-	d.mu.Unlock()
+	e := d.exchanges.At(node)
 	for _, b := range batches {
 		e.produce(ctx, b)
 	}
@@ -148,20 +138,6 @@ func (d *Driver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
 
 // Alarms implements [sink.Witness]: there is nothing that could be noticed.
 func (d *Driver) Alarms() []sink.Alarm { return nil }
-
-// AnsweredSince reports whether the server has answered after that time.
-func (d *Driver) AnsweredSince(t time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err == nil && d.told.After(t)
-}
-
-// Unreachable says since when no connection is possible, and why; nil when there is one.
-func (d *Driver) Unreachable() (since time.Time, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.since, d.err
-}
 
 // keepConnected connects while nothing is sent, so that it is known whether the server is there.
 func (d *Driver) keepConnected() {
@@ -196,12 +172,11 @@ func (d *Driver) connect(ctx context.Context) (*amqp.Connection, *atomic.Bool, e
 	d.mu.Unlock()
 	c, err := d.config.dial()
 	d.mu.Lock()
-	if d.err = err; err != nil {
-		if d.since.IsZero() {
-			d.since = time.Now()
-		}
+	if err != nil {
+		d.Lost(err)
 		return nil, nil, err
 	}
+	d.Reached()
 	blocked := new(atomic.Bool)
 	notes := c.NotifyBlocked(make(chan amqp.Blocking, 1))
 	go func() { // ends with the connection
@@ -209,7 +184,7 @@ func (d *Driver) connect(ctx context.Context) (*amqp.Connection, *atomic.Bool, e
 			blocked.Store(note.Active)
 		}
 	}()
-	d.connection, d.blocked, d.since, d.told = c, blocked, time.Time{}, time.Now()
+	d.connection, d.blocked = c, blocked
 	return c, blocked, nil
 }
 
@@ -220,11 +195,11 @@ func (c Config) dial() (*amqp.Connection, error) {
 		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the URL of RabbitMQ: %w", err)}
 	}
 	if c.PasswordFile != "" {
-		password, err := os.ReadFile(c.PasswordFile)
+		password, err := secret.ReadFile(c.PasswordFile)
 		if err != nil {
 			return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of RabbitMQ: %w", err)}
 		}
-		uri.Password = string(bytes.TrimRight(password, "\r\n"))
+		uri.Password = password
 	}
 	config := amqp.Config{
 		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name},

@@ -19,7 +19,6 @@ const waveLimit = 500
 type exchange struct {
 	driver *Driver
 	name   string
-	node   int32
 	turn   chan struct{} // holds a token while nobody publishes
 
 	channel *amqp.Channel
@@ -167,9 +166,7 @@ func (e *exchange) blame(err error) error {
 	var said *amqp.Error
 	if errors.As(err, &said) && (said.Code == amqp.NotFound || said.Code == amqp.AccessRefused ||
 		said.Code == amqp.PreconditionFailed) {
-		e.driver.mu.Lock()
-		e.driver.told = time.Now()
-		e.driver.mu.Unlock()
+		e.driver.Reached()
 		return &trouble{sink.TopicTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}
 	}
 	return &trouble{sink.ClusterTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}

@@ -1,7 +1,6 @@
 package rabbitmqstream
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
 )
@@ -106,11 +106,10 @@ func (c Config) options() (*wire.Options, error) {
 	}
 	o.Address = net.JoinHostPort(u.Hostname(), port)
 	if c.PasswordFile != "" {
-		password, err := os.ReadFile(c.PasswordFile)
+		o.Password, err = secret.ReadFile(c.PasswordFile)
 		if err != nil {
 			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the password of RabbitMQ: %w", err)}
 		}
-		o.Password = string(bytes.TrimRight(password, "\r\n"))
 	}
 	if u.Scheme == schemeTLS {
 		o.TLS, err = c.TLS.config(u.Hostname())

@@ -17,6 +17,7 @@ const pingPause = 2 * time.Second
 
 // Driver publishes to streams. Make it with New.
 type Driver struct {
+	sink.Contact
 	config     Config
 	changed    chan struct{} // never closed: streams are looked for when something is published
 	ended      context.Context
@@ -25,13 +26,7 @@ type Driver struct {
 	alarms     sink.AlarmBook
 	duplicates atomic.Uint64
 	frameLimit atomic.Int64 // of the server, as far as it is known
-
-	mu         sync.Mutex   // guards what follows
-	publishers []*publisher // by node
-	byTopic    map[string]*publisher
-	since      time.Time // when the server could not be reached first; zero while it can
-	err        error
-	told       time.Time // when it has answered last
+	publishers sink.Nodes[*publisher]
 }
 
 var (
@@ -52,7 +47,7 @@ func New(c Config) (*Driver, error) {
 	if _, err := parse(c.URL); err != nil {
 		return nil, err
 	}
-	d := &Driver{config: c, changed: make(chan struct{}), byTopic: make(map[string]*publisher)}
+	d := &Driver{config: c, changed: make(chan struct{})}
 	d.frameLimit.Store(wire.DefaultFrameLimit)
 	d.ended, d.end = context.WithCancel(context.Background())
 	d.pinger.Go(d.ping)
@@ -69,10 +64,7 @@ func (d *Driver) Close() error {
 
 // Left implements [sink.Leaver].
 func (d *Driver) Left() {
-	d.mu.Lock()
-	publishers := d.publishers
-	d.mu.Unlock()
-	for _, p := range publishers {
+	for _, p := range d.publishers.All() {
 		<-p.turn
 		p.drop(nil)
 		p.turn <- struct{}{}
@@ -87,15 +79,12 @@ func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each stream has a connection of its own.
 func (d *Driver) Node(topic string, _ int32) int32 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.byTopic[topic]
-	if p == nil {
-		p = &publisher{driver: d, stream: topic, node: int32(len(d.publishers)), turn: make(chan struct{}, 1)}
+	_, node := d.publishers.Of(topic, func() *publisher {
+		p := &publisher{driver: d, stream: topic, turn: make(chan struct{}, 1)}
 		p.turn <- struct{}{}
-		d.publishers, d.byTopic[topic] = append(d.publishers, p), p
-	}
-	return p.node
+		return p
+	})
+	return node
 }
 
 // Changed implements [sink.Driver].
@@ -112,9 +101,7 @@ func (d *Driver) Size(r *sink.Record) int { return d.config.sizeOf(r) }
 
 // Produce implements [sink.Driver].
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
-	d.mu.Lock()
-	p := d.publishers[node]
-	d.mu.Unlock()
+	p := d.publishers.At(node)
 	for _, b := range batches {
 		b.Outcome = p.produce(ctx, b)
 	}
@@ -125,20 +112,6 @@ func (d *Driver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
 
 // Alarms implements [sink.Witness].
 func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
-
-// AnsweredSince reports whether the server has answered after that time.
-func (d *Driver) AnsweredSince(t time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err == nil && d.told.After(t)
-}
-
-// Unreachable says since when the server cannot be reached, and why; nil when it can.
-func (d *Driver) Unreachable() (since time.Time, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.since, d.err
-}
 
 // wentBack raises the alarm that the stream has lost messages that it had confirmed.
 func (d *Driver) wentBack(stream string, messages uint64) {
@@ -198,17 +171,10 @@ func (d *Driver) ping() {
 
 // heard notes whether the server answered.
 func (d *Driver) heard(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err == nil || wire.IsAnswer(err) && sink.TroubleOf(err, sink.ClusterTrouble) != sink.ConfigurationTrouble {
-		d.since, d.err, d.told = time.Time{}, nil, time.Now()
-		return
+	switch {
+	case err == nil || wire.IsAnswer(err) && sink.TroubleOf(err, sink.ClusterTrouble) != sink.ConfigurationTrouble:
+		d.Reached()
+	case !errors.Is(err, context.Canceled):
+		d.Lost(err)
 	}
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-	if d.since.IsZero() {
-		d.since = time.Now()
-	}
-	d.err = err
 }

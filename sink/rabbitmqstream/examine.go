@@ -4,36 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
 )
 
-// Examine connects and looks for the streams. The text says what answered and which streams are missing; the error is
-// why the server cannot be used.
-func (d *Driver) Examine(ctx context.Context, streams []string) (text string, err error) {
+// Examine connects and looks for the stream, which is the only one that there is, or empty. The text says what answered
+// and whether the stream is missing; the error is why the server cannot be used.
+func (d *Driver) Examine(ctx context.Context, stream string) (text string, err error) {
 	c, err := d.dial(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
 	text = fmt.Sprintf("%s %s at %s", c.About["product"], c.About["version"], c.RemoteAddr())
-	var missing []string
-	for _, stream := range streams {
-		switch err := c.Stream(stream); {
-		case errors.Is(err, wire.NoStream):
-			missing = append(missing, stream)
-		case err != nil && !wire.IsAnswer(err):
-			return "", err
-		case err != nil:
-			return "", fmt.Errorf("stream %s: %w", stream, err)
-		}
-	}
-	switch {
-	case len(missing) == 0:
+	if stream == "" {
 		return text, nil
-	case d.config.NewStreams.Create:
-		return text + "; to be created: " + strings.Join(missing, ", "), nil
 	}
-	return "", fmt.Errorf("stream %s: %w", missing[0], explained(wire.NoStream, missing[0]))
+	switch err := c.Stream(stream); {
+	case err == nil:
+		return text, nil
+	case errors.Is(err, wire.NoStream) && d.config.NewStreams.Create:
+		return text + "; to be created: " + stream, nil
+	case errors.Is(err, wire.NoStream):
+		return "", fmt.Errorf("stream %s: %w", stream, explained(err, stream))
+	case !wire.IsAnswer(err):
+		return "", err
+	default:
+		return "", fmt.Errorf("stream %s: %w", stream, err)
+	}
 }

@@ -34,7 +34,6 @@ const (
 type publisher struct {
 	driver *Driver
 	stream string
-	node   int32
 	turn   chan struct{} // holds a token while nobody publishes
 
 	conn   *wire.Conn

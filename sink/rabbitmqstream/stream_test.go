@@ -308,10 +308,10 @@ func TestStreamsAreCreatedOnDemand(t *testing.T) {
 		t.Errorf("created: got %v", created)
 	}
 	without := newDriver(t, b.config())
-	if _, err := without.Examine(t.Context(), []string{name}); err != nil {
+	if _, err := without.Examine(t.Context(), name); err != nil {
 		t.Errorf("examine a stream that is there: %v", err)
 	}
-	_, err := without.Examine(t.Context(), []string{name, "none-" + name})
+	_, err := without.Examine(t.Context(), "none-"+name)
 	if err == nil || !strings.Contains(err.Error(), "rabbitmqadmin declare queue name=none-"+name) {
 		t.Errorf("examine a stream that is missing: got %v, want the command", err)
 	}

@@ -1,17 +1,16 @@
 package redisconn
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
@@ -39,17 +38,13 @@ type Config struct {
 
 // Server is a server of Redis and what is known of it. Make it with Open.
 type Server struct {
+	sink.Contact
 	Client *redis.Client
 
 	config Config
 	ended  context.Context
 	end    context.CancelFunc
 	pinger sync.WaitGroup
-
-	mu    sync.Mutex // guards what follows
-	since time.Time  // when the server could not be reached first; zero while it can
-	err   error
-	told  time.Time // when it has answered last
 }
 
 // Open makes a client, which connects when it is used. The server is asked every two seconds whether it is there.
@@ -97,28 +92,14 @@ func (c Config) client() (*redis.Client, error) {
 	if c.PasswordFile != "" {
 		user := options.Username
 		options.CredentialsProviderContext = func(context.Context) (string, string, error) {
-			password, err := os.ReadFile(c.PasswordFile)
+			password, err := secret.ReadFile(c.PasswordFile)
 			if err != nil {
 				return "", "", &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of Redis: %w", err)}
 			}
-			return user, string(bytes.TrimRight(password, "\r\n")), nil
+			return user, password, nil
 		}
 	}
 	return redis.NewClient(options), nil
-}
-
-// AnsweredSince reports whether the server has answered after that time.
-func (s *Server) AnsweredSince(t time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err == nil && s.told.After(t)
-}
-
-// Unreachable says since when the server cannot be reached, and why; nil when it can.
-func (s *Server) Unreachable() (since time.Time, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.since, s.err
 }
 
 // ping asks the server until Close.
@@ -139,17 +120,12 @@ func (s *Server) ping() {
 
 // Heard notes whether the server answered, by what came of a question.
 func (s *Server) Heard(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var said redis.Error
 	if err == nil || errors.As(err, &said) && troubleOf(err) != sink.ConfigurationTrouble {
-		s.since, s.err, s.told = time.Time{}, nil, time.Now()
+		s.Reached()
 		return
 	}
-	if s.since.IsZero() {
-		s.since = time.Now()
-	}
-	s.err = err
+	s.Lost(err)
 }
 
 // Blame makes the error say what it is about and whose it is, and notes whether the server answered.

@@ -3,7 +3,6 @@ package redisstream
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
@@ -21,10 +20,7 @@ type Driver struct {
 	config  Config
 	changed chan struct{} // never closed: streams exist as soon as something is added
 	alarms  sink.AlarmBook
-
-	mu      sync.Mutex // guards what follows
-	streams []*stream  // by node
-	byTopic map[string]*stream
+	streams sink.Nodes[*stream]
 }
 
 var (
@@ -42,7 +38,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{Server: server, config: c, changed: make(chan struct{}), byTopic: make(map[string]*stream)}, nil
+	return &Driver{Server: server, config: c, changed: make(chan struct{})}, nil
 }
 
 // Partitions implements [sink.Driver].
@@ -52,7 +48,10 @@ func (d *Driver) Partitions(string) (int, error) { return 1, nil }
 func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each stream is asked by itself.
-func (d *Driver) Node(topic string, _ int32) int32 { return d.streamOf(topic).node }
+func (d *Driver) Node(topic string, _ int32) int32 {
+	_, node := d.streamOf(topic)
+	return node
+}
 
 // Changed implements [sink.Driver].
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
@@ -65,32 +64,23 @@ func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
 
 // Produce implements [sink.Driver].
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
-	d.mu.Lock()
-	s := d.streams[node]
-	d.mu.Unlock()
+	s := d.streams.At(node)
 	s.log.Produce(ctx, s, batches)
 }
 
 // Left implements [sink.Leaver].
 func (d *Driver) Left() {
-	d.mu.Lock()
-	streams := d.streams
-	d.mu.Unlock()
-	for _, s := range streams {
+	for _, s := range d.streams.All() {
 		s.log.Forget()
 	}
 }
 
-func (d *Driver) streamOf(topic string) *stream {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.byTopic[topic]
-	if s == nil {
-		s = &stream{driver: d, key: topic, node: int32(len(d.streams)), log: conditional.NewLog()}
+func (d *Driver) streamOf(topic string) (s *stream, node int32) {
+	return d.streams.Of(topic, func() *stream {
+		s := &stream{driver: d, key: topic, log: conditional.NewLog()}
 		s.log.WentBack = func(was, is int64) { d.wentBack(topic, was, is) }
-		d.streams, d.byTopic[topic] = append(d.streams, s), s
-	}
-	return s
+		return s
+	})
 }
 
 // PossibleDuplicates implements [sink.Witness]: there are none.

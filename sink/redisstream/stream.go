@@ -30,7 +30,6 @@ const (
 type stream struct {
 	driver *Driver
 	key    string
-	node   int32
 	log    *conditional.Log
 }
 
@@ -156,7 +155,7 @@ func (s *stream) read(ctx context.Context, from, upTo int64) (entries []entry, e
 
 // Tail implements [sink.Tailer]. It leaves the stream's log at the end up to which it has read.
 func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
-	s := d.streamOf(q.Topic)
+	s, _ := d.streamOf(q.Topic)
 	last, err := s.End(ctx)
 	if err != nil {
 		return redisconn.Passing(err)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,10 +58,7 @@ type Driver struct {
 	keyless    uint32        // for Partition, which is called one call at a time
 	duplicates atomic.Uint64 // requests that were sent again after an unknown outcome
 	told       atomic.Int64  // when an endpoint has answered last, in Unix nanoseconds
-
-	mu        sync.Mutex // guards what follows
-	endpoints []*endpoint
-	byTopic   map[string]*endpoint
+	endpoints  sink.Nodes[*endpoint]
 }
 
 var (
@@ -95,7 +91,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{config: c, transport: transport, changed: make(chan struct{}), byTopic: make(map[string]*endpoint)}, nil
+	return &Driver{config: c, transport: transport, changed: make(chan struct{})}, nil
 }
 
 // parseURL leaves the text out of its errors: a URL can hold a password.
@@ -116,7 +112,7 @@ func (d *Driver) Close() error {
 
 // Partitions implements [sink.Driver]: the lanes. A topic without an endpoint has none.
 func (d *Driver) Partitions(topic string) (int, error) {
-	if e := d.endpoint(topic); e.problem != nil {
+	if e, _ := d.endpoint(topic); e.problem != nil {
 		return 0, e.problem
 	}
 	return d.config.Lanes, nil
@@ -134,7 +130,10 @@ func (d *Driver) Partition(r *sink.Record, lanes int) int32 {
 }
 
 // Node implements [sink.Driver]: each lane of each endpoint is one.
-func (d *Driver) Node(topic string, lane int32) int32 { return d.endpoint(topic).node + lane }
+func (d *Driver) Node(topic string, lane int32) int32 {
+	_, number := d.endpoint(topic)
+	return number*int32(d.config.Lanes) + lane
+}
 
 // Changed implements [sink.Driver].
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
@@ -147,9 +146,7 @@ func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
 
 // Produce implements [sink.Driver].
 func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
-	d.mu.Lock()
-	e := d.endpoints[int(node)/d.config.Lanes]
-	d.mu.Unlock()
+	e := d.endpoints.At(node / int32(d.config.Lanes))
 	for _, b := range batches {
 		e.produce(ctx, b)
 	}
@@ -166,9 +163,7 @@ func (d *Driver) AnsweredSince(t time.Time) bool { return d.told.Load() > t.Unix
 
 // Unreachable says since when no endpoint of those that were tried can be connected to, and why; nil when one can.
 func (d *Driver) Unreachable() (since time.Time, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, e := range d.endpoints {
+	for _, e := range d.endpoints.All() {
 		down := e.down.Load()
 		if down == nil && e.tried.Load() {
 			return time.Time{}, nil
@@ -180,17 +175,9 @@ func (d *Driver) Unreachable() (since time.Time, err error) {
 	return since, err
 }
 
-// endpoint is that of the topic, made at first sight.
-func (d *Driver) endpoint(topic string) *endpoint {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.byTopic[topic]
-	if e == nil {
-		e = d.newEndpoint(topic)
-		e.node = int32(len(d.endpoints) * d.config.Lanes)
-		d.endpoints, d.byTopic[topic] = append(d.endpoints, e), e
-	}
-	return e
+// endpoint is that of the topic, and its number.
+func (d *Driver) endpoint(topic string) (e *endpoint, number int32) {
+	return d.endpoints.Of(topic, func() *endpoint { return d.newEndpoint(topic) })
 }
 
 // newEndpoint looks up where the topic's events go.

@@ -24,7 +24,6 @@ const (
 type endpoint struct {
 	driver  *Driver
 	topic   string
-	node    int32 // of its first lane
 	url     *url.URL
 	user    *url.Userinfo
 	problem error // why there is no endpoint; nil: there is one
