@@ -9,8 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Breaks it catches: an outage that begins anew at each failed attempt, one that does not end, an answer from before the
-// question that counts. Seen to fail with each of the three fields left alone by Reached, and without the look at since.
+// Breaks it catches: an outage that begins anew at each failed attempt, one that does not end, an answer from before
+// the question that counts. Seen to fail with each of the three fields left alone by Reached, and without the look at
+// since.
 func TestAnOutageLastsFromTheFirstFailureToTheNextAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c sink.Contact

@@ -7,8 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Breaks it catches: a second node for a topic, which would not know what the first has out; a number under which another
-// lies. Seen to fail with the table not looked at, and with numbers one too high.
+// Breaks it catches: a second node for a topic, which would not know what the first has out; a number under which
+// another lies. Seen to fail with the table not looked at, and with numbers one too high.
 func TestEachTopicHasOneNodeUnderItsNumber(t *testing.T) {
 	var nodes sink.Nodes[string]
 	of := func(topic string) (string, int32) {
