@@ -31,7 +31,7 @@ type options struct {
 	tracer     Tracer
 	registerer prometheus.Registerer
 	out        io.Writer
-	misfit     func(eventType, payload []byte) string
+	schemas    *schemas.Set
 	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
 }
 
@@ -59,6 +59,9 @@ func WithVersion(v string) Option { return func(o *options) { o.version = v } }
 
 // WithPostgres connects through p; by default the relay connects to the servers that the configuration names.
 func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p } }
+
+// WithSchemas holds payloads to s, for who has compiled it; by default, and for nil, New compiles message.schemas.
+func WithSchemas(s *schemas.Set) Option { return func(o *options) { o.schemas = s } }
 
 // WithOutput is where the sink stdout prints messages; by default standard output.
 func WithOutput(w io.Writer) Option { return func(o *options) { o.out = w } }
@@ -105,9 +108,11 @@ func (o *options) check() error {
 	problems = slices.DeleteFunc(problems, func(p config.Problem) bool {
 		return o.postgres != nil && p.Key == "postgres.url" || o.driver != nil && strings.HasPrefix(p.Key, "kafka.")
 	})
-	var err error
-	if o.misfit, err = schemas.Misfits(o.config.Message.Schemas); err != nil {
-		problems = append(problems, config.Problem{Key: "message.schemas", What: err.Error()})
+	if o.schemas == nil {
+		var err error
+		if o.schemas, err = schemas.Load(o.config.Message.Schemas); err != nil {
+			problems = append(problems, config.Problem{Key: "message.schemas", What: err.Error()})
+		}
 	}
 	if len(problems) == 0 {
 		return nil

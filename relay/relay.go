@@ -117,7 +117,7 @@ type given struct {
 func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
-		postgres: o.postgres, given: given{o.tracer, o.misfit}, pausing: requests.NewPausing(),
+		postgres: o.postgres, given: given{o.tracer, o.schemas.Misfit()}, pausing: requests.NewPausing(),
 	}
 	if o.log != nil {
 		r.log = *o.log

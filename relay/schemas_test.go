@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/schemas"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -71,5 +72,23 @@ func TestSchemasThatCannotBeCompiledAreAProblemAtTheStart(t *testing.T) {
 	problems, is := errors.AsType[config.Problems](err)
 	if !is || len(problems) != 2 || !strings.Contains(fmt.Sprint(err), "message.schemas: made.json: ") {
 		t.Errorf("got %v, want problems of on_halt and message.schemas", err)
+	}
+}
+
+// Breaks it catches: schemas that a program has compiled already, and that are read again, or not used. Seen to fail
+// with the directory read all the same.
+func TestSchemasOfTheProgramAreNotReadAgain(t *testing.T) {
+	c := config.Default()
+	c.Postgres.URL, c.Kafka.Brokers = "postgres://u@h/d", []string{"h:1"}
+	c.Message.Schemas = filepath.Join(t.TempDir(), "gone")
+	r, err := relay.New(c, relay.WithSchemas(&schemas.Set{}))
+	if err != nil {
+		t.Fatalf("got %v, want nothing read", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := relay.New(c); err == nil {
+		t.Error("without the option: got a relay, want the directory missed")
 	}
 }

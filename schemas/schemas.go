@@ -55,13 +55,12 @@ func Load(directory string) (*Set, error) {
 	return s, errors.Join(problems...)
 }
 
-// Misfits is the Check of a directory's schemas; nil without a directory.
-func Misfits(directory string) (check func(eventType, payload []byte) string, err error) {
-	set, err := Load(directory)
-	if set == nil || err != nil {
-		return nil, err
+// Misfit is Check; nil without a set, for who would rather not call it then.
+func (s *Set) Misfit() func(eventType, payload []byte) string {
+	if s == nil {
+		return nil
 	}
-	return set.Check, nil
+	return s.Check
 }
 
 // Check says where and why a payload does not fit the schema of its event type, without any of its values; empty: it

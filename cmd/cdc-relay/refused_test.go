@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,34 @@ func TestSchemasAreProblemsOfTheConfiguration(t *testing.T) {
 		cdcRelay(t, nil, command, "--message-schemas", dir, "--set", "on_halt=bogus").want(t, exitUsage, nil, []string{
 			"4 problems", `message.schemas (--message-schemas): found "` + dir, "a.json: ", "; b.json: ", "on_halt (--set)",
 		})
+	}
+}
+
+// Whoever reads the schema first finds one that is right, and puts a wrong one in its place. Breaks it catches: a start
+// that reads and compiles the schemas twice, which takes time and may find others. Seen to fail with what the
+// configuration compiled not handed to the relay.
+func TestSchemasAreReadOnceAtAStart(t *testing.T) {
+	dir := t.TempDir()
+	schema, wrong := filepath.Join(dir, "made.json"), filepath.Join(t.TempDir(), "wrong")
+	if err := errors.Join(os.WriteFile(wrong, []byte("{"), 0o600), syscall.Mkfifo(schema, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		pipe, err := os.OpenFile(schema, os.O_WRONLY, 0) // waits for a reader
+		if err == nil {
+			_, said := pipe.WriteString("{}")
+			err = errors.Join(os.Rename(wrong, schema), said, pipe.Close())
+		}
+		read <- err
+	}()
+	r := startRelay(t, nil, "--postgres-url", "postgres://u@127.0.0.1:1/d", "--kafka-brokers", "127.0.0.1:1",
+		"--http-listen", "127.0.0.1:0", "--message-schemas", dir)
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+		t.Errorf("exit code: got %d, want 0", code)
 	}
 }
 

@@ -39,7 +39,7 @@ func (runCommand) Run(a *cli.App) error {
 	}
 	cli.TuneMemory(cfg)
 	log, version := a.Logger(cfg), a.Build.Facts().Version
-	options := []relay.Option{relay.WithLogger(log), relay.WithVersion(version),
+	options := []relay.Option{relay.WithLogger(log), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
 		relay.WithOutput(cli.Beneath(a.Out))} // the file itself: the driver writes again what it could not write
 	tracer, err := tracing.New(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/login"
+	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
 // The exit codes. Scripts depend on them.
@@ -177,6 +178,7 @@ type App struct {
 	keys     keyFlags
 	ownEnv   []string
 	mistakes config.Problems // in the command's own flags and arguments; see Wrong
+	schemas  *schemas.Set    // of the configuration that was loaded
 }
 
 // ownVariables lists the environment variables of flags that are not configuration keys.

@@ -69,8 +69,8 @@ func (a *App) Load(required []string) (config.Config, error) {
 		in.Connects = connects
 	}
 	if slices.Contains(required, "kafka.brokers") { // it makes messages, or says whether they can be made
-		in.Compiles = func(directory string) error {
-			if _, err := schemas.Load(directory); err != nil {
+		in.Compiles = func(directory string) (err error) {
+			if a.schemas, err = schemas.Load(directory); err != nil {
 				return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // a problem is one line
 			}
 			return nil
@@ -103,6 +103,9 @@ func (a *App) Load(required []string) (config.Config, error) {
 	}
 	return cfg, wrongUsage(a.mistakes)
 }
+
+// Schemas are those that Load has compiled; nil if there are none, or the command needs none.
+func (a *App) Schemas() *schemas.Set { return a.schemas }
 
 // connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a
 // certificate that is not there. It reads files and environment variables as libpq does. What it says begins with the
