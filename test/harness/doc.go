@@ -12,4 +12,5 @@
 //	CDC_RELAY_TEST_POSTGRES_VERSION=17   a major version of Postgres, downloaded if it is not installed
 //	CDC_RELAY_NIGHTLY=1                  the nightly counts of the scenarios, see Count
 //	CDC_RELAY_TEST_KEEP=1                keep the directories of the relays for a look at their logs
+//	CDC_RELAY_TEST_MISSING=/a/file       add a line for each test that is skipped because the machine lacks something
 package harness
