@@ -54,6 +54,7 @@ func newCluster(w *world) *cluster {
 	if w.profile.missingTopic {
 		t := c.topics[topicName(0)]
 		t.missing = true
+		w.fault(topicMissing)
 		w.after(d.pause(0, w.profile.length), func() { c.heal(func() { t.missing = false }) })
 	}
 	return c
@@ -81,7 +82,10 @@ func (c *cluster) plan() {
 		})
 	}
 	if w.profile.clusterDown {
-		window(func() { c.down = true; w.note("Kafka is away") }, func() { c.down = false; w.note("Kafka is back") })
+		window(func() { c.down = true; w.fault(kafkaAway); w.note("Kafka is away") }, func() {
+			c.down = false
+			w.note("Kafka is back")
+		})
 	}
 	if w.profile.topicTrouble {
 		name := topicName(d.below(w.profile.topics))
@@ -89,7 +93,7 @@ func (c *cluster) plan() {
 			name = dead
 		}
 		t := c.topics[name]
-		window(func() { t.forbidden = true; w.note("no right to write to %s", name) }, func() {
+		window(func() { t.forbidden = true; w.fault(topicForbidden); w.note("no right to write to %s", name) }, func() {
 			t.forbidden = false
 			w.note("a right to write to %s", name)
 		})
@@ -98,12 +102,12 @@ func (c *cluster) plan() {
 		name, n := topicName(d.below(w.profile.topics)), d.below(w.profile.partitions)
 		p := c.topics[name].partitions[n]
 		if d.chance(0.5) {
-			window(func() { p.leader = -1; w.note("%s/%d has no leader", name, n) }, func() {
+			window(func() { p.leader = -1; w.fault(noLeader); w.note("%s/%d has no leader", name, n) }, func() {
 				p.leader = 1
 				w.note("%s/%d has a leader", name, n)
 			})
 		} else {
-			window(func() { p.troubled = true; w.note("%s/%d is in trouble", name, n) }, func() {
+			window(func() { p.troubled = true; w.fault(partitionTrouble); w.note("%s/%d is in trouble", name, n) }, func() {
 				p.troubled = false
 				w.note("%s/%d is well", name, n)
 			})
@@ -172,4 +176,5 @@ func (c *cluster) appendForeign(id string, d *dice) {
 	t := c.topics[topicName(d.below(c.w.profile.topics))]
 	part := t.partitions[d.below(len(t.partitions))]
 	part.log = append(part.log, message{id: id, source: systemID + "/1/77", at: time.Now()})
+	c.w.fault(foreignRecord)
 }

@@ -155,6 +155,7 @@ func (d *driver) receive(node int32, b *sink.Batch) (delivery, time.Duration) {
 	r.answer = d.trouble(node, &r, roll)
 	pause := roll.pause(0, one(roll, 0, time.Millisecond, 20*time.Millisecond))
 	if roll.chance(w.profile.slowAnswer) && !w.calm {
+		w.fault(requestSlow)
 		pause = roll.pause(20*time.Millisecond, one(roll, 300*time.Millisecond, 1500*time.Millisecond))
 	}
 	if r.answer.Verdict == sink.Unanswered && !a.written {
@@ -226,6 +227,7 @@ func (d *driver) trouble(node int32, r *delivery, roll *dice) sink.Outcome {
 		return sink.Outcome{Verdict: sink.Unknown, Err: errTimeout,
 			Trouble: one(roll, sink.ClusterTrouble, sink.PartitionTrouble), Pause: roll.chance(0.5)}
 	case roll.chance(w.profile.notWritten):
+		w.fault(requestNotWritten)
 		return sink.Outcome{Verdict: sink.NotWritten, Err: errReplicas,
 			Trouble: one(roll, sink.ClusterTrouble, sink.PartitionTrouble), Pause: roll.chance(0.5)}
 	}
@@ -342,7 +344,11 @@ func (d *driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	w.mu.Lock()
 	t := w.cluster.topics[q.Topic]
 	roll := w.dice(aboutTail, uint64(p.number), about(q.Topic), uint64(p.serial))
-	fails := roll.chance(w.profile.tailFails) && !w.calm || w.cluster.down
+	fails := roll.chance(w.profile.tailFails) && !w.calm
+	if fails {
+		w.fault(tailFails)
+	}
+	fails = fails || w.cluster.down
 	if t == nil {
 		w.mu.Unlock()
 		return nil

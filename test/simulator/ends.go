@@ -55,6 +55,7 @@ func (p *profile) ends(d *dice) {
 // slowStart is how much longer the call takes than others, at any time.
 func (w *world) slowStart(call string) time.Duration {
 	if w.profile.slowStarts && (call == "parked lanes" || call == "tails") {
+		w.fault(startSlow)
 		return startPause
 	}
 	return 0
@@ -73,6 +74,7 @@ func (w *world) planBreak(d *dice) {
 			return // not made yet
 		default:
 			w.note("the publication is dropped")
+			w.fault(publicationDropped)
 			w.server.db.published = false
 			w.broken = &breakage{code: relay.HaltPublication, at: time.Now()}
 		}
@@ -148,6 +150,7 @@ func (s *server) refuse(tx *transaction) {
 		tx.refused = &replication.PublicationMissingError{Publication: "cdc_relay", Said: "publication does not exist"}
 	case s.w.profile.unreadable && b != nil && b.tx == nil:
 		b.tx, b.at = tx, time.Now()
+		s.w.fault(rowUnreadable)
 		tx.refused = fmt.Errorf("stream: %w", &pgconn.PgError{Code: "XX000", Message: unreadable})
 	}
 	if tx.refused == nil {

@@ -56,6 +56,7 @@ func Run(seed uint64, o Options, counts *Counts) error {
 		delete(w.server.slots, w.server.slotName)
 		w.judgeEnd()
 		w.server.remake()
+		w.fault(secondTable)
 		w.server.plan()
 		w.keepOneAlive()
 		w.mu.Unlock()
@@ -119,6 +120,7 @@ func (w *world) planDrift(d *dice) {
 			tx := w.server.write(w.dice(aboutWriter, 0))
 			w.after(from+long/2-slotMade, func() {
 				if !tx.over && w.server.up {
+					w.fault(longTransaction)
 					w.server.commit(tx)
 					w.server.show(tx)
 				}
@@ -130,6 +132,7 @@ func (w *world) planDrift(d *dice) {
 			return // not made yet
 		}
 		w.note("the publication loses the table")
+		w.fault(publicationDrifts)
 		w.server.db.published = false
 		w.after(long, func() {
 			w.note("the publication has the table again")
@@ -281,4 +284,10 @@ func (c *Counts) add(o *Counts) {
 	c.DiedUnread += o.DiedUnread
 	c.Reasons += o.Reasons
 	c.LeftAlone += o.LeftAlone
+	for name, n := range o.Faults {
+		if c.Faults == nil {
+			c.Faults = map[string]int{}
+		}
+		c.Faults[name] += n
+	}
 }

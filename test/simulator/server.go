@@ -122,6 +122,7 @@ func (s *server) loseSlot(d *dice) {
 func (s *server) forget(p *process) {
 	linger := time.Duration(0)
 	if d := s.w.dice(aboutDeath, uint64(p.number)); d.chance(s.w.profile.lingering) && !s.w.calm {
+		s.w.fault(deathLingers)
 		linger = d.pause(0, time.Duration(s.w.profile.config.Postgres.WALSenderTimeout))
 	}
 	for _, slot := range s.slots {
@@ -268,6 +269,7 @@ func (w *world) troubles(d *dice) (fails, lost bool, pause time.Duration) {
 		return false, false, pause
 	}
 	if slow {
+		w.fault(callSlow)
 		pause = d.pause(time.Millisecond, one(d, 20*time.Millisecond, 400*time.Millisecond, 3*time.Second))
 	}
 	return fails, lost, pause

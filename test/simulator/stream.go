@@ -191,6 +191,8 @@ func (s *stream) status(confirmed func() outbox.LSN, last bool) error {
 	s.sent, s.onItsWay = at, at
 	if last || s.w.calm || !s.d.chance(s.w.profile.statusLost) {
 		s.arrive()
+	} else {
+		s.w.fault(statusLost)
 	}
 	return nil
 }

@@ -366,6 +366,7 @@ func (t *tables) enterJournal(db *database, published []store.Published) {
 // SettleRetried journals parked events and takes them out.
 func (t *tables) SettleRetried(ctx context.Context, published []store.Published) error {
 	return t.fenced(ctx, "settle retried", func(db *database) error {
+		t.w.counts.Retried += len(published)
 		t.enterJournal(db, published)
 		for _, p := range published {
 			p.ID = bytes.Clone(p.ID)

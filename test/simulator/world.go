@@ -67,6 +67,7 @@ type Counts struct {
 	Reconciled, Deleted                                          int
 	Lost, Republished                                            int
 	StreamsDied, DiedUnread, Reasons, LeftAlone                  int
+	Faults                                                       map[string]int // by their names in Faults
 }
 
 func (w *world) dice(about ...uint64) *dice { return newDice(w.seed, about...) }

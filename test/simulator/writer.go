@@ -120,11 +120,13 @@ func (s *server) finish(tx *transaction, d *dice) {
 		return
 	}
 	if d.chance(s.w.profile.aborts) {
+		s.w.fault(aborted)
 		s.end(tx)
 		return
 	}
 	s.commit(tx)
 	if d.chance(s.w.profile.slowCommit) && !s.w.calm {
+		s.w.fault(shownLate)
 		s.w.after(d.pause(0, 300*time.Millisecond), func() { s.show(tx) })
 	} else {
 		s.show(tx)
@@ -146,6 +148,7 @@ func (s *server) finish(tx *transaction, d *dice) {
 func (s *server) remove(r *row) {
 	if st := s.db.states[s.slotName]; st != nil && st.Phase == store.Stream && r.visible && !r.deleted && !r.missed {
 		r.deleted = true
+		s.w.fault(appDeletes)
 		s.w.note("the application deletes %s", r.id)
 	}
 }
