@@ -37,7 +37,7 @@ func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judgeInOrder(t)
+	s.judgeInOrder(t, "the publication lacked the table")
 }
 
 // The server removes WAL that the slot needs while the relay is down, and the load goes on. Breaks it catches: rows of
@@ -67,7 +67,7 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judgeInOrder(t)
+	s.judgeInOrder(t, "")
 	if n := s.relay.Metric(t, "cdc_slot_recreations_total"); n != 1 {
 		t.Errorf("cdc_slot_recreations_total: got %v, want 1", n)
 	}
@@ -109,7 +109,7 @@ func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judgeInOrder(t)
+	s.judgeInOrder(t, "somebody moved the slot")
 }
 
 // waitHalted waits until the relay has halted with the code.
@@ -156,7 +156,7 @@ func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
 	load.WaitCommitted(t, 300, time.Minute)
 	load.Stop(t)
 	s.settled(t)
-	s.judgeInOrder(t)
+	s.judgeInOrder(t, "there was no publication, and another table")
 }
 
 // runbookSQL are the blocks of SQL of a runbook, to be run as they stand.

@@ -189,7 +189,7 @@ func (w *world) none(what, query string) {
 func (w *world) judge() verify.Report {
 	w.t.Helper()
 	return harness.Audit{PG: w.pg, Brokers: w.kafka.Addrs, Topic: w.settings.Topic,
-		Journal: "cdc_relay_journal"}.Judge(w.t)
+		Journal: "cdc_relay_journal", Late: "faults that skip; each loop says which may"}.Judge(w.t)
 }
 
 // lasts is how long a fault lasts: some are over before anybody notices, some last longer than wal_sender_timeout.

@@ -29,7 +29,9 @@ type Audit struct {
 	Topic   func(aggregateType string) string
 	Journal string // the journal table, compared when given
 	InOrder bool   // records that say that they are late must be in order all the same
-	Fates   string // query of (id::text, 'parked' | 'dead'), when there may be such events
+	// why records may say that they are late: rows that the stream did not bring. "" = none may
+	Late  string
+	Fates string // query of (id::text, 'parked' | 'dead'), when there may be such events
 }
 
 // Judge compares the truth that a workload wrote with what the topics hold now.
@@ -44,11 +46,24 @@ func (a Audit) Judge(t testing.TB) verify.Report {
 	for topic := range partitions {
 		topics = append(topics, topic)
 	}
+	late, first := 0, ""
 	Consume(t, a.Brokers, topics, func(r *kgo.Record) {
 		seen := Seen(r)
+		if Header(r, "x-outbox-late") != nil {
+			if late++; first == "" {
+				first = fmt.Sprintf("%s at %s/%d@%d", seen.ID, r.Topic, r.Partition, r.Offset)
+			}
+		}
 		seen.Late = seen.Late && !a.InOrder
 		judge.Saw(seen)
 	})
+	switch {
+	case late > 0 && a.Late == "":
+		t.Errorf("%d records say that they are late, the first %s: the stream left these events out, and the table had "+
+			"them. Nothing in this scenario may make it miss any", late, first)
+	case late > 0:
+		t.Logf("%d records are late: %s", late, a.Late)
+	}
 	if a.Journal != "" {
 		if err := a.journal(t.Context(), judge); err != nil {
 			t.Fatalf("read the journal: %v", err)
