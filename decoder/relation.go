@@ -35,6 +35,7 @@ type binding struct {
 
 	id, eventType, payload                         int
 	aggregateType, aggregateID, headers, createdAt int // or noColumn
+	seq                                            int // or noColumn
 	extra                                          []int
 	bytea                                          []int // the mapped columns, each once, that are bytea
 }
@@ -76,6 +77,7 @@ func (d *Decoder) relation(data []byte) (Message, error) {
 func (d *Decoder) bind(b *binding, rel *Relation) error {
 	c := &d.columns
 	b.aggregateType, b.aggregateID, b.headers, b.createdAt = noColumn, noColumn, noColumn, noColumn
+	b.seq = slices.IndexFunc(rel.Columns, func(have Column) bool { return have.Name == c.Seq && isWhole(have.Type) })
 	b.extra = make([]int, len(c.Extra))
 	type wanted struct {
 		column, key string
@@ -108,6 +110,9 @@ func (d *Decoder) bind(b *binding, rel *Relation) error {
 	}
 	return nil
 }
+
+// isWhole reports whether a type, by its OID, is bigint, smallint or integer.
+func isWhole(oid uint32) bool { return oid == 20 || oid == 21 || oid == 23 }
 
 func columnError(rel *Relation, column, key string) *ColumnError {
 	e := &ColumnError{Table: tableName(rel), Column: column, Key: key, Have: make([]string, len(rel.Columns))}

@@ -88,6 +88,10 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 	if b.createdAt != noColumn {
 		ev.CreatedAt = d.values[b.createdAt]
 	}
+	ev.Seq = 0
+	if b.seq != noColumn {
+		ev.Seq = whole(d.values[b.seq])
+	}
 	ev.Extra = ev.Extra[:0]
 	for _, column := range b.extra {
 		ev.Extra = append(ev.Extra, d.values[column])
@@ -97,6 +101,20 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 	ev.Position.Index = d.index
 	d.index++
 	return nil
+}
+
+// whole is a positive number, or 0 for whatever else.
+func whole(text []byte) (n int64) {
+	if len(text) > 18 {
+		return 0
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n
 }
 
 // tuple reads Int16(number of columns), then per column Byte1('n'), Byte1('u') or Byte1('t') Int32(length)

@@ -14,6 +14,7 @@ type Event struct {
 	Headers       []byte   // JSON object of strings, or nil
 	CreatedAt     []byte   // timestamptz as Postgres prints it under DateStyle ISO, TimeZone UTC; see ParseTimestamp
 	Extra         [][]byte // further columns that templates name, in the order in which the mapping lists them
+	Seq           int64    // the number that the row drew at its insert; 0: the table has none, or it is not positive
 	Position      Position
 }
 
@@ -27,6 +28,9 @@ const MaxID = 2688
 type Columns struct {
 	ID, AggregateType, AggregateID, EventType, Payload, Headers, CreatedAt string
 	Extra                                                                  []string // further columns that templates name
+
+	// Seq is a whole number that grows with each insert. It may name a column that the table does not have: no number.
+	Seq string
 
 	// Of what the aggregate's type and id are composed where they have no column; none: they are NULL.
 	TypeParts, IDParts []Part

@@ -246,6 +246,7 @@ func (s *session) apply(
 				continue
 			}
 			d := st.delivery
+			s.r.meter.Stream.Interleaved.Note(&d.Event)
 			d.Txn, d.Ledger = s.ledger.Add(), s.ledger
 			encode(s.router, d)
 			s.large = !keep(s.router, d) || s.large

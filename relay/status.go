@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -62,6 +63,8 @@ type Work struct {
 	Received      uint64     `json:"events_received_total"`
 	Settled       uint64     `json:"events_settled_total"`
 	LookingUp     bool       `json:"looking_up"` // a restart's redelivery is not over
+	// Interleaved are writers of one aggregate that overlapped; null: the table has no number to tell by.
+	Interleaved *meter.Interleaved `json:"interleaved"`
 }
 
 // Trouble is what a person may have to look into.
@@ -98,6 +101,7 @@ func (r *Relay) Status() Status {
 		Work: Work{
 			InFlight: r.inFlight(), LastPublished: r.meter.Outcomes.LastPublished(),
 			Received: r.meter.Stream.Events(), Settled: r.meter.Outcomes.Settled(),
+			Interleaved: r.meter.Stream.Interleaved.Report(),
 		},
 	}
 	if s := r.session(); s != nil {

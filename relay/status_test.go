@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -32,6 +33,9 @@ func TestStatusNamesAreStable(t *testing.T) {
 			InFlight: 8, InFlightBytes: 9, Unrecorded: 10, HeldLanes: 11, LastPublished: &at,
 			Rates:    &Rates{Seconds: 19, Received: 20, Published: 21, Settled: 22, Dead: 23, Marked: 27},
 			Received: 12, Settled: 13, LookingUp: true,
+			Interleaved: &meter.Interleaved{Total: 28, Last: []meter.InterleavedPair{
+				{AggregateType: "order", AggregateID: "42", Event: "later", Before: "earlier", At: at},
+			}},
 		},
 		Trouble: Trouble{
 			Broker: "ok", LastError: "error", LastErrorAt: &at, LastErrorOver: true,

@@ -123,6 +123,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	s.epochSeen.Store(s.epoch)
 	term.lease.Prove(asked)
 	cols := message.Columns(r.c)
+	cols.Seq = r.meter.Stream.Interleaved.Begin(r.c.Outbox.OrderBy)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
 	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit}
 	if s.router, err = message.New(r.c, cols, table.PayloadType, hooks); err != nil {

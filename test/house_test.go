@@ -110,12 +110,15 @@ var house = map[string]room{
 	"relay/internal/halt": { // what Postgres answers has a code, which pgx names
 		own: []string{"decoder", "login", "replication"}, external: []string{"github.com/jackc/pgx/v5"},
 	},
-	"relay/internal/health":  {own: []string{"relay/internal/halt", "sink"}},
-	"relay/internal/lease":   {},
-	"relay/internal/logs":    {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
-	"relay/internal/message": {own: []string{"config", "outbox", "sink"}},
+	"relay/internal/health":      {own: []string{"relay/internal/halt", "sink"}},
+	"relay/internal/lease":       {},
+	"relay/internal/interleaved": {own: []string{"outbox"}},
+	"relay/internal/logs":        {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
+	"relay/internal/message":     {own: []string{"config", "outbox", "sink"}},
 	"relay/internal/meter": { // of store it uses the row of the slot
-		own: []string{"outbox", "relay/internal/halt", "relay/internal/health", "sink", "store"},
+		own: []string{
+			"outbox", "relay/internal/halt", "relay/internal/health", "relay/internal/interleaved", "sink", "store",
+		},
 		external: []string{
 			"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "google.golang.org/protobuf",
 		},
@@ -261,7 +264,9 @@ var house = map[string]room{
 	"inbox/internal/ledger":   {external: []string{"github.com/jackc/pgx/v5"}},
 	"inbox/internal/protocol": {},
 	"inbox/prom":              {own: []string{"inbox"}, external: []string{"github.com/prometheus/client_golang"}},
-	"test/inbox":              {tests: []string{"inbox"}},
+	"test/inbox": { // and the libraries beside which it is measured
+		external: []string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs"}, tests: []string{"emit", "inbox", "inbox/prom"},
+	},
 
 	// What a user copies: it knows nothing of the relay.
 	"examples/embed": {own: []string{"config", "install", "relay"},

@@ -19,6 +19,13 @@ function side(name, title, link) {
   return { node, show: (number, tone, text) => { write(big, number); write(line, text); node.dataset.tone = tone; } };
 }
 
+// Writers of one aggregate that overlapped: see docs/emit.md.
+const interleaved = (i) => i && i.total > 0 ? ", " + count(i.total) + " interleaved" : "";
+const pairs = (i) => i && i.total > 0
+  ? "Writers of one aggregate overlapped, inserted first and committed last:\n" +
+    i.last.map((p) => p.aggregate_type + "/" + p.aggregate_id + ": " + p.event + " behind " + p.before).join("\n") + "\nSee docs/emit.md."
+  : "";
+
 const at = (lsn) => (lsn === null ? "no position yet" : "WAL " + lsn);
 
 function parkedWords(s) {
@@ -108,7 +115,8 @@ export function overview() {
       const p = f.point || {};
       flow.dataset.stopped = s.broker !== "ok" || s.role === "halted" || s.paused ? "yes" : "no";
       flow.dataset.flows = p.received > 0 || p.settled > 0 ? (Math.max(p.received, p.settled) > 500 ? "fast" : "slow") : "no";
-      stream.show(rate(p.received), "/s", count(s.events_received_total) + " received", at(s.received_lsn));
+      stream.show(rate(p.received), "/s", count(s.events_received_total) + " received" + interleaved(s.interleaved), at(s.received_lsn));
+      stream.node.title = pairs(s.interleaved);
       flight.show(count(s.in_flight_events), "", bytes(s.in_flight_bytes) + " in memory", count(s.unrecorded_events) + " sent, not yet recorded");
       const share = Math.max(s.in_flight_events / Math.max(f.window_events, 1), s.in_flight_bytes / Math.max(f.window_bytes, 1));
       window_.firstChild.style.width = Math.min(100, share * 100).toFixed(1) + "%";

@@ -5,6 +5,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/relay/internal/interleaved"
+)
+
+// Interleaved are writers of one aggregate that overlapped, and InterleavedPair two events of them.
+type (
+	Interleaved     = interleaved.Report
+	InterleavedPair = interleaved.Pair
 )
 
 // The labels of a session's end.
@@ -26,6 +34,8 @@ type Stream struct {
 
 	// Redelivered events that were not sent again, by what knew them.
 	SkippedMemory, SkippedJournal, SkippedTopic prometheus.Counter
+
+	Interleaved interleaved.Lint // the dispatcher notes events; any goroutine asks
 
 	PossibleDuplicates atomic.Uint64 // of a process that died; the driver counts its own
 
@@ -50,6 +60,9 @@ func (s *Stream) define(f factory) {
 		"Times that the slot was lost, recreated or moved by another process, and publishing started again from the table.")
 	s.Reconciled = f.counter("outbox_reconciled_total",
 		"Committed rows that the stream never delivered, found by the reconciler and published late.")
+	f.counted("outbox_interleaved_total",
+		"Events whose row was inserted before one of the same aggregate that was committed before them: writers that "+
+			"overlap without a lock.", func() float64 { return float64(s.Interleaved.Total()) })
 	s.restarts = f.counters("cdc_stream_restarts_total",
 		"Ends of a replication session that were followed by another.", "reason",
 		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartConnection)

@@ -50,6 +50,13 @@ func Status(a *cli.App, st relay.Status, now time.Time) {
 		}
 		line("alarm", "%s", a.Paint(cli.Red, fmt.Sprintf("%s; then: cdc-relay alarms ack %d", text, alarm.ID)))
 	}
+	if i := st.Interleaved; i != nil && i.Total > 0 {
+		last := i.Last[len(i.Last)-1]
+		line("interleaved", "%s", a.Paint(cli.Yellow, fmt.Sprintf("writers of one aggregate overlapped %d times, last %s "+
+			"ago: %s/%s, event %s was inserted before %s and committed behind it; see docs/emit.md", i.Total,
+			now.Sub(last.At).Round(time.Second), cli.Plain(last.AggregateType), cli.Plain(last.AggregateID),
+			cli.Plain(last.Event), cli.Plain(last.Before))))
+	}
 	if st.LookingUp {
 		line("restart", "looking up what was published before")
 	}
