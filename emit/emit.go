@@ -1,5 +1,5 @@
 // Package emit writes events into the outbox, in the transaction that makes them true: one call of the SQL function
-// emit, which `cdc-relay init` or [SQL] creates. It depends on the standard library only, and takes a pgx.Tx as well
+// emit, which `cdc-relay init --emit` or [SQL] creates. It depends on the standard library only, and takes a pgx.Tx as well
 // as an *sql.Tx. It neither opens nor ends a transaction.
 package emit
 
@@ -107,10 +107,12 @@ func NewID() string {
 //go:embed emit_0001.sql
 var function string
 
-// SQL creates the function emit in a schema, for an outbox with the columns that `cdc-relay init` gives it. Whoever
+// SQL creates the function emit in a schema, for an outbox with the columns that `cdc-relay init` gives it; `cdc-relay
+// init --emit` creates it for columns of other names. Whoever
 // runs it owns the function, and needs INSERT on the outbox; the application needs EXECUTE on the function only.
 func SQL(schema, outbox string) string {
-	return strings.NewReplacer("{{.Schema}}", quote(schema), "{{.Outbox}}", outbox).Replace(function)
+	return strings.NewReplacer("{{.Schema}}", quote(schema), "{{.Outbox}}", outbox, "{{.Columns}}",
+		"id, aggregate_type, aggregate_id, event_type, payload, headers").Replace(function)
 }
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

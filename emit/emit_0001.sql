@@ -19,7 +19,7 @@ BEGIN
     IF parent IS NOT NULL AND NOT coalesce(headers ? 'traceparent', false) THEN
         headers := coalesce(headers, '{}') || jsonb_build_object('traceparent', parent);
     END IF;
-    INSERT INTO {{.Outbox}} (id, aggregate_type, aggregate_id, event_type, payload, headers)
+    INSERT INTO {{.Outbox}} ({{.Columns}})
     VALUES (emit.id, emit.aggregate_type, emit.aggregate_id, emit.event_type, emit.payload, emit.headers);
     RETURN id;
 END $$;

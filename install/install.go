@@ -32,6 +32,7 @@ type Plan struct {
 	Publication string   `json:"publication"` // created or exists
 	Slot        string   `json:"slot"`        // created, exists or left
 	Roles       []string `json:"roles,omitempty"`
+	Emit        string   `json:"emit,omitempty"`     // the function's name, if it was asked for
 	Proposed    []Line   `json:"proposed,omitempty"` // for the configuration, by what the outbox's columns are called
 
 	OwnOutbox bool `json:"-"` // the outbox is made, too: nobody else publishes from it

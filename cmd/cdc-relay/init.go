@@ -21,6 +21,7 @@ type initCommand struct {
 	Roles   bool          `help:"Also create the least-privilege roles, or grant them what a newer version needs." env:"CDC_RELAY_INIT_ROLES"`
 	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl" env:"CDC_RELAY_INIT_ROLE_STREAM"`
 	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
+	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table." env:"CDC_RELAY_INIT_EMIT"`
 	Inbox   string        `help:"Create only this, in the database of postgres.url: the tables and functions that consumers in any language handle events once with, in a schema." placeholder:"SCHEMA" env:"CDC_RELAY_INIT_INBOX"`
 	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
 }
@@ -33,6 +34,9 @@ needs.
 --no-slot creates everything but the slot, for a table that another worker still publishes from: the first start of run
 then creates the slot. --roles also creates two roles with exactly the grants that run needs; set their passwords
 yourself.
+
+--emit also creates the SQL function emit, with which applications in any language write an event in one call; a newer
+version replaces it. Its owner is the role that runs init, which needs INSERT on the outbox.
 
 --inbox is for a consumer's database: it creates the inbox there, and nothing else. Consumers in Go need no init: the
 package makes its tables itself.
@@ -79,6 +83,11 @@ func (c initCommand) Run(a *cli.App) error {
 	}
 	if c.Roles {
 		if err := plan.MakeRoles(ctx, cfg, st, store.Roles{Stream: c.Stream, SQL: c.SQL}); err != nil {
+			return err
+		}
+	}
+	if c.Emit {
+		if err := plan.MakeEmit(ctx, cfg, st); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,9 @@ func Plan(a *cli.App, r install.Plan, cfg config.Config) {
 			"roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n",
 			r.Roles[0], r.Roles[1])
 	}
+	if r.Emit != "" {
+		fmt.Fprintf(a.Out, "function     %[1]s created; applications need: GRANT EXECUTE ON FUNCTION %[1]s TO …\n", r.Emit)
+	}
 	switch {
 	case r.OwnOutbox:
 	case r.Slot == install.Created:

@@ -1,0 +1,51 @@
+package install
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// Break it catches: an emit that init makes and one that the Go module makes, which differ. Seen to fail with the file
+// changed on one side.
+func TestEmitIsThatOfTheModule(t *testing.T) {
+	theirs, err := os.ReadFile("../emit/emit_0001.sql")
+	if err != nil || string(theirs) != emitFunction {
+		t.Errorf("install/emit_0001.sql is not the module's (%v): copy emit/emit_0001.sql to install", err)
+	}
+}
+
+// Breaks it catches: a function that fails at the first event, in the application's transaction. Seen to fail with the
+// columns not looked at, with the types not looked at, and with names that are not quoted.
+func TestEmitIsRefusedWhereTheOutboxCannotTakeIt(t *testing.T) {
+	all := []string{"id", "kind", "key", "event_type", "payload", "Headers"}
+	for name, c := range map[string]struct {
+		change func(*config.Columns, *store.Outbox)
+		want   string
+	}{
+		"it can":         {func(*config.Columns, *store.Outbox) {}, ""},
+		"no headers":     {func(c *config.Columns, _ *store.Outbox) { c.Headers = "" }, `has "" for one`},
+		"no such column": {func(_ *config.Columns, o *store.Outbox) { o.Columns = all[1:] }, `has "id" for one`},
+		"numbers":        {func(_ *config.Columns, o *store.Outbox) { o.IDType = "bigint" }, "an id of bigint"},
+		"bytes":          {func(_ *config.Columns, o *store.Outbox) { o.PayloadType = "bytea" }, "a payload of bytea"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, table := config.Config{}, store.Outbox{Columns: all, IDType: "uuid", PayloadType: "jsonb"}
+			cfg.Outbox.Table = "shop.Events"
+			cfg.Outbox.Columns = config.Columns{ID: "id", AggregateType: "kind", AggregateID: "key",
+				EventType: "event_type", Payload: "payload", Headers: "Headers"}
+			c.change(&cfg.Outbox.Columns, &table)
+			err := takesEmit(cfg, table)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+			const insert = `INSERT INTO "shop"."Events" ("id", "kind", "key", "event_type", "payload", "Headers")`
+			if sql := emitSQL(cfg); c.want == "" && (len(sql) != 2 || !strings.Contains(sql[0], insert)) {
+				t.Errorf("got %q, want %s in it", sql, insert)
+			}
+		})
+	}
+}
