@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -123,6 +124,19 @@ func alarm(log zerolog.Logger) func(sink.Alarm) {
 	return func(a sink.Alarm) {
 		log.Error().Str("alarm", a.Kind).Str("topic", a.Topic).Int32("partition", a.Partition).Msg(a.Text)
 	}
+}
+
+// Browser makes the driver of a sink other than Kafka to read its topics with. Close it at the end.
+func Browser(cfg config.Config) (sink.Browser, error) {
+	d, err := New(cfg, zerolog.Nop(), io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	b, can := d.(sink.Browser)
+	if !can {
+		return nil, errors.Join(fmt.Errorf("the topics of the sink %s cannot be read", cfg.Sink), d.Close())
+	}
+	return b, nil
 }
 
 // Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was

@@ -199,7 +199,7 @@ var house = map[string]room{
 	},
 	"verify/effects": {own: []string{"store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"verify/audit": {
-		own:      []string{"config", "drivers", "outbox", "store", "verify"},
+		own:      []string{"config", "drivers", "outbox", "sink", "store", "verify"},
 		external: []string{"github.com/segmentio/kafka-go", "golang.org/x/sync"},
 	},
 	"bench": {

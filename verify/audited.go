@@ -196,7 +196,7 @@ func (a *Auditor) judgeRow(r *kept, why func(Place) Absence, v *Audited) error {
 		return nil
 	case r.seen > 0:
 		v.Expected++
-		if r.state == StatedPublished && named.Topic != "" && !r.placed {
+		if _, somewhere := named.Journaled(); r.state == StatedPublished && named.Topic != "" && !r.placed && !somewhere {
 			v.Misplaced++
 			v.example(WrongPlace, "id %q: the journal has it at %v", r.id, named)
 		}

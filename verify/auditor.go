@@ -26,7 +26,7 @@ type Row struct {
 	Key   []byte // nil = without a key
 	Value Digest
 	State State
-	Place Place // where the journal has it; the zero Place: it does not say
+	Place Place // where the journal has it, or [Somewhere]; the zero Place: it does not say
 	Order int64 // its place in the table's order; rows with the same number have none among them
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"time"
 )
 
 // Digest is a fingerprint of bytes: the first half of their SHA-256. Null differs from empty.
@@ -57,8 +58,23 @@ type Place struct {
 	Offset    int64
 }
 
+// Somewhere is a place in a topic that is known by the time only at which the journal took the record up.
+func Somewhere(topic string, journaled time.Time) Place {
+	return Place{Topic: topic, Offset: -journaled.UnixMilli()}
+}
+
+// Journaled is that time, for such a place.
+func (p Place) Journaled() (at time.Time, somewhere bool) {
+	return time.UnixMilli(-p.Offset), p.Offset < 0
+}
+
 // String is "topic/partition@offset".
-func (p Place) String() string { return fmt.Sprintf("%s/%d@%d", p.Topic, p.Partition, p.Offset) }
+func (p Place) String() string {
+	if at, somewhere := p.Journaled(); somewhere {
+		return fmt.Sprintf("%s, about %s", p.Topic, at.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%s/%d@%d", p.Topic, p.Partition, p.Offset)
+}
 
 // Judge takes the truth by Expect, then records by Saw, then journal rows by Journaled, and gives the verdict by
 // Report. It belongs to one goroutine. It keeps about 200 bytes per committed event, and nothing per record except for

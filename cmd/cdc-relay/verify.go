@@ -11,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify/audit"
@@ -48,9 +47,8 @@ func (c verifyCommand) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Sink != config.SinkKafka {
-		return cli.Usage(fmt.Errorf("verify compares the table with topics, and sink is %s, which has none: set sink to %s",
-			cfg.Sink, config.SinkKafka))
+	if err := audit.Readable(cfg); err != nil {
+		return cli.Usage(err)
 	}
 	if (rows.Since != nil || rows.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
 		return cli.Usage(errors.New("--since and --until need outbox.columns.created_at, which is empty"))

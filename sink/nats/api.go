@@ -22,6 +22,9 @@ type streamInfo struct {
 		Name       string   `json:"name"`
 		Subjects   []string `json:"subjects"`
 		MaxMsgSize int      `json:"max_msg_size"`
+		Retention  string   `json:"retention"`
+		// MaxPerSubject is -1 where there is no such limit.
+		MaxPerSubject int `json:"max_msgs_per_subject"`
 	} `json:"config"`
 	State struct {
 		FirstSeq int64 `json:"first_seq"`

@@ -224,7 +224,7 @@ func (p *publisher) look(records []*sink.Record) (offsets []int64) {
 	p.looked = time.Now()
 	p.mark = p.driver.config.appendMessage(p.mark[:0], records[len(records)-1])
 	found := int64(-1)
-	err := p.conn.Last(p.stream, func(c wire.Chunk) error {
+	err := p.conn.Edge(p.stream, wire.FromLast, func(c wire.Chunk) error {
 		return c.Each(func(offset int64, message []byte) error {
 			if bytes.Equal(message, p.mark) {
 				found = offset

@@ -19,7 +19,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	var end wire.Chunk // without entries: they are valid for a moment only
-	err = c.Last(q.Topic, func(k wire.Chunk) error {
+	err = c.Edge(q.Topic, wire.FromLast, func(k wire.Chunk) error {
 		end = wire.Chunk{First: k.First, Next: k.Next, Time: k.Time}
 		return nil
 	})

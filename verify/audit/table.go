@@ -48,9 +48,8 @@ func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *template
 	switch {
 	case r.Journaled:
 		row.State = verify.StatedPublished
-		if r.Topic != "" {
-			row.Place = verify.Place{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
-			if err := t.reader.follow(ctx, r.Topic); err != nil {
+		if row.Place = t.reader.place(r, row.Topic); row.Place.Topic != "" {
+			if err := t.reader.follow(ctx, row.Place.Topic); err != nil {
 				return err
 			}
 		}

@@ -2,43 +2,56 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify"
 )
 
 const (
-	readersAtOnce = 4                // partitions read side by side
-	readPatience  = 10 * time.Second // without a record although the log goes on: it is said, and the rest left
-	fetchBytes    = 4 << 20
-	// leaderPatience is longer than the client keeps what it knows of the cluster, 6 s.
-	leaderPatience = 20 * time.Second
-	tellEvery      = 200 * time.Millisecond
+	readersAtOnce = 4 // partitions read side by side
+	tellEvery     = 200 * time.Millisecond
+	// journalLag is how much later than the broker the journal may say that a record was written, clocks included.
+	journalLag = time.Minute
 )
+
+// source is a kind of broker, as an audit asks it.
+type source interface {
+	// find finds a topic; no ends: there is none. Reading begins where it says.
+	find(ctx context.Context, topic string) (foundTopic, error)
+	// begins asks again where the partitions begin; ends, where they end.
+	begins(ctx context.Context, topic string, ends []*partitionEnd) error
+	ends(ctx context.Context, topic string, ends []*partitionEnd) error
+	// read hands out what lies between next and end, in order, and moves next.
+	read(ctx context.Context, p *partitionEnd, each func(stored) error) error
+	close()
+}
+
+// foundTopic is what a source says of a topic.
+type foundTopic struct {
+	ends  []*partitionEnd
+	thins bool   // it may have removed any record by rules of its own
+	note  string // what a person should know of that
+}
 
 // topicReader reads the topics that rows can be in, each partition from its beginning, in portions; partitions side by
 // side.
 type topicReader struct {
+	source
 	cfg      config.Config
-	client   *kafkago.Client
 	idHeader string
 	payload  string                     // type of the payload column
 	sources  []string                   // of our records; none when the relay has never run
 	topics   map[string][]*partitionEnd // by topic; nil for one that does not exist
-	compact  map[string]bool            // topics that keep only the last record of a key, or of which that is not known
+	thins    map[string]bool            // topics that may have removed any record by rules of their own
 	notes    []string
 }
 
@@ -52,6 +65,9 @@ type partitionEnd struct {
 	unread    int64  // from there on nothing came although the log goes on; -1 = everything was read
 	note      string // what a person should know about the reading
 	nameless  nameless
+
+	oldest  time.Time // when the record at first was written, where that is known and first is not 0
+	deleted int64     // up to there clients have deleted records; 0 = they have not
 }
 
 // nameless are records of this relay that have no id under the name that the configuration gives it: they are of the
@@ -107,14 +123,13 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
-	_, client, err := drivers.KafkaClients(cfg)
+	from, err := sourceOf(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &topicReader{
-		cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType, topics: map[string][]*partitionEnd{},
-		compact: map[string]bool{},
-		client:  client,
+		source: from, cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType,
+		topics: map[string][]*partitionEnd{}, thins: map[string]bool{},
 	}
 	for _, source := range sources {
 		if state != nil {
@@ -126,113 +141,34 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	return r, nil
 }
 
-func (r *topicReader) close() {
-	r.client.Transport.(*kafkago.Transport).CloseIdleConnections()
-}
-
 // follow makes the topic one that is read.
 func (r *topicReader) follow(ctx context.Context, topic string) error {
 	if _, known := r.topics[topic]; known {
 		return nil
 	}
-	answer, err := r.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
-	if err != nil {
-		return fmt.Errorf("ask for topic %s: %w", topic, err)
-	}
-	r.topics[topic] = nil
-	if len(answer.Topics) == 0 || errors.Is(answer.Topics[0].Error, kafkago.UnknownTopicOrPartition) {
-		r.notes = append(r.notes, fmt.Sprintf("there is no topic %s", topic))
-		return nil
-	}
-	if answer.Topics[0].Error != nil {
-		return fmt.Errorf("ask for topic %s: %w", topic, answer.Topics[0].Error)
-	}
-	var ends []*partitionEnd
-	for _, p := range answer.Topics[0].Partitions {
-		ends = append(ends, &partitionEnd{topic: topic, partition: p.ID, unread: -1})
-	}
-	slices.SortFunc(ends, func(a, b *partitionEnd) int { return a.partition - b.partition })
-	err = r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
-		p.first, p.next = o.FirstOffset, o.FirstOffset
-	})
+	found, err := r.find(ctx, topic)
 	if err != nil {
 		return err
 	}
-	r.topics[topic] = ends
-	r.compact[topic], err = r.compacted(ctx, topic)
-	return err
-}
-
-// compacted says whether the topic may have removed a record because its key has a newer one. A broker that does not
-// tell is taken to have: what is missing is then not called lost.
-func (r *topicReader) compacted(ctx context.Context, topic string) (bool, error) {
-	answer, err := r.client.DescribeConfigs(ctx,
-		&kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{
-			{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy"}},
-		}})
-	if err != nil {
-		return false, fmt.Errorf("ask for the configuration of topic %s: %w", topic, err)
+	r.topics[topic], r.thins[topic] = found.ends, found.thins
+	if len(found.ends) == 0 {
+		found.note = fmt.Sprintf("there is no topic %s", topic)
 	}
-	for _, resource := range answer.Resources {
-		for _, entry := range resource.ConfigEntries {
-			if resource.Error == nil && entry.ConfigName == "cleanup.policy" {
-				return strings.Contains(entry.ConfigValue, "compact"), nil
-			}
-		}
-	}
-	r.notes = append(r.notes,
-		fmt.Sprintf("topic %s: the broker does not tell its cleanup.policy (the principal needs DescribeConfigs): what it "+
-			"does not hold is counted as removed by it", topic))
-	return true, nil
-}
-
-// ask asks for offsets of all partitions, again and again while one has no leader that knows of it: so it is just after
-// a topic was made or a leader moved.
-func (r *topicReader) ask(ctx context.Context, topic string, ends []*partitionEnd,
-	which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
-	for deadline := time.Now().Add(leaderPatience); ; {
-		err := r.askOnce(ctx, topic, ends, which, take)
-		code, ok := errors.AsType[kafkago.Error](err)
-		if !ok || !slices.Contains(leaderless, code) || time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-time.After(lookAgain):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// leaderless are the answers about a partition whose leader is another one, or none, or does not know of it yet.
-var leaderless = []kafkago.Error{
-	kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
-	kafkago.ReplicaNotAvailable, kafkago.FencedLeaderEpoch,
-	kafkago.UnknownLeaderEpoch, kafkago.OffsetNotAvailable,
-}
-
-func (r *topicReader) askOnce(ctx context.Context, topic string, ends []*partitionEnd,
-	which func(int) kafkago.OffsetRequest, take func(*partitionEnd, kafkago.PartitionOffsets)) error {
-	var requests []kafkago.OffsetRequest
-	for _, p := range ends {
-		requests = append(requests, which(p.partition))
-	}
-	answer, err := r.client.ListOffsets(ctx,
-		&kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: requests}})
-	if err != nil {
-		return fmt.Errorf("ask for the offsets of topic %s: %w", topic, err)
-	}
-	for _, o := range answer.Topics[topic] {
-		if o.Error != nil {
-			return fmt.Errorf("ask for the offsets of topic %s, partition %d: %w", topic, o.Partition, o.Error)
-		}
-		for _, p := range ends {
-			if p.partition == o.Partition {
-				take(p, o)
-			}
-		}
+	if found.note != "" {
+		r.notes = append(r.notes, found.note)
 	}
 	return nil
+}
+
+// place is where a journaled row must be; the zero Place: nobody knows.
+func (r *topicReader) place(row *store.AuditRow, topic string) verify.Place {
+	if row.Topic != "" {
+		return verify.Place{Topic: row.Topic, Partition: row.Partition, Offset: row.Offset}
+	}
+	if _, kafka := r.source.(onKafka); kafka || row.JournaledAt.IsZero() {
+		return verify.Place{}
+	}
+	return verify.Somewhere(topic, row.JournaledAt)
 }
 
 // beginnings asks once more where the logs begin: retention goes on while they are read.
@@ -241,9 +177,7 @@ func (r *topicReader) beginnings(ctx context.Context) error {
 		if len(ends) == 0 {
 			continue
 		}
-		if err := r.ask(ctx, topic, ends, kafkago.FirstOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
-			p.first = o.FirstOffset
-		}); err != nil {
+		if err := r.begins(ctx, topic, ends); err != nil {
 			return err
 		}
 	}
@@ -252,17 +186,32 @@ func (r *topicReader) beginnings(ctx context.Context) error {
 
 // why says why there is no record at a place where the journal has one.
 func (r *topicReader) why(at verify.Place) verify.Absence {
-	if r.compact[at.Topic] {
+	if r.thins[at.Topic] {
 		return verify.Removed
 	}
 	for _, p := range r.topics[at.Topic] {
+		if p.partition == int(at.Partition) {
+			return p.why(at)
+		}
+	}
+	return verify.Gone
+}
+
+func (p *partitionEnd) why(at verify.Place) verify.Absence {
+	if journaled, somewhere := at.Journaled(); somewhere {
 		switch {
-		case p.partition != int(at.Partition):
-		case at.Offset < p.first:
+		case p.first > 0 && journaled.Before(p.oldest.Add(journalLag)):
 			return verify.Removed
-		case p.unread >= 0 && at.Offset >= p.unread, p.nameless.mayHold(at.Offset):
+		case p.unread >= 0 || p.nameless.count > 0:
 			return verify.Unread
 		}
+		return verify.Gone
+	}
+	switch {
+	case at.Offset < p.first:
+		return verify.Removed
+	case p.unread >= 0 && at.Offset >= p.unread, p.nameless.mayHold(at.Offset), at.Offset <= p.deleted:
+		return verify.Unread
 	}
 	return verify.Gone
 }
@@ -275,9 +224,7 @@ func (r *topicReader) readOn(ctx context.Context, t *truth) error {
 		if len(ends) == 0 {
 			continue
 		}
-		if err := r.ask(ctx, topic, ends, kafkago.LastOffsetOf, func(p *partitionEnd, o kafkago.PartitionOffsets) {
-			p.end = o.LastOffset
-		}); err != nil {
+		if err := r.ends(ctx, topic, ends); err != nil {
 			return err
 		}
 		for _, p := range ends {

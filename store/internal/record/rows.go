@@ -24,6 +24,7 @@ type AuditRow struct {
 	Topic                   string // where the journal has it; empty when it does not say
 	Partition               int32
 	Offset                  int64
+	JournaledAt             time.Time // when it was published, by the journal
 	Columns                 []*string // those asked for
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,7 +34,7 @@ func (s *Reader) Sources(ctx context.Context) ([]int32, error) {
 // The inner SELECT is where published_when and order_by may name columns without saying of which table.
 const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, j.event_id IS NOT NULL,
  p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
- CASE WHEN j."offset" >= 0 THEN j.topic END, j.partition, j."offset"{columns}
+ CASE WHEN j."offset" >= 0 THEN j.topic END, j.partition, j."offset", j.published_at{columns}
 FROM (SELECT o.*, {position} AS cdc_relay_position, {published} AS cdc_relay_published FROM {outbox} o WHERE {range}) o
 LEFT JOIN {journal} j ON j.source = ANY ($1) AND j.event_id = {oid}
 LEFT JOIN {parked} p ON p.source = ANY ($1) AND p.event_id = {oid}
@@ -69,13 +70,17 @@ func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, column
 		var topic *string
 		var partition *int32
 		var offset *int64
+		var at *time.Time
 		into := []any{&r.ID, &r.Payload, &r.Order, &r.Journaled, &r.Parked, &r.Dead, &r.Published, &topic, &partition,
-			&offset}
+			&offset, &at}
 		for i := range r.Columns {
 			into = append(into, &r.Columns[i])
 		}
 		_, err = pgx.ForEachRow(rows, into, func() error {
-			r.Topic, r.Partition, r.Offset = "", 0, 0
+			r.Topic, r.Partition, r.Offset, r.JournaledAt = "", 0, 0, time.Time{}
+			if at != nil {
+				r.JournaledAt = *at
+			}
 			if topic != nil {
 				r.Topic, r.Partition, r.Offset = *topic, *partition, *offset
 			}

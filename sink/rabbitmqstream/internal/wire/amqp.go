@@ -12,6 +12,7 @@ const (
 	map32    = 0xd1
 
 	applicationProperties = 0x74
+	data                  = 0x75
 )
 
 var errShape = errors.New("not a message of AMQP 1.0")
@@ -46,33 +47,46 @@ func take(b []byte) (constructor byte, content, rest []byte, err error) {
 	return constructor, b[:n], b[n:], nil
 }
 
-// Pick hands out the message's application properties that are text or bytes.
-func Pick(message []byte, each func(name, value []byte)) error {
+// find looks for the message's first section of the kind; no content: there is none.
+func find(message []byte, kind byte) (constructor byte, content []byte, err error) {
 	for len(message) > 0 {
 		if message[0] != 0 { // a section is a described value
-			return errShape
+			return 0, nil, errShape
 		}
 		_, code, rest, err := take(message[1:])
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
-		constructor, content, rest, err := take(rest)
-		if err != nil {
-			return err
+		if constructor, content, message, err = take(rest); err != nil {
+			return 0, nil, err
 		}
-		if message = rest; len(code) != 1 || code[0] != applicationProperties {
-			continue
+		if len(code) == 1 && code[0] == kind {
+			return constructor, content, nil
 		}
-		count := 1 // bytes of the number of entries, which the content's length tells as well
-		if constructor == map32 {
-			count = 4
-		}
-		if len(content) < count {
-			return errShape
-		}
-		return pairs(content[count:], each)
 	}
-	return nil
+	return 0, nil, nil
+}
+
+// Body is the message's first section of data; nil: it has none.
+func Body(message []byte) ([]byte, error) {
+	_, content, err := find(message, data)
+	return content, err
+}
+
+// Pick hands out the message's application properties that are text or bytes.
+func Pick(message []byte, each func(name, value []byte)) error {
+	constructor, content, err := find(message, applicationProperties)
+	if err != nil || content == nil {
+		return err
+	}
+	count := 1 // bytes of the number of entries, which the content's length tells as well
+	if constructor == map32 {
+		count = 4
+	}
+	if len(content) < count {
+		return errShape
+	}
+	return pairs(content[count:], each)
 }
 
 // pairs hands out what is in a map.

@@ -34,6 +34,23 @@ func TestPickTakesTextAndBytes(t *testing.T) {
 	}
 }
 
+// Breaks it catches: another section taken for the data, or none taken for empty data. Seen to fail with the properties
+// taken for it.
+func TestBodyIsTheFirstData(t *testing.T) {
+	if got, err := Body(mixed); err != nil || string(got) != "!" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := Body([]byte{0, 0x53, 0x75, 0xa0, 0}); err != nil || got == nil || len(got) > 0 {
+		t.Errorf("empty: got %v, %v", got, err)
+	}
+	if got, err := Body(mixed[:6]); err != nil || got != nil {
+		t.Errorf("none: got %q, %v", got, err)
+	}
+	if _, err := Body(mixed[:len(mixed)-1]); err == nil {
+		t.Error("a message that ends too early: got no error")
+	}
+}
+
 // Breaks it catches: a frame of a server gone wrong that ends the process, or a chunk whose entries are read past its
 // end. Seen to fail without the look at what is left.
 func TestBrokenChunksAreErrors(t *testing.T) {

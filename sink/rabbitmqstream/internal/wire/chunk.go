@@ -116,10 +116,10 @@ func delivered(take func(Chunk) error) func(frame) error {
 	}
 }
 
-// Last hands out the stream's last chunk; there is none in an empty stream. The server sends it before it answers the
-// next question.
-func (c *Conn) Last(stream string, take func(Chunk) error) error {
-	if err := c.follow(stream, Start{Kind: FromLast}, 1, take); err != nil {
+// Edge hands out the stream's chunk at FromFirst or FromLast; there is none in an empty stream. The server sends it
+// before it answers the next question.
+func (c *Conn) Edge(stream string, at uint16, take func(Chunk) error) error {
+	if err := c.follow(stream, Start{Kind: at}, 1, take); err != nil {
 		return err
 	}
 	c.question(metadata)

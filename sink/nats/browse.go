@@ -1,0 +1,132 @@
+package nats
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	client "github.com/nats-io/nats.go"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+var _ sink.Browser = (*Driver)(nil)
+
+// browsePatience is how often RequestTimeout may pass without a message.
+const browsePatience = 2
+
+// Extent implements [sink.Browser].
+func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.config.RequestTimeout)
+	defer cancel()
+	nc, err := d.connection(ctx)
+	if err != nil {
+		return e, err
+	}
+	name, err := streamOf(ctx, nc, topic)
+	if err != nil || name == "" {
+		return e, err
+	}
+	info, err := askStream(ctx, nc, name)
+	if err != nil {
+		return e, err
+	}
+	last, err := lastOf(ctx, nc, name, topic)
+	if err != nil {
+		return e, err
+	}
+	e = sink.Extent{Exists: true, First: info.State.FirstSeq, Next: last + 1}
+	switch c := info.Config; {
+	case c.Retention != "" && c.Retention != "limits":
+		e.Thins, e.Note = true, fmt.Sprintf("stream %s has the retention %s: what it does not hold is counted as consumed", name,
+			c.Retention)
+	case c.MaxPerSubject > 0:
+		e.Thins, e.Note = true, fmt.Sprintf("stream %s keeps %d messages of a subject: what it does not hold is counted as "+
+			"removed by that", name, c.MaxPerSubject)
+	}
+	return e, nil
+}
+
+// Browse implements [sink.Browser].
+func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, each func(sink.Stored) error) error {
+	nc, err := d.connection(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := streamOf(ctx, nc, topic)
+	if err != nil {
+		return err
+	}
+	last, err := lastOf(ctx, nc, name, topic)
+	if err != nil {
+		return err
+	}
+	if last = min(last, before-1); from > last {
+		return nil
+	}
+	js, err := nc.JetStream(client.Context(ctx))
+	if err != nil {
+		return fmt.Errorf("read subject %s: %w", topic, err)
+	}
+	messages, err := js.SubscribeSync(topic, client.BindStream(name), client.OrderedConsumer(),
+		client.StartSequence(uint64(max(from, 1))))
+	if err != nil {
+		return fmt.Errorf("read subject %s: %w", topic, err)
+	}
+	defer func() { _ = messages.Unsubscribe() }()
+	for at := from; at <= last; {
+		m, about, err := d.nextOf(ctx, messages)
+		if err != nil {
+			return fmt.Errorf("read subject %s behind sequence %d: %w", topic, at-1, err)
+		}
+		if at = int64(about.Sequence.Stream) + 1; at > before { // the last ones were deleted meanwhile
+			return nil
+		}
+		if err := each(stored(m, at-1)); err != nil {
+			return err
+		}
+		if about.NumPending == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// nextOf waits for a message, for as long as the servers may take.
+func (d *Driver) nextOf(ctx context.Context, messages *client.Subscription) (*client.Msg, *client.MsgMetadata, error) {
+	bounded, cancel := context.WithTimeout(ctx, browsePatience*d.config.RequestTimeout)
+	defer cancel()
+	m, err := messages.NextMsgWithContext(bounded)
+	if err != nil {
+		return nil, nil, errors.Join(err, context.Cause(ctx))
+	}
+	about, err := m.Metadata()
+	return m, about, err
+}
+
+// stored is the record of which [message] has made the message.
+func stored(m *client.Msg, seq int64) sink.Stored {
+	s := sink.Stored{Offset: seq, Value: m.Data}
+	if s.Value == nil {
+		s.Value = []byte{}
+	}
+	if m.Header.Get(tombstoneHeader) == "true" {
+		s.Value = nil
+	}
+	if key, found := m.Header[keyHeader]; found {
+		s.Key = []byte(key[len(key)-1])
+	} else if key := m.Header.Get(keyBase64Header); key != "" {
+		s.Key, _ = base64.StdEncoding.DecodeString(key) // another writer's: without a key
+	}
+	s.Headers = func(yield func(string, []byte) bool) {
+		for name, values := range m.Header {
+			for _, value := range values {
+				if !yield(name, []byte(value)) {
+					return
+				}
+			}
+		}
+	}
+	return s
+}
