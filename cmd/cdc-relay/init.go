@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/install"
 	"github.com/cdc-relay/cdc-relay/install/inbox"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -23,6 +26,7 @@ type initCommand struct {
 	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
 	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table." env:"CDC_RELAY_INIT_EMIT"`
 	Inbox   string        `help:"Create only this, in the database of postgres.url: the tables and functions that consumers in any language handle events once with, in a schema." placeholder:"SCHEMA" env:"CDC_RELAY_INIT_INBOX"`
+	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchange, and behind it a work queue, retry queues and a dead-letter queue for consumers." env:"CDC_RELAY_INIT_RABBITMQ_TOPOLOGY"`
 	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
 }
 
@@ -38,6 +42,12 @@ yourself.
 --emit also creates the SQL function emit, with which applications in any language write an event in one call; a newer
 version replaces it. Its owner is the role that runs init, which needs INSERT on the outbox.
 
+--rabbitmq-topology is for consumers of sink rabbitmq that want it made: the exchange that message.topic names, a work
+queue with all that it gets, retry queues of 1, 5 and 15 minutes from which messages come back to the work queue, and a
+dead-letter queue, all of quorum type. What is there as it would be made is left alone; if something is there that
+differs, it says what and creates nothing. The user needs the permission to configure these names, which the relay
+itself does without.
+
 --inbox is for a consumer's database: it creates the inbox there, and nothing else. Consumers in Go need no init: the
 package makes its tables itself.
 
@@ -51,6 +61,8 @@ Examples:
 
   cdc-relay init --config relay.yaml --postgres-url postgres://postgres@db/app --roles
 
+  cdc-relay init --rabbitmq-topology --dry-run --config relay.yaml
+
   cdc-relay init --inbox public --postgres-url postgres://billing@db/billing`
 }
 
@@ -61,8 +73,13 @@ func (c initCommand) Run(a *cli.App) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if c.Inbox != "" {
+	switch {
+	case c.Inbox != "" && c.Rabbit:
+		return cli.Usage(errors.New("--inbox and --rabbitmq-topology each create only one thing: run init once with each"))
+	case c.Inbox != "":
 		return c.makeInbox(ctx, a)
+	case c.Rabbit:
+		return c.makeTopology(ctx, a)
 	}
 	st, cfg, err := ask.OpenTables(ctx, a)
 	if err != nil {
@@ -123,6 +140,46 @@ func (c initCommand) makeInbox(ctx context.Context, a *cli.App) error {
 		fmt.Fprintf(a.Out, "inbox        created in schema %s\nNext: docs/inbox.md, Other languages.\n", c.Inbox)
 	default:
 		fmt.Fprintf(a.Out, "inbox        exists in schema %s\n", c.Inbox)
+	}
+	return nil
+}
+
+// makeTopology creates what consumers of RabbitMQ need behind the exchange.
+func (c initCommand) makeTopology(ctx context.Context, a *cli.App) error {
+	cfg, err := a.Load(cli.NeedsNothing)
+	if err != nil {
+		return err
+	}
+	topics, err := drivers.TopicsOf(cfg.Message.Topic)
+	switch {
+	case err != nil:
+		return err
+	case cfg.Sink != config.SinkRabbitMQ:
+		return cli.Usage(fmt.Errorf("--rabbitmq-topology is for sink rabbitmq, and sink is %s", cfg.Sink))
+	case topics.Exact == "":
+		return cli.Usage(fmt.Errorf("message.topic is %q, which names an exchange for each row: --rabbitmq-topology needs "+
+			"a name without columns; --message-topic NAME gives one, and can be repeated for each exchange", cfg.Message.Topic))
+	}
+	driver, err := drivers.RabbitMQ(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = driver.Close() }()
+	parts, err := driver.Topology(ctx, topics.Exact, c.DryRun)
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.PrintJSON(parts)
+	}
+	for _, p := range parts {
+		state := "created"
+		if p.Exists {
+			state = "exists"
+		} else if c.DryRun {
+			state = "missing"
+		}
+		fmt.Fprintf(a.Out, "%-8s %s\n", state, p)
 	}
 	return nil
 }
