@@ -275,6 +275,16 @@ var house = map[string]room{
 		own:      []string{"inbox", "inbox/prom"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/prometheus/client_golang"},
 	},
+	"examples/brokers": {external: []string{"github.com/rabbitmq/amqp091-go"}}, // of its tests
+	"examples/brokers/nats": {
+		external: []string{"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go"},
+	},
+	"examples/brokers/rabbitmq": {
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
+	},
+	"examples/brokers/redis": {
+		external: []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
+	},
 	"examples/languages": {tests: []string{"inbox"}},
 	"examples/shop":      {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
 
