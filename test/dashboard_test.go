@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -120,6 +121,20 @@ func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
 	}
 }
 
+// composeProfiles are what COMPOSE_PROFILES may be; empty: Kafka.
+var composeProfiles = []string{"", "nats", "rabbitmq", "redis"}
+
+// mounts are the service's mounts of files with a profile chosen.
+func mounts(volumes []string, profile string) (from, to []string) {
+	for _, volume := range volumes {
+		parts := strings.Split(strings.ReplaceAll(volume, "${COMPOSE_PROFILES:-relay}", cmp.Or(profile, "relay")), ":")
+		if strings.HasPrefix(parts[0], "./") {
+			from, to = append(from, parts[0]), append(to, parts[1])
+		}
+	}
+	return from, to
+}
+
 // Break it catches: a file that docker-compose.yml or a provisioning file mounts or names, and that is not there (seen
 // to fail with another name for the rules).
 func TestComposeFindsItsFiles(t *testing.T) {
@@ -131,12 +146,13 @@ func TestComposeFindsItsFiles(t *testing.T) {
 	readYAML(t, "../docker-compose.yml", &compose)
 	mounted := map[string]bool{}
 	for name, service := range compose.Services {
-		for _, volume := range service.Volumes {
-			from, to, _ := strings.Cut(volume, ":")
-			to, _, _ = strings.Cut(to, ":")
-			mounted[to] = true
-			if _, err := os.Stat("../" + from); err != nil {
-				t.Errorf("service %s mounts %s: %v", name, volume, err)
+		for _, profile := range composeProfiles {
+			from, to := mounts(service.Volumes, profile)
+			for i := range from {
+				mounted[to[i]] = true
+				if _, err := os.Stat("../" + from[i]); err != nil {
+					t.Errorf("service %s mounts %s: %v", name, from[i], err)
+				}
 			}
 		}
 	}

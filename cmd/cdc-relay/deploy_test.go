@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -225,5 +226,63 @@ func TestImageIsBuiltOfAllThatTheBinaryNeeds(t *testing.T) {
 	}
 	if needed < 10 {
 		t.Errorf("packages of this module that the binary is made of: got %d, want all", needed)
+	}
+}
+
+// Breaks it catches: a profile without its broker, an image that is another one tomorrow, a configuration that the relay
+// refuses, or that names a host that is no service of the profile. Seen to fail with another host in nats.yaml, with
+// redis:latest, and with a volume that is not declared.
+func TestComposeProfilesHaveTheirBrokers(t *testing.T) {
+	t.Parallel()
+	composeProfiles := []string{"nats", "rabbitmq", "redis"}
+	var compose struct {
+		Services map[string]struct {
+			Image    string
+			Profiles []string
+			Volumes  []string
+			Build    string
+		}
+		Volumes map[string]any
+	}
+	text, err := os.ReadFile("../../docker-compose.yml")
+	if err == nil {
+		err = yaml.Unmarshal(text, &compose)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, service := range compose.Services {
+		if _, tag, pinned := strings.Cut(service.Image, ":"); service.Build == "" && (!pinned || tag == "latest") {
+			t.Errorf("service %s: the image %s has no tag of a version", name, service.Image)
+		}
+		for _, profile := range service.Profiles {
+			if !slices.Contains(composeProfiles, profile) {
+				t.Errorf("service %s: profile %s is not one of %v", name, profile, composeProfiles)
+			}
+		}
+		for _, volume := range service.Volumes {
+			from, _, _ := strings.Cut(volume, ":")
+			if _, declared := compose.Volumes[from]; !declared && !strings.HasPrefix(from, "./") {
+				t.Errorf("service %s: volume %s is not declared", name, from)
+			}
+		}
+	}
+	for _, profile := range composeProfiles {
+		path := "../../deploy/compose/" + profile + ".yaml"
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(config.Input{File: path, Text: text})
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		at, err := url.Parse(map[string]string{
+			config.SinkNATS: cfg.NATS.URL, config.SinkRabbitMQ: cfg.RabbitMQ.URL, config.SinkRedisStream: cfg.Redis.URL,
+		}[cfg.Sink])
+		if err != nil || !slices.Equal(compose.Services[at.Hostname()].Profiles, []string{profile}) {
+			t.Errorf("%s: the broker is at %q, %v, which is no service of the profile", path, at, err)
+		}
 	}
 }
