@@ -80,7 +80,7 @@ func TestArrowsOfTheShippedBinaryLeadToNoServer(t *testing.T) {
 		found++
 		for _, server := range []string{
 			module + "/embedded", module + "/test", "github.com/twmb/franz-go", "github.com/fergusstrange/embedded-postgres",
-			"github.com/lib/pq",
+			"github.com/lib/pq", "github.com/nats-io/nats-server",
 		} {
 			if path = strings.TrimSpace(path); path == server || strings.HasPrefix(path, server+"/") {
 				t.Errorf("cmd/cdc-relay links %s", path)

@@ -112,8 +112,17 @@ func (l *demoLoad) insert(ctx context.Context, conn *pgx.Conn, first, count int)
 	})
 }
 
-// consume reads all partitions, side by side, until the context ends.
+// arrival is what the consumer received, by any broker.
+type arrival struct {
+	id, created, key string
+	value            []byte
+}
+
+// consume reads what the relay sends until the context ends; of Kafka all partitions, side by side.
 func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
+	if cfg.Sink == config.SinkNATS {
+		return consumeNATS(ctx, cfg.NATS.URL, demoTopics(), l.take)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, kind := range demoTypes {
 		for partition := range demoPartitions {
@@ -131,7 +140,7 @@ func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
 					if err != nil {
 						return fmt.Errorf("consume topic %s: %w", reader.Config().Topic, err)
 					}
-					l.take(m, time.Now())
+					l.take(arrivalOf(m), time.Now())
 				}
 			})
 		}
@@ -139,31 +148,35 @@ func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
 	return group.Wait()
 }
 
-func (l *demoLoad) take(r kafkago.Message, now time.Time) {
-	var id string
-	var created time.Time
-	for _, h := range r.Headers {
+func arrivalOf(m kafkago.Message) arrival {
+	r := arrival{key: string(m.Key), value: m.Value}
+	for _, h := range m.Headers {
 		switch h.Key {
 		case "id":
-			id = string(h.Value)
+			r.id = string(h.Value)
 		case "created_at":
-			created, _ = time.Parse(time.RFC3339Nano, string(h.Value))
+			r.created = string(h.Value)
 		}
 	}
+	return r
+}
+
+func (l *demoLoad) take(r arrival, now time.Time) {
+	created, _ := time.Parse(time.RFC3339Nano, r.created)
 	var payload struct{ Sequence int }
-	_ = json.Unmarshal(r.Value, &payload) // one that cannot be read has sequence 0 and so counts as out of order
+	_ = json.Unmarshal(r.value, &payload) // one that cannot be read has sequence 0 and so counts as out of order
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, expected := l.outstanding[id]; !expected {
+	if _, expected := l.outstanding[r.id]; !expected {
 		l.total.duplicated++
 		return
 	}
-	delete(l.outstanding, id)
+	delete(l.outstanding, r.id)
 	l.total.received++
-	if payload.Sequence != l.arrived[string(r.Key)]+1 {
+	if payload.Sequence != l.arrived[r.key]+1 {
 		l.total.reordered++
 	}
-	l.arrived[string(r.Key)] = payload.Sequence
+	l.arrived[r.key] = payload.Sequence
 	latency := now.Sub(created)
 	l.recent = append(l.recent, latency)
 	if len(l.kept) < latenciesKept {

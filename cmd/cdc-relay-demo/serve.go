@@ -18,7 +18,21 @@ import (
 // servers are the throw-away servers of this process.
 type servers struct {
 	postgres *embedded.Postgres
-	broker   *embedded.FakeKafka
+	broker   *embedded.FakeKafka // nil: NATS
+	nats     *natsServer         // nil: the stand-in for Kafka
+}
+
+// startWithNATS starts NATS in the place of the stand-in for Kafka.
+func startWithNATS(ctx context.Context, subjects []string) (*servers, error) {
+	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
+	if err != nil {
+		return nil, err
+	}
+	nats, err := startNATS(subjects)
+	if err != nil {
+		return nil, errors.Join(err, postgres.Stop())
+	}
+	return &servers{postgres: postgres, nats: nats}, nil
 }
 
 func start(ctx context.Context, topics map[string]int32) (*servers, error) {
@@ -30,16 +44,25 @@ func start(ctx context.Context, topics map[string]int32) (*servers, error) {
 	if err != nil {
 		return nil, errors.Join(err, postgres.Stop())
 	}
-	return &servers{postgres, broker}, nil
+	return &servers{postgres: postgres, broker: broker}, nil
 }
 
 func (s *servers) stop() error {
-	s.broker.Close()
-	return s.postgres.Stop()
+	var err error
+	if s.nats != nil {
+		err = s.nats.stop()
+	} else {
+		s.broker.Close()
+	}
+	return errors.Join(err, s.postgres.Stop())
 }
 
 func (s *servers) addresses() demo.Addresses {
-	return demo.Addresses{PostgresURL: s.postgres.URL("postgres"), KafkaBrokers: s.broker.Addresses()}
+	a := demo.Addresses{PostgresURL: s.postgres.URL("postgres")}
+	if s.broker != nil {
+		a.KafkaBrokers = s.broker.Addresses()
+	}
+	return a
 }
 
 type serveCommand struct{}

@@ -41,22 +41,57 @@ func (c demoCommand) Run(a *cli.App) (err error) {
 	defer stop()
 
 	say := a.Narration()
-	fmt.Fprintln(say, "Starting Postgres and a stand-in for Kafka …")
-	topics := map[string]int32{}
-	for _, t := range demoTypes {
-		topics["outbox.event."+t] = demoPartitions
+	other := "a stand-in for Kafka"
+	if c.nats() {
+		other = "NATS"
 	}
-	servers, err := start(ctx, topics)
+	fmt.Fprintf(say, "Starting Postgres and %s …\n", other)
+	servers, err := c.start(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, servers.stop()) }()
 	cfg = demoConfig(cfg, servers.addresses())
 	fmt.Fprintf(say, "Postgres %d is real, at %s\n", servers.postgres.Version(), cfg.Postgres.URL)
-	fmt.Fprintf(say,
-		"The broker at %s is not Kafka but an in-process stand-in (kfake): good for a first look, not for guarantees.\n",
-		cfg.Kafka.Brokers[0])
+	if c.nats() {
+		cfg.Sink, cfg.NATS = config.SinkNATS, config.Default().NATS
+		cfg.NATS.URL = servers.nats.ClientURL()
+		fmt.Fprintf(say, "The broker at %s is a real NATS server with JetStream, in this process.\n", cfg.NATS.URL)
+	} else {
+		fmt.Fprintf(say,
+			"The broker at %s is not Kafka but an in-process stand-in (kfake): good for a first look, not for guarantees.\n",
+			cfg.Kafka.Brokers[0])
+	}
 	return c.show(ctx, a, cfg)
+}
+
+func (c demoCommand) nats() bool { return c.Broker == demo.NATS }
+
+// broker says in the summary what the events went through.
+func (c demoCommand) broker() string {
+	if c.nats() {
+		return "a real NATS server with JetStream, in this process"
+	}
+	return "an in-process stand-in (kfake), not Kafka"
+}
+
+// start starts the servers, with the topics that the writer uses.
+func (c demoCommand) start(ctx context.Context) (*servers, error) {
+	if c.nats() {
+		return startWithNATS(ctx, demoTopics())
+	}
+	topics := map[string]int32{}
+	for _, t := range demoTopics() {
+		topics[t] = demoPartitions
+	}
+	return start(ctx, topics)
+}
+
+func demoTopics() (topics []string) {
+	for _, t := range demoTypes {
+		topics = append(topics, "outbox.event."+t)
+	}
+	return topics
 }
 
 // demoConfig is what the user set, on the demo's own servers and topics.
@@ -116,7 +151,7 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 	if err := errors.Join(writeErr, group.Wait()); err != nil {
 		return err
 	}
-	return sumUp(a, load.totals())
+	return sumUp(a, load.totals(), c.broker())
 }
 
 // listen takes another port when the usual one is in use, as by a relay that is running.

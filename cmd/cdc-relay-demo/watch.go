@@ -53,10 +53,10 @@ type demoSummary struct {
 	Latency95  float64 `json:"latency_p95_seconds"`
 }
 
-func sumUp(a *cli.App, t demoTotals) error {
+func sumUp(a *cli.App, t demoTotals, broker string) error {
 	if a.JSON {
 		err := a.PrintJSON(demoSummary{
-			Broker: "an in-process stand-in (kfake), not Kafka", Written: t.written, Received: t.received, Missing: t.missing,
+			Broker: broker, Written: t.written, Received: t.received, Missing: t.missing,
 			Duplicated: t.duplicated,
 			OutOfOrder: t.reordered, Latency50: t.half.Seconds(), Latency95: t.most.Seconds(),
 		})

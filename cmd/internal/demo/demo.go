@@ -19,8 +19,12 @@ import (
 // Program is the name of the program that has the servers.
 const Program = "cdc-relay-demo"
 
+// NATS is the broker of the demo that is no stand-in.
+const NATS = "nats"
+
 // Flags are those of the demo.
 type Flags struct {
+	Broker     string        `help:"What the relay sends to: kafka, a stand-in, or nats, a real server in the process." enum:"kafka,nats" default:"kafka" env:"CDC_RELAY_DEMO_BROKER"`
 	Rate       int           `help:"Events per second that the writer commits." default:"200" env:"CDC_RELAY_DEMO_RATE"`
 	Aggregates int           `help:"Aggregates that they belong to; order is kept within each." default:"50" env:"CDC_RELAY_DEMO_AGGREGATES"`
 	Duration   time.Duration `help:"Stop after this time; 0: on Ctrl-C." default:"0s" env:"CDC_RELAY_DEMO_DURATION"`
@@ -28,13 +32,15 @@ type Flags struct {
 
 // Help is the same text in both programs.
 func (Flags) Help() string {
-	return `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka, a writer,
-the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing behind. Exit code 1 if the
-consumer did not get every event.
+	return `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka or
+a real NATS server, a writer, the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing
+behind. Exit code 1 if the consumer did not get every event.
 
-Example:
+Examples:
 
-  cdc-relay demo --rate 500 --duration 10s`
+  cdc-relay demo --rate 500 --duration 10s
+
+  cdc-relay demo --broker nats`
 }
 
 // Load checks the flags and reads the configuration.
