@@ -254,6 +254,9 @@ func bytesArriveAsTheyAre(t *testing.T, f Fixture) {
 			t.Errorf("message %d: got headers %q, want %q", i, got, want)
 		}
 	}
+	if d, can := f.Driver.(sink.Browser); can {
+		browsed(t, d, records)
+	}
 }
 
 // headers lists the headers as far as the broker can carry them.
