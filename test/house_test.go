@@ -248,7 +248,10 @@ var house = map[string]room{
 		own: []string{
 			"admin", "cmd/internal/cli", "cmd/internal/demo", "config", "drivers", "embedded", "install", "relay", "store",
 		},
-		external: []string{"github.com/jackc/pgx/v5", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/segmentio/kafka-go", "golang.org/x/sync"},
+		external: []string{
+			"github.com/jackc/pgx/v5", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
+			"github.com/segmentio/kafka-go", "golang.org/x/sync",
+		},
 	},
 
 	// Modules of their own, so that who imports them does not get the relay's dependencies.

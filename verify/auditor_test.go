@@ -222,8 +222,8 @@ func BenchmarkAuditor(b *testing.B) {
 	b.ReportMetric(float64(bytes)/float64(b.N), "disk-B/op")
 }
 
-// Breaks it catches: an event whose offset the journal does not have called misplaced, or its loss not seen; a time that
-// does not come back. Seen to fail with such a place compared with where the record is.
+// Breaks it catches: an event whose offset the journal does not have called misplaced, or its loss not seen; a time
+// that does not come back. Seen to fail with such a place compared with where the record is.
 func TestAuditorJudgesEventsThatAreSomewhere(t *testing.T) {
 	a := auditor(t)
 	defer func() { _ = a.Close() }()

@@ -1,6 +1,6 @@
-// Command cdc-relay-demo shows a relay at work on this machine, with servers of its own: a real Postgres, and a stand-in
-// for Kafka or a real NATS. cdc-relay demo and cdc-relay bench --demo run it; whatever only a demo needs is linked here
-// and not there.
+// Command cdc-relay-demo shows a relay at work on this machine, with servers of its own: a real Postgres, and a
+// stand-in for Kafka or a real NATS. cdc-relay demo and cdc-relay bench --demo run it; whatever only a demo needs is
+// linked here and not there.
 //
 // Tested by demos that run to their end.
 package main

@@ -229,9 +229,9 @@ func TestImageIsBuiltOfAllThatTheBinaryNeeds(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a profile without its broker, an image that is another one tomorrow, a configuration that the relay
-// refuses, or that names a host that is no service of the profile. Seen to fail with another host in nats.yaml, with
-// redis:latest, and with a volume that is not declared.
+// Breaks it catches: a profile without its broker, an image that is another one tomorrow, a configuration that the
+// relay refuses, or that names a host that is no service of the profile. Seen to fail with another host in nats.yaml,
+// with redis:latest, and with a volume that is not declared.
 func TestComposeProfilesHaveTheirBrokers(t *testing.T) {
 	t.Parallel()
 	composeProfiles := []string{"nats", "rabbitmq", "redis"}

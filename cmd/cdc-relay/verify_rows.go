@@ -21,8 +21,8 @@ again, with the header x-outbox-replay; if none is running, the next one to star
 among themselves, but come after what their keys have in the topics by now. The command asks for confirmation; without
 a terminal it needs --yes. Rows without a known place, and rows that retention removed, are never repaired.
 
-It reads Kafka, JetStream, and the streams of Redis and RabbitMQ. What RabbitMQ's queues, BullMQ and webhooks have cannot
-be read back: with these sinks it refuses, with exit code 2, and says where to look.
+It reads Kafka, JetStream, and the streams of Redis and RabbitMQ. What RabbitMQ's queues, BullMQ and webhooks have
+cannot be read back: with these sinks it refuses, with exit code 2, and says where to look.
 
 Times are RFC 3339 or an age such as 24h. Exit code 1 if something is missing or has different bytes. Concurrent
 transactions can commit in another order than the table's, so a few rows out of order prove no fault.

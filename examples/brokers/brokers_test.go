@@ -42,7 +42,7 @@ type program struct {
 
 func (p *program) start(t *testing.T) {
 	t.Helper()
-	p.running = exec.Command(p.path)
+	p.running = exec.CommandContext(context.WithoutCancel(t.Context()), p.path)
 	p.running.Env, p.running.Stdout, p.running.Stderr = append(os.Environ(), p.environ...), &p.log, &p.log
 	if err := p.running.Start(); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,8 @@ func judge(t *testing.T, s scenario) string {
 	published(t, pg, 1)
 
 	path := filepath.Join(t.TempDir(), "consumer")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+s.program).CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+s.program)
+	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v: %s", s.program, err, said)
 	}
 	environ := append(s.environ(topic), "DATABASE_URL="+own.URL)
@@ -109,7 +110,8 @@ func judge(t *testing.T, s scenario) string {
 	one.signal(t, syscall.SIGSTOP) // with messages that it was handed
 	other.start(t)
 	began := time.Now()
-	harness.Eventually(t, time.Minute, "the other consumer has what the frozen one was handed", func(ctx context.Context) string {
+	const what = "the other consumer has what the frozen one was handed"
+	harness.Eventually(t, time.Minute, what, func(ctx context.Context) string {
 		if got := count(ctx, own); got != fmt.Sprint(events) && time.Since(began) < 15*time.Second {
 			return got // the last may wait for the frozen one's transaction
 		}
@@ -148,7 +150,7 @@ func published(t *testing.T, pg *harness.PG, n int) {
 
 // count is how many events the consumer has handled.
 func count(ctx context.Context, own *harness.PG) string {
-	got, err := own.TryQuery(ctx, "SELECT count(*) FROM processed_events")
+	got, err := own.TryQuery(ctx, "SELECT count(*) FROM processed_event_ids")
 	if err != nil {
 		return err.Error() // there is no such table yet
 	}
@@ -191,8 +193,8 @@ func TestConsumerOfRedisHandlesEachEventOnce(t *testing.T) {
 	})
 }
 
-// Besides: one message fails each time. Breaks it catches: as above; a message that fails and gets lost, or stays in the
-// work queue for ever. Seen to fail with the claim's answer not looked at, and with the count of retries not kept.
+// Besides: one message fails each time. Breaks it catches: as above; a message that fails and gets lost, or stays in
+// the work queue for ever. Seen to fail with the claim's answer not looked at, and with the count of retries not kept.
 func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
 	server := harness.RabbitMQ(t)
 	url := "amqp://guest:guest@" + server.Addr + "/"

@@ -39,8 +39,8 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 	e = sink.Extent{Exists: true, First: info.State.FirstSeq, Next: last + 1}
 	switch c := info.Config; {
 	case c.Retention != "" && c.Retention != "limits":
-		e.Thins, e.Note = true, fmt.Sprintf("stream %s has the retention %s: what it does not hold is counted as consumed", name,
-			c.Retention)
+		e.Thins, e.Note = true, fmt.Sprintf("stream %s has the retention %s: what it does not hold is counted as "+
+			"consumed", name, c.Retention)
 	case c.MaxPerSubject > 0:
 		e.Thins, e.Note = true, fmt.Sprintf("stream %s keeps %d messages of a subject: what it does not hold is counted as "+
 			"removed by that", name, c.MaxPerSubject)

@@ -29,7 +29,8 @@ func arrives(t *testing.T, c *amqp.Channel, queue string) amqp.Delivery {
 }
 
 // topologyOf is the command for an exchange.
-func topologyOf(t *testing.T, server *harness.RabbitServer, exchange string) func(args ...string) (int, string, string) {
+func topologyOf(t *testing.T, server *harness.RabbitServer,
+	exchange string) func(args ...string) (code int, out, said string) {
 	t.Helper()
 	settings := harness.NewSettings(t, harness.Postgres(t), nil).With(forRabbitMQ(server.Addr)...).
 		With("message.topic", exchange)

@@ -78,9 +78,9 @@ func wantNote(t *testing.T, v verdict, text string) {
 	}
 }
 
-// Messages are deleted, one is there again, one comes with other bytes. Breaks it catches: any of it not found; a key or
-// payload read otherwise than it was sent; a repair that leaves some out. Seen to fail with messages read without their
-// data, and with a first message passed over.
+// Messages are deleted, one is there again, one comes with other bytes. Breaks it catches: any of it not found; a key
+// or payload read otherwise than it was sent; a repair that leaves some out. Seen to fail with messages read without
+// their data, and with a first message passed over.
 func TestVerifyComparesAStreamOfNATS(t *testing.T) {
 	server := harness.NATS(t)
 	pg, relay, topic := begun(t, scenario{
@@ -159,9 +159,9 @@ func TestVerifyComparesAStreamOfNATS(t *testing.T) {
 }
 
 // Entries are deleted, one is there again, one comes with other bytes, the stream is gone. Breaks it catches: any of it
-// not found; what a consumer deletes taken for lost, and published again; what is trimmed taken for missing. Seen to fail
-// with deleted entries taken for lost, with headers called key and payload taken for the event's, and with a stream's
-// first entry taken for where it was trimmed although nothing was removed.
+// not found; what a consumer deletes taken for lost, and published again; what is trimmed taken for missing. Seen to
+// fail with deleted entries taken for lost, with headers called key and payload taken for the event's, and with a
+// stream's first entry taken for where it was trimmed although nothing was removed.
 func TestVerifyComparesAStreamOfRedis(t *testing.T) {
 	server := harness.Redis(t)
 	pg, relay, topic := begun(t, scenario{settings: []any{"sink", "redis-stream", "redis.url", "redis://" + server.Addr}})
@@ -220,7 +220,8 @@ func TestVerifyComparesAStreamOfRedis(t *testing.T) {
 // time of the oldest message not asked for.
 func TestVerifyComparesAStreamOfRabbitMQ(t *testing.T) {
 	server := harness.RabbitMQ(t)
-	small := amqp.Table{"x-queue-type": "stream", "x-max-length-bytes": 400_000, "x-stream-max-segment-size-bytes": 100_000}
+	small := amqp.Table{"x-queue-type": "stream", "x-max-length-bytes": 400_000,
+		"x-stream-max-segment-size-bytes": 100_000}
 	pg, relay, topic := begun(t, scenario{settings: forStreams(server.StreamAddr),
 		begin: func(topic string) { makeStream(t, server, topic) }})
 	relay.Stop(t)

@@ -86,8 +86,8 @@ func TestWhatATopicDoesNotHoldMayHaveBeenRemoved(t *testing.T) {
 }
 
 // Of most events in a stream of RabbitMQ the journal knows the time alone. Breaks it catches: what retention dropped
-// called lost, or what is lost called dropped. Seen to fail with the lag of the journal left out, and with a stream that
-// was never cut taken for one that was.
+// called lost, or what is lost called dropped. Seen to fail with the lag of the journal left out, and with a stream
+// that was never cut taken for one that was.
 func TestAnEventWithoutAnOffsetIsJudgedByTime(t *testing.T) {
 	oldest := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	whole := []*partitionEnd{{oldest: oldest, unread: -1}}

@@ -22,8 +22,8 @@ var unreadable = map[string]string{
 const elsewhere = "What the relay knows is in its journal: cdc-relay find ID says it of one event, the table " +
 	"cdc_relay_journal of all. To see what consumers have missed, compare its event_id with the ids that they keep"
 
-// Readable says why the topics of the configured sink cannot be compared with the table, and where to look instead; nil:
-// they can.
+// Readable says why the topics of the configured sink cannot be compared with the table, and where to look instead;
+// nil: they can.
 func Readable(cfg config.Config) error {
 	if why, is := unreadable[cfg.Sink]; is {
 		return fmt.Errorf("nothing can be compared with the table: sink is %s, and %s. %s", cfg.Sink, why, elsewhere)

@@ -13,8 +13,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// read implements source: it reads up to the end that was found. A log can end in offsets that have no record any more; after a
-// while without one the rest is taken to be that, and said. What passes, such as a leader that moves, is waited for.
+// read implements source: it reads up to the end that was found. A log can end in offsets that have no record any more;
+// after a while without one the rest is taken to be that, and said. What passes, such as a leader that moves, is waited
+// for.
 func (k onKafka) read(ctx context.Context, p *partitionEnd, each func(stored) error) error {
 	for moved := time.Now(); p.next < p.end; {
 		before := p.next

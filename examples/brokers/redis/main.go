@@ -1,6 +1,6 @@
 // Command redis counts the orders of each customer, and each order once, from a stream of Redis: a consumer group whose
-// entries are acknowledged after the commit, and claimed from consumers that died. docs/brokers/redis-stream.md explains
-// it.
+// entries are acknowledged after the commit, and claimed from consumers that died. docs/brokers/redis-stream.md
+// explains it.
 //
 //	cd examples && DATABASE_URL=postgres://app@db/shop REDIS_URL=redis://redis:6379/0 STREAM=outbox.event.order \
 //	  go run ./brokers/redis
@@ -25,7 +25,7 @@ import (
 )
 
 const tables = `
-CREATE TABLE IF NOT EXISTS processed_events (event_id text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS processed_event_ids (event_id text PRIMARY KEY, processed_at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE IF NOT EXISTS orders_of_customer (customer text PRIMARY KEY, orders bigint NOT NULL)`
 
 func main() {
@@ -130,7 +130,7 @@ func handle(ctx context.Context, pool *pgxpool.Pool, id string, payload []byte) 
 		return errors.New("the entry has no field id: is it an event of cdc-relay?")
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		claimed, err := tx.Exec(ctx, `INSERT INTO processed_events (event_id) VALUES ($1) ON CONFLICT DO NOTHING`, id)
+		claimed, err := tx.Exec(ctx, `INSERT INTO processed_event_ids (event_id) VALUES ($1) ON CONFLICT DO NOTHING`, id)
 		if err != nil || claimed.RowsAffected() == 0 { // it was handled before
 			return err
 		}
