@@ -9,7 +9,7 @@ COPY . .
 ARG VERSION=""
 ARG COMMIT=""
 # The build context has no .git, so the version comes from the arguments: --build-arg VERSION=v1.2.3 --build-arg COMMIT=$(git rev-parse HEAD)
-RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" \
+RUN CGO_ENABLED=0 go build -tags grpcnotrace -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" \
     -o /out/cdc-relay ./cmd/cdc-relay
 
 FROM scratch

@@ -211,8 +211,8 @@ var house = map[string]room{
 	"cmd/internal/cli": {
 		own: []string{"config", "login", "schemas"},
 		external: []string{
-			"github.com/alecthomas/kong", "github.com/goccy/go-yaml", "github.com/jackc/pgx/v5",
-			"github.com/mattn/go-isatty", "github.com/rs/zerolog",
+			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty", "github.com/rs/zerolog",
+			"github.com/spf13/cobra", "github.com/spf13/pflag",
 		},
 	},
 	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},
@@ -241,7 +241,7 @@ var house = map[string]room{
 			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 			"verify/effects",
 		},
-		external: []string{"github.com/alecthomas/kong", "github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	// The servers of the demo are linked here, and nowhere else that is shipped.
 	"cmd/cdc-relay-demo": {

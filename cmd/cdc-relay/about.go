@@ -1,8 +1,6 @@
 package main
 
 import (
-	"github.com/alecthomas/kong"
-
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 )
@@ -42,8 +40,8 @@ Examples:
 }
 
 // Run prints the script.
-func (c completionCommand) Run(a *cli.App, k *kong.Kong) error {
-	cli.PrintCompletion(a.Out, c.Shell, k)
+func (c completionCommand) Run(a *cli.App) error {
+	a.PrintCompletion(c.Shell)
 	return nil
 }
 

@@ -168,19 +168,23 @@ func (r *Relay) cleanUp(t testing.TB) {
 // mean something without it only.
 var relayBinary = sync.OnceValues(func() (string, error) {
 	if os.Getenv("CDC_RELAY_TEST_RACE") == "1" {
-		return buildRelay("-race")
+		return buildRelay(shippedTags, "-race")
 	}
-	return buildRelay()
+	return buildRelay(shippedTags)
 })
 
-func buildRelay(flags ...string) (string, error) {
+// shippedTags are the build tags of the program that is shipped; see Makefile.
+const shippedTags = "grpcnotrace"
+
+func buildRelay(tags string, flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "cdc-relay-binary-")
 	if err != nil {
 		return "", fmt.Errorf("make a directory: %w", err)
 	}
 	atEnd(func() error { return os.RemoveAll(dir) })
 	binary := filepath.Join(dir, "cdc-relay")
-	command := exec.Command("go", slices.Concat([]string{"build", "-o", binary}, flags, []string{"./cmd/cdc-relay"})...)
+	command := exec.Command("go", slices.Concat([]string{"build", "-tags", tags, "-o", binary}, flags,
+		[]string{"./cmd/cdc-relay"})...)
 	command.Dir = moduleDir()
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, output)
@@ -188,10 +192,10 @@ func buildRelay(flags ...string) (string, error) {
 	return binary, nil
 }
 
-// BuildRelay builds the relay with build tags, for comparisons.
+// BuildRelay builds the relay with more build tags, for comparisons.
 func BuildRelay(t testing.TB, tags string) (binary string) {
 	t.Helper()
-	binary, err := buildRelay("-tags", tags)
+	binary, err := buildRelay(shippedTags + "," + tags)
 	if err != nil {
 		t.Fatalf("build the relay with the tags %s: %v", tags, err)
 	}

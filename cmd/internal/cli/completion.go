@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // PrintCompletion prints the script that completes commands, subcommands and flags in a shell: bash, zsh or fish. It
 // lists what the command line knows now, so that it never starts the program to complete.
-func PrintCompletion(w io.Writer, shell string, k *kong.Kong) {
-	places := placesOf("", k.Model.Node)
+func (a *App) PrintCompletion(shell string) {
+	w, places := a.Out, a.line.placesOf("", a.line.root)
 	switch shell {
 	case "fish":
 		printFish(w, places)
@@ -35,27 +36,34 @@ type place struct {
 
 type offer struct{ text, help string }
 
-// placesOf are the place of the node and those below it.
-func placesOf(path string, n *kong.Node) []place {
+// placesOf are the place of the command and those below it.
+func (l *line) placesOf(path string, c *cobra.Command) []place {
 	p := place{path: path, values: map[string]string{}}
-	for _, f := range n.Flags {
-		p.flags = append(p.flags, offer{"--" + f.Name, f.Help})
-		if values := strings.ReplaceAll(f.Enum+f.Tag.Get("values"), ",", " "); values != "" {
-			p.values["--"+f.Name] = values
-			if f.Short != 0 {
-				p.values["-"+string(f.Short)] = values
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		help := f.Usage
+		if v, is := f.Value.(*value); is {
+			help = v.tag.Get("help")
+			if values := strings.Join(v.options(), " "); values != "" {
+				p.values["--"+f.Name] = values
+				if f.Shorthand != "" {
+					p.values["-"+f.Shorthand] = values
+				}
 			}
 		}
-	}
-	for _, argument := range n.Positional {
-		for _, value := range strings.FieldsFunc(argument.Enum, func(r rune) bool { return r == ',' }) {
-			p.words = append(p.words, offer{value, argument.Help})
+		p.flags = append(p.flags, offer{"--" + f.Name, help})
+	})
+	for _, argument := range l.args[c] {
+		for _, option := range argument.options() {
+			p.words = append(p.words, offer{option, argument.tag.Get("help")})
 		}
 	}
 	var below []place
-	for _, child := range n.Children {
-		p.words = append(p.words, offer{child.Name, child.Help})
-		below = append(below, placesOf(path+"/"+child.Name, child)...)
+	for _, child := range c.Commands() {
+		if child.Hidden {
+			continue
+		}
+		p.words = append(p.words, offer{child.Name(), child.Short})
+		below = append(below, l.placesOf(path+"/"+child.Name(), child)...)
 	}
 	return append([]place{p}, below...)
 }

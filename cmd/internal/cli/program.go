@@ -2,7 +2,7 @@
 // mistake at once, prints for people and for machines, and turns the outcome into an exit code. It knows no command and
 // connects to nothing.
 //
-// Tested by the commands that stand in it (cmd/cdc-relay).
+// Tested by the commands that stand in it (cmd/cdc-relay); how a command line is made and read, in line_test.go.
 package cli
 
 import (
@@ -11,9 +11,8 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/login"
@@ -50,12 +49,11 @@ type Flags struct {
 	Output string   `short:"o" help:"How to print: table, json or yaml." enum:"table,json,yaml" default:"table" env:"CDC_RELAY_OUTPUT"`
 	Quiet  bool     `short:"q" help:"Print nothing but errors; the exit code tells." env:"CDC_RELAY_QUIET"`
 
-	Version kong.VersionFlag `help:"Print the version."`
-	kong.Plugins
+	Version bool `help:"Print the version."`
 }
 
-// Program is a command line. Commands points to a struct whose fields are commands and in which Flags is embedded; the
-// Run method of each command takes an [*App].
+// Program is a command line. Commands points to a struct whose fields are commands and in which Flags is embedded, with
+// tags as [line] has them; each command has a method Run(*App) error, or subcommands.
 type Program struct {
 	Name, Description string
 	Commands          any
@@ -71,78 +69,44 @@ func (p Program) Main() {
 
 // Execute runs one command line and returns its exit code.
 func (p Program) Execute(args []string, s Streams) int {
-	// kong ends --help by calling its exit function and goes on when that returns.
-	asked, exited := ExitDone, false
-	parser, keys := p.parser(s, func(code int) { asked, exited = code, true })
+	l := p.build(s)
 	if len(args) == 0 && !p.Bare {
-		parser.Stdout = s.Err
-		_, _ = parser.Parse([]string{"--help"})
+		l.root.SetOut(s.Err)
+		l.help(l.root, nil)
 		return ExitUsage
 	}
 	if len(args) > 0 && args[0] == "help" { // of the command that follows
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	command, err := parser.Parse(args)
-	if exited {
-		return asked
-	}
-	if err != nil {
-		fmt.Fprintf(s.Err, "%s: %v\nTry: %s --help\n", p.Name, err, p.reached(err))
+	command, err := l.parse(args)
+	switch {
+	case errors.Is(err, errVersion):
+		fmt.Fprintln(s.Out, p.Name, p.Build.Facts().Version)
+		return ExitDone
+	case err != nil:
+		fmt.Fprintf(s.Err, "%s: %v\nTry: %s --help\n", p.Name, err, command.CommandPath())
 		return ExitUsage
+	case l.chosen == nil:
+		return ExitDone // with help
 	}
 	asJSON := p.Flags.JSON || p.Flags.Output != "table"
-	if p.Flags.Quiet && !asJSON && !p.streams(command) {
+	if p.Flags.Quiet && !asJSON && !streams(l.chosen) {
 		s.Out = io.Discard
 	}
 	out := &output{Writer: s.Out}
 	s.Out = out
 	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags,
-		keys:   keys,
-		ownEnv: ownVariables(parser.Model)}
-	return p.exitCode(out.ended(command.Run(app)), s.Err)
+		line: l}
+	return p.exitCode(out.ended(l.run[l.chosen].Run(app)), s.Err)
 }
 
 // streams reports whether what the command prints is what it is there for, not news of what it does.
-func (Program) streams(command *kong.Context) bool {
-	name, _, _ := strings.Cut(command.Command(), " ")
-	return name == "run" || name == "completion"
-}
-
-// reached is the command that a mistake on the command line was made in, as far as it was understood.
-func (p Program) reached(err error) string {
-	words := []string{p.Name}
-	if mistake, is := errors.AsType[*kong.ParseError](err); is {
-		for _, step := range mistake.Context.Path {
-			if step.Command != nil {
-				words = append(words, step.Command.Name)
-			}
-		}
-	}
-	return strings.Join(words, " ")
-}
+func streams(c *cobra.Command) bool { return c.Name() == "run" || c.Name() == "completion" }
 
 // Parse reads a command line and runs nothing.
 func (p Program) Parse(args []string) error {
-	parser, _ := p.parser(Streams{Out: io.Discard, Err: io.Discard}, func(int) {})
-	_, err := parser.Parse(args)
+	_, err := p.build(Streams{Out: io.Discard, Err: io.Discard}).parse(args)
 	return err
-}
-
-func (p Program) parser(s Streams, exit func(int)) (*kong.Kong, keyFlags) {
-	keys := newKeyFlags()
-	p.Flags.Plugins = kong.Plugins{keys.target}
-	parser, err := kong.New(p.Commands,
-		kong.Name(p.Name),
-		kong.Description(p.Description),
-		kong.Writers(s.Out, s.Err),
-		kong.Exit(exit),
-		kong.Vars{"version": p.Name + " " + p.Build.Facts().Version},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
-	)
-	if err != nil {
-		panic(fmt.Sprintf("the command line is built wrongly: %v", err))
-	}
-	return parser, keys
 }
 
 // exitCode says on standard error what went wrong, unless the command did, and returns the code for it.
@@ -175,20 +139,7 @@ type App struct {
 	Args  []string // the command line, without the program's name
 
 	flags    *Flags
-	keys     keyFlags
-	ownEnv   []string
+	line     *line
 	mistakes config.Problems // in the command's own flags and arguments; see Wrong
 	schemas  *schemas.Set    // of the configuration that was loaded
-}
-
-// ownVariables lists the environment variables of flags that are not configuration keys.
-func ownVariables(m *kong.Application) []string {
-	var names []string
-	_ = kong.Visit(m, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok {
-			names = append(names, flag.Envs...)
-		}
-		return next(nil)
-	})
-	return names
 }

@@ -2,14 +2,13 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/pflag"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/schemas"
@@ -21,34 +20,34 @@ var shownFlags = []string{
 	"outbox.table", "message.topic", "kafka.brokers", "http.listen", "log.level", "log.format",
 }
 
-// keyFlags is one flag for each configuration key. The flags are a struct made from [config.Keys], which is the form
-// in which kong takes flags; nil means not given.
-type keyFlags struct {
-	keys   []config.Key
-	target any // *struct{ Key0, Key1, … *string }
+// keyFlag is the flag of one configuration key.
+type keyFlag struct {
+	key   config.Key
+	given *string // nil: not given
 }
 
-func newKeyFlags() keyFlags {
-	keys := slices.DeleteFunc(config.Keys(), func(k config.Key) bool { return !k.Available })
-	fields := make([]reflect.StructField, len(keys))
-	for i, k := range keys {
-		tag := fmt.Sprintf(`name:%q help:%q placeholder:%q group:"Configuration:"`, k.Flag, k.Help, "VALUE")
-		if !slices.Contains(shownFlags, k.Name) {
-			tag += ` hidden:""`
-		}
-		fields[i] = reflect.StructField{Name: fmt.Sprintf("Key%d", i), Type: reflect.TypeFor[*string](),
-			Tag: reflect.StructTag(tag)}
-	}
-	return keyFlags{keys, reflect.New(reflect.StructOf(fields)).Interface()}
+// flag is it for the command line.
+func (f *keyFlag) flag() *pflag.Flag {
+	return &pflag.Flag{Name: f.key.Flag, Usage: f.key.Help, Value: f, Hidden: !slices.Contains(shownFlags, f.key.Name)}
 }
 
-// settings are the flags that were given.
-func (f keyFlags) settings() []config.Setting {
-	var given []config.Setting
-	values := reflect.ValueOf(f.target).Elem()
-	for i, k := range f.keys {
-		if v := values.Field(i).Interface().(*string); v != nil {
-			given = append(given, config.Setting{Flag: "--" + k.Flag, Key: k.Name, Value: *v})
+// Set implements pflag.Value.
+func (f *keyFlag) Set(text string) error {
+	f.given = &text
+	return nil
+}
+
+// String implements pflag.Value: the configuration has the defaults.
+func (f *keyFlag) String() string { return "" }
+
+// Type implements pflag.Value: what stands for the value in --help.
+func (f *keyFlag) Type() string { return "VALUE" }
+
+// settings are the keys whose flags were given.
+func (l *line) settings() (given []config.Setting) {
+	for _, f := range l.keys {
+		if f.given != nil {
+			given = append(given, config.Setting{Flag: "--" + f.key.Flag, Key: f.key.Name, Value: *f.given})
 		}
 	}
 	return given
@@ -64,7 +63,7 @@ var (
 // Load reads the configuration from file, environment and flags, before anything is connected to or created. What is
 // wrong with the command's own flags ([App.Wrong]) is told together with what is wrong with it.
 func (a *App) Load(required []string) (config.Config, error) {
-	in := config.Input{Environ: a.Environ, OwnEnv: a.ownEnv, Flags: a.keys.settings(), Required: required}
+	in := config.Input{Environ: a.Environ, OwnEnv: a.line.own(), Flags: a.line.settings(), Required: required}
 	if slices.Contains(required, "postgres.url") {
 		in.Connects = connects
 	}
