@@ -65,7 +65,7 @@ func TestTheColumnIsThatOfTheOrder(t *testing.T) {
 	}
 }
 
-// Seen to fail with a map from strings instead of the slots.
+// Seen to fail with slots that are made for each event.
 func TestAnEventCostsNoAllocation(t *testing.T) {
 	var l Lint
 	l.Begin("")
