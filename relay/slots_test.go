@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -292,6 +294,48 @@ func TestStandbyTakesOverWhenTheFirstStops(t *testing.T) {
 	}
 	mustStop(t, stopSecond)
 	b.judge()
+}
+
+// A relay that lost the slot while the broker took nothing stands by. Breaks it catches: a standby that holds on to what it
+// had in flight, which is the other relay's now: it takes memory, says that the broker is in trouble and is not ready.
+// Seen to fail with the other relay's epoch noticed only when the slot is free.
+func TestAStandbyKeepsNothingOfItsLastTerm(t *testing.T) {
+	b := newBed(t)
+	first, stopFirst := b.start()
+	b.waitRole(first, relay.RoleActive)
+	second, stopSecond := b.start()
+	b.waitRole(second, relay.RoleStandby)
+	thawed := make(chan struct{})
+	thaw := sync.OnceFunc(func() { close(thawed) })
+	t.Cleanup(thaw)
+	b.broker.Cluster().ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.broker.Cluster().KeepControl()
+		b.broker.Cluster().SleepControl(func() { <-thawed })
+		return nil, nil, false
+	})
+	b.commit("order", 1, 20, 5)
+	b.waitReceived(first, 20)
+	harness.Eventually(t, time.Minute, "the second relay has the slot", func(context.Context) string {
+		x, y := first.Status(), second.Status()
+		switch {
+		case y.Role == relay.RoleActive:
+			return ""
+		case x.Role == relay.RoleActive:
+			b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND "+
+				"slot_name = '"+b.c.Postgres.Slot+"'")
+		}
+		return fmt.Sprintf("%s and %s", x.Role, y.Role)
+	})
+	harness.Eventually(t, takeoverLimit, "the first stands by and has nothing in flight", func(context.Context) string {
+		if st := first.Status(); st.Role != relay.RoleStandby || st.InFlight > 0 {
+			return fmt.Sprintf("%s, %d in flight", st.Role, st.InFlight)
+		}
+		return ""
+	})
+	thaw()
+	b.waitRecorded(20)
+	mustStop(t, stopFirst)
+	mustStop(t, stopSecond)
 }
 
 // The first relay's connection is cut and both want the slot. Whoever gets it, the other's outcomes must not hurt.

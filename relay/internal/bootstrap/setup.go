@@ -119,11 +119,11 @@ func (s Setup) examine(ctx context.Context, f *found) error {
 	if err := s.Last.broken.halt(f.slot, s.Last.Confirmed); err != nil {
 		return err
 	}
+	if f.state != nil && s.Superseded != nil && s.Superseded(f.state) { // a standby keeps nothing of its last term
+		return ErrSuperseded
+	}
 	if f.slot.Active { // asking for the stream would be refused and fill the server's log at each look
 		return &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(f.slot.ActivePID)}
-	}
-	if f.state != nil && s.Superseded != nil && s.Superseded(f.state) {
-		return ErrSuperseded
 	}
 	if err := s.CheckExpressions(ctx); err != nil {
 		return err
