@@ -32,8 +32,8 @@ func TestEveryPlaceInTheFilesIsFilled(t *testing.T) {
 		t.Errorf("got %s, %v; want the condition as it is, and the column", view, err)
 	}
 	table, err := Table(n)
-	if err != nil || strings.Contains(table, "text NOT NULL,\n     text") || strings.Count(table, " text NOT NULL,") != 1 ||
-		!strings.Contains(table, "\n    region text,\n") {
+	if err != nil || strings.Contains(table, "text NOT NULL,\n     text") ||
+		strings.Count(table, " text NOT NULL,") != 1 || !strings.Contains(table, "\n    region text,\n") {
 		t.Errorf("got %s, %v; want no column for the aggregate, and one for the region", table, err)
 	}
 	if _, err := n.fill("SELECT {{.Nothing}}", "x.sql"); err == nil || !strings.Contains(err.Error(), "x.sql") {

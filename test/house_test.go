@@ -268,7 +268,8 @@ var house = map[string]room{
 	"inbox/internal/protocol": {},
 	"inbox/prom":              {own: []string{"inbox"}, external: []string{"github.com/prometheus/client_golang"}},
 	"test/inbox": { // and the libraries beside which it is measured
-		external: []string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs"}, tests: []string{"emit", "inbox", "inbox/prom"},
+		external: []string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs"},
+		tests:    []string{"emit", "inbox", "inbox/prom"},
 	},
 
 	// What a user copies: it knows nothing of the relay.

@@ -13,10 +13,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
-// Each row is a promise to scripts. Breaks it catches: the library's own exit codes, help on the wrong stream, a mistake that
-// runs anyway. Seen to fail with the code of wrong configuration or usage left at 1, help for a line without a command
-// not failing, a required key too many or too
-// few, the sub-command left out of "Try:", -q that prints, and help taken for a command.
+// Each row is a promise to scripts. Breaks it catches: the library's own exit codes, help on the wrong stream, a mistake
+// that runs anyway. Seen to fail with the code of wrong configuration or usage left at 1, help for a line without a
+// command not failing, a required key too many or too few, the sub-command left out of "Try:", -q that prints, and help
+// taken for a command.
 func TestExitCodesAndStreams(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.yaml")
 	if err := os.WriteFile(file, []byte("postgres: {url: 'postgres://a:hunter2@h/d', slott: x}\n"), 0o600); err != nil {

@@ -13,7 +13,8 @@ import (
 // errVersion says that the version was asked for.
 var errVersion = errors.New("the version was asked for")
 
-// parse reads a command line into the fields of the commands. It gives the command that was reached, also with an error.
+// parse reads a command line into the fields of the commands. It gives the command that was reached, also with an
+// error.
 func (l *line) parse(args []string) (*cobra.Command, error) {
 	l.root.SetArgs(append([]string{}, args...)) // nil would be those of the process
 	l.root.SetFlagErrorFunc(wrongFlag)

@@ -9,11 +9,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/interleaved"
 )
 
-// Interleaved are writers of one aggregate that overlapped, and InterleavedPair two events of them.
-type (
-	Interleaved     = interleaved.Report
-	InterleavedPair = interleaved.Pair
-)
+// Interleaved are writers of one aggregate that overlapped.
+type Interleaved = interleaved.Report
+
+// InterleavedPair is two events of writers that overlapped.
+type InterleavedPair = interleaved.Pair
 
 // The labels of a session's end.
 const (
