@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
-// Each row is a promise to scripts. Breaks it catches: the library's own exit codes, help on the wrong stream, a mistake
+// Each row is a promise to scripts. Breaks it catches: exit codes of the library, help on the wrong stream, a mistake
 // that runs anyway. Seen to fail with the code of wrong configuration or usage left at 1, help for a line without a
 // command not failing, a required key too many or too few, the sub-command left out of "Try:", -q that prints, and help
 // taken for a command.
