@@ -296,8 +296,8 @@ func TestStandbyTakesOverWhenTheFirstStops(t *testing.T) {
 	b.judge()
 }
 
-// A relay that lost the slot while the broker took nothing stands by. Breaks it catches: a standby that holds on to what
-// it had in flight, which is the other relay's now: it takes memory, says that the broker is in trouble and is not
+// A relay that lost the slot while the broker took nothing stands by. Breaks it catches: a standby that holds on to
+// what it had in flight, which is the other relay's now: it takes memory, says that the broker is in trouble and is not
 // ready. Seen to fail with the other relay's epoch noticed only when the slot is free.
 func TestAStandbyKeepsNothingOfItsLastTerm(t *testing.T) {
 	b := newBed(t)
