@@ -7,6 +7,7 @@ ARGS ?=
 FUZZTIME ?= 1m
 COUNT ?= 5
 BENCH ?= .
+PACED ?= 30s
 EVENTS ?= 1000000
 # How many seeds of the simulator `make test` plays, and `make simulate`; FROM is the first.
 SEEDS ?= 100000
@@ -123,6 +124,14 @@ bench-debezium: ## the relay beside Debezium and a polling worker; ARGS="-runs 1
 bench-inbox: ## the inbox on one process with Postgres beside it, and a bare franz-go loop; its own overhead; EVENTS=1000000
 	cd inbox && go test -run '^$$' -bench Overhead -benchtime 1000000x -count 3 .
 	cd test/inbox && go test -count=1 -timeout 1h -v -run Figures . -args -figures $(EVENTS)
+
+.PHONY: bench-commit
+bench-commit: ## from the producer's COMMIT to the consumer's, at 1,000 events/s: p50, p99, the consumer's memory; PACED=30s
+	cd test/inbox && go test -count=1 -timeout 1h -v -run CommitToCommit . -args -paced $(PACED)
+
+.PHONY: bench-peers
+bench-peers: ## the inbox beside kafka-go and watermill, which do the same in Postgres: rate, CPU, ten kill -9; EVENTS=1000000
+	cd test/inbox && go test -count=1 -timeout 1h -v -run Peers . -args -peers $(EVENTS) -kills 10
 
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat

@@ -33,7 +33,11 @@ type mood struct {
 
 func (m *mood) handle(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
 	if gate := m.gated.Load(); gate != nil {
-		<-*gate
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if m.slow.Load() {
 		if _, err := tx.Exec(ctx, "SELECT pg_sleep(0.7)"); err != nil {
@@ -173,9 +177,7 @@ func hastened(t *testing.T) string {
 
 // The real windows are proven by promtool; here a real Prometheus scrapes a real consumer, in states that are brought
 // about. Breaks it catches: a metric that does not show what the alert is for, an alert that never fires or never ends.
-// Seen to fail with retries that are compared with a time before the first one, which knows no number (the rule was so),
-// with a lag that is always 0, with a heartbeat's age that is that of the last try, and with dead letters that stay open
-// when they are discarded.
+// Seen to fail with retries that are compared with a time before the first one, which knows no number: the rule was so.
 func TestConsumersAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	w := watch(t)
 	w.during(func() {

@@ -31,6 +31,9 @@ type childConfig struct {
 	Topic    string
 	Protocol bool // Kafka's newer one
 	Flaky    float64
+	Peer     string // another library, that does the same; see peers_test.go
+	Group    string // of Kafka; empty: billing
+	Update   bool   // each event is one UPDATE, and nothing else
 	Once     string // a file: whoever makes it freezes at an event that says so
 }
 
@@ -54,18 +57,28 @@ func consume() error {
 		return err
 	}
 	defer pool.Close()
+	if config.Peer != "" {
+		return config.peer(ctx, pool)
+	}
 	options := []kgo.Opt{kgo.HeartbeatInterval(time.Second)}
 	if !config.Protocol {
 		options = append(options, kgo.SessionTimeout(6*time.Second))
 	}
+	if config.Group != "" {
+		options = append(options, kgo.SessionTimeout(peerSession), kgo.HeartbeatInterval(time.Second/2))
+	}
 	c, err := inbox.New(pool, inbox.Config{
-		Name: "billing", Brokers: config.Brokers, Topics: []string{config.Topic}, ConsumerProtocol: config.Protocol,
-		Client: options, IdleTimeout: 3 * time.Second, MaxEvents: 3000,
+		Name: "billing", Group: config.Group, Brokers: config.Brokers, Topics: []string{config.Topic},
+		ConsumerProtocol: config.Protocol, Client: options, IdleTimeout: 3 * time.Second, MaxEvents: 3000,
 		Retry: inbox.Retry{MaxAttempts: 8, InitialBackoff: 5 * time.Millisecond, MaxBackoff: time.Second, ParkAfter: 2},
 		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err
+	}
+	if config.Update {
+		onUpdate(c)
+		return c.Run(ctx)
 	}
 	inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
 		switch {
