@@ -52,6 +52,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"events to find":             {ci: 100, nightly: 1_000},
 	"kills while finding":        {ci: 2, nightly: 10},
 
+	"rows whose marks are weighed": {ci: 0, nightly: 100_000}, // in each of 12 turns
+
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},
 	"driver's leader kills":        {ci: 2, nightly: 20},
