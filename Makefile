@@ -25,7 +25,7 @@ KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # drops what nobody calls: 10 MB. Dockerfile and .goreleaser.yaml have it too.
 TAGS := grpcnotrace
 # Modules of their own below this one.
-MODULES := emit inbox test/inbox examples
+MODULES := emit inbox test/inbox test/forgetful examples
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 15m
 

@@ -271,6 +271,7 @@ var house = map[string]room{
 		external: []string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs"},
 		tests:    []string{"emit", "inbox", "inbox/prom"},
 	},
+	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.
 	"examples/embed": {own: []string{"config", "install", "relay"},

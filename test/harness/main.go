@@ -110,14 +110,18 @@ func Eventually(t testing.TB, within time.Duration, what string, condition func(
 	defer cancel()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
+	last := "nothing was said in time"
 	for {
 		said := condition(ctx)
 		if said == "" {
 			return
 		}
+		if ctx.Err() == nil {
+			last = said // what was cut off by the end says nothing
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %v: %s", what, within, said)
+			t.Fatalf("%s: not within %v: %s", what, within, last)
 		case <-poll.C:
 		}
 	}
