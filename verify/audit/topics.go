@@ -210,7 +210,7 @@ func (p *partitionEnd) why(at verify.Place) verify.Absence {
 	switch {
 	case at.Offset < p.first:
 		return verify.Removed
-	case p.unread >= 0 && at.Offset >= p.unread, p.nameless.mayHold(at.Offset), at.Offset <= p.deleted:
+	case p.unread >= 0 && at.Offset >= p.unread, p.nameless.mayHold(at.Offset), p.deleted > 0 && at.Offset <= p.deleted:
 		return verify.Unread
 	}
 	return verify.Gone
