@@ -109,8 +109,8 @@ func TestAnEventWithoutAnOffsetIsJudgedByTime(t *testing.T) {
 	}
 }
 
-// Breaks it catches: what clients deleted called lost; the record at offset 0, where nobody deleted anything, not called
-// so. Seen to fail with deletions not looked at, and with none taken for one at 0.
+// Breaks it catches: what clients deleted called lost; the record at offset 0, where nobody deleted anything, not
+// called so. Seen to fail with deletions not looked at, and with none taken for one at 0.
 func TestWhatClientsDeletedIsNotLost(t *testing.T) {
 	r := topicReader{topics: map[string][]*partitionEnd{"t": {{first: 5, deleted: 20, unread: -1}}}}
 	for offset, want := range map[int64]verify.Absence{4: verify.Removed, 20: verify.Unread, 21: verify.Gone} {
