@@ -27,7 +27,7 @@ TAGS := grpcnotrace
 # Modules of their own below this one.
 MODULES := emit inbox test/inbox test/forgetful examples
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
-TESTFLAGS ?= -p 2 -timeout 15m
+TESTFLAGS ?= -p 2 -timeout 25m
 
 .PHONY: help
 help: ## show this list

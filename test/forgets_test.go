@@ -35,7 +35,7 @@ func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	load := s.load(t, harness.Workload{Aggregates: 200, Writers: 4, Rate: 1500})
 	crashes, kills, pages := harness.Count(t, "forgetful crashes"), 0, 0
 	for n := range crashes {
-		if n == crashes/3 {
+		if n == crashes/2 {
 			standby = s.second(t)
 		}
 		load.WaitCommitted(t, 300+100*(n%7), time.Minute)

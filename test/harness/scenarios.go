@@ -24,7 +24,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"rotated tokens":           {ci: 8, nightly: 100},
 	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
 	"postgres crashes":         {ci: 2, nightly: 20},
-	"forgetful crashes":        {ci: 3, nightly: 200},
+	"forgetful crashes":        {ci: 2, nightly: 200},
 	"poisoned events":          {ci: 20_000, nightly: 200_000},
 	"poisoned kills":           {ci: 3, nightly: 20},
 	"events of rows that tell": {ci: 2_000, nightly: 20_000},
