@@ -28,6 +28,7 @@ const (
 type scenario struct {
 	sink    []any // settings of the relay
 	begin   func(relay *harness.Relay, topic string)
+	end     func(topic string) // waits for more than the effects, if that is to come
 	program string
 	environ func(topic string) []string
 }
@@ -65,6 +66,21 @@ func (p *program) stop(s syscall.Signal) {
 	}
 }
 
+// freeze stops it between two transactions: for one that is open the other consumer would wait.
+func (p *program) freeze(t *testing.T, own *harness.PG) {
+	t.Helper()
+	harness.Eventually(t, time.Minute, "the consumer is frozen without locks", func(ctx context.Context) string {
+		p.signal(t, syscall.SIGSTOP)
+		open, err := own.TryQuery(ctx, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`)
+		if err == nil && open == "0" {
+			return ""
+		}
+		p.signal(t, syscall.SIGCONT)
+		return fmt.Sprint(open, err)
+	})
+}
+
 // judge has a consumer killed twice while events come, and frozen until another has taken over what it held, and counts
 // the effects. It returns the topic.
 func judge(t *testing.T, s scenario) string {
@@ -100,6 +116,7 @@ func judge(t *testing.T, s scenario) string {
 	})
 	one.start(t)
 	handled(t, own, 1)
+	own.Exec(t, slow) // what comes next finds the consumer at work, with messages that it was handed
 	pg.Exec(t, insert(2, events))
 	for _, n := range []int{events / 6, events / 3} {
 		handled(t, own, n)
@@ -107,19 +124,14 @@ func judge(t *testing.T, s scenario) string {
 		one.start(t)
 	}
 	handled(t, own, events/2)
-	one.signal(t, syscall.SIGSTOP) // with messages that it was handed
+	one.freeze(t, own)
 	other.start(t)
-	began := time.Now()
-	const what = "the other consumer has what the frozen one was handed"
-	harness.Eventually(t, time.Minute, what, func(ctx context.Context) string {
-		if got := count(ctx, own); got != fmt.Sprint(events) && time.Since(began) < 15*time.Second {
-			return got // the last may wait for the frozen one's transaction
-		}
-		return ""
-	})
+	handled(t, own, events) // what the frozen one was handed among them
 	one.signal(t, syscall.SIGCONT)
-	handled(t, own, events)
 	published(t, pg, events)
+	if s.end != nil {
+		s.end(topic)
+	}
 	relay.Stop(t)
 	other.stop(syscall.SIGTERM)
 	one.stop(syscall.SIGTERM)
@@ -129,6 +141,11 @@ func judge(t *testing.T, s scenario) string {
 	}
 	return topic
 }
+
+// slow makes each effect take some time, between the claim and the commit.
+const slow = `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM pg_sleep(0.005); RETURN NEW; END $$;
+	CREATE TRIGGER slow BEFORE INSERT ON orders_of_customer FOR EACH ROW EXECUTE FUNCTION slow()`
 
 // insert writes events that are orders of some customers.
 func insert(from, to int) string {
@@ -211,6 +228,17 @@ func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
 				amqp.Publishing{MessageId: "bad", Body: []byte("no JSON")}); err != nil {
 				t.Fatal(err)
 			}
+		},
+		end: func(topic string) {
+			conn, channel := dial(t, url)
+			defer conn.Close()
+			harness.Eventually(t, 20*time.Second, "there is a dead letter", func(context.Context) string {
+				q, err := channel.QueueDeclarePassive(topic+".dead", true, false, false, false, nil)
+				if err != nil || q.Messages == 0 {
+					return fmt.Sprint(q, err)
+				}
+				return ""
+			})
 		},
 		program: "rabbitmq",
 		environ: func(topic string) []string {
