@@ -14,7 +14,7 @@ const shippedTags = "grpcnotrace"
 
 // A program that calls a method by a name that only the run knows must have every exported method of every type in it:
 // 10 MB here, of which an idle relay has 3 in memory. Breaks it catches: a library, or text/template, that does. Seen
-// to fail with what the linker said of the program when it had kong and text/template.
+// to fail with a text/template that a file of this package executes.
 func TestTheLinkerDropsWhatNobodyCalls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: it links the program")

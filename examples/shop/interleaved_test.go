@@ -17,8 +17,8 @@ import (
 )
 
 // Two transactions of one aggregate that overlap are counted, with the ids of both; with emit's lock the second one
-// waits, and nothing is. Still to be seen to fail: with a relay that does not look, and
-// with an emit that takes no lock.
+// waits, and nothing is. Breaks it catches: a relay that does not look, an emit that takes no lock. Seen to fail with
+// the dispatcher's call of Note taken out, which leaves no report, and with emit's lock taken out.
 func TestInterleavedWritersAreCountedAndALockPreventsThem(t *testing.T) {
 	orders := harness.Postgres(t)
 	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"shop.order": 3}})
@@ -55,6 +55,7 @@ func overlap(t *testing.T, db *pgxpool.Pool, aggregate string, lock bool) (first
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // else the pool's end would wait for it
 	if first, err = emit.Emit(ctx, tx, event); err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +67,7 @@ func overlap(t *testing.T, db *pgxpool.Pool, aggregate string, lock bool) (first
 		})
 	}()
 	if lock {
-		const waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-		for n := 0; n == 0; {
-			if err := db.QueryRow(ctx, waits).Scan(&n); err != nil {
-				t.Fatalf("the second transaction does not wait: %v", err)
-			}
-		}
+		waits(ctx, t, db, done)
 	} else if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +80,22 @@ func overlap(t *testing.T, db *pgxpool.Pool, aggregate string, lock bool) (first
 		}
 	}
 	return first, second
+}
+
+// waits returns when a transaction waits for a lock; it fails when that has ended.
+func waits(ctx context.Context, t *testing.T, db *pgxpool.Pool, ended <-chan error) {
+	t.Helper()
+	const locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+	for n := 0; n == 0; {
+		if err := db.QueryRow(ctx, locks).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the second transaction did not wait for the first one (%v)", err)
+		default:
+		}
+	}
 }
 
 type report struct {

@@ -177,7 +177,8 @@ func hastened(t *testing.T) string {
 
 // The real windows are proven by promtool; here a real Prometheus scrapes a real consumer, in states that are brought
 // about. Breaks it catches: a metric that does not show what the alert is for, an alert that never fires or never ends.
-// Seen to fail with retries that are compared with a time before the first one, which knows no number: the rule was so.
+// Seen to fail with retries that are compared with a time before the first one, which knows no number: the rule was so;
+// and with a lag that is always 0.
 func TestConsumersAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	w := watch(t)
 	w.during(func() {
