@@ -252,7 +252,8 @@ func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 	harness.Eventually(t, 30*time.Second, "every metric has happened", func(context.Context) string {
 		_, body, _ = s.ask(http.MethodGet, "/metrics")
 		for _, want := range []string{"outbox_failed_permanent_total{", "outbox_published_total{",
-			"cdc_stream_restarts_total{", `cdc_slot_status{`, "outbox_mirror_lag_events{", "outbox_dlq_events{"} {
+			"cdc_stream_restarts_total{", `cdc_slot_status{`, "outbox_mirror_lag_events{", "outbox_dlq_events{",
+			"cdc_oldest_transaction_seconds{"} {
 			if !strings.Contains(body, "\n"+want) {
 				return "no " + want
 			}

@@ -65,6 +65,10 @@ func (runCommand) Run(a *cli.App) error {
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
+	ctx, stop := cli.UntilSignal(func() {
+		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
+	})
+	defer stop()
 	log.Info().Str("http", server.Address()).Str("version", version).Msg("cdc-relay starts")
 	warn(cfg, log)
 	looking, seen := context.WithCancel(context.Background())
@@ -72,10 +76,6 @@ func (runCommand) Run(a *cli.App) error {
 	if cfg.Sink == config.SinkKafka {
 		go ahead.Look(looking, cfg, log)
 	}
-	ctx, stop := cli.UntilSignal(func() {
-		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
-	})
-	defer stop()
 	return errors.Join(r.Run(ctx), server.Close())
 }
 
