@@ -5,6 +5,7 @@ package replication
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,8 +27,16 @@ func TestBackpressureIsNotTheServersSilence(t *testing.T) {
 	if err := s.tick(confirmed); !isA[*SilentError](err) {
 		t.Fatalf("nothing from the server for twice the time-out: got %v, want a SilentError", err)
 	}
-	go func() { (<-s.Batches()).Recycle(true) }()
-	if err := s.handOver(t.Context(), confirmed); err != nil {
+	waits := make(chan struct{})
+	told := sync.OnceFunc(func() { close(waits) })
+	go func() {
+		<-waits
+		(<-s.Batches()).Recycle(true)
+	}()
+	if err := s.handOver(t.Context(), func() outbox.LSN { // asked for while the batch waits
+		told()
+		return s.Confirmed
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.tick(confirmed); err != nil {
