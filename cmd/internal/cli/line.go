@@ -131,11 +131,7 @@ func (l *line) subcommand(parent *cobra.Command, name string, tag reflect.Struct
 
 // value is one flag or argument.
 func (l *line) value(c *cobra.Command, flags *pflag.FlagSet, v *value, prefix string) {
-	t := v.field.Type()
-	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
-	if !readable(t) {
+	if !readable(v.element()) {
 		panic(fmt.Sprintf("the command line is built wrongly: %s is %s, which cannot be read", v.name, v.field.Type()))
 	}
 	v.field.SetZero()

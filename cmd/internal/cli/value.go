@@ -141,12 +141,8 @@ func (v *value) Type() string {
 	if shown := v.tag.Get("placeholder"); shown != "" {
 		return shown
 	}
-	t := v.field.Type()
-	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
 	one := strings.ToUpper(v.name[strings.LastIndexByte(v.name, '-')+1:])
-	switch {
+	switch t := v.element(); {
 	case t == reflect.TypeFor[time.Duration]():
 		one = "DURATION"
 	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
@@ -156,6 +152,15 @@ func (v *value) Type() string {
 		one += ",..."
 	}
 	return one
+}
+
+// element is the type of what is read: the field's, or of what it points to or lists.
+func (v *value) element() reflect.Type {
+	t := v.field.Type()
+	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		return t.Elem()
+	}
+	return t
 }
 
 func (v *value) isList() bool     { return v.field.Kind() == reflect.Slice }
