@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -102,16 +100,7 @@ func (s *scenario) landed(t *testing.T, each func(*kgo.Record)) (seen map[string
 // replayAll lets the topics take large events and replays what is dead.
 func (s *scenario) replayAll(t *testing.T) {
 	t.Helper()
-	larger := "100000"
-	set, err := s.kafka.Admin(t).AlterTopicConfigs(t.Context(),
-		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &larger}},
-		s.shapedTopic("OrderPlaced"), s.shapedTopic("OrderShipped"))
-	for _, one := range set {
-		err = errors.Join(err, one.Err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.kafka.Configure(t, "max.message.bytes", "100000", s.shapedTopic("OrderPlaced"), s.shapedTopic("OrderShipped"))
 	if code, stdout, stderr := s.relay.Run(t, "dlq", "replay", "--all"); code != 0 {
 		t.Fatalf("dlq replay: exit code %d, want 0; it said:\n%s%s", code, stdout, stderr)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -83,8 +82,8 @@ func rowsTell(t *testing.T, style outboxStyle) {
 	s := newScenario(t, pg, kafka, append(style.settings, "message.timestamp", "created_at", "retry.schedule",
 		[]string{"2s", "2s"}, "retry.max_attempts", 3, "dlq.breaker.count", 100_000, "limits.max_unrecorded", 200)...)
 	topic := s.settings.Topic("order")
-	s.configure(t, topic, "max.message.bytes", "4000")
-	s.configure(t, topic, "message.timestamp.before.max.ms", "3600000")
+	s.kafka.Configure(t, "max.message.bytes", "4000", topic)
+	s.kafka.Configure(t, "message.timestamp.before.max.ms", "3600000", topic)
 	s.relay.Init(t)
 	s.start(t)
 	events, kills := harness.Count(t, "events of rows that tell"), harness.Count(t, "kills of rows that tell")
@@ -105,8 +104,8 @@ func rowsTell(t *testing.T, style outboxStyle) {
 	harness.Eventually(t, settlePatience, "every refused row says so",
 		s.shown(t, style, style.failed, fmt.Sprintf("= %d", refused)))
 
-	s.configure(t, topic, "max.message.bytes", "1000000")
-	s.configure(t, topic, "message.timestamp.before.max.ms", "9223372036854775807")
+	s.kafka.Configure(t, "max.message.bytes", "1000000", topic)
+	s.kafka.Configure(t, "message.timestamp.before.max.ms", "9223372036854775807", topic)
 	if code, _, stderr := s.relay.Run(t, "dlq", "replay", "--all", "--no-wait"); code != 0 {
 		t.Fatalf("dlq replay: exit %d, %s", code, stderr)
 	}
@@ -117,16 +116,6 @@ func rowsTell(t *testing.T, style outboxStyle) {
 	harness.Eventually(t, settlePatience, "every row says that it is published",
 		s.shown(t, style, style.published, fmt.Sprintf("= %d", events)))
 	s.judgeNumbers(t, topic, events)
-}
-
-// configure sets one setting of a topic.
-func (s *scenario) configure(t *testing.T, topic, key, value string) {
-	t.Helper()
-	_, err := s.kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key,
-		Value: &value}}, topic)
-	if err != nil {
-		t.Fatalf("set %s: %v", key, err)
-	}
 }
 
 // write commits the events with these numbers, in transactions of 20.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -50,11 +49,7 @@ func TestOneBadEventDelaysItsOwnKeyOnly(t *testing.T) {
 	topic := s.settings.Topic("order")
 	oldest := func(milliseconds string) {
 		t.Helper()
-		_, err := kafka.Admin(t).AlterTopicConfigs(t.Context(),
-			[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "message.timestamp.before.max.ms", Value: &milliseconds}}, topic)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kafka.Configure(t, "message.timestamp.before.max.ms", milliseconds, topic)
 	}
 	oldest("3600000")
 	s.relay.Init(t)

@@ -89,8 +89,8 @@ func weigh(t *testing.T, rows int, sets, failed bool) spent {
 	pg.Exec(t, "CREATE EXTENSION pg_stat_statements")
 	s := newScenario(t, pg, harness.Kafka(t), settings...)
 	topic := s.settings.Topic("order")
-	s.configure(t, topic, "max.message.bytes", "4000")
-	s.configure(t, topic, "message.timestamp.before.max.ms", "3600000")
+	s.kafka.Configure(t, "max.message.bytes", "4000", topic)
+	s.kafka.Configure(t, "message.timestamp.before.max.ms", "3600000", topic)
 	s.relay.Init(t)
 	large, old := 0, 0
 	if failed {
@@ -114,7 +114,7 @@ func weigh(t *testing.T, rows int, sets, failed bool) spent {
 			s.looks(t, "NOT EXISTS (SELECT FROM outbox_dlq WHERE shown_at IS NULL)")
 			s.looks(t, "NOT EXISTS (SELECT FROM cdc_relay_parked WHERE shown_at IS NULL)")
 		}
-		s.configure(t, topic, "message.timestamp.before.max.ms", "9223372036854775807")
+		s.kafka.Configure(t, "message.timestamp.before.max.ms", "9223372036854775807", topic)
 		if code, _, errors := s.relay.Run(t, "retry", "now", "--all"); code != 0 {
 			t.Fatalf("retry now: exit code %d: %s", code, errors)
 		}

@@ -195,31 +195,6 @@ func (c *Cluster) Topic(t testing.TB, name string, partitions int, config map[st
 	return unique
 }
 
-// CreateTopic creates a topic of exactly that name.
-func (c *Cluster) CreateTopic(t testing.TB, topic string, partitions int, config map[string]string) {
-	t.Helper()
-	admin := c.Admin(t)
-	replicas := int16(1)
-	if len(c.Nodes) >= 3 {
-		replicas = 3
-	}
-	values := make(map[string]*string, len(config))
-	for key, value := range config {
-		values[key] = &value
-	}
-	if _, err := admin.CreateTopic(t.Context(), int32(partitions), replicas, values, topic); err != nil {
-		t.Fatalf("create topic %s: %v", topic, err)
-	}
-	t.Cleanup(func() {
-		if len(c.Nodes) > 0 && c.Nodes[0].PID() == 0 {
-			return // its broker is gone, and the topic with it
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_, _ = admin.DeleteTopic(ctx, topic) // a test may have deleted it
-	})
-}
-
 // launch starts the process and does not wait until it is ready.
 func (n *Node) launch() error {
 	n.mu.Lock()
