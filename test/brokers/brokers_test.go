@@ -53,7 +53,7 @@ func judge(t *testing.T, s scenario) {
 	conn := pg.Connect(t)
 	go func() {
 		defer close(written)
-		write(t, conn, transactions)
+		write(t, conn, 0, transactions)
 	}()
 	for kill := range kills {
 		awaitPublished(t, pg, (kill+1)*transactions*rows/(kills+5))
@@ -119,7 +119,7 @@ func judgeFrozen(t *testing.T, s scenario) {
 	conn := pg.Connect(t)
 	go func() {
 		defer close(written)
-		write(t, conn, transactions)
+		write(t, conn, 0, transactions)
 	}()
 	awaitPublished(t, pg, transactions*rows/10)
 	frozen.Freeze()
@@ -172,9 +172,9 @@ func wantEach(t *testing.T, found []message, n, allowed int) (duplicates int) {
 	return duplicates
 }
 
-// write commits the events, the numbers of a key in order.
-func write(t *testing.T, conn *pgx.Conn, transactions int) {
-	for n := range transactions {
+// write commits the events of these transactions, from 0, the numbers of a key in order.
+func write(t *testing.T, conn *pgx.Conn, from, to int) {
+	for n := from; n < to; n++ {
 		_, err := conn.Exec(context.Background(), `INSERT INTO outbox_events
 			(id, aggregate_type, aggregate_id, event_type, payload)
 			SELECT gen_random_uuid(), 'order', 'key-' || i % $1, 'changed', jsonb_build_object('n', i)
