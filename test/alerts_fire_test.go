@@ -1,12 +1,7 @@
 package test
 
 import (
-	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -18,33 +13,6 @@ type watched struct {
 	prometheus *harness.Prometheus
 }
 
-// wait waits until the condition holds for the alerts that fire.
-func (w watched) wait(what string, condition func(firing map[string]bool) bool) {
-	w.t.Helper()
-	harness.Eventually(w.t, 2*time.Minute, what, func(ctx context.Context) string {
-		firing, err := w.prometheus.Firing(ctx)
-		switch {
-		case err != nil:
-			return err.Error()
-		case !condition(firing):
-			return fmt.Sprintf("firing: %v", slices.Sorted(maps.Keys(firing)))
-		}
-		return ""
-	})
-}
-
-func (w watched) fires(what string, alerts ...string) {
-	w.t.Helper()
-	w.wait(what, func(firing map[string]bool) bool {
-		return !slices.ContainsFunc(alerts, func(alert string) bool { return !firing[alert] })
-	})
-}
-
-func (w watched) quiet(what string) {
-	w.t.Helper()
-	w.wait(what, func(firing map[string]bool) bool { return len(firing) == 0 })
-}
-
 // The real windows are proven by promtool; here a real Prometheus scrapes a real relay. Breaks it catches: a metric
 // that does not show what the alert is for, an alert that never ends (seen to fail with a backlog that is always 0, and
 // with the dead letters' alert on their growth only).
@@ -53,41 +21,41 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}
 	s.load(t, harness.Workload{Events: 300}).Wait(t)
 	s.settled(t)
-	w.quiet("nothing fires while all is well")
+	w.prometheus.Quiet(t, "nothing fires while all is well")
 
 	node := s.kafka.Nodes[0]
 	node.Stop(t)
 	s.load(t, harness.Workload{Events: 700, Seed: 2}).Wait(t)
-	w.fires("backlog, lag and silence fire while Kafka is away", "OutboxBacklog", "OutboxOldestPending",
+	w.prometheus.Fires(t, "backlog, lag and silence fire while Kafka is away", "OutboxBacklog", "OutboxOldestPending",
 		"OutboxNothingPublished")
 	node.Start(t)
 	s.settled(t)
-	w.quiet("they clear when it is back")
+	w.prometheus.Quiet(t, "they clear when it is back")
 
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', 'bad', 'made', '{}', '[]' FROM generate_series(1, 50)`)
-	w.fires("permanent failures fire", "OutboxPermanentFailures", "OutboxDeadLettersGrowing")
-	w.wait("open dead letters are never without an alert, also when they have stopped growing",
+	w.prometheus.Fires(t, "permanent failures fire", "OutboxPermanentFailures", "OutboxDeadLettersGrowing")
+	w.prometheus.Wait(t, "open dead letters are never without an alert, also when they have stopped growing",
 		func(firing map[string]bool) bool {
 			return firing["OutboxDeadLettersOpen"] && !firing["OutboxDeadLettersGrowing"]
 		})
 	if code, out, errs := s.relay.Run(t, "dlq", "discard", "--all", "--yes", "--note", "a test"); code != 0 {
 		t.Fatalf("discard: exit code %d: %s%s", code, out, errs)
 	}
-	w.quiet("they clear when each is decided")
+	w.prometheus.Quiet(t, "they clear when each is decided")
 
 	s.pg.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no marks today'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON outbox_events FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	s.load(t, harness.Workload{Events: 50, Seed: 3}).Wait(t)
-	w.fires("marks that fail fire", "OutboxMirrorBehind")
+	w.prometheus.Fires(t, "marks that fail fire", "OutboxMirrorBehind")
 	s.pg.Exec(t, "DROP TRIGGER refuse ON outbox_events")
-	w.quiet("it clears when rows are marked again")
+	w.prometheus.Quiet(t, "it clears when rows are marked again")
 
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
  VALUES ('later', 'k', 'made', '{}')`)
-	w.fires("a topic that is missing fires", "OutboxKeysParked", "OutboxNothingPublished")
+	w.prometheus.Fires(t, "a topic that is missing fires", "OutboxKeysParked", "OutboxNothingPublished")
 	s.kafka.CreateTopic(t, s.settings.Topic("later"), 1, nil)
-	w.quiet("it clears when the topic is there")
+	w.prometheus.Quiet(t, "it clears when the topic is there")
 }
 
 // Breaks it catches: a halt, a death or a broker that lost records without an alert. Seen to fail with alarms that are
@@ -97,12 +65,12 @@ func TestAlertsOfHaltsDeathsAndLostRecords(t *testing.T) {
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}
 	s.load(t, harness.Workload{Events: 300}).Wait(t)
 	s.settled(t)
-	w.quiet("nothing fires while all is well")
+	w.prometheus.Quiet(t, "nothing fires while all is well")
 
 	s.pg.Exec(t, "ALTER TABLE outbox_events RENAME COLUMN payload TO body")
-	w.fires("a halt fires", "CdcRelayHalted", "CdcNoActiveRelay")
+	w.prometheus.Fires(t, "a halt fires", "CdcRelayHalted", "CdcNoActiveRelay")
 	s.pg.Exec(t, "ALTER TABLE outbox_events RENAME COLUMN body TO payload")
-	w.quiet("it clears when the column is back")
+	w.prometheus.Quiet(t, "it clears when the column is back")
 
 	admin, topic := s.kafka.Admin(t), s.settings.Topic("order")
 	if deleted, err := admin.DeleteTopics(t.Context(), topic); err != nil || deleted.Error() != nil {
@@ -110,9 +78,10 @@ func TestAlertsOfHaltsDeathsAndLostRecords(t *testing.T) {
 	}
 	s.kafka.CreateTopic(t, topic, 6, nil)
 	s.load(t, harness.Workload{Events: 100, Seed: 2}).Wait(t)
-	w.fires("a topic that was made again fires", "OutboxAlarmOpen")
+	w.prometheus.Fires(t, "a topic that was made again fires", "OutboxAlarmOpen")
 	s.relay.Stop(t)
-	w.fires("a relay that is gone fires", "CdcNoActiveRelay")
+	w.prometheus.Fires(t, "a relay that is gone fires", "CdcNoActiveRelay")
 	s.start(t)
-	w.wait("it clears when one is there", func(firing map[string]bool) bool { return !firing["CdcNoActiveRelay"] })
+	w.prometheus.Wait(t, "it clears when one is there",
+		func(firing map[string]bool) bool { return !firing["CdcNoActiveRelay"] })
 }

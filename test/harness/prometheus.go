@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,4 +136,33 @@ func (p *Prometheus) get(ctx context.Context, path string) ([]byte, error) {
 		err = fmt.Errorf("Prometheus answers %s: %.200s", response.Status, body)
 	}
 	return body, err
+}
+
+// Wait waits until the condition holds for the alerts that fire.
+func (p *Prometheus) Wait(t testing.TB, what string, condition func(firing map[string]bool) bool) {
+	t.Helper()
+	Eventually(t, 2*time.Minute, what, func(ctx context.Context) string {
+		firing, err := p.Firing(ctx)
+		switch {
+		case err != nil:
+			return err.Error()
+		case !condition(firing):
+			return fmt.Sprintf("firing: %v", slices.Sorted(maps.Keys(firing)))
+		}
+		return ""
+	})
+}
+
+// Fires waits until all these alerts fire.
+func (p *Prometheus) Fires(t testing.TB, what string, alerts ...string) {
+	t.Helper()
+	p.Wait(t, what, func(firing map[string]bool) bool {
+		return !slices.ContainsFunc(alerts, func(alert string) bool { return !firing[alert] })
+	})
+}
+
+// Quiet waits until no alert fires.
+func (p *Prometheus) Quiet(t testing.TB, what string) {
+	t.Helper()
+	p.Wait(t, what, func(firing map[string]bool) bool { return len(firing) == 0 })
 }

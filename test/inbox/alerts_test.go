@@ -3,12 +3,9 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,32 +66,6 @@ type watched struct {
 	topic      string
 	sent       int
 	mood
-}
-
-func (w *watched) wait(what string, condition func(firing map[string]bool) bool) {
-	w.t.Helper()
-	harness.Eventually(w.t, 2*time.Minute, what, func(ctx context.Context) string {
-		firing, err := w.prometheus.Firing(ctx)
-		switch {
-		case err != nil:
-			return err.Error()
-		case !condition(firing):
-			return fmt.Sprintf("firing: %v", slices.Sorted(maps.Keys(firing)))
-		}
-		return ""
-	})
-}
-
-func (w *watched) fires(what string, alerts ...string) {
-	w.t.Helper()
-	w.wait(what, func(firing map[string]bool) bool {
-		return !slices.ContainsFunc(alerts, func(alert string) bool { return !firing[alert] })
-	})
-}
-
-func (w *watched) quiet(what string) {
-	w.t.Helper()
-	w.wait(what, func(firing map[string]bool) bool { return len(firing) == 0 })
 }
 
 func (w *watched) send(events int) {
@@ -183,43 +154,43 @@ func TestConsumersAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	w := watch(t)
 	w.during(func() {
 		until(t, w.pg, "SELECT count(*) > 300 FROM effect", "true")
-		w.quiet("nothing fires while all is well")
+		w.prometheus.Quiet(w.t, "nothing fires while all is well")
 	})
 
 	gate := make(chan struct{})
 	w.gated.Store(&gate)
 	w.send(10_500)
-	w.fires("a lag, and workers without a rest", "InboxLag", "InboxBusy")
+	w.prometheus.Fires(w.t, "a lag, and workers without a rest", "InboxLag", "InboxBusy")
 	w.gated.Store(nil)
 	close(gate)
-	w.quiet("they clear when the lag is gone")
+	w.prometheus.Quiet(w.t, "they clear when the lag is gone")
 
 	w.slow.Store(true)
-	w.during(func() { w.fires("handlers that take 0.7 s", "InboxSlowHandler") })
+	w.during(func() { w.prometheus.Fires(w.t, "handlers that take 0.7 s", "InboxSlowHandler") })
 	w.slow.Store(false)
-	w.during(func() { w.quiet("it clears when they are fast again") })
+	w.during(func() { w.prometheus.Quiet(w.t, "it clears when they are fast again") })
 
 	w.fail(errors.New("no such customer"))
-	w.during(func() { w.fires("one key in fifty fails", "InboxErrors", "InboxRetriesGrowing") })
+	w.during(func() { w.prometheus.Fires(w.t, "one key in fifty fails", "InboxErrors", "InboxRetriesGrowing") })
 	w.fail(nil)
-	w.during(func() { w.quiet("they clear when none fails") })
+	w.during(func() { w.prometheus.Quiet(w.t, "they clear when none fails") })
 
 	w.fail(errAway)
-	w.during(func() { w.fires("what the handlers need is away", "InboxBreakerOpen") })
+	w.during(func() { w.prometheus.Fires(w.t, "what the handlers need is away", "InboxBreakerOpen") })
 	w.fail(nil)
-	w.during(func() { w.quiet("it clears when that is back") })
+	w.during(func() { w.prometheus.Quiet(w.t, "it clears when that is back") })
 
 	w.fail(inbox.Permanent(errors.New("no such product")))
 	w.send(100)
-	w.fires("dead letters", "InboxDeadLettersOpen")
+	w.prometheus.Fires(w.t, "dead letters", "InboxDeadLettersOpen")
 	w.fail(nil)
 	w.pg.Exec(t, "SELECT inbox_discard('billing', event_id, 'alice', 'a test') FROM inbox_dead")
-	w.quiet("it clears when each is decided")
+	w.prometheus.Quiet(w.t, "it clears when each is decided")
 
 	w.kafka.Nodes[0].Freeze()
-	w.fires("a coordinator that does not answer", "InboxNoHeartbeat")
+	w.prometheus.Fires(w.t, "a coordinator that does not answer", "InboxNoHeartbeat")
 	w.kafka.Nodes[0].Thaw()
-	w.quiet("it clears when it answers")
+	w.prometheus.Quiet(w.t, "it clears when it answers")
 
 	until(t, w.pg, "SELECT count(*) FROM inbox_parked", "0")
 	until(t, w.pg, "SELECT count(*) - count(DISTINCT event) FROM effect", "0")
