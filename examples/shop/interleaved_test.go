@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/emit"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -21,17 +20,8 @@ import (
 // the dispatcher's call of Note taken out, which leaves no report, and with emit's lock taken out.
 func TestInterleavedWritersAreCountedAndALockPreventsThem(t *testing.T) {
 	orders := harness.Postgres(t)
-	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"shop.order": 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { broker.Close() })
-	settings := harness.NewSettings(t, orders, broker.Addresses()).With("message.topic", "shop.{aggregate_type}")
-	relay := harness.NewRelay(t, settings)
-	relay.Init(t)
+	relay, _ := relayed(t, orders)
 	orders.Exec(t, emit.SQL("public", "public.outbox_events"))
-	relay.Start(t)
-	relay.WaitReady(t, time.Minute)
 	db := pool(t, orders.URL)
 
 	first, second := overlap(t, db, "a", false)

@@ -27,26 +27,33 @@ func pool(t *testing.T, url string) *pgxpool.Pool {
 	return p
 }
 
-// From the order service's COMMIT to the billing service's, through outbox, relay, broker and inbox; the application
-// has no right on the outbox but to call emit. Seen to fail with a function emit that writes nothing.
-func TestFromCommitToCommit(t *testing.T) {
-	orders, billing := harness.Postgres(t), harness.Postgres(t)
-	orders.Exec(t, OrderTables)
-	billing.Exec(t, BillingTables)
+// relayed starts a relay that is ready, from the order service's outbox to a broker of its own.
+func relayed(t *testing.T, orders *harness.PG) (relay *harness.Relay, brokers []string) {
+	t.Helper()
 	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"shop.order": 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { broker.Close() })
 	settings := harness.NewSettings(t, orders, broker.Addresses()).With("message.topic", "shop.{aggregate_type}")
-	relay := harness.NewRelay(t, settings)
+	relay = harness.NewRelay(t, settings)
 	relay.Init(t)
 	relay.Start(t)
 	relay.WaitReady(t, time.Minute)
+	return relay, broker.Addresses()
+}
+
+// From the order service's COMMIT to the billing service's, through outbox, relay, broker and inbox; the application
+// has no right on the outbox but to call emit. Seen to fail with a function emit that writes nothing.
+func TestFromCommitToCommit(t *testing.T) {
+	orders, billing := harness.Postgres(t), harness.Postgres(t)
+	orders.Exec(t, OrderTables)
+	billing.Exec(t, BillingTables)
+	_, brokers := relayed(t, orders)
 
 	shop := pool(t, asApplication(t, orders))
 	bills := pool(t, billing.URL)
-	c, err := inbox.New(bills, inbox.Config{Name: "billing", Brokers: broker.Addresses(), Topics: []string{"shop.order"}})
+	c, err := inbox.New(bills, inbox.Config{Name: "billing", Brokers: brokers, Topics: []string{"shop.order"}})
 	if err != nil {
 		t.Fatal(err)
 	}

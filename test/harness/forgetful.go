@@ -3,10 +3,8 @@ package harness
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -28,20 +26,7 @@ type ForgetfulPG struct {
 	process       *child.Process
 }
 
-var forgetful = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "cdc-relay-forgetful-")
-	if err != nil {
-		return "", fmt.Errorf("make a directory: %w", err)
-	}
-	atEnd(func() error { return os.RemoveAll(dir) })
-	path := filepath.Join(dir, "forgetful")
-	command := exec.Command("go", "build", "-o", path, ".")
-	command.Dir = filepath.Join(moduleDir(), "test", "forgetful")
-	if said, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build test/forgetful: %w: %s", err, said)
-	}
-	return path, nil
-})
+var forgetful = sync.OnceValues(func() (string, error) { return build("test/forgetful", ".") })
 
 // NewForgetfulPostgres starts a server for this test alone. It syncs, as it does not elsewhere; c.Dir is not used. Only
 // root can mount a file system: the test is skipped without root, and on a kernel without FUSE.

@@ -177,17 +177,21 @@ var relayBinary = sync.OnceValues(func() (string, error) {
 const shippedTags = "grpcnotrace"
 
 func buildRelay(tags string, flags ...string) (string, error) {
+	return build(".", "./cmd/cdc-relay", slices.Concat([]string{"-tags", tags}, flags)...)
+}
+
+// build builds a program, by its path in one of this repository's modules, for as long as the tests run.
+func build(module, program string, flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "cdc-relay-binary-")
 	if err != nil {
 		return "", fmt.Errorf("make a directory: %w", err)
 	}
 	atEnd(func() error { return os.RemoveAll(dir) })
-	binary := filepath.Join(dir, "cdc-relay")
-	command := exec.Command("go", slices.Concat([]string{"build", "-tags", tags, "-o", binary}, flags,
-		[]string{"./cmd/cdc-relay"})...)
-	command.Dir = moduleDir()
+	binary := filepath.Join(dir, "program")
+	command := exec.Command("go", slices.Concat([]string{"build", "-o", binary}, flags, []string{program})...)
+	command.Dir = filepath.Join(moduleDir(), module)
 	if output, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, output)
+		return "", fmt.Errorf("go build %s in %s: %w: %s", program, command.Dir, err, output)
 	}
 	return binary, nil
 }

@@ -5,9 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +59,7 @@ func TestCommitToCommit(t *testing.T) {
 		}
 		return ""
 	})
-	rss := peakRSS(t, p.command.Process.Pid)
+	rss := float64(harness.PeakRSS(t, p.command.Process.Pid)) / (1 << 20)
 	p.stop()
 	var took []time.Duration
 	for id, committed := range sent {
@@ -133,23 +131,6 @@ func runSQL(t *testing.T, pool *pgxpool.Pool, sql string) {
 	if _, err := pool.Exec(t.Context(), sql); err != nil {
 		t.Fatal(err)
 	}
-}
-
-var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// peakRSS is a process's, in MiB.
-func peakRSS(t *testing.T, pid int) float64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := highWater.FindSubmatch(text)
-	if m == nil {
-		t.Fatalf("no VmHWM in %s", text)
-	}
-	kib, _ := strconv.Atoi(string(m[1]))
-	return float64(kib) / 1024
 }
 
 func loadAverage(t *testing.T) string {
