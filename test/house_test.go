@@ -310,6 +310,7 @@ var house = map[string]room{
 		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
+	"test/budget":      {},
 	"test/mutate":      {own: []string{"test/mutate/seen"}},
 	"test/mutate/seen": {},
 	"test/bench":       {tests: []string{"bench", "sink", "sink/kafka"}},

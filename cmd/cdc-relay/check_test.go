@@ -12,6 +12,7 @@ var orderTopic = map[string]int32{"outbox.event.order": 3}
 
 // Seen to fail with a missing outbox only warned of.
 func TestCheckBeforeAndAfterInit(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, orderTopic)
 	before := s.pg.Query(t, inventory)
 	cdcRelay(t, s.environ, "check").want(t, exitFailed, []string{
@@ -45,6 +46,7 @@ func TestCheckBeforeAndAfterInit(t *testing.T) {
 // to fail with INSERT on cdc_relay_schema asked for, with the server's clock read as text, and with any unique index
 // taken for one of the id.
 func TestCheckFindsAndRepairs(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	for _, c := range []struct {

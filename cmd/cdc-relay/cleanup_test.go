@@ -13,6 +13,7 @@ import (
 // Breaks it catches: a dry run that deletes (seen to fail so) or counts nothing; rows that are younger than their
 // retention, or not journaled, and go; a command that works only while a relay runs, or only while none does.
 func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, orderTopic)
 	environ := append(s.environ, "CDC_RELAY_OUTBOX_AFTER_PUBLISH=delete", "CDC_RELAY_OUTBOX_RETENTION=2h",
 		"CDC_RELAY_JOURNAL_RETENTION=2h", "CDC_RELAY_DLQ_RETENTION=2h")

@@ -17,6 +17,7 @@ const inventory = `SELECT (SELECT count(*) FROM pg_class
 // Breaks it catches: an init that makes a slot all the same, or leaves out more than that; a dry run that prints
 // another thing. Seen to fail with --no-slot not looked at.
 func TestInitLeavesTheSlotToTheFirstStart(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, nil)
 	cdcRelay(t, s.environ, "init", "--no-slot", "--dry-run").want(t, exitDone,
 		[]string{"CREATE TABLE", "CREATE PUBLICATION", "!pg_create_logical_replication_slot"}, nil)
@@ -38,6 +39,7 @@ func TestInitLeavesTheSlotToTheFirstStart(t *testing.T) {
 // Breaks it catches: a dry run that creates something, SQL that is not what init does, a second init that changes or
 // fails, a publication that is younger than the slot. Seen to fail with a dry run that creates.
 func TestInitCreatesWhatIsMissingOnce(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, nil)
 	before := s.pg.Query(t, inventory)
 	dry := cdcRelay(t, s.environ, "init", "--dry-run")
@@ -159,6 +161,7 @@ func TestInitProposesLinesThatTheTableTakes(t *testing.T) {
 // Breaks it catches: an inbox with more beside it, functions that do not work, a second init that changes something or
 // a dry run that does. Seen to fail with a dry run that creates, and with the step of the functions left out.
 func TestInitMakesAnInboxAlone(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, nil)
 	before := s.pg.Query(t, inventory)
 	cdcRelay(t, s.environ, "init", "--inbox", "Billing s", "--dry-run").want(t, exitDone,

@@ -47,8 +47,9 @@ func command(ctx context.Context, t testing.TB, environ []string,
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
+	// Built for the race detector, a program sleeps for a second before it exits.
 	cmd.Env = append([]string{runsAsCommand + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
-		"TMPDIR=" + os.Getenv("TMPDIR")}, environ...)
+		"TMPDIR=" + os.Getenv("TMPDIR"), "GORACE=atexit_sleep_ms=0"}, environ...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	return cmd, &out, &errs

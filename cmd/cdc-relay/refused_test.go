@@ -17,6 +17,7 @@ import (
 // Breaks it catches: an expression that a mirror fails on for ever, in silence. Seen to fail with Prepare, and with the
 // plan of init, that do not ask, and with a lock taken for a refusal.
 func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, orderTopic)
 	wrong := append([]string{"CDC_RELAY_OUTBOX_MARK_SET=foo=1", "CDC_RELAY_OUTBOX_PUBLISHED_WHEN=done",
 		"CDC_RELAY_OUTBOX_ORDER_BY=nope"}, s.environ...)

@@ -23,6 +23,7 @@ func events(n int) string {
 // a slot that stands ahead of the state taken as it is; with text printed though JSON was asked for; and with nothing
 // said of what came first.
 func TestSlotAndReconcile(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -74,6 +75,7 @@ func TestSlotAndReconcile(t *testing.T) {
 // when somebody asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the
 // request closed when the look begins.
 func TestReconcileOfARunningRelay(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, events(1))

@@ -145,6 +145,7 @@ func TestVersion(t *testing.T) {
 // flags of these; a subcommand taken for the command of the same name. Seen to fail with subcommands left out, and with
 // only the last word looked at.
 func TestCompletionScripts(t *testing.T) {
+	t.Parallel()
 	for shell, want := range map[string]string{
 		"bash": "/dlq/list) words=", "zsh": "/dlq/list) words=",
 		"fish": `complete -c cdc-relay -n 'test (__cdc_relay_place) = "/dlq"' -f -a replay -d 'Publish dead letters`,

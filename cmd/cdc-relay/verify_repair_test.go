@@ -19,6 +19,7 @@ import (
 // from what is not published yet; a repair that leaves some out, publishes what is there, or is not asked for; a
 // journal that names the places of the old topic. Seen to fail with the beginnings of the logs not looked at.
 func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
+	t.Parallel()
 	cluster := harness.Kafka(t)
 	prefix := harness.Unique(t, "repair")
 	for _, name := range []string{"kept", "anew", "hole"} {

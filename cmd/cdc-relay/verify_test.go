@@ -28,6 +28,7 @@ func verdictOf(t *testing.T, o outcome) (v audit.Verdict) {
 // that is not made, an exit code that does not follow. Seen to fail with a repeated record not counted, and with an
 // exit code that different bytes leave at 0; and with records of another configuration that count as lost.
 func TestVerifyFindsEachKindOfDifference(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	r := startRelay(t, s.environ)
@@ -140,6 +141,7 @@ func lose(t *testing.T, s services) {
 // Breaks it catches: an audit beside a running relay that calls what is on its way missing. Seen to fail with one look
 // at the topics.
 func TestVerifyWaitsForWhatIsOnItsWay(t *testing.T) {
+	t.Parallel()
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
@@ -184,6 +186,7 @@ func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
 // transaction at the end of a log. Seen to fail with Produce sent as version 2, and with records of nobody taken for
 // rows that cannot be judged.
 func TestCheckRunAndVerifyWithRealKafka(t *testing.T) {
+	t.Parallel()
 	cluster := harness.Kafka(t)
 	topic := cluster.Topic(t, "commands", 4, map[string]string{"max.message.bytes": "2000000"})
 	s := services{pg: harness.Postgres(t)}

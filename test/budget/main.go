@@ -1,0 +1,194 @@
+// Command budget knows how long the tests of each package take: it shares packages out among machines, and tells which
+// have become slower. See docs/design.md, "Tests".
+package main
+
+import (
+	"bufio"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed budgets.tsv
+var table string
+
+const (
+	// usual is the budget of a package that is not in the table.
+	usual = 10 * time.Second
+	// slowest is how many tests are listed.
+	slowest = 15
+)
+
+// budgets is how long each package's tests may take, by import path without the repository's.
+type budgets map[string]time.Duration
+
+func read(table string) (budgets, error) {
+	b := budgets{}
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		unit, seconds, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		n, err := strconv.Atoi(seconds)
+		if err != nil || n <= 0 || b[unit] > 0 {
+			return nil, fmt.Errorf("budgets.tsv: %q is no package with seconds, or is there twice", line)
+		}
+		b[unit] = time.Duration(n) * time.Second
+	}
+	return b, nil
+}
+
+func (b budgets) of(unit string) time.Duration { return cmp.Or(b[unit], usual) }
+
+// share divides the units into so many parts that take about equally long: the longest first, each to the part that
+// has least. The order in which units are given does not matter.
+func (b budgets) share(units []string, parts int) [][]string {
+	units = slices.SortedFunc(slices.Values(units), func(x, y string) int {
+		return cmp.Or(cmp.Compare(b.of(y), b.of(x)), strings.Compare(x, y))
+	})
+	shares, sums := make([][]string, parts), make([]time.Duration, parts)
+	for _, unit := range units {
+		least := slices.Index(sums, slices.Min(sums))
+		shares[least], sums[least] = append(shares[least], unit), sums[least]+b.of(unit)
+	}
+	return shares
+}
+
+const repository = "github.com/cdc-relay/cdc-relay/"
+
+// list are the packages of a module, by import path without the repository's; the root's own package has none.
+func list(module string) ([]string, error) {
+	command := exec.Command("go", "list", "./...")
+	command.Dir = module
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list in %s: %w", module, err)
+	}
+	var units []string
+	for path := range strings.FieldsSeq(string(out)) {
+		units = append(units, strings.TrimPrefix(path, repository))
+	}
+	return units, nil
+}
+
+// shard prints the packages of one module that belong to one share of all modules' packages.
+func (b budgets) shard(w io.Writer, which string, modules []string, module string) error {
+	var part, parts int
+	if n, err := fmt.Sscanf(which, "%d/%d", &part, &parts); n != 2 || err != nil || part < 1 || part > parts {
+		return fmt.Errorf("-shard %s: want 1/3, 2/3 or 3/3, or the like", which)
+	}
+	var all []string
+	own := map[string]bool{}
+	for _, m := range modules {
+		units, err := list(m)
+		if err != nil {
+			return err
+		}
+		for _, unit := range units {
+			own[unit] = m == module
+		}
+		all = append(all, units...)
+	}
+	for _, unit := range b.share(all, parts)[part-1] {
+		if own[unit] {
+			fmt.Fprintln(w, repository+unit)
+		}
+	}
+	return nil
+}
+
+// took is what a test, or with no test a package, took.
+type took struct {
+	unit, test string
+	time       time.Duration
+}
+
+// times reads what `go test -json` wrote.
+func times(r io.Reader) (tests, packages []took, err error) {
+	decoder := json.NewDecoder(bufio.NewReader(r))
+	for {
+		var e struct {
+			Action, Package, Test string
+			Elapsed               float64 // seconds
+		}
+		switch err := decoder.Decode(&e); {
+		case err == io.EOF:
+			return tests, packages, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("read the tests' times: %w", err)
+		}
+		t := took{strings.TrimPrefix(e.Package, repository), e.Test, time.Duration(e.Elapsed * float64(time.Second))}
+		switch {
+		case e.Action != "pass" && e.Action != "fail":
+		case e.Test == "":
+			packages = append(packages, t)
+		case !strings.Contains(e.Test, "/"):
+			tests = append(tests, t)
+		}
+	}
+}
+
+// report lists the slowest tests and the packages that took longer than their budget.
+func (b budgets) report(w io.Writer, files []string) error {
+	var tests, packages []took
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		t, p, err := times(file)
+		_ = file.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		tests, packages = append(tests, t...), append(packages, p...)
+	}
+	longest := func(x, y took) int { return cmp.Compare(y.time, x.time) }
+	slices.SortFunc(tests, longest)
+	slices.SortFunc(packages, longest)
+	fmt.Fprintln(w, "The slowest tests, those of a package at a time or side by side:")
+	for _, t := range tests[:min(slowest, len(tests))] {
+		fmt.Fprintf(w, "%7.1f s  %s %s\n", t.time.Seconds(), t.unit, t.test)
+	}
+	for _, p := range packages {
+		if budget := b.of(p.unit); p.time > budget {
+			fmt.Fprintf(w, "OVER ITS BUDGET, on a quiet machine: %s took %.0f s of %.0f; make it faster, or say in "+
+				"test/budget/budgets.tsv what it is worth\n", p.unit, p.time.Seconds(), budget.Seconds())
+		}
+	}
+	return nil
+}
+
+func main() {
+	which := flag.String("shard", "1/1", "print the `packages` of one share of all, as 2/3")
+	modules := flag.String("modules", ".", "the directories of all modules, with spaces between")
+	module := flag.String("module", ".", "the directory of the module whose packages are printed")
+	times := flag.String("times", "", "instead: read the JSON files in this `directory`, and list what took long")
+	flag.Parse()
+	b, err := read(table)
+	switch {
+	case err != nil:
+	case *times != "":
+		var files []string
+		if files, err = filepath.Glob(filepath.Join(*times, "*.json")); err == nil {
+			err = b.report(os.Stdout, files)
+		}
+	default:
+		err = b.shard(os.Stdout, *which, strings.Fields(*modules), *module)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "budget:", err)
+		os.Exit(1)
+	}
+}
