@@ -24,8 +24,6 @@ KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # gRPC comes with the OTLP exporter. Without its traces nothing in the program calls a method by its name, and the linker
 # drops what nobody calls: 10 MB. Dockerfile and .goreleaser.yaml have it too.
 TAGS := grpcnotrace
-# Prints what go test prints, and keeps how long each test took.
-GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 # One share of the packages, for one of several machines: 1/3, 2/3, 3/3. test/budget/budgets.tsv says what each takes.
 SHARD ?= 1/1
 # Modules of their own below this one.
@@ -49,13 +47,14 @@ demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for 
 .PHONY: test
 test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven); SHARD=1/3 runs a third
 	@export CDC_RELAY_TEST_MISSING=$$(mktemp) GORACE=atexit_sleep_ms=0; times=$$(mktemp -d); failed=; \
-	tell() { go run ./test/budget -times "$$times" || true; if [ -s "$$CDC_RELAY_TEST_MISSING" ]; then \
+	go build -o "$$times/budget" ./test/budget; \
+	tell() { "$$times/budget" -times "$$times" || true; if [ -s "$$CDC_RELAY_TEST_MISSING" ]; then \
 	  echo "NOT TESTED, because something is missing on this machine:"; sort -u "$$CDC_RELAY_TEST_MISSING"; fi; \
 	  rm -rf "$$CDC_RELAY_TEST_MISSING" "$$times"; }; trap tell EXIT; \
 	for module in . $(MODULES); do \
-	  packages=$$(go run ./test/budget -shard $(SHARD) -modules ". $(MODULES)" -module $$module); \
-	  [ -z "$$packages" ] || (cd $$module && go run $(GOTESTSUM) --format standard-quiet --hide-summary all \
-	    --jsonfile-timing-events "$$times/t-$${module//\//-}.json" -- -race $(TESTFLAGS) $$packages) || failed="$$failed $$module"; \
+	  packages=$$("$$times/budget" -shard $(SHARD) -modules ". $(MODULES)" -module $$module); \
+	  [ -z "$$packages" ] || (cd $$module && go test -json -race $(TESTFLAGS) $$packages) | \
+	    "$$times/budget" -keep "$$times/t-$${module//\//-}.json" || failed="$$failed $$module"; \
 	  case "$$packages" in *simulator*) \
 	    go test -count=1 -timeout 15m ./test/simulator -args -seeds $(SEEDS) || failed="$$failed simulator";; esac; \
 	done; [ -z "$$failed" ] || { echo "tests failed in:$$failed"; exit 1; }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -139,6 +140,61 @@ func times(r io.Reader) (tests, packages []took, err error) {
 	}
 }
 
+// pass prints of what `go test -json` writes what go test prints without it, and keeps the times. A test's output is
+// told when it has failed, or when its package has and the test has not ended.
+func pass(in io.Reader, out, kept io.Writer) error {
+	type name struct{ unit, test string }
+	said := map[name][]string{}
+	tell := func(n name) {
+		for _, line := range said[n] {
+			if !strings.HasPrefix(strings.TrimSpace(line), "=== ") { // RUN, PAUSE, CONT, NAME
+				fmt.Fprint(out, line)
+			}
+		}
+		delete(said, n)
+	}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read what the tests say: %w", err)
+		}
+		var e struct{ Action, Package, ImportPath, Test, Output string }
+		if json.Unmarshal(line, &e) != nil {
+			fmt.Fprintf(out, "%s", line) // of a tool that go test runs
+			continue
+		}
+		// What a subtest says belongs to its test: it is told with it.
+		test, _, _ := strings.Cut(e.Test, "/")
+		n := name{cmp.Or(e.Package, e.ImportPath), test}
+		switch {
+		case e.Output != "" && test != "":
+			said[n] = append(said[n], e.Output)
+		case e.Output != "" && e.Output != "PASS\n":
+			fmt.Fprint(out, e.Output)
+		case e.Action == "fail" && e.Test == test && test != "":
+			tell(n)
+		case e.Action == "pass" || e.Action == "skip":
+			if e.Test == test {
+				delete(said, n)
+			}
+		case e.Action == "fail" && test == "":
+			for other := range said {
+				if other.unit == n.unit {
+					tell(other)
+				}
+			}
+		}
+		if e.Action == "pass" || e.Action == "fail" {
+			if _, err := kept.Write(line); err != nil {
+				return fmt.Errorf("keep the tests' times: %w", err)
+			}
+		}
+	}
+}
+
 // report lists the slowest tests and the packages that took longer than their budget.
 func (b budgets) report(w io.Writer, files []string) error {
 	var tests, packages []took
@@ -175,10 +231,16 @@ func main() {
 	modules := flag.String("modules", ".", "the directories of all modules, with spaces between")
 	module := flag.String("module", ".", "the directory of the module whose packages are printed")
 	times := flag.String("times", "", "instead: read the JSON files in this `directory`, and list what took long")
+	keep := flag.String("keep", "", "instead: print what go test -json says, read from stdin, and keep the times in this `file`")
 	flag.Parse()
 	b, err := read(table)
 	switch {
 	case err != nil:
+	case *keep != "":
+		var file *os.File
+		if file, err = os.Create(*keep); err == nil {
+			err = errors.Join(pass(os.Stdin, os.Stdout, file), file.Close())
+		}
 	case *times != "":
 		var files []string
 		if files, err = filepath.Glob(filepath.Join(*times, "*.json")); err == nil {

@@ -113,3 +113,47 @@ func TestReportNamesSlowTestsAndPackagesOverTheirBudget(t *testing.T) {
 		}
 	}
 }
+
+// Breaks it catches: a failure of which nothing is told; what a test said that had not ended when its package did; times
+// that are not kept. Seen to fail with output dropped whatever a test's end, with the packages' ends not looked at, and
+// with nothing kept.
+func TestWhatFailedIsToldAndTheRestIsNot(t *testing.T) {
+	events := `{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"TestGood"}
+{"Action":"output","Package":"p","Test":"TestGood","Output":"=== RUN   TestGood\n"}
+{"Action":"output","Package":"p","Test":"TestGood","Output":"    it is fine\n"}
+{"Action":"pass","Package":"p","Test":"TestGood","Elapsed":1}
+{"Action":"output","Package":"p","Test":"TestBad","Output":"=== RUN   TestBad\n"}
+{"Action":"output","Package":"p","Test":"TestBad/part","Output":"=== RUN   TestBad/part\n"}
+{"Action":"output","Package":"p","Test":"TestBad/part","Output":"    x_test.go:3: the part is wrong\n"}
+{"Action":"output","Package":"p","Test":"TestBad","Output":"--- FAIL: TestBad (2.00s)\n"}
+{"Action":"output","Package":"p","Test":"TestBad/part","Output":"    --- FAIL: TestBad/part (2.00s)\n"}
+{"Action":"fail","Package":"p","Test":"TestBad/part","Elapsed":2}
+{"Action":"fail","Package":"p","Test":"TestBad","Elapsed":2}
+{"Action":"output","Package":"p","Test":"TestHangs","Output":"panic: test timed out\n"}
+{"Action":"output","Package":"q","Output":"ok  \tq\t0.1s\n"}
+{"Action":"pass","Package":"q","Elapsed":0.1}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t3s\n"}
+{"Action":"fail","Package":"p","Elapsed":3}
+go: something else
+`
+	var said, kept strings.Builder
+	if err := pass(strings.NewReader(events), &said, &kept); err != nil {
+		t.Fatal(err)
+	}
+	want := `    x_test.go:3: the part is wrong
+--- FAIL: TestBad (2.00s)
+    --- FAIL: TestBad/part (2.00s)
+ok  	q	0.1s
+FAIL	p	3s
+panic: test timed out
+go: something else
+`
+	if said.String() != want {
+		t.Errorf("told: got\n%s\nwant\n%s", said.String(), want)
+	}
+	tests, packages, err := times(strings.NewReader(kept.String()))
+	if err != nil || len(tests) != 2 || len(packages) != 2 {
+		t.Errorf("kept: got %v, %v, %v, want two tests and two packages", tests, packages, err)
+	}
+}
