@@ -119,10 +119,7 @@ type took struct {
 func times(r io.Reader) (tests, packages []took, err error) {
 	decoder := json.NewDecoder(bufio.NewReader(r))
 	for {
-		var e struct {
-			Action, Package, Test string
-			Elapsed               float64 // seconds
-		}
+		var e event
 		switch err := decoder.Decode(&e); {
 		case err == io.EOF:
 			return tests, packages, nil
@@ -140,19 +137,57 @@ func times(r io.Reader) (tests, packages []took, err error) {
 	}
 }
 
-// pass prints of what `go test -json` writes what go test prints without it, and keeps the times. A test's output is
-// told when it has failed, or when its package has and the test has not ended.
-func pass(in io.Reader, out, kept io.Writer) error {
-	type name struct{ unit, test string }
-	said := map[name][]string{}
-	tell := func(n name) {
-		for _, line := range said[n] {
-			if !strings.HasPrefix(strings.TrimSpace(line), "=== ") { // RUN, PAUSE, CONT, NAME
-				fmt.Fprint(out, line)
+// event is what `go test -json` says; see test2json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+
+	Elapsed float64 // seconds
+}
+
+// teller prints what go test prints without -json: what a test said when it has failed, or when its package has and the
+// test has not ended.
+type teller struct {
+	out  io.Writer
+	said map[test][]string
+}
+
+// test is a test at the top; what a subtest says is told with it.
+type test struct{ unit, name string }
+
+func (t teller) hear(e event) {
+	name, _, _ := strings.Cut(e.Test, "/")
+	n := test{cmp.Or(e.Package, e.ImportPath), name}
+	switch {
+	case e.Output != "" && name != "":
+		t.said[n] = append(t.said[n], e.Output)
+	case e.Output != "" && e.Output != "PASS\n":
+		fmt.Fprint(t.out, e.Output)
+	case e.Test != name: // the end of a part is not the test's
+	case e.Action == "pass" || e.Action == "skip":
+		delete(t.said, n)
+	case e.Action == "fail" && name != "":
+		t.tell(n)
+	case e.Action == "fail":
+		for other := range t.said {
+			if other.unit == n.unit {
+				t.tell(other)
 			}
 		}
-		delete(said, n)
 	}
+}
+
+func (t teller) tell(n test) {
+	for _, line := range t.said[n] {
+		if !strings.HasPrefix(strings.TrimSpace(line), "=== ") { // RUN, PAUSE, CONT, NAME
+			fmt.Fprint(t.out, line)
+		}
+	}
+	delete(t.said, n)
+}
+
+// pass prints of what `go test -json` says what go test prints without it, and keeps the times.
+func pass(in io.Reader, out, kept io.Writer) error {
+	t := teller{out, map[test][]string{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -161,32 +196,12 @@ func pass(in io.Reader, out, kept io.Writer) error {
 		} else if err != nil {
 			return fmt.Errorf("read what the tests say: %w", err)
 		}
-		var e struct{ Action, Package, ImportPath, Test, Output string }
+		var e event
 		if json.Unmarshal(line, &e) != nil {
 			fmt.Fprintf(out, "%s", line) // of a tool that go test runs
 			continue
 		}
-		// What a subtest says belongs to its test: it is told with it.
-		test, _, _ := strings.Cut(e.Test, "/")
-		n := name{cmp.Or(e.Package, e.ImportPath), test}
-		switch {
-		case e.Output != "" && test != "":
-			said[n] = append(said[n], e.Output)
-		case e.Output != "" && e.Output != "PASS\n":
-			fmt.Fprint(out, e.Output)
-		case e.Action == "fail" && e.Test == test && test != "":
-			tell(n)
-		case e.Action == "pass" || e.Action == "skip":
-			if e.Test == test {
-				delete(said, n)
-			}
-		case e.Action == "fail" && test == "":
-			for other := range said {
-				if other.unit == n.unit {
-					tell(other)
-				}
-			}
-		}
+		t.hear(e)
 		if e.Action == "pass" || e.Action == "fail" {
 			if _, err := kept.Write(line); err != nil {
 				return fmt.Errorf("keep the tests' times: %w", err)
@@ -231,7 +246,7 @@ func main() {
 	modules := flag.String("modules", ".", "the directories of all modules, with spaces between")
 	module := flag.String("module", ".", "the directory of the module whose packages are printed")
 	times := flag.String("times", "", "instead: read the JSON files in this `directory`, and list what took long")
-	keep := flag.String("keep", "", "instead: print what go test -json says, read from stdin, and keep the times in this `file`")
+	keep := flag.String("keep", "", "instead: print what go test -json, at stdin, says; keep the times in this `file`")
 	flag.Parse()
 	b, err := read(table)
 	switch {

@@ -114,9 +114,9 @@ func TestReportNamesSlowTestsAndPackagesOverTheirBudget(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a failure of which nothing is told; what a test said that had not ended when its package did; times
-// that are not kept. Seen to fail with output dropped whatever a test's end, with the packages' ends not looked at, and
-// with nothing kept.
+// Breaks it catches: a failure of which nothing is told; what a test said that had not ended when its package did;
+// times that are not kept. Seen to fail with output dropped whatever a test's end, with the packages' ends not looked
+// at, and with nothing kept.
 func TestWhatFailedIsToldAndTheRestIsNot(t *testing.T) {
 	events := `{"Action":"start","Package":"p"}
 {"Action":"run","Package":"p","Test":"TestGood"}
