@@ -13,6 +13,9 @@ EVENTS ?= 1000000
 SEEDS ?= 100000
 NIGHTLY_SEEDS ?= 1000000
 FROM ?= 1000000
+# What `make simulate-sql` plays: sequences of calls, and seeds.
+SEQUENCES ?= 20000
+SQL_SEEDS ?= 5000
 # Versions of Postgres for `make test-matrix`, and the scenarios that it runs beside the packages that speak to Postgres.
 MATRIX ?= 14 15 16 17 18
 MATRIX_SCENARIOS ?= MixedLoad|Kill|Failover|Slot|Publication|Positions|Postgres|Standby|Rotated|Grant|Pooler|Check|Init|Roles
@@ -71,6 +74,10 @@ test-short: ## the tests that need no server
 .PHONY: simulate
 simulate: ## play NIGHTLY_SEEDS seeds of the simulator, 1,000,000, from seed FROM on; about an hour on 2 cores
 	go test -count=1 -timeout 10h -v -run EveryRun ./test/simulator -args -seeds $(NIGHTLY_SEEDS) -from $(FROM)
+
+.PHONY: simulate-sql
+simulate-sql: ## the simulator on the SQL of store/, on a real Postgres: calls compared one by one, and SQL_SEEDS seeds, 5,000
+	go test -count=1 -timeout 10h -v -run 'DoWhatTheRealOnesDo|OnSQL' ./test/simulator -args -sequences $(SEQUENCES) -sqlseeds $(SQL_SEEDS) -from $(FROM)
 
 .PHONY: mutants
 mutants: ## break the relay on purpose, rule by rule, and see that the simulator notices

@@ -308,6 +308,7 @@ var house = map[string]room{
 	}},
 	"test/simulator": {
 		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
+		tests:    []string{"embedded", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"test/budget":      {},

@@ -55,6 +55,10 @@ var scenarios = map[string]struct{ ci, nightly int }{
 
 	"rows whose marks are weighed": {ci: 0, nightly: 100_000}, // in each of 12 turns
 
+	// Of the simulator beside package store.
+	"sequences of calls on SQL": {ci: 40, nightly: 20_000},
+	"simulated runs on SQL":     {ci: 20, nightly: 5_000},
+
 	// Of the Kafka driver alone, on three brokers; 0 = not in CI.
 	"driver's connection cuts":     {ci: 300, nightly: 3_000},
 	"driver's leader kills":        {ci: 2, nightly: 20},

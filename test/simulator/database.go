@@ -83,10 +83,12 @@ type database struct {
 	states    map[string]*store.State // by slot; Epoch is in epochs
 	epochs    map[string]int64
 	journal   map[recorded]store.Published
+	journaled map[recorded]time.Time // since when it is there in the journal
 	parked    map[recorded]*parkedRow
 	arrivals  int // parked rows so far
 	dead      map[recorded]*deadRow
-	catchUp   map[int32][]*row
+	deaths    int // dead letters so far
+	catchUp   map[int32][]listed
 	offsets   map[string]map[string]*topicOffsets // by slot and topic
 	batches   []*journalBatch
 	requests  []*request
@@ -94,6 +96,12 @@ type database struct {
 	breakers  map[string]*breakerState     // by slot
 	audits    map[string]*store.AuditState // by slot
 	published bool                         // the publication exists
+}
+
+// listed is a row of the list of a catch-up.
+type listed struct {
+	number uint64
+	row    *row
 }
 
 type sourceOf struct {
@@ -126,6 +134,7 @@ type journalBatch struct {
 	ids      []string
 	lsn      outbox.LSN
 	at       time.Time
+	xid      uint32 // of the last transaction that began before it
 	mirrored bool
 	deleted  bool
 }
@@ -133,8 +142,9 @@ type journalBatch struct {
 func newDatabase() database {
 	return database{
 		sources: map[sourceOf]int32{}, states: map[string]*store.State{}, epochs: map[string]int64{},
-		journal: map[recorded]store.Published{}, parked: map[recorded]*parkedRow{}, dead: map[recorded]*deadRow{},
-		catchUp: map[int32][]*row{}, offsets: map[string]map[string]*topicOffsets{}, audits: map[string]*store.AuditState{},
+		journal: map[recorded]store.Published{}, journaled: map[recorded]time.Time{},
+		parked: map[recorded]*parkedRow{}, dead: map[recorded]*deadRow{},
+		catchUp: map[int32][]listed{}, offsets: map[string]map[string]*topicOffsets{}, audits: map[string]*store.AuditState{},
 		pauses: map[string]*store.Pause{}, breakers: map[string]*breakerState{},
 	}
 }
@@ -145,7 +155,7 @@ func (db *database) terminal(at recorded) bool {
 	return journaled || db.parked[at] != nil || db.dead[at] != nil
 }
 
-func (p *parkedRow) isDue() bool { return !p.due.IsZero() && !p.due.After(time.Now()) }
+func (p *parkedRow) isDue() bool { return !p.due.IsZero() && !p.due.After(clock()) }
 
 // lane lists the lane's parked events in queue order; with a nil key those of the topic that are due.
 func (db *database) lane(source int32, l store.Lane, mutant string) []*parkedRow {
@@ -169,6 +179,9 @@ func (db *database) lane(source int32, l store.Lane, mutant string) []*parkedRow
 	})
 	return rows
 }
+
+// clock is the time as Postgres keeps it.
+func clock() time.Time { return time.Now().Truncate(time.Microsecond) }
 
 func cloneEvent(e *outbox.Event) outbox.Event {
 	c := *e

@@ -23,6 +23,7 @@ const (
 	aboutPeople
 	aboutEnds
 	aboutLosses
+	aboutSequence
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

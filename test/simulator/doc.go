@@ -14,8 +14,7 @@
 // application deletes rows, the table is made anew with the same ids. It ends streams by an error of its own, with the
 // reason behind what the relay has not read, and gives the slot away at once: now and then without a cause that stays,
 // or because the publication was dropped or a transaction cannot be decoded, until a person repairs that. It does not
-// know SQL: that is what the tests of package store are for, on a real server. Where both could differ, this one is to
-// be harsher.
+// know SQL: a real Postgres beside it holds it to that; see below.
 //
 // # The Kafka
 //
@@ -62,6 +61,18 @@
 //     latest.
 //   - J14 What topics have lost and somebody asks for is published once more if its row is there, in the order of its
 //     lane, and counted.
+//
+// # The real Postgres
+//
+// What the made-up tables do is compared with package store on a real server, call by call: what both answer, the
+// kind of an error, and all that both hold after it. Once for sequences of calls that no relay makes, by three of
+// them on two slots; and for whole seeds, in which the real store answers the relay (make simulate-sql). The real
+// calls are made by a goroutine outside of the bubble: who waits for it is not durably blocked, so fake time stands
+// meanwhile. The clock, the end of the WAL and the slots that the SQL sees are the world's: testdata/postgres.sql
+// puts them into the place of now(), pg_replication_slots and the like, in the catalog of that server alone. A
+// transaction of the application has a real one that is open as long. Made up stay: the stream, the publication, the
+// waits for transactions, which sessions a take-over ends, and what fails; a crash forgets nothing there, and calls
+// do not overlap.
 //
 // # What a seed leaves open
 //

@@ -46,13 +46,20 @@ func (w *world) planPeople() {
 
 // ask writes a request. Called with mu held.
 func (w *world) ask(kind string, f store.Filter) {
-	if !w.server.up || w.server.db.states[w.server.slotName] == nil {
-		return
+	if w.server.up && w.server.db.states[w.server.slotName] != nil {
+		w.askOf(w.server.slotName, kind, f)
 	}
+}
+
+// askOf writes a request to the relay of the slot.
+func (w *world) askOf(slot, kind string, f store.Filter) {
 	db := &w.server.db
 	id := int64(len(db.requests) + 1)
 	db.requests = append(db.requests, &request{Request: store.Request{ID: id, Kind: kind, Filter: f, Who: "somebody",
-		RequestedAt: time.Now()}, slot: w.server.slotName})
+		RequestedAt: clock()}, slot: slot})
+	if w.real != nil {
+		w.real.asks(db.requests[id-1])
+	}
 	w.note("somebody asks for %s, request %d", kind, id)
 }
 

@@ -98,6 +98,7 @@ func choose(seed uint64) profile {
 	p.drift = p.drift || p.longTransaction
 	p.secondTable = d.chance(0.05)
 	p.config = configure(d)
+	p.config.Postgres.AllowSecondSlot = p.secondTable // which somebody has to want
 	p.requests = d.between(1, 4) * one(d, 0, 0, 1)
 	if about := newDice(seed, aboutProfile, aboutLosses); about.chance(0.07) {
 		p.losses = about.between(1, 3)

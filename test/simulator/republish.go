@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -79,8 +78,7 @@ func (t asked) RepublishRows(ctx context.Context, r *store.Request, limit int) (
 		sortBySeq(there)
 		for i, row := range there {
 			at := t.at([]byte(row.id))
-			if _, journaled := db.journal[at]; !journaled || row.journaled.After(r.RequestedAt) || db.parked[at] != nil ||
-				db.dead[at] != nil {
+			if _, journaled := db.journal[at]; !journaled || db.journaled[at].After(r.RequestedAt) || db.parked[at] != nil {
 				continue
 			}
 			if len(rows) == min(limit, someRepublished) {
@@ -106,11 +104,12 @@ func (t asked) Republish(ctx context.Context, r *store.Request, events []store.P
 				continue
 			}
 			db.arrivals++
-			db.parked[at] = &parkedRow{
-				event: cloneEvent(e.Event), topic: e.Topic, key: slices.Clone(e.Key), class: outbox.Transient, arrival: db.arrivals,
-				due:   time.Now(),
-				tried: time.Now(), replay: r.ID,
+			row := &parkedRow{
+				event: cloneEvent(e.Event), topic: e.Topic, key: slices.Clone(e.Key), attempts: e.Attempts, class: e.Class,
+				arrival: db.arrivals, late: e.Late, tried: clock(), replay: r.ID,
 			}
+			row.setDue(e.RetryIn)
+			db.parked[at] = row
 			parked++
 			t.w.counts.Republished++
 			t.w.note("p%d parks %s to be published once more", t.p.number, at.id)
@@ -124,6 +123,9 @@ func (t asked) Republish(ctx context.Context, r *store.Request, events []store.P
 
 // judgeRepublished fails if a request is over and has left out what it could have published, or counts wrongly.
 func (w *world) judgeRepublished(t *tables, r *request) {
+	if w.unjudged {
+		return
+	}
 	left := int64(0)
 	for _, id := range r.Filter.IDs {
 		row := w.server.table.byID[id]

@@ -31,14 +31,22 @@ type Options struct {
 	Mutant string // one of Mutants; empty: none
 	// gets each step as it happens, for one that ends in a panic; nil: only a failure tells its last steps
 	Aloud io.Writer
+	// a real Postgres with package store beside the made-up tables, for one seed after the other; nil: none
+	real func(*world) reality
 }
 
 // Run plays one seed in the bubble of testing/synctest that it is called in, and adds to the counts.
 func Run(seed uint64, o Options, counts *Counts) error {
 	w := &world{seed: seed, profile: choose(seed), mutant: o.Mutant, aloud: o.Aloud, began: time.Now(),
 		failed: make(chan struct{})}
+	if o.real != nil {
+		w.real = o.real(w)
+	}
 	w.mu.Lock()
 	w.server = newServer(w)
+	if w.real != nil {
+		w.real.remakes(w.server.table)
+	}
 	w.cluster = newCluster(w)
 	w.server.plan()
 	w.cluster.plan()

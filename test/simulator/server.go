@@ -165,7 +165,10 @@ func (b backend) OpenTables(_ context.Context, c store.Config) (relay.Tables, er
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.p.tables = &tables{w: w, p: b.p, slot: c.Slot, delete: c.AfterPublish == store.Delete,
-		mark: c.AfterPublish == store.Mark, hold: c.HoldDead}
+		mark: c.AfterPublish == store.Mark, hold: c.HoldDead, retention: c.Retention}
+	if w.real != nil {
+		return w.real.open(b.p.tables, c), nil
+	}
 	if w.profile.people {
 		return asked{b.p.tables}, nil
 	}

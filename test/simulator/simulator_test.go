@@ -24,6 +24,7 @@ var (
 	from   = flag.Uint64("from", 1, "the first seed")
 	mutant = flag.String("mutant", "", "one of Mutants, to see it caught")
 	aloud  = flag.Bool("aloud", false, "print each step as it happens")
+	onSQL  = flag.Bool("sql", false, "play with the SQL of package store on a real Postgres")
 	within = flag.Bool("within", false, "play in this process, one seed after the other")
 )
 
@@ -55,7 +56,7 @@ func TestEveryRunKeepsTheInvariants(t *testing.T) {
 		return
 	}
 	begun := time.Now()
-	counts, failed := play(t.Context(), *from, n, *mutant)
+	counts, failed := play(t.Context(), *from, n, portion, *mutant)
 	if failed != "" {
 		t.Fatal(failed)
 	}
@@ -90,7 +91,7 @@ func TestMutantsOfTheStoreAreCaught(t *testing.T) {
 	const most = 20_000
 	for _, name := range Mutants {
 		t.Run(name, func(t *testing.T) {
-			_, failed := play(t.Context(), 1, most, name)
+			_, failed := play(t.Context(), 1, most, portion, name)
 			if failed == "" {
 				t.Fatalf("%d seeds did not notice it", most)
 			}
@@ -103,6 +104,9 @@ func TestMutantsOfTheStoreAreCaught(t *testing.T) {
 // playWithin plays seeds in this process, and ends with the first that fails.
 func playWithin(t *testing.T, from, n uint64) {
 	o := Options{Mutant: *mutant}
+	if *onSQL {
+		o.real = newRealTables(t).begin
+	}
 	if *aloud {
 		o.Aloud = os.Stdout
 	}
@@ -126,7 +130,8 @@ func playWithin(t *testing.T, from, n uint64) {
 }
 
 // play plays seeds in child processes, one per core, and says what was found: counts, or the first failure in words.
-func play(ctx context.Context, from, n uint64, mutant string) (counts Counts, failed string) {
+func play(ctx context.Context, from, n, portion uint64, mutant string,
+	more ...string) (counts Counts, failed string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex
@@ -143,7 +148,7 @@ func play(ctx context.Context, from, n uint64, mutant string) (counts Counts, fa
 				if many == 0 || ctx.Err() != nil {
 					return
 				}
-				c, text := child(ctx, first, many, mutant)
+				c, text := child(ctx, first, many, mutant, more...)
 				mu.Lock()
 				all.add(&c)
 				if text != "" && failed == "" && ctx.Err() == nil {
@@ -180,10 +185,10 @@ func child(ctx context.Context, from, n uint64, mutant string, more ...string) (
 	}
 	_, told, _ := bytes.Cut(out, fmt.Appendf(nil, "seed %d\n", seed))
 	if mutant != "" {
-		mutant = " -mutant " + mutant
+		more = append(more, "-mutant "+mutant)
 	}
 	return counts,
 		fmt.Sprintf("seed %d failed (%v); once more, with each step: go test ./test/simulator -run EveryRun -v -args "+
-			"-within -aloud -seeds 1 -from %d%s\n%s",
-			seed, err, seed, mutant, told)
+			"-within -aloud -seeds 1 -from %d %s\n%s",
+			seed, err, seed, strings.Join(more, " "), told)
 }

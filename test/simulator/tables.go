@@ -23,6 +23,7 @@ type tables struct {
 	p            *process
 	slot         string
 	mark, delete bool
+	retention    time.Duration
 	hold         bool // dead letters hold their lanes
 
 	// Guarded by world.mu.
@@ -66,7 +67,7 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 	case fails:
 		err = t.failure(d)
 	default:
-		err = effect(&w.server.db)
+		err = t.effect(ctx, name, effect)
 		told = errors.Is(err, store.ErrFenced)
 		if err != nil {
 			w.note("p%d %s: %v", p.number, name, err)
@@ -113,8 +114,13 @@ func (t *tables) fenced(ctx context.Context, name string, effect func(db *databa
 }
 
 // relaxed notes how to take a write back that did not wait for the disk; durable, that nothing is to be taken back.
-func (t *tables) relaxed(undo func()) { t.w.server.undo = append(t.w.server.undo, undo) }
-func (t *tables) durable()            { t.w.server.undo = t.w.server.undo[:0] }
+// A real server cannot be made to forget.
+func (t *tables) relaxed(undo func()) {
+	if t.w.real == nil {
+		t.w.server.undo = append(t.w.server.undo, undo)
+	}
+}
+func (t *tables) durable() { t.w.server.undo = t.w.server.undo[:0] }
 
 func (t *tables) at(id []byte) recorded { return recorded{t.key(), string(id)} }
 
@@ -225,6 +231,7 @@ func (t *tables) Register(ctx context.Context, system string, timeline int32, oi
 		if kept := db.states[t.slot]; kept == nil || kept.Source != db.sources[of] {
 			db.states[t.slot] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true, SystemID: system,
 				Timeline: timeline}
+			t.audit(db)
 		}
 		st = t.state(db)
 		t.durable()
@@ -294,7 +301,7 @@ func (t *tables) CleanStop(ctx context.Context, confirmed outbox.LSN) error {
 // Clock is the time.
 func (t *tables) Clock(ctx context.Context) (now time.Time, err error) {
 	err = t.do(ctx, "clock", func(*database) error {
-		now = time.Now()
+		now = clock()
 		return nil
 	})
 	return now, err
@@ -348,12 +355,12 @@ func (t *tables) Settle(ctx context.Context, published []store.Published, dead [
 }
 
 func (t *tables) enterJournal(db *database, published []store.Published) {
-	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end, at: time.Now()}
+	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end, at: clock(), xid: t.w.server.lastXID}
 	for _, p := range published {
 		p.ID = bytes.Clone(p.ID)
 		at := t.at(p.ID)
 		if _, known := db.journal[at]; !known {
-			db.journal[at] = p
+			db.journal[at], db.journaled[at] = p, clock()
 			t.w.judgeJournaled(t, p)
 		}
 		batch.ids = append(batch.ids, string(p.ID))
@@ -371,7 +378,7 @@ func (t *tables) SettleRetried(ctx context.Context, published []store.Published)
 		for _, p := range published {
 			p.ID = bytes.Clone(p.ID)
 			if was := db.journal[t.at(p.ID)]; was.Topic != p.Topic || was.Partition != p.Partition || was.Offset != p.Offset {
-				db.journal[t.at(p.ID)] = p
+				db.journal[t.at(p.ID)], db.journaled[t.at(p.ID)] = p, clock()
 				t.w.judgeJournaled(t, p)
 			}
 		}

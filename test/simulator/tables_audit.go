@@ -14,7 +14,7 @@ import (
 func (t *tables) audit(db *database) *store.AuditState {
 	a := db.audits[t.slot]
 	if a == nil {
-		a = &store.AuditState{Horizon: time.Now(), Ranged: true, Blocks: 1}
+		a = &store.AuditState{Horizon: clock(), Ranged: true, Blocks: 1}
 		db.audits[t.slot] = a
 	}
 	return a
@@ -54,7 +54,7 @@ func (t *tables) SaveSweep(ctx context.Context, at time.Time) error {
 // Running lists the transactions that are not over.
 func (t *tables) Running(ctx context.Context) (r store.Running, err error) {
 	err = t.do(ctx, "running", func(*database) error {
-		r.Now = time.Now()
+		r.Now = clock()
 		for tx := range t.w.server.running {
 			r.Sessions = append(r.Sessions, strconv.Itoa(int(tx.xid)))
 		}
@@ -99,11 +99,11 @@ func (t *tables) LateRows(ctx context.Context, ids [][]byte, limit int) (rows []
 	return rows, err
 }
 
-// CountDead counts the dead letters.
+// CountDead counts the dead letters that nobody has replayed or discarded.
 func (t *tables) CountDead(ctx context.Context) (n int64, err error) {
 	err = t.do(ctx, "count dead", func(db *database) error {
 		for at := range db.dead {
-			if at.source == t.key() {
+			if at.source == t.key() && !db.dead[at].replayed && !db.dead[at].discarded {
 				n++
 			}
 		}

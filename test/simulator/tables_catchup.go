@@ -1,6 +1,8 @@
 package simulator
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -109,54 +111,107 @@ func (t *tables) Barrier(ctx context.Context, timeout time.Duration) (blockers [
 func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 	err = t.fenced(ctx, "snapshot", func(db *database) error {
 		rows := t.unrecorded(db)
-		db.catchUp[t.source] = rows
+		t.list(db, rows)
 		db.states[t.slot].CatchUpReady, db.states[t.slot].Era = true, t.epoch
-		t.audit(db).SweptAt = time.Now()
+		t.audit(db).SweptAt = clock()
 		n = int64(len(rows))
 		t.durable()
 		t.w.note("p%d lists %d rows to catch up with", t.p.number, n)
-		if t.w.mutant != oldPlaces {
-			t.renumber(db)
-		}
 		return nil
 	})
 	return n, err
 }
 
-// renumber moves parked events, and dead letters that may be replayed, into the era of the catch-up: to the place of
-// their row, or of the one that was in front of them in their lane if that is further back, or if their row is gone.
-func (t *tables) renumber(db *database) {
+// place is where something belongs in the list of a catch-up: a row at its number among those that have no outcome, and
+// what is parked, or may be replayed, as the nth of its lane behind one.
+type place struct {
+	behind, nth int
+	row         *row          // nil of what has a place already
+	event       *outbox.Event // nil of a row
+}
+
+// list numbers the rows of a catch-up, together with parked events and dead letters that may be replayed, which come
+// into its era: behind their row, or behind what was in front of them in their lane if that is further back, or if
+// their row is gone. Events without a key are one lane here.
+func (t *tables) list(db *database, rows []*row) {
 	lanes := map[string][]*outbox.Event{}
+	aside := map[string]bool{}
 	for at, p := range db.parked {
 		if at.source == t.key() {
 			name := p.topic + "/" + string(p.key)
-			lanes[name] = append(lanes[name], &p.event)
+			lanes[name], aside[at.id] = append(lanes[name], &p.event), true
 		}
 	}
 	for at, d := range db.dead {
 		if at.source == t.key() && db.open(at, d) {
 			name := d.topic + "/" + string(d.key)
-			lanes[name] = append(lanes[name], &d.event)
+			lanes[name], aside[at.id] = append(lanes[name], &d.event), true
 		}
 	}
-	for _, lane := range lanes {
-		slices.SortFunc(lane, func(a, b *outbox.Event) int { return a.Position.Compare(b.Position) })
-		behind := uint64(0)
+	var places []place
+	number := map[string]int{}
+	for _, r := range t.listable(db, aside) {
+		number[r.id] = len(number) + 1
+		if !aside[r.id] {
+			places = append(places, place{behind: number[r.id], row: r})
+		}
+	}
+	if t.w.mutant == oldPlaces {
+		lanes = nil
+	}
+	for _, name := range sortedKeys(lanes) {
+		lane := lanes[name]
+		slices.SortFunc(lane, func(a, b *outbox.Event) int {
+			return cmp.Or(a.Position.Compare(b.Position), bytes.Compare(a.ID, b.ID))
+		})
+		behind := 0
 		for i, e := range lane {
-			if r := t.w.server.table.byID[string(e.ID)]; r != nil && r.visible && !r.deleted {
-				behind = max(behind, uint64(r.seq))
+			behind = max(behind, number[string(e.ID)])
+			places = append(places, place{behind: behind, nth: i + 1, event: e})
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.behind, b.behind), cmp.Compare(a.nth, b.nth))
+	})
+	if t.w.real != nil {
+		t.w.real.orders(t, places)
+	}
+	db.catchUp[t.source] = nil
+	for i, p := range places {
+		if p.row != nil {
+			db.catchUp[t.source] = append(db.catchUp[t.source], listed{uint64(i + 1), p.row})
+		} else {
+			p.event.Position = outbox.Position{Epoch: t.epoch, Table: true, Order: uint64(i + 1)}
+			if d := db.dead[t.at(p.event.ID)]; d != nil { // of a parked one that is replayed
+				d.event.Position = p.event.Position
 			}
-			e.Position = outbox.Position{Epoch: t.epoch, Table: true, Order: behind, Index: uint32(i + 1)}
 		}
 	}
 }
 
+// listable are the rows that are to come, and those of what has a place already, in table order.
+func (t *tables) listable(db *database, aside map[string]bool) (rows []*row) {
+	for _, r := range t.w.server.table.rows {
+		at := t.at([]byte(r.id))
+		_, journaled := db.journal[at]
+		if r.visible && !r.deleted && !r.marked && !journaled && (aside[r.id] || db.dead[at] == nil) {
+			rows = append(rows, r)
+		}
+	}
+	sortBySeq(rows)
+	return rows
+}
+
+// pageMost keeps pages small, so that there is more than one.
+const pageMost = 5
+
 // CatchUpRows are the next rows of the list.
 func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows []store.CatchUpRow, err error) {
 	err = t.do(ctx, "catch-up rows", func(db *database) error {
-		limit = min(limit, 5) // small pages, so that there is more than one
-		for _, r := range db.catchUp[t.source] {
-			if uint64(r.seq) <= after || r.deleted || db.terminal(t.at([]byte(r.id))) {
+		limit = min(limit, pageMost)
+		for _, l := range db.catchUp[t.source] {
+			r := l.row
+			if l.number <= after || r.deleted || db.terminal(t.at([]byte(r.id))) {
 				continue
 			}
 			if len(rows) == limit {
@@ -164,7 +219,7 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 			}
 			t.w.counts.CatchUpRows++
 			r.late = r.late || db.states[t.slot].CatchUpLate
-			rows = append(rows, store.CatchUpRow{Row: uint64(r.seq), Event: r.event()})
+			rows = append(rows, store.CatchUpRow{Row: l.number, Event: r.event()})
 		}
 		return nil
 	})
@@ -175,7 +230,7 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 func (r *row) event() outbox.Event {
 	e := outbox.Event{
 		ID: []byte(r.id), AggregateType: []byte(r.kind), EventType: []byte("made"), Payload: []byte(r.payload),
-		CreatedAt: []byte(createdAt),
+		CreatedAt: []byte(r.createdAt()),
 	}
 	if r.key != "" {
 		e.AggregateID = []byte(r.key)
@@ -200,74 +255,76 @@ func (t *tables) FinishCatchUp(ctx context.Context) error {
 	})
 }
 
+// stepMost keeps the steps of the mirror small, so that there is more than one: ids of all batches but the last.
+const stepMost = 6
+
 // MirrorStep marks rows.
-func (t *tables) MirrorStep(ctx context.Context, _ int) (n int, more bool, err error) {
+func (t *tables) MirrorStep(ctx context.Context, limit int) (n int, more bool, err error) {
 	if !t.mark {
 		return 0, false, nil
 	}
-	return t.mirror(ctx, "mirror", func(r *row) *bool {
-		return &r.marked
-	}, func(b *journalBatch) *bool { return &b.mirrored },
-		func(*journalBatch) bool { return true })
-}
-
-// DeleteStep deletes rows that were published so long ago and, where rows are marked, are.
-func (t *tables) DeleteStep(ctx context.Context, retention time.Duration, _ int) (n int, more bool, err error) {
-	if !t.delete && retention <= 0 {
-		return 0, false, nil
-	}
-	n, more, err = t.mirror(ctx, "delete", func(r *row) *bool {
-		return &r.deleted
-	}, func(b *journalBatch) *bool { return &b.deleted },
-		func(b *journalBatch) bool {
-			return b.lsn <= t.w.server.db.states[t.slot].Confirmed && time.Since(b.at) >= retention && (b.mirrored || !t.mark)
-		})
-	t.w.mu.Lock()
-	t.w.counts.Deleted += n
-	t.w.mu.Unlock()
-	return n, more && n > 0, err
-}
-
-// mirror changes the rows of a few batches that are fit for it, and takes a note of those that were: both can be
-// forgotten by a crash.
-func (t *tables) mirror(ctx context.Context, name string, of func(*row) *bool, done func(*journalBatch) *bool,
-	fit func(*journalBatch) bool) (n int, more bool, err error) {
-	set := func(what *bool) {
-		*what = true
-		t.relaxed(func() { *what = false })
-	}
-	err = t.do(ctx, name, func(db *database) error {
-		taken := 0
-		for _, b := range slices.Clone(db.batches) {
-			if b.source != t.source || *done(b) {
-				continue
-			}
-			if taken == 3 || !fit(b) {
-				more = true
-				continue
-			}
-			taken++
-			again := &journalBatch{source: b.source, lsn: b.lsn, at: b.at}
+	err = t.do(ctx, "mirror", func(db *database) error {
+		batches, _ := t.nextBatches(db, limit, func(b *journalBatch) bool { return !b.mirrored })
+		for _, b := range batches {
 			for _, id := range b.ids {
-				r := t.w.server.table.byID[id]
-				switch {
-				case r == nil || *of(r):
-				case !r.visible:
-					again.ids = append(again.ids, id)
-				default:
+				if r := t.w.server.table.byID[id]; r != nil && r.visible && !r.deleted && !r.marked {
+					t.set(&r.marked)
 					n++
-					set(of(r))
 				}
 			}
-			set(done(b))
-			if len(again.ids) > 0 {
-				db.batches = append(db.batches, again)
-				more = true
-			}
+			t.set(&b.mirrored)
 		}
+		more = slices.ContainsFunc(db.batches, func(b *journalBatch) bool { return b.source == t.source && !b.mirrored })
 		return nil
 	})
 	return n, more, err
+}
+
+// DeleteStep deletes rows that were published so long ago and, where rows are marked, are.
+func (t *tables) DeleteStep(ctx context.Context, retention time.Duration, limit int) (n int, more bool, err error) {
+	if !t.delete && retention <= 0 {
+		return 0, false, nil
+	}
+	err = t.do(ctx, "delete", func(db *database) error {
+		until := clock().Add(-retention.Truncate(time.Microsecond))
+		batches, ids := t.nextBatches(db, limit, func(b *journalBatch) bool {
+			return !b.deleted && (b.mirrored || !t.mark) && !b.at.After(until) && b.lsn <= db.states[t.slot].Confirmed
+		})
+		for _, b := range batches {
+			for _, id := range b.ids {
+				if r := t.w.server.table.byID[id]; r != nil && r.visible && !r.deleted && (r.marked || !t.mark) {
+					t.set(&r.deleted)
+					n++
+				}
+			}
+			t.set(&b.mirrored)
+			t.set(&b.deleted)
+		}
+		t.w.counts.Deleted += n
+		more = n > 0 && ids >= min(limit, stepMost)
+		return nil
+	})
+	return n, more, err
+}
+
+// nextBatches are the first batches that fit, and how many ids they have. A batch waits for the transactions that were
+// running when it was written: rows of these can be streamed and still be invisible.
+func (t *tables) nextBatches(db *database, limit int, fit func(*journalBatch) bool) (next []*journalBatch, ids int) {
+	for _, b := range db.batches {
+		if ids < min(limit, stepMost) && b.source == t.source && fit(b) && !t.w.server.oldestRunning(b.xid) {
+			next = append(next, b)
+			ids += len(b.ids)
+		}
+	}
+	return next, ids
+}
+
+// set notes what a crash can forget.
+func (t *tables) set(what *bool) {
+	if !*what {
+		*what = true
+		t.relaxed(func() { *what = false })
+	}
 }
 
 // ShowDead and ShowRetried are of outbox.dead_set and retry_set, which are not configured here.
@@ -276,20 +333,31 @@ func (t *tables) ShowDead(context.Context, int, int) (due, left int, err error) 
 // ShowRetried has nothing to show.
 func (t *tables) ShowRetried(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
 
-// MirrorLag counts what is not marked or deleted yet.
+// MirrorLag is what is not marked, or not deleted though it is to be by now, and for how long.
 func (t *tables) MirrorLag(ctx context.Context) (n int64, age time.Duration, err error) {
 	if !t.mark && !t.delete {
 		return 0, 0, nil
 	}
 	err = t.do(ctx, "mirror lag", func(db *database) error {
+		keep := time.Duration(0)
+		if t.delete {
+			keep = t.retention
+		}
 		for _, b := range db.batches {
-			if b.source == t.source && (t.mark && !b.mirrored || t.delete && !b.deleted) {
-				n += int64(len(b.ids))
+			if b.source != t.source || b.mirrored {
+				continue
 			}
+			if keep > 0 && time.Since(b.at).Truncate(time.Microsecond) < keep {
+				break
+			}
+			if n == 0 {
+				age = max(clock().Sub(b.at)-keep, 0)
+			}
+			n += int64(len(b.ids))
 		}
 		return nil
 	})
-	return n, 0, err
+	return n, age, err
 }
 
 // PruneRequests has nothing to prune: nobody runs for so long.

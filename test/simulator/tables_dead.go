@@ -11,6 +11,7 @@ import (
 
 // deadRow is a dead letter.
 type deadRow struct {
+	number              int // of the dead letters so far
 	event               outbox.Event
 	topic               string
 	key                 []byte
@@ -55,10 +56,11 @@ func (t *tables) bury(db *database, dead *store.Dead) {
 	if db.dead[at] != nil {
 		return
 	}
+	db.deaths++
 	db.dead[at] = &deadRow{
-		event: cloneEvent(dead.Event), topic: dead.Topic, key: bytes.Clone(dead.Key), attempts: dead.Attempts,
-		class: dead.Class, code: dead.Code,
-		at: time.Now(), keeps: dead.Holds,
+		number: db.deaths, event: cloneEvent(dead.Event), topic: dead.Topic, key: bytes.Clone(dead.Key),
+		attempts: dead.Attempts, class: dead.Class, code: dead.Code,
+		at: clock(), keeps: dead.Holds,
 	}
 	t.w.counts.Dead++
 	t.w.judgeDead(t, dead)
@@ -72,7 +74,8 @@ func (t *tables) GiveUp(ctx context.Context, dead store.Dead) (behind int64, err
 		case row == nil:
 		case row.replay != 0 && db.dead[t.at(dead.Event.ID)] != nil:
 			d := db.dead[t.at(dead.Event.ID)]
-			d.attempts, d.at = d.attempts+dead.Attempts, time.Now()
+			d.attempts, d.class, d.code, d.at = d.attempts+dead.Attempts, dead.Class, dead.Code, clock()
+			d.keeps, d.replayed, d.discarded = dead.Holds, false, false
 			t.w.counts.DiedAgain++
 			t.w.judgeDead(t, &dead)
 			behind = t.takeBack(db, &dead)
@@ -137,7 +140,7 @@ func (t *tables) Breaker(ctx context.Context, window time.Duration) (st store.Br
 	err = t.do(ctx, "breaker", func(db *database) error {
 		b := t.breaker(db)
 		st.Open, st.Said = b.open, b.said
-		since := time.Now().Add(-window)
+		since := clock().Add(-window.Truncate(time.Microsecond))
 		if b.resumed.After(since) {
 			since = b.resumed
 		}
@@ -172,7 +175,7 @@ func (t *tables) OpenBreaker(ctx context.Context, said string) error {
 func (t *tables) CloseBreaker(ctx context.Context) error {
 	return t.fenced(ctx, "close breaker", func(db *database) error {
 		b := t.breaker(db)
-		b.open, b.said, b.resumed = false, "", time.Now()
+		b.open, b.said, b.resumed = false, "", clock()
 		t.durable()
 		t.w.note("p%d: the breaker is closed", t.p.number)
 		return nil

@@ -17,7 +17,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 func (p *parkedRow) setDue(in time.Duration) {
 	p.due, p.whenWell = time.Time{}, in == store.WhenWell
 	if in >= 0 {
-		p.due = time.Now().Add(in)
+		p.due = clock().Add(in.Truncate(time.Microsecond))
 	}
 }
 
@@ -44,7 +44,7 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 			db.arrivals++
 			row := &parkedRow{
 				event: cloneEvent(e.Event), topic: e.Topic, key: bytes.Clone(e.Key), attempts: e.Attempts, class: e.Class,
-				arrival: db.arrivals, late: e.Late, tried: time.Now(),
+				arrival: db.arrivals, late: e.Late, tried: clock(),
 			}
 			row.setDue(e.RetryIn)
 			db.parked[at] = row
@@ -73,7 +73,7 @@ func (t *tables) RetryLater(ctx context.Context, failed []store.Attempt) error {
 	return t.fenced(ctx, "retry later", func(db *database) error {
 		for _, f := range failed {
 			if p := db.parked[t.at(f.ID)]; p != nil {
-				p.attempts, p.class, p.tried = f.Attempts, f.Class, time.Now()
+				p.attempts, p.class, p.tried = f.Attempts, f.Class, clock()
 				p.setDue(f.RetryIn)
 				t.w.judgeAttempts(t, f.ID, f.Attempts, "retried")
 			}
@@ -154,7 +154,7 @@ func (t *tables) DueLanes(ctx context.Context, limit int,
 	without []string) (lanes []store.Lane, next time.Duration, err error) {
 	next = -1
 	err = t.do(ctx, "due lanes", func(db *database) error {
-		now := time.Now()
+		now := clock()
 		var due []*parkedRow
 		keyless := map[string]bool{}
 		for at, p := range db.parked {
@@ -209,8 +209,7 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 				if ask.After != nil && p.event.Position.Compare(*ask.After) <= 0 || !t.free(db, p) {
 					continue
 				}
-				if len(portion.Rows) == min(limit, portionMost) {
-					portion.More = true
+				if portion.More = len(portion.Rows)+1 >= min(limit, portionMost); len(portion.Rows) == min(limit, portionMost) {
 					break
 				}
 				due := p.isDue() || p.due.IsZero() && !p.whenWell
@@ -230,7 +229,7 @@ func (t *tables) WakeHeads(ctx context.Context) error {
 	return t.fenced(ctx, "wake heads", func(db *database) error {
 		for _, h := range t.heads(db) {
 			if h.due.IsZero() && !h.whenWell && t.free(db, h) {
-				h.due = time.Now()
+				h.due = clock()
 			}
 		}
 		t.durable()
@@ -258,15 +257,16 @@ func (t *tables) WaitingTopics(ctx context.Context) (waiting []store.WaitingTopi
 
 // MakeDue makes due what waits for the topic.
 func (t *tables) MakeDue(ctx context.Context, topic string) (more bool, err error) {
-	return false, t.fenced(ctx, "make due", func(db *database) error {
+	err = t.fenced(ctx, "make due", func(db *database) error {
 		for at, p := range db.parked {
 			if at.source == t.key() && p.topic == topic && p.whenWell {
-				p.due, p.whenWell = time.Now(), false
+				p.due, p.whenWell, more = clock(), false, true
 			}
 		}
 		t.durable()
 		return nil
 	})
+	return more, err
 }
 
 // OldTransactions are none: each transaction of the made-up database ends.

@@ -2,9 +2,9 @@ package simulator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -53,14 +53,37 @@ func turnOf(kind string) int {
 
 func (db *database) request(id int64) *request { return db.requests[id-1] }
 
-// StartRequest notes that work begins.
+// StartRequest notes that work begins, and how much of it there is.
 func (t asked) StartRequest(ctx context.Context, r *store.Request) error {
 	return t.fenced(ctx, "start request", func(db *database) error {
-		now := time.Now()
-		db.request(r.ID).StartedAt = &now
+		kept := db.request(r.ID)
+		if kept.StartedAt == nil {
+			now := clock()
+			kept.StartedAt = &now
+		}
+		if kept.Total == nil {
+			total := t.concerned(db, r)
+			kept.Total = &total
+		}
+		r.StartedAt, r.Total = kept.StartedAt, kept.Total
 		t.durable()
 		return nil
 	})
+}
+
+// concerned is how much there is to be done for the request.
+func (t *tables) concerned(db *database, r *store.Request) int64 {
+	switch r.Kind {
+	case store.RequestReplay, store.RequestDiscard:
+		return int64(len(t.matching(db, r)))
+	case store.RequestRetry:
+		return int64(len(t.retriable(db, r)))
+	case store.RequestReconcile:
+		return 0
+	case store.RequestRepublish:
+		return int64(len(r.Filter.IDs))
+	}
+	return 1
 }
 
 // FinishRequest closes it.
@@ -82,15 +105,21 @@ func (t asked) NoteRequest(ctx context.Context, id, total, done int64) error {
 }
 
 func (t *tables) finish(db *database, id int64, failed string) {
-	now := time.Now()
+	now := clock()
 	r := db.request(id)
-	if r.Kind == store.RequestRepublish && r.FinishedAt == nil {
+	if r.FinishedAt != nil {
+		return
+	}
+	if r.Kind == store.RequestRepublish {
 		t.w.judgeRepublished(t, r)
+	}
+	if r.StartedAt == nil {
+		r.StartedAt = &now
 	}
 	r.FinishedAt, r.Error = &now, failed
 	t.w.counts.Requests++
 	t.w.note("p%d has done request %d, %s%s", t.p.number, id, r.Kind, failed)
-	if failed != "" {
+	if failed != "" && r.Kind != store.RequestRetry && !t.w.unjudged { // of which nothing may be left to try
 		t.w.violate("p%d refuses request %d: %s", t.p.number, id, failed)
 	}
 }
@@ -106,25 +135,35 @@ func fits(f store.Filter, key []byte, id []byte) bool {
 	return f.All
 }
 
-// step resolves the next dead letters of a request, in the order of positions. The cursor only saves work, and so is
-// left out.
-func (t *tables) step(ctx context.Context, name string, r *store.Request, limit int,
+// matching are the dead letters that the request means and has not taken, in the order of positions.
+func (t *tables) matching(db *database, r *store.Request) (found []recorded) {
+	for at, d := range db.dead {
+		if at.source == t.key() && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) &&
+			(r.Kind != store.RequestReplay || d.replay != r.ID) {
+			found = append(found, at)
+		}
+	}
+	slices.SortFunc(found, func(a, b recorded) int {
+		return cmp.Or(db.dead[a].event.Position.Compare(db.dead[b].event.Position), cmp.Compare(db.dead[a].number,
+			db.dead[b].number))
+	})
+	return found
+}
+
+// step resolves the next dead letters of a request.
+func (t *tables) step(ctx context.Context, name string, r *store.Request, from store.DeadCursor, limit int,
 	do func(db *database, at recorded, d *deadRow, step *store.Step)) (step store.Step, err error) {
 	err = t.fenced(ctx, name, func(db *database) error {
-		var found []recorded
-		for at, d := range db.dead {
-			if at.source == t.key() && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) &&
-				(r.Kind != store.RequestReplay || d.replay != r.ID) {
-				found = append(found, at)
-			}
-		}
-		slices.SortFunc(found, func(a, b recorded) int {
-			return db.dead[a].event.Position.Compare(db.dead[b].event.Position)
+		found := slices.DeleteFunc(t.matching(db, r), func(at recorded) bool {
+			return from.Set && db.dead[at].event.Position.Compare(from.Position) <= 0
 		})
+		step.Next = from
 		for _, at := range found[:min(limit, len(found), someDead)] {
 			step.Seen++
+			step.Next.Set, step.Next.Position = true, db.dead[at].event.Position
 			do(db, at, db.dead[at], &step)
 		}
+		db.request(r.ID).Done += int64(step.Seen)
 		t.durable()
 		return nil
 	})
@@ -132,8 +171,9 @@ func (t *tables) step(ctx context.Context, name string, r *store.Request, limit 
 }
 
 // ReplayDead parks dead letters again.
-func (t asked) ReplayDead(ctx context.Context, r *store.Request, _ store.DeadCursor, limit int) (store.Step, error) {
-	return t.step(ctx, "replay", r, limit, func(db *database, at recorded, d *deadRow, step *store.Step) {
+func (t asked) ReplayDead(ctx context.Context, r *store.Request, from store.DeadCursor,
+	limit int) (store.Step, error) {
+	return t.step(ctx, "replay", r, from, limit, func(db *database, at recorded, d *deadRow, step *store.Step) {
 		d.replay = r.ID
 		if _, journaled := db.journal[at]; journaled {
 			d.replayed = true
@@ -146,7 +186,7 @@ func (t asked) ReplayDead(ctx context.Context, r *store.Request, _ store.DeadCur
 		db.arrivals++
 		db.parked[at] = &parkedRow{
 			event: cloneEvent(&d.event), topic: d.topic, key: bytes.Clone(d.key), class: outbox.Transient, arrival: db.arrivals,
-			due:   time.Now(),
+			due:   clock(),
 			tried: d.at, replay: r.ID,
 		}
 		step.Parked++
@@ -156,8 +196,9 @@ func (t asked) ReplayDead(ctx context.Context, r *store.Request, _ store.DeadCur
 }
 
 // DiscardDead closes dead letters.
-func (t asked) DiscardDead(ctx context.Context, r *store.Request, _ store.DeadCursor, limit int) (store.Step, error) {
-	return t.step(ctx, "discard", r, limit, func(_ *database, at recorded, d *deadRow, step *store.Step) {
+func (t asked) DiscardDead(ctx context.Context, r *store.Request, from store.DeadCursor,
+	limit int) (store.Step, error) {
+	return t.step(ctx, "discard", r, from, limit, func(_ *database, at recorded, d *deadRow, step *store.Step) {
 		d.discarded = true
 		if d.key != nil {
 			step.Lanes = append(step.Lanes, store.Lane{Topic: d.topic, Key: bytes.Clone(d.key)})
@@ -166,18 +207,43 @@ func (t asked) DiscardDead(ctx context.Context, r *store.Request, _ store.DeadCu
 	})
 }
 
+// retriable are the parked events that wait for a time and that the request means: those that it names, and the others
+// of their lanes.
+func (t *tables) retriable(db *database, r *store.Request) (found []*parkedRow) {
+	now := clock()
+	named := func(p *parkedRow) bool {
+		for at, q := range db.parked {
+			if at.source == t.key() && fits(r.Filter, q.key, q.event.ID) && (q == p ||
+				q.topic == p.topic && q.key != nil && bytes.Equal(q.key, p.key)) {
+				return true
+			}
+		}
+		return false
+	}
+	for at, p := range db.parked {
+		if at.source == t.key() && p.due.After(now) && !p.tried.After(r.RequestedAt) && named(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
 // RetryNow makes parked events due.
 func (t asked) RetryNow(ctx context.Context, r *store.Request, limit int) (n int64, err error) {
 	err = t.fenced(ctx, "retry now", func(db *database) error {
-		now := time.Now()
-		for at, p := range db.parked {
-			if at.source == t.key() && p.due.After(now) && !p.tried.After(r.RequestedAt) && fits(r.Filter, p.key, p.event.ID) &&
-				n < int64(limit) {
+		now := clock()
+		for _, p := range t.retriable(db, r) {
+			if n < int64(limit) {
 				p.due = now
 				n++
 			}
 		}
+		db.request(r.ID).Done += n
+		r.Done += n
 		t.durable()
+		if n == 0 && r.Total != nil && *r.Total == 0 && r.Done == 0 {
+			return store.ErrCannot
+		}
 		return nil
 	})
 	return n, err
@@ -190,9 +256,13 @@ func (t asked) SetPause(ctx context.Context, r *store.Request) (now *store.Pause
 		case r.Kind == store.RequestResume:
 			delete(db.pauses, t.slot)
 		case db.pauses[t.slot] == nil:
-			db.pauses[t.slot] = &store.Pause{Since: time.Now(), By: r.Who}
+			db.pauses[t.slot] = &store.Pause{Since: clock(), By: r.Who}
 		}
 		now = db.pauses[t.slot]
+		if of := db.request(r.ID); of.FinishedAt == nil {
+			at, one := clock(), int64(1)
+			of.StartedAt, of.Total, of.Done = &at, &one, 1
+		}
 		t.finish(db, r.ID, "")
 		t.durable()
 		return nil

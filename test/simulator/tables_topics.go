@@ -2,7 +2,6 @@ package simulator
 
 import (
 	"context"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -24,7 +23,7 @@ func (t *tables) offsetsOf(db *database, topic string) *topicOffsets {
 	}
 	o := db.offsets[t.slot][topic]
 	if o == nil {
-		o = &topicOffsets{next: map[int32]int64{}, since: time.Now()}
+		o = &topicOffsets{next: map[int32]int64{}, since: clock()}
 		db.offsets[t.slot][topic] = o
 	}
 	return o

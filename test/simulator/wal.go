@@ -132,10 +132,11 @@ func (t *table) appendRow(b []byte, r *row) []byte {
 	} else {
 		b = appendValue(b, r.headers)
 	}
-	return appendValue(b, createdAt)
+	return appendValue(b, r.createdAt())
 }
 
-const createdAt = "2000-01-01 00:00:00+00"
+// createdAt is the time as Postgres prints it.
+func (r *row) createdAt() string { return r.made.UTC().Format("2006-01-02 15:04:05.999999+00") }
 
 func appendValue(b []byte, text string) []byte {
 	b = append(b, 't')

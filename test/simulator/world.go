@@ -20,6 +20,9 @@ type world struct {
 	aloud   io.Writer // gets the steps as they happen; nil: nobody
 	began   time.Time
 	failed  chan struct{} // closed at the first violation
+	real    reality       // nil: all is made up
+	// nobody judges what is written to the tables: no relay does it
+	unjudged bool
 
 	mu        sync.Mutex
 	server    *server

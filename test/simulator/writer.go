@@ -42,6 +42,9 @@ func (s *server) write(d *dice) *transaction {
 	s.lastXID++
 	tx := &transaction{xid: s.lastXID, shuffled: d.chance(0.5)}
 	s.running[tx] = struct{}{}
+	if s.w.real != nil {
+		s.w.real.begins(tx)
+	}
 	if d.chance(0.2) {
 		tx.foreign = d.between(1, 3)
 		s.wal.end += walRow
@@ -94,14 +97,14 @@ func (s *server) newRow(d *dice) *row {
 	t.lastSeq++
 	kind := d.below(p.topics)
 	r := &row{
-		table: t, made: time.Now(), seq: t.lastSeq, id: strconv.Itoa(t.lastSeq), kind: kindName(kind), topic: topicName(kind),
-		payload: fmt.Sprintf(`{"n":%d,"t":%d}`, t.lastSeq, t.number),
+		table: t, made: clock(), seq: t.lastSeq, id: strconv.Itoa(t.lastSeq), kind: kindName(kind), topic: topicName(kind),
+		payload: fmt.Sprintf(`{"n": %d, "t": %d}`, t.lastSeq, t.number),
 	}
 	if !d.chance(p.keyless) {
 		r.key = "k" + strconv.Itoa(d.below(p.keys))
 	}
 	if d.chance(0.1) {
-		r.headers = `{"a":"b"}`
+		r.headers = `{"a": "b"}`
 	}
 	switch {
 	case d.chance(p.permanent):
@@ -148,6 +151,9 @@ func (s *server) finish(tx *transaction, d *dice) {
 func (s *server) remove(r *row) {
 	if st := s.db.states[s.slotName]; st != nil && st.Phase == store.Stream && r.visible && !r.deleted && !r.missed {
 		r.deleted = true
+		if s.w.real != nil {
+			s.w.real.deletes(r)
+		}
 		s.w.fault(appDeletes)
 		s.w.note("the application deletes %s", r.id)
 	}
@@ -202,6 +208,9 @@ func (s *server) end(tx *transaction) {
 		return
 	}
 	tx.over = true
+	if s.w.real != nil {
+		s.w.real.ends(tx)
+	}
 	delete(s.running, tx)
 	for _, l := range tx.lanes {
 		delete(s.locked, l)
@@ -225,6 +234,9 @@ func (s *server) commitToken(prefix, content string) {
 func (s *server) remake() {
 	s.w.note("the outbox is made anew")
 	s.table = newTable(s.table.oid+100, s.table.number+1)
+	if s.w.real != nil {
+		s.w.real.remakes(s.table)
+	}
 	s.slotName += "_2"
 	s.wal.items = append([]item(nil), s.wal.items...)
 }
