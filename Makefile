@@ -30,7 +30,7 @@ TAGS := grpcnotrace
 # One share of the packages, for one of several machines: 1/3, 2/3, 3/3. test/budget/budgets.tsv says what each takes.
 SHARD ?= 1/1
 # Modules of their own below this one.
-MODULES := emit inbox test/inbox test/forgetful examples
+MODULES := emit inbox test/inbox test/peers test/forgetful examples
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
 TESTFLAGS ?= -p 2 -timeout 25m
 
@@ -146,6 +146,10 @@ bench-commit: ## from the producer's COMMIT to the consumer's, at 1,000 events/s
 .PHONY: bench-peers
 bench-peers: ## the inbox beside kafka-go and watermill, which do the same in Postgres: rate, CPU, ten kill -9; EVENTS=1000000
 	cd test/inbox && go test -count=1 -timeout 1h -v -run Peers . -args -peers $(EVENTS) -kills 10
+
+.PHONY: peers
+peers: ## the relay beside Debezium, go-pq-cdc-kafka, a polling worker and a relay on franz-go, in six faults; 30 minutes; docs/peers.md
+	cd test/peers && CGO_ENABLED=0 go test -count=1 -timeout 3h -v -run '^TestPeers$$' . -args -peers all $(ARGS)
 
 .PHONY: bench-go
 bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs of each for benchstat

@@ -271,6 +271,9 @@ var house = map[string]room{
 		external: []string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs"},
 		tests:    []string{"emit", "inbox", "inbox/prom"},
 	},
+	"test/peers": { // and what the relays are made of beside which it is put
+		external: []string{"github.com/jackc/pglogrepl", "github.com/segmentio/kafka-go"},
+	},
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.

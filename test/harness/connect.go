@@ -108,7 +108,7 @@ func (c *Connect) cleanUp(t testing.TB) {
 	}
 }
 
-// Start starts the worker once and does not wait.
+// Start starts the worker, again if it was killed, and does not wait.
 func (c *Connect) Start(t testing.TB) {
 	t.Helper()
 	var err error
@@ -124,6 +124,21 @@ func (c *Connect) PID() int {
 		return 0
 	}
 	return c.process.PID()
+}
+
+// Kill9 kills the worker and waits for its end. It can be started again, from the offsets that it has noted.
+func (c *Connect) Kill9() {
+	if c.process != nil {
+		c.process.Kill()
+	}
+}
+
+// LastWords is the end of its log since its last start, at most 4 KiB.
+func (c *Connect) LastWords() string {
+	if c.process == nil {
+		return ""
+	}
+	return c.process.LastWords()
 }
 
 // Stop sends SIGTERM and waits for its end.
