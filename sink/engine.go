@@ -50,7 +50,8 @@ type Config struct {
 	// MaxRequestBytes bounds the sum of the batches in one request.
 	MaxRequestBytes int
 	// Linger is the least time between the starts of two requests to one node, so that batches grow; 0 sends whatever
-	// waits as soon as the node is free. The first record after a quiet time never waits.
+	// waits as soon as the node is free. The first record after a quiet time never waits. Requests that
+	// divide the partitions of a node among them share it.
 	Linger time.Duration
 	// Behind says how old what is submitted is, and may be nil. Who is far behind gains nothing by requests that follow
 	// each other at once: they lie at least a fiftieth of it apart, and at most 20 ms. Small requests cost brokers and us

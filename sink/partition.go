@@ -53,7 +53,10 @@ type partition struct {
 func (p *partition) hasWork() bool { return p.batch != nil || p.queue.length > 0 }
 
 // ready is a FIFO of partitions that have work.
-type ready struct{ head, tail *partition }
+type ready struct {
+	head, tail *partition
+	length     int
+}
 
 func (l *ready) push(p *partition) {
 	p.listed, p.nextReady = true, nil
@@ -63,6 +66,7 @@ func (l *ready) push(p *partition) {
 		l.tail.nextReady = p
 	}
 	l.tail = p
+	l.length++
 }
 
 func (l *ready) pushFront(p *partition) {
@@ -71,6 +75,7 @@ func (l *ready) pushFront(p *partition) {
 	if l.tail == nil {
 		l.tail = p
 	}
+	l.length++
 }
 
 // pop removes the head, nil when there is none.
@@ -84,6 +89,7 @@ func (l *ready) pop() *partition {
 		l.tail = nil
 	}
 	p.listed, p.nextReady = false, nil
+	l.length--
 	return p
 }
 

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -26,6 +25,9 @@ type worker struct {
 	request []*Batch
 	sending []*partition // of request
 	resent  int          // records of request that were sent before
+	left    int          // partitions with work that request had no place for: the round goes on with them
+	round   time.Time    // when the first request of the round was made; see turnShare
+	served  int          // partitions that were sent in the round
 
 	// Guarded by Engine.mu.
 	ready    ready
@@ -132,11 +134,19 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 	if wait = max(w.pause.Sub(now), e.throttled[w.node].Sub(now)); wait > 0 {
 		return wait, true
 	}
+	if w.left == 0 {
+		w.round, w.served = now, 0
+	}
+	w.left = 0
 	var starved ready
-	bytes := 0
+	bytes, records := 0, 0
 	for p := w.ready.pop(); p != nil; p = w.ready.pop() {
-		if len(w.request) > 0 && (p.failures >= suspect || bytes+e.expect(p) > e.config.MaxRequestBytes) {
+		turn := records >= e.config.MaxUnrecorded/turnShare && p.gainsByWaiting()
+		if len(w.request) > 0 && (turn || p.failures >= suspect || bytes+e.expect(p) > e.config.MaxRequestBytes) {
 			w.ready.pushFront(p)
+			if turn {
+				w.left = w.ready.length
+			}
 			break
 		}
 		if !e.load(w, p, now) {
@@ -146,6 +156,7 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 			continue // batches to be sent again need no credit: they must not wait behind those that do
 		}
 		bytes += p.batch.Bytes
+		records += len(p.batch.Records)
 		if p.failures >= suspect {
 			break
 		}
@@ -313,41 +324,16 @@ func (e *Engine) backoff(p *partition, failures int, now time.Time) time.Time {
 	return now.Add(e.config.Backoff(failures))
 }
 
-const (
-	// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
-	behindShare = 50
-	mostBehind  = 20 * time.Millisecond
-	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for
-	// it, is half.
-	aheadShare = 4
-)
-
-// linger is the least time between the starts of two requests to a node.
-func (e *Engine) linger(w *worker) time.Duration {
-	linger := e.config.Linger
-	if e.config.Behind != nil && !e.fullAhead(w) {
-		linger = max(linger, min(e.config.Behind()/behindShare, mostBehind))
-	}
-	return linger
-}
-
-// fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger
-// with time, and that there is credit for more. So it is where few partitions get nearly all events.
-func (e *Engine) fullAhead(w *worker) bool {
-	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/aheadShare {
-		return false
-	}
-	full := e.fullBatch()
-	return slices.ContainsFunc(w.sending, func(p *partition) bool { return p.batch == nil && p.queue.length >= full })
-}
-
 // paceNode decides when the node's worker goes on, and which partitions of its last request go alone from now on.
 func (e *Engine) paceNode(w *worker, answered bool, now time.Time, took time.Duration) {
 	wasWell := w.failures == 0
 	if answered {
 		w.failures, w.pause = 0, time.Time{}
-		if linger := e.linger(w); linger > took {
-			w.pause = now.Add(linger - took)
+		w.served += len(w.sending)
+		// The requests of a round share linger: it is the time between two turns of a partition.
+		share := e.linger(w) * time.Duration(w.served) / time.Duration(w.served+w.left)
+		if next := w.round.Add(share); next.After(now) {
+			w.pause = next
 		}
 	} else {
 		w.failures++
