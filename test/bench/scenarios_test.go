@@ -62,6 +62,7 @@ func (o options) drains() []drain {
 		{"drain-hot-key", o.events, 100, shape{keys: 1}},
 		{"drain-hot-keys", o.events, 100, shape{hotKeys: max(o.keys/100, 1)}},
 		{"drain-200", o.events, 100, shape{partitions: 200}},
+		{"drain-1000", o.events, 100, shape{partitions: 1000}},
 		{"drain-10k", of(10_000), 100, shape{payload: 10_000}},
 		{"drain-100k", of(100_000), 10, shape{payload: 100_000}},
 		{"drain-delete", o.events, 100, shape{afterPublish: "delete"}},
