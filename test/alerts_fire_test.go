@@ -17,6 +17,7 @@ type watched struct {
 // that does not show what the alert is for, an alert that never ends (seen to fail with a backlog that is always 0, and
 // with the dead letters' alert on their growth only).
 func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
+	t.Parallel() // it waits for the most part
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}
 	s.load(t, harness.Workload{Events: 300}).Wait(t)
@@ -61,6 +62,7 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 // Breaks it catches: a halt, a death or a broker that lost records without an alert. Seen to fail with alarms that are
 // told as 0.
 func TestAlertsOfHaltsDeathsAndLostRecords(t *testing.T) {
+	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}
 	s.load(t, harness.Workload{Events: 300}).Wait(t)
