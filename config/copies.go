@@ -14,7 +14,7 @@ func copyTopics() rule {
 	topic := topicTemplate()
 	const allowed = "a topic name of a-z, A-Z, 0-9, '.', '_' and '-', at most 249 long and not beginning with __; " +
 		"{topic} and columns of the row in braces beside text that only copies' topics have, such as {topic}.dlq, or empty"
-	return rule{allowed, func(value any) string {
+	return rule{allowed: allowed, check: func(value any) string {
 		text := value.(string)
 		if text == "" {
 			return ""

@@ -20,7 +20,7 @@ var (
 // is prepared.
 func failureSet() rule {
 	list := sql("a SET list such as status = 'FAILED', last_error = {last_error}, retry_count = {attempts}")
-	return rule{list.allowed, func(value any) string {
+	return rule{allowed: list.allowed, check: func(value any) string {
 		set := value.(string)
 		problems := []string{}
 		if complaint := list.check(value); complaint != "" {

@@ -17,13 +17,15 @@ var notYet = []string{}
 
 // Key describes one key of the configuration.
 type Key struct {
-	Name      string // postgres.url
-	Env       string // CDC_RELAY_POSTGRES_URL
-	Flag      string // postgres-url, without the dashes
-	Help      string // one sentence
-	Default   string // as it would be written; empty for none
-	Allowed   string // what is allowed, for people
-	Available bool   // false: an unknown key in this version
+	Name      string   // postgres.url
+	Env       string   // CDC_RELAY_POSTGRES_URL
+	Flag      string   // postgres-url, without the dashes
+	Help      string   // one sentence
+	Default   string   // as it would be written; empty for none
+	Allowed   string   // what is allowed, for people
+	Values    []string // all that are allowed; nil: too many for a list
+	Kind      Kind
+	Available bool // false: an unknown key in this version
 
 	index []int // of the field, for reflect
 	kind  reflect.Type
@@ -42,7 +44,7 @@ func listKeys() []Key {
 		k.Env = envName(k.Name)
 		k.Flag = strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
 		k.Default = format(reflect.ValueOf(defaults).FieldByIndex(k.index))
-		k.Allowed = rules[k.Name].allowed
+		k.Allowed, k.Values = rules[k.Name].allowed, rules[k.Name].values
 		k.Available = !slices.ContainsFunc(notYet, func(p string) bool { return within(k.Name, p) })
 		keys = append(keys, k)
 	})
@@ -58,7 +60,7 @@ func walk(t reflect.Type, prefix string, index []int, leaf func(Key)) {
 			walk(field.Type, name+".", at, leaf)
 			continue
 		}
-		leaf(Key{Name: name, Help: field.Tag.Get("help"), index: at, kind: field.Type})
+		leaf(Key{Name: name, Help: field.Tag.Get("help"), Kind: kindOf(field.Type), index: at, kind: field.Type})
 	}
 }
 

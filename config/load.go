@@ -24,6 +24,8 @@ type Input struct {
 	// Compiles gives what is wrong with the schemas of a directory, a line for each. nil, for a command that needs none:
 	// only the form is looked at.
 	Compiles func(directory string) error
+	// Origins is filled with where each key that is set has its value from: file:line, variable or flag. It may be nil.
+	Origins map[string]string
 }
 
 // Setting is one value from the command line; a later one beats an earlier one of the same key.
@@ -52,6 +54,11 @@ func Load(in Input) (Config, error) {
 	cfg := l.assign(in.Required)
 	if len(l.problems) > 0 {
 		return Config{}, l.problems
+	}
+	if in.Origins != nil {
+		for name, value := range l.values {
+			in.Origins[name] = value.where
+		}
 	}
 	return cfg, nil
 }

@@ -16,6 +16,7 @@ import (
 type rule struct {
 	allowed string
 	check   func(value any) string
+	values  []string // all that are allowed; nil: too many for a list
 }
 
 // notAllowed is the complaint when allowed already says it all.
@@ -37,7 +38,7 @@ const (
 var rules = map[string]rule{
 	"service": label(),
 
-	"postgres.url":                {connection().allowed, optional(connection()).check}, // a command that needs it says so
+	"postgres.url":                {allowed: connection().allowed, check: optional(connection()).check}, // a command that needs it says so
 	"postgres.replication_url":    optional(connection()),
 	"postgres.password_file":      filePath(),
 	"postgres.password_command":   program(),
@@ -231,7 +232,7 @@ var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, failures
 
 // typed makes a rule from a check of the key's own type.
 func typed[T any](allowed string, check func(T) string) rule {
-	return rule{allowed, func(value any) string { return check(value.(T)) }}
+	return rule{allowed: allowed, check: func(value any) string { return check(value.(T)) }}
 }
 
 // accept is a check that has nothing to add to what is allowed.
@@ -244,16 +245,24 @@ func accept(ok bool) string {
 
 // optional also allows the empty text.
 func optional(r rule) rule {
-	return rule{r.allowed + ", or empty", func(value any) string {
+	allowed := r
+	allowed.allowed += ", or empty"
+	allowed.check = func(value any) string {
 		if value.(string) == "" {
 			return ""
 		}
 		return r.check(value)
-	}}
+	}
+	if r.values != nil {
+		allowed.values = append(slices.Clone(r.values), "")
+	}
+	return allowed
 }
 
 func oneOf(values ...string) rule {
-	return typed(strings.Join(values, ", "), func(v string) string { return accept(slices.Contains(values, v)) })
+	r := typed(strings.Join(values, ", "), func(v string) string { return accept(slices.Contains(values, v)) })
+	r.values = values
+	return r
 }
 
 func boolean() rule { return typed("true, false", func(bool) string { return "" }) }

@@ -39,6 +39,49 @@ func (r raw) String() string {
 	}
 }
 
+// Kind is what values of a key look like in a file.
+type Kind uint8
+
+// A list may also be written as one text with commas, and Pairs as name=value with commas.
+const (
+	Text Kind = iota
+	Boolean
+	Integer
+	Number
+	Span // a number with a unit of time
+	Size // bytes, with or without a unit
+	Texts
+	Integers
+	Spans
+	Pairs
+)
+
+func kindOf(t reflect.Type) Kind {
+	switch reflect.Zero(t).Interface().(type) {
+	case string:
+		return Text
+	case bool:
+		return Boolean
+	case int:
+		return Integer
+	case float64:
+		return Number
+	case Duration:
+		return Span
+	case ByteSize:
+		return Size
+	case []string:
+		return Texts
+	case []int:
+		return Integers
+	case []Duration:
+		return Spans
+	case map[string]string:
+		return Pairs
+	}
+	panic(fmt.Sprintf("config: a key has a type without a kind: %v", t))
+}
+
 // assign parses the value into the field of its key. An error means that the text does not have the key's type.
 func (k Key) assign(cfg *Config, r raw) error {
 	field := reflect.ValueOf(cfg).Elem().FieldByIndex(k.index)

@@ -19,8 +19,9 @@ var (
 	testExternal = []string{
 		"github.com/chromedp", "github.com/cloudevents/sdk-go/v2", "github.com/goccy/go-yaml", "github.com/google/go-cmp",
 		"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
-		"github.com/prometheus/client_model", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",
-		"github.com/twmb/franz-go", "go.uber.org/goleak", "google.golang.org/protobuf", "pgregory.net/rapid",
+		"github.com/prometheus/client_model", "github.com/rs/zerolog", "github.com/santhosh-tekuri/jsonschema/v6",
+		"github.com/segmentio/kafka-go", "github.com/twmb/franz-go", "go.uber.org/goleak", "google.golang.org/protobuf",
+		"pgregory.net/rapid",
 	}
 )
 

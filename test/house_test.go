@@ -218,6 +218,9 @@ var house = map[string]room{
 	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},
 	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask":   {own: []string{"cmd/internal/cli", "config", "relay", "store"}},
+	"cmd/cdc-relay/internal/configure": {
+		own: []string{"cmd/internal/cli", "config"},
+	},
 	"cmd/cdc-relay/internal/edit":  {},
 	"cmd/cdc-relay/internal/clean": {own: []string{"config", "store"}},
 	"cmd/cdc-relay/internal/reconcile": {
@@ -235,7 +238,7 @@ var house = map[string]room{
 	"cmd/cdc-relay": {
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
-			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/edit",
+			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
 			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli",
 			"cmd/internal/demo", "config",
 			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/configure"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/slot"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
@@ -43,6 +44,7 @@ type commands struct {
 
 // otherCommands relay nothing.
 type otherCommands struct {
+	Config     configure.Command `cmd:"" help:"Show the configuration, and where it comes from; its JSON Schema."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

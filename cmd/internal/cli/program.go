@@ -142,4 +142,5 @@ type App struct {
 	line     *line
 	mistakes config.Problems // in the command's own flags and arguments; see Wrong
 	schemas  *schemas.Set    // of the configuration that was loaded
+	origins  map[string]string
 }

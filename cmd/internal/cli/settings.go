@@ -63,7 +63,9 @@ var (
 // Load reads the configuration from file, environment and flags, before anything is connected to or created. What is
 // wrong with the command's own flags ([App.Wrong]) is told together with what is wrong with it.
 func (a *App) Load(required []string) (config.Config, error) {
-	in := config.Input{Environ: a.Environ, OwnEnv: a.line.own(), Flags: a.line.settings(), Required: required}
+	a.origins = map[string]string{}
+	in := config.Input{Environ: a.Environ, OwnEnv: a.line.own(), Flags: a.line.settings(), Required: required,
+		Origins: a.origins}
 	if slices.Contains(required, "postgres.url") {
 		in.Connects = connects
 	}
@@ -105,6 +107,10 @@ func (a *App) Load(required []string) (config.Config, error) {
 
 // Schemas are those that Load has compiled; nil if there are none, or the command needs none.
 func (a *App) Schemas() *schemas.Set { return a.schemas }
+
+// Origin is where the configuration that Load has read has the key's value from: file:line, variable or flag; "" when it
+// is the default.
+func (a *App) Origin(key string) string { return a.origins[key] }
 
 // connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a
 // certificate that is not there. It reads files and environment variables as libpq does. What it says begins with the

@@ -1,0 +1,104 @@
+// Package configure is the command config: it shows the configuration as commands see it, and describes all of it for
+// editors. It connects to nothing.
+//
+// The command is tested as it is run (cmd/cdc-relay), the schema here.
+package configure
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+)
+
+// Command is config and its subcommands.
+type Command struct {
+	Show   showCommand   `cmd:"" help:"Show what is set, and where."`
+	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the file, for editors."`
+}
+
+// Help is shown by --help.
+func (Command) Help() string {
+	return `Examples:
+
+  cdc-relay config show --config relay.yaml
+
+  cdc-relay config schema > cdc-relay.schema.json`
+}
+
+type showCommand struct {
+	All bool `env:"CDC_RELAY_CONFIG_SHOW_ALL" help:"Show defaults, too."`
+}
+
+func (showCommand) Help() string {
+	return `Reads file, environment and flags as every command does, and connects to nothing. Passwords in URLs are masked.
+
+Exit code 2 if something is wrong with the configuration. What a command needs and is not set is not looked for:
+"cdc-relay check" does that.
+
+Examples:
+
+  cdc-relay config show --config relay.yaml
+
+  cdc-relay config show --all --json`
+}
+
+// shown is a key.
+type shown struct {
+	Key     string `json:"key"`
+	Value   string `json:"value"` // as it would be written, secrets masked
+	From    string `json:"from"`  // file:line, variable or flag; default
+	Default bool   `json:"default"`
+	Help    string `json:"help"`
+}
+
+// Run shows the configuration.
+func (c showCommand) Run(a *cli.App) error {
+	cfg, err := a.Load(cli.NeedsNothing)
+	if err != nil {
+		return err
+	}
+	keys := []shown{}
+	for _, k := range cfg.Shown() {
+		from := a.Origin(k.Key)
+		if from == "" {
+			if !c.All {
+				continue
+			}
+			from = "default"
+		}
+		keys = append(keys, shown{k.Key, k.Value, from, k.IsDefault, k.Help})
+	}
+	if a.JSON {
+		return a.PrintJSON(keys)
+	}
+	if len(keys) == 0 {
+		fmt.Fprintln(a.Out, "nothing is set; --all shows the defaults")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KEY\tVALUE\tFROM")
+	for _, k := range keys {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", k.Key, cli.Plain(k.Value), k.From)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+type schemaCommand struct{}
+
+func (schemaCommand) Help() string {
+	return `Prints a JSON Schema (draft 2020-12) of the configuration file. With it an editor completes keys, shows what they
+mean, and marks what is wrong. Editors with the YAML language server read the file's first line:
+
+  # yaml-language-server: $schema=cdc-relay.schema.json
+
+Example:
+
+  cdc-relay config schema > cdc-relay.schema.json`
+}
+
+// Run prints the schema.
+func (schemaCommand) Run(a *cli.App) error { return a.PrintJSON(schema()) }
