@@ -38,7 +38,8 @@ const (
 var rules = map[string]rule{
 	"service": label(),
 
-	"postgres.url":                {allowed: connection().allowed, check: optional(connection()).check}, // a command that needs it says so
+	// A command that needs it says so.
+	"postgres.url":                {allowed: connection().allowed, check: optional(connection()).check},
 	"postgres.replication_url":    optional(connection()),
 	"postgres.password_file":      filePath(),
 	"postgres.password_command":   program(),

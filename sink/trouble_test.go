@@ -260,8 +260,8 @@ func TestEngineSlowPartitionGoesAlone(t *testing.T) {
 	})
 }
 
-// Catches: a linger that delays the first record, or lets requests follow each other sooner. Seen to fail with the pause
-// after a request left out.
+// Catches: a linger that delays the first record, or lets requests follow each other sooner. Seen to fail with the
+// pause after a request left out.
 func TestEngineLingerSpacesRequests(t *testing.T) {
 	at := requestTimes(t, sink.Config{Linger: 5 * time.Millisecond}, 12)
 	if want := []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond}; !slices.Equal(at,

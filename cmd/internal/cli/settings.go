@@ -108,8 +108,8 @@ func (a *App) Load(required []string) (config.Config, error) {
 // Schemas are those that Load has compiled; nil if there are none, or the command needs none.
 func (a *App) Schemas() *schemas.Set { return a.schemas }
 
-// Origin is where the configuration that Load has read has the key's value from: file:line, variable or flag; "" when it
-// is the default.
+// Origin is where the key has its value from, as Load has read it: file:line, variable or flag; "" when it is the
+// default.
 func (a *App) Origin(key string) string { return a.origins[key] }
 
 // connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a

@@ -90,8 +90,8 @@ func (c showCommand) Run(a *cli.App) error {
 type schemaCommand struct{}
 
 func (schemaCommand) Help() string {
-	return `Prints a JSON Schema (draft 2020-12) of the configuration file. With it an editor completes keys, shows what they
-mean, and marks what is wrong. Editors with the YAML language server read the file's first line:
+	return `Prints a JSON Schema (draft 2020-12) of the configuration file. With it an editor completes keys, shows what
+they mean, and marks what is wrong. Editors with the YAML language server read the file's first line:
 
   # yaml-language-server: $schema=cdc-relay.schema.json
 
