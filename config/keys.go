@@ -28,7 +28,6 @@ type Key struct {
 	Available bool // false: an unknown key in this version
 
 	index []int // of the field, for reflect
-	kind  reflect.Type
 }
 
 // Keys lists every key in the order of [Config], also those that are not available in this version.
@@ -60,7 +59,7 @@ func walk(t reflect.Type, prefix string, index []int, leaf func(Key)) {
 			walk(field.Type, name+".", at, leaf)
 			continue
 		}
-		leaf(Key{Name: name, Help: field.Tag.Get("help"), Kind: kindOf(field.Type), index: at, kind: field.Type})
+		leaf(Key{Name: name, Help: field.Tag.Get("help"), Kind: kindOf(field.Type), index: at})
 	}
 }
 

@@ -83,28 +83,26 @@ func list(module string) ([]string, error) {
 	return units, nil
 }
 
-// shard prints the packages of one module that belong to one share of all modules' packages.
-func (b budgets) shard(w io.Writer, which string, modules []string, module string) error {
+// shard prints one share of all modules' packages, a line for each: its module and its import path.
+func (b budgets) shard(w io.Writer, which string, modules []string) error {
 	var part, parts int
 	if n, err := fmt.Sscanf(which, "%d/%d", &part, &parts); n != 2 || err != nil || part < 1 || part > parts {
 		return fmt.Errorf("-shard %s: want 1/3, 2/3 or 3/3, or the like", which)
 	}
 	var all []string
-	own := map[string]bool{}
+	home := map[string]string{}
 	for _, m := range modules {
 		units, err := list(m)
 		if err != nil {
 			return err
 		}
 		for _, unit := range units {
-			own[unit] = m == module
+			home[unit] = m
 		}
 		all = append(all, units...)
 	}
 	for _, unit := range b.share(all, parts)[part-1] {
-		if own[unit] {
-			fmt.Fprintln(w, repository+unit)
-		}
+		fmt.Fprintln(w, home[unit], repository+unit)
 	}
 	return nil
 }
@@ -242,9 +240,8 @@ func (b budgets) report(w io.Writer, files []string) error {
 }
 
 func main() {
-	which := flag.String("shard", "1/1", "print the `packages` of one share of all, as 2/3")
+	which := flag.String("shard", "1/1", "print the packages of one `share` of all, as 2/3, each behind its module")
 	modules := flag.String("modules", ".", "the directories of all modules, with spaces between")
-	module := flag.String("module", ".", "the directory of the module whose packages are printed")
 	times := flag.String("times", "", "instead: read the JSON files in this `directory`, and list what took long")
 	keep := flag.String("keep", "", "instead: print what go test -json, at stdin, says; keep the times in this `file`")
 	flag.Parse()
@@ -262,7 +259,7 @@ func main() {
 			err = b.report(os.Stdout, files)
 		}
 	default:
-		err = b.shard(os.Stdout, *which, strings.Fields(*modules), *module)
+		err = b.shard(os.Stdout, *which, strings.Fields(*modules))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "budget:", err)
