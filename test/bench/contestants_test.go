@@ -3,7 +3,6 @@ package bench
 import (
 	"encoding/json"
 	"maps"
-	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -114,26 +113,9 @@ func (c connectContestant) recorded(int) bool { return true } // the broker's ac
 // event's id and type as headers.
 func (r *run) connect(tuned tuning) *harness.Connect {
 	r.t.Helper()
-	at, err := url.Parse(r.pg.URL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	settings := map[string]string{
-		"name": "outbox", "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "tasks.max": "1",
-		"topic.prefix":      "bench",
-		"database.hostname": at.Hostname(), "database.port": at.Port(), "database.user": at.User.Username(),
-		"database.password": "none",
-		"database.dbname":   r.pg.Database, "plugin.name": "pgoutput", "slot.name": r.slot(),
-		"publication.name":            r.publication(),
-		"publication.autocreate.mode": "disabled", "snapshot.mode": "no_data", "tombstones.on.delete": "false",
-		"table.include.list": "public.outbox_events",
-		"transforms":         "outbox", "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
-		"transforms.outbox.table.field.event.id": "id", "transforms.outbox.table.field.event.key": "aggregate_id",
-		"transforms.outbox.table.field.event.payload": "payload", "transforms.outbox.route.by.field": "aggregate_type",
-		"transforms.outbox.route.topic.replacement": strings.TrimSuffix(r.topic, aggregateType) +
-			"${routedByValue}",
-		"transforms.outbox.table.fields.additional.placement": "event_type:header:event_type",
-	}
+	settings := harness.OutboxRouter(r.t, r.pg.URL, r.slot(), r.publication(),
+		strings.TrimSuffix(r.topic, aggregateType)+"${routedByValue}")
+	settings["transforms.outbox.table.fields.additional.placement"] = "event_type:header:event_type"
 	return harness.NewConnect(r.t, harness.ConnectConfig{
 		Brokers: r.kafka.Addrs, Worker: tuned.worker, Connector: with(settings, tuned.connector), HeapMiB: connectHeapMiB,
 	})

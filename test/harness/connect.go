@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,28 @@ type Connect struct {
 	java    string
 	args    []string
 	process *child.Process // nil = never started
+}
+
+// OutboxRouter is a Debezium connector that relays public.outbox_events as its Outbox Event Router does, with Debezium's
+// own defaults else. The topic has ${routedByValue} where the aggregate type stands.
+func OutboxRouter(t testing.TB, database, slot, publication, topic string) map[string]string {
+	t.Helper()
+	at, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{
+		"name": "outbox", "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "tasks.max": "1",
+		"topic.prefix": "outbox", "plugin.name": "pgoutput", "slot.name": slot, "publication.name": publication,
+		"database.hostname": at.Hostname(), "database.port": at.Port(), "database.user": at.User.Username(),
+		"database.password": "none", "database.dbname": strings.TrimPrefix(at.Path, "/"),
+		"publication.autocreate.mode": "disabled", "snapshot.mode": "no_data", "tombstones.on.delete": "false",
+		"table.include.list": "public.outbox_events",
+		"transforms":         "outbox", "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+		"transforms.outbox.table.field.event.id": "id", "transforms.outbox.table.field.event.key": "aggregate_id",
+		"transforms.outbox.table.field.event.payload": "payload", "transforms.outbox.route.by.field": "aggregate_type",
+		"transforms.outbox.route.topic.replacement": topic,
+	}
 }
 
 // NewConnect writes the worker's files and, at the first call on a machine, fetches Connect and Debezium with Maven; it

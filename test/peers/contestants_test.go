@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -91,33 +91,20 @@ const connectHeapMiB = 1024
 // position noted each second instead of each minute.
 func (w *world) connect(t *testing.T) harness.ConnectConfig {
 	t.Helper()
-	at, err := url.Parse(w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	connector := harness.OutboxRouter(t, w.url, w.settings.Slot(), w.publication(), w.settings.Topic("${routedByValue}"))
+	maps.Copy(connector, map[string]string{
+		"poll.interval.ms": "2", "max.batch.size": "4096", "max.queue.size": "16384",
+		"extended.headers.enabled": "false", "skipped.operations": "u,d,t",
+		"producer.override.acks": "all", "producer.override.enable.idempotence": "true",
+		"producer.override.max.in.flight.requests.per.connection": "5", "producer.override.linger.ms": "0",
+		"producer.override.batch.size":       "262144",
+		"producer.override.max.request.size": fmt.Sprint(largestRecord),
+	})
 	return harness.ConnectConfig{
-		Brokers: w.brokers, HeapMiB: connectHeapMiB,
+		Brokers: w.brokers, HeapMiB: connectHeapMiB, Connector: connector,
 		Worker: map[string]string{
 			"offset.flush.interval.ms": "1000", "connector.client.config.override.policy": "All",
 			"plugin.discovery": "hybrid_warn",
-		},
-		Connector: map[string]string{
-			"name": "outbox", "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "tasks.max": "1",
-			"topic.prefix": "peers", "database.hostname": at.Hostname(), "database.port": at.Port(),
-			"database.user": at.User.Username(), "database.password": "none", "database.dbname": w.pg.Database,
-			"plugin.name": "pgoutput", "slot.name": w.settings.Slot(), "publication.name": w.publication(),
-			"publication.autocreate.mode": "disabled", "snapshot.mode": "no_data", "tombstones.on.delete": "false",
-			"table.include.list": "public.outbox_events",
-			"transforms":         "outbox", "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
-			"transforms.outbox.table.field.event.id": "id", "transforms.outbox.table.field.event.key": "aggregate_id",
-			"transforms.outbox.table.field.event.payload": "payload", "transforms.outbox.route.by.field": "aggregate_type",
-			"transforms.outbox.route.topic.replacement": w.settings.Topic("${routedByValue}"),
-			"poll.interval.ms":                          "2", "max.batch.size": "4096", "max.queue.size": "16384",
-			"extended.headers.enabled": "false", "skipped.operations": "u,d,t",
-			"producer.override.acks": "all", "producer.override.enable.idempotence": "true",
-			"producer.override.max.in.flight.requests.per.connection": "5", "producer.override.linger.ms": "0",
-			"producer.override.batch.size":       "262144",
-			"producer.override.max.request.size": fmt.Sprint(largestRecord),
 		},
 	}
 }
