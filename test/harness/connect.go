@@ -41,7 +41,7 @@ type Connect struct {
 	process *child.Process // nil = never started
 }
 
-// OutboxRouter is a Debezium connector that relays public.outbox_events as its Outbox Event Router does, with Debezium's
+// OutboxRouter is a Debezium connector that relays public.outbox_events by its Outbox Event Router, with Debezium's
 // own defaults else. The topic has ${routedByValue} where the aggregate type stands.
 func OutboxRouter(t testing.TB, database, slot, publication, topic string) map[string]string {
 	t.Helper()
