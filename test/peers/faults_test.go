@@ -225,20 +225,21 @@ func (r *run) settle() {
 	}
 	reading := harness.NewReading(r.w.kafka.Addrs, r.w.made())
 	patience, since := stuckAfter, time.Now()
-	for len(left) > 0 && time.Since(since) < patience {
+	for len(left) > 0 && r.waiting == 0 {
 		before := len(left)
 		reading.Read(r.t, func(record *kgo.Record) { delete(left, string(harness.Header(record, "id"))) })
 		switch {
 		case len(left) < before:
 			since = time.Now()
-		case time.Since(since) >= patience && patience == stuckAfter:
+		case time.Since(since) < patience:
+			r.pause(200 * time.Millisecond)
+		case patience == stuckAfter:
 			r.restartByHand()
 			patience, since = givenUp, time.Now()
 		default:
-			r.pause(200 * time.Millisecond)
+			r.waiting = len(left)
 		}
 	}
-	r.waiting = len(left)
 	r.pause(time.Second) // for what comes again
 }
 
