@@ -95,7 +95,8 @@ type drained struct {
 	wholeCPU       float64 // all, until rows are marked, too, beside the path
 	// CPU, s per million, from the first record on: until then they wait, some longer than others
 	postgres, brokers float64
-	rss               int64 // peak, bytes
+	wholePostgres     float64 // until rows are marked, too
+	rss               int64   // peak, bytes
 }
 
 func (st *stage) contestDrains(t *testing.T, r *result, d drain, all []entry) {
@@ -127,10 +128,11 @@ func (r *run) contestDrain(e entry, d drain) (x drained) {
 	r.await(c, "everything is recorded as published", func() bool { return c.recorded(d.events) })
 	used, _ := processCPU(c.pid())
 	after := r.cost().since(before)
-	whole := used
+	whole, marked := used, after
 	if e.name == relayName && r.afterPublish != "keep" {
 		r.await(c, "every row is marked", r.mirrored)
 		whole, _ = processCPU(c.pid())
+		marked = r.cost().since(before)
 	}
 	x.rss = harness.PeakRSS(r.t, c.pid())
 	c.stop()
@@ -144,6 +146,7 @@ func (r *run) contestDrain(e entry, d drain) (x drained) {
 	middle := steps[slices.IndexFunc(steps, func(p progress) bool { return p.records >= half })]
 	x.warmCPU = perMillion(used-middle.used, d.events-middle.records)
 	x.postgres = perMillion(after.postgres.total, d.events-early.records)
+	x.wholePostgres = perMillion(marked.postgres.total, d.events-early.records)
 	x.brokers = perMillion(after.kafka, d.events-early.records)
 	return x
 }
@@ -208,6 +211,7 @@ func contestDrainSamples(d drain, all []entry, by map[string]drained) (samples [
 		{"CPU s per million of the process, from its start on", func(x drained) float64 { return x.cpu }},
 		{"CPU s per million of the process, second half", func(x drained) float64 { return x.warmCPU }},
 		{"CPU s per million of Postgres, from the first record on", func(x drained) float64 { return x.postgres }},
+		{"  the same until rows are marked, too", func(x drained) float64 { return x.wholePostgres }},
 		{"CPU s per million of Kafka, from the first record on", func(x drained) float64 { return x.brokers }},
 		{"peak RSS, MiB", func(x drained) float64 { return float64(x.rss) / (1 << 20) }},
 	} {

@@ -69,6 +69,7 @@ func (st *stage) drainOnce(t *testing.T, v variant, d drain, turn int) []sample 
 // relayed is what the relay did.
 type relayed struct {
 	start, first, last  time.Time // of the process; of the records, by the broker's clock
+	connected           time.Time // its walsender's start, by Postgres's clock: just before its stream's
 	confirmed, mirrored time.Time // the slot is past the last event; every row is marked
 	atStart, atJournal  cost      // at the start of the process and when everything was journaled
 	atEnd               cost      // when everything was mirrored, too
@@ -96,6 +97,8 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 		steps = append(steps, step{time.Now(), r.settled()})
 		return steps[len(steps)-1].settled >= d.events
 	})
+	r.one("SELECT backend_start FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid WHERE slot_name = $1",
+		&x.connected, r.slot())
 	x.slotLag, x.eventLag = r.slotLag(end)
 	x.atJournal = r.cost()
 	stopProfiles()
@@ -202,6 +205,7 @@ func drainSamples(d drain, c, loop floor, x relayed) []sample {
 		{clientFloor, rate(c.took), none},
 		{loopFloor, rate(loop.took), none},
 		{"relay / pg_recvlogical", c.took.Seconds() / x.last.Sub(x.first).Seconds(), drainMark},
+		{"relay / pg_recvlogical, both from their stream's start", c.took.Seconds() / x.last.Sub(x.connected).Seconds(), none},
 		{"relay, start of the process to first record, ms", milliseconds(x.first.Sub(x.start)), none},
 		{"relay, last record to everything journaled, ms", milliseconds(x.atJournal.at.Sub(x.last)), none},
 		{"relay, last record to the slot past it, ms", milliseconds(x.confirmed.Sub(x.last)), none},
