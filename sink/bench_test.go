@@ -17,7 +17,7 @@ type swallow struct {
 
 func (s swallow) Partitions(string) (int, error) { return s.partitions, nil }
 func (s swallow) Partition(r *sink.Record, n int) int32 {
-	return int32(binary.LittleEndian.Uint32(r.Key) * 2654435761 >> 8 % uint32(n))
+	return int32(binary.LittleEndian.Uint32(r.Key[4:]) * 2654435761 >> 8 % uint32(n))
 }
 func (s swallow) Node(_ string, p int32) int32      { return p % 3 }
 func (s swallow) Changed() <-chan struct{}          { return s.changed }
