@@ -31,7 +31,8 @@ TAGS := grpcnotrace
 SHARD ?= 1/1
 # Modules of their own below this one.
 MODULES := emit inbox test/inbox test/peers test/forgetful examples
-# One package at a time per core would start a Postgres and a Kafka in each; two at a time fit 2 cores and 4 GB.
+# One package at a time per core would start a Postgres and a Kafka in each; two at a time, and beside them one of the
+# modules below, which mostly wait, fit 2 cores and 6 GB.
 TESTFLAGS ?= -p 2 -timeout 25m
 
 .PHONY: help
@@ -49,19 +50,24 @@ demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for 
 
 .PHONY: test
 test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven); SHARD=1/3 runs a third
-	@export CDC_RELAY_TEST_MISSING=$$(mktemp) GORACE=atexit_sleep_ms=0; times=$$(mktemp -d); failed=; \
+	@export CDC_RELAY_TEST_MISSING=$$(mktemp) GORACE=atexit_sleep_ms=0; times=$$(mktemp -d); below=; \
 	go build -o "$$times/budget" ./test/budget; \
-	tell() { "$$times/budget" -times "$$times" || true; if [ -s "$$CDC_RELAY_TEST_MISSING" ]; then \
+	tell() { [ -z "$$below" ] || kill -INT -- "-$$below" 2>/dev/null || true; \
+	  "$$times/budget" -times "$$times" || true; if [ -s "$$CDC_RELAY_TEST_MISSING" ]; then \
 	  echo "NOT TESTED, because something is missing on this machine:"; sort -u "$$CDC_RELAY_TEST_MISSING"; fi; \
 	  rm -rf "$$CDC_RELAY_TEST_MISSING" "$$times"; }; trap tell EXIT; \
 	"$$times/budget" -shard $(SHARD) -modules ". $(MODULES)" >"$$times/share"; \
-	for module in . $(MODULES); do \
-	  packages=$$(awk -v module=$$module '$$1 == module {print $$2}' "$$times/share"); \
-	  [ -z "$$packages" ] || (cd $$module && go test -json -race $(TESTFLAGS) $$packages) | \
-	    "$$times/budget" -keep "$$times/t-$${module//\//-}.json" || failed="$$failed $$module"; \
-	  case "$$packages" in *simulator*) \
-	    go test -count=1 -timeout 15m ./test/simulator -args -seeds $(SEEDS) || failed="$$failed simulator";; esac; \
-	done; [ -z "$$failed" ] || { echo "tests failed in:$$failed"; exit 1; }
+	tests() { packages=$$(awk -v module=$$1 '$$1 == module {print $$2}' "$$times/share"); \
+	  [ -z "$$packages" ] || (cd $$1 && go test -json -race $(TESTFLAGS) $$2 $$packages) | \
+	    "$$times/budget" -keep "$$times/t-$${1//\//-}.json" || echo "$$1" >>"$$times/failed"; }; \
+	set -m; { for module in $(MODULES); do tests $$module -p=1; done; } & below=$$!; set +m; \
+	tests . ""; \
+	if grep -q 'sink/kafka$$' "$$times/share"; then \
+	  go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >>"$$times/failed"; fi; \
+	if grep -q 'test/simulator$$' "$$times/share"; then \
+	  go test -count=1 -timeout 15m ./test/simulator -args -seeds $(SEEDS) || echo "$(SEEDS) seeds" >>"$$times/failed"; fi; \
+	wait $$below; below=; \
+	[ ! -e "$$times/failed" ] || { echo "tests failed in: $$(paste -sd, "$$times/failed")"; exit 1; }
 
 .PHONY: modules
 modules: ## list the modules below this one
