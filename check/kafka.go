@@ -63,6 +63,9 @@ func examineBrokers(ctx context.Context, cfg config.Config, r *Report) bool {
 		r.add(Warn, "password", "PLAIN without TLS sends the password in plain text",
 			"kafka.tls.enabled: true, or a SCRAM mechanism")
 	}
+	if s := cfg.Kafka.SASL; s.Mechanism == config.OAuthBearer && !cfg.Kafka.TLS.Enabled {
+		r.add(Warn, "token", "OAUTHBEARER without TLS sends the token in plain text", "kafka.tls.enabled: true")
+	}
 	for i, broker := range cfg.Kafka.Brokers {
 		switch {
 		case answers[i] == nil:
@@ -86,7 +89,11 @@ func loginOf(cfg config.Config) string {
 	if cfg.Kafka.TLS.Enabled {
 		text = " over TLS"
 	}
-	if s := cfg.Kafka.SASL; s.Mechanism != "" {
+	switch s := cfg.Kafka.SASL; s.Mechanism {
+	case "":
+	case config.OAuthBearer:
+		text += " and takes the token"
+	default:
 		text += fmt.Sprintf(" and takes %s by %s", s.Username, s.Mechanism)
 	}
 	return text

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	defer st.Close()
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
-		e.server, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
+		e.server, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
 		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication,
 		e.slot,
 	} {
@@ -72,6 +73,7 @@ type postgresExam struct {
 	version  int    // server_version_num
 	systemID string // by SQL
 	database string
+	managed  managed                // the zero value: by nobody that is known
 	table    store.Outbox           // OID 0: there is none, or it does not fit
 	lacking  map[bool][]store.Grant // that the role does not have, on the outbox and on what is the relay's own
 }
@@ -137,9 +139,9 @@ func (e *postgresExam) walLevel() error {
 		return err
 	}
 	if value != "logical" {
-		e.add(Fail, "wal_level", value,
+		e.add(Fail, "wal_level", value, cmp.Or(e.managed.walLevel,
 			"ALTER SYSTEM SET wal_level = 'logical'; and restart Postgres (managed services have a parameter for it, such as "+
-				"rds.logical_replication = 1)")
+				"rds.logical_replication = 1)"))
 		return nil
 	}
 	e.add(OK, "wal_level", value, "")
@@ -169,8 +171,8 @@ func (e *postgresExam) room(setting string, most, used int, ours bool) {
 	case ours:
 		e.add(OK, setting, text+", one of them ours", "")
 	case used >= most:
-		e.add(Fail, setting, text, fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used",
-			setting, most+4))
+		e.add(Fail, setting, text, e.setTo(fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used",
+			setting, most+4)))
 	default:
 		e.add(OK, setting, text, "")
 	}
@@ -183,19 +185,30 @@ func (e *postgresExam) walLimit() error {
 	}
 	if value == "-1" {
 		e.add(Warn, "max_slot_wal_keep_size", "-1: while the relay is down its slot keeps WAL until the disk is full",
-			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; (what the disk can spare) and SELECT pg_reload_conf();")
+			e.setTo("ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; (what the disk can spare) and SELECT pg_reload_conf();"))
 		return nil
 	}
 	e.add(OK, "max_slot_wal_keep_size", value, "")
 	return nil
 }
 
+// setTo is the advice to change a setting, where that can be done by SQL.
+func (e *postgresExam) setTo(statement string) string {
+	if e.managed.name != "" {
+		return fmt.Sprintf(noALTER, e.managed.name)
+	}
+	return statement
+}
+
 // replicationRole connects as the stream will: that proves the role, pg_hba.conf and that no pooler is between.
 func (e *postgresExam) replicationRole() error {
 	system, err := replication.Identify(e.ctx, relay.ReplicationConfig(e.cfg))
 	if err != nil {
-		e.add(Fail, "replication connection", err.Error(),
-			remedy(err, "postgres.replication_url must reach Postgres directly, not a pooler"))
+		fix := remedy(err, "postgres.replication_url must reach Postgres directly, not a pooler")
+		if refused := login.Of(err); refused != nil && refused.NoReplication != "" && e.managed.name != "" {
+			fix = fmt.Sprintf(e.managed.stream, pgx.Identifier{refused.NoReplication}.Sanitize())
+		}
+		e.add(Fail, "replication connection", err.Error(), fix)
 		return nil
 	}
 	if e.systemID != "" && system.ID != e.systemID {

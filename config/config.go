@@ -125,11 +125,26 @@ type TLS struct {
 
 // SASL authenticates with the brokers.
 type SASL struct {
-	Mechanism    string `key:"mechanism" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; empty: none"`
-	Username     string `key:"username" help:"user name"`
+	Mechanism    string `key:"mechanism" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; OAUTHBEARER: a token; empty: none"`
+	Username     string `key:"username" help:"user name; not of OAUTHBEARER"`
 	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
 
 	PasswordCommand []string `key:"password_command" help:"program and arguments that print the password, run at each connect until what it prints expires; no shell"`
+
+	TokenFile    string            `key:"token_file" help:"of OAUTHBEARER: file with the token, read again at each connect"`
+	TokenCommand []string          `key:"token_command" help:"of OAUTHBEARER: program and arguments that print the token, run at each connect until what it prints expires; no shell"`
+	OAuth        OAuth             `key:"oauth"`
+	Extensions   map[string]string `key:"extensions" help:"of OAUTHBEARER: SASL extensions that go with the token: {logicalCluster: lkc-1, identityPoolId: pool-1}"`
+}
+
+// OAuth asks an OAuth 2.0 server for the token of OAUTHBEARER, by client credentials.
+type OAuth struct {
+	TokenURL         string            `key:"token_url" help:"token endpoint that issues the tokens by client credentials"`
+	ClientID         string            `key:"client_id" help:"client id"`
+	ClientSecretFile string            `key:"client_secret_file" help:"file with the client secret, read again for each token"`
+	Scope            string            `key:"scope" help:"scopes with spaces between them; empty: none"`
+	Parameters       map[string]string `key:"parameters" help:"further parameters of the request: {audience: kafka}; no secrets, they are shown"`
+	CAFile           string            `key:"ca_file" help:"PEM file of the authorities to trust for the token endpoint; empty: the system's"`
 }
 
 // Retry says how often and when an event that failed by its own fault is tried again.
@@ -231,6 +246,8 @@ const (
 
 	OnDeadContinue = "continue"
 	OnDeadHold     = "hold"
+
+	OAuthBearer = "OAUTHBEARER" // the mechanism that has keys of its own
 
 	OnHaltStay = "stay"
 	OnHaltExit = "exit"

@@ -61,6 +61,9 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.create_topics.enabled kafka.create_topics.partitions kafka.create_topics.replication_factor
 		kafka.tls.enabled kafka.tls.ca_file kafka.tls.cert_file kafka.tls.key_file kafka.tls.server_name
 		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file kafka.sasl.password_command
+		kafka.sasl.token_file kafka.sasl.token_command kafka.sasl.oauth.token_url kafka.sasl.oauth.client_id
+		kafka.sasl.oauth.client_secret_file kafka.sasl.oauth.scope kafka.sasl.oauth.parameters kafka.sasl.oauth.ca_file
+		kafka.sasl.extensions
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length
@@ -115,6 +118,10 @@ func another(t *testing.T, k Key) string {
 
 		"postgres.password_command":    "token,--user,app",
 		"kafka.sasl.password_command":  "token,--user,app",
+		"kafka.sasl.token_command":     "token,--user,app",
+		"kafka.sasl.oauth.token_url":   "https://idp/token",
+		"kafka.sasl.oauth.parameters":  "audience=kafka",
+		"kafka.sasl.extensions":        "logicalCluster=lkc-1",
 		"nats.create_streams.replicas": "3",
 		"bullmq.library":               "bull",
 		"bullmq.prefix":                "{bull}",
@@ -174,6 +181,21 @@ var companions = map[string][]Setting{
 	"kafka.sasl.password_file": {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},
 	"kafka.sasl.password_command": {{"--set", "kafka.sasl.mechanism", "PLAIN"},
 		{"--set", "kafka.sasl.username", "u"}},
+	"kafka.sasl.token_file":    {{"--set", "kafka.sasl.mechanism", OAuthBearer}},
+	"kafka.sasl.token_command": {{"--set", "kafka.sasl.mechanism", OAuthBearer}},
+	"kafka.sasl.extensions": {{"--set", "kafka.sasl.mechanism", OAuthBearer},
+		{"--set", "kafka.sasl.token_file", "t"}},
+	"kafka.sasl.oauth.token_url":          anOAuthServer[:3],
+	"kafka.sasl.oauth.client_id":          append(anOAuthServer[:2:2], anOAuthServer[3]),
+	"kafka.sasl.oauth.client_secret_file": append(anOAuthServer[:1:1], anOAuthServer[2:]...),
+	"kafka.sasl.oauth.scope":              anOAuthServer,
+	"kafka.sasl.oauth.parameters":         anOAuthServer,
+	"kafka.sasl.oauth.ca_file":            anOAuthServer,
+}
+
+var anOAuthServer = []Setting{
+	{"--set", "kafka.sasl.mechanism", OAuthBearer}, {"--set", "kafka.sasl.oauth.client_secret_file", "s"},
+	{"--set", "kafka.sasl.oauth.client_id", "c"}, {"--set", "kafka.sasl.oauth.token_url", "https://idp/t"},
 }
 
 // Breaks it catches: a key that one of the sources cannot set, or that lands in another field.

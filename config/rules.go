@@ -99,10 +99,19 @@ var rules = map[string]rule{
 	"kafka.tls.cert_file":                    filePath(),
 	"kafka.tls.key_file":                     filePath(),
 	"kafka.tls.server_name":                  optional(label()),
-	"kafka.sasl.mechanism":                   optional(oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+	"kafka.sasl.mechanism":                   optional(oneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAuthBearer)),
 	"kafka.sasl.username":                    optional(label()),
 	"kafka.sasl.password_file":               filePath(),
 	"kafka.sasl.password_command":            program(),
+	"kafka.sasl.token_file":                  filePath(),
+	"kafka.sasl.token_command":               program(),
+	"kafka.sasl.oauth.token_url":             tokenEndpoint(),
+	"kafka.sasl.oauth.client_id":             optional(label()),
+	"kafka.sasl.oauth.client_secret_file":    filePath(),
+	"kafka.sasl.oauth.scope":                 optional(label()),
+	"kafka.sasl.oauth.parameters":            tokenParameters(),
+	"kafka.sasl.oauth.ca_file":               filePath(),
+	"kafka.sasl.extensions":                  extensions(),
 
 	"nats.url": serverURLs("nats.password_file", "nats", "tls", "ws", "wss"),
 	"nats.stream": optional(matching(`^[^\s.*>/\\\x00-\x1f\x7f]+$`, 255,
@@ -368,22 +377,6 @@ func listenAddress() rule {
 	return typed("host:port, such as 127.0.0.1:9464 or :9464 for all addresses", func(v string) string {
 		_, port, err := net.SplitHostPort(v)
 		return accept(err == nil && isPort(port, 0))
-	})
-}
-
-// spanEndpoint keeps secrets out of the URL, which is shown and logged.
-func spanEndpoint() rule {
-	return typed("a URL such as http://collector:4318, or empty", func(v string) string {
-		u, err := url.Parse(v)
-		switch {
-		case v == "":
-			return ""
-		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-			return notAllowed
-		case u.User != nil:
-			return "must not hold a password: give it in a header, by OTEL_EXPORTER_OTLP_HEADERS"
-		}
-		return ""
 	})
 }
 

@@ -16,6 +16,9 @@ var (
 	passwordPair = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)`)
 )
 
+// secretPair is a parameter that holds a secret, where none belongs, as a file or a variable writes it.
+var secretPair = regexp.MustCompile(`(?i)(\w*(?:secret|password|assertion|token)\w*\s*[:=]\s*)[^,}]*`)
+
 // MaskURL replaces every password in a connection URL or key=value string, well-formed or not.
 func MaskURL(s string) string {
 	hidden := userinfo.ReplaceAllString(s, "$1:"+masked+"@")
@@ -42,6 +45,8 @@ func (k Key) mask(value string) string {
 		return masked
 	case k.Name == endpointsKey:
 		return maskEndpoint(value)
+	case k.Name == "kafka.sasl.oauth.parameters":
+		return secretPair.ReplaceAllString(value, "${1}"+masked)
 	}
 	return value
 }

@@ -69,7 +69,11 @@ func Kafka(cfg config.Config) kafka.Config {
 	}
 	if s := k.SASL; s.Mechanism != "" {
 		c.SASL = &kafka.SASL{Mechanism: s.Mechanism, Username: s.Username, PasswordFile: s.PasswordFile,
-			PasswordCommand: s.PasswordCommand}
+			PasswordCommand: s.PasswordCommand, TokenFile: s.TokenFile, TokenCommand: s.TokenCommand, Extensions: s.Extensions}
+		if o := s.OAuth; o.TokenURL != "" {
+			c.SASL.OAuth = &kafka.OAuth{TokenURL: o.TokenURL, ClientID: o.ClientID, SecretFile: o.ClientSecretFile,
+				Scope: o.Scope, Parameters: o.Parameters, CAFile: o.CAFile}
+		}
 	}
 	return c
 }
@@ -82,7 +86,10 @@ func KafkaClients(cfg config.Config) (*kafkago.Dialer, *kafkago.Client, error) {
 		return nil, nil, err
 	}
 	dialer := &kafkago.Dialer{ClientID: cfg.Kafka.ClientID, Timeout: cfg.Kafka.DialTimeout.Std(), DialFunc: connect}
-	transport := &kafkago.Transport{ClientID: cfg.Kafka.ClientID, Dial: connect}
+	transport, err := kafka.Transporter(Kafka(cfg))
+	if err != nil {
+		return nil, nil, err
+	}
 	return dialer, &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: questionPatience,
 		Transport: transport}, nil
 }

@@ -25,6 +25,8 @@ type Refusal struct {
 	Reason    string // in one line, with role, database and server
 	Remedy    string
 	Permanent bool // no new attempt can cure it: somebody has to do what Remedy says
+	// NoReplication is the role that may log in, but not stream; "" where it is something else.
+	NoReplication string
 
 	err error
 }
@@ -69,6 +71,9 @@ func Explain(err error, password *secret.Source) error {
 	var said []string
 	for _, one := range attempts(failed.Unwrap()) {
 		remedy, permanent := a.remedy(one)
+		if pg, is := errors.AsType[*pgconn.PgError](one); is && a.mayNotStream(pg) {
+			r.NoReplication = a.role
+		}
 		if r.Remedy == "" || !permanent {
 			r.Remedy = remedy
 		}
@@ -159,8 +164,7 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 			"; cdc-relay init --roles makes both roles", true
 	case pg.Code == "28000" && has("not permitted to log in"):
 		return "ALTER ROLE " + role + " LOGIN;", true
-	case pg.Code == "28000" && has("replication") && !has("pg_hba"),
-		pg.Code == "42501" && a.replication && !has("database"):
+	case a.mayNotStream(pg):
 		return "ALTER ROLE " + role + " REPLICATION; (RDS: GRANT rds_replication TO " + role + ";)", true
 	case pg.Code == "28000":
 		return "let the role in: a line of pg_hba.conf such as: host " + a.database + " " + a.role +
@@ -173,6 +177,13 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 		return "wait, end connections that nobody needs, or raise max_connections (max_wal_senders for replication)", false
 	}
 	return "it passes when the server lets connections in again", false
+}
+
+// mayNotStream says that the role lacks the right to replicate.
+func (a attempt) mayNotStream(pg *pgconn.PgError) bool {
+	has := func(part string) bool { return strings.Contains(pg.Message, part) }
+	return pg.Code == "28000" && has("replication") && !has("pg_hba") ||
+		pg.Code == "42501" && a.replication && !has("database")
 }
 
 // attributes are those that a new role needs.

@@ -24,7 +24,7 @@ var house = map[string]room{
 	"retry":   {own: []string{"outbox"}},
 	"sql":     {},
 	"verify":  {},
-	"secret":  {},
+	"secret":  {external: []string{"golang.org/x/oauth2"}},
 	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
 		tests: []string{"replication", "store"}},
 
@@ -68,7 +68,8 @@ var house = map[string]room{
 	},
 	"sink/kafka": {
 		own: []string{
-			"outbox", "sink", "sink/kafka/internal/codes", "sink/kafka/internal/connect", "sink/kafka/internal/recordset",
+			"outbox", "secret", "sink", "sink/kafka/internal/codes", "sink/kafka/internal/connect",
+			"sink/kafka/internal/recordset",
 		},
 		external: []string{"github.com/segmentio/kafka-go"},
 		tests:    []string{"sink/sinktest"},

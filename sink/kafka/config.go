@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
@@ -85,14 +88,23 @@ type TLS struct {
 	ServerName        string // that the brokers' certificates must have; empty: the host's of each
 }
 
-// SASL says how to log in. The file is read again at each connect.
+// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of three places. Files
+// are read again at each connect.
 type SASL struct {
-	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
 	Username     string
 	PasswordFile string // the password, with or without the end of its line
 
 	PasswordCommand []string // a program and its arguments that print the password; see package secret
+
+	TokenFile    string            // the token, with or without the end of its line
+	TokenCommand []string          // a program and its arguments that print it
+	OAuth        *OAuth            // a server that issues it; nil: none
+	Extensions   map[string]string // that go with the token, such as Confluent Cloud's logicalCluster
 }
+
+// OAuth is how a token is asked for.
+type OAuth = secret.ClientCredentials
 
 // LoginError says why a broker and we do not come together although it can be reached: What happened, what to Check,
 // and the cause, Err, if there is more to say. Waiting does not heal it: a person must act.
@@ -114,6 +126,24 @@ func Connector(c Config) (func(ctx context.Context, network, address string) (ne
 		return nil, fmt.Errorf("configure the connections to Kafka: %w", err)
 	}
 	return connect.NewDialer(context.Background(), c.connections()).Dial, nil
+}
+
+// Transporter makes a kafka-go Transport over connections as those of [Connector], which are renewed before the broker
+// ends the sessions of their logins.
+func Transporter(c Config) (Transport, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configure the connections to Kafka: %w", err)
+	}
+	return connect.NewDialer(context.Background(), c.connections()).Lines(func() *kafkago.Transport {
+		return &kafkago.Transport{ClientID: c.ClientID}
+	}), nil
+}
+
+// Transport sends requests to the brokers that they are for.
+type Transport interface {
+	kafkago.RoundTripper
+	CloseIdleConnections()
 }
 
 // Hooks are told what happens, so that this package needs no logger. Each may be nil. They are called from the

@@ -25,9 +25,12 @@ var _ sink.Tailer = (*Driver)(nil)
 
 // Tail is [sink.Tailer].
 func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
-	transport := d.dialer.Transport()
-	transport.MetadataTopics = []string{q.Topic} // this one routes by the library's own cache
-	transport.MetadataTTL = time.Second
+	transport := d.dialer.Lines(func() *kafkago.Transport {
+		t := d.dialer.Transport()
+		t.MetadataTopics = []string{q.Topic} // this one routes by the library's own cache
+		t.MetadataTTL = time.Second
+		return t
+	})
 	defer transport.CloseIdleConnections()
 	client := &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport,
 		Timeout: d.config.RequestTimeout}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,7 @@ type KafkaConfig struct {
 	Scram []string
 	// for throughput figures, after a warm-up; otherwise Java compiles half as much, and starts in half the time
 	Fast bool
+	Java []string // further arguments of each node's JVM
 }
 
 // Listener is another way into each broker, with its own rules.
@@ -210,11 +212,11 @@ func (n *Node) launch() error {
 	if err != nil {
 		return fmt.Errorf("start Kafka node %d: %w", n.ID, err)
 	}
-	args := []string{
+	args := slices.Concat(n.config.Java, []string{
 		"-Xmx" + strconv.Itoa(heap) + "m", "-Xms" + strconv.Itoa(heap/2) + "m", "-XX:+UseSerialGC",
 		"-Dlog4j2.configurationFile=" + filepath.Join(n.dir, "log4j2.properties"),
 		"-cp", n.libs, "kafka.Kafka", filepath.Join(n.dir, "server.properties"),
-	}
+	})
 	if !n.config.Fast {
 		args = append([]string{"-XX:TieredStopAtLevel=1"}, args...)
 	}

@@ -193,12 +193,12 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 func (c *Cluster) format(ctx context.Context) error {
 	const clusterID = "Y2RjLXJlbGF5LXRlc3RzMQ" // 16 bytes in base64, as random-uuid prints them
 	for _, node := range c.Nodes {
-		args := []string{
+		args := slices.Concat(node.config.Java, []string{
 			"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 			"-Dlog4j2.configurationFile=" + filepath.Join(node.dir, "log4j2.properties"),
 			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c",
 			filepath.Join(node.dir, "server.properties"),
-		}
+		})
 		for _, user := range node.config.Scram {
 			args = append(args, "--add-scram", user)
 		}

@@ -30,7 +30,9 @@ func newOnKafka(cfg config.Config) (onKafka, error) {
 	return onKafka{client}, err
 }
 
-func (k onKafka) close() { k.client.Transport.(*kafkago.Transport).CloseIdleConnections() }
+func (k onKafka) close() {
+	k.client.Transport.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+}
 
 // find implements source.
 func (k onKafka) find(ctx context.Context, topic string) (found foundTopic, err error) {

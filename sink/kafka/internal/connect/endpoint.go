@@ -1,9 +1,9 @@
 // Package connect is the way to a broker: connections that are secured and logged in, closed together, and one request
 // with its answer over one of them. What is asked, of whom, and what follows from the answer is not its business.
 //
-// endpoint.go are the connections, login.go and security.go how they prove themselves; exchange.go a Produce request on
-// the wire, wire.go the shapes of the others. Logins are tested on a real broker in sink/kafka (security_test.go), lost
-// and frozen connections there, too (faults_test.go).
+// endpoint.go are the connections, session.go how long one is used, login.go, bearer.go and security.go how they prove
+// themselves; exchange.go a Produce request on the wire, wire.go the shapes of the others. Logins are tested on a real
+// broker in sink/kafka (security_test.go, bearer_test.go), lost and frozen connections there, too (faults_test.go).
 package connect
 
 import (
@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// idleTimeout closes a connection that was not used; brokers do it after ten minutes (connections.max.idle.ms).
-	idleTimeout = 4 * time.Minute
+	// idleTimeout closes a connection that was not used. Brokers do it after ten minutes (connections.max.idle.ms), Azure
+	// after four.
+	idleTimeout = 3 * time.Minute
 
 	// transportTTL is how often, at most, the Transport asks each broker for the list of brokers. Its answer is not used;
 	// it is also the Transport's patience with that request.
@@ -40,34 +41,16 @@ type Config struct {
 // other. Requests at the same time have a connection each.
 type Endpoint struct {
 	Address string // host:port
-	dialer  *Dialer
-
-	mu        sync.Mutex
-	transport *kafkago.Transport // nil: made at the next request
+	lines   *Lines
 }
 
 // RoundTrip sends a request and returns its answer. After an error the endpoint begins anew with fresh connections: the
 // idle ones are usually dead as well. They are not when only the patience with the request was over.
 func (e *Endpoint) RoundTrip(ctx context.Context, request protocol.Message) (protocol.Message, error) {
-	e.mu.Lock()
-	t := e.transport
-	if t == nil {
-		t = e.dialer.Transport()
-		e.transport = t
-	}
-	e.mu.Unlock()
-
-	answer, err := t.RoundTrip(ctx, kafkago.TCP(e.Address), request)
-	if errors.Is(err, ErrImpatient) {
-		return nil, err
-	}
+	l := e.lines.take()
+	answer, err := l.transport.RoundTrip(ctx, kafkago.TCP(e.Address), request)
+	e.lines.leave(l, err != nil && !errors.Is(err, ErrImpatient))
 	if err != nil {
-		e.mu.Lock()
-		if e.transport == t {
-			e.transport = nil
-		}
-		e.mu.Unlock()
-		t.CloseIdleConnections()
 		return nil, err
 	}
 	if r, wrapped := answer.(received); wrapped {
@@ -77,15 +60,7 @@ func (e *Endpoint) RoundTrip(ctx context.Context, request protocol.Message) (pro
 }
 
 // Close gives up the endpoint's idle connections.
-func (e *Endpoint) Close() {
-	e.mu.Lock()
-	t := e.transport
-	e.transport = nil
-	e.mu.Unlock()
-	if t != nil {
-		t.CloseIdleConnections()
-	}
-}
+func (e *Endpoint) Close() { e.lines.CloseIdleConnections() }
 
 // Dialer opens the connections of all endpoints and can close them all: a Transport keeps a connection whose request
 // was given up until that request's deadline.
@@ -105,12 +80,13 @@ func NewDialer(ctx context.Context, c Config) *Dialer {
 }
 
 // Endpoint is the connections to an address, none at first.
-func (d *Dialer) Endpoint(address string) *Endpoint { return &Endpoint{Address: address, dialer: d} }
+func (d *Dialer) Endpoint(address string) *Endpoint {
+	return &Endpoint{Address: address, lines: d.Lines(d.Transport)}
+}
 
-// Transport is kafka-go's, over this dialer's connections.
+// Transport is kafka-go's, as the driver wants it, for [Dialer.Lines], which give it its connections.
 func (d *Dialer) Transport() *kafkago.Transport {
 	return &kafkago.Transport{
-		Dial:           d.Dial,
 		DialTimeout:    d.config.DialTimeout,
 		IdleTimeout:    idleTimeout,
 		MetadataTTL:    transportTTL,
@@ -122,6 +98,14 @@ func (d *Dialer) Transport() *kafkago.Transport {
 
 // Dial opens a connection, secured and logged in.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := d.dial(ctx, network, address)
+	if err != nil {
+		return nil, err // and no interface around a nil
+	}
+	return c, nil
+}
+
+func (d *Dialer) dial(ctx context.Context, network, address string) (*conn, error) {
 	if err := d.refusedLately(address); err != nil {
 		return nil, err
 	}
@@ -181,6 +165,8 @@ type conn struct {
 	dialer   *Dialer
 	password string // of SASL
 	answered bool   // something was read
+	// when the session of its login is to be renewed, by another connection; zero: it lasts
+	renewal time.Time
 }
 
 // Read is net.Conn. A broker that does not like our certificate says so only here, in answer to the first request

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/xdg-go/scram"
@@ -22,10 +23,11 @@ const (
 	Plain       = "PLAIN"
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
+	OAuthBearer = "OAUTHBEARER"
 )
 
 // Mechanisms are those that a login can use.
-func Mechanisms() []string { return []string{Plain, ScramSHA256, ScramSHA512} }
+func Mechanisms() []string { return []string{Plain, ScramSHA256, ScramSHA512, OAuthBearer} }
 
 // logIn secures and authenticates a new connection before kafka-go sees it: there the login has no deadline, drops the
 // broker's words, and takes a connection that ends for a wrong password.
@@ -64,18 +66,77 @@ func (d *Dialer) prove(ctx context.Context, c *conn) error {
 	if d.config.SASL == nil {
 		return nil
 	}
-	// Versions are not asked for: these are in every broker since Kafka 1.0.
 	pc := protocol.NewConn(c, d.config.ClientID)
-	pc.SetVersions(map[protocol.ApiKey]int16{protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 0})
-	return d.config.SASL.logIn(pc, c.password)
-}
-
-// logIn runs the mechanism over a connection.
-func (s *SASL) logIn(pc *protocol.Conn, password string) error {
-	talk, err := s.talk(password)
+	versions, err := loginVersions(pc)
 	if err != nil {
 		return err
 	}
+	pc.SetVersions(versions)
+	began := time.Now()
+	lifetime, err := d.config.SASL.logIn(pc, c.password)
+	if err == nil && lifetime > 0 {
+		c.renewal = began.Add(lifetime / renewalParts * (renewalParts - 1))
+	}
+	return err
+}
+
+// renewalParts: a session is renewed in the last of its so many parts, as Java's clients do it in the last 5 to 15 %.
+const renewalParts = 7
+
+// loginVersions are those of the requests of a login. Version 1 of the second, in brokers since Kafka 2.2, tells how
+// long the session lasts (KIP-368).
+func loginVersions(pc *protocol.Conn) (map[protocol.ApiKey]int16, error) {
+	answer, err := pc.RoundTrip(new(apiversions.Request))
+	if err != nil {
+		return nil, fmt.Errorf("ask what the broker speaks: %w", err)
+	}
+	versions := map[protocol.ApiKey]int16{protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 0}
+	for _, k := range answer.(*apiversions.Response).ApiKeys {
+		if protocol.ApiKey(k.ApiKey) == protocol.SaslAuthenticate {
+			versions[protocol.SaslAuthenticate] = min(k.MaxVersion, 1)
+		}
+	}
+	return versions, nil
+}
+
+// logIn runs the mechanism over a connection, and returns how long the broker lets the session last; 0: without end.
+func (s *SASL) logIn(pc *protocol.Conn, password string) (time.Duration, error) {
+	talk, err := s.talk(password)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.agree(pc); err != nil {
+		return 0, err
+	}
+	lifetime := time.Duration(0)
+	for challenge := ""; ; {
+		response, done, err := talk(challenge)
+		if IsLoginError(err) {
+			return 0, err
+		}
+		if err != nil {
+			return 0, &LoginError{"the broker did not prove that it knows the password of " + s.Username, s.keys(), err}
+		}
+		if done {
+			return lifetime, nil
+		}
+		answer, err := pc.RoundTrip(&saslauthenticate.Request{AuthBytes: []byte(response)})
+		if err != nil {
+			return 0, fmt.Errorf("log in with %s: %w", s.Mechanism, err)
+		}
+		r := answer.(*saslauthenticate.Response)
+		if err := codes.ErrorOf(r.ErrorCode, r.ErrorMessage); err != nil {
+			if r.ErrorCode == codes.NotAuthenticated {
+				return 0, s.rejected(password, err)
+			}
+			return 0, fmt.Errorf("log in with %s: %w", s.Mechanism, err)
+		}
+		challenge, lifetime = string(r.AuthBytes), time.Duration(r.SessionLifetimeMs)*time.Millisecond
+	}
+}
+
+// agree asks for the mechanism.
+func (s *SASL) agree(pc *protocol.Conn) error {
 	answer, err := pc.RoundTrip(&saslhandshake.Request{Mechanism: s.Mechanism})
 	if err != nil {
 		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
@@ -90,34 +151,15 @@ func (s *SASL) logIn(pc *protocol.Conn, password string) error {
 	case err != nil:
 		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
 	}
-	for challenge := ""; ; {
-		response, done, err := talk(challenge)
-		if err != nil {
-			return &LoginError{"the broker did not prove that it knows the password of " + s.Username, s.keys(), err}
-		}
-		if done {
-			return nil
-		}
-		answer, err := pc.RoundTrip(&saslauthenticate.Request{AuthBytes: []byte(response)})
-		if err != nil {
-			return fmt.Errorf("log in with %s: %w", s.Mechanism, err)
-		}
-		r := answer.(*saslauthenticate.Response)
-		if err := codes.ErrorOf(r.ErrorCode, r.ErrorMessage); err != nil {
-			if r.ErrorCode == codes.NotAuthenticated {
-				s.source().Refused()
-				return &LoginError{fmt.Sprintf("the broker rejects the login of %s with %s", s.Username, s.Mechanism), s.keys(),
-					err}
-			}
-			return fmt.Errorf("log in with %s: %w", s.Mechanism, err)
-		}
-		challenge = string(r.AuthBytes)
-	}
+	return nil
 }
 
 // talk is our side of the mechanism: given the broker's words, at first none, it says ours, or that all is said.
 func (s *SASL) talk(password string) (func(challenge string) (response string, done bool, err error), error) {
-	if s.Mechanism == Plain {
+	switch s.Mechanism {
+	case OAuthBearer:
+		return s.bearer(password)
+	case Plain:
 		said := false
 		return func(string) (string, bool, error) {
 			if said {

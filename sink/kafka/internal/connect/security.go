@@ -22,13 +22,19 @@ type TLS struct {
 	ServerName        string // that the brokers' certificates must have; empty: the host's of each
 }
 
-// SASL says how to log in. The file is read again at each connect.
+// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of three places. Files
+// are read again at each connect.
 type SASL struct {
-	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
 	Username     string
 	PasswordFile string // the password, with or without the end of its line
 
 	PasswordCommand []string // a program and its arguments that print the password; see package secret
+
+	TokenFile    string                    // the token, with or without the end of its line
+	TokenCommand []string                  // a program and its arguments that print it
+	OAuth        *secret.ClientCredentials // a server that issues it; nil: none
+	Extensions   map[string]string         // that go with the token, such as Confluent Cloud's logicalCluster
 }
 
 // LoginError says why a broker and we do not come together although it can be reached: certificate, mechanism, name or
@@ -145,24 +151,43 @@ func (t *TLS) clientCertificate() string {
 }
 
 // keys are the configuration's of a login that the broker rejects.
-func (s *SASL) keys() string { return "kafka.sasl.username and " + s.source().Key() }
-
-func (s *SASL) source() *secret.Source {
-	return secret.Of("kafka.sasl", s.PasswordFile, s.PasswordCommand)
+func (s *SASL) keys() string {
+	if s.Mechanism == OAuthBearer {
+		return s.source().Key() + ", and that the broker knows issuer, audience and principal of the token"
+	}
+	return "kafka.sasl.username and " + s.source().Key()
 }
 
-// password asks for the secret.
+func (s *SASL) source() *secret.Source {
+	switch {
+	case s.Mechanism != OAuthBearer:
+		return secret.Of("kafka.sasl", s.PasswordFile, s.PasswordCommand)
+	case len(s.TokenCommand) > 0:
+		return secret.Command("kafka.sasl.token_command", s.TokenCommand)
+	case s.TokenFile != "":
+		return secret.File("kafka.sasl.token_file", s.TokenFile)
+	case s.OAuth != nil:
+		return secret.OAuth("kafka.sasl.oauth", *s.OAuth)
+	}
+	return nil
+}
+
+// password asks for the secret: a password, or a token.
 func (s *SASL) password(ctx context.Context) (string, error) {
+	word := "password"
+	if s.Mechanism == OAuthBearer {
+		word = "token"
+	}
 	source := s.source()
 	if source == nil {
-		return "", &LoginError{"there is no password", "kafka.sasl.password_file", nil}
+		return "", &LoginError{"there is no " + word, "kafka.sasl", nil}
 	}
 	password, err := source.Read(ctx)
 	if err != nil {
-		return "", &LoginError{"the password cannot be read", source.Key(), err}
+		return "", &LoginError{"the " + word + " cannot be read", source.Key(), err}
 	}
 	if password == "" {
-		return "", &LoginError{s.PasswordFile + " holds no password", source.Key(), nil}
+		return "", &LoginError{s.PasswordFile + s.TokenFile + " holds no " + word, source.Key(), nil}
 	}
 	return password, nil
 }

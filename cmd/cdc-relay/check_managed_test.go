@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// A service is known by its own role. The owner of the outbox is no superuser, as there; what lets a role stream is the
+// attribute, because plain Postgres has no role that stands for it. Breaks it catches: a statement that the service
+// refuses, such as ALTER SYSTEM. Seen to fail with the statements of plain Postgres, and with "28000" of a missing role
+// taken for a missing right.
+func TestCheckNamesTheServicesOwnStatement(t *testing.T) {
+	t.Parallel()
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	pg.Exec(t, `CREATE ROLE shop_owner LOGIN; GRANT CREATE ON DATABASE test TO shop_owner;
+		GRANT USAGE, CREATE ON SCHEMA public TO shop_owner; CREATE ROLE relay_repl LOGIN REPLICATION`)
+	as := func(role string) string { return strings.Replace(pg.URL, "postgres@", role+"@", 1) }
+	environ := []string{"CDC_RELAY_SINK=stdout", "CDC_RELAY_POSTGRES_URL=" + as("shop_owner")}
+	streams := append([]string{"CDC_RELAY_POSTGRES_REPLICATION_URL=" + as("relay_repl")}, environ...)
+	cdcRelay(t, streams, "init").want(t, exitDone, nil, nil)
+	cdcRelay(t, streams, "check").want(t, exitDone, []string{"ok    replication connection: ", "ALTER SYSTEM", "!service"}, nil)
+	pg.Exec(t, "CREATE ROLE rds_superuser")
+	nobody := append([]string{"CDC_RELAY_POSTGRES_REPLICATION_URL=" + as("nobody")}, environ...)
+	cdcRelay(t, nobody, "check").want(t, exitFailed, []string{`CREATE ROLE "nobody"`, "!rds_replication"}, nil)
+	pg.Exec(t, "DROP ROLE rds_superuser")
+	for role, want := range map[string]string{
+		"rds_superuser":     `GRANT rds_replication TO "shop_owner";`,
+		"cloudsqlsuperuser": `ALTER USER "shop_owner" WITH REPLICATION;`,
+		"azure_pg_admin":    `ALTER ROLE "shop_owner" WITH REPLICATION; as the administrator`,
+		"neon_superuser":    `make the role "shop_owner" in the console`,
+		"supabase_admin":    `ALTER ROLE "shop_owner" WITH REPLICATION; as postgres`,
+	} {
+		pg.Exec(t, "CREATE ROLE "+role)
+		cdcRelay(t, environ, "check").want(t, exitFailed, []string{
+			"ok    service: the role " + role, "FAIL  replication connection: ", want, "!ALTER SYSTEM", "if it offers that",
+		}, nil)
+		pg.Exec(t, "DROP ROLE "+role)
+	}
+}
