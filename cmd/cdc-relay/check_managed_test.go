@@ -18,7 +18,9 @@ func TestCheckNamesTheServicesOwnStatement(t *testing.T) {
 	pg.Exec(t, `CREATE ROLE shop_owner LOGIN; GRANT CREATE ON DATABASE test TO shop_owner;
 		GRANT USAGE, CREATE ON SCHEMA public TO shop_owner; CREATE ROLE relay_repl LOGIN REPLICATION`)
 	as := func(role string) string { return strings.Replace(pg.URL, "postgres@", role+"@", 1) }
-	environ := []string{"CDC_RELAY_SINK=stdout", "CDC_RELAY_POSTGRES_URL=" + as("shop_owner")}
+	environ := []string{"CDC_RELAY_SINK=stdout", "CDC_RELAY_POSTGRES_SLOT=managed_stdout",
+		"CDC_RELAY_POSTGRES_SCHEMA=managed_stdout", "CDC_RELAY_OUTBOX_AFTER_PUBLISH=keep",
+		"CDC_RELAY_POSTGRES_URL=" + as("shop_owner")}
 	streams := append([]string{"CDC_RELAY_POSTGRES_REPLICATION_URL=" + as("relay_repl")}, environ...)
 	cdcRelay(t, streams, "init").want(t, exitDone, nil, nil)
 	cdcRelay(t, streams, "check").want(t, exitDone, []string{"ok    replication connection: ", "ALTER SYSTEM", "!service"}, nil)

@@ -22,7 +22,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"moves between majors":     {ci: 1, nightly: 7},
 	"rows in one transaction":  {ci: 100_000, nightly: 1_000_000},
 	"rotated tokens":           {ci: 8, nightly: 100},
-	"token endpoint seconds":   {ci: 4, nightly: 10}, // away
+	"token endpoint seconds":   {ci: 1, nightly: 10}, // away
 	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
 	"postgres crashes":         {ci: 2, nightly: 20},
 	"forgetful crashes":        {ci: 2, nightly: 200},
