@@ -171,8 +171,8 @@ func (e *postgresExam) room(setting string, most, used int, ours bool) {
 	case ours:
 		e.add(OK, setting, text+", one of them ours", "")
 	case used >= most:
-		e.add(Fail, setting, text, e.setTo(fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used",
-			setting, most+4)))
+		e.add(Fail, setting, text, e.setTo(fmt.Sprintf(
+			"ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used", setting, most+4)))
 	default:
 		e.add(OK, setting, text, "")
 	}

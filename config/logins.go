@@ -152,7 +152,8 @@ func tokenParameters() rule {
 var extensionName, extensionValue = regexp.MustCompile(`^[A-Za-z]+$`), regexp.MustCompile(`^[\x20-\x7e\t\r\n]*$`)
 
 func extensions() rule {
-	return typed("names of letters with values in ASCII, such as {logicalCluster: lkc-1}", func(v map[string]string) string {
+	const allowed = "names of letters with values in ASCII, such as {logicalCluster: lkc-1}"
+	return typed(allowed, func(v map[string]string) string {
 		for name, value := range v {
 			if name == "auth" || !extensionName.MatchString(name) || !extensionValue.MatchString(value) {
 				return fmt.Sprintf("%q is not allowed", name)

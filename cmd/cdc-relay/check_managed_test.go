@@ -23,7 +23,8 @@ func TestCheckNamesTheServicesOwnStatement(t *testing.T) {
 		"CDC_RELAY_POSTGRES_URL=" + as("shop_owner")}
 	streams := append([]string{"CDC_RELAY_POSTGRES_REPLICATION_URL=" + as("relay_repl")}, environ...)
 	cdcRelay(t, streams, "init").want(t, exitDone, nil, nil)
-	cdcRelay(t, streams, "check").want(t, exitDone, []string{"ok    replication connection: ", "ALTER SYSTEM", "!service"}, nil)
+	cdcRelay(t, streams, "check").want(t, exitDone,
+		[]string{"ok    replication connection: ", "ALTER SYSTEM", "!service"}, nil)
 	pg.Exec(t, "CREATE ROLE rds_superuser")
 	nobody := append([]string{"CDC_RELAY_POSTGRES_REPLICATION_URL=" + as("nobody")}, environ...)
 	cdcRelay(t, nobody, "check").want(t, exitFailed, []string{`CREATE ROLE "nobody"`, "!rds_replication"}, nil)

@@ -186,8 +186,8 @@ func (i *Issuer) sign(lifetime time.Duration, more map[string]any) string {
 	return text + "." + encode(signature)
 }
 
-// BearerListener is a listener that takes this issuer's tokens, and no session of which lasts longer; 0: than its token.
-// A cluster that has it needs the arguments of Java, too.
+// BearerListener is a listener that takes this issuer's tokens, and no session of which lasts longer; 0: than its
+// token. A cluster that has it needs the arguments of Java, too.
 func (i *Issuer) BearerListener(name string, longest time.Duration) Listener {
 	settings := map[string]string{
 		"sasl.enabled.mechanisms": "OAUTHBEARER",

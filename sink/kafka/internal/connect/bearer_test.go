@@ -11,12 +11,14 @@ import (
 // Breaks it catches: a message that brokers other than Kafka do not take: RFC 7628 has an example of it, in section
 // 4.1. Seen to fail with one \x01 at the end.
 func TestTheFirstMessageIsThatOfTheRFC(t *testing.T) {
-	s := &SASL{Mechanism: OAuthBearer, TokenFile: "f", Extensions: map[string]string{"port": "143", "host": "server.example.com"}}
+	s := &SASL{Mechanism: OAuthBearer, TokenFile: "f",
+		Extensions: map[string]string{"port": "143", "host": "server.example.com"}}
 	talk, err := s.bearer("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "n,,\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01host=server.example.com\x01port=143\x01\x01"
+	const want = "n,,\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01" +
+		"host=server.example.com\x01port=143\x01\x01"
 	if got, done, err := talk(""); got != want || done || err != nil {
 		t.Errorf("got %q, %v, %v, want %q", got, done, err, want)
 	}

@@ -22,8 +22,8 @@ type TLS struct {
 	ServerName        string // that the brokers' certificates must have; empty: the host's of each
 }
 
-// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of three places. Files
-// are read again at each connect.
+// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of three places.
+// Files are read again at each connect.
 type SASL struct {
 	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
 	Username     string
