@@ -9,6 +9,7 @@ COUNT ?= 5
 BENCH ?= .
 PACED ?= 30s
 EVENTS ?= 1000000
+VERSION ?= 0.1.0
 # How many seeds of the simulator `make test` plays, and `make simulate`; FROM is the first.
 SEEDS ?= 100000
 NIGHTLY_SEEDS ?= 1000000
@@ -23,6 +24,8 @@ MATRIX_SCENARIOS ?= MixedLoad|Kill|Failover|Slot|Publication|Positions|Postgres|
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # The latest that Go 1.26 builds.
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
+# The library that goreleaser makes deb and rpm with, in the version that it has; by itself it is built in seconds.
+NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # gRPC comes with the OTLP exporter. Without its traces nothing in the program calls a method by its name, and the linker
 # drops what nobody calls: 10 MB. Dockerfile and .goreleaser.yaml have it too.
@@ -167,6 +170,10 @@ lint: fmt-check ## go vet and golangci-lint, in the version that CI uses
 	go vet ./...
 	go run $(GOLANGCI) run
 
+.PHONY: shellcheck
+shellcheck: ## shellcheck on the scripts that run on machines of others, and on those that make and try the packages
+	shellcheck install.sh deploy/packages/*.sh .ci/run
+
 .PHONY: fmt-check
 fmt-check: ## fail if a file is not as gofmt has it
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not as gofmt has them:"; echo "$$unformatted"; exit 1; fi
@@ -178,13 +185,27 @@ fmt: ## format the Go files
 .PHONY: release-check
 release-check: ## make a release here, in dist, without publishing it, and render the Kubernetes manifests; minutes of compiling
 	go run $(GORELEASER) check
-	skip=publish; command -v syft >/dev/null || { echo "syft is not installed: no SBOM"; skip=publish,sbom; }; \
-	  go run $(GORELEASER) release --snapshot --clean --skip=$$skip
-	cd dist && sha256sum --check *_SHA256SUMS
+	skip=publish,sign; command -v syft >/dev/null || { echo "syft is not installed: no SBOM"; skip=$$skip,sbom; }; \
+	  docker buildx ls >/dev/null 2>&1 || { echo "no docker with buildx: no images"; skip=$$skip,docker; }; \
+	  HOMEBREW_TAP_TOKEN= go run $(GORELEASER) release --snapshot --clean --skip=$$skip
+	cd dist && sha256sum --check SHA256SUMS
 	"$$(ls -d dist/cdc-relay_linux_$$(go env GOARCH)*)/cdc-relay" version
 	@for binary in dist/cdc-relay_linux_*/cdc-relay; do for flag in CGO_ENABLED=0 -trimpath=true -tags=$(TAGS); do \
 	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
 	go run $(KUSTOMIZE) build deploy/kubernetes >/dev/null
+
+.PHONY: completions
+completions: ## write the completion scripts that the packages carry into .cache/completions
+	@mkdir -p .cache && CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o .cache/cdc-relay ./cmd/cdc-relay
+	@deploy/packages/completions.sh .cache/cdc-relay && rm .cache/cdc-relay
+
+.PHONY: packages
+packages: ## make the deb and the rpm for this machine's architecture, in dist; VERSION=0.1.0
+	@NFPM=$(NFPM) TAGS=$(TAGS) deploy/packages/build.sh $(VERSION) dist
+
+.PHONY: try-packages
+try-packages: ## install the deb on this Debian as root, have it deliver, upgrade it under load, remove and purge it; a minute
+	@NFPM=$(NFPM) TAGS=$(TAGS) deploy/packages/try.sh
 
 .PHONY: clean
 clean: ## remove what the other targets made here

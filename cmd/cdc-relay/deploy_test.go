@@ -158,7 +158,7 @@ func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"ExecStart=/usr/bin/cdc-relay run --config ", "TimeoutStopSec=30s",
-		"RestartPreventExitStatus=2", "DynamicUser=yes"} {
+		"RestartPreventExitStatus=2", "User=cdc-relay"} {
 		if !strings.Contains(string(unit), want) {
 			t.Errorf("unit: no %q", want)
 		}
