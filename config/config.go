@@ -133,6 +133,7 @@ type SASL struct {
 
 	TokenFile    string            `key:"token_file" help:"of OAUTHBEARER: file with the token, read again at each connect"`
 	TokenCommand []string          `key:"token_command" help:"of OAUTHBEARER: program and arguments that print the token, run at each connect until what it prints expires; no shell"`
+	AWSRegion    string            `key:"aws_region" help:"of OAUTHBEARER: the region of an Amazon MSK cluster with IAM; tokens are signed with the credentials that AWS's SDK finds"`
 	OAuth        OAuth             `key:"oauth"`
 	Extensions   map[string]string `key:"extensions" help:"of OAUTHBEARER: SASL extensions that go with the token: {logicalCluster: lkc-1, identityPoolId: pool-1}"`
 }

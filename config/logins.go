@@ -51,14 +51,15 @@ var logins = []relation{
 		},
 	},
 	{
-		keys: []string{"kafka.sasl.token_file", "kafka.sasl.token_command", "kafka.sasl.oauth.token_url",
-			"kafka.sasl.extensions", "kafka.sasl.mechanism"},
-		allowed: "with OAUTHBEARER one of token_file, token_command and oauth.token_url, otherwise none of them, and no " +
-			"extensions",
+		keys: []string{"kafka.sasl.token_file", "kafka.sasl.token_command", "kafka.sasl.aws_region",
+			"kafka.sasl.oauth.token_url", "kafka.sasl.extensions", "kafka.sasl.mechanism"},
+		allowed: "with OAUTHBEARER one of token_file, token_command, aws_region and oauth.token_url, otherwise none of " +
+			"them, and no extensions",
 		check: func(c *Config) string {
 			s := c.Kafka.SASL
 			sources := 0
-			for _, set := range []bool{s.TokenFile != "", len(s.TokenCommand) > 0, s.OAuth.TokenURL != ""} {
+			for _, set := range []bool{s.TokenFile != "", len(s.TokenCommand) > 0, s.AWSRegion != "",
+				s.OAuth.TokenURL != ""} {
 				if set {
 					sources++
 				}
@@ -67,8 +68,8 @@ var logins = []relation{
 			if bearer && sources == 1 || !bearer && sources == 0 && len(s.Extensions) == 0 {
 				return ""
 			}
-			return fmt.Sprintf("mechanism %q, token_file %q, token_command %s, oauth.token_url %q, %d extensions", s.Mechanism,
-				s.TokenFile, formatList(s.TokenCommand), s.OAuth.TokenURL, len(s.Extensions))
+			return fmt.Sprintf("mechanism %q, token_file %q, token_command %s, aws_region %q, oauth.token_url %q, %d extensions",
+				s.Mechanism, s.TokenFile, formatList(s.TokenCommand), s.AWSRegion, s.OAuth.TokenURL, len(s.Extensions))
 		},
 	},
 	{

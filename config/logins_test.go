@@ -33,6 +33,8 @@ func TestLoginsAreWholeOrNone(t *testing.T) {
 		{"kafka.sasl.username=u kafka.sasl.password_file=p", "kafka.sasl.mechanism"},
 		{bearer + "token_file=t", ""},
 		{bearer + "token_command=t", ""},
+		{bearer + "aws_region=eu-west-1", ""},
+		{bearer + "aws_region=eu-west-1 kafka.sasl.token_file=t", "kafka.sasl.token_file"},
 		{bearer + "token_file=t kafka.sasl.extensions=logicalCluster=lkc-1", ""},
 		{bearer + "oauth.token_url=https://h/t kafka.sasl.oauth.client_id=c kafka.sasl.oauth.client_secret_file=s", ""},
 		{strings.TrimSuffix(bearer, " kafka.sasl."), "kafka.sasl.token_file"},

@@ -105,6 +105,7 @@ var rules = map[string]rule{
 	"kafka.sasl.password_command":            program(),
 	"kafka.sasl.token_file":                  filePath(),
 	"kafka.sasl.token_command":               program(),
+	"kafka.sasl.aws_region":                  optional(matching(`^[a-z0-9-]+$`, 40, "a region such as eu-west-1")),
 	"kafka.sasl.oauth.token_url":             tokenEndpoint(),
 	"kafka.sasl.oauth.client_id":             optional(label()),
 	"kafka.sasl.oauth.client_secret_file":    filePath(),

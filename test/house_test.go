@@ -24,7 +24,7 @@ var house = map[string]room{
 	"retry":   {own: []string{"outbox"}},
 	"sql":     {},
 	"verify":  {},
-	"secret":  {external: []string{"golang.org/x/oauth2"}},
+	"secret":  {external: []string{"github.com/aws/aws-msk-iam-sasl-signer-go", "golang.org/x/oauth2"}},
 	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
 		tests: []string{"replication", "store"}},
 

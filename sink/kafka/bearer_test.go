@@ -177,7 +177,7 @@ func (g gates) healsBy(t *testing.T, name, key string, login *SASL, cure func())
 
 // A broker that bounds sessions ends a connection whose session is over at its next request. Breaks when connections
 // are used until then, and when every request gets one of its own. Seen to fail with renewals left out, where the
-// broker cut 1 of 3 to 4 connections, and with each connection taken for one whose session is over.
+// request after 2 s got no answer, and with each connection taken for one whose session is over.
 func (g gates) sessionsAreRenewed(t *testing.T) {
 	topic := g.Topic(t, "sessions", 1, nil)
 	var counts watched

@@ -88,7 +88,7 @@ type TLS struct {
 	ServerName        string // that the brokers' certificates must have; empty: the host's of each
 }
 
-// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of three places.
+// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of four places.
 // Files are read again at each connect.
 type SASL struct {
 	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
@@ -100,6 +100,7 @@ type SASL struct {
 	TokenFile    string            // the token, with or without the end of its line
 	TokenCommand []string          // a program and its arguments that print it
 	OAuth        *OAuth            // a server that issues it; nil: none
+	AWSRegion    string            // of Amazon MSK: tokens are signed with AWS's credentials
 	Extensions   map[string]string // that go with the token, such as Confluent Cloud's logicalCluster
 }
 

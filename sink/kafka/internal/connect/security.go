@@ -22,7 +22,7 @@ type TLS struct {
 	ServerName        string // that the brokers' certificates must have; empty: the host's of each
 }
 
-// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of three places.
+// SASL says how to log in: with user name and password, or, by OAUTHBEARER, with a token from one of four places.
 // Files are read again at each connect.
 type SASL struct {
 	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
@@ -34,6 +34,7 @@ type SASL struct {
 	TokenFile    string                    // the token, with or without the end of its line
 	TokenCommand []string                  // a program and its arguments that print it
 	OAuth        *secret.ClientCredentials // a server that issues it; nil: none
+	AWSRegion    string                    // of Amazon MSK: tokens are signed with AWS's credentials
 	Extensions   map[string]string         // that go with the token, such as Confluent Cloud's logicalCluster
 }
 
@@ -152,6 +153,9 @@ func (t *TLS) clientCertificate() string {
 
 // keys are the configuration's of a login that the broker rejects.
 func (s *SASL) keys() string {
+	if s.Mechanism == OAuthBearer && s.AWSRegion != "" {
+		return s.source().Key() + ", the credentials that AWS's SDK finds, and their policy"
+	}
 	if s.Mechanism == OAuthBearer {
 		return s.source().Key() + ", and that the broker knows issuer, audience and principal of the token"
 	}
@@ -166,6 +170,8 @@ func (s *SASL) source() *secret.Source {
 		return secret.Command("kafka.sasl.token_command", s.TokenCommand)
 	case s.TokenFile != "":
 		return secret.File("kafka.sasl.token_file", s.TokenFile)
+	case s.AWSRegion != "":
+		return secret.MSK("kafka.sasl.aws_region", s.AWSRegion)
 	case s.OAuth != nil:
 		return secret.OAuth("kafka.sasl.oauth", *s.OAuth)
 	}
