@@ -113,7 +113,10 @@ func Hang(_ http.ResponseWriter, r *http.Request) {
 
 // Deny is the answer to a wrong secret, of a server that repeats it.
 func Deny(w http.ResponseWriter, r *http.Request) {
-	_, secret, _ := r.BasicAuth()
+	_, secret, inHeader := r.BasicAuth()
+	if !inHeader { // clients try both ways
+		secret = r.PostFormValue("client_secret")
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnauthorized)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "not " + secret})
