@@ -61,7 +61,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.create_topics.enabled kafka.create_topics.partitions kafka.create_topics.replication_factor
 		kafka.tls.enabled kafka.tls.ca_file kafka.tls.cert_file kafka.tls.key_file kafka.tls.server_name
 		kafka.sasl.mechanism kafka.sasl.username kafka.sasl.password_file kafka.sasl.password_command
-		kafka.sasl.token_file kafka.sasl.token_command kafka.sasl.aws_region kafka.sasl.oauth.token_url kafka.sasl.oauth.client_id
+		kafka.sasl.token_file kafka.sasl.token_command kafka.sasl.aws_region
+		kafka.sasl.oauth.token_url kafka.sasl.oauth.client_id
 		kafka.sasl.oauth.client_secret_file kafka.sasl.oauth.scope kafka.sasl.oauth.parameters kafka.sasl.oauth.ca_file
 		kafka.sasl.extensions
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file

@@ -35,8 +35,8 @@ func TestATokenOfMSKIsASignedURL(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a machine without credentials that waits without end, or does not say what is missing. Seen to fail
-// with the error left out.
+// Breaks it catches: a machine without credentials that waits without end, or does not say what is missing. Seen to
+// fail with the error left out.
 func TestMissingAWSCredentialsAreSaid(t *testing.T) {
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "",
 		"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/no/such/file",

@@ -172,8 +172,8 @@ func TestAHangingEndpointIsGivenUp(t *testing.T) {
 }
 
 // Breaks it catches: a token used until nobody has time to get another one, a login that fails although the old token
-// is good, and an endpoint that is asked at each login while it is away. Seen to fail with tokens kept to their end, with
-// the error of a renewal returned, and without the pause.
+// is good, and an endpoint that is asked at each login while it is away. Seen to fail with tokens kept to their end,
+// with the error of a renewal returned, and without the pause.
 func TestAPasswordIsRenewedInTheLastFifthOfItsLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, away := 0, false
