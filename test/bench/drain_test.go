@@ -97,8 +97,8 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 		steps = append(steps, step{time.Now(), r.settled()})
 		return steps[len(steps)-1].settled >= d.events
 	})
-	r.one("SELECT backend_start FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid WHERE slot_name = $1",
-		&x.connected, r.slot())
+	r.one(`SELECT backend_start FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid
+		WHERE slot_name = $1`, &x.connected, r.slot())
 	x.slotLag, x.eventLag = r.slotLag(end)
 	x.atJournal = r.cost()
 	stopProfiles()
@@ -205,7 +205,8 @@ func drainSamples(d drain, c, loop floor, x relayed) []sample {
 		{clientFloor, rate(c.took), none},
 		{loopFloor, rate(loop.took), none},
 		{"relay / pg_recvlogical", c.took.Seconds() / x.last.Sub(x.first).Seconds(), drainMark},
-		{"relay / pg_recvlogical, both from their stream's start", c.took.Seconds() / x.last.Sub(x.connected).Seconds(), none},
+		{"relay / pg_recvlogical, both from their stream's start",
+			c.took.Seconds() / x.last.Sub(x.connected).Seconds(), none},
 		{"relay, start of the process to first record, ms", milliseconds(x.first.Sub(x.start)), none},
 		{"relay, last record to everything journaled, ms", milliseconds(x.atJournal.at.Sub(x.last)), none},
 		{"relay, last record to the slot past it, ms", milliseconds(x.confirmed.Sub(x.last)), none},
