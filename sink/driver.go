@@ -127,8 +127,8 @@ type Outcome struct {
 	Reasons []*Reason
 	// Unsent, with Refused, says that the driver refused it itself: no broker has seen anything of it in this attempt.
 	Unsent bool
-	// NotWritten, Unknown: the cause, for status and logs. None, with NotWritten and Written: nothing is wrong, the driver
-	// only tells of what it has written before it goes on.
+	// NotWritten, Unknown: the cause, for status and logs. None, with NotWritten: nothing is wrong, the driver only tells
+	// of what it has written, or wants the engine to ask again whether it may send, before it goes on.
 	Err     error
 	Trouble Trouble
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
@@ -144,8 +144,9 @@ type Outcome struct {
 	Throttle time.Duration
 }
 
-// goesOn reports that nothing is wrong: the driver tells of a front that is written before it goes on with the rest.
-func (o *Outcome) goesOn() bool { return o.Verdict == NotWritten && o.Written > 0 && o.Err == nil }
+// goesOn reports that nothing is wrong: the driver tells of a front that is written, or has only prepared itself,
+// before it goes on with the rest.
+func (o *Outcome) goesOn() bool { return o.Verdict == NotWritten && o.Err == nil }
 
 // answered reports whether the node is well: it has spoken about the batch.
 func (o *Outcome) answered() bool {
@@ -153,6 +154,6 @@ func (o *Outcome) answered() bool {
 	case Accepted, Refused:
 		return true
 	default:
-		return o.Written > 0 || o.Trouble == PartitionTrouble || o.Trouble == TopicTrouble
+		return o.Written > 0 || o.goesOn() || o.Trouble == PartitionTrouble || o.Trouble == TopicTrouble
 	}
 }

@@ -314,7 +314,9 @@ var house = map[string]room{
 		"github.com/nats-io/nats.go", "github.com/rabbitmq/amqp091-go", "github.com/redis/go-redis/v9",
 	}},
 	"test/simulator": {
-		own:      []string{"config", "outbox", "relay", "replication", "sink", "store"},
+		own: []string{
+			"config", "outbox", "relay", "replication", "sink", "sink/conditional", "sink/rabbitmq", "sink/webhook", "store",
+		},
 		tests:    []string{"embedded", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},

@@ -17,9 +17,8 @@ const (
 	// rounds is how often one call appends again after the log had another end. A log that others write to all the time
 	// goes on in the next call.
 	rounds = 16
-	// endPatience is how old the permission to send may be when the end is asked for without [Log.Start]: what another
-	// relay wrote before that is behind no known end. A process that was frozen in between must be asked again whether it
-	// may send, which the engine does before each request.
+	// endPatience is how old the permission to send may be when something is appended. A process that was frozen meanwhile
+	// must be asked again whether it may send, which the engine does before each request.
 	endPatience = time.Second
 )
 
@@ -99,7 +98,8 @@ func NewLog() *Log {
 type progress struct{ offsets []int64 }
 
 // Start leaves the log at the end up to which it was read before the first append. Once an end is known it changes
-// nothing: what stands behind the older one is found by the next append. Without it the first append asks for the end.
+// nothing: what stands behind the older one is found by the next append. Without it the first call asks for the end,
+// and appends nothing.
 func (l *Log) Start(ctx context.Context, end int64) error {
 	if err := l.take(ctx); err != nil {
 		return err
@@ -171,7 +171,8 @@ type result struct {
 
 // append appends what is not written yet, as often as the log's end turns out to be another.
 func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) result {
-	for range rounds {
+	for began, round := time.Now(), 0; round < rounds; round++ {
+		asked := !l.known
 		if err := l.learn(ctx, s); err != nil {
 			return result{Answer: Answer{Verdict: sink.NotWritten, Err: err, Pause: true}}
 		}
@@ -179,6 +180,15 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 		records, places := undone(batches)
 		if len(records) == 0 {
 			return result{Answer: Answer{Verdict: sink.Accepted}}
+		}
+		if asked {
+			// Another relay may have had the slot, and written, before the end was told: no condition would fail. The engine
+			// asks once more whether this one may send, which it may not if so.
+			return result{Answer: Answer{Verdict: sink.NotWritten}}
+		}
+		if took := time.Since(began); took > endPatience {
+			return result{Answer: Answer{Verdict: sink.NotWritten, Err: &trouble{sink.PartitionTrouble,
+				fmt.Errorf("learn the log's end: it took %v; another relay may have the slot since this one might send", took)}}}
 		}
 		a := s.Append(ctx, l.end, records)
 		for i, offset := range a.Offsets {
@@ -206,14 +216,9 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 // learn makes the end known and free of doubt.
 func (l *Log) learn(ctx context.Context, s Stream) error {
 	if !l.known {
-		began := time.Now()
 		end, err := s.End(ctx)
 		if err != nil {
 			return fmt.Errorf("ask for the log's end: %w", err)
-		}
-		if took := time.Since(began); took > endPatience {
-			return fmt.Errorf("ask for the log's end: it took %v, and another relay may have written since this one might send",
-				took)
 		}
 		l.end, l.known = end, true
 		return nil
@@ -328,6 +333,9 @@ func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
 func (l *Log) failed(b *sink.Batch, a Answer) sink.Outcome {
 	o := sink.Outcome{Verdict: a.Verdict, Err: a.Err, Trouble: sink.TroubleOf(a.Err, sink.ClusterTrouble), Pause: a.Pause,
 		Code: a.Code, FirstOffset: -1}
+	if a.Err == nil {
+		o.Trouble = sink.NoTrouble
+	}
 	if p, ok := b.State.(*progress); ok {
 		written(&o, p.offsets[:max(0, slices.Index(p.offsets, -1))])
 	}

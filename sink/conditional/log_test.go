@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -251,6 +253,9 @@ func judge(t *testing.T, seed uint64, m *memory, relays []*relay, events int) {
 func TestRefusalNamesItsRecord(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1))}
 	log := conditional.NewLog()
+	if err := log.Start(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
 	batch := func(values ...string) *sink.Batch {
 		b := &sink.Batch{}
 		for _, v := range values {
@@ -316,5 +321,54 @@ func TestEntryIsClaimedOnce(t *testing.T) {
 	log.Produce(t.Context(), m, []*sink.Batch{b})
 	if got := fmt.Sprint(m.entries); got != "[a a]" || b.Outcome.Verdict != sink.Accepted || b.Outcome.FirstOffset != 1 {
 		t.Errorf("got log %s and %+v, want [a a] and accepted at 1", got, b.Outcome)
+	}
+}
+
+// slow is a log that is answered late and appended to by another relay meanwhile.
+type slow struct{ *memory }
+
+func (s slow) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
+	if len(s.entries) == 0 {
+		time.Sleep(2 * time.Second) // the process is frozen, and its successor writes
+		s.entries = append(s.entries, "its successor's")
+	}
+	return s.memory.Append(ctx, end, records)
+}
+
+// A relay that was frozen in a request goes on when another one has the slot: what it knows of the log's end then is
+// right, and it may not send. Catches: an append that nobody was asked about. Seen to fail with the age of the
+// permission not looked at.
+func TestAnOldPermissionAppendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{dice: rand.New(rand.NewPCG(1, 1))}
+		log := conditional.NewLog()
+		if err := log.Start(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		b := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}
+		log.Produce(t.Context(), slow{m}, []*sink.Batch{b})
+		if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err == nil || len(m.entries) != 1 {
+			t.Errorf("first: got %+v and the log %v, want not written", o, m.entries)
+		}
+		log.Produce(t.Context(), slow{m}, []*sink.Batch{b}) // the engine has asked whether it may send
+		if o := b.Outcome; o.Verdict != sink.Accepted || o.FirstOffset != 2 {
+			t.Errorf("then: got %+v and the log %v, want accepted at 2", o, m.entries)
+		}
+	})
+}
+
+// A relay that knows no end asks for it, and may be told of what its successor has written. Catches: an append behind
+// an end that was learnt under an old permission. Seen to fail with an append in the same call.
+func TestEndThatWasAskedForWaitsForAPermission(t *testing.T) {
+	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"its successor's"}}
+	log := conditional.NewLog()
+	b := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}
+	log.Produce(t.Context(), m, []*sink.Batch{b})
+	if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || len(m.entries) != 1 {
+		t.Errorf("first: got %+v and the log %v, want not written, and nothing wrong", o, m.entries)
+	}
+	log.Produce(t.Context(), m, []*sink.Batch{b})
+	if o := b.Outcome; o.Verdict != sink.Accepted || o.FirstOffset != 2 {
+		t.Errorf("then: got %+v and the log %v, want accepted at 2", o, m.entries)
 	}
 }

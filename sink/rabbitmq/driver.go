@@ -42,6 +42,8 @@ type Config struct {
 	DialTimeout  time.Duration
 	// RequestTimeout is how long the server may confirm nothing; it does not count while the server blocks publishers.
 	RequestTimeout time.Duration
+	// Dial opens a connection to the server's address; nil: a TCP connection.
+	Dial func(network, address string, timeout time.Duration) (net.Conn, error)
 }
 
 // Driver publishes to exchanges. Make it with New.
@@ -76,6 +78,9 @@ func New(c Config) (*Driver, error) {
 	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = DefaultRequestTimeout
+	}
+	if c.Dial == nil {
+		c.Dial = net.DialTimeout
 	}
 	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1)}
 	d.dialing <- struct{}{}
@@ -204,7 +209,7 @@ func (c Config) dial() (*amqp.Connection, error) {
 	config := amqp.Config{
 		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name},
 		Dial: func(network, address string) (net.Conn, error) {
-			conn, err := net.DialTimeout(network, address, c.DialTimeout)
+			conn, err := c.Dial(network, address, c.DialTimeout)
 			if err == nil {
 				err = conn.SetDeadline(time.Now().Add(c.DialTimeout)) // of the handshake; the client lifts it
 			}

@@ -12,8 +12,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// waveLimit is the most messages of a wave.
-const waveLimit = 500
+const (
+	// waveLimit is the most messages of a wave.
+	waveLimit = 500
+	// stint is how long one call begins waves, so that the engine asks again whether it may send. It is a little more than
+	// a wave takes.
+	stint = 50 * time.Millisecond
+	// openPatience is how old the permission to send may be when the channel is open at last: a process that was frozen
+	// meanwhile must ask again.
+	openPatience = time.Second
+)
 
 // exchange is one exchange and its channel. What has no other owner belongs to who took the turn.
 type exchange struct {
@@ -36,7 +44,7 @@ type progress struct {
 	sent []bool // with an outcome that is not known
 }
 
-// produce sends what is not confirmed of the batch, wave by wave.
+// produce sends what is not confirmed of the batch, wave by wave, for as long as a stint.
 func (e *exchange) produce(ctx context.Context, b *sink.Batch) {
 	select {
 	case <-e.turn:
@@ -54,13 +62,21 @@ func (e *exchange) produce(ctx context.Context, b *sink.Batch) {
 		b.State = p
 	}
 	p.done, p.sent = p.done[len(p.done)-len(b.Records):], p.sent[len(p.sent)-len(b.Records):]
-	for {
+	for began := time.Now(); ; {
 		wave := p.wave(b.Records)
 		if len(wave) == 0 {
 			b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: -1}
 			return
 		}
-		if err := e.open(ctx); err != nil {
+		if wave[0] > 0 && time.Since(began) > stint {
+			b.Outcome = sink.Outcome{Verdict: sink.NotWritten, Written: wave[0], FirstOffset: -1}
+			return
+		}
+		err := e.open(ctx)
+		if took := time.Since(began); err == nil && took > openPatience {
+			err = fmt.Errorf("open a channel: it took %v, and another relay may have the slot since this one might send", took)
+		}
+		if err != nil {
 			b.Outcome = p.failed(sink.NotWritten, err)
 			return
 		}

@@ -42,6 +42,9 @@ type Config struct {
 	IDHeader        string // the header that becomes webhook-id
 	UserAgent       string
 	TLS             TLS
+	// Transport makes the requests, and calls GotConn of the [net/http/httptrace.ClientTrace] in their contexts as soon as
+	// the endpoint may see something of one; nil: HTTP connections of the driver's own.
+	Transport http.RoundTripper
 }
 
 // TLS secures the connections to endpoints whose URL begins with https.
@@ -53,7 +56,7 @@ type TLS struct {
 // Driver posts to endpoints. Make it with New.
 type Driver struct {
 	config     Config
-	transport  *http.Transport
+	transport  http.RoundTripper
 	changed    chan struct{} // never closed: endpoints do not change
 	keyless    uint32        // for Partition, which is called one call at a time
 	duplicates atomic.Uint64 // requests that were sent again after an unknown outcome
@@ -87,11 +90,14 @@ func New(c Config) (*Driver, error) {
 	if _, err := parseSecrets(c.Secret); err != nil {
 		return nil, fmt.Errorf("read the secrets of the webhooks: %w", err)
 	}
-	transport, err := c.transport()
-	if err != nil {
-		return nil, err
+	if c.Transport == nil {
+		transport, err := c.transport()
+		if err != nil {
+			return nil, err
+		}
+		c.Transport = transport
 	}
-	return &Driver{config: c, transport: transport, changed: make(chan struct{})}, nil
+	return &Driver{config: c, transport: c.Transport, changed: make(chan struct{})}, nil
 }
 
 // parseURL leaves the text out of its errors: a URL can hold a password.
@@ -106,7 +112,9 @@ func parseURL(text string) (*url.URL, error) {
 
 // Close implements [sink.Driver].
 func (d *Driver) Close() error {
-	d.transport.CloseIdleConnections()
+	if t, keeps := d.transport.(interface{ CloseIdleConnections() }); keeps {
+		t.CloseIdleConnections()
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
 
 // cluster is a Kafka: topics with their records. Guarded by world.mu.
@@ -21,12 +22,15 @@ type clusterTopic struct {
 	forbidden  bool // we may not write to it
 }
 
+// clusterPartition is a partition, a stream, a lane of an endpoint or an exchange with its queue.
 type clusterPartition struct {
 	leader   int32
 	troubled bool // answers as a partition without enough replicas
 	log      []message
-	readBy   int   // take-over of the last process that read its end back
-	excused  int64 // below this offset nobody can know what is ours: an end could not be read back
+	readBy   int                 // take-over of the last process that read its end back
+	excused  int64               // below this offset nobody can know what is ours: an end could not be read back
+	blind    map[string]*process // topics of the stream whose end it could not read back, and has sent nothing since
+	numbers  int64               // of messages of a stream so far
 }
 
 // message is a record in a topic; row is nil for one of another relay's.
@@ -36,20 +40,19 @@ type message struct {
 	source string
 	copy   bool // of a dead letter
 	at     time.Time
+	topic  string           // in a stream
+	mark   conditional.Mark // in a stream
+	number int64            // of the message in a stream, by which the next one names it
 }
 
 func newCluster(w *world) *cluster {
 	c := &cluster{w: w, topics: map[string]*clusterTopic{}, changed: make(chan struct{})}
 	d := w.dice(aboutCluster)
 	for i := range w.profile.topics {
-		t := &clusterTopic{}
-		for n := range w.profile.partitions {
-			t.partitions = append(t.partitions, &clusterPartition{leader: int32(n % 2)})
-		}
-		c.topics[topicName(i)] = t
+		c.topics[topicName(i)] = c.newTopic(w.profile.partitions)
 	}
 	if name := w.profile.config.DLQ.Topic; name != "" {
-		c.topics[name] = &clusterTopic{partitions: []*clusterPartition{{}, {leader: 1}}}
+		c.topics[name] = c.newTopic(w.profile.partitionsOfDead())
 	}
 	if w.profile.missingTopic {
 		t := c.topics[topicName(0)]
@@ -58,6 +61,23 @@ func newCluster(w *world) *cluster {
 		w.after(d.pause(0, w.profile.length), func() { c.heal(func() { t.missing = false }) })
 	}
 	return c
+}
+
+// newTopic makes a topic. A stream begins with an entry that is none, so that each has its offset for an index, from 1.
+func (c *cluster) newTopic(partitions int) *clusterTopic {
+	t := &clusterTopic{}
+	for n := range partitions {
+		t.partitions = append(t.partitions, &clusterPartition{leader: int32(n % 2)})
+	}
+	if k := &c.w.profile.kind; k.name == Conditional {
+		t.partitions[0].log, t.partitions[0].blind = []message{{}}, map[string]*process{}
+		for _, first := range c.topics {
+			if k.oneStream {
+				t.partitions = first.partitions
+			}
+		}
+	}
+	return t
 }
 
 func topicName(i int) string { return "outbox.event." + kindName(i) }
@@ -82,9 +102,9 @@ func (c *cluster) plan() {
 		})
 	}
 	if w.profile.clusterDown {
-		window(func() { c.down = true; w.fault(kafkaAway); w.note("Kafka is away") }, func() {
+		window(func() { c.down = true; w.fault(brokersAway); w.note("the brokers are away") }, func() {
 			c.down = false
-			w.note("Kafka is back")
+			w.note("the brokers are back")
 		})
 	}
 	if w.profile.topicTrouble {
@@ -173,8 +193,11 @@ func (c *cluster) appendBatch(p *process, part *clusterPartition, a *attempts) {
 
 // appendForeign puts a record of another relay there, which has our event's id and not our source.
 func (c *cluster) appendForeign(id string, d *dice) {
-	t := c.topics[topicName(d.below(c.w.profile.topics))]
+	name := topicName(d.below(c.w.profile.topics))
+	t := c.topics[name]
 	part := t.partitions[d.below(len(t.partitions))]
-	part.log = append(part.log, message{id: id, source: systemID + "/1/77", at: time.Now()})
+	m := message{id: id, source: systemID + "/1/77", at: time.Now(), topic: name}
+	m.mark = markOf(name, "", id, "another relay's")
+	part.log = append(part.log, m)
 	c.w.fault(foreignRecord)
 }

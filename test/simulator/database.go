@@ -47,6 +47,12 @@ type row struct {
 	journaled  time.Time // at last
 	lost       bool      // its topic has lost it, at least once
 	forgotten  bool      // nor can it be published again: its row is gone
+
+	// Where nothing can be read back; see judge_confirm.go.
+	unheard  int      // messages of the present turn that it may be in, as far as their sender knows
+	left     int      // so often may it be sent again because another process had the slot
+	stumbles int      // in a row, of the endpoint
+	recorder *process // that has journaled it last
 }
 
 type poison uint8

@@ -24,6 +24,10 @@ const (
 	aboutEnds
 	aboutLosses
 	aboutSequence
+	aboutKind
+	aboutAppend
+	aboutPost
+	aboutQueue
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

@@ -1,4 +1,4 @@
-// Package simulator plays a relay against a Postgres and a Kafka that are made up, and judges whatever it does to them.
+// Package simulator plays a relay against a Postgres and a broker that are made up, and judges what it does to them.
 // The relay is the real one: relay.Relay with its supervisor, dispatcher, settler, parking, retrier, diverter, mirror,
 // reconciler, the decoder, the ledger and sink.Engine. Below it everything is in memory, and time is that of
 // testing/synctest: it moves when nobody can do anything. A seed draws what a run is like and what happens in it.
@@ -22,6 +22,13 @@
 // later, refused with the guilty named or not, no leader, no right to write, no topic, no broker at all. Topics lose
 // records.
 //
+// # The other brokers
+//
+// Streams that take an append only if they end where the writer believes (conditional.go): the code of package
+// conditional on made-up streams, which others write to as well, and to which parts of an append can come late.
+// Exchanges (queue.go): the driver for RabbitMQ and its client on made-up connections. Endpoints (post.go): the driver
+// for webhooks, whose requests go nowhere. The last two only confirm, and nothing can be read back.
+//
 // # The processes
 //
 // A process is killed at a random step, that is, before or after any call, or at a random time; stopped; frozen and
@@ -36,7 +43,9 @@
 // # The invariants
 //
 //   - J1 Every committed row is in its topic, or is a dead letter; once, except where a duplicate could not be known:
-//     its dead process's request was written after its successor had read the topic, or that could not be read.
+//     its dead process's request was written after its successor had read the topic, or that could not be read. With a
+//     conditional stream only the last. Where nothing can be read back: once more for each connection, process or turn
+//     that ended while it was on its way, and not when it is recorded; the driver counts what it has sent again itself.
 //   - J2 First appearances of a lane are in the order of its commits, dead letters left out.
 //   - J3 A process that has the slot has never more than limits.max_unrecorded records in topics that are not
 //     journaled; what it has left there before another one took the slot over, and it got it back, is that crash's, as
@@ -48,8 +57,9 @@
 //     journaled.
 //   - J6 Topic, key, id and value of a record are those of a row that has committed.
 //   - J7 Attempts are spent, and dead letters made, by events that were refused themselves.
-//   - J8 Only the process to which the slot was granted raises the epoch, and only it begins requests; but for one
-//     whose stream ended behind what it has not read, until SQL tells it or its proof of the lease is too old.
+//   - J8 Only the process to which the slot was granted raises the epoch, and only it begins requests; but for what a
+//     driver makes of one, for as long as it says ([brokerKind.stint]), and for one whose stream ended behind what it
+//     has not read, until SQL tells it or its proof of the lease is too old.
 //   - J9 When all trouble ends, what persons repair included, everything is published, recorded and confirmed within
 //     three minutes of fake time, and the processes stop when they are asked to. A start after a clean stop sends
 //     nothing.

@@ -1,11 +1,34 @@
 package simulator
 
+import "slices"
+
 // Faults are the kinds of trouble that the profile draws, by the names under which [Counts] has how often each took
-// place. A test holds that each did.
-var Faults = []string{
-	aborted, appDeletes, callSlow, deathLingers, kafkaAway, longTransaction, noLeader, partitionTrouble,
-	publicationDropped, publicationDrifts, requestSlow, requestNotWritten, rowUnreadable, secondTable, shownLate,
-	startSlow, statusLost, tailFails, topicForbidden, topicMissing, foreignRecord,
+// place, and the kinds of broker that have it, none for all. A test holds that each did.
+var Faults = map[string][]string{
+	aborted: nil, appDeletes: nil, callSlow: nil, deathLingers: nil, brokersAway: nil, longTransaction: nil,
+	noLeader: nil, partitionTrouble: nil, publicationDropped: nil, publicationDrifts: nil, requestSlow: nil,
+	requestNotWritten: nil, rowUnreadable: nil, secondTable: nil, shownLate: nil, startSlow: nil, statusLost: nil,
+	tailFails: {Kafka, Conditional}, topicForbidden: nil, topicMissing: nil, foreignRecord: {Kafka, Conditional},
+	questionFails: {Conditional},
+	connectionCut: {Confirm}, messageLate: {Confirm}, answerWithout: {Confirm}, messageReturned: {Confirm},
+	messageNacked: {Confirm}, endpointAsksPause: {Confirm},
+}
+
+// faultsOf are those of a kind of broker.
+func faultsOf(kind string) (names []string) {
+	for name, kinds := range Faults {
+		if kinds == nil || slices.Contains(kinds, kind) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// zeroOf are the fields of [Counts] that stay 0 with a kind of broker.
+var zeroOf = map[string][]string{
+	Kafka:       {"ReadBehind", "Moved", "Cuts", "Repeatable"},
+	Conditional: {"Cuts", "Repeatable", "Duplicates"},
+	Confirm:     {"ReadBehind", "Moved", "TailReads", "Lost", "Republished"},
 }
 
 const (
@@ -13,7 +36,7 @@ const (
 	appDeletes         = "row deleted by the application"
 	callSlow           = "SQL call slow"
 	deathLingers       = "death noticed late by the server"
-	kafkaAway          = "Kafka away"
+	brokersAway        = "brokers away"
 	longTransaction    = "transaction of more than a minute"
 	noLeader           = "partition without a leader"
 	partitionTrouble   = "partition in trouble"
@@ -29,6 +52,13 @@ const (
 	tailFails          = "reading a topic's end fails"
 	topicForbidden     = "topic forbidden"
 	topicMissing       = "topic missing"
+	questionFails      = "question to a stream fails"
+	connectionCut      = "connection cut"
+	messageLate        = "message arrives after its sender gave it up"
+	answerWithout      = "answer that says nothing of the message"
+	messageReturned    = "message that no queue takes"
+	messageNacked      = "message that a queue refuses"
+	endpointAsksPause  = "endpoint asks for a pause"
 	foreignRecord      = "another relay's record"
 )
 

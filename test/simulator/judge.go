@@ -42,12 +42,10 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 	if r == nil {
 		return
 	}
-	late := part.readBy > serial // its successor has looked already
+	late := w.late(serial, part)
 	if r.appeared > 0 {
 		w.counts.Duplicates++
-		if !late && !r.excused && !w.unreadable(r) {
-			w.violate("p%d publishes %s once more, and nobody counted it as possible", p.number, r.id)
-		}
+		w.judgeRepeated(p, r, late)
 	}
 	r.excused = r.excused || late
 	r.appeared++
@@ -216,7 +214,7 @@ func (w *world) judgeJournaled(t *tables, p store.Published) {
 		w.violate("p%d journals %s, which no row is", t.p.number, string(p.ID))
 		return
 	}
-	r.journaled = clock()
+	r.journaled, r.recorder = clock(), t.p
 	if r.unrecorded != nil {
 		r.unrecorded.unrecorded--
 		r.unrecorded = nil
@@ -240,11 +238,17 @@ func (w *world) recordAt(p store.Published) (r *row, there bool) {
 	if topic == nil || p.Partition < 0 || int(p.Partition) >= len(topic.partitions) {
 		return nil, false
 	}
+	if w.profile.kind.name == Confirm {
+		return w.confirmed(topic, p)
+	}
 	log := topic.partitions[p.Partition].log
 	if p.Offset < 0 || p.Offset >= int64(len(log)) {
 		return nil, false
 	}
-	return log[p.Offset].row, true
+	if m := &log[p.Offset]; m.row == nil || m.row.topic == p.Topic {
+		return m.row, true
+	}
+	return nil, false
 }
 
 // judgeOffset fails if a record of ours below the offset is not journaled (J5).
@@ -252,10 +256,15 @@ func (w *world) judgeOffset(t *tables, o store.Offset) {
 	if w.unjudged {
 		return
 	}
+	if w.profile.kind.name == Confirm {
+		w.violate("p%d notes that %s/%d is journaled below %d, and it has no offsets", t.p.number, o.Topic, o.Partition,
+			o.Next)
+		return
+	}
 	part := w.cluster.topics[o.Topic].partitions[o.Partition]
 	for i, m := range part.log[:o.Next] {
 		if int64(i) >= part.excused && m.row != nil && m.row.table == w.server.table && !m.row.excused &&
-			!w.server.isJournaled(m.row) {
+			m.row.topic == o.Topic && !w.server.isJournaled(m.row) {
 			w.violate("p%d notes that %s/%d is journaled below %d, and %s at %d is not", t.p.number, o.Topic, o.Partition,
 				o.Next, m.id, i)
 			return

@@ -8,13 +8,24 @@ import "time"
 // when its connection broke, and has just gone on, cannot know; nor can one whose stream ended behind what it has not
 // read, until an answer to SQL tells it or its proof of the lease is too old.
 func (w *world) judgeRequest(p *process, asked time.Time) {
+	w.judgeWithin(p, asked, w.profile.kind.stint())
+}
+
+// alone says that the process cannot know that it has lost the slot: its stream ended behind what it has not read.
+func (w *world) alone(p *process) bool {
 	const instant = 5 * time.Millisecond
-	if !p.leftAlone.IsZero() && time.Since(p.leftAlone) <= time.Duration(w.profile.config.Postgres.WALSenderTimeout)/2 &&
-		(p.learnt.Before(w.takenAt) || time.Since(p.learnt) <= instant) {
+	proved := time.Duration(w.profile.config.Postgres.WALSenderTimeout) / 2
+	return !p.leftAlone.IsZero() && time.Since(p.leftAlone) <= proved &&
+		(p.learnt.Before(w.takenAt) || time.Since(p.learnt) <= instant)
+}
+
+// judgeWithin is judgeRequest for what may begin so long after the driver was asked to send.
+func (w *world) judgeWithin(p *process, asked time.Time, stint time.Duration) {
+	if w.alone(p) {
 		w.counts.LeftAlone++
 		return
 	}
-	if w.serials > p.serial && time.Since(w.takenAt) > instant && time.Since(asked) == 0 && time.Since(p.woke) > instant {
+	if w.serials > p.serial && time.Since(w.takenAt) > stint && time.Since(asked) == 0 && time.Since(p.woke) > stint {
 		w.violate("p%d begins a request %v after another process took the slot over", p.number, time.Since(w.takenAt))
 	}
 }

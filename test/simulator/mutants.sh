@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # mutants.sh [-n SEEDS] [NAME...]: breaks the relay on purpose, in a copy of it, and fails unless the simulator notices.
-# Each file in mutants/ is a patch with one broken rule; NAME is one without its ending. All of them without a NAME.
+# Each file in mutants/ is a patch with one broken rule; NAME is one without its ending. All of them without a NAME. A
+# line "Kind: " says with which kind of broker it shows, else Kafka's.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -20,11 +21,12 @@ cd "$copy"
 missed=()
 for name in "${names[@]}"; do
   patch --quiet --posix -p1 <"$here/mutants/$name.patch" || { echo "$name: its patch fits no more"; exit 1; }
-  if ! go build ./relay; then
+  kind=$(sed -n 's/^Kind: //p' "$here/mutants/$name.patch")
+  if ! go build ./relay ./sink/...; then
     echo "$name: does not compile"
     exit 1
   fi
-  if said=$(go test ./test/simulator -count=1 -run EveryRun -timeout 20m -args -seeds "$seeds" 2>&1); then
+  if said=$(go test ./test/simulator -count=1 -run EveryRun -timeout 20m -args -seeds "$seeds" -kinds "${kind:-kafka}" 2>&1); then
     missed+=("$name")
     echo "$name: NOT NOTICED in $seeds seeds"
   else

@@ -28,7 +28,7 @@ func TestEveryRunOnSQLKeepsTheInvariants(t *testing.T) {
 		n = *sqlSeeds
 	}
 	begun := time.Now()
-	counts, failed := play(t.Context(), *from, n, sqlPortion, *mutant, "-sql")
+	counts, failed := play(t.Context(), Kafka, *from, n, sqlPortion, *mutant, "-sql")
 	switch {
 	case failed != "":
 		t.Fatal(failed)

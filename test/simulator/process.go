@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // errDead is what a call of a process returns that was killed; nobody is left to hear it.
@@ -34,11 +35,15 @@ type process struct {
 	steps     int           // calls that began or ended
 	fatalStep int           // the step at which it is killed; 0: none
 	stopping  bool
-	serial    int // of its last take-over, over all processes
-	appended  int // records of it that topics got
+	serial    int          // of its last take-over, over all processes
+	appended  int          // records of it that topics got
+	repeated  int          // of these, what it sent again itself, without knowing whether it was there
+	witness   sink.Witness // counts those, where nothing can be read back; else nil
 	calls     map[string]int
 	requests  map[string]int
-	over      bool // Run has returned
+	channels  []*queueChannel // to queues, the last one to each exchange
+	over      bool            // Run has returned
+	unsure    bool            // its last take-over was done, and it was not told: the next one begins a term
 	err       error
 }
 
@@ -55,7 +60,7 @@ func (w *world) spawn() *process {
 	config := w.profile.config
 	config.Postgres.Slot = w.server.slotName
 	var err error
-	p.relay, err = relay.New(config, relay.WithDriver(newDriver(p)), relay.WithLogger(zerolog.Nop()),
+	p.relay, err = relay.New(config, relay.WithDriver(w.driverOf(p)), relay.WithLogger(zerolog.Nop()),
 		relay.WithVersion("simulated"), relay.WithPostgres(backend{p}))
 	if err != nil {
 		panic(fmt.Sprintf("the profile's configuration: %v", err))
@@ -176,11 +181,7 @@ func (w *world) keepOneAlive() {
 func (p *process) pass(ctx context.Context, what string) error {
 	for {
 		p.w.mu.Lock()
-		p.steps++
-		if p.steps == p.fatalStep && !p.w.calm {
-			p.w.note("p%d comes to its last step: %s", p.number, what)
-			p.kill()
-		}
+		p.step(what)
 		dead, thawed := p.dead, p.thawed
 		p.w.mu.Unlock()
 		switch {
@@ -192,6 +193,22 @@ func (p *process) pass(ctx context.Context, what string) error {
 		}
 		<-thawed
 	}
+}
+
+// step counts a call, and kills the process if it was to be its last. Called with mu held.
+func (p *process) step(what string) {
+	p.steps++
+	if p.steps == p.fatalStep && !p.w.calm {
+		p.w.note("p%d comes to its last step: %s", p.number, what)
+		p.kill()
+	}
+}
+
+// lives says that it was not killed.
+func (p *process) lives() bool {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return !p.dead
 }
 
 // sleep waits; false: the context ended or the process died first.

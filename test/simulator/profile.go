@@ -9,6 +9,7 @@ import (
 // profile is what a seed's run is like. Most runs have few kinds of trouble: with all of them at once none would get
 // far.
 type profile struct {
+	kind                     brokerKind
 	topics, partitions, keys int
 	transactions             int           // of the writer
 	older                    int           // of them, committed before the relay starts

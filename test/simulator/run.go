@@ -28,6 +28,7 @@ func (f *Failure) Error() string {
 
 // Options say how to play a seed.
 type Options struct {
+	Kind   string // one of Kinds; empty: Kafka
 	Mutant string // one of Mutants; empty: none
 	// gets each step as it happens, for one that ends in a panic; nil: only a failure tells its last steps
 	Aloud io.Writer
@@ -39,6 +40,7 @@ type Options struct {
 func Run(seed uint64, o Options, counts *Counts) error {
 	w := &world{seed: seed, profile: choose(seed), mutant: o.Mutant, aloud: o.Aloud, began: time.Now(),
 		failed: make(chan struct{})}
+	w.profile.of(o.Kind, w.dice(aboutKind))
 	if o.real != nil {
 		w.real = o.real(w)
 	}
@@ -292,6 +294,10 @@ func (c *Counts) add(o *Counts) {
 	c.DiedUnread += o.DiedUnread
 	c.Reasons += o.Reasons
 	c.LeftAlone += o.LeftAlone
+	c.ReadBehind += o.ReadBehind
+	c.Moved += o.Moved
+	c.Cuts += o.Cuts
+	c.Repeatable += o.Repeatable
 	for name, n := range o.Faults {
 		if c.Faults == nil {
 			c.Faults = map[string]int{}

@@ -256,6 +256,8 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		t.w.takers = append(t.w.takers, t.p)
 		t.w.turns = append(t.w.turns, t.w.turnOf(t.p))
 		t.w.takenAt = time.Now()
+		t.w.passOn(t.p)
+		t.p.unsure = true
 		t.w.counts.TakeOvers++
 		t.epoch, t.p.serial = epoch, t.w.serials
 		t.endOthers()
@@ -271,6 +273,9 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		t.w.judgeTakeOver(t.p, t.slot, pid)
 		return nil
 	})
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	t.p.unsure = t.p.unsure && err != nil
 	return epoch, listed, err
 }
 

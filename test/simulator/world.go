@@ -70,6 +70,8 @@ type Counts struct {
 	Reconciled, Deleted                                          int
 	Lost, Republished                                            int
 	StreamsDied, DiedUnread, Reasons, LeftAlone                  int
+	ReadBehind, Moved                                            int            // of conditional streams
+	Cuts, Repeatable                                             int            // of what can only be confirmed
 	Faults                                                       map[string]int // by their names in Faults
 }
 
