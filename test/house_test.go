@@ -278,6 +278,13 @@ var house = map[string]room{
 	"test/peers": { // and what the relays are made of beside which it is put
 		external: []string{"github.com/jackc/pglogrepl", "github.com/segmentio/kafka-go"},
 	},
+	"test/kube": { // Helm, and the types of Kubernetes
+		external: []string{
+			"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring", "helm.sh/helm/v3", "k8s.io/api",
+			"k8s.io/apimachinery", "sigs.k8s.io/json", "sigs.k8s.io/yaml",
+		},
+		tests: []string{"config"},
+	},
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.

@@ -1,0 +1,164 @@
+{{- define "cdc-relay.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 52 characters, so that names with -init behind them, and those of pods, are not too long. */}}
+{{- define "cdc-relay.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains (include "cdc-relay.name" .) .Release.Name }}
+{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "cdc-relay.name" .) | trunc 52 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What selects the relay's pods. It never changes: a Deployment's selector cannot. */}}
+{{- define "cdc-relay.selector" -}}
+app.kubernetes.io/name: {{ include "cdc-relay.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "cdc-relay.labels" -}}
+{{ include "cdc-relay.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* init's pods are not the relay's: the Service and the budget must not count them. */}}
+{{- define "cdc-relay.initSelector" -}}
+app.kubernetes.io/name: {{ include "cdc-relay.name" . }}-init
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "cdc-relay.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+{{- end }}
+
+{{- define "cdc-relay.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "cdc-relay.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* The configuration, after a look at what the values' schema cannot know. */}}
+{{- define "cdc-relay.config" -}}
+{{- $text := toYaml .Values.config }}
+{{- if and (not .Values.existingSecret) (contains (printf "%s/" .Values.secretMountPath) $text) }}
+{{- fail (printf "config names files in %s, and existingSecret is empty: name the Secret that has them" .Values.secretMountPath) }}
+{{- end }}
+{{- if and .Values.init.urlKey (not .Values.existingSecret) }}
+{{- fail "init.urlKey is a key of existingSecret, which is empty" }}
+{{- end }}
+{{- $grace := default "20s" .Values.config.shutdown_grace | toString }}
+{{- $seconds := 0 }}
+{{- if regexMatch "^[0-9]+s$" $grace }}{{ $seconds = trimSuffix "s" $grace | int }}{{ end }}
+{{- if regexMatch "^[0-9]+m$" $grace }}{{ $seconds = mul 60 (trimSuffix "m" $grace | int) }}{{ end }}
+{{- if le (int .Values.terminationGracePeriodSeconds) (int $seconds) }}
+{{- fail (printf "terminationGracePeriodSeconds is %v, and must be more than config.shutdown_grace, %s" .Values.terminationGracePeriodSeconds $grace) }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
+{{- define "cdc-relay.mounts" -}}
+- {name: config, mountPath: /etc/cdc-relay, readOnly: true}
+{{- if .Values.existingSecret }}
+- {name: secrets, mountPath: {{ .Values.secretMountPath | quote }}, readOnly: true}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "cdc-relay.secretVolume" -}}
+{{- if .Values.existingSecret }}
+- name: secrets
+  secret: {secretName: {{ .Values.existingSecret | quote }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Where pods are put and what they may: the same for the relay and for init. */}}
+{{- define "cdc-relay.placement" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The ports of the broker, as a list in JSON under ports. */}}
+{{- define "cdc-relay.brokerPorts" -}}
+{{- $sink := default "kafka" .Values.config.sink }}
+{{- $usual := dict "kafka" (list 9092 9093) "nats" (list 4222) "redis-stream" (list 6379) "bullmq" (list 6379) "rabbitmq" (list 5671 5672) "rabbitmq-stream" (list 5551 5552) "webhook" (list 80 443) "stdout" list }}
+{{- $ports := list }}
+{{- if .Values.networkPolicy.broker.ports }}
+{{- $ports = .Values.networkPolicy.broker.ports }}
+{{- else if eq $sink "kafka" }}
+{{- $brokers := .Values.config.kafka.brokers }}
+{{- if kindIs "string" $brokers }}{{ $brokers = splitList "," $brokers }}{{ end }}
+{{- range $brokers }}
+{{- $port := regexFind "[0-9]+$" (trim .) }}
+{{- if $port }}{{ $ports = append $ports (int $port) }}{{ end }}
+{{- end }}
+{{- $ports = uniq $ports }}
+{{- end }}
+{{- if not $ports }}{{ $ports = index $usual $sink }}{{ end }}
+{{- toJson (dict "ports" $ports) }}
+{{- end }}
+
+{{- define "cdc-relay.egress" -}}
+- ports:
+    {{- range .Values.networkPolicy.dns.ports }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with .Values.networkPolicy.dns.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+- ports:
+    {{- range .Values.networkPolicy.postgres.ports }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with .Values.networkPolicy.postgres.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- with (include "cdc-relay.brokerPorts" . | fromJson).ports }}
+- ports:
+    {{- range . }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with $.Values.networkPolicy.broker.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- with .Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
