@@ -219,8 +219,8 @@ var house = map[string]room{
 	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},
 	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask":   {own: []string{"cmd/internal/cli", "config", "relay", "store"}},
-	"cmd/cdc-relay/internal/configure": {
-		own: []string{"cmd/internal/cli", "config"},
+	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
+		own: []string{"cmd/internal/cli", "config", "install", "relay", "store"},
 	},
 	"cmd/cdc-relay/internal/edit":  {},
 	"cmd/cdc-relay/internal/clean": {own: []string{"config", "store"}},

@@ -1,7 +1,7 @@
-// Package configure is the command config: it shows the configuration as commands see it, and describes all of it for
-// editors. It connects to nothing.
+// Package configure is the command config: it shows the configuration as commands see it, describes all of it for
+// editors, and writes a first one from what a database has. Only the last connects, and it changes nothing there.
 //
-// The command is tested as it is run (cmd/cdc-relay), the schema here.
+// The command is tested as it is run (cmd/cdc-relay), the schema here, and so is what a table is recognised by.
 package configure
 
 import (
@@ -15,6 +15,7 @@ import (
 type Command struct {
 	Show   showCommand   `cmd:"" help:"Show what is set, and where."`
 	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the file, for editors."`
+	Init   initCommand   `cmd:"" help:"Write a configuration file from what the database has."`
 }
 
 // Help is shown by --help.
@@ -23,7 +24,9 @@ func (Command) Help() string {
 
   cdc-relay config show --config relay.yaml
 
-  cdc-relay config schema > cdc-relay.schema.json`
+  cdc-relay config schema > cdc-relay.schema.json
+
+  cdc-relay config init --postgres-url postgres://relay@db/shop --kafka-brokers kafka:9092`
 }
 
 type showCommand struct {

@@ -1,0 +1,187 @@
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/install"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// relayOf writes what the relay owns in the database, and what is against the table as it is mapped.
+func (w *writer) relayOf(ctx context.Context) {
+	w.slot()
+	w.publication()
+	st, err := store.Open(ctx, relay.StoreConfig(w.cfg))
+	if err != nil {
+		w.page.remember("the database could not be looked at as the relay will: %v", err)
+		return
+	}
+	defer st.Close()
+	_, err = st.Outbox(ctx)
+	var several interface{ Unwrap() []error }
+	switch {
+	case err == nil, errors.Is(err, store.ErrNoOutbox):
+	case errors.As(err, &several):
+		for _, one := range several.Unwrap() {
+			w.page.remember("%v", one)
+		}
+		return
+	default:
+		w.page.remember("%v", err)
+		return
+	}
+	plan, err := install.Missing(ctx, w.cfg, st, true)
+	if err != nil {
+		w.page.remember("what init has to create could not be found out: %v", err)
+		return
+	}
+	if len(plan.Proposed) == 0 {
+		return
+	}
+	comments := []string{"The table has columns that can show what became of its events. Take away the # of what fits:"}
+	for _, line := range install.YAML(plan.Proposed)[1:] {
+		comments = append(comments, strings.TrimSpace(line))
+	}
+	w.page.set("outbox.after_publish", w.cfg.Outbox.AfterPublish, comments...)
+	if slices.ContainsFunc(plan.Proposed, func(l install.Line) bool { return l.Key == "outbox.published_when" }) {
+		w.page.remember("decide outbox.published_when: without it the first start publishes all rows of %s",
+			w.cfg.Outbox.Table)
+	}
+}
+
+// slot writes the slot's name, and whether it is there.
+func (w *writer) slot() {
+	name, others := w.cfg.Postgres.Slot, []string{}
+	for _, s := range w.d.slots {
+		if s.name == name {
+			state := "not in use now"
+			if s.active {
+				state = "in use"
+			}
+			w.page.set("postgres.slot", quote(name), fmt.Sprintf("The slot exists (%s, %s, %s).", s.plugin, s.status, state))
+			if s.plugin != "pgoutput" {
+				w.page.remember("the slot %s has the plugin %s and not pgoutput: choose another name in postgres.slot", name,
+					s.plugin)
+			}
+			return
+		}
+		others = append(others, s.name)
+	}
+	comments := []string{"The slot does not exist yet: cdc-relay init creates it."}
+	if len(others) > 0 {
+		comments = append(comments, "Others of this database: "+strings.Join(others, ", ")+".")
+	}
+	w.page.set("postgres.slot", quote(name), comments...)
+	if len(w.d.schemas) > 0 {
+		w.page.remember("relays have published from this database (their tables are in %s): postgres.slot must be theirs, "+
+			"or read docs/moving-postgres.md", strings.Join(w.d.schemas, ", "))
+	}
+}
+
+// publication writes the publication's name, and whether it publishes the table.
+func (w *writer) publication() {
+	name, beside := w.cfg.Postgres.Publication, []string{}
+	for _, p := range w.d.publications {
+		covers := p.all || slices.Contains(p.published, w.cfg.Outbox.Table)
+		switch {
+		case p.name != name && covers:
+			beside = append(beside, p.name)
+		case p.name != name:
+		case !p.inserts, !covers:
+			w.page.set("postgres.publication", quote(name), "It exists, and does not publish inserts of the table.")
+			w.page.remember("the publication %s does not publish inserts of %s: cdc-relay check says what to do", name,
+				w.cfg.Outbox.Table)
+			return
+		default:
+			w.page.set("postgres.publication", quote(name), "It exists, and publishes the table's inserts.")
+			return
+		}
+	}
+	comments := []string{"The publication does not exist yet: cdc-relay init creates it."}
+	if len(beside) > 0 {
+		comments = append(comments, "Others publish the table for somebody else: "+strings.Join(beside, ", ")+".")
+	}
+	w.page.set("postgres.publication", quote(name), comments...)
+}
+
+// rest writes the sink, and all that was set.
+func (w *writer) rest() {
+	w.page.set("sink", w.cfg.Sink)
+	addresses := map[string]string{
+		"postgres.url": "", "postgres.replication_url": w.cfg.Postgres.ReplicationURL, "nats.url": w.cfg.NATS.URL,
+		"redis.url": w.cfg.Redis.URL, "rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq_stream.url": w.cfg.RabbitStream.URL,
+	}
+	addressOf := map[string]string{config.SinkNATS: "nats.url", config.SinkRedisStream: "redis.url",
+		config.SinkBullMQ: "redis.url", config.SinkRabbitMQ: "rabbitmq.url", config.SinkRabbitMQStream: "rabbitmq_stream.url"}
+	for _, k := range w.cfg.Shown() {
+		address, isAddress := addresses[k.Key]
+		if _, is := w.page.values[k.Key]; is || !w.isSet(k.Key) && addressOf[w.cfg.Sink] != k.Key {
+			continue
+		}
+		switch {
+		case k.Key == "webhook.url": // a receiver's token can be part of it
+			w.page.set(k.Key, quote(w.cfg.Webhook.URL))
+		case isAddress:
+			text, had := withoutPassword(address)
+			w.page.set(k.Key, quote(text))
+			if had && k.Key != "postgres.replication_url" {
+				section, _, _ := strings.Cut(k.Key, ".")
+				w.page.remember("name a file with the password in %s.password_file: it is not written", section)
+			}
+		case strings.Contains(k.Value, "xxxxx"): // masked
+			w.page.remember("%s was given and holds a secret, so it is not written: name a file instead", k.Key)
+		default:
+			w.page.set(k.Key, inFile(k))
+		}
+	}
+}
+
+// inFile is the value of a key as the file has it.
+func inFile(k config.Shown) string {
+	for _, key := range config.Keys() {
+		if key.Name == k.Key && key.Kind == config.Text {
+			return quote(k.Value)
+		}
+	}
+	return k.Value
+}
+
+var passwordPair = regexp.MustCompile(`(?i)\s*\b(ssl)?password\s*=\s*('(?:[^'\\]|\\.)*'|\S*)`)
+
+// withoutPassword is a URL, several of them with commas, or key=value pairs, without the passwords in it.
+func withoutPassword(text string) (clean string, had bool) {
+	if !strings.Contains(text, "://") {
+		clean = strings.TrimSpace(passwordPair.ReplaceAllString(text, ""))
+		return clean, clean != strings.TrimSpace(text)
+	}
+	parts := strings.Split(text, ",")
+	for i, one := range parts {
+		u, err := url.Parse(one)
+		if err != nil || u.Scheme == "" { // further hosts of the one before
+			continue
+		}
+		if _, has := u.User.Password(); has {
+			u.User, had = url.User(u.User.Username()), true
+		}
+		q := u.Query()
+		for _, name := range []string{"password", "sslpassword"} {
+			if q.Has(name) {
+				q.Del(name)
+				had = true
+			}
+		}
+		if had {
+			u.RawQuery = q.Encode()
+			parts[i] = u.String()
+		}
+	}
+	return strings.Join(parts, ","), had
+}

@@ -1,0 +1,249 @@
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+type initCommand struct {
+	Write   string        `help:"Path of the file to write; - writes it to standard output." placeholder:"FILE" default:"relay.yaml" type:"path" env:"CDC_RELAY_CONFIG_INIT_WRITE"`
+	Force   bool          `help:"Replace a file that is there." env:"CDC_RELAY_CONFIG_INIT_FORCE"`
+	Timeout time.Duration `help:"How long the database may take to answer." default:"30s" env:"CDC_RELAY_CONFIG_INIT_TIMEOUT"`
+}
+
+func (initCommand) Help() string {
+	return `Asks the database what it has (tables that look like an outbox, publications, slots, wal_level), changes
+nothing there, and writes a configuration file with comments. What is set by flags and environment goes into the file,
+too: the database's URL and, for the sink, its kind and address. What could not be found out, or is not as the relay
+needs it, stands in the file under "To do".
+
+Passwords are not written: name a file in postgres.password_file. A table that another worker publishes from? Read
+docs/migrating.md before you run init.
+
+Examples:
+
+  cdc-relay config init --postgres-url postgres://relay@db/shop --kafka-brokers kafka-1:9092,kafka-2:9092
+
+  cdc-relay config init --postgres-url postgres://relay@db/shop --sink nats --nats-url nats://nats:4222 --write -
+
+  cdc-relay config init --postgres-url postgres://relay@db/shop --outbox-table billing.events --kafka-brokers k:9092`
+}
+
+// written is what became of it.
+type written struct {
+	File  string   `json:"file"`
+	Table string   `json:"table"` // that was recognised, or named; empty: none
+	ToDo  []string `json:"todo"`
+}
+
+// Run asks, writes, and says what is left to do.
+func (c initCommand) Run(a *cli.App) error {
+	a.Positive("--timeout", c.Timeout)
+	if _, err := os.Stat(c.Write); err == nil && !c.Force && c.Write != "-" {
+		a.Wrong("--write", c.Write+" is there already, and is left as it is", "a path where no file is, or --force")
+	}
+	cfg, err := a.Load(cli.NeedsBoth)
+	if err != nil {
+		return err
+	}
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	d, err := look(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	w := &writer{page: newPage(), cfg: cfg, d: d, isSet: func(key string) bool { return a.Origin(key) != "" }}
+	w.postgres()
+	w.outbox()
+	w.relayOf(ctx)
+	w.rest()
+	text := w.page.text(w.head())
+	in := config.Input{File: c.Write, Text: []byte(text), Required: cli.NeedsBoth}
+	if _, err := config.Load(in); err != nil {
+		return fmt.Errorf("what would be written is refused, so nothing is; set these keys by flags: %w", err)
+	}
+	if err := c.save(a, text); err != nil {
+		return err
+	}
+	result := written{File: c.Write, Table: w.table, ToDo: append([]string{}, w.page.todo...)}
+	switch {
+	case c.Write == "-":
+	case a.JSON:
+		return a.PrintJSON(result)
+	default:
+		result.print(a)
+	}
+	return nil
+}
+
+// save writes the file; without --force it never replaces one.
+func (c initCommand) save(a *cli.App, text string) error {
+	if c.Write == "-" {
+		_, err := fmt.Fprint(a.Out, text)
+		return err
+	}
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if c.Force {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	f, err := os.OpenFile(c.Write, flags, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return cli.Usage(fmt.Errorf("%s is there already, and is left as it is; --force replaces it", c.Write))
+	}
+	if err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+func (w written) print(a *cli.App) {
+	fmt.Fprintf(a.Out, "written      %s\n", w.File)
+	if w.Table != "" {
+		fmt.Fprintf(a.Out, "outbox       %s\n", cli.Plain(w.Table))
+	}
+	for _, one := range w.ToDo {
+		fmt.Fprintf(a.Out, "to do        %s\n", cli.Plain(one))
+	}
+	fmt.Fprintf(a.Out, "Next: read it; cdc-relay init --dry-run --config %[1]s; cdc-relay check --config %[1]s.\n",
+		w.File)
+}
+
+// writer fills a page from what is set and what the database has.
+type writer struct {
+	page  *page
+	cfg   config.Config
+	d     database
+	isSet func(key string) bool
+	table string // that was recognised, or named
+}
+
+func (w *writer) head() []string {
+	return []string{
+		fmt.Sprintf("Written by cdc-relay config init, from what the database %s has (PostgreSQL %s, seen as the role %s).",
+			w.d.name, w.d.version, w.d.role),
+		"Every other key has a default: docs/configuration.md, or cdc-relay config show --all.",
+	}
+}
+
+// postgres writes how the database is reached.
+func (w *writer) postgres() {
+	url, had := withoutPassword(w.cfg.Postgres.URL)
+	var comments []string
+	if had {
+		comments = []string{"The password that was given is not written. Put it into a file, and name it in password_file."}
+		w.page.remember("name a file with the password in postgres.password_file")
+	}
+	w.page.set("postgres.url", quote(url), comments...)
+	if w.d.walLevel != "logical" {
+		w.page.remember("wal_level is %s: ALTER SYSTEM SET wal_level = 'logical'; and restart Postgres (managed services "+
+			"have a parameter for it)", w.d.walLevel)
+	}
+	if !w.isSet("postgres.schema") && len(w.d.schemas) == 1 {
+		w.cfg.Postgres.Schema = w.d.schemas[0]
+		w.page.set("postgres.schema", quote(w.d.schemas[0]), "The tables of a relay are there.")
+	}
+}
+
+// outbox writes the table: the one that was named, or the one that looks most like an outbox.
+func (w *writer) outbox() {
+	tables := w.d.tables
+	named := w.isSet("outbox.table")
+	if named {
+		tables = slices.DeleteFunc(slices.Clone(tables), func(t table) bool { return t.String() != w.cfg.Outbox.Table })
+	}
+	found := recogniseAll(tables)
+	switch {
+	case named && len(tables) == 0:
+		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "There is no such table yet: cdc-relay init creates it.")
+	case named && len(found) == 0:
+		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "Its columns: "+names(tables[0])+".")
+		w.page.remember("map the columns of %s in outbox.columns: they are not recognised", w.cfg.Outbox.Table)
+	case len(found) == 0:
+		w.page.set("outbox.table", quote(w.cfg.Outbox.Table),
+			"No table looks like an outbox: cdc-relay init creates this one. Another one is yours? Name it, and its columns.")
+	case len(found) > 1 && found[0].score == found[1].score:
+		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "Tables that look like an outbox: "+list(found)+".")
+		w.page.remember("choose the outbox among %s: config init again, with --outbox-table", list(found))
+	default:
+		w.mapped(found)
+	}
+}
+
+// mapped writes the table and its columns.
+func (w *writer) mapped(found []candidate) {
+	best := found[0]
+	w.table, w.cfg.Outbox.Table = best.String(), best.String()
+	comments := []string{"Recognised by its columns."}
+	if len(found) > 1 {
+		comments = append(comments, "Less like an outbox, but possible: "+list(found[1:])+".")
+	}
+	w.page.set("outbox.table", quote(best.String()), comments...)
+	columns := best.mapped()
+	for _, f := range fields {
+		key := "outbox.columns." + f.key
+		if w.isSet(key) {
+			continue
+		}
+		switch column := best.of[f.key]; {
+		case column != "":
+			w.page.set(key, quote(column))
+		case f.key == "aggregate_type" && !w.isSet("message.topic"):
+			w.page.set(key, `""`, "No column was recognised.")
+			w.cfg.Message.Topic = "outbox.event"
+			w.page.set("message.topic", w.cfg.Message.Topic, "Without a type of the aggregate all events share one topic.")
+			w.page.remember("choose message.topic: no column for the type of the aggregate was recognised")
+		default:
+			w.page.set(key, `""`, "No column was recognised.")
+		}
+		if f.key == "aggregate_id" && best.of[f.key] == "" {
+			w.page.remember("name the column of the key in outbox.columns.aggregate_id: without it no order is kept")
+		}
+	}
+	w.take(columns)
+}
+
+// take has the columns in the configuration that the table is looked at with, where none were set.
+func (w *writer) take(found config.Columns) {
+	mine := &w.cfg.Outbox.Columns
+	for key, target := range map[string][2]*string{
+		"id": {&mine.ID, &found.ID}, "event_type": {&mine.EventType, &found.EventType},
+		"payload": {&mine.Payload, &found.Payload}, "headers": {&mine.Headers, &found.Headers},
+		"aggregate_type": {&mine.AggregateType, &found.AggregateType},
+		"aggregate_id":   {&mine.AggregateID, &found.AggregateID}, "created_at": {&mine.CreatedAt, &found.CreatedAt},
+	} {
+		if !w.isSet("outbox.columns." + key) {
+			*target[0] = *target[1]
+		}
+	}
+}
+
+func names(t table) string {
+	var found []string
+	for _, c := range t.columns {
+		found = append(found, c.name+" "+c.kind)
+	}
+	return strings.Join(found, ", ")
+}
+
+func list(found []candidate) string {
+	var names []string
+	for _, c := range found {
+		names = append(names, c.String())
+	}
+	return strings.Join(names, ", ")
+}

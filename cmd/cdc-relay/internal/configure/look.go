@@ -1,0 +1,121 @@
+package configure
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// database is what a database has that a configuration names. It is read from the catalog; nothing is changed.
+type database struct {
+	name, role, version string
+	walLevel            string
+	tables              []table
+	schemas             []string // that have a relay's tables
+	publications        []publication
+	slots               []slot
+}
+
+type publication struct {
+	name      string
+	inserts   bool
+	all       bool
+	published []string // schema.table
+}
+
+type slot struct {
+	name, plugin, status string
+	active               bool
+}
+
+const (
+	serverSQL = `SELECT current_database()::text, current_user::text, current_setting('server_version'),
+		current_setting('wal_level')`
+	// The relay's own tables, dead letters among them, are no outbox.
+	tablesSQL = `SELECT n.nspname::text, c.relname::text, array_agg(a.attname::text ORDER BY a.attnum),
+		array_agg(format_type(a.atttypid, NULL) ORDER BY a.attnum)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+		AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\_%'
+		AND c.relname NOT LIKE 'cdc\_relay\_%' AND c.relname NOT LIKE '%\_dlq'
+		GROUP BY 1, 2 ORDER BY 1, 2`
+	schemasSQL = `SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relname = 'cdc_relay_state' AND c.relkind IN ('r', 'p') ORDER BY 1`
+	publicationsSQL = `SELECT p.pubname::text, p.pubinsert, p.puballtables,
+		ARRAY(SELECT t.schemaname || '.' || t.tablename FROM pg_publication_tables t WHERE t.pubname = p.pubname)
+		FROM pg_publication p ORDER BY 1`
+	slotsSQL = `SELECT slot_name::text, coalesce(plugin, '')::text, coalesce(wal_status, ''), active
+		FROM pg_replication_slots WHERE database = current_database() ORDER BY 1`
+)
+
+// rows is what a query answers with.
+type rows interface {
+	Next() bool
+	Scan(into ...any) error
+	Err() error
+	Close()
+}
+
+// each scans every row into the same variables, and has take look at them.
+func each(what string, r rows, err error, take func(), into ...any) error {
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", what, err)
+	}
+	defer r.Close()
+	for r.Next() {
+		if err := r.Scan(into...); err != nil {
+			return fmt.Errorf("look at %s: %w", what, err)
+		}
+		take()
+	}
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("look at %s: %w", what, err)
+	}
+	return nil
+}
+
+// look reads it.
+func look(ctx context.Context, cfg config.Config) (d database, err error) {
+	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return d, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := conn.QueryRow(ctx, serverSQL).Scan(&d.name, &d.role, &d.version, &d.walLevel); err != nil {
+		return d, fmt.Errorf("look at the server: %w", err)
+	}
+	d.version, _, _ = strings.Cut(d.version, " ")
+	var schema, name string
+	var names, kinds []string
+	r, err := conn.Query(ctx, tablesSQL)
+	err = each("tables", r, err, func() {
+		t := table{schema: schema, name: name}
+		for i := range names {
+			t.columns = append(t.columns, column{names[i], kinds[i]})
+		}
+		d.tables = append(d.tables, t)
+	}, &schema, &name, &names, &kinds)
+	if err != nil {
+		return d, err
+	}
+	r, err = conn.Query(ctx, schemasSQL)
+	if err := each("schemas", r, err, func() { d.schemas = append(d.schemas, schema) }, &schema); err != nil {
+		return d, err
+	}
+	var p publication
+	r, err = conn.Query(ctx, publicationsSQL)
+	err = each("publications", r, err, func() { d.publications = append(d.publications, p) },
+		&p.name, &p.inserts, &p.all, &p.published)
+	if err != nil {
+		return d, err
+	}
+	var s slot
+	r, err = conn.Query(ctx, slotsSQL)
+	err = each("slots", r, err, func() { d.slots = append(d.slots, s) }, &s.name, &s.plugin, &s.status, &s.active)
+	return d, err
+}

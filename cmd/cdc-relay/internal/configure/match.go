@@ -1,0 +1,106 @@
+package configure
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+)
+
+// table is one of the database, as far as it takes to see whether it is an outbox.
+type table struct {
+	schema, name string
+	columns      []column
+}
+
+// column is a table's, with its type as format_type names it.
+type column struct{ name, kind string }
+
+func (t table) String() string { return t.schema + "." + t.name }
+
+// field is what an event has, and what applications call its column: in lower case and without underscores, the most
+// telling first.
+type field struct {
+	key   string // below outbox.columns
+	names []string
+	fits  func(kind string) bool
+}
+
+var (
+	words   = func(kind string) bool { return !isJSON(kind) && !isTime(kind) && kind != "boolean" && kind != "bytea" }
+	isTime  = func(kind string) bool { return strings.HasPrefix(kind, "timestamp") || kind == "date" }
+	isJSON  = func(kind string) bool { return kind == "json" || kind == "jsonb" }
+	isBytes = func(kind string) bool { return isJSON(kind) || kind == "bytea" || isText(kind) }
+)
+
+func isText(kind string) bool { return kind == "text" || strings.HasPrefix(kind, "character") }
+
+// fields have no name in common, so that a column is one field's only.
+var fields = []field{
+	{"id", strings.Fields("id eventid messageid outboxid uuid"), words},
+	{"event_type", strings.Fields("eventtype eventname messagetype type kind name"), words},
+	{"payload", strings.Fields("payload eventpayload data eventdata body content message value"), isBytes},
+	{"aggregate_type", strings.Fields("aggregatetype aggregatename aggregate entitytype resourcetype streamtype"), words},
+	{"aggregate_id", strings.Fields("aggregateid entityid resourceid streamid partitionkey messagekey eventkey key"),
+		words},
+	{"headers", strings.Fields("headers messageheaders eventheaders metadata meta"), isJSON},
+	{"created_at", strings.Fields("createdat occurredat insertedat createdon created occurredon timestamp eventtime"),
+		isTime},
+}
+
+// candidate is a table that looks like an outbox.
+type candidate struct {
+	table
+	of    map[string]string // the columns by the field's key; a field without one is not there
+	score int
+}
+
+// mapped is the configuration of the columns.
+func (c candidate) mapped() config.Columns {
+	return config.Columns{ID: c.of["id"], EventType: c.of["event_type"], Payload: c.of["payload"],
+		AggregateType: c.of["aggregate_type"], AggregateID: c.of["aggregate_id"],
+		Headers: c.of["headers"], CreatedAt: c.of["created_at"]}
+}
+
+// plainName is a name that the configuration can have.
+var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
+
+// recognise reports whether a table looks like an outbox: it has an id, a type and a payload, and either an aggregate
+// or a name that says so.
+func recognise(t table) (candidate, bool) {
+	c := candidate{table: t, of: map[string]string{}}
+	for _, f := range fields {
+		for _, name := range f.names {
+			at := slices.IndexFunc(t.columns, func(c column) bool {
+				return plain(c.name) == name && f.fits(c.kind) && plainName.MatchString(c.name)
+			})
+			if at >= 0 {
+				c.of[f.key] = t.columns[at].name
+				c.score++
+				break
+			}
+		}
+	}
+	named := strings.Contains(plain(t.name), "outbox")
+	if named {
+		c.score += 2 * len(fields) // more than any other table's columns are worth
+	}
+	whole := c.of["id"] != "" && c.of["event_type"] != "" && c.of["payload"] != ""
+	return c, whole && (named || c.of["aggregate_id"] != "") && plainName.MatchString(t.schema) &&
+		plainName.MatchString(t.name)
+}
+
+// recogniseAll are the tables that look like an outbox, the likeliest first.
+func recogniseAll(tables []table) (found []candidate) {
+	for _, t := range tables {
+		if c, is := recognise(t); is {
+			found = append(found, c)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Compare(b.score, a.score) })
+	return found
+}
+
+func plain(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "") }
