@@ -33,7 +33,7 @@ TAGS := grpcnotrace
 # One share of the packages, for one of several machines: 1/3, 2/3, 3/3. test/budget/budgets.tsv says what each takes.
 SHARD ?= 1/1
 # Modules of their own below this one.
-MODULES := emit inbox test/inbox test/peers test/forgetful test/kube examples
+MODULES := emit inbox test/inbox test/peers test/forgetful test/kube test/openapi examples
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time, and beside them one of the
 # modules below, which mostly wait, fit 2 cores and 6 GB.
 TESTFLAGS ?= -p 2 -timeout 25m

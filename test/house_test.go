@@ -285,6 +285,10 @@ var house = map[string]room{
 		},
 		tests: []string{"config"},
 	},
+	"test/openapi": { // and what compares requests and answers with a document
+		external: []string{"github.com/pb33f/libopenapi", "github.com/pb33f/libopenapi-validator"},
+		tests:    []string{"admin", "config", "docs", "relay", "sink/kafka", "store"},
+	},
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.

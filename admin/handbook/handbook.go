@@ -51,11 +51,14 @@ func Register(mux *http.ServeMux) {
 	})
 }
 
-// serve answers with a picture, or with the page of that name.
+// files are the kinds of what is served as it is, by its ending.
+var files = map[string]string{".png": "image/png", ".yaml": "application/yaml"} // RFC 9512
+
+// serve answers with a picture or the description of the API, or with the page of that name.
 func serve(w http.ResponseWriter, name string) {
-	if path.Ext(name) == ".png" {
-		if picture, err := docs.Files.ReadFile(name); err == nil {
-			send(w, "image/png", picture)
+	if kind := files[path.Ext(name)]; kind != "" {
+		if file, err := docs.Files.ReadFile(name); err == nil {
+			send(w, kind, file)
 			return
 		}
 	}
