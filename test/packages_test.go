@@ -252,8 +252,7 @@ func (p *packaged) firstEvent(t *testing.T) {
 // The whole life of the deb on this machine. Breaks it catches: a package that cannot be installed, or starts before it
 // is configured; a configuration that the unit's user cannot read, or that an upgrade replaces; an upgrade, stopped
 // first or under the running relay, that loses or doubles an event at 500 events/s; a removal that takes what an
-// administrator wrote, and a purge that leaves a file, a secret, or the user. Seen to fail with the configuration as an
-// ordinary file of the package (the upgrade replaced it), with its group left to root, and with the user kept by the
+// administrator wrote, and a purge that leaves a file, a secret, or the user. Seen to fail with the user kept by the
 // purge.
 func TestPackagesInstallDeliverUpgradeAndGo(t *testing.T) {
 	if *packagesFlag == "" {
