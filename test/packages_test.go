@@ -253,7 +253,7 @@ func (p *packaged) firstEvent(t *testing.T) {
 // is configured; a configuration that the unit's user cannot read, or that an upgrade replaces; an upgrade, stopped
 // first or under the running relay, that loses or doubles an event at 500 events/s; a removal that takes what an
 // administrator wrote, and a purge that leaves a file, a secret, or the user. Seen to fail with the user kept by the
-// purge.
+// purge, and with the configuration as an ordinary file of the package: the upgrade replaced it.
 func TestPackagesInstallDeliverUpgradeAndGo(t *testing.T) {
 	if *packagesFlag == "" {
 		t.Skip("nothing to try: make try-packages gives -packages")
