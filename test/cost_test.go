@@ -1,0 +1,129 @@
+package test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// cost is what the relay spends on an event, of what does not depend on how fast the machine is.
+type cost struct {
+	allocations float64 // of Go, per event
+	bytes       float64 // that they take, per event
+	calls       float64 // reads and writes of the operating system, per 1,000 events
+	statements  float64 // of Postgres, per 1,000 events
+	wal         float64 // bytes that journal, marks and state write, per event
+}
+
+// eventCosts are the shapes of load whose cost is watched, with the budget of each: about twice what was measured, as
+// the size of batches is a matter of chance, and a tenth more WAL, which is not. docs/benchmarks.md has the figures.
+var eventCosts = []struct {
+	shape                          string
+	partitions, transactions, rows int
+	budget                         cost
+}{
+	{"100 rows in a transaction", 6, 500, 100, cost{0.6, 300, 100, 10, 780}},
+	{"one row in a transaction", 6, 10_000, 1, cost{1.4, 700, 100, 12, 780}},
+	{"100 rows in a transaction, 200 partitions", 200, 500, 100, cost{1, 400, 200, 12, 780}},
+}
+
+// The whole relay, with its defaults. Break it catches: an allocation per event anywhere between the two sockets, a
+// read or a statement for each event instead of each batch, a journal row that grows. Seen to fail with eight bytes
+// allocated for each event that is dispatched.
+func TestCostOfAnEventStaysInItsBudget(t *testing.T) {
+	if os.Getenv("CDC_RELAY_TEST_RACE") != "" {
+		t.Skip("a relay with the race detector allocates more")
+	}
+	for _, c := range eventCosts {
+		t.Run(c.shape, func(t *testing.T) {
+			got := costOf(t, c.partitions, c.transactions, c.rows)
+			t.Logf("per event %.2f allocations of %.0f bytes, %.0f bytes of WAL; per 1,000 events %.0f reads and writes, "+
+				"%.1f statements", got.allocations, got.bytes, got.wal, got.calls, got.statements)
+			for _, part := range []struct {
+				name      string
+				got, most float64
+			}{
+				{"allocations per event", got.allocations, c.budget.allocations},
+				{"allocated bytes per event", got.bytes, c.budget.bytes},
+				{"reads and writes per 1,000 events", got.calls, c.budget.calls},
+				{"statements per 1,000 events", got.statements, c.budget.statements},
+				{"bytes of WAL per event", got.wal, c.budget.wal},
+			} {
+				if part.got > part.most || part.got <= 0 || math.IsNaN(part.got) {
+					t.Errorf("%s: got %.2f, want more than 0 and at most %.2f", part.name, part.got, part.most)
+				}
+			}
+		})
+	}
+}
+
+// costOf lets a paused relay have a backlog, so that it has full batches however slow the machine is, and looks at what
+// it spends from its resuming until every row is marked.
+func costOf(t *testing.T, partitions, transactions, rows int) cost {
+	// Without images of whole pages: how many there are depends on when the server makes a checkpoint.
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"synchronous_commit": "off",
+		"full_page_writes": "off", "autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "4GB",
+		"shared_preload_libraries": "pg_stat_statements"}})
+	pg.Exec(t, "CREATE EXTENSION pg_stat_statements")
+	s := newScenario(t, pg, harness.Kafka(t))
+	s.kafka.CreateTopic(t, s.settings.Topic("costly"), partitions, nil)
+	s.relay.Init(t)
+	s.start(t)
+	ask := func(args ...string) {
+		if code, _, said := s.relay.Run(t, args...); code != 0 {
+			t.Fatalf("%v: exit code %d: %s", args, code, said)
+		}
+	}
+	done := 0
+	drain := func() (spent cost) {
+		ask("pause", "--note", "a backlog")
+		pg.Exec(t, fmt.Sprintf(`DO $$ BEGIN FOR b IN 1..%d LOOP
+			INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+			SELECT gen_random_uuid(), 'costly', 'k' || (b * 7 + i) %% 10000, 'made',
+			jsonb_build_object('n', b, 'filler', repeat('x', 200)) FROM generate_series(1, %d) i; COMMIT; END LOOP; END $$`,
+			transactions, rows))
+		done += transactions * rows
+		pg.Exec(t, "SELECT pg_stat_statements_reset()")
+		before := s.spentSoFar(t)
+		ask("resume")
+		s.looks(t, fmt.Sprintf("(SELECT count(*) FROM cdc_relay_journal) = %d", done))
+		s.looks(t, "NOT EXISTS (SELECT FROM cdc_relay_journal_batch WHERE NOT mirrored)")
+		after, n := s.spentSoFar(t), float64(transactions*rows)
+		return cost{(after.allocations - before.allocations) / n, (after.bytes - before.bytes) / n,
+			(after.calls - before.calls) / n * 1000, after.statements / n * 1000, after.wal / n}
+	}
+	drain() // what a start costs is behind it, and buffers have their size
+	return drain()
+}
+
+// spentSoFar is what the relay has spent since it started, of statements and WAL since they were counted anew.
+func (s *scenario) spentSoFar(t *testing.T) cost {
+	t.Helper()
+	got := cost{allocations: s.relay.Metric(t, "go_memstats_mallocs_total"),
+		bytes: s.relay.Metric(t, "go_memstats_alloc_bytes_total")}
+	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", s.relay.PID())) // proc(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(io)) {
+		var calls float64
+		if n, _ := fmt.Sscanf(line, "syscr: %f", &calls); n == 1 {
+			got.calls += calls
+		}
+		if n, _ := fmt.Sscanf(line, "syscw: %f", &calls); n == 1 {
+			got.calls += calls
+		}
+	}
+	said := s.pg.Query(t, `SELECT coalesce(sum(calls), 0) || ' ' || coalesce(sum(wal_bytes), 0) FROM pg_stat_statements
+		WHERE query NOT LIKE '%AS looked%' AND query NOT LIKE 'DO %' AND query NOT LIKE '%pg_stat_statements%'
+		AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if _, err := fmt.Sscan(said, &got.statements, &got.wal); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
