@@ -34,7 +34,7 @@ TAGS := grpcnotrace
 SHARD ?= 1/1
 # Modules of their own below this one.
 MODULES := emit inbox test/inbox test/peers test/forgetful test/kube test/openapi examples
-# What waits for nobody else's work: consumers that stop have five seconds to leave nothing half done.
+# What has the machine for itself: consumers whose stops have a limit, and alerts of latency.
 ALONE := test/inbox
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time, and beside them one of the
 # modules below, which mostly wait, fit 2 cores and 6 GB.

@@ -37,8 +37,6 @@ type session struct {
 	closing   bool             // the group is being left: callbacks have nothing to do
 }
 
-const gapTime = 5 * time.Second
-
 var (
 	errStopped = errors.New("the consumer stops")
 	errLost    = errors.New("the partition was lost")
@@ -98,8 +96,9 @@ func (s *session) run(ctx context.Context) (err error) {
 	return err
 }
 
-// gapTime is for what lies below events that are decided already, when partitions go: else those would come again.
-func (s *session) gapTime() time.Duration { return min(gapTime, s.c.config.Grace/2) }
+// gapTime is for what lies below events that are decided already, when partitions go: else those would come again. It
+// is half of the grace: the other half is for what runs then, and for noting the offsets.
+func (s *session) gapTime() time.Duration { return s.c.config.Grace / 2 }
 
 // leave ends the membership; after a clean end nothing is delivered twice.
 func (s *session) leave(clean bool) {
