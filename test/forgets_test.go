@@ -95,8 +95,8 @@ func (s *scenario) checkpoint(t *testing.T) {
 	here := s.pg.Query(t, "SELECT pg_current_wal_insert_lsn()")
 	passes := func(what string) {
 		t.Helper()
-		ask := fmt.Sprintf("SELECT CASE WHEN %s < '%s' THEN 'it is at ' || %[1]s ELSE '' END FROM pg_replication_slots WHERE "+
-			"slot_name = '%[3]s'", what, here, s.settings.Slot())
+		ask := fmt.Sprintf("SELECT CASE WHEN %s < '%s' THEN 'it is at ' || %[1]s ELSE '' END FROM pg_replication_slots "+
+			"WHERE slot_name = '%[3]s'", what, here, s.settings.Slot())
 		harness.Eventually(t, 5*time.Minute, "the slot's "+what+" passes "+here, s.asking(t, ask))
 	}
 	passes("confirmed_flush_lsn")
