@@ -1,5 +1,7 @@
 package check
 
+import "slices"
+
 // managed is a Postgres that a service operates. Tested in cmd/cdc-relay, on a plain Postgres that has its role: more
 // cannot be tried without the service.
 type managed struct {
@@ -29,12 +31,17 @@ var services = []managed{
 // service finds out which service operates the server: by the first role of its own. It is no check of its own, and
 // what it says only words the others.
 func (e *postgresExam) service() error {
+	var roles []string
 	for _, s := range services {
-		var there bool
-		if err := e.row("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", []any{s.role}, &there); err != nil {
-			return err
-		}
-		if there {
+		roles = append(roles, s.role)
+	}
+	var there []string
+	if err := e.row("SELECT ARRAY(SELECT rolname::text FROM pg_roles WHERE rolname = ANY($1))", []any{roles},
+		&there); err != nil {
+		return err
+	}
+	for _, s := range services {
+		if slices.Contains(there, s.role) {
 			e.managed = s
 			e.add(OK, "service", "the role "+s.role+" says "+s.name+"; its own settings: docs/cloud/postgres.md", "")
 			return nil

@@ -13,8 +13,6 @@ import (
 // process.
 func MSK(key, region string) *Source {
 	return shared(key, region, func(ctx context.Context) (answer, error) {
-		ctx, cancel := context.WithTimeout(ctx, Patience)
-		defer cancel()
 		a := answer{asked: time.Now()}
 		token, millis, err := signer.GenerateAuthToken(ctx, region)
 		if err != nil {

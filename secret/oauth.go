@@ -42,8 +42,6 @@ func OAuth(key string, c ClientCredentials) *Source {
 // ask gets a token. The request is changed, and remembers how the server wants to be told the secret. No error shows
 // secret, token, or an answer that may hold one.
 func (c ClientCredentials) ask(ctx context.Context, request *clientcredentials.Config) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
 	a := answer{asked: time.Now()}
 	secret, err := ReadFile(c.SecretFile)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 type Source struct {
 	key  string // of the configuration, for errors
 	file string
-	ask  func(context.Context) (answer, error) // nil: the file is read
+	ask  func(context.Context) (answer, error) // within Patience, and one at a time; nil: the file is read
 
 	turn    chan struct{} // who has it asks
 	mu      sync.Mutex
@@ -117,15 +117,15 @@ func (s *Source) Read(ctx context.Context) (string, error) {
 	if enough {
 		return kept, nil
 	}
+	patience := Patience
 	if good { // a login must follow in the time that is left
-		half := Patience / 2
+		patience = Patience / 2
 		if end, limited := ctx.Deadline(); limited {
-			half = time.Until(end) / 2
+			patience = min(time.Until(end)/2, Patience)
 		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, half)
-		defer cancel()
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	a, err := s.ask(ctx)
 	if err != nil && good {
 		return kept, nil
@@ -176,8 +176,6 @@ func (s *Source) Key() string {
 }
 
 func run(ctx context.Context, words []string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
 	a := answer{asked: time.Now()}
 	var out, said limited
 	program := exec.CommandContext(ctx, words[0], words[1:]...)

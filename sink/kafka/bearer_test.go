@@ -152,27 +152,9 @@ func (g gates) refusedTokenHeals(t *testing.T) {
 		})
 }
 
-// healsBy submits a record to a driver that cannot log in, and expects it delivered after the cure.
 func (g gates) healsBy(t *testing.T, name, key string, login *SASL, cure func()) {
 	t.Helper()
-	topic := g.Topic(t, name, 1, nil)
-	e := sink.New(newUnowned(t, g.Listeners["BEARER"], func(c *Config) { c.SASL = login }), sink.Config{})
-	defer func() { _ = e.Close(testContext(t)) }()
-	if _, err := e.Submit(testContext(t),
-		[]*sink.Record{{Topic: topic, Key: []byte("k"), Value: []byte("v"), Timestamp: 1, Cost: 100}}); err != nil {
-		t.Fatal(err)
-	}
-	ctx := testContext(t)
-	for s := e.Status(); s.State != sink.Blocked || !strings.Contains(s.Reason, key); s = e.Status() {
-		if pause(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("status: got %s (%s), want it blocked by %s", s.State, s.Reason, key)
-		}
-	}
-	cure()
-	results, err := e.Results(ctx, nil)
-	if err != nil || len(results) != 1 || results[0].Result != sink.Published {
-		t.Fatalf("results: got %+v and error %v, want the record published", results, err)
-	}
+	blocksAndHeals(t, g.Listeners["BEARER"], g.Topic(t, name, 1, nil), key, func(c *Config) { c.SASL = login }, cure)
 }
 
 // A broker that bounds sessions ends a connection whose session is over at its next request. Breaks when connections

@@ -201,7 +201,7 @@ func (f fortress) clientCertificates(t *testing.T) {
 func (f fortress) wrongPasswordBlocksAndHeals(t *testing.T) {
 	file := secretFile(t, "secret-wrong")
 	t.Run("of a file", func(t *testing.T) {
-		f.blocksAndHeals(t, "heals", keyPassword, file, alice(connect.ScramSHA512, file))
+		f.healsByFile(t, "heals", keyPassword, file, alice(connect.ScramSHA512, file))
 	})
 	file = secretFile(t, "secret-wrong")
 	program := filepath.Join(t.TempDir(), "token")
@@ -212,15 +212,23 @@ func (f fortress) wrongPasswordBlocksAndHeals(t *testing.T) {
 	t.Run("of a program", func(t *testing.T) {
 		s := alice(connect.ScramSHA512, "")
 		s.PasswordCommand = []string{program, file}
-		f.blocksAndHeals(t, "heals-by-program", "kafka.sasl.username and kafka.sasl.password_command", file, s)
+		f.healsByFile(t, "heals-by-program", "kafka.sasl.username and kafka.sasl.password_command", file, s)
 	})
 }
 
-// A wrong password at the start stands in the engine's status, rejects nothing, and heals by the file alone.
-func (f fortress) blocksAndHeals(t *testing.T, name, key, file string, login *SASL) {
-	topic := f.Topic(t, name, 1, nil)
-	e := sink.New(newUnowned(t, f.Listeners["SECURED"], func(c *Config) { c.TLS, c.SASL = f.trusting(), login }),
-		sink.Config{})
+// healsByFile has the right password written into the file.
+func (f fortress) healsByFile(t *testing.T, name, key, file string, login *SASL) {
+	t.Helper()
+	blocksAndHeals(t, f.Listeners["SECURED"], f.Topic(t, name, 1, nil), key,
+		func(c *Config) { c.TLS, c.SASL = f.trusting(), login },
+		func() { harness.CopyFile(t, file, secretFile(t, "secret-512")) })
+}
+
+// A login that cannot be had at the start stands in the engine's status, by the key, rejects nothing, and heals by the
+// cure alone.
+func blocksAndHeals(t *testing.T, brokers []string, topic, key string, change func(*Config), cure func()) {
+	t.Helper()
+	e := sink.New(newUnowned(t, brokers, change), sink.Config{})
 	defer func() { _ = e.Close(testContext(t)) }()
 	if _, err := e.Submit(testContext(t),
 		[]*sink.Record{{Topic: topic, Key: []byte("k"), Value: []byte("v"), Timestamp: 1, Cost: 100}}); err != nil {
@@ -229,7 +237,7 @@ func (f fortress) blocksAndHeals(t *testing.T, name, key, file string, login *SA
 	ctx := testContext(t)
 	for s := e.Status(); s.State != sink.Blocked || !strings.Contains(s.Reason, key); s = e.Status() {
 		if pause(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("status: got %s (%s), want it blocked by the password", s.State, s.Reason)
+			t.Fatalf("status: got %s (%s), want it blocked by %s", s.State, s.Reason, key)
 		}
 	}
 	for _, r := range e.Troubles() {
@@ -237,7 +245,7 @@ func (f fortress) blocksAndHeals(t *testing.T, name, key, file string, login *SA
 			t.Errorf("trouble: got %+v, want the kind of the configuration, whose events must not be parked", r)
 		}
 	}
-	harness.CopyFile(t, file, secretFile(t, "secret-512"))
+	cure()
 	results, err := e.Results(ctx, nil)
 	if err != nil || len(results) != 1 || results[0].Result != sink.Published {
 		t.Fatalf("results: got %+v and error %v, want the record published", results, err)

@@ -116,8 +116,8 @@ func (w *writer) publication() {
 func (w *writer) rest() {
 	w.page.set("sink", w.cfg.Sink)
 	addresses := map[string]string{
-		"postgres.url": "", "postgres.replication_url": w.cfg.Postgres.ReplicationURL, "nats.url": w.cfg.NATS.URL,
-		"redis.url": w.cfg.Redis.URL, "rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq_stream.url": w.cfg.RabbitStream.URL,
+		"postgres.replication_url": w.cfg.Postgres.ReplicationURL, "nats.url": w.cfg.NATS.URL, "redis.url": w.cfg.Redis.URL,
+		"rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq_stream.url": w.cfg.RabbitStream.URL,
 	}
 	addressOf := map[string]string{config.SinkNATS: "nats.url", config.SinkRedisStream: "redis.url",
 		config.SinkBullMQ: "redis.url", config.SinkRabbitMQ: "rabbitmq.url", config.SinkRabbitMQStream: "rabbitmq_stream.url"}

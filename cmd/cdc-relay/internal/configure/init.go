@@ -193,7 +193,6 @@ func (w *writer) mapped(found []candidate) {
 		comments = append(comments, "Less like an outbox, but possible: "+list(found[1:])+".")
 	}
 	w.page.set("outbox.table", quote(best.String()), comments...)
-	columns := best.mapped()
 	for _, f := range fields {
 		key := "outbox.columns." + f.key
 		if w.isSet(key) {
@@ -214,20 +213,18 @@ func (w *writer) mapped(found []candidate) {
 			w.page.remember("name the column of the key in outbox.columns.aggregate_id: without it no order is kept")
 		}
 	}
-	w.take(columns)
+	w.take(best.of)
 }
 
-// take has the columns in the configuration that the table is looked at with, where none were set.
-func (w *writer) take(found config.Columns) {
+// take has the columns, by the field's key, in the configuration that the table is looked at with, where none were set.
+func (w *writer) take(found map[string]string) {
 	mine := &w.cfg.Outbox.Columns
-	for key, target := range map[string][2]*string{
-		"id": {&mine.ID, &found.ID}, "event_type": {&mine.EventType, &found.EventType},
-		"payload": {&mine.Payload, &found.Payload}, "headers": {&mine.Headers, &found.Headers},
-		"aggregate_type": {&mine.AggregateType, &found.AggregateType},
-		"aggregate_id":   {&mine.AggregateID, &found.AggregateID}, "created_at": {&mine.CreatedAt, &found.CreatedAt},
+	for key, column := range map[string]*string{
+		"id": &mine.ID, "event_type": &mine.EventType, "payload": &mine.Payload, "headers": &mine.Headers,
+		"aggregate_type": &mine.AggregateType, "aggregate_id": &mine.AggregateID, "created_at": &mine.CreatedAt,
 	} {
 		if !w.isSet("outbox.columns." + key) {
-			*target[0] = *target[1]
+			*column = found[key]
 		}
 	}
 }

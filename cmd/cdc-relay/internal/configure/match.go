@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/cdc-relay/cdc-relay/config"
 )
 
 // table is one of the database, as far as it takes to see whether it is an outbox.
@@ -55,13 +53,6 @@ type candidate struct {
 	table
 	of    map[string]string // the columns by the field's key; a field without one is not there
 	score int
-}
-
-// mapped is the configuration of the columns.
-func (c candidate) mapped() config.Columns {
-	return config.Columns{ID: c.of["id"], EventType: c.of["event_type"], Payload: c.of["payload"],
-		AggregateType: c.of["aggregate_type"], AggregateID: c.of["aggregate_id"],
-		Headers: c.of["headers"], CreatedAt: c.of["created_at"]}
 }
 
 // plainName is a name that the configuration can have.
