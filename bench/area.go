@@ -113,7 +113,7 @@ func (b *area) createTopic(ctx context.Context) error {
 
 // remove takes everything away again, as far as it is there.
 func (b *area) remove(ctx context.Context) error {
-	defer b.client.Transport.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+	defer drivers.CloseIdle(b.client)
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	errs := []error{b.dropSlot(ctx, relay.ReplicationConfig(b.cfg))}

@@ -79,8 +79,7 @@ func Kafka(cfg config.Config) kafka.Config {
 	return c
 }
 
-// KafkaClients ask brokers and read topics over connections like the driver's. Close the client's idle connections at
-// the end.
+// KafkaClients ask brokers and read topics over connections like the driver's. CloseIdle is for the client at the end.
 func KafkaClients(cfg config.Config) (*kafkago.Dialer, *kafkago.Client, error) {
 	connect, err := kafka.Connector(Kafka(cfg))
 	if err != nil {
@@ -94,6 +93,9 @@ func KafkaClients(cfg config.Config) (*kafkago.Dialer, *kafkago.Client, error) {
 	return dialer, &kafkago.Client{Addr: kafkago.TCP(cfg.Kafka.Brokers...), Timeout: questionPatience,
 		Transport: transport}, nil
 }
+
+// CloseIdle gives up the connections of a client of KafkaClients that are not in use.
+func CloseIdle(client *kafkago.Client) { client.Transport.(kafka.Transport).CloseIdleConnections() }
 
 // hooks log what the driver does that a person should know later.
 func hooks(log zerolog.Logger) kafka.Hooks {

@@ -30,9 +30,7 @@ func newOnKafka(cfg config.Config) (onKafka, error) {
 	return onKafka{client}, err
 }
 
-func (k onKafka) close() {
-	k.client.Transport.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-}
+func (k onKafka) close() { drivers.CloseIdle(k.client) }
 
 // find implements source.
 func (k onKafka) find(ctx context.Context, topic string) (found foundTopic, err error) {

@@ -10,7 +10,8 @@ import (
 )
 
 // republishRowsSQL numbers all rows of the request, in the table's order, and gives those that are left: journaled
-// before it was made, and neither parked nor a dead letter. One that was republished is journaled after it.
+// before it was made, and not parked. Parking takes an event out of the journal; published, it comes back with a time
+// after the request's; dead, it does not come back.
 const republishRowsSQL = ` FROM (SELECT o.*, row_number() OVER (ORDER BY {order}
 ) AS cdc_relay_n FROM {outbox} o WHERE o.{id} = ANY ($2)) o
 LEFT JOIN LATERAL (SELECT true AS edited, d.payload, d.headers FROM {dlq} d
