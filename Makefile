@@ -185,6 +185,19 @@ fmt-check: ## fail if a file is not as gofmt has it
 fmt: ## format the Go files
 	gofmt -w .
 
+.PHONY: release
+release: ## make and sign the release of this commit's tag; .github/workflows/release.yml runs it, as it may publish
+	go run $(GORELEASER) release --clean
+
+# What embeds a relay, emits and consumes must compile there as much as the program; the harness of the tests need not.
+.PHONY: cross
+cross: ## compile for macOS and Windows what can be used there; a minute or more, and nothing is run
+	@for system in darwin/arm64 windows/amd64; do export GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0; \
+	  echo "compile for $$system"; \
+	  go build -tags $(TAGS) -trimpath -o /dev/null ./cmd/cdc-relay; \
+	  go build -tags $(TAGS) -trimpath $$(go list ./... | grep -v '/test\(/\|$$\)'); \
+	  for module in emit inbox; do (cd $$module && go build -trimpath ./...); done; done
+
 .PHONY: release-check
 release-check: ## make a release here, in dist, without publishing it, and render the Kubernetes manifests; minutes of compiling
 	go run $(GORELEASER) check

@@ -116,6 +116,10 @@ func refusedTLS(err error) bool {
 	return strings.HasSuffix(err.Error(), "server refused TLS connection")
 }
 
+// wsaeconnrefused is how Windows refuses a connection (WSAECONNREFUSED in winsock2.h): Go's syscall.ECONNREFUSED is
+// another number there, which the system never gives. No other system has an error of this number.
+const wsaeconnrefused = syscall.Errno(10061)
+
 // attempt is what was asked of a server.
 type attempt struct {
 	role, database, url string // url: the key of the configuration
@@ -138,7 +142,7 @@ func (a attempt) remedy(err error) (text string, permanent bool) {
 			"name in it", true
 	case lookup:
 		return "check the host in " + a.url + ", and that this machine can resolve it", false
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaeconnrefused):
 		return "nothing listens there: check that Postgres runs, and host and port in " + a.url, false
 	}
 	return "check that Postgres runs, host and port in " + a.url + ", and the network between", false

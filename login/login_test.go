@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/login"
@@ -198,4 +201,24 @@ func serveTLS(t *testing.T, c harness.Certificate) (address string) {
 		}
 	}()
 	return listener.Addr().String()
+}
+
+// What a refused connection says to do does not depend on the system: Windows has a number of its own for it, which
+// this test makes up, as no test runs there. Breaks it catches: a refusal of Windows taken for any other trouble of the
+// network. Seen to fail with only Go's syscall.ECONNREFUSED looked for.
+func TestConnectionThatWindowsRefusedIsSaidAsElsewhere(t *testing.T) {
+	for _, number := range []syscall.Errno{syscall.ECONNREFUSED, 10061} {
+		conf, err := pgconn.ParseConfig("postgres://a@127.0.0.1:1/d?sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connectex", number)}
+		}
+		_, err = pgconn.ConnectConfig(t.Context(), conf)
+		refused := login.Of(login.Explain(err, nil))
+		if refused == nil || refused.Permanent || !strings.Contains(refused.Remedy, "nothing listens there") {
+			t.Errorf("error %d: got %+v, want a passing one with \"nothing listens there\"", int(number), refused)
+		}
+	}
 }

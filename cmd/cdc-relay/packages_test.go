@@ -1,9 +1,11 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,5 +210,68 @@ func TestPackagesBringWhatTheirUnitNeeds(t *testing.T) {
 	}
 	if needed != 2 {
 		t.Errorf("files in ExecStart=%s: got %d, want the program and its configuration", start, needed)
+	}
+}
+
+// Nothing here can run the workflow of a release. Breaks it catches: one that may do more than it has to, or that takes
+// whatever an action's branch has that day; docs that have a signature verified as somebody else's; install.sh without
+// a checksum. Seen to fail with permissions for all jobs, with an action @main, with the workflow's file renamed in the
+// docs, and with install.sh left out of the checksums.
+func TestReleaseIsSignedByTheWorkflowThatTheDocsName(t *testing.T) {
+	t.Parallel()
+	var flow struct {
+		On          struct{ Push struct{ Tags []string } }
+		Permissions map[string]string
+		Jobs        map[string]struct {
+			Permissions map[string]string
+			Steps       []struct{ Uses, Run string }
+		}
+	}
+	var release struct {
+		Checksum struct {
+			ExtraFiles []struct{ Glob string } `yaml:"extra_files"`
+		}
+		Release struct {
+			ExtraFiles []struct{ Glob string } `yaml:"extra_files"`
+		}
+	}
+	for path, into := range map[string]any{".github/workflows/release.yml": &flow, ".goreleaser.yaml": &release} {
+		text, err := os.ReadFile("../../" + path)
+		if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	job := flow.Jobs["release"]
+	want := map[string]string{"contents": "write", "packages": "write", "id-token": "write"}
+	if len(flow.Permissions) > 0 || !maps.Equal(job.Permissions, want) ||
+		!slices.Equal(flow.On.Push.Tags, []string{"v*"}) {
+		t.Errorf("the workflow may %v, its job %v, on tags %v; want nothing, %v, v*", flow.Permissions, job.Permissions,
+			flow.On.Push.Tags, want)
+	}
+	var runs []string
+	for _, step := range job.Steps {
+		if step.Uses != "" && !regexp.MustCompile(`@v[0-9][0-9.]*$`).MatchString(step.Uses) {
+			t.Errorf("the action %s is of no version", step.Uses)
+		}
+		runs = append(runs, step.Run)
+	}
+	if !slices.Contains(runs, "make release") {
+		t.Errorf("the workflow runs %q, want make release", runs)
+	}
+	docs, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const identity = "--certificate-identity https://github.com/cdc-relay/cdc-relay/.github/workflows/release.yml@" +
+		"refs/tags/v"
+	if !strings.Contains(string(docs), identity) {
+		t.Errorf("docs/install.md does not verify with %s", identity)
+	}
+	if !slices.Equal(release.Checksum.ExtraFiles, release.Release.ExtraFiles) || len(release.Release.ExtraFiles) != 1 {
+		t.Errorf("files beside what is built: released %v, with checksums %v", release.Release.ExtraFiles,
+			release.Checksum.ExtraFiles)
 	}
 }
