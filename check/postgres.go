@@ -206,7 +206,7 @@ func (e *postgresExam) replicationRole() error {
 	if err != nil {
 		fix := remedy(err, "postgres.replication_url must reach Postgres directly, not a pooler")
 		if refused := login.Of(err); refused != nil && refused.NoReplication != "" && e.managed.name != "" {
-			fix = fmt.Sprintf(e.managed.stream, pgx.Identifier{refused.NoReplication}.Sanitize())
+			fix = e.managed.grant(refused.NoReplication)
 		}
 		e.add(Fail, "replication connection", err.Error(), fix)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -96,11 +97,11 @@ func (c initCommand) Run(a *cli.App) error {
 		err = create(ctx, cfg, st)
 	}
 	if err != nil {
-		return install.Explain(ctx, cfg, st, err)
+		return check.OfService(ctx, cfg, "", install.Explain(ctx, cfg, st, err))
 	}
 	if c.Roles {
 		if err := plan.MakeRoles(ctx, cfg, st, store.Roles{Stream: c.Stream, SQL: c.SQL}); err != nil {
-			return err
+			return check.OfService(ctx, cfg, c.Stream, err)
 		}
 	}
 	if c.Emit {

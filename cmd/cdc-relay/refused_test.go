@@ -141,7 +141,8 @@ func TestPublicationThatInitLeavesAloneIsNotSentToInit(t *testing.T) {
 
 // A server as it comes out of the box, and then one whose slots are all taken. Breaks it catches: a wait without an end
 // for what only a person can change, a halt for what passes, and either without what to do. Seen to fail with neither
-// of the server's refusals explained, and with init that does not look at wal_level before it makes the tables.
+// of the server's refusals explained, with init that does not look at wal_level before it makes the tables, and with
+// Neon's own way to raise it not said.
 func TestServersThatGiveNoSlotSayWhatToDo(t *testing.T) {
 	s := newServices(t, orderTopic)
 	pg := harness.NewOwnPostgres(t,
@@ -153,6 +154,10 @@ func TestServersThatGiveNoSlotSayWhatToDo(t *testing.T) {
 	if after := pg.Query(t, inventory); after != before {
 		t.Errorf("after init: got %s, want %s: nothing is made", after, before)
 	}
+	pg.Exec(t, "CREATE ROLE neon_superuser")
+	cdcRelay(t, environ, "init").want(t, exitFailed, nil, []string{"wal_level is replica",
+		"to do: logical replication in the project's settings (the role neon_superuser says Neon)", "!ALTER SYSTEM"})
+	pg.Exec(t, "DROP ROLE neon_superuser")
 	cdcRelay(t, environ, "init", "--no-slot").want(t, exitDone, nil, nil)
 	cdcRelay(t, environ, "run", "--on-halt=exit").want(t, exitFailed, nil,
 		[]string{`"code":"setup"`, "wal_level is replica", remedy})
