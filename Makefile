@@ -204,7 +204,7 @@ release-check: ## make a release here, in dist, without publishing it, and rende
 	skip=publish,sign; command -v syft >/dev/null || { echo "syft is not installed: no SBOM"; skip=$$skip,sbom; }; \
 	  docker buildx ls >/dev/null 2>&1 || { echo "no docker with buildx: no images"; skip=$$skip,docker; }; \
 	  HOMEBREW_TAP_TOKEN= go run $(GORELEASER) release --snapshot --clean --skip=$$skip
-	cd dist && sha256sum --check SHA256SUMS
+	cp install.sh dist && cd dist && sha256sum --check SHA256SUMS
 	"$$(ls -d dist/cdc-relay_linux_$$(go env GOARCH)*)/cdc-relay" version
 	@for binary in dist/cdc-relay_linux_*/cdc-relay; do for flag in CGO_ENABLED=0 -trimpath=true -tags=$(TAGS); do \
 	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
