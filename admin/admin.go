@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -57,7 +56,7 @@ func Listen(c Config, r *relay.Relay) (*Server, error) {
 	s := &Server{
 		listener: listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
-			Handler:           handler(guard{c, isLoopback(listener.Addr()), new(atomic.Int64)}, r, live),
+			Handler:           handler(newGuard(c, listener.Addr()), r, live),
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 		},
@@ -111,6 +110,7 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	})
 	lists{g.c, r}.register(mux)
 	changes{g, r}.register(mux)
+	sessions{g}.register(mux)
 	return g.wrap(wellFormed(mux))
 }
 

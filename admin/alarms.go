@@ -24,15 +24,16 @@ func (l lists) alarms(w http.ResponseWriter, req *http.Request) {
 
 // seen is the body of an acknowledgement.
 type seen struct {
-	IDs []int64 `json:"ids"`
-	All bool    `json:"all"`
-	Who string  `json:"who"` // who says to have looked; the token alone proves that it may
+	IDs  []int64 `json:"ids"`
+	All  bool    `json:"all"`
+	Note string  `json:"note"`
+	Who  string  `json:"who"` // who says to have looked, as in a change of events
 }
 
 // acknowledge notes that a person has looked at alarms. It is done when it answers.
 func (c changes) acknowledge(w http.ResponseWriter, req *http.Request) {
 	var body seen
-	s, ok := c.permitted(w, req, &body)
+	s, by, ok := c.permitted(w, req, &body)
 	if !ok {
 		return
 	}
@@ -42,8 +43,8 @@ func (c changes) acknowledge(w http.ResponseWriter, req *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
-	who := whoAsks(body.Who, req.RemoteAddr)
-	acked, err := s.AckAlarms(ctx, body.IDs, body.All, who)
+	who := by.who(body.Who, req.RemoteAddr)
+	acked, err := s.AckAlarms(ctx, body.IDs, body.All, who, body.Note)
 	if err != nil {
 		fail(w, codeOf(err), err)
 		return

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -45,41 +43,50 @@ type asked struct {
 	Filter *store.Filter `json:"filter"`
 	All    bool          `json:"all"`
 	Note   string        `json:"note"`
-	Who    string        `json:"who"` // who says to ask; the token alone proves that it may
+	Who    string        `json:"who"` // who says to ask; the token alone proves that it may. A session says it itself
 }
 
-// permitted reads the body of a change into what it is, if the client may change anything and has sent one; else it has
-// answered.
-func (c changes) permitted(w http.ResponseWriter, req *http.Request, into any) (s *store.Store, ok bool) {
-	if code, err := c.guard.mayChange(req); err != nil {
+// permitted reads the body of a change into what it is, if the client may change anything and has sent one, and says
+// whose it is; else it has answered.
+func (c changes) permitted(w http.ResponseWriter, req *http.Request, into any) (s *store.Store, by caller, ok bool) {
+	by, code, err := c.guard.mayChange(req)
+	if err != nil {
 		c.guard.refuse(w, req, code, err)
-		return nil, false
+		return nil, by, false
 	}
+	if !readJSON(w, req, into) {
+		return nil, by, false
+	}
+	if s = c.r.Store(); s == nil {
+		fail(w, http.StatusServiceUnavailable, errors.New("the relay is starting"))
+		return nil, by, false
+	}
+	return s, by, true
+}
+
+// readJSON reads a body; if it is none, it has answered.
+func readJSON(w http.ResponseWriter, req *http.Request, into any) bool {
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType,
 			errors.New("want a body of JSON, with the header Content-Type: application/json"))
-		return nil, false
+		return false
 	}
 	err := readBody(http.MaxBytesReader(w, req.Body, largestBody), into)
 	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
 		fail(w, http.StatusRequestEntityTooLarge,
 			fmt.Errorf("the body is larger than %d bytes: ask in parts, or by a filter", tooLarge.Limit))
-		return nil, false
+		return false
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
-		return nil, false
+		return false
 	}
-	if s = c.r.Store(); s == nil {
-		fail(w, http.StatusServiceUnavailable, errors.New("the relay is starting"))
-		return nil, false
-	}
-	return s, true
+	return true
 }
 
 func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 	var body asked
-	s, ok := c.permitted(w, req, &body)
+	s, by, ok := c.permitted(w, req, &body)
 	if !ok {
 		return
 	}
@@ -90,7 +97,7 @@ func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
-	who := whoAsks(body.Who, req.RemoteAddr)
+	who := by.who(body.Who, req.RemoteAddr)
 	id, err := s.AddRequest(ctx, kind, f, who, body.Note)
 	if err != nil {
 		fail(w, codeOf(err), err)
@@ -150,16 +157,4 @@ func (b asked) filter(kind string) (f store.Filter, err error) {
 		return f, fmt.Errorf("choose what is concerned: %w", err)
 	}
 	return f, nil
-}
-
-// whoAsks is what is written down: a token does not say whose hand holds it.
-func whoAsks(said, remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		host = remote
-	}
-	if said = strings.TrimSpace(said); said == "" {
-		return "api@" + host
-	}
-	return said + " via api@" + host
 }

@@ -25,7 +25,7 @@ type edited struct {
 // edit changes a dead letter, and asks for its replay.
 func (c changes) edit(w http.ResponseWriter, req *http.Request) {
 	var body edited
-	s, ok := c.permitted(w, req, &body)
+	s, by, ok := c.permitted(w, req, &body)
 	if !ok {
 		return
 	}
@@ -36,7 +36,7 @@ func (c changes) edit(w http.ResponseWriter, req *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
-	id, who := req.PathValue("id"), whoAsks(body.Who, req.RemoteAddr)
+	id, who := req.PathValue("id"), by.who(body.Who, req.RemoteAddr)
 	d, err := s.DeadLetter(ctx, id)
 	if err != nil {
 		fail(w, codeOf(err), err)

@@ -11,27 +11,37 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// find answers where events are: those that are named, or those of an aggregate.
+// find answers where events are: those that are named, or those of an aggregate or of a message key.
 func (l lists) find(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
-	aggregate, since, limit := q.take("aggregate"), q.age("since"), q.limit()
+	aggregate, key, since, limit := q.take("aggregate"), q.take("key"), q.age("since"), q.limit()
 	q.known = append(q.known, "id")
 	ids := q.values["id"]
 	kind, id, whole := strings.Cut(aggregate, "/")
+	given := 0
+	for _, name := range []string{"id", "aggregate", "key"} {
+		if q.values.Has(name) {
+			given++
+		}
+	}
 	switch {
-	case (len(ids) > 0) == q.values.Has("aggregate"):
-		q.errs = append(q.errs, errors.New("give either id, once or more, or aggregate=TYPE/ID"))
+	case given != 1:
+		q.errs = append(q.errs, errors.New("give one of id, once or more, aggregate=TYPE/ID, and key"))
 	case len(ids) > largestPage:
 		q.errs = append(q.errs, fmt.Errorf("id is given %d times; at most %d are looked for at once", len(ids), largestPage))
 	case aggregate != "" && !whole:
 		q.errs = append(q.errs, errors.New("aggregate: want TYPE/ID"))
 	}
 	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
-		if aggregate != "" {
-			var err error
-			if ids, err = s.OfAggregate(ctx, kind, id, time.Duration(since), limit); err != nil {
-				return nil, err
-			}
+		var err error
+		switch {
+		case aggregate != "":
+			ids, err = s.OfAggregate(ctx, kind, id, time.Duration(since), limit)
+		case q.values.Has("key"):
+			ids, err = s.OfKey(ctx, key, time.Duration(since), limit)
+		}
+		if err != nil {
+			return nil, err
 		}
 		found, err := s.Locate(ctx, ids, l.r.InFlight(ids))
 		return store.Page[store.Found]{Items: found}, err

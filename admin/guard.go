@@ -22,12 +22,18 @@ import (
 //   - metrics, health and the project's pages: whoever reaches the address;
 //   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page
 //     in a browser cannot make a name of its own point here; on any other address, who has the token;
-//   - changes: who has the token, and not from a page of another origin. There are no cookies, so a browser adds
-//     nothing by itself that would let one in.
+//   - changes: who has the token, or logged in with it, and not from a page of another origin. A browser adds the cookie
+//     of a session by itself, so with one it must say that a page of this origin asks.
 type guard struct {
-	c        Config
-	loopback bool
-	warned   *atomic.Int64 // when a refusal was logged last, Unix nanoseconds
+	c          Config
+	loopback   bool
+	cookieName string
+	warned     *atomic.Int64 // when a refusal was logged last, Unix nanoseconds
+	logins     *attempts
+}
+
+func newGuard(c Config, a net.Addr) guard {
+	return guard{c, isLoopback(a), cookieName(a), new(atomic.Int64), new(attempts)}
 }
 
 // open are the paths that nobody needs a token for, on any address.
@@ -79,37 +85,64 @@ func (g guard) mayRead(req *http.Request) (code int, err error) {
 				"localhost, or let the proxy in front set the header Host so", req.Host)
 	case api && !sameOrigin(req):
 		return http.StatusForbidden, errors.New("a page of another origin may not ask")
-	case api && !g.loopback:
-		return g.hasToken(req)
+	case api && !g.loopback && (req.URL.Path != sessionPath || req.Method == http.MethodGet):
+		_, code, err = g.identify(req)
+		return code, err
 	}
 	return 0, nil
 }
 
-// mayChange reports whether the request may change something; mayRead has let it pass.
-func (g guard) mayChange(req *http.Request) (code int, err error) {
+// mayChange reports whether the request may change something, and whose it is; mayRead has let it pass.
+func (g guard) mayChange(req *http.Request) (c caller, code int, err error) {
 	if g.c.TokenFile == "" {
-		return http.StatusForbidden, errors.New("changes need a token: " + needsTokenFile + "; " + sendToken)
+		return c, http.StatusForbidden, errors.New("changes need a token: " + needsTokenFile + "; " + sendToken)
 	}
-	return g.hasToken(req)
+	if c, code, err = g.identify(req); err != nil {
+		return c, code, err
+	}
+	// With one of these, mayRead has seen that it is of this origin.
+	if c.name != "" && req.Header.Get("Origin") == "" && req.Header.Get("Sec-Fetch-Site") != "same-origin" {
+		return c, http.StatusForbidden, errors.New("a change by a session needs the header Origin, which browsers send: a " +
+			"program sends the token")
+	}
+	return c, 0, nil
 }
 
-// hasToken compares the token that was sent with the file's, which is read each time: replacing the file is all that a
-// rotation needs. What the time of the answer tells does not depend on either.
-func (g guard) hasToken(req *http.Request) (code int, err error) {
+// token is the file's, which is read each time: replacing the file is all that a rotation needs.
+func (g guard) token() (token string, code int, err error) {
 	text, err := os.ReadFile(g.c.TokenFile)
 	if err != nil {
-		return http.StatusServiceUnavailable, errors.New("http.token_file cannot be read: see the relay's log")
+		return "", http.StatusServiceUnavailable, errors.New("http.token_file cannot be read: see the relay's log")
 	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return http.StatusServiceUnavailable, errors.New("http.token_file is empty")
+	if token = strings.TrimSpace(string(text)); token == "" {
+		return "", http.StatusServiceUnavailable, errors.New("http.token_file is empty")
 	}
-	scheme, sent, _ := strings.Cut(req.Header.Get("Authorization"), " ")
-	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(strings.TrimSpace(sent)))
-	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
-		return http.StatusUnauthorized, errors.New("the token is missing or wrong: " + sendToken)
+	return token, 0, nil
+}
+
+// same compares tokens. What the time of the answer tells does not depend on either.
+func same(want, got string) bool {
+	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(got))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+// identify says whose the request is, by the token that was sent, or, without one, by its session.
+func (g guard) identify(req *http.Request) (c caller, code int, err error) {
+	token, code, err := g.token()
+	if err != nil {
+		return c, code, err
 	}
-	return 0, nil
+	header := req.Header.Get("Authorization")
+	scheme, sent, _ := strings.Cut(header, " ")
+	if strings.EqualFold(scheme, "Bearer") && same(token, strings.TrimSpace(sent)) {
+		return c, 0, nil
+	}
+	if header == "" {
+		if c, ok := g.session(token, req); ok {
+			return c, 0, nil
+		}
+	}
+	return c, http.StatusUnauthorized, errors.New("the token is missing or wrong, and no session is open: " + sendToken)
 }
 
 // refuse answers, and notes that somebody was refused.

@@ -107,13 +107,14 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 		rapid.String(),
 	)
 	names := rapid.SampledFrom([]string{"key", "type", "class", "topic", "id", "older_than", "newer_than", "limit",
-		"after", "state", "x", ""})
+		"after", "state", "kind", "x", ""})
 	paths := rapid.SampledFrom([]string{
 		"/api/v1/status", "/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/", "/api/v1/requests/", "/api/v1/history",
-		"/api/v1/notes", "/api/v1/config",
+		"/api/v1/notes", "/api/v1/config", "/api/v1/count", "/api/v1/find", "/api/v1/session",
 		"/api/v1/stream", "/api/v1/", "/livez", "/metrics", "/", "/console/",
 	})
-	changes := rapid.SampledFrom([]string{"/api/v1/dlq/replay", "/api/v1/dlq/discard", "/api/v1/retry"})
+	changes := rapid.SampledFrom([]string{"/api/v1/dlq/replay", "/api/v1/dlq/discard", "/api/v1/retry",
+		"/api/v1/alarms/ack", "/api/v1/session"})
 	want := func(t *rapid.T, method, target, body string) {
 		code, answer, err := d.ask(method, target, body)
 		if err != nil {
@@ -145,7 +146,7 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 		want(t, method, target, "")
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		field := rapid.SampledFrom([]string{"key", "type", "class", "topic", "older_than", "newer_than", "ids", "all",
+		field := rapid.SampledFrom([]string{"key", "type", "class", "topic", "older_than", "newer_than", "until", "ids", "all",
 			"x"}).Draw(t, "field")
 		body := fmt.Sprintf(`{"filter": {%q: %s}, "note": %s, "who": %s}`,
 			field, quoted(odd.Draw(t, "value")), quoted(odd.Draw(t, "note")), quoted(odd.Draw(t, "who")))

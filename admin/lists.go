@@ -36,6 +36,7 @@ func (l lists) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/dlq/{id}", l.deadLetter)
 	mux.HandleFunc("GET /api/v1/requests/{id}", l.request)
 	mux.HandleFunc("GET /api/v1/find", l.find)
+	mux.HandleFunc("GET /api/v1/count", l.count)
 }
 
 func (l lists) parked(w http.ResponseWriter, req *http.Request) {
@@ -54,6 +55,26 @@ func (l lists) dead(w http.ResponseWriter, req *http.Request) {
 	}
 	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		return s.DeadLetters(ctx, f, state, after, limit)
+	})
+}
+
+// counted is how many events a change would concern. With the time as the filter's until, it concerns these.
+type counted struct {
+	Kind  string    `json:"kind"`
+	Count int64     `json:"count"`
+	Until time.Time `json:"until"`
+}
+
+func (l lists) count(w http.ResponseWriter, req *http.Request) {
+	q := query{values: req.URL.Query()}
+	kind, f := q.take("kind"), q.filter()
+	kinds := []string{store.RequestReplay, store.RequestDiscard, store.RequestRetry}
+	if !slices.Contains(kinds, kind) {
+		q.errs = append(q.errs, fmt.Errorf("kind: found %.20q; allowed: %s", kind, strings.Join(kinds, ", ")))
+	}
+	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+		n, at, err := s.CountUntil(ctx, kind, f)
+		return counted{kind, n, at}, err
 	})
 }
 

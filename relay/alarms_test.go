@@ -84,7 +84,7 @@ func TestAlarmsOutliveTheProcessUntilAPersonHasLooked(t *testing.T) {
 		}
 	}
 	asker := b.asker()
-	if _, err := asker.AckAlarms(t.Context(), nil, true, "ann"); err != nil {
+	if _, err := asker.AckAlarms(t.Context(), nil, true, "ann", ""); err != nil {
 		t.Fatal(err)
 	}
 	b.waitAlarms(r, 0)

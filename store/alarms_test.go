@@ -43,13 +43,13 @@ func TestAlarmsStayUntilTheyAreAcknowledged(t *testing.T) {
 	if diff := cmp.Diff(want, open[1]); diff != "" {
 		t.Errorf("the alarm that was raised twice (-want +got):\n%s", diff)
 	}
-	if _, err := s.AckAlarms(t.Context(), []int64{want.ID, 99}, false, "ann"); !errors.Is(err, store.ErrNoAlarm) {
+	if _, err := s.AckAlarms(t.Context(), []int64{want.ID, 99}, false, "ann", "seen"); !errors.Is(err, store.ErrNoAlarm) {
 		t.Errorf("acknowledge an alarm that does not exist: got %v, want %v", err, store.ErrNoAlarm)
 	}
 	if n := len(list(false)); n != 2 {
 		t.Errorf("open after that: got %d, want 2", n)
 	}
-	acked, err := s.AckAlarms(t.Context(), []int64{want.ID}, false, "ann")
+	acked, err := s.AckAlarms(t.Context(), []int64{want.ID}, false, "ann", "seen")
 	if err != nil || fmt.Sprint(acked) != fmt.Sprint([]int64{want.ID}) {
 		t.Errorf("acknowledge: got %v, %v", acked, err)
 	}
@@ -57,13 +57,14 @@ func TestAlarmsStayUntilTheyAreAcknowledged(t *testing.T) {
 	if n := len(list(false)); n != 2 {
 		t.Errorf("open after it was raised once more: got %d, want 2", n)
 	}
-	acked, err = s.AckAlarms(t.Context(), nil, true, "bob")
+	acked, err = s.AckAlarms(t.Context(), nil, true, "bob", "")
 	if err != nil || len(acked) != 2 || len(list(false)) != 0 {
 		t.Errorf("acknowledge all: got %v, %v, and %d open", acked, err, len(list(false)))
 	}
 	all := list(true)
-	if len(all) != 3 || all[2].AckedBy != "ann" || all[0].AckedBy != "bob" || all[0].AckedAt == nil {
-		t.Errorf("all: got %+v, want three, by ann and bob", all)
+	if len(all) != 3 || all[2].AckedBy != "ann" || all[0].AckedBy != "bob" || all[0].AckedAt == nil ||
+		all[2].AckedNote != "seen" || all[0].AckedNote != "" {
+		t.Errorf("all: got %+v, want three, by ann with a note and by bob", all)
 	}
 	if n := pg.Query(t, `SELECT count(*) FROM cdc_relay_alarms WHERE acknowledged_at IS NULL`); n != "1" {
 		t.Errorf("open of the other slot: got %s, want 1", n)

@@ -39,6 +39,10 @@ func requestMethods(s *store.Store) []calledMethod {
 			_, err := s.Count(ctx, store.RequestRetry, store.Filter{Topic: "t"})
 			return err
 		}},
+		{"CountUntil", func(ctx context.Context) error {
+			_, _, err := s.CountUntil(ctx, store.RequestReplay, store.Filter{All: true})
+			return err
+		}},
 		{"DeadLetters", func(ctx context.Context) error {
 			_, err := s.DeadLetters(ctx, store.Filter{}, store.DeadAny, "", 1)
 			return err
@@ -71,10 +75,11 @@ func requestMethods(s *store.Store) []calledMethod {
 			_, err := s.OfAggregate(ctx, "order", "1", time.Hour, 1)
 			return err
 		}},
+		{"OfKey", func(ctx context.Context) error { _, err := s.OfKey(ctx, "1", time.Hour, 1); return err }},
 		{"InitLacks", func(ctx context.Context) error { _, _, err := s.InitLacks(ctx, "test"); return err }},
 		{"RaiseAlarm", func(ctx context.Context) error { return s.RaiseAlarm(ctx, alarmOf("k", "t", time.Now())) }},
 		{"Alarms", func(ctx context.Context) error { _, err := s.Alarms(ctx, true); return err }},
-		{"AckAlarms", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, nil, true, "ann"); return err }},
+		{"AckAlarms", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, nil, true, "ann", "seen"); return err }},
 		{"ChosenTopics", func(ctx context.Context) error {
 			_, _, err := s.ChosenTopics(ctx, []outbox.Part{{Column: "aggregate_type"}}, 1)
 			return err

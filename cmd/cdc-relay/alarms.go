@@ -59,6 +59,9 @@ func (c alarmsListCommand) Run(a *cli.App) error {
 			by := "no"
 			if l.AckedAt != nil {
 				by = cli.Ago(*l.AckedAt, now) + " ago by " + cli.Plain(l.AckedBy)
+				if l.AckedNote != "" {
+					by += ": " + cli.Plain(l.AckedNote)
+				}
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\n", l.ID, l.Kind, cli.Plain(l.Topic), l.Count,
 				cli.Ago(l.FirstSeen, now), cli.Ago(l.At, now), by)
@@ -87,6 +90,8 @@ type alarmsAckCommand struct {
 	IDs []int64 `arg:"" optional:"" name:"id" help:"Numbers of alarms."`
 	All bool    `help:"All that are open." env:"CDC_RELAY_ALARMS_ACK_ALL"`
 	By  string  `help:"Who has looked; by default this user at this host." placeholder:"NAME" env:"CDC_RELAY_ALARMS_ACK_BY"`
+
+	Note string `help:"Why, for the record." env:"CDC_RELAY_ALARMS_ACK_NOTE"`
 }
 
 func (alarmsAckCommand) Help() string {
@@ -97,7 +102,7 @@ Examples:
 
   cdc-relay alarms ack 3
 
-  cdc-relay alarms ack --all --by ann`
+  cdc-relay alarms ack --all --by ann --note "repaired by verify --repair"`
 }
 
 // Run acknowledges them.
@@ -110,7 +115,7 @@ func (c alarmsAckCommand) Run(a *cli.App) error {
 		if who == "" {
 			who = cli.UserAtHost()
 		}
-		acked, err := st.AckAlarms(ctx, c.IDs, c.All, who)
+		acked, err := st.AckAlarms(ctx, c.IDs, c.All, who, c.Note)
 		switch {
 		case errors.Is(err, store.ErrNoAlarm):
 			return fmt.Errorf("%w; nothing was acknowledged; cdc-relay alarms list shows those that are open", err)

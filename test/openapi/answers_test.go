@@ -163,6 +163,7 @@ func (j *judge) whileStarting(s *site) {
 		o, isChange := operations["post"]
 		address := strings.ReplaceAll(path, "{id}", "1")
 		switch {
+		case path == "/api/v1/session": // it asks the relay for nothing
 		case isChange:
 			j.want(http.StatusServiceUnavailable, http.MethodPost, url, address, j.examples(o)[0], known)
 		case slices.Contains([]string{"/readyz", "/healthz", "/health"}, path):
@@ -173,11 +174,13 @@ func (j *judge) whileStarting(s *site) {
 		}
 	}
 	j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/find?id=x", "", nil)
+	j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/count?kind=retry", "", nil)
 	// Nobody is let in without a token to compare with; the status and its like ask for nothing else.
 	away := s.listen(admin.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, "")})
-	for _, path := range []string{"status", "history", "notes", "config", "stream"} {
+	for _, path := range []string{"status", "history", "notes", "config", "stream", "session"} {
 		j.want(http.StatusServiceUnavailable, http.MethodGet, away, "/api/v1/"+path, "", known)
 	}
+	j.want(http.StatusServiceUnavailable, http.MethodPost, away, "/api/v1/session", loginOf(secret), typed)
 }
 
 // reads asks for all that can be read.
@@ -191,7 +194,8 @@ func (j *judge) reads(url, dead string) {
 		"/api/v1/dlq?id=" + dead + "&aggregate=order/a", "/api/v1/dlq/" + dead, "/api/v1/dlq/" + dead + "?payload=text",
 		"/api/v1/find?aggregate=order/c&since=24h", "/api/v1/find?aggregate=invoice/b", "/api/v1/find?id=" + dead +
 			"&id=019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01",
-		"/api/v1/alarms", "/api/v1/alarms?state=all",
+		"/api/v1/alarms", "/api/v1/alarms?state=all", "/api/v1/session", "/api/v1/find?key=c&limit=2",
+		"/api/v1/count?kind=replay&class=permanent&key=a", "/api/v1/count?kind=retry",
 	} {
 		code := http.StatusOK
 		if address == "/health?degraded=no" { // an event is parked
@@ -225,6 +229,7 @@ func (j *judge) refusals(s *site, url, dead string) {
 		j.want(http.StatusUnsupportedMediaType, http.MethodPost, url, address, `{}`,
 			map[string]string{"Content-Type": "text/plain", "Authorization": known["Authorization"]})
 	}
+	j.sessions(url, shut, large)
 	const unknown = "019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01"
 	j.want(http.StatusNotFound, http.MethodGet, url, "/api/v1/dlq/"+unknown, "", nil)
 	j.want(http.StatusNotFound, http.MethodGet, url, "/api/v1/requests/77", "", nil)
@@ -235,6 +240,26 @@ func (j *judge) refusals(s *site, url, dead string) {
 	hidden := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), HidePayloads: true})
 	j.want(http.StatusOK, http.MethodGet, hidden, "/api/v1/dlq/"+dead, "", nil)
 	j.want(http.StatusForbidden, http.MethodPost, hidden, "/api/v1/dlq/"+dead+"/edit", `{"headers": null}`, known)
+}
+
+func loginOf(token string) string { return fmt.Sprintf(`{"token": %q, "name": "ann"}`, token) }
+
+// sessions logs in, as the last of which too many fail, and out.
+func (j *judge) sessions(url, shut, large string) {
+	j.t.Helper()
+	const path = "/api/v1/session"
+	j.want(http.StatusOK, http.MethodPost, url, path, loginOf(secret), typed)
+	j.want(http.StatusBadRequest, http.MethodPost, url, path, `{"unknown": 1}`, typed)
+	j.want(http.StatusForbidden, http.MethodPost, shut, path, loginOf(secret), typed)
+	j.want(http.StatusRequestEntityTooLarge, http.MethodPost, url, path, large, typed)
+	j.want(http.StatusUnsupportedMediaType, http.MethodPost, url, path, loginOf(secret), nil)
+	j.want(http.StatusOK, http.MethodDelete, url, path, "", nil)
+	j.want(http.StatusBadRequest, http.MethodDelete, url, path+"?%zz", "", nil)
+	j.want(http.StatusForbidden, http.MethodDelete, shut, path, "", nil)
+	for range 10 {
+		j.want(http.StatusUnauthorized, http.MethodPost, url, path, loginOf("wrong"), typed)
+	}
+	j.want(http.StatusTooManyRequests, http.MethodPost, url, path, loginOf(secret), typed)
 }
 
 // changes sends each example of the document, and looks at what became of it. What ends a dead letter comes last.

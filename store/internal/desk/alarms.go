@@ -36,7 +36,7 @@ func (s *Desk) RaiseAlarm(ctx context.Context, a record.Alarm) error {
 }
 
 const alarmsSQL = `SELECT id, kind, topic, partition, detail, repair, first_seen, last_seen, count, acknowledged_at,
- coalesce(acknowledged_by, '') FROM {alarms} WHERE source = $1 AND (acknowledged_at IS NULL OR $2)
+ coalesce(acknowledged_by, ''), coalesce(acknowledged_note, '') FROM {alarms} WHERE source = $1 AND (acknowledged_at IS NULL OR $2)
 ORDER BY acknowledged_at IS NOT NULL, id DESC LIMIT $3`
 
 // alarmsMost is how many alarms are listed.
@@ -63,20 +63,21 @@ func (s *Desk) Alarms(ctx context.Context, all bool) ([]record.Alarm, error) {
 
 func scanAlarm(row pgx.CollectableRow) (a record.Alarm, err error) {
 	err = row.Scan(&a.ID, &a.Kind, &a.Topic, &a.Partition, &a.Text, &a.Repair, &a.FirstSeen, &a.At, &a.Count,
-		&a.AckedAt, &a.AckedBy)
+		&a.AckedAt, &a.AckedBy, &a.AckedNote)
 	a.FirstSeen, a.At = a.FirstSeen.UTC(), a.At.UTC()
 	return a, err
 }
 
 // AckAlarms notes that a person has looked at open alarms, those with the numbers or all of them, and says which they
 // were. Anybody may: it is not fenced. [record.ErrNoAlarm]: a number is no open alarm's; nothing is acknowledged then.
-func (s *Desk) AckAlarms(ctx context.Context, ids []int64, all bool, who string) (acked []int64, err error) {
+func (s *Desk) AckAlarms(ctx context.Context, ids []int64, all bool, who, note string) (acked []int64, err error) {
 	_, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.db.Names.SQL(`UPDATE {alarms} SET acknowledged_at = now(), acknowledged_by = $4
+			rows, err := tx.Query(ctx, s.db.Names.SQL(`UPDATE {alarms} SET acknowledged_at = now(), acknowledged_by = $4,
+ acknowledged_note = NULLIF($5, '')
 WHERE source = $1 AND acknowledged_at IS NULL AND ($2 OR id = ANY ($3)) RETURNING id`),
-				source, all, ids, db.Brief(who, maxWho))
+				source, all, ids, db.Brief(who, maxWho), db.Brief(note, maxNote))
 			if err == nil {
 				acked, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			}

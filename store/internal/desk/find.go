@@ -123,13 +123,11 @@ func stateOf(f *record.Found) string {
 	return record.FoundNothing
 }
 
-// ofAggregateSQL finds what an aggregate has in the table, parked and dead, the newest rows first.
-const ofAggregateSQL = `SELECT id FROM (
+// alikeSQL finds what rows have in common with parked events and dead letters, the newest rows first.
+const alikeSQL = `SELECT id FROM (
  SELECT o.{id}::text AS id, row_number() OVER (ORDER BY {order}) AS place FROM {outbox} o WHERE {aggregate}
- UNION ALL (SELECT p.event_id::text, NULL FROM {parked} p
-  WHERE p.source = ANY ($4) AND coalesce(p.aggregate_type, '') = $1 AND p.aggregate_id = $2 LIMIT $3)
- UNION ALL (SELECT d.original_id::text, NULL FROM {dlq} d
-  WHERE d.source = ANY ($4) AND coalesce(d.aggregate_type, '') = $1 AND d.aggregate_id = $2 LIMIT $3)
+ UNION ALL (SELECT p.event_id::text, NULL FROM {parked} p WHERE p.source = ANY ($4) AND {like p} LIMIT $3)
+ UNION ALL (SELECT d.original_id::text, NULL FROM {dlq} d WHERE d.source = ANY ($4) AND {like d} LIMIT $3)
 ) x GROUP BY id ORDER BY max(place) DESC NULLS FIRST, id LIMIT $3`
 
 // OfAggregate lists the ids of an aggregate's events: at most limit, those in the table whose created_at is younger
@@ -150,6 +148,33 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 	if c.AggregateType == "" && c.TypeParts == nil {
 		where = "$1 = '' AND " + db.Text(c.AggregateID, c.IDParts) + " = $2"
 	}
+	return s.alike(ctx, o, where, "coalesce(%[1]s.aggregate_type, '') = $1 AND %[1]s.aggregate_id = $2", kind, id, since,
+		limit)
+}
+
+// OfKey lists the ids of a message key's events, as [Desk.OfAggregate] does: what is parked or dead by its key, and rows
+// by the id of their aggregate, of whichever type, which is the key unless the configuration has another one.
+func (s *Desk) OfKey(ctx context.Context, key string, since time.Duration, limit int) ([]string, error) {
+	o, err := s.db.Table(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := (record.Filter{Key: &key}).CheckTexts(); err != nil {
+		return nil, err
+	}
+	where := "$1 = '' AND false AND $2 = ''"
+	if c := s.db.Config.Columns; c.AggregateID != "" || c.IDParts != nil {
+		where = "$1 = '' AND " + db.Text(c.AggregateID, c.IDParts) + " = $2"
+	}
+	return s.alike(ctx, o, where, "md5(%[1]s.key) = md5(convert_to($2, 'UTF8')) AND %[1]s.key = convert_to($2, 'UTF8')", "",
+		key, since, limit)
+}
+
+// alike lists ids of rows where a condition holds, and of parked events and dead letters where one on their columns
+// does; $1 is the kind, $2 the id.
+func (s *Desk) alike(ctx context.Context, o *db.Table, where, like, kind, id string, since time.Duration,
+	limit int) (ids []string, err error) {
+	c := s.db.Config.Columns
 	if since > 0 {
 		if c.CreatedAt == "" {
 			return nil, fmt.Errorf("%w: the configuration names no created_at to look since", record.ErrFilter)
@@ -157,13 +182,13 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 		where += fmt.Sprintf(" AND o.%s >= now() - %d * interval '1 microsecond'", db.Quote(c.CreatedAt),
 			since.Microseconds())
 	}
-	var ids []string
 	err = s.db.Tx(ctx, db.Scanning, func(tx pgx.Tx) error {
 		sources, err := s.db.Sources(ctx, tx, o)
 		if err != nil {
 			return err
 		}
-		text := s.db.SQL(o, strings.Replace(ofAggregateSQL, "{aggregate}", where, 1))
+		text := s.db.SQL(o, strings.NewReplacer("{aggregate}", where, "{like p}", fmt.Sprintf(like, "p"), "{like d}",
+			fmt.Sprintf(like, "d")).Replace(alikeSQL))
 		rows, err := tx.Query(ctx, text, kind, id, limit, sources)
 		if err == nil {
 			ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -171,7 +196,7 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for events of %s %s: %w", kind, id, err)
+		return nil, fmt.Errorf("look for events of %s: %w", strings.TrimSpace(kind+" "+id), err)
 	}
 	return ids, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,9 +26,13 @@ var replayable = fmt.Sprintf(" AND octet_length(d.original_id) <= %d", outbox.Ma
 const waitingParked = `p.source = $1 AND p.next_retry_at > now() AND p.next_retry_at < 'infinity'`
 
 // ofRequest makes the conditions of what a request concerns, with $1 the source. What died, or failed once more, after
-// it was made is not meant: so a request ends, and is the same when it is begun again.
+// it was made, or after what it says itself, is not meant: so a request ends, and is the same when it is begun again.
 func (s *Desk) ofRequest(c *conditions, o *db.Table, source int32, r *record.Request) error {
-	c.args = append(c.args, source, r.RequestedAt)
+	until := r.RequestedAt
+	if u := r.Filter.Until; u != nil && u.Before(until) {
+		until = *u
+	}
+	c.args = append(c.args, source, until)
 	if r.Kind != record.RequestRetry {
 		c.text.WriteString(openDead + " AND d.dead_at <= $2::timestamptz")
 		if r.Kind == record.RequestReplay {
@@ -80,10 +85,17 @@ func (s *Desk) concerned(ctx context.Context, tx pgx.Tx, o *db.Table, source int
 
 // Count is how many dead letters or parked events a request of this kind with this filter would concern now.
 func (s *Desk) Count(ctx context.Context, kind string, f record.Filter) (n int64, err error) {
+	n, _, err = s.CountUntil(ctx, kind, f)
+	return n, err
+}
+
+// CountUntil also says when it counted. With that as its [record.Filter].Until a request concerns what was counted, as
+// far as it is still there.
+func (s *Desk) CountUntil(ctx context.Context, kind string, f record.Filter) (n int64, at time.Time, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
+	r := record.Request{Kind: kind, Filter: f}
 	if err == nil {
 		err = s.db.Tx(ctx, scanningFenced, func(tx pgx.Tx) (err error) {
-			r := record.Request{Kind: kind, Filter: f}
 			if err = tx.QueryRow(ctx, `SELECT now()`).Scan(&r.RequestedAt); err == nil {
 				n, err = s.concerned(ctx, tx, o, source, &r)
 			}
@@ -91,9 +103,9 @@ func (s *Desk) Count(ctx context.Context, kind string, f record.Filter) (n int64
 		})
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count the matching events: %w", err)
+		return 0, at, fmt.Errorf("count the matching events: %w", err)
 	}
-	return n, nil
+	return n, r.RequestedAt.UTC(), nil
 }
 
 // step is one portion of a request about dead letters: chosen in the order of positions, which keeps that of each key,

@@ -19,6 +19,7 @@ type Alarm struct {
 	Repair    string     `json:"repair,omitempty"` // the command that brings back what was lost
 	AckedAt   *time.Time `json:"acknowledged_at,omitempty"`
 	AckedBy   string     `json:"acknowledged_by,omitempty"`
+	AckedNote string     `json:"acknowledged_note,omitempty"`
 }
 
 // ErrNoAlarm says that there is no open alarm with a number that was named.

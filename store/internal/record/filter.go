@@ -27,6 +27,11 @@ type Filter struct {
 	OlderThan Age  `json:"older_than,omitempty"`
 	NewerThan Age  `json:"newer_than,omitempty"`
 	All       bool `json:"all,omitempty"`
+
+	// Until bounds what a request concerns to what had died, or was parked, by then, and lets ages count from then: so it
+	// is what was counted. It chooses nothing by itself, and nothing in lists. Null: the time of asking, which is the
+	// latest that it can be.
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // ErrFilter says that a filter cannot choose anything as it is.
