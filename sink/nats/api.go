@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	client "github.com/nats-io/nats.go"
 
@@ -38,6 +39,22 @@ type storedMessage struct {
 	Seq     int64  `json:"seq"`
 	Headers []byte `json:"hdrs"`
 	Data    []byte `json:"data"`
+}
+
+// answerPatience is how long one answer to a question is waited for. A leader that dies takes the questions with it,
+// and there is a new one within about 9 s (nats-server, raft.go: maxElectionTimeoutDefault).
+const answerPatience = 2 * time.Second
+
+// question is ask for what changes nothing, so it is asked again until there is an answer or ctx ends.
+func question(ctx context.Context, nc *client.Conn, subject string, request, into any) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, answerPatience)
+		err := ask(bounded, nc, subject, request, into)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // ask sends a request to JetStream and reads the answer into into, which may be nil.
@@ -79,7 +96,7 @@ func read(m *client.Msg, subject string, into any) error {
 }
 
 func askStream(ctx context.Context, nc *client.Conn, name string) (info streamInfo, err error) {
-	err = ask(ctx, nc, "STREAM.INFO."+name, struct{}{}, &info)
+	err = question(ctx, nc, "STREAM.INFO."+name, struct{}{}, &info)
 	return info, err
 }
 
@@ -91,7 +108,7 @@ func streamOf(ctx context.Context, nc *client.Conn, subject string) (string, err
 	request := struct {
 		Subject string `json:"subject"`
 	}{subject}
-	if err := ask(ctx, nc, "STREAM.NAMES", request, &names); err != nil {
+	if err := question(ctx, nc, "STREAM.NAMES", request, &names); err != nil {
 		return "", err
 	}
 	if len(names.Streams) == 0 {

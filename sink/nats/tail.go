@@ -59,7 +59,7 @@ func lastOf(ctx context.Context, nc *client.Conn, stream, subject string) (int64
 	request := struct {
 		LastBySubject string `json:"last_by_subj"`
 	}{subject}
-	err := ask(ctx, nc, "STREAM.MSG.GET."+stream, request, &answer)
+	err := question(ctx, nc, "STREAM.MSG.GET."+stream, request, &answer)
 	if isCode(err, codeMessageNotFound) {
 		return 0, nil
 	}
@@ -72,17 +72,21 @@ func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.Tai
 	if upTo == 0 {
 		return nil
 	}
-	js, err := nc.JetStream(client.Context(ctx))
+	js, err := nc.JetStream(client.MaxWait(answerPatience))
 	if err != nil {
 		return fmt.Errorf("read subject %s back: %w", q.Topic, err)
 	}
 	messages, err := js.SubscribeSync(q.Topic, client.BindStream(stream), client.OrderedConsumer(), client.HeadersOnly(),
-		start)
+		client.IdleHeartbeat(answerPatience/2), start)
 	if err != nil {
 		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, err))
 	}
 	defer func() { _ = messages.Unsubscribe() }()
-	if info, err := messages.ConsumerInfo(); err == nil && info.NumPending == 0 && info.Delivered.Stream == 0 {
+	info, err := messages.ConsumerInfo()
+	if err != nil {
+		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, err))
+	}
+	if info.NumPending == 0 && info.Delivered.Stream == 0 {
 		return nil // nothing from the start on
 	}
 	for {

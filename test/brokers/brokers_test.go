@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	client "github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
@@ -209,43 +208,6 @@ func newProxy(t *testing.T, target string) *cutproxy.Plain {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return p
-}
-
-// Breaks it catches: an event lost, doubled or out of order between Postgres and JetStream, whatever is killed. Seen
-// to fail with the driver's Tail left out.
-func TestNATSHasEachEventOnceInOrder(t *testing.T) {
-	server := harness.NATS(t)
-	proxy := newProxy(t, server.Addr)
-	nc, err := client.Connect(server.URL, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	judge(t, scenario{
-		settings: []any{"sink", "nats", "nats.url", "nats://" + proxy.Addr, "nats.create_streams.enabled", true},
-		proxy:    proxy,
-		restart:  func() { server.Kill9(); server.Start(t) },
-		read: func(topic string) (found []message) {
-			js, err := nc.JetStream()
-			if err != nil {
-				t.Fatal(err)
-			}
-			messages, err := js.SubscribeSync(topic, client.OrderedConsumer(), client.DeliverAll())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for {
-				m, err := messages.NextMsg(5 * time.Second)
-				if err != nil {
-					t.Fatalf("read message %d: %v", len(found)+1, err)
-				}
-				found = append(found, message{m.Header.Get("id"), m.Header.Get("x-outbox-key"), m.Data})
-				if about, err := m.Metadata(); err != nil || about.NumPending == 0 {
-					return found
-				}
-			}
-		},
-	})
 }
 
 // Breaks it catches: an event lost, doubled or out of order between Postgres and Redis, whatever is killed. Seen to

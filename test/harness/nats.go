@@ -52,6 +52,34 @@ func NATS(t testing.TB, settings ...string) *NATSServer {
 	return s
 }
 
+// NATSCluster starts three servers that keep what a stream of three replicas has. Each advertises only itself, so that
+// clients know the addresses that they are given.
+func NATSCluster(t testing.TB, settings ...string) []*NATSServer {
+	t.Helper()
+	needsServers(t)
+	const size = 3
+	routes := make([]string, size)
+	for i := range routes {
+		addr, err := freeAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes[i] = addr
+	}
+	servers := make([]*NATSServer, size)
+	for i := range servers {
+		s := &NATSServer{server: server{name: "nats-server", patience: 30 * time.Second}}
+		mine := append([]string{
+			fmt.Sprintf("server_name: n%d", i),
+			fmt.Sprintf(`cluster: {name: cluster, listen: %q, no_advertise: true, routes: ["nats-route://%s"]}`, routes[i],
+				strings.Join(routes, `", "nats-route://`)),
+		}, settings...)
+		s.of(t, s.begin(t.Context(), func() error { return s.describe(mine) }))
+		servers[i] = s
+	}
+	return servers
+}
+
 func (s *NATSServer) describe(settings []string) (err error) {
 	if s.command.Path, err = natsProgram(); err != nil {
 		return err

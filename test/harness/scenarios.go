@@ -38,6 +38,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
 	"brokers' transactions": {ci: 300, nightly: 5_000},
 	"brokers' kills":        {ci: 3, nightly: 30},
+	"step-downs":            {ci: 4, nightly: 20}, // of a NATS stream's leader; every fourth is a kill of it
 
 	// Of Postgres.
 	"migrations":              {ci: 5, nightly: 100},
