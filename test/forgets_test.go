@@ -41,7 +41,7 @@ func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 		}
 		load.WaitCommitted(t, 300+100*(n%7), time.Minute)
 		if n%10 == 9 {
-			s.checkpoint(t)
+			s.checkpoint(t, load)
 			t.Logf("%d crashes, %d events", n, load.Committed())
 		}
 		switch n % 4 {
@@ -86,12 +86,14 @@ func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	}
 }
 
-// checkpoint waits until the relay has confirmed what is committed now, makes a checkpoint, and waits until the slot
-// begins there. Postgres makes one every five minutes, and stores how far a slot is read only where it begins anew: a
+// checkpoint lets the writers pause until the relay has confirmed what is committed, and the slot begins behind it, by a
+// checkpoint. Postgres makes one every five minutes, and stores how far a slot is read only where it begins anew: a
 // server that crashed every few seconds for an hour would send all of that hour again, and a relay that gets no further
-// than a little beyond its start falls behind for good.
-func (s *scenario) checkpoint(t *testing.T) {
+// than a little beyond its start falls behind for good. So it does without the pause, where the file system parks fewer
+// events per second than the writers write.
+func (s *scenario) checkpoint(t *testing.T, load *harness.Load) {
 	t.Helper()
+	defer load.Pause()()
 	here := s.pg.Query(t, "SELECT pg_current_wal_insert_lsn()")
 	passes := func(what string) {
 		t.Helper()

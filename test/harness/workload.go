@@ -34,11 +34,13 @@ type Load struct {
 	pg       *PG
 	name     string // begins the names of its prepared transactions
 	workload Workload
-	began    time.Time
 	stop     context.CancelFunc
 	writers  sync.WaitGroup
 
 	committed atomic.Int64
+
+	turns sync.RWMutex // a writer has it while it writes a transaction, a pause for itself
+	began time.Time    // guarded by turns; later by what pauses took
 
 	mu      sync.Mutex
 	failure error // of the first writer that gave up; guarded by mu
@@ -122,6 +124,17 @@ func (l *Load) Stop(t testing.TB) {
 	l.Wait(t)
 }
 
+// Pause lets the writers end their transactions and begin none until resume is called, which must be. What they did not
+// write meanwhile they do not make up for.
+func (l *Load) Pause() (resume func()) {
+	l.turns.Lock()
+	since := time.Now()
+	return func() {
+		l.began = l.began.Add(time.Since(since))
+		l.turns.Unlock()
+	}
+}
+
 // WaitCommitted waits until the writers have committed n events more than at the call.
 func (l *Load) WaitCommitted(t testing.TB, n int, within time.Duration) {
 	t.Helper()
@@ -144,7 +157,9 @@ func (l *Load) pace(ctx context.Context) {
 	if l.workload.Rate == 0 {
 		return
 	}
+	l.turns.RLock()
 	due := l.began.Add(time.Duration(l.committed.Load()) * time.Second / time.Duration(l.workload.Rate))
+	l.turns.RUnlock()
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Until(due)):

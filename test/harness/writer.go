@@ -56,14 +56,8 @@ func (w *writer) run(ctx context.Context) error {
 	defer w.disconnect()
 	for ctx.Err() == nil && !w.load.enough() {
 		w.load.pace(ctx)
-		err := w.once(ctx)
-		var refused *pgconn.PgError
-		switch {
-		case err == nil:
-		case errors.As(err, &refused) && !strings.HasPrefix(refused.Code, "57P") && !strings.HasPrefix(refused.Code, "08"):
+		if err := w.turn(ctx); err != nil {
 			return err
-		default:
-			w.disconnect()
 		}
 	}
 	if w.conn != nil {
@@ -72,6 +66,24 @@ func (w *writer) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	return w.reconnect(ctx) // the last transaction may have been cut off after its first phase
+}
+
+// turn does one transaction, after a crash another one: what was prepared before it holds locks, and so the next pause
+// finds nothing prepared.
+func (w *writer) turn(ctx context.Context) error {
+	w.load.turns.RLock()
+	defer w.load.turns.RUnlock()
+	for {
+		err := w.once(ctx)
+		if err == nil {
+			return nil
+		}
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && !strings.HasPrefix(refused.Code, "57P") && !strings.HasPrefix(refused.Code, "08") {
+			return err
+		}
+		w.disconnect()
+	}
 }
 
 // reconnect opens a session and ends what a crash left prepared: its rows are as good as any.
