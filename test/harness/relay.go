@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -253,7 +254,9 @@ func (r *Relay) WaitReady(t testing.TB, within time.Duration) {
 		case err != nil:
 			return err.Error()
 		case code != http.StatusOK:
-			return fmt.Sprintf("/readyz says %d: %.500s", code, body)
+			var why struct{ Reasons json.RawMessage }
+			_ = json.Unmarshal([]byte(body), &why)
+			return fmt.Sprintf("/readyz says %d: %.500s; all of it: %.500s", code, why.Reasons, body)
 		}
 		return ""
 	})
