@@ -154,6 +154,7 @@ func (t *retrier) run(ctx context.Context) {
 			return
 		}
 		if session = t.settler.mayRetry(); session == nil {
+			t.settler.host.Recorded("retry") // it asks nothing at present: what it could not ask is past
 			continue
 		}
 		t.session = session

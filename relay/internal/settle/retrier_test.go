@@ -3,6 +3,8 @@ package settle
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
 )
@@ -37,4 +39,44 @@ func TestAllThatWaitsForATopicIsMadeDue(t *testing.T) {
 	if len(retrier.well) != 0 || tables.portions != 0 {
 		t.Errorf("in the end: got %d topics and %d portions left, want none", len(retrier.well), tables.portions)
 	}
+}
+
+// toldHost has no session, and notes what is said to be recorded.
+type toldHost struct {
+	nobody
+	recorded chan string
+}
+
+func (h toldHost) Recorded(what string) {
+	select {
+	case h.recorded <- what:
+	default:
+	}
+}
+
+// While what was redelivered is not parked yet, nothing of what is parked is asked for, which can take minutes. Break
+// it catches: a relay that has an answer of before its last session called a trouble of the present one, and so is not
+// ready. Seen to fail with the trouble left as it was.
+func TestTroubleWithParkedEventsEndsWithTheirSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settlerOf(config.Default(), nil, nil)
+		host := toldHost{recorded: make(chan string, 1)}
+		s.host = host
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.retrier.run(ctx)
+		}()
+		select {
+		case what := <-host.recorded:
+			if what != "retry" {
+				t.Errorf("got an end of the trouble with %q, want that of retries", what)
+			}
+		case <-time.After(time.Minute):
+			t.Error("after a minute without a session: got no end of the trouble with retries, want one")
+		}
+		stop()
+		<-ended
+	})
 }
