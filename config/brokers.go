@@ -36,9 +36,34 @@ type NATSTLS struct {
 
 // Redis is the server of Redis Streams and of BullMQ's queues.
 type Redis struct {
-	URL          string `key:"url" help:"redis://user@host:port/database, rediss:// for TLS"`
-	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
-	MaxLength    int    `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
+	URL          string   `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; with redis.sentinel.master the Sentinels, several with commas"`
+	PasswordFile string   `key:"password_file" help:"file with the password, read again at each connect"`
+	MaxLength    int      `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
+	Sentinel     Sentinel `key:"sentinel"`
+}
+
+// Sentinel is who knows the master of Redis.
+type Sentinel struct {
+	Master       string `key:"master" help:"name of the master that the Sentinels of redis.url watch; empty: redis.url is Redis itself"`
+	Username     string `key:"username" help:"user name at the Sentinels; the one in redis.url is Redis' own"`
+	PasswordFile string `key:"password_file" help:"file with the Sentinels' password, read again at each connect; redis.password_file is Redis' own"`
+}
+
+// oneRedis refuses several servers of which none is known to be the master.
+var oneRedis = relation{
+	keys:    []string{"redis.url", "redis.sentinel.master"},
+	allowed: "one server; several are Sentinels, with redis.sentinel.master, and all of redis:// or all of rediss://",
+	check: func(c *Config) string {
+		urls := strings.Split(c.Redis.URL, ",")
+		tls := strings.Count(c.Redis.URL, "rediss://")
+		switch {
+		case len(urls) > 1 && c.Redis.Sentinel.Master == "":
+			return fmt.Sprintf("%d servers without redis.sentinel.master", len(urls))
+		case tls > 0 && tls < len(urls):
+			return "both redis:// and rediss://"
+		}
+		return ""
+	},
 }
 
 // BullMQ is the queues of BullMQ or Bull and what jobs are like; the server is that of Redis.

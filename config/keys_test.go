@@ -68,6 +68,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length
+		redis.sentinel.master redis.sentinel.username redis.sentinel.password_file
 		bullmq.library bullmq.prefix bullmq.job_name bullmq.job_id bullmq.attempts bullmq.backoff.type bullmq.backoff.delay
 		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
 		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age

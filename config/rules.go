@@ -129,6 +129,9 @@ var rules = map[string]rule{
 	"redis.url":                    serverURLs("redis.password_file", "redis", "rediss"),
 	"redis.password_file":          filePath(),
 	"redis.max_length":             count(0, 1<<40),
+	"redis.sentinel.master":        optional(matching(`^[A-Za-z0-9._-]+$`, 255, "a name of a-z, A-Z, 0-9, '.', '_' and '-'")),
+	"redis.sentinel.username":      optional(label()),
+	"redis.sentinel.password_file": filePath(),
 
 	"bullmq.library":                    oneOf("bullmq", "bull"),
 	"bullmq.prefix":                     matching(`^[A-Za-z0-9_.:{}-]+$`, 100, "a-z, A-Z, 0-9 and _.:{}-, at most 100"),
@@ -239,6 +242,7 @@ var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, failures
 	},
 	cloudEventHeaders,
 	separateCopies,
+	oneRedis,
 })
 
 // typed makes a rule from a check of the key's own type.

@@ -82,6 +82,9 @@ func TestRules(t *testing.T) {
 		{key: "bullmq.prefix", allowed: []string{"bull", "{bull}", "a:b"}, refused: []string{"", "a b"},
 			because: "at most 100"},
 		{key: "bullmq.job_id", allowed: []string{"{event_type}-{id}"}, refused: []string{"{payload}"}, because: "{key}"},
+		{key: "redis.sentinel.master", allowed: []string{"", "my-master.1"}, refused: []string{"my master", "a,b"},
+			because: "a name of"},
+		{key: "redis.sentinel.username", allowed: []string{"", "relay"}, refused: []string{"a\nb"}},
 		{key: "redis.max_length", allowed: []string{"0", "100000"}, refused: []string{"-1"}},
 		{key: "outbox.columns.aggregate_id", allowed: []string{"", "OrderId", "{tenant}:{order_id}", "x-{aggregate_id}"},
 			refused: []string{"{", "}", "a}b", "{a b}", "a:b", "a b"}, because: "{tenant}:{order_id}, or empty"},
@@ -190,6 +193,24 @@ func TestSplitTable(t *testing.T) {
 	for in, want := range map[string][2]string{"a.b": {"a", "b"}, "b": {"public", "b"}} {
 		if schema, name := SplitTable(in); [2]string{schema, name} != want {
 			t.Errorf("%s: got %s, %s; want %v", in, schema, name, want)
+		}
+	}
+}
+
+// Breaks it catches: several servers of Redis of which the first is taken, and the others are ignored; Sentinels of
+// which one has no TLS. Seen to fail with the relation left out.
+func TestSeveralServersOfRedisAreSentinels(t *testing.T) {
+	for _, c := range []struct{ url, master, because string }{
+		{"redis://a:1", "", ""},
+		{"redis://a:1", "main", ""},
+		{"redis://a:1,redis://b:1", "main", ""},
+		{"redis://a:1,redis://b:1", "", "2 servers without redis.sentinel.master"},
+		{"redis://a:1,rediss://b:1", "main", "both redis:// and rediss://"},
+	} {
+		problems := problemsOf(t, Input{Flags: []Setting{{"--set", "sink", SinkRedisStream}, {"--set", "redis.url", c.url},
+			{"--set", "redis.sentinel.master", c.master}}})
+		if (len(problems) == 0) != (c.because == "") || !strings.Contains(problems.Error(), c.because) {
+			t.Errorf("%s with master %q: got %v, want %q", c.url, c.master, problems, c.because)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/nats"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
+	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink/redisstream"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
 )
@@ -40,8 +41,14 @@ func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
 func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, error) {
 	r := cfg.Redis
 	return redisstream.New(redisstream.Config{
-		URL: r.URL, PasswordFile: r.PasswordFile, MaxLength: int64(r.MaxLength), Hooks: redisstream.Hooks{Alarm: alarm(log)},
+		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), MaxLength: int64(r.MaxLength),
+		Hooks: redisstream.Hooks{Alarm: alarm(log)},
 	})
+}
+
+func sentinel(cfg config.Config) redisconn.Sentinel {
+	s := cfg.Redis.Sentinel
+	return redisconn.Sentinel{Master: s.Master, Username: s.Username, PasswordFile: s.PasswordFile}
 }
 
 // BullMQ makes the driver for queues of BullMQ or Bull.
@@ -52,7 +59,7 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	}
 	named := headersFor(cfg)
 	return bullmq.New(bullmq.Config{
-		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Library: b.Library, Prefix: b.Prefix,
+		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg), Library: b.Library, Prefix: b.Prefix,
 		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID),
 		Options: bullmq.Options{
 			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),

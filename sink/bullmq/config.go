@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 // The libraries whose workers take the jobs.
@@ -17,8 +18,9 @@ const (
 
 // Config says where the server is and what jobs are like. The file is read again at each connect.
 type Config struct {
-	URL          string // redis://user@host:port/db, rediss:// for TLS
+	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
 	PasswordFile string
+	Sentinel     redisconn.Sentinel
 	Library      string // BullMQ or Bull
 	Prefix       string // of the keys, as the workers have it
 	// JobName and JobID are templates: names of headers in braces, and {key}, the record's key. A job whose id is empty

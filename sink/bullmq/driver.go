@@ -43,7 +43,8 @@ func New(c Config) (*Driver, error) {
 		return nil, err
 	}
 	server, err := redisconn.Open(redisconn.Config{
-		URL: c.URL, PasswordFile: c.PasswordFile, DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout,
+		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, DialTimeout: c.DialTimeout,
+		RequestTimeout: c.RequestTimeout,
 	})
 	if err != nil {
 		return nil, err

@@ -33,6 +33,13 @@ func (s *Server) Examine(ctx context.Context) (text string, err error) {
 	if policy := settings["maxmemory-policy"]; policy != "noeviction" && !strings.HasPrefix(policy, "volatile-") {
 		risks = append(risks, fmt.Sprintf("maxmemory-policy %s may evict what was sent; set noeviction", policy))
 	}
+	if s.guards != nil {
+		// Some hosted servers hide it: nothing is said then.
+		if v, err := s.Client.ConfigGet(ctx, "min-replicas-to-write").Result(); err == nil && v["min-replicas-to-write"] == "0" {
+			risks = append(risks, "min-replicas-to-write is 0: a master that is cut off from its replicas goes on "+
+				"acknowledging what a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10 on each server")
+		}
+	}
 	if len(risks) == 0 {
 		return "the server answers; appendfsync is always", nil
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/cdc-relay/cdc-relay/secret"
@@ -30,8 +32,9 @@ const (
 
 // Config says where the server is. The file is read again at each connect.
 type Config struct {
-	URL            string // redis://user@host:port/db, rediss:// for TLS
+	URL            string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
 	PasswordFile   string
+	Sentinel       Sentinel
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script
 }
@@ -42,10 +45,14 @@ type Server struct {
 	Client *redis.Client
 
 	config Config
+	guards *sentinels // nil: the URL is the server's
 	ended  context.Context
 	end    context.CancelFunc
 	pinger sync.WaitGroup
 }
+
+// The client has a log of its own, on stderr, of connections that it could not make; each such error comes back, too.
+func init() { redis.SetLogger(&logging.VoidLogger{}) }
 
 // Open makes a client, which connects when it is used. The server is asked every two seconds whether it is there.
 func Open(c Config) (*Server, error) {
@@ -55,11 +62,15 @@ func Open(c Config) (*Server, error) {
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = defaultRequestTimeout
 	}
-	client, err := c.client()
+	s := &Server{config: c}
+	options, err := c.options()
+	if err == nil && c.Sentinel.Master != "" {
+		s.guards, err = newSentinels(c, options)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, Client: client}
+	s.Client = redis.NewClient(options)
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.pinger.Go(s.ping)
 	return s, nil
@@ -76,9 +87,10 @@ func (s *Server) Close() error {
 	return err
 }
 
-// client makes the client. It never repeats a command by itself: whether that is safe is known here.
-func (c Config) client() (*redis.Client, error) {
-	options, err := redis.ParseURL(c.URL)
+// options are those of the client. It never repeats a command by itself: whether that is safe is known here.
+func (c Config) options() (*redis.Options, error) {
+	first, _, _ := strings.Cut(c.URL, ",")
+	options, err := redis.ParseURL(strings.TrimSpace(first))
 	if err != nil {
 		return nil, fmt.Errorf("read the URL of Redis: %w", err)
 	}
@@ -90,16 +102,20 @@ func (c Config) client() (*redis.Client, error) {
 	options.DisableIdentity = true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if c.PasswordFile != "" {
-		user := options.Username
-		options.CredentialsProviderContext = func(context.Context) (string, string, error) {
-			password, err := secret.ReadFile(c.PasswordFile)
-			if err != nil {
-				return "", "", &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of Redis: %w", err)}
-			}
-			return user, password, nil
-		}
+		options.CredentialsProviderContext = login(options.Username, c.PasswordFile, "the password of Redis")
 	}
-	return redis.NewClient(options), nil
+	return options, nil
+}
+
+// login reads the password at each connect.
+func login(user, file, what string) func(context.Context) (string, string, error) {
+	return func(context.Context) (string, string, error) {
+		password, err := secret.ReadFile(file)
+		if err != nil {
+			return "", "", &trouble{sink.ConfigurationTrouble, fmt.Errorf("read %s: %w", what, err)}
+		}
+		return user, password, nil
+	}
 }
 
 // ping asks the server until Close.
@@ -108,6 +124,7 @@ func (s *Server) ping() {
 	defer pause.Stop()
 	for {
 		ctx, cancel := context.WithTimeout(s.ended, s.config.RequestTimeout)
+		s.guards.leaveOthers(ctx)
 		s.Heard(s.Client.Ping(ctx).Err())
 		cancel()
 		select {

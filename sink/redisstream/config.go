@@ -4,12 +4,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 // Config says where the server is. The file is read again at each connect.
 type Config struct {
-	URL          string // redis://user@host:port/db, rediss:// for TLS
+	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
 	PasswordFile string
+	Sentinel     redisconn.Sentinel
 	// MaxLength trims streams to about so many entries, 0 = never.
 	MaxLength      int64
 	DialTimeout    time.Duration

@@ -221,16 +221,20 @@ func TestRedisStreamHasEachEventOnceInOrder(t *testing.T) {
 		settings: []any{"sink", "redis-stream", "redis.url", "redis://" + proxy.Addr},
 		proxy:    proxy,
 		restart:  func() { server.Kill9(); server.Start(t) },
-		read: func(topic string) (found []message) {
-			entries, err := reader.XRange(t.Context(), topic, "-", "+").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range entries {
-				text := func(name string) string { return fmt.Sprint(e.Values[name]) }
-				found = append(found, message{text("id"), text("key"), []byte(text("payload"))})
-			}
-			return found
-		},
+		read:     func(topic string) []message { return entriesOf(t, reader, topic) },
 	})
+}
+
+// entriesOf reads the stream from its first entry to its last.
+func entriesOf(t *testing.T, c *redis.Client, topic string) (found []message) {
+	t.Helper()
+	entries, err := c.XRange(t.Context(), topic, "-", "+").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text := func(name string) string { return fmt.Sprint(e.Values[name]) }
+		found = append(found, message{text("id"), text("key"), []byte(text("payload"))})
+	}
+	return found
 }

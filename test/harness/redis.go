@@ -3,7 +3,9 @@ package harness
 import (
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,42 @@ func Redis(t testing.TB, settings ...string) *RedisServer {
 	s := &RedisServer{server{name: "redis-server", patience: 30 * time.Second}}
 	s.of(t, s.begin(t.Context(), func() error { return s.describe(settings) }))
 	return s
+}
+
+// RedisSentinels starts three Sentinels that watch over the master under that name, with TCP addresses as they tell
+// them. A server that is silent for a second is failed over as soon as two of them say so.
+func RedisSentinels(t testing.TB, name string, master *RedisServer, settings ...string) (sentinels []*RedisServer) {
+	t.Helper()
+	needsServers(t)
+	for range 3 {
+		s := &RedisServer{server{name: "redis-sentinel", patience: 30 * time.Second}}
+		s.of(t, s.begin(t.Context(), func() error { return s.describeSentinel(name, master, settings) }))
+		sentinels = append(sentinels, s)
+	}
+	return sentinels
+}
+
+func (s *RedisServer) describeSentinel(name string, master *RedisServer, settings []string) error {
+	if err := s.describe(nil); err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(master.Addr)
+	if err != nil {
+		return fmt.Errorf("read the address of the master: %w", err)
+	}
+	_, mine, _ := net.SplitHostPort(s.Addr)
+	config := filepath.Join(s.dir, "sentinel.conf") // it writes there what it learns
+	lines := append([]string{
+		"bind " + host, "port " + mine, "dir " + s.dir,
+		fmt.Sprintf("sentinel monitor %s %s %s 2", name, host, port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 1000", name),
+		fmt.Sprintf("sentinel failover-timeout %s 6000", name),
+	}, settings...)
+	if err := os.WriteFile(config, []byte(joinLines(lines)), 0o600); err != nil {
+		return fmt.Errorf("write the configuration of a Sentinel: %w", err)
+	}
+	s.command.Args = []string{config, "--sentinel"}
+	return nil
 }
 
 func (s *RedisServer) describe(settings []string) (err error) {

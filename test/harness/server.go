@@ -95,12 +95,21 @@ func (s *server) firstLine(asked string) (string, error) {
 
 // Kill9 kills the server and waits for its end.
 func (s *server) Kill9() {
-	s.mu.Lock()
-	process := s.process
-	s.mu.Unlock()
-	if process != nil {
+	if process := s.current(); process != nil {
 		process.Kill()
 	}
+}
+
+// Freeze stops the server where it is.
+func (s *server) Freeze() { s.current().Freeze() }
+
+// Thaw lets a frozen server go on.
+func (s *server) Thaw() { s.current().Thaw() }
+
+func (s *server) current() *child.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
 }
 
 // Start starts the server again, on the same address and data, and waits until it answers.
