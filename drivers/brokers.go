@@ -59,8 +59,8 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	}
 	named := headersFor(cfg)
 	return bullmq.New(bullmq.Config{
-		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg), Library: b.Library, Prefix: b.Prefix,
-		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID),
+		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg), Library: b.Library,
+		Prefix: b.Prefix, JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID),
 		Options: bullmq.Options{
 			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),
 			RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),

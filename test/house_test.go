@@ -187,7 +187,7 @@ var house = map[string]room{
 
 	"drivers": {
 		own: []string{"config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
-			"sink/redisstream", "sink/stdout", "sink/webhook"},
+			"sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},

@@ -35,7 +35,8 @@ func (s *Server) Examine(ctx context.Context) (text string, err error) {
 	}
 	if s.guards != nil {
 		// Some hosted servers hide it: nothing is said then.
-		if v, err := s.Client.ConfigGet(ctx, "min-replicas-to-write").Result(); err == nil && v["min-replicas-to-write"] == "0" {
+		const name = "min-replicas-to-write"
+		if values, err := s.Client.ConfigGet(ctx, name).Result(); err == nil && values[name] == "0" {
 			risks = append(risks, "min-replicas-to-write is 0: a master that is cut off from its replicas goes on "+
 				"acknowledging what a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10 on each server")
 		}

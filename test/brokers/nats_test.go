@@ -63,8 +63,8 @@ func messagesOf(t *testing.T, nc *client.Conn, subject string) (found []message)
 
 // The stream has three replicas, and its leader steps down or is killed again and again, once with the relay. Breaks it
 // catches: a message that a leader took and its successor does not have, and that is not sent again; one that both
-// have; a relay that starts while a leader is elected, and does not know what was sent. Seen to fail with questions that
-// are asked once: 81 events doubled.
+// have; a relay that starts while a leader is elected, and does not know what was sent. Seen to fail with questions
+// that are asked once: 81 events doubled.
 func TestNATSClusterHasEachEventOnceInOrder(t *testing.T) {
 	servers := harness.NATSCluster(t)
 	var urls []string
