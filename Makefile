@@ -210,6 +210,15 @@ release-check: ## make a release here, in dist, without publishing it, and rende
 	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
 	go run $(KUSTOMIZE) build deploy/kubernetes >/dev/null
 
+.PHONY: cast
+cast: ## record make demo on a terminal: docs/images/demo.cast, and demo.svg of it; a minute
+	go build -o /dev/null ./cmd/cdc-relay-demo
+	go test -count=1 -timeout 10m -v -run CastOfTheDemo ./test -args -cast ../docs/images/demo
+
+.PHONY: dashboard-picture
+dashboard-picture: ## draw docs/images/dashboard.png: the dashboard's queries, asked of a real Prometheus under load; four minutes
+	go test -count=1 -timeout 10m -v -run PictureOfTheDashboard ./test -args -dashboard-picture ../docs/images/dashboard.png
+
 .PHONY: completions
 completions: ## write the completion scripts that the packages carry into .cache/completions
 	@mkdir -p .cache && CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o .cache/cdc-relay ./cmd/cdc-relay

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,4 +168,50 @@ func (p *Prometheus) Fires(t testing.TB, what string, alerts ...string) {
 func (p *Prometheus) Quiet(t testing.TB, what string) {
 	t.Helper()
 	p.Wait(t, what, func(firing map[string]bool) bool { return len(firing) == 0 })
+}
+
+// Series is one line that a query gives: its labels, and its values by Unix time in seconds. What is no number is left
+// out.
+type Series struct {
+	Labels map[string]string `json:"labels"`
+	Times  []float64         `json:"times"`
+	Values []float64         `json:"values"`
+}
+
+// Range asks a query for each step between two points in time, as a panel of a dashboard does.
+func (p *Prometheus) Range(ctx context.Context, query string, from, to time.Time,
+	step time.Duration) ([]Series, error) {
+	seconds := func(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64) }
+	body, err := p.get(ctx, "/api/v1/query_range?"+url.Values{"query": {query}, "start": {seconds(from.UnixMilli())},
+		"end": {seconds(to.UnixMilli())}, "step": {seconds(step.Milliseconds())}}.Encode())
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string
+				Values [][2]any // time, value as text
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("read Prometheus' answer to %s: %w", query, err)
+	}
+	var list []Series
+	for _, r := range answer.Data.Result {
+		s := Series{Labels: r.Metric}
+		for _, v := range r.Values {
+			at, _ := v[0].(float64)
+			text, _ := v[1].(string)
+			n, err := strconv.ParseFloat(text, 64)
+			if err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
+				s.Times, s.Values = append(s.Times, at), append(s.Values, n)
+			}
+		}
+		if len(s.Values) > 0 {
+			list = append(list, s)
+		}
+	}
+	return list, nil
 }
