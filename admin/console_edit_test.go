@@ -43,6 +43,7 @@ func TestConsoleEditsDeadLetters(t *testing.T) {
 		document.getElementById("edit-headers").value = '{"tenant": "x"}'; })()`))
 	b.picture("edit")
 	b.fill("#ask-note", "the headers were a list")
+	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", planted)
 	b.do("confirm", chromedp.KeyEvent("\r"))
 	b.wait("it is requested", has("Edited, and replay requested"))

@@ -27,10 +27,11 @@ func TestConsoleTellsWhatBecameOfAReplay(t *testing.T) {
 	b.wait("both are listed", has("made_1")+" && "+has("made_2"))
 	s.pg.Exec(t, "UPDATE outbox_events_dlq SET headers = '{}' WHERE event_type = 'made_1'")
 	for n := range 2 {
-		tick := fmt.Sprintf("document.querySelectorAll('main input[type=checkbox]')[%d].click()", n)
+		tick := fmt.Sprintf("document.querySelectorAll('.tick input')[%d].click()", n)
 		b.do("choose one", chromedp.Evaluate[chromedp.Void](tick))
 	}
 	b.choose("main .bulk button.main")
+	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", planted)
 	b.do("confirm", chromedp.KeyEvent("\r"))
 	const said = `document.querySelector(".outcome").innerText`
@@ -70,6 +71,7 @@ FROM cdc_relay_source, unnest(ARRAY['orders', 'invoices']) topic`)
 	id := s.pg.Query(t, "SELECT id FROM cdc_relay_alarms WHERE topic = 'orders'")
 	b.choose(fmt.Sprintf("[data-key='acknowledge %s']", id))
 	b.wait("it asks first", has("Acknowledge this alarm?"))
+	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", "wrong")
 	b.do("confirm", chromedp.KeyEvent("\r"))
 	b.wait("a wrong token is refused", `document.querySelector("dialog.ask .problem").textContent.includes("token")`)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-var posing = flag.Duration("posing", 0, "how long the console's test keeps the relay busy before it takes pictures")
+// The pictures of docs/images: go test ./admin -run 'ShowsWhatFlows|ReplaysAndDiscards' -posing 2m -renew
+var (
+	posing = flag.Duration("posing", 0, "how long the console's test keeps the relay busy before it takes pictures")
+	renew  = flag.Bool("renew", false, "put the pictures that the docs show into docs/images")
+)
+
+// shown are those pictures, by their names among the artefacts.
+var shown = []string{"overview-1440-light", "overview-1440-dark", "overview-390-dark", "dead-letter"}
 
 // tab is a page of a real Chromium, and what went wrong in it.
 type tab struct {
@@ -125,12 +133,19 @@ func (b *tab) text(expression string) string {
 // wait waits until the expression is true.
 func (b *tab) wait(what, expression string) {
 	b.t.Helper()
+	missed := true
+	defer func() {
+		if missed { // Eventually has ended the test
+			b.picture("missed")
+		}
+	}()
 	harness.Eventually(b.t, time.Minute, what, func(context.Context) string {
 		if got := b.text(expression); got != "true" {
 			return expression + " is " + got
 		}
 		return ""
 	})
+	missed = false
 }
 
 // has is an expression: the page shows the text.
@@ -165,6 +180,9 @@ func (b *tab) picture(name string) {
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.t.ArtifactDir(), name+".png"), png, 0o644)
+	}
+	if err == nil && *renew && slices.Contains(shown, name) {
+		err = os.WriteFile(filepath.Join("..", "docs", "images", "console-"+name+".png"), png, 0o644)
 	}
 	if err != nil {
 		b.t.Errorf("keep picture %s: %v", name, err)
@@ -230,7 +248,7 @@ func (s *site) busy() {
 }
 
 // Breaks it catches: a page that does not load, complains, loads anything from elsewhere or needs inline code; numbers
-// that stand still under load; a page that does not fit a phone; one that cannot be used by keys. Seen to fail with
+// that stand still under load; a page that does not fit a phone; one that cannot be used by keys, or by who hears it. Seen to fail with
 // only the first frame shown, with tables that do not scroll, with a script in the page, and with no word of the marks.
 func TestConsoleShowsWhatFlows(t *testing.T) {
 	s, run := newSite(t)
@@ -262,12 +280,13 @@ func TestConsoleShowsWhatFlows(t *testing.T) {
 			"find":   "Where is my event?",
 			"system": "postgres.slot",
 		}[place]))
-		for _, width := range []int64{1440, 900, 390} {
+		for _, width := range widths {
 			for _, scheme := range []string{"light", "dark"} {
 				b.screen(width, scheme)
 				b.wait("the page is fed", `document.getElementById("feed").textContent === "live"`)
 				b.wantFits(fmt.Sprintf("%s at %d", place, width))
 				b.wantNothingCut(fmt.Sprintf("%s at %d", place, width))
+				b.wantAccessible(fmt.Sprintf("%s at %d, %s", place, width, scheme))
 				b.picture(fmt.Sprintf("%s-%d-%s", place, width, scheme))
 			}
 		}

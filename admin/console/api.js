@@ -1,11 +1,4 @@
-// What the page asks of the relay. The token is typed in, and kept in this variable only.
-
-let token = "";
-
-export const setToken = (text) => { token = text; };
-export const hasToken = () => token !== "";
-
-const tokenHeader = () => (token ? { Authorization: "Bearer " + token } : {});
+// What the page asks of the relay. Who is logged in has a cookie, which the browser sends by itself and no script reads.
 
 export class Refused extends Error {
   constructor(status, text) {
@@ -25,22 +18,32 @@ async function checked(response) {
 }
 
 export async function get(path) {
-  const response = await checked(await fetch(path, { headers: tokenHeader(), cache: "no-store" }));
+  const response = await checked(await fetch(path, { cache: "no-store" }));
   return response.json();
 }
 
 export async function post(path, body) {
   const response = await checked(await fetch(path, {
     method: "POST",
-    headers: { "Content-Type": "application/json", ...tokenHeader() },
+    headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   }));
   return response.json();
 }
 
-// follow reads server-sent events until the stream ends. EventSource cannot send a token, so this reads them itself.
+export async function remove(path) {
+  const response = await checked(await fetch(path, { method: "DELETE" }));
+  return response.json();
+}
+
+// parameters is what of the values is not empty, as a part of an address.
+export function parameters(values) {
+  return Object.entries(values).filter(([, text]) => text !== "").map(([name, text]) => "&" + name + "=" + encodeURIComponent(text)).join("");
+}
+
+// follow reads server-sent events until the stream ends. EventSource hides why it was refused, so this reads them itself.
 export async function follow(path, each, signal) {
-  const response = await checked(await fetch(path, { headers: tokenHeader(), cache: "no-store", signal }));
+  const response = await checked(await fetch(path, { cache: "no-store", signal }));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -1,9 +1,12 @@
 // The frame of the console: which page is shown, the connection to the relay, alarms, the theme.
 
 import { el, fill, toast, write } from "./dom.js";
-import { follow, get, hasToken, setToken, Refused } from "./api.js";
-import { count } from "./format.js";
+import { follow, get, Refused } from "./api.js";
+import { clock, count } from "./format.js";
 import { ask, post } from "./dialog.js";
+import { forget, logOut, look, onChange, who } from "./session.js";
+import { command, copy } from "./copy.js";
+import { runbook } from "./runbooks.js";
 import { overview } from "./overview.js";
 import { parked } from "./parked.js";
 import { dead } from "./dead.js";
@@ -22,9 +25,10 @@ let points = [];
 const by = (id) => document.getElementById(id);
 
 function open() {
-  const name = location.hash.replace("#/", "") in pages ? location.hash.replace("#/", "") : "overview";
+  const [wanted, given] = location.hash.replace("#/", "").split("?");
+  const name = Object.hasOwn(pages, wanted) ? wanted : "overview";
   if (page && page.leave) page.leave();
-  page = pages[name]();
+  page = pages[name](new URLSearchParams(given));
   document.title = page.title + " · cdc-relay";
   fill(by("main"), page.node);
   for (const link of document.querySelectorAll(".tabs a")) {
@@ -70,43 +74,61 @@ function pill(s) {
 
 // What is wrong, in three parts: each is drawn anew only when it says something else, so that a button stays where it
 // is while a text beside it counts seconds.
-const parts = { halt: "", lost: "", others: "" };
+const parts = { halt: "", paused: "", lost: "", others: "" };
 function part(name, said, draw) {
   const text = JSON.stringify(said);
   if (parts[name] === text) return;
   parts[name] = text;
-  fill(by("alarms-" + name), draw());
+  const box = by("alarms-" + name);
+  const inside = box.contains(document.activeElement);
+  const key = inside ? document.activeElement.dataset.key : undefined;
+  fill(box, draw());
+  if (inside) ([...box.querySelectorAll("[data-key]")].find((n) => n.dataset.key === key) || by("main")).focus({ preventScroll: true });
 }
 
 function alarms(s) {
   const box = (tone, ...children) => el("div", { class: "alarm", "data-tone": tone }, ...children);
   part("halt", s.halt, () => s.halt && box("bad", el("h2", {}, "Halted: " + s.halt.reason),
-    el("p", {}, el("strong", {}, "At risk: "), s.halt.risk),
+    el("p", {}, el("strong", {}, "At risk: "), s.halt.risk, " ", copy(s.halt.reason + "\nAt risk: " + s.halt.risk + "\nWhat to do: " + s.halt.remedy, "the halt")),
     el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
+  part("paused", s.paused, () => s.paused && box("warn", el("h2", {}, "Paused by " + s.paused.by),
+    el("p", {}, "Since " + clock(s.paused.since) + (s.paused.note ? ": " + s.paused.note : "") + ". Nothing is taken in; Postgres keeps its WAL meanwhile. ", runbook("paused", "pause")),
+    el("div", { class: "actions" }, el("button", { type: "button", id: "resume", "data-key": "resume", onclick: resume }, "Resume…"))));
   part("lost", s.alarms || [], () => (s.alarms || []).map((a) => {
-    const repair = a.repair ? ["run ", el("code", {}, a.repair), ": it names every event that the topic has lost, and publishes those again. Then "] : [];
+    const repair = a.repair ? ["run ", el("code", {}, a.repair), " ", copy(a.repair, "the repair"), ": it names every event that the topic has lost, and publishes those again. Then "] : [];
     return box("bad", el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ") + ", topic " + a.topic),
       el("p", {}, a.text, a.count > 1 ? " Seen " + a.count + " times since " + new Date(a.first_seen_at).toLocaleString() + "." : ""),
-      el("p", {}, el("strong", {}, "What to do: "), ...repair, "acknowledge it here, or by ", el("code", {}, "cdc-relay alarms ack " + a.id), ". ",
-        el("a", { href: "/docs/alerts#outboxalarmopen" }, "Runbook")),
+      el("p", {}, el("strong", {}, "What to do: "), ...repair, "acknowledge it here, or by ", el("code", {}, "cdc-relay alarms ack " + a.id), " ", copy("cdc-relay alarms ack " + a.id, "the command that acknowledges it"), ". ",
+        runbook("alarm", "alarms")),
       a.id > 0 && el("div", { class: "actions" }, el("button", { type: "button", "data-key": "acknowledge " + a.id, onclick: () => acknowledge(a) }, "Acknowledge…")));
   }));
-  const others = s.reasons.filter((r) => !s.halt || !r.startsWith("halted ("));
+  const others = s.reasons.filter((r) => !(s.halt && r.startsWith("halted (")) && !(s.paused && r.startsWith("paused ")));
   const degraded = s.degraded.filter((d) => d.reason !== "alarm"); // those stand above
   part("others", [s.ready, others, degraded], () => [
-    others.length > 0 && box("warn", el("h2", {}, s.ready ? "Needs a look" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r)))),
+    others.length > 0 && box("warn", el("h2", {}, s.ready ? "Needs a look" : "Not ready"), el("ul", {}, others.map((r) => el("li", {}, r, " ", copy(r, "the reason")))), el("p", {}, runbook("not ready", "problems that don't halt the relay"))),
     degraded.length > 0 && box("warn", el("h2", {}, "Degraded: events flow, and something needs a look"),
-      el("ul", {}, degraded.map((d) => el("li", {}, d.text)))),
+      el("ul", {}, degraded.map((d) => el("li", {}, d.text, " ", copy(d.text, "the reason"), " ", runbook(d.reason))))),
   ]);
 }
 
 async function acknowledge(a) {
   const done = await ask({
-    title: "Acknowledge this alarm?", action: "Acknowledge",
+    title: "Acknowledge this alarm?", action: "Acknowledge", note: true,
     text: "Topic " + a.topic + ": " + a.text + ". It is not shown, counted or alerted on any more; what the topic lost stays lost until it is repaired. If it happens again, that is a new alarm.",
-    run: () => post("/api/v1/alarms/ack", { ids: [a.id] }),
+    more: [command("cdc-relay alarms ack " + a.id, "the command that does the same")],
+    run: (note) => post("/api/v1/alarms/ack", { ids: [a.id], note }),
   });
   if (done) toast("Acknowledged. The alarm is gone within seconds.");
+}
+
+async function resume() {
+  let asked;
+  const done = await ask({
+    title: "Resume the relay?", action: "Resume", note: true, text: "It goes on where it was.",
+    more: [command("cdc-relay resume", "the command that does the same")],
+    run: async (note) => { asked = await post("/api/v1/resume", { note }); },
+  });
+  if (done) toast("Resume requested, as request " + asked.request + ".");
 }
 
 function feed(state, text) {
@@ -126,7 +148,8 @@ async function feedForever() {
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {
         feed("waiting", "needs the token");
-        await askToken(hasToken() ? "The relay refused this token. It must be what the file of http.token_file holds." : "");
+        forget();
+        await ask({ title: "This relay needs its token", action: "Log in", must: true });
         pause = 500;
         continue;
       }
@@ -136,20 +159,18 @@ async function feedForever() {
   }
 }
 
-// askToken asks for the token, and says why when one was refused before.
-function askToken(refusal) {
-  return new Promise((resolve) => {
-    const field = el("input", { type: "password", autocomplete: "off" });
-    const dialog = el("dialog", { class: "ask", "aria-label": "Log in", oncancel: (event) => event.preventDefault() }, el("form", {
-      method: "dialog",
-      onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); dialog.close(); dialog.remove(); resolve(); },
-    }, el("h2", {}, "This relay needs its token"), el("label", { class: "field" }, "Token", field), el("p", { class: "problem", role: "alert" }, refusal),
-    el("div", { class: "actions" }, el("button", { type: "submit", class: "main" }, "Log in"))));
-    document.body.append(dialog);
-    dialog.showModal();
-    field.focus();
-  });
-}
+onChange((name, changes) => {
+  by("session").hidden = !changes;
+  fill(by("session"), name === null ? "Log in" : [el("span", { class: "name" }, name), el("span", {}, " · Log out")]);
+});
+by("session").addEventListener("click", async () => {
+  if (who() === null) {
+    await ask({ title: "Log in", action: "Log in", text: "With the token of the relay, for what changes something." });
+    return;
+  }
+  await logOut();
+  toast("Logged out in this browser.");
+});
 
 const themes = ["auto", "light", "dark"];
 function theme(name) {
@@ -166,9 +187,10 @@ if (!themes.includes(chosen)) chosen = "auto";
 by("theme").addEventListener("click", () => { chosen = themes[(themes.indexOf(chosen) + 1) % themes.length]; theme(chosen); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(chosen));
 addEventListener("resize", () => { if (last && page && page.frame) page.frame(last, points); });
-addEventListener("hashchange", () => { if (!location.hash.startsWith("#/")) return; open(); by("main").focus({ preventScroll: true }); scrollTo(0, 0); });
+addEventListener("hashchange", () => { if (!location.hash.startsWith("#/")) return; open(); if (!by("main").contains(document.activeElement)) by("main").focus({ preventScroll: true }); scrollTo(0, 0); });
 addEventListener("unhandledrejection", (event) => toast(String(event.reason), "bad"));
 
 theme(chosen);
+look();
 open();
 feedForever();

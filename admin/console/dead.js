@@ -1,85 +1,77 @@
 // Dead letters: what was given up, why, what it holds, and what can be done.
 
 import { el, empty, fill, toast } from "./dom.js";
-import { ago, clock, count } from "./format.js";
-import { get } from "./api.js";
-import { ask, post } from "./dialog.js";
-import { List } from "./list.js";
+import { ago, clock } from "./format.js";
+import { get, parameters } from "./api.js";
+import { Choice } from "./choice.js";
+import { chosen, command, copy } from "./copy.js";
+import { ask, modal, post } from "./dialog.js";
+import { ofCode } from "./runbooks.js";
+import { List, filters } from "./list.js";
 import { Outcome } from "./outcome.js";
 
-const fields = [["id", "event id"], ["type", "event type"], ["aggregate", "aggregate: TYPE/ID"], ["position", "position, such as 0/16B3748"],
-  ["class", "class: permanent"], ["newer_than", "died within: 24h"]];
+const fields = [["id", "event id"], ["key", "message key"], ["type", "event type"], ["topic", "topic"], ["aggregate", "aggregate: TYPE/ID"], ["position", "position, such as 0/16B3748"],
+  ["class", "class: permanent"], ["newer_than", "died within: 24h"], ["older_than", "died before: 7d"]];
+const usual = 6; // fields that are shown at once; the others are in use less often
 const states = [["open", "Open"], ["replayed", "Replayed"], ["discarded", "Discarded"]];
 
 const outcome = new Outcome();
 
-export function dead() {
+const actions = [
+  {
+    kind: "replay", verb: "Replay", path: "/api/v1/dlq/replay", line: "cdc-relay dlq replay", thing: "dead letter", one: "event", class: "main",
+    text: "It is published again under the same id, marked with x-outbox-replay. Later events of its key may have been published before it.",
+    many: "They are published again under the same ids, each key in its order, marked with x-outbox-replay. Later events of their keys may have been published before them.",
+    none: "No dead letter that could be replayed matches.",
+  },
+  {
+    kind: "discard", verb: "Discard", path: "/api/v1/dlq/discard", line: "cdc-relay dlq discard", thing: "dead letter", one: "event", class: "danger",
+    text: "It is never published. It stays in the table, marked as discarded, with your note.",
+    many: "They are never published. They stay in the table, marked as discarded, with your note.",
+    none: "No dead letter that could be discarded matches.",
+  },
+];
+
+// Given is what the address of the page says to filter by, as a link of another page does.
+export function dead(given) {
   let state = "open";
-  const chosen = new Set();
   const inputs = {};
   for (const [name, text] of fields) {
-    inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, onchange: () => again() });
+    inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, value: given.get(name) || "", onchange: () => again() });
   }
+  const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
+  const choice = new Choice({
+    actions, filter,
+    after: (request, n) => {
+      outcome.follow(request, "discarded", () => list.load(), n);
+      if (detail.open) detail.close();
+      list.load();
+    },
+  });
   function again() {
-    chosen.clear();
-    tell();
+    choice.clear();
     list.pages = 1;
     list.seen = "";
     list.load();
   }
   const list = new List({
-    path: () => "/api/v1/dlq?limit=50&state=" + state + fields.map(([name]) => {
-      const text = inputs[name].value.trim();
-      return text === "" ? "" : "&" + name + "=" + encodeURIComponent(text);
-    }).join(""),
+    path: () => "/api/v1/dlq?limit=50&state=" + state + parameters(filter()),
+    shown: (items) => choice.show(state === "open" ? items : []),
     missing: "This relay's API does not list dead letters. They are in the table of dead letters, outbox_events_dlq.",
     none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
       ? empty("None of these", "No dead letter matches the filter.")
       : state === "open" ? empty("No dead letters", "An event that the broker refuses for good is kept here, with its payload and the reason, until it is replayed or discarded.")
       : empty("None", "No dead letter has been " + state + " yet.")),
-    head: () => [{ text: "", class: "tick" }, { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
+    head: () => [{ unseen: "choose", class: "tick" }, { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
     row: (item) => el("tr", {},
-      el("td", { class: "tick" }, state === "open" && el("input", {
-        type: "checkbox", "aria-label": "choose event " + item.id, "data-key": "tick " + item.id, checked: chosen.has(item.id),
-        onchange: (event) => { if (event.target.checked) chosen.add(item.id); else chosen.delete(item.id); tell(); },
-      })),
+      state === "open" ? choice.tick(item, "event " + item.id) : el("td", { class: "tick" }),
       el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "show " + item.id, onclick: () => show(item.id) }, item.event_type || item.id),
-        el("div", { class: "soft code" }, (item.key === null ? "no key" : item.key) + " → " + (item.topic || "no topic"))),
+        el("div", { class: "soft code" }, el("bdi", {}, item.key === null ? "no key" : item.key), " → ", el("bdi", {}, item.topic || "no topic"))),
       el("td", {}, el("span", { class: "tag" }, item.code || item.class), " ", el("span", { class: "clip" }, item.last_error),
         (item.replaying || item.resolved_by) && el("div", { class: "soft" }, item.replaying ? "being replayed" : state + " by " + item.resolved_by + (item.note ? ": " + item.note : ""))),
       el("td", { class: "num", title: clock(item.dead_at) }, ago(item.dead_at))),
   });
-  const replayChosen = el("button", { type: "button", class: "main", onclick: () => resolve("replay", [...chosen]) });
-  const discardChosen = el("button", { type: "button", class: "danger", onclick: () => resolve("discard", [...chosen]) });
-  const bulk = el("div", { class: "bulk", hidden: true }, replayChosen, discardChosen);
-  function tell() {
-    bulk.hidden = chosen.size === 0;
-    fill(replayChosen, "Replay " + count(chosen.size));
-    fill(discardChosen, "Discard " + count(chosen.size));
-  }
-
-  async function resolve(what, ids) {
-    let asked;
-    const events = ids.length === 1 ? "this event" : "these " + count(ids.length) + " events";
-    const done = await ask(what === "replay"
-      ? {
-        title: "Replay " + events + "?", action: "Replay", note: true,
-        text: "It is published again under the same id, marked with x-outbox-replay. Later events of its key may have been published before it.",
-        run: async (note) => { asked = await post("/api/v1/dlq/replay", { ids, note }); },
-      }
-      : {
-        title: "Discard " + events + "?", action: "Discard", note: true, danger: true,
-        text: "It is never published. It stays in the table, marked as discarded, with your note.",
-        run: async (note) => { asked = await post("/api/v1/dlq/discard", { ids, note }); },
-      });
-    if (!done) return;
-    toast((what === "replay" ? "Replay" : "Discard") + " requested.");
-    outcome.follow(asked.request, "discarded", () => list.load());
-    chosen.clear();
-    tell();
-    if (detail.open) detail.close();
-    list.load();
-  }
+  const resolve = (kind, id) => choice.run(actions.find((a) => a.kind === kind), [id]);
 
   // The payload goes to and fro as text: what a browser reads as JSON loses digits of large numbers.
   async function edit(item) {
@@ -111,7 +103,7 @@ export function dead() {
     });
     if (!done) return;
     toast("Edited, and replay requested.");
-    outcome.follow(asked.request, "discarded", () => list.load());
+    outcome.follow(asked.request, "discarded", () => list.load(), 1);
     if (detail.open) detail.close();
     list.load();
   }
@@ -125,12 +117,12 @@ export function dead() {
       toast(error.message, "bad");
       return;
     }
-    const fact = (name, value) => value !== null && value !== undefined && value !== "" && [el("dt", {}, name), el("dd", { class: "code" }, String(value))];
+    const fact = (name, value, more) => value !== null && value !== undefined && value !== "" && [el("dt", {}, name), el("dd", { class: "code" }, String(value), " ", more)];
     const open = !item.replayed_at && !item.discarded_at && !item.replaying;
     fill(detail,
-      el("header", {}, el("h2", {}, item.event_type || "Dead letter"), el("button", { type: "button", class: "plain", onclick: () => detail.close() }, "Close")),
-      el("p", { class: "why" }, el("span", { class: "tag" }, item.code || item.class), " ", item.last_error),
-      el("dl", {}, fact("id", item.id), fact("topic", item.topic), fact("partition", item.partition), fact("key", item.key === null ? "(no key)" : item.key),
+      el("header", {}, el("h2", {}, item.event_type || "Dead letter"), el("button", { type: "button", class: "plain", id: "close-detail", onclick: () => detail.close() }, "Close")),
+      el("p", { class: "why" }, el("span", { class: "tag" }, item.code || item.class), " ", item.last_error, " ", copy((item.code || item.class) + ": " + item.last_error, "the reason"), " ", ofCode(item.code)),
+      el("dl", {}, fact("id", item.id, copy(item.id, "the id")), fact("topic", item.topic), fact("partition", item.partition), fact("key", item.key === null ? "(no key)" : item.key, item.key && copy(item.key, "the key")),
         fact("aggregate", item.aggregate_type), fact("position", item.position), fact("attempts", item.attempts), fact("created", item.created_at && clock(item.created_at)),
         fact("died", clock(item.dead_at)), fact("replayed", item.replayed_at && clock(item.replayed_at)), fact("discarded", item.discarded_at && clock(item.discarded_at)),
         fact("by", item.resolved_by), fact("note", item.note), fact("edited", item.edited_at && clock(item.edited_at) + " by " + item.edited_by)),
@@ -140,11 +132,12 @@ export function dead() {
       (item.edits || []).map((e) => [el("h3", {}, "Before the edit of " + clock(e.edited_at) + " by " + e.edited_by + (e.note ? ": " + e.note : "")),
         el("pre", { class: "code", tabIndex: 0 }, e.former_payload_encoding === "json" ? pretty(e.former_payload) : String(e.former_payload ?? "none: a tombstone")),
         e.former_headers && el("pre", { class: "code", tabIndex: 0 }, pretty(e.former_headers))]),
+      open && [el("h3", {}, "On the command line"), command(chosen("cdc-relay dlq replay", { ids: [item.id] }), "the command that replays it")],
       open && el("div", { class: "actions" },
         !item.payload_hidden && item.payload_encoding !== "base64" && el("button", { type: "button", id: "edit", onclick: () => edit(item) }, "Edit…"),
-        el("button", { type: "button", class: "danger", onclick: () => resolve("discard", [item.id]) }, "Discard…"),
-        el("button", { type: "button", class: "main", onclick: () => resolve("replay", [item.id]) }, "Replay…")));
-    detail.showModal();
+        el("button", { type: "button", class: "danger", onclick: () => resolve("discard", item.id) }, "Discard…"),
+        el("button", { type: "button", class: "main", onclick: () => resolve("replay", item.id) }, "Replay…")));
+    if (!detail.open) modal(detail, detail.querySelector("#close-detail"));
   }
 
   const tabs = el("div", { class: "segments", role: "group", "aria-label": "Which" }, states.map(([name, text]) =>
@@ -158,8 +151,8 @@ export function dead() {
   return {
     title: "Dead letters",
     node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
-      el("header", {}, el("h1", {}, "Dead letters"), tabs, el("span", { class: "grow" }), bulk),
-      el("div", { class: "filters", role: "search", "aria-label": "Filter" }, Object.values(inputs)), list.node), detail),
+      el("header", {}, el("h1", {}, "Dead letters"), tabs),
+      filters(fields.map(([name]) => inputs[name]), usual), choice.node, list.node), detail),
     enter: () => list.start(),
     leave: () => list.stop(),
   };

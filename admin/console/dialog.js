@@ -1,47 +1,74 @@
-// Questions to the person: a confirmation, with the token if it is not known yet.
+// Questions to the person: a confirmation, with name and token where nobody is logged in yet.
 
 import { el } from "./dom.js";
-import { hasToken, post, setToken, Refused } from "./api.js";
+import { post, Refused } from "./api.js";
+import { forget, logIn, who } from "./session.js";
+
+// modal shows a dialog that keeps the focus. The browser gives it back to where it was; where that is gone, what has
+// taken its place gets it.
+export function modal(dialog, first) {
+  const from = document.activeElement;
+  const key = from && from.dataset ? from.dataset.key : undefined;
+  dialog.addEventListener("close", () => {
+    if (document.activeElement && document.activeElement !== document.body) return;
+    const same = key && [...document.querySelectorAll("[data-key]")].find((n) => n.dataset.key === key && !n.hidden);
+    (same || document.getElementById("main")).focus({ preventScroll: true });
+  }, { once: true });
+  dialog.showModal();
+  if (first) first.focus();
+}
+
+// loginPart is the fields of a login.
+function loginPart() {
+  const name = el("input", { id: "ask-name", type: "text", maxLength: 80, autocomplete: "username", placeholder: "stands beside what you change" });
+  const token = el("input", { id: "ask-token", type: "password", autocomplete: "current-password", placeholder: "what http.token_file holds" });
+  const node = el("div", { hidden: who() !== null },
+    el("label", { class: "field" }, "Your name", name), el("label", { class: "field" }, "Token", token),
+    el("p", { class: "hint" }, "It opens a session in this browser for 12 hours."));
+  return {
+    node,
+    first: () => (name.value.trim() === "" ? name : token),
+    open: async () => { await logIn(token.value.trim(), name.value.trim()); token.value = ""; node.hidden = true; },
+    again: () => { node.hidden = false; token.value = ""; (name.value.trim() === "" ? name : token).focus(); },
+  };
+}
 
 // ask opens a dialog over the page and resolves with true after the action has succeeded, false when it was given up.
-export function ask({ title, text, action, danger = false, note = false, more = [], run }) {
+export function ask({ title, text, action, danger = false, note = false, must = false, more = [], run = () => {} }) {
   return new Promise((resolve) => {
     const problem = el("p", { class: "problem", role: "alert" });
     const noteField = note ? el("input", { id: "ask-note", type: "text", maxLength: 500, autocomplete: "off", placeholder: "why, for whoever looks later" }) : null;
-    const tokenField = el("input", { id: "ask-token", type: "password", autocomplete: "off", placeholder: "what http.token_file holds" });
-    const tokenPart = el("label", { class: "field", hidden: hasToken() }, "Token", tokenField,
-      el("span", { class: "hint" }, "Kept in this page's memory until it is closed or reloaded."));
+    const login = loginPart();
     const go = el("button", { type: "submit", class: danger ? "danger" : "main" }, action);
     const close = (done) => { dialog.close(); dialog.remove(); resolve(done); };
     const form = el("form", {
       method: "dialog",
       onsubmit: async (event) => {
         event.preventDefault();
-        if (!tokenPart.hidden) setToken(tokenField.value.trim());
         go.disabled = true;
         problem.textContent = "";
         try {
+          if (!login.node.hidden) await login.open();
           await run(noteField ? noteField.value.trim() : "");
           close(true);
         } catch (error) {
           go.disabled = false;
           problem.textContent = error.message;
-          if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
-            setToken("");
-            tokenPart.hidden = false;
-            tokenField.value = "";
-            tokenField.focus();
+          if (error instanceof Refused && error.status === 401) {
+            forget();
+            login.again();
+          } else {
+            (login.node.hidden ? go : login.first()).focus();
           }
         }
       },
     },
-    el("h2", {}, title), el("p", {}, text), more,
-    note && el("label", { class: "field" }, "Note", noteField), tokenPart, problem,
-    el("div", { class: "actions" }, el("button", { type: "button", onclick: () => close(false) }, "Cancel"), go));
-    const dialog = el("dialog", { class: "ask", "aria-label": title, oncancel: (event) => { event.preventDefault(); close(false); } }, form);
+    el("h2", {}, title), text && el("p", {}, text), more,
+    note && el("label", { class: "field" }, "Note", noteField), login.node, problem,
+    el("div", { class: "actions" }, !must && el("button", { type: "button", onclick: () => close(false) }, "Cancel"), go));
+    const dialog = el("dialog", { class: "ask", "aria-label": title, oncancel: (event) => { event.preventDefault(); if (!must) close(false); } }, form);
     document.body.append(dialog);
-    dialog.showModal();
-    (noteField || (tokenPart.hidden ? go : tokenField)).focus();
+    modal(dialog, noteField || (login.node.hidden ? go : login.first()));
   });
 }
 

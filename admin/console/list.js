@@ -6,8 +6,9 @@ import { get } from "./api.js";
 const again = 4000;
 
 export class List {
-  constructor({ path, row, head, none, missing }) {
-    Object.assign(this, { path, row, head, none, missing });
+  // shown, where it is given, is called with the items before they are drawn.
+  constructor({ path, row, head, none, missing, shown = () => {} }) {
+    Object.assign(this, { path, row, head, none, missing, shown });
     this.node = el("div", { class: "list" });
     this.pages = 1;
     this.seen = "";
@@ -38,6 +39,7 @@ export class List {
       this.show(items, next);
     } catch (error) {
       this.seen = "";
+      this.shown([]);
       const gone = error.status === 404;
       fill(this.node, empty(gone ? "Not to be had here" : "The list cannot be read", gone ? this.missing : error.message));
     }
@@ -49,19 +51,31 @@ export class List {
     if (seen === this.seen) return;
     this.seen = seen;
     this.items = items;
+    const inside = this.node.contains(document.activeElement);
+    const focused = inside ? document.activeElement.dataset.key : undefined;
+    this.shown(items);
     if (!items.length) {
       fill(this.node, this.none());
+      if (inside) document.getElementById("main").focus({ preventScroll: true });
       return;
     }
-    const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : undefined;
     fill(this.node,
       el("div", { class: "scroll" }, el("table", { class: "rows" },
-        el("thead", {}, el("tr", {}, this.head().map((h) => el("th", { class: h.class || "" }, h.text)))),
+        el("thead", {}, el("tr", {}, this.head().map((h) => el("th", { class: h.class || "" }, h.unseen ? el("span", { class: "unseen" }, h.unseen) : h.text)))),
         el("tbody", {}, items.map((item) => this.row(item))))),
-      next && el("button", { type: "button", onclick: () => { this.pages++; this.load(); } }, "Show more"));
-    if (focused) {
-      const same = [...this.node.querySelectorAll("[data-key]")].find((n) => n.dataset.key === focused);
-      if (same) same.focus();
+      next && el("button", { type: "button", "data-key": "show more", onclick: () => { this.pages++; this.load(); } }, "Show more"));
+    if (inside) { // where it was, or, if that is gone, at the beginning
+      const places = [...this.node.querySelectorAll("[data-key]")];
+      const place = places.find((n) => n.dataset.key === focused) || places[0];
+      if (place) place.focus({ preventScroll: true });
     }
   }
+}
+
+// filters is the fields by which a list is filtered; those behind the first few are shown when somebody wants them, or
+// when one is in use.
+export function filters(inputs, usual) {
+  const more = inputs.slice(usual);
+  return el("div", { class: "filters", role: "search", "aria-label": "Filter" }, inputs.slice(0, usual),
+    more.length > 0 && el("details", { open: more.some((input) => input.value !== "") }, el("summary", {}, "More"), el("div", { class: "filters" }, more)));
 }

@@ -30,7 +30,16 @@ function sentence(r, verb) {
   return parts.join(", ") + so;
 }
 
-function show(node, r, verb) {
+// differs says why it is not as many as were asked for, if that is so.
+function differs(r, asked) {
+  if (asked === undefined || r.total === null || r.total === asked || r.error) return "";
+  const why = r.total < asked
+    ? "the others were replayed, discarded, tried again or published by somebody else meanwhile, and were left alone."
+    : "the others were being recorded while it was counted.";
+  return count(asked) + (asked === 1 ? " was" : " were") + " asked for, " + count(r.total) + (r.total === 1 ? " is" : " are") + " concerned: " + why;
+}
+
+function show(node, r, verb, asked) {
   const open = (r.outcomes || []).filter((o) => o.state !== "published");
   const bad = r.error || came(r, "died again") > 0;
   node.hidden = false;
@@ -39,6 +48,8 @@ function show(node, r, verb) {
     el("header", {}, el("h2", {}, r.kind[0].toUpperCase() + r.kind.slice(1) + ", request " + r.id), el("span", { class: "grow" }),
       el("button", { type: "button", class: "plain", onclick: () => { node.hidden = true; node.dataset.request = ""; } }, "Dismiss")),
     el("p", { class: "strong", role: "status" }, sentence(r, verb)),
+    r.total > 0 && !isOver(r) && el("progress", { max: r.total, value: Math.max(0, r.done - r.waiting), "aria-label": "how far it is" }),
+    el("p", { class: "differs" }, differs(r, asked)),
     open.length > 0 && el("div", { class: "scroll" }, el("table", { class: "rows" },
       el("thead", {}, el("tr", {}, el("th", {}, "events"), el("th", {}, "state"), el("th", {}, "topic"), el("th", { class: "reason" }, "reason"))),
       el("tbody", {}, open.map((o) => el("tr", {}, el("td", { class: "num" }, count(o.events)), el("td", {}, o.state), el("td", { class: "code" }, o.topic || "none"),
@@ -52,8 +63,9 @@ export class Outcome {
     this.node = el("section", { class: "card outcome", hidden: true });
   }
 
-  // follow shows the request until it is over. Verb is what is done to events, of another kind than a replay.
-  async follow(id, verb, changed) {
+  // follow shows the request until it is over. Verb is what is done to events, of another kind than a replay; asked how
+  // many were meant.
+  async follow(id, verb, changed, asked) {
     const mine = String(id);
     this.node.dataset.request = mine;
     let seen = "";
@@ -69,7 +81,7 @@ export class Outcome {
       if (r && now !== seen) {
         seen = now;
         still = 0;
-        show(this.node, r, verb);
+        show(this.node, r, verb, asked);
         if (changed) changed();
       }
       if (r && isOver(r)) return;

@@ -1,8 +1,10 @@
 // What flows, as a picture with live numbers, and the last quarter of an hour as plots.
 
-import { el, fill, write } from "./dom.js";
+import { el, fill, toast, write } from "./dom.js";
 import { bytes, count, rate, seconds, span } from "./format.js";
 import { Plot } from "./plots.js";
+import { ask, post } from "./dialog.js";
+import { command } from "./copy.js";
 
 function stage(name, title, what) {
   const big = el("b", { class: "big", id: "now-" + name }, "–");
@@ -40,6 +42,17 @@ function parkedWords(s) {
 function deadWords(n) {
   if (n === null) return "not known to this process";
   return n === 0 ? "none is open" : n === 1 ? "open: decide what becomes of it" : "open: decide what becomes of them";
+}
+
+async function pause() {
+  let asked;
+  const done = await ask({
+    title: "Pause the relay?", action: "Pause", note: true,
+    text: "It takes nothing in until somebody resumes it, also after a restart. What it has read is sent, parked events are retried, and Postgres keeps its WAL meanwhile.",
+    more: [command("cdc-relay pause", "the command that does the same")],
+    run: async (note) => { asked = await post("/api/v1/pause", { note }); },
+  });
+  if (done) toast("Pause requested, as request " + asked.request + ". The page shows when it holds.");
 }
 
 export function overview() {
@@ -88,13 +101,15 @@ export function overview() {
   ];
   const topics = el("tbody");
   const more = el("p", { class: "soft" });
+  const pausing = el("button", { type: "button", id: "pause", "data-key": "pause", hidden: true, onclick: pause }, "Pause…");
   const node = el("div", { class: "page" },
     el("h1", { class: "unseen" }, "Overview"),
-    el("section", { class: "card pipeline", "aria-label": "The pipeline" }, flow, el("div", { class: "sides" }, parked.node, dead.node, broker.node, slot.node)),
+    el("section", { class: "card pipeline", "aria-label": "The pipeline" }, flow, el("div", { class: "sides" }, parked.node, dead.node, broker.node, slot.node),
+      el("div", { class: "actions" }, pausing)),
     el("div", { class: "plots" }, plots.map((p) => p.node)),
     el("section", { class: "card" }, el("header", {}, el("h2", {}, "Topics"), el("span", { class: "hint" }, "acknowledged by the broker")),
       el("div", { class: "scroll" }, el("table", { class: "topics" },
-        el("thead", {}, el("tr", {}, el("th", {}, "topic"), el("th", { class: "right" }, "per second"), el("th", { class: "wide" }, ""), el("th", { class: "right" }, "since the start"))),
+        el("thead", {}, el("tr", {}, el("th", {}, "topic"), el("th", { class: "right" }, "per second"), el("th", { class: "wide" }, el("span", { class: "unseen" }, "share")), el("th", { class: "right" }, "since the start"))),
         topics)), more));
 
   function showTopics(list, others) {
@@ -113,6 +128,9 @@ export function overview() {
     frame(f, points) {
       const s = f.status;
       const p = f.point || {};
+      const away = Boolean(s.paused) || (s.role !== "active" && s.role !== "catch_up");
+      if (away && document.activeElement === pausing) document.getElementById("main").focus({ preventScroll: true });
+      pausing.hidden = away;
       flow.dataset.stopped = s.broker !== "ok" || s.role === "halted" || s.paused ? "yes" : "no";
       flow.dataset.flows = p.received > 0 || p.settled > 0 ? (Math.max(p.received, p.settled) > 500 ? "fast" : "slow") : "no";
       stream.show(rate(p.received), "/s", count(s.events_received_total) + " received" + interleaved(s.interleaved), at(s.received_lsn));

@@ -2,9 +2,23 @@
 
 import { el, empty } from "./dom.js";
 import { ago, clock, count, until } from "./format.js";
-import { ask, post } from "./dialog.js";
-import { List } from "./list.js";
+import { parameters } from "./api.js";
+import { Choice } from "./choice.js";
+import { chosen, command, copy } from "./copy.js";
+import { List, filters } from "./list.js";
 import { Outcome } from "./outcome.js";
+import { runbook } from "./runbooks.js";
+
+const fields = [["id", "event id"], ["key", "message key"], ["topic", "topic"], ["type", "event type"], ["aggregate", "aggregate: TYPE/ID"],
+  ["class", "class: transient, blocked"], ["position", "position, such as 0/16B3748"], ["newer_than", "parked within: 24h"], ["older_than", "parked before: 7d"]];
+const usual = 6;
+
+const actions = [{
+  kind: "retry", verb: "Retry", path: "/api/v1/retry", line: "cdc-relay retry now", thing: "parked event", one: "key now", class: "main",
+  text: "The first event of the key becomes due at once; those behind it follow when it succeeds. What waits until its topic recovers is looked at all the time, and is left alone.",
+  many: "The first event of each key becomes due at once; those behind it follow when it succeeds. What waits until its topic recovers is looked at all the time, and is left alone.",
+  none: "None that matches can be made due: what waits until its topic recovers is looked at all the time.",
+}];
 
 function reason(item) {
   if (item.waits || (!item.next_retry_at && item.class === "transient")) return "its topic or partition is unavailable; sent when it recovers";
@@ -19,36 +33,51 @@ function queue(n) {
 
 const outcome = new Outcome();
 
-export function parked() {
-  const list = new List({
-    path: () => "/api/v1/parked?limit=50",
-    missing: "This relay's API does not list parked events. The queues are in the table cdc_relay_parked.",
-    none: () => empty("Nothing is parked", "Every event goes straight through. When a topic or a partition is unavailable, its events wait here, in order, while everything else flows."),
-    head: () => [{ text: "key" }, { text: "queue" }, { text: "reason", class: "reason" }, { text: "next attempt" }, { text: "" }],
-    row: (item) => el("tr", {},
-      el("td", {}, el("div", { class: "code strong" }, item.key === null ? "(no key)" : item.key), el("div", { class: "soft code" }, item.topic)),
-      el("td", { class: "num queue" }, queue(item.events || 1), item.parked_at && el("div", { class: "soft", title: clock(item.parked_at) }, "first parked " + ago(item.parked_at))),
-      el("td", {}, reason(item), item.last_error && el("details", {}, el("summary", { "data-key": "why " + item.id }, "last error"),
-        el("p", { class: "code small" }, item.last_error),
-        el("p", { class: "soft small" }, "first event " + item.id + " · " + (item.event_type || item.aggregate_type || "") + " · position " + item.position))),
-      el("td", { class: "num" }, item.next_retry_at ? el("span", { title: clock(item.next_retry_at) }, until(item.next_retry_at)) : "on recovery",
-        el("div", { class: "soft" }, item.attempts === 1 ? "1 attempt" : count(item.attempts) + " attempts")),
-      el("td", { class: "right" }, el("button", { type: "button", "data-key": "retry " + item.id, onclick: () => retry(item) }, "Retry now"))),
+// Given is what the address of the page says to filter by.
+export function parked(given) {
+  const inputs = {};
+  for (const [name, text] of fields) {
+    inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, value: given.get(name) || "", onchange: () => again() });
+  }
+  const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
+  const choice = new Choice({
+    actions, filter,
+    after: (request, n) => {
+      outcome.follow(request, "made due", () => list.load(), n);
+      list.load();
+    },
   });
-  async function retry(item) {
-    let asked;
-    const done = await ask({
-      title: "Retry this key now?", action: "Retry now",
-      text: "The first event of " + (item.key === null ? "this entry" : "key “" + item.key + "”") + " becomes due at once; those behind it follow when it succeeds. What waits until its topic recovers is looked at all the time, and is left alone.",
-      run: async () => { asked = await post("/api/v1/retry", { ids: [item.id] }); },
-    });
-    if (done) outcome.follow(asked.request, "made due", () => list.load());
+  function again() {
+    choice.clear();
+    list.pages = 1;
+    list.seen = "";
     list.load();
   }
+  const list = new List({
+    path: () => "/api/v1/parked?limit=50" + parameters(filter()),
+    shown: (items) => choice.show(items),
+    missing: "This relay's API does not list parked events. The queues are in the table cdc_relay_parked.",
+    none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
+      ? empty("None of these", "No key whose first parked event matches the filter.")
+      : empty("Nothing is parked", "Every event goes straight through. When a topic or a partition is unavailable, its events wait here, in order, while everything else flows.")),
+    head: () => [{ unseen: "choose", class: "tick" }, { text: "key" }, { text: "queue" }, { text: "reason", class: "reason" }, { text: "next attempt" }, { unseen: "action" }],
+    row: (item) => el("tr", {},
+      choice.tick(item, item.key === null ? "event " + item.id : "key " + item.key),
+      el("td", {}, el("div", { class: "code strong" }, item.key === null ? "(no key)" : item.key), el("div", { class: "soft code" }, item.topic)),
+      el("td", { class: "num queue" }, queue(item.events || 1), item.parked_at && el("div", { class: "soft", title: clock(item.parked_at) }, "first parked " + ago(item.parked_at))),
+      el("td", {}, reason(item), el("details", {}, el("summary", { "data-key": "why " + item.id }, "details"),
+        item.last_error && el("p", { class: "code small" }, item.last_error, " ", copy(item.last_error, "the last error")),
+        el("p", { class: "soft small" }, "first event ", el("span", { class: "code" }, item.id), " ", copy(item.id, "the id"), " · ", el("bdi", {}, item.event_type || item.aggregate_type || ""), " · position " + item.position),
+        command(chosen("cdc-relay retry now", { ids: [item.id] }), "the command that retries it"), runbook("parked", "parked events"))),
+      el("td", { class: "num" }, item.next_retry_at ? el("span", { title: clock(item.next_retry_at) }, until(item.next_retry_at)) : "on recovery",
+        el("div", { class: "soft" }, item.attempts === 1 ? "1 attempt" : count(item.attempts) + " attempts")),
+      el("td", { class: "right" }, el("button", { type: "button", "data-key": "retry " + item.id, onclick: () => choice.run(actions[0], [item.id]) }, "Retry now"))),
+  });
   return {
     title: "Parked",
     node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
-      el("header", {}, el("h1", {}, "Parked events"), el("span", { class: "hint" }, "keys with waiting events; each queue keeps its order")), list.node)),
+      el("header", {}, el("h1", {}, "Parked events"), el("span", { class: "hint" }, "keys with waiting events; each queue keeps its order")),
+      filters(fields.map(([name]) => inputs[name]), usual), choice.node, list.node)),
     enter: () => list.start(),
     leave: () => list.stop(),
   };

@@ -30,18 +30,23 @@ type Script struct {
 func NewScript(t testing.TB, program string, environ []string, args ...string) *Script {
 	t.Helper()
 	needsServers(t)
-	path := Program(t, "node", "nodejs")
-	npm := Program(t, "npm", "npm")
-	modules, err := nodeModules(t, npm)
-	if err != nil {
-		missing(t, "what test/node/package.json names", err)
-	}
+	path, modules := Program(t, "node", "nodejs"), NodeModules(t)
 	n := &Script{t: t}
 	n.config = child.Config{
 		Path: path, Dir: t.TempDir(), Args: append([]string{filepath.Join(moduleDir(), program)}, args...),
 		Env: append(append(os.Environ(), "NODE_PATH="+modules), environ...), DeathSignal: syscall.SIGKILL,
 	}
 	return n
+}
+
+// NodeModules is the folder with the packages that test/node names.
+func NodeModules(t testing.TB) string {
+	t.Helper()
+	modules, err := nodeModules(t, Program(t, "npm", "npm"))
+	if err != nil {
+		missing(t, "what test/node/package.json names", err)
+	}
+	return modules
 }
 
 // nodeModules brings the packages of test/node/package-lock.json into a folder of the cache, at the first call on a
