@@ -49,7 +49,9 @@ func (b *tab) atEachWidth(name string) {
 		b.wantFits(what)
 		b.wantNothingCut(what)
 		b.wantAccessible(what)
-		b.picture(fmt.Sprintf("%s-%d", name, width))
+		if width != 900 { // a picture takes half a second
+			b.picture(fmt.Sprintf("%s-%d", name, width))
+		}
 	}
 	b.screen(1440, "light")
 }

@@ -87,7 +87,7 @@ func TestConsoleActsByKeysOnWhatIsChosenOrMatches(t *testing.T) {
 	}
 
 	// The session is the browser's: a reload does not end it, and no script reads it.
-	b.do("reload", chromedp.Evaluate[chromedp.Void]("location.reload()"))
+	b.do("reload", chromedp.Reload())
 	b.wait("who is logged in is shown", `document.getElementById("session").textContent.includes("Ann")`)
 	if got := b.text("document.cookie"); got != "" {
 		t.Errorf("a script reads the cookie: %s", got)
