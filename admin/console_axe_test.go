@@ -31,9 +31,11 @@ func (b *tab) wantAccessible(what string) {
 	if b.text("typeof axe") == "undefined" {
 		b.do("load axe", chromedp.Evaluate[chromedp.Void](axe(b.t)+";void 0"))
 	}
-	b.do("run axe", chromedp.Evaluate[chromedp.Void](`window.found = ""; axe.run(document, {resultTypes: ["violations"]}).then(
-		(r) => { window.found = "done" + r.violations.flatMap((v) => v.nodes.map((n) => "\n" + v.id + ": " + n.target.join(" ") +
-			" " + n.failureSummary)).join("") }, (e) => { window.found = "axe failed: " + e }); void 0`))
+	b.do("run axe", chromedp.Evaluate[chromedp.Void](`window.found = "";
+		axe.run(document, {resultTypes: ["violations"]}).then((r) => {
+			window.found = "done" + r.violations.flatMap((v) => v.nodes.map((n) =>
+				"\n" + v.id + ": " + n.target.join(" ") + " " + n.failureSummary)).join("");
+		}, (e) => { window.found = "axe failed: " + e }); void 0`))
 	b.wait("axe is done", `window.found !== ""`)
 	if got := b.text("window.found"); got != "done" {
 		b.t.Errorf("%s: axe-core found: %s", what, strings.TrimPrefix(got, "done"))
@@ -57,7 +59,8 @@ func (b *tab) atEachWidth(name string) {
 }
 
 // here is what has the focus.
-const here = `((n) => n.tagName + "#" + n.id + " " + (n.dataset.key || n.textContent.slice(0, 30)))(document.activeElement)`
+const here = `((n) => n.tagName + "#" + n.id + " " + (n.dataset.key || n.textContent.slice(0, 30)))(
+	document.activeElement)`
 
 // tabTo presses the tab key until the element has the focus; on the way each stop must be seen.
 func (b *tab) tabTo(selector string) {
@@ -70,8 +73,8 @@ func (b *tab) tabTo(selector string) {
 		b.do("press tab", chromedp.KeyEvent("\t"))
 		stop := b.text(here)
 		seen = append(seen, stop)
-		if got := b.text(`document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !==
-			"none" && document.activeElement.getClientRects().length > 0`); got != "true" {
+		if got := b.text(`((n) => n === document.body || getComputedStyle(n).outlineStyle !== "none" &&
+			n.getClientRects().length > 0)(document.activeElement)`); got != "true" {
 			b.t.Errorf("the focus on %s is not to be seen", stop)
 		}
 	}

@@ -33,8 +33,8 @@ func (b *tab) fill(selector, text string) {
 }
 
 // A dead letter is looked at, repaired, replayed and discarded by keys alone. Breaks it catches: a payload that is not
-// shown, a change that needs no token or takes a wrong one, a token that is kept where a script reads it, a replay that does
-// not arrive (seen to fail with another path asked), what was done not shown.
+// shown, a change that needs no token or takes a wrong one, a token that is kept where a script reads it, a replay that
+// does not arrive (seen to fail with another path asked), what was done not shown.
 func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	s, run := newSite(t)
 	run()

@@ -248,8 +248,9 @@ func (s *site) busy() {
 }
 
 // Breaks it catches: a page that does not load, complains, loads anything from elsewhere or needs inline code; numbers
-// that stand still under load; a page that does not fit a phone; one that cannot be used by keys, or by who hears it. Seen to fail with
-// only the first frame shown, with tables that do not scroll, with a script in the page, and with no word of the marks.
+// that stand still under load; a page that does not fit a phone; one that cannot be used by keys, or by who hears it.
+// Seen to fail with only the first frame shown, with tables that do not scroll, with a script in the page, with no word
+// of the marks, and with columns without a heading.
 func TestConsoleShowsWhatFlows(t *testing.T) {
 	s, run := newSite(t)
 	run()

@@ -36,7 +36,7 @@ func outcomeSays(text string) string {
 // catches: an action that keys do not reach, a focus that is not seen, leaves a dialog or is lost behind one; a session
 // that a reload ends, that is asked for twice, or does not name the person; an action on all that match that takes what
 // came after the count, or says nothing where it did less. Seen to fail with outlines taken away, with dialogs that are
-// no modal ones, without what gives the focus back, without the time of the count, and with the cookie not set.
+// no modal ones, without the time of the count, and without the words on what differs.
 func TestConsoleActsByKeysOnWhatIsChosenOrMatches(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -133,13 +133,15 @@ func TestConsoleActsByKeysOnWhatIsChosenOrMatches(t *testing.T) {
 const hostile = `"><img src=x onerror=alert(1)><script>alert(2)</script>'; touch x $(id) ` + "\u202e"
 
 // turned lists elements that let a character of a text turn around what stands behind the text.
-const turned = `[...document.querySelectorAll("main *, dialog *")].filter((n) => getComputedStyle(n).display === "inline" &&
-	getComputedStyle(n).unicodeBidi === "normal" && n.tagName !== "OPTION" &&
+const turned = `[...document.querySelectorAll("main *, dialog *")].filter((n) => n.tagName !== "OPTION" &&
+	getComputedStyle(n).display === "inline" && getComputedStyle(n).unicodeBidi === "normal" &&
 	[...n.childNodes].some((c) => c.nodeType === 3 && c.data.includes("\u202e"))).map((n) => n.outerHTML).join("; ")`
 
-// Breaks it catches: a text that becomes code on the page, turns around what stands beside it, or in the command that it offers for a shell; a button that
-// copies another text; a pause, a resumption or an acknowledgement that is asked for without a note, or not shown. Seen
-// to fail with a text set as HTML, with the words of commands not quoted, and with the notes not sent.
+// Breaks it catches: a text that becomes code on the page, turns around what stands beside it, or is not quoted in the
+// command that it offers for a shell; a button that copies another text; a pause, a resumption or an acknowledgement
+// that is asked for without a note, or not shown; a focus that is lost where what had it is drawn anew. Seen to fail
+// with texts set as HTML, with the words of commands not quoted, with texts that are not isolated, with the note of an
+// acknowledgement not sent, and without what gives the focus back.
 func TestConsoleShowsAndCopiesWhatItIsGivenAsText(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -203,6 +205,8 @@ func TestConsoleShowsAndCopiesWhatItIsGivenAsText(t *testing.T) {
 	}
 	b.choose("dialog [data-copy='" + dead + "']")
 	b.wait("the id is copied", has("Copied: the id"))
+	s.die("late", 1)
+	b.wait("the list is drawn anew", `document.querySelectorAll("main tbody tr").length === 2`)
 	b.press("\x1b")
 	b.wait("the focus is back where it was", fmt.Sprintf(`document.activeElement.dataset.key === "show %s"`, dead))
 	b.do("filter by the key", chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
@@ -243,7 +247,8 @@ func TestRunbooksOfTheConsoleAreServed(t *testing.T) {
 		}
 		links++
 		page, section, _ := strings.Cut(part, "#")
-		if code, body, _ := s.ask(http.MethodGet, page); code != http.StatusOK || !strings.Contains(body, `id="`+section+`"`) {
+		code, body, _ := s.ask(http.MethodGet, page)
+		if code != http.StatusOK || !strings.Contains(body, `id="`+section+`"`) {
 			t.Errorf("%s: got %d, want a page with that section", part, code)
 		}
 	}

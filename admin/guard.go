@@ -22,8 +22,8 @@ import (
 //   - metrics, health and the project's pages: whoever reaches the address;
 //   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page
 //     in a browser cannot make a name of its own point here; on any other address, who has the token;
-//   - changes: who has the token, or logged in with it, and not from a page of another origin. A browser adds the cookie
-//     of a session by itself, so with one it must say that a page of this origin asks.
+//   - changes: who has the token, or logged in with it, and not from a page of another origin. A browser adds the
+//     cookie of a session by itself, so with one it must say that a page of this origin asks.
 type guard struct {
 	c          Config
 	loopback   bool

@@ -88,7 +88,8 @@ func verify(token, cookie string, now time.Time) (c caller, ok bool) {
 func checkName(name string) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) }
 	if name == "" || len(name) > longestName || !utf8.ValidString(name) || strings.ContainsFunc(name, odd) {
-		return fmt.Errorf("name: want 1 to %d bytes of UTF-8 that can be printed: it stands beside what you change", longestName)
+		return fmt.Errorf("name: want 1 to %d bytes of UTF-8 that can be printed: it stands beside what you change",
+			longestName)
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ export function modal(dialog, first) {
   const from = document.activeElement;
   const key = from && from.dataset ? from.dataset.key : undefined;
   dialog.addEventListener("close", () => {
-    if (document.activeElement && document.activeElement !== document.body) return;
+    const now = document.activeElement;
+    if (now && now !== document.body && !dialog.contains(now)) return;
     const same = key && [...document.querySelectorAll("[data-key]")].find((n) => n.dataset.key === key && !n.hidden);
     (same || document.getElementById("main")).focus({ preventScroll: true });
   }, { once: true });

@@ -36,7 +36,8 @@ func (s *Desk) RaiseAlarm(ctx context.Context, a record.Alarm) error {
 }
 
 const alarmsSQL = `SELECT id, kind, topic, partition, detail, repair, first_seen, last_seen, count, acknowledged_at,
- coalesce(acknowledged_by, ''), coalesce(acknowledged_note, '') FROM {alarms} WHERE source = $1 AND (acknowledged_at IS NULL OR $2)
+ coalesce(acknowledged_by, ''), coalesce(acknowledged_note, '') FROM {alarms}
+WHERE source = $1 AND (acknowledged_at IS NULL OR $2)
 ORDER BY acknowledged_at IS NOT NULL, id DESC LIMIT $3`
 
 // alarmsMost is how many alarms are listed.

@@ -152,8 +152,8 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 		limit)
 }
 
-// OfKey lists the ids of a message key's events, as [Desk.OfAggregate] does: what is parked or dead by its key, and rows
-// by the id of their aggregate, of whichever type, which is the key unless the configuration has another one.
+// OfKey lists the ids of a message key's events, as [Desk.OfAggregate] does: what is parked or dead by its key, and
+// rows by the id of their aggregate, of whichever type, which is the key unless the configuration has another one.
 func (s *Desk) OfKey(ctx context.Context, key string, since time.Duration, limit int) ([]string, error) {
 	o, err := s.db.Table(ctx)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *Desk) OfKey(ctx context.Context, key string, since time.Duration, limit
 	if c := s.db.Config.Columns; c.AggregateID != "" || c.IDParts != nil {
 		where = "$1 = '' AND " + db.Text(c.AggregateID, c.IDParts) + " = $2"
 	}
-	return s.alike(ctx, o, where, "md5(%[1]s.key) = md5(convert_to($2, 'UTF8')) AND %[1]s.key = convert_to($2, 'UTF8')", "",
-		key, since, limit)
+	return s.alike(ctx, o, where,
+		"md5(%[1]s.key) = md5(convert_to($2, 'UTF8')) AND %[1]s.key = convert_to($2, 'UTF8')", "", key, since, limit)
 }
 
 // alike lists ids of rows where a condition holds, and of parked events and dead letters where one on their columns
