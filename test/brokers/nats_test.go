@@ -131,7 +131,7 @@ func (c natsCluster) makeStream(subject string) {
 	})
 }
 
-// stepDown has another server lead the stream.
+// stepDown has the stream's leader step down. The servers may elect it again.
 func (c natsCluster) stepDown() {
 	c.t.Helper()
 	before := c.leader()
@@ -145,7 +145,7 @@ func (c natsCluster) stepDown() {
 	if err := json.Unmarshal(answer.Data, &said); err != nil || !said.Success {
 		c.t.Fatalf("have %s step down: it answers %s", before, answer.Data)
 	}
-	c.awaitLeaderOtherThan(before)
+	c.leader()
 }
 
 // killLeader kills the server that leads the stream, and starts it again when another one does.
