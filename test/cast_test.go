@@ -23,7 +23,7 @@ var cast = flag.String("cast", "", "where the recording of make demo goes, witho
 
 const (
 	castFile    = "../docs/images/demo"
-	castColumns = 122
+	castColumns = 126
 	castRows    = 14
 	castIdle    = 1.5 // seconds: a longer pause is shortened to this, as asciinema's idle_time_limit does
 	castEnd     = 5.0 // seconds that the last screen stays
