@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The pictures of docs/images: go test ./admin -run 'ShowsWhatFlows|ReplaysAndDiscards' -posing 2m -renew
+// The pictures of docs/images are made by: go test ./admin -run 'ShowsWhatFlows|ReplaysAndDiscards' -posing 2m -renew.
 var (
 	posing = flag.Duration("posing", 0, "how long the console's test keeps the relay busy before it takes pictures")
 	renew  = flag.Bool("renew", false, "put the pictures that the docs show into docs/images")
