@@ -36,7 +36,7 @@ func outcomeSays(text string) string {
 // catches: an action that keys do not reach, a focus that is not seen, leaves a dialog or is lost behind one; a session
 // that a reload ends, that is asked for twice, or does not name the person; an action on all that match that takes what
 // came after the count, or says nothing where it did less. Seen to fail with outlines taken away, with dialogs that are
-// no modal ones, without the time of the count, and without the words on what differs.
+// no modal ones, and without the time of the count.
 func TestConsoleActsByKeysOnWhatIsChosenOrMatches(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -140,8 +140,8 @@ const turned = `[...document.querySelectorAll("main *, dialog *")].filter((n) =>
 // Breaks it catches: a text that becomes code on the page, turns around what stands beside it, or is not quoted in the
 // command that it offers for a shell; a button that copies another text; a pause, a resumption or an acknowledgement
 // that is asked for without a note, or not shown; a focus that is lost where what had it is drawn anew. Seen to fail
-// with texts set as HTML, with the words of commands not quoted, with texts that are not isolated, with the note of an
-// acknowledgement not sent, and without what gives the focus back.
+// with texts set as HTML, with the words of commands not quoted, and without what
+// gives the focus back.
 func TestConsoleShowsAndCopiesWhatItIsGivenAsText(t *testing.T) {
 	s, run := newSite(t)
 	run()

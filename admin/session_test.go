@@ -175,8 +175,8 @@ func TestSessionsOutliveTheProcessAndOpenOtherAddresses(t *testing.T) {
 }
 
 // Breaks it catches: a name that breaks a line of the log, hides what it says, fills a row or is another one than what
-// was typed; a login by an origin that is not ours; endless guesses. Seen to fail with names not looked at, and with
-// attempts not counted; with attempts that succeed counted, the last login of the loop was refused.
+// was typed; a login by an origin that is not ours; endless guesses. Seen to fail with names not looked at, with
+// attempts not counted, and with attempts that succeed counted.
 func TestLoginsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
