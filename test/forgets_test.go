@@ -18,8 +18,9 @@ CREATE TRIGGER poison BEFORE INSERT ON outbox_events FOR EACH ROW EXECUTE FUNCTI
 
 // The machine of Postgres crashes, again and again: what was not synced is gone, also commits that nobody waited for.
 // Meanwhile events are parked (topics are missing, and come), die, are replayed and die again, and relays take over
-// from each other; the application commits without waiting. Breaks it catches: an outcome that is relied on before it is durable,
-// so that the event comes again, or never. Seen to fail with the relay's own commits not waited for: 55 events doubled.
+// from each other; the application commits without waiting. Breaks it catches: an outcome that is relied on before it
+// is durable, so that the event comes again, or never. Seen to fail with the relay's own commits not waited for: 55
+// events doubled.
 func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	pg := harness.NewForgetfulPostgres(t, embedded.PostgresConfig{})
 	kafka := harness.Kafka(t)
