@@ -68,10 +68,11 @@ var oneRedis = relation{
 
 // BullMQ is the queues of BullMQ or Bull and what jobs are like; the server is that of Redis.
 type BullMQ struct {
-	Library          string  `key:"library" help:"bullmq: workers of BullMQ 5 or 6; bull: of Bull 4"`
+	Version          int     `key:"version" help:"of the workers' library: 5 and 6 are BullMQ, also on one queue; 4 is Bull"`
 	Prefix           string  `key:"prefix" help:"prefix of the queues' keys, as the workers have it; in a cluster in braces, such as {bull}"`
 	JobName          string  `key:"job_name" help:"name of a job; columns that are headers of the message in braces, and {key}, the message key"`
 	JobID            string  `key:"job_id" help:"id of a job, as job_name; different for each event of the queue; empty: one of the relay's own"`
+	Data             string  `key:"data" help:"data of a job; event: an object of id, event_type, aggregate_type, aggregate_id, created_at, payload, headers; payload: the payload, and the rest in the job's opts.outbox. With a message.format other than plain it is the message's value"`
 	Attempts         int     `key:"attempts" help:"how often a worker tries a job, the first time included"`
 	Backoff          Backoff `key:"backoff"`
 	RemoveOnComplete Remove  `key:"remove_on_complete"`
@@ -91,22 +92,32 @@ type Remove struct {
 	Age     Duration `key:"age" help:"but keep those that are younger, in whole seconds; 0: any age"`
 }
 
+// What the data of a job is.
+const (
+	BullMQEvent   = "event"
+	BullMQPayload = "payload"
+)
+
 func defaultBullMQ() BullMQ {
-	return BullMQ{Library: "bullmq", Prefix: "bull", JobName: "{event_type}", JobID: "{id}", Attempts: 1,
+	return BullMQ{Version: 5, Prefix: "bull", JobName: "{event_type}", JobID: "{id}", Data: BullMQEvent, Attempts: 1,
 		Backoff: Backoff{Delay: Duration(time.Second)}}
 }
 
-// RabbitMQ is the server and how messages are routed.
+// RabbitMQ is the server, for exchanges and for streams, and how messages are routed.
 type RabbitMQ struct {
-	URL          string `key:"url" help:"amqp://user@host:port/vhost, amqps:// for TLS; message.topic is the exchange"`
+	URL          string `key:"url" help:"of sink rabbitmq: amqp://user@host:port/vhost, amqps:// for TLS; message.topic is the exchange"`
 	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
 	RoutingKey   string `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
+	StreamURL    string `key:"stream_url" help:"of sink rabbitmq-stream: rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
 }
 
-// RabbitMQStream is the server of RabbitMQ's streams.
+func defaultRabbitMQ() RabbitMQ {
+	return RabbitMQ{URL: "amqp://guest@127.0.0.1:5672/", RoutingKey: "{aggregate_type}.{event_type}",
+		StreamURL: "rabbitmq-stream://guest@127.0.0.1:5552/"}
+}
+
+// RabbitMQStream is what RabbitMQ's streams have beside the rest.
 type RabbitMQStream struct {
-	URL           string                `key:"url" help:"rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
-	PasswordFile  string                `key:"password_file" help:"file with the password, read again at each connect"`
 	CreateStreams CreateRabbitMQStreams `key:"create_streams"`
 	TLS           RabbitMQStreamTLS     `key:"tls"`
 }
@@ -118,7 +129,7 @@ type CreateRabbitMQStreams struct {
 	MaxAge   Duration `key:"max_age" help:"the server drops what is older; 0s: never"`
 }
 
-// RabbitMQStreamTLS secures the connections; rabbitmq_stream.url decides whether there is TLS at all.
+// RabbitMQStreamTLS secures the connections; rabbitmq.stream_url decides whether there is TLS at all.
 type RabbitMQStreamTLS struct {
 	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
 	CertFile string `key:"cert_file" help:"PEM file of the client certificate"`

@@ -69,11 +69,11 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length
 		redis.sentinel.master redis.sentinel.username redis.sentinel.password_file
-		bullmq.library bullmq.prefix bullmq.job_name bullmq.job_id bullmq.attempts bullmq.backoff.type bullmq.backoff.delay
-		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
+		bullmq.version bullmq.prefix bullmq.job_name bullmq.job_id bullmq.data bullmq.attempts
+		bullmq.backoff.type bullmq.backoff.delay bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
 		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age
-		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key
-		rabbitmq_stream.url rabbitmq_stream.password_file rabbitmq_stream.create_streams.enabled
+		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key rabbitmq.stream_url
+		rabbitmq_stream.create_streams.enabled
 		rabbitmq_stream.create_streams.max_bytes rabbitmq_stream.create_streams.max_age
 		rabbitmq_stream.tls.ca_file rabbitmq_stream.tls.cert_file rabbitmq_stream.tls.key_file
 		webhook.url webhook.endpoints webhook.secret webhook.secret_file webhook.lanes webhook.timeout
@@ -125,13 +125,14 @@ func another(t *testing.T, k Key) string {
 		"kafka.sasl.oauth.parameters":  "audience=kafka",
 		"kafka.sasl.extensions":        "logicalCluster=lkc-1",
 		"nats.create_streams.replicas": "3",
-		"bullmq.library":               "bull",
+		"bullmq.version":               "4",
 		"bullmq.prefix":                "{bull}",
 		"bullmq.job_name":              "{aggregate_type}",
 		"bullmq.job_id":                "{event_type}:{id}",
+		"bullmq.data":                  "payload",
 		"rabbitmq.url":                 "amqps://relay@a:5671/events",
 		"rabbitmq.routing_key":         "{aggregate_type}.{key}",
-		"rabbitmq_stream.url":          "rabbitmq-stream+tls://relay@a:5551/events",
+		"rabbitmq.stream_url":          "rabbitmq-stream+tls://relay@a:5551/events",
 		"webhook.url":                  "https://a/hooks",
 		"webhook.endpoints":            "orders=https://a/orders",
 		"webhook.secret":               "whsec_AAAA whsk_AAAA",

@@ -75,7 +75,7 @@ func TestRules(t *testing.T) {
 		{key: "nats.create_streams.replicas", allowed: []string{"5"}, refused: []string{"0", "6"}},
 		{key: "redis.url", allowed: []string{"rediss://u:p@h:1/2"}, refused: []string{"", "h:6379", "unix:///x"},
 			because: "redis://host:port"},
-		{key: "rabbitmq_stream.url", allowed: []string{"rabbitmq-stream://u:p@h:1/v", "rabbitmq-stream+tls://h"},
+		{key: "rabbitmq.stream_url", allowed: []string{"rabbitmq-stream://u:p@h:1/v", "rabbitmq-stream+tls://h"},
 			refused: []string{"", "h:5552", "amqp://h", "rabbitmq-stream://"}, because: "rabbitmq-stream://host:port"},
 		{key: "rabbitmq_stream.create_streams.max_bytes", allowed: []string{"0", "10GiB"}, refused: []string{"-1", "x"}},
 		{key: "rabbitmq_stream.create_streams.max_age", allowed: []string{"0s", "168h"}, refused: []string{"-1s", "7"}},

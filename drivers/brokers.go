@@ -59,8 +59,8 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	}
 	named := headersFor(cfg)
 	return bullmq.New(bullmq.Config{
-		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg), Library: b.Library,
-		Prefix: b.Prefix, JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID),
+		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg), Library: libraryOf(b),
+		Prefix: b.Prefix, JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
 		Options: bullmq.Options{
 			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),
 			RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),
@@ -99,7 +99,8 @@ func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmqstream.Driv
 	r := cfg.RabbitStream
 	names := cfg.Message.HeaderNames()
 	c := rabbitmqstream.Config{
-		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
+		URL: cfg.RabbitMQ.StreamURL, PasswordFile: cfg.RabbitMQ.PasswordFile, Name: cfg.Service,
+		IDHeader: names[0], TypeHeader: names[1],
 		NewStreams: rabbitmqstream.NewStreams{
 			Create: r.CreateStreams.Enabled, MaxBytes: int64(r.CreateStreams.MaxBytes), MaxAge: r.CreateStreams.MaxAge.Std(),
 		},

@@ -81,7 +81,7 @@ func TestOneBadEventDelaysItsOwnKeyOnly(t *testing.T) {
 		'blocked') p, (SELECT count(*) d FROM outbox_events_dlq) d`, 2*n-1-20)))
 	waited = s.others(t, n+1)
 	oldest("9223372036854775807")
-	if code, _, stderr := s.relay.Run(t, "dlq", "replay", "--all", "--wait", "30s"); code != 0 {
+	if code, _, stderr := s.relay.Run(t, "dlq", "replay", "--all", "--timeout", "30s"); code != 0 {
 		t.Fatalf("replay: exit %d, %s", code, stderr)
 	}
 	harness.Eventually(t, settlePatience, "everything is journaled",

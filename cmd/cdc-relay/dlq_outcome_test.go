@@ -27,7 +27,7 @@ func TestReplayTellsWhatBecameOfIt(t *testing.T) {
 	s.pg.Exec(t, fmt.Sprintf(planted, 3))
 	s.pg.Exec(t, `UPDATE outbox_events_dlq SET headers = '[]' WHERE original_id = '`+plantedID(2)+`'`)
 	s.pg.Exec(t, `UPDATE outbox_events_dlq SET topic = 'outbox.event.absent' WHERE original_id = '`+plantedID(3)+`'`)
-	run("dlq", "replay", "--all", "--wait", "3s").want(t, exitFailed, []string{
+	run("dlq", "replay", "--all", "--timeout", "3s").want(t, exitFailed, []string{
 		"replay: 1 of 3 dead letters published, 1 parked, 1 died again",
 		"died again  1  outbox.event.order", "parked      1  outbox.event.absent  not tried yet", "!PLANTED", "!said",
 		"cdc-relay dlq list", "cdc-relay parked list",
@@ -43,7 +43,7 @@ func TestReplayTellsWhatBecameOfIt(t *testing.T) {
 		t.Errorf("outcomes: got %+v, want one that died again, with its reason", r.Outcomes)
 	}
 	run("dlq", "replay", plantedID(2), "--no-wait").want(t, exitDone, []string{"queued as request"}, nil)
-	run("dlq", "replay", plantedID(2), "--wait", "0s").want(t, exitUsage, nil, []string{"--wait: found 0s"})
+	run("dlq", "replay", plantedID(2), "--timeout", "0s").want(t, exitUsage, nil, []string{"--timeout: found 0s"})
 }
 
 // Four dead letters of one key are replayed together, and the second is not repaired. Breaks it catches: the last two

@@ -27,6 +27,6 @@ func TestCommandLeavesARequestThatDoesNotComeOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	cdcRelay(t, s.environ, "dlq", "replay", "--all", "--wait", "2s").want(t, exitDone,
+	cdcRelay(t, s.environ, "dlq", "replay", "--all", "--timeout", "2s").want(t, exitDone,
 		[]string{"request 1 goes on: 0 of 3 dead letters so far"}, nil)
 }

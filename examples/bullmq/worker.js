@@ -25,7 +25,7 @@ async function handle(client, job) {
   await client.query(
     `INSERT INTO orders_of_customer VALUES ($1, 1)
      ON CONFLICT (customer) DO UPDATE SET orders = orders_of_customer.orders + 1`,
-    [job.data.customer],
+    [job.data.payload.customer],
   );
 }
 
@@ -36,7 +36,7 @@ async function once(job) {
   let failure;
   try {
     await client.query('BEGIN');
-    const id = job.opts.outbox.headers.id;
+    const id = job.data.id;
     const fresh = await client.query('INSERT INTO processed_events (id) VALUES ($1) ON CONFLICT DO NOTHING', [id]);
     if (fresh.rowCount === 1) await handle(client, job);
     await client.query('COMMIT');

@@ -16,6 +16,13 @@ const (
 	Bull   = "bull"   // Bull 4
 )
 
+// Event says that the data of a job is an object of the whole event, and by which headers its parts are known. One that
+// a record does not have is left out of the object.
+type Event struct {
+	ID, EventType, AggregateType, CreatedAt string // names of headers
+	Key                                     string // what the object calls the record's key
+}
+
 // Config says where the server is and what jobs are like. The file is read again at each connect.
 type Config struct {
 	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
@@ -27,6 +34,8 @@ type Config struct {
 	// gets one that nobody else has.
 	JobName, JobID string
 	Options        Options
+	// Event makes the data of jobs. Nil: the data is the record's value, and the options have its key and headers.
+	Event *Event
 	// IDHeader is the name of the header that identifies an event, for what is read back.
 	IDHeader string
 	// Unrecorded is how many records can be on their way without being journaled: so many can be read back.

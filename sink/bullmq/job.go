@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -63,10 +64,19 @@ func idOf(event string, position int64) string {
 	return escapeID.Replace(event)
 }
 
-// data is the record's value as the job's data, and how it is encoded: a value that is JSON is the data itself; other
-// text is a string, encoding text; other bytes are one in base64, encoding base64; none, a tombstone, is null, encoding
-// tombstone.
-func data(value []byte) (text []byte, encoding string) {
+// job is the data of the record's job, and its options with the id.
+func (c *Config) job(opening []byte, id string, r *sink.Record) (data, options []byte) {
+	text, encoding := payload(r.Value)
+	if c.Event != nil {
+		options = append(append(options, opening...), `"jobId":`...)
+		return c.Event.append(nil, text, encoding, r), append(appendText(options, []byte(id)), '}')
+	}
+	return text, appendOptions(nil, opening, id, encoding, r)
+}
+
+// payload is the record's value in JSON, and how it is encoded: a value that is JSON stands as it is; other text is a
+// string, encoding text; other bytes are one in base64, encoding base64; none, a tombstone, is null, encoding tombstone.
+func payload(value []byte) (text []byte, encoding string) {
 	switch {
 	case value == nil:
 		return []byte("null"), "tombstone"
@@ -76,6 +86,30 @@ func data(value []byte) (text []byte, encoding string) {
 		return appendText(nil, value), "text"
 	}
 	return appendText(nil, base64.StdEncoding.AppendEncode(nil, value)), "base64"
+}
+
+// append appends the object: the parts of the event, its payload, and what other headers the record has.
+func (e *Event) append(b, payload []byte, encoding string, r *sink.Record) []byte {
+	parts := [...]struct{ name, header string }{
+		{"id", e.ID}, {"event_type", e.EventType}, {"aggregate_type", e.AggregateType}, {"created_at", e.CreatedAt},
+	}
+	b = append(b, '{')
+	for _, part := range parts {
+		if value, there := r.Headers.Get(part.header); there {
+			b = append(append(append(b, '"'), part.name...), `":`...)
+			b = append(appendValue(b, value), ',')
+		}
+	}
+	b = append(appendText(b, []byte(e.Key)), ':')
+	b = append(appendValue(b, r.Key), ',')
+	if encoding != "" {
+		b = append(append(append(b, `"encoding":"`...), encoding...), `",`...)
+	}
+	b = append(append(append(b, `"payload":`...), payload...), `,"headers":`...)
+	b = appendHeaders(b, r, func(name string) bool {
+		return slices.ContainsFunc(parts[:], func(part struct{ name, header string }) bool { return part.header == name })
+	})
+	return append(b, '}')
 }
 
 // appendOptions appends the job's options: the opening, the id, and as outbox what the record has besides its value.
@@ -88,9 +122,19 @@ func appendOptions(b, opening []byte, id, encoding string, r *sink.Record) []byt
 	if r.Key != nil {
 		b = append(appendValue(append(b, `"key":`...), r.Key), ',')
 	}
-	b = append(b, `"headers":{`...)
+	b = append(b, `"headers":`...)
+	b = appendHeaders(b, r, func(string) bool { return false })
+	return append(b, "}}"...)
+}
+
+// appendHeaders appends the record's headers as an object, without those that are elsewhere.
+func appendHeaders(b []byte, r *sink.Record, elsewhere func(name string) bool) []byte {
+	b = append(b, '{')
 	first := true
 	for name, value := range r.Headers.All() {
+		if elsewhere(name) {
+			continue
+		}
 		if !first {
 			b = append(b, ',')
 		}
@@ -98,7 +142,7 @@ func appendOptions(b, opening []byte, id, encoding string, r *sink.Record) []byt
 		b = append(appendText(b, []byte(name)), ':')
 		b = appendValue(b, value)
 	}
-	return append(b, "}}}"...)
+	return append(b, '}')
 }
 
 // appendValue appends a string, null, or what is no text as {"base64": "…"}.

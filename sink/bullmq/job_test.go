@@ -1,6 +1,12 @@
 package bullmq
 
-import "testing"
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
 
 // Breaks it catches: an id that a library refuses, or takes for a job of its own, or that is a key of the queue; two
 // events with one id. Seen to fail with ids as they are.
@@ -47,6 +53,50 @@ func TestOptionsInTheLibrariesWords(t *testing.T) {
 		got, err := c.options.opening()
 		if err != nil || string(got) != c.want {
 			t.Errorf("%+v: got %s, %v; want %s", c.options, got, err, c.want)
+		}
+	}
+}
+
+// Breaks it catches: a part of the event that is missing, called otherwise, or there twice; data that is no JSON; a key
+// called the aggregate's id when it is not. Seen to fail with the standard headers left among the headers, with a
+// tombstone as the string "null", and with the key always called aggregate_id.
+func TestTheDataOfAJobIsTheWholeEvent(t *testing.T) {
+	event := Event{ID: "id", EventType: "type", AggregateType: "aggregate_type", CreatedAt: "created_at", Key: "aggregate_id"}
+	whole := outbox.Headers{}
+	for _, h := range [][2]string{{"id", "7"}, {"type", "placed"}, {"aggregate_type", "order"},
+		{"created_at", "2026-11-24T10:00:00Z"}, {"traceparent", "00-a\"b"}, {"x-outbox-epoch", "3"}} {
+		whole.Add(h[0], []byte(h[1]))
+	}
+	odd := outbox.Headers{}
+	odd.Add("id", []byte("7"))
+	odd.Add("raw", []byte{0xff})
+	odd.Add("none", nil)
+	const id, rest = `"id":"7",`, `,"headers":{"raw":{"base64":"/w=="},"none":null}}`
+	for _, c := range []struct {
+		name   string
+		key    string
+		record sink.Record
+		want   string
+	}{
+		{"json", "aggregate_id", sink.Record{Key: []byte("42"), Value: []byte(`{"total": 99}`), Headers: whole},
+			`{"id":"7","event_type":"placed","aggregate_type":"order","created_at":"2026-11-24T10:00:00Z","aggregate_id":"42",` +
+				`"payload":{"total": 99},"headers":{"traceparent":"00-a\"b","x-outbox-epoch":"3"}}`},
+		{"text", "aggregate_id", sink.Record{Key: []byte("ä"), Value: []byte("not json"), Headers: odd},
+			`{` + id + `"aggregate_id":"ä","encoding":"text","payload":"not json"` + rest},
+		{"bytes", "key", sink.Record{Key: []byte{0xff}, Value: []byte{0xff}, Headers: odd},
+			`{` + id + `"key":{"base64":"/w=="},"encoding":"base64","payload":"/w=="` + rest},
+		{"tombstone", "key", sink.Record{Headers: odd},
+			`{` + id + `"key":null,"encoding":"tombstone","payload":null` + rest},
+	} {
+		e := event
+		e.Key = c.key
+		config := Config{Event: &e}
+		data, options := config.job([]byte(`{"attempts":3,`), "id-7", &c.record)
+		if string(data) != c.want || !json.Valid(data) {
+			t.Errorf("%s: got %s, want %s", c.name, data, c.want)
+		}
+		if want := `{"attempts":3,"jobId":"id-7"}`; string(options) != want {
+			t.Errorf("%s: options: got %s, want %s", c.name, options, want)
 		}
 	}
 }

@@ -119,9 +119,8 @@ func (q *queue) run(ctx context.Context, end int64, records []*sink.Record) (mov
 		c.Library)
 	for i, r := range records {
 		id := idOf(fill(c.JobID, r), end+1+int64(i))
-		text, encoding := data(r.Value)
-		options := appendOptions(nil, q.driver.opening, id, encoding, r)
-		args = append(args, id, fill(c.JobName, r), r.Timestamp, text, options, c.note(r))
+		data, options := c.job(q.driver.opening, id, r)
+		args = append(args, id, fill(c.JobName, r), r.Timestamp, data, options, c.note(r))
 	}
 	answer, err := addScript.Run(ctx, q.driver.Client, q.keys, args...).Slice()
 	if err != nil {
@@ -251,7 +250,7 @@ func (*unfit) Trouble() sink.Trouble { return sink.TopicTrouble }
 // foreign says that the queue was opened by another library than the jobs are for.
 func foreign(library string, opened any) error {
 	if library == Bull {
-		return &unfit{fmt.Sprintf("it was opened by %v, and bullmq.library is bull", opened)}
+		return &unfit{fmt.Sprintf("it was opened by %v, and bullmq.version is 4", opened)}
 	}
 	return &unfit{fmt.Sprintf("it was opened last by %q; jobs are added for the workers of BullMQ 5 and 6", opened)}
 }

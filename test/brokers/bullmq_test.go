@@ -17,11 +17,11 @@ import (
 // forBullMQ are the settings of a relay to queues. Jobs have no ids by which a library could tell that one comes again,
 // and go when they are done: what comes again is seen.
 func forBullMQ(addr, module string) []any {
-	library := "bullmq"
+	version := 5
 	if module == "bull" {
-		library = module
+		version = 4
 	}
-	return []any{"sink", "bullmq", "redis.url", "redis://" + addr, "bullmq.library", library, "bullmq.job_id", "",
+	return []any{"sink", "bullmq", "redis.url", "redis://" + addr, "bullmq.version", version, "bullmq.job_id", "",
 		"bullmq.remove_on_complete.enabled", true}
 }
 
@@ -43,12 +43,11 @@ func newWorker(t *testing.T, server *harness.RedisServer, module string, queues 
 // job is what a worker had of a job.
 type job struct {
 	Queue string
-	Data  json.RawMessage
-	Opts  struct {
-		Outbox struct {
-			Key     string
-			Headers map[string]string
-		}
+	Data  struct {
+		ID          string
+		AggregateID string `json:"aggregate_id"`
+		Payload     json.RawMessage
+		Headers     map[string]string
 	}
 }
 
@@ -86,7 +85,7 @@ func (w *worker) all(reader *redis.Client, queue string) (found []job) {
 // worked are jobs as the judge wants them.
 func worked(all []job) (found []message) {
 	for _, j := range all {
-		found = append(found, message{j.Opts.Outbox.Headers["id"], j.Opts.Outbox.Key, j.Data})
+		found = append(found, message{j.Data.ID, j.Data.AggregateID, j.Data.Payload})
 	}
 	return found
 }
@@ -181,7 +180,7 @@ func TestBullMQParksRefusesAndReplays(t *testing.T) {
 	awaitPublished(t, pg, 2*n-1)
 	relay.Stop(t)
 	relay = harness.StartRelay(t, settings.With("limits.max_event_bytes", "1MiB"))
-	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--wait", "30s"); code != 0 {
+	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--timeout", "30s"); code != 0 {
 		t.Fatalf("replay: exit %d, %s", code, stderr)
 	}
 	awaitPublished(t, pg, 2*n)
@@ -191,14 +190,14 @@ func TestBullMQParksRefusesAndReplays(t *testing.T) {
 		last := map[string]int{}
 		for i, j := range all {
 			var body struct{ N int }
-			if err := json.Unmarshal(j.Data, &body); err != nil {
+			if err := json.Unmarshal(j.Data.Payload, &body); err != nil {
 				t.Fatal(err)
 			}
-			replayed := j.Opts.Outbox.Headers["x-outbox-replay"] == "1"
+			replayed := j.Data.Headers["x-outbox-replay"] == "1"
 			if wanted := queue == order && body.N == poisoned; replayed != wanted || wanted && i != len(all)-1 {
 				t.Errorf("%s: event %d is job %d of %d, replayed: %v", queue, body.N, i+1, len(all), replayed)
 			}
-			if key := j.Opts.Outbox.Key; body.N <= last[key] && !replayed {
+			if key := j.Data.AggregateID; body.N <= last[key] && !replayed {
 				t.Errorf("%s, %s: got event %d behind %d", queue, key, body.N, last[key])
 			} else {
 				last[key] = body.N

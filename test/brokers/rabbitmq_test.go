@@ -175,7 +175,7 @@ func TestRabbitMQParksRefusesAndReplays(t *testing.T) {
 	awaitPublished(t, pg, 3*n-1)
 	relay.Stop(t)
 	relay = harness.StartRelay(t, settings.With("rabbitmq.routing_key", "{aggregate_type}"))
-	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--wait", "30s"); code != 0 {
+	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--timeout", "30s"); code != 0 {
 		t.Fatalf("replay: exit %d, %s", code, stderr)
 	}
 	awaitPublished(t, pg, 3*n)

@@ -14,7 +14,7 @@ import (
 
 // forStreams are the settings of a relay to streams of RabbitMQ.
 func forStreams(addr string) []any {
-	return []any{"sink", "rabbitmq-stream", "rabbitmq_stream.url", "rabbitmq-stream://guest:guest@" + addr}
+	return []any{"sink", "rabbitmq-stream", "rabbitmq.stream_url", "rabbitmq-stream://guest:guest@" + addr}
 }
 
 func makeStream(t testing.TB, server *harness.RabbitServer, name string) {

@@ -317,7 +317,7 @@ func TestVerifyRefusesWhatCannotBeRead(t *testing.T) {
 		why      string
 	}{
 		"rabbitmq": {[]any{"rabbitmq.url", "amqp://127.0.0.1:1"}, "takes its messages away"},
-		"bullmq":   {[]any{"redis.url", "redis://127.0.0.1:1", "bullmq.library", "bullmq"}, "done and removed"},
+		"bullmq":   {[]any{"redis.url", "redis://127.0.0.1:1", "bullmq.version", 6}, "done and removed"},
 		"webhook": {[]any{"webhook.url", "http://127.0.0.1:1",
 			"webhook.secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "only its receiver knows"},
 	} {

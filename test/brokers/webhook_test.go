@@ -161,7 +161,7 @@ func TestWebhooksParkRefuseAndReplay(t *testing.T) {
 	commit(n/2+1, n)
 	await("invoice", n)
 	await("payment", n)
-	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--wait", "30s"); code != 0 {
+	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--timeout", "30s"); code != 0 {
 		t.Fatalf("replay: exit %d, %s", code, stderr)
 	}
 	await("order", n)

@@ -18,10 +18,10 @@ import (
 
 // Flags is the flags of commands that ask something of the relay.
 type Flags struct {
-	Note   string         `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
-	Who    string         `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
-	Wait   *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait" env:"WAIT"`
-	NoWait bool           `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
+	Note    string         `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
+	Who     string         `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
+	Timeout *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait" env:"TIMEOUT"`
+	NoWait  bool           `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
 }
 
 const (
@@ -38,18 +38,18 @@ func (f Flags) Name() string {
 	return cli.UserAtHost()
 }
 
-// Check notes a wait that is none.
+// Check notes a time-out that is none.
 func (f Flags) Check(a *cli.App) {
-	if f.Wait != nil {
-		a.Positive("--wait", *f.Wait)
+	if f.Timeout != nil {
+		a.Positive("--timeout", *f.Timeout)
 	}
 }
 
 // patience is how long to wait; 0: not at all. Without a relay nothing happens, unless one is about to start.
 func (f Flags) patience(relaying bool) time.Duration {
 	switch {
-	case f.Wait != nil:
-		return *f.Wait
+	case f.Timeout != nil:
+		return *f.Timeout
 	case relaying && !f.NoWait:
 		return requestWait
 	}

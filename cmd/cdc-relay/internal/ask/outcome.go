@@ -58,7 +58,7 @@ func (q asking) outcomes(r *store.Request) {
 	}
 	if r.Came(store.OutcomeParked) > 0 {
 		fmt.Fprintln(q.a.Out,
-			"The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --wait DURATION")
+			"The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --timeout DURATION")
 	}
 }
 

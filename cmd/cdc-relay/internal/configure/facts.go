@@ -117,10 +117,10 @@ func (w *writer) rest() {
 	w.page.set("sink", w.cfg.Sink)
 	addresses := map[string]string{
 		"postgres.replication_url": w.cfg.Postgres.ReplicationURL, "nats.url": w.cfg.NATS.URL, "redis.url": w.cfg.Redis.URL,
-		"rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq_stream.url": w.cfg.RabbitStream.URL,
+		"rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq.stream_url": w.cfg.RabbitMQ.StreamURL,
 	}
 	addressOf := map[string]string{config.SinkNATS: "nats.url", config.SinkRedisStream: "redis.url",
-		config.SinkBullMQ: "redis.url", config.SinkRabbitMQ: "rabbitmq.url", config.SinkRabbitMQStream: "rabbitmq_stream.url"}
+		config.SinkBullMQ: "redis.url", config.SinkRabbitMQ: "rabbitmq.url", config.SinkRabbitMQStream: "rabbitmq.stream_url"}
 	for _, k := range w.cfg.Shown() {
 		address, isAddress := addresses[k.Key]
 		if _, is := w.page.values[k.Key]; is || !w.isSet(k.Key) && addressOf[w.cfg.Sink] != k.Key {
