@@ -70,7 +70,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		redis.url redis.password_file redis.max_length
 		redis.sentinel.master redis.sentinel.username redis.sentinel.password_file
 		bullmq.version bullmq.prefix bullmq.job_name bullmq.job_id bullmq.data bullmq.attempts
-		bullmq.backoff.type bullmq.backoff.delay bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
+		bullmq.backoff.type bullmq.backoff.delay
+		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
 		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age
 		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key rabbitmq.stream_url
 		rabbitmq_stream.create_streams.enabled

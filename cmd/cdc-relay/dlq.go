@@ -46,8 +46,8 @@ it at once; otherwise the next one to start does.
 
 Those of a key stay behind one in front of them that dies again: they are not sent, and are open dead letters as before.
 
-The command waits for the outcome, 30s unless --timeout says otherwise, and says how many were published, are parked, died
-again, or stayed behind, and why. Exit code 1 if one died again. With --no-wait it only queues the request.
+The command waits for the outcome, 30s unless --timeout says otherwise, and says how many were published, are parked,
+died again, or stayed behind, and why. Exit code 1 if one died again. With --no-wait it only queues the request.
 
 Examples:
 

@@ -26,8 +26,8 @@
 //
 // The id is the event's. BullMQ takes no integers and no colons, and an id must not be the name of a key of the queue:
 // what has no digit, is an integer or begins with id- gets id- before it; : and % become %3A and %25. The data is the
-// whole event (see Event), or the value, and key and headers are in the job's options, as opts.outbox; see payload for a
-// value that is no JSON.
+// whole event (see Event), or the value, and then key and headers are in the job's options, as opts.outbox; see
+// payload for a value that is no JSON.
 //
 // Tested in job_test.go; in bullmq_test.go, on a real server behind a proxy that cuts; in workers_test.go, with real
 // workers.

@@ -75,7 +75,8 @@ func (c *Config) job(opening []byte, id string, r *sink.Record) (data, options [
 }
 
 // payload is the record's value in JSON, and how it is encoded: a value that is JSON stands as it is; other text is a
-// string, encoding text; other bytes are one in base64, encoding base64; none, a tombstone, is null, encoding tombstone.
+// string, encoding text; other bytes are one in base64, encoding base64; none, a tombstone, is null, encoding
+// tombstone.
 func payload(value []byte) (text []byte, encoding string) {
 	switch {
 	case value == nil:

@@ -61,7 +61,7 @@ func TestOptionsInTheLibrariesWords(t *testing.T) {
 // called the aggregate's id when it is not. Seen to fail with the standard headers left among the headers, with a
 // tombstone as the string "null", and with the key always called aggregate_id.
 func TestTheDataOfAJobIsTheWholeEvent(t *testing.T) {
-	event := Event{ID: "id", EventType: "type", AggregateType: "aggregate_type", CreatedAt: "created_at", Key: "aggregate_id"}
+	event := Event{ID: "id", EventType: "type", AggregateType: "aggregate_type", CreatedAt: "created_at"}
 	whole := outbox.Headers{}
 	for _, h := range [][2]string{{"id", "7"}, {"type", "placed"}, {"aggregate_type", "order"},
 		{"created_at", "2026-11-24T10:00:00Z"}, {"traceparent", "00-a\"b"}, {"x-outbox-epoch", "3"}} {
