@@ -230,6 +230,8 @@ var contract = map[string]string{
 	"outbox_dlq_events":    "gauge", "outbox_reconciled_total": "counter", "outbox_interleaved_total": "counter",
 	"outbox_audited_until_seconds": "gauge",
 	"cdc_slot_recreations_total":   "counter",
+	"cdc_walsender_state":          "gauge", "cdc_walsender_behind_bytes": "gauge", "cdc_walsender_behind_seconds": "gauge",
+	"cdc_slot_spilled_bytes_total": "counter", "cdc_slot_spilled_transactions_total": "counter",
 	"kafka_produce_requests_total": "counter", "kafka_produce_batch_records": "histogram",
 	"kafka_produce_seconds": "histogram",
 }
@@ -253,7 +255,7 @@ func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 		_, body, _ = s.ask(http.MethodGet, "/metrics")
 		for _, want := range []string{"outbox_failed_permanent_total{", "outbox_published_total{",
 			"cdc_stream_restarts_total{", `cdc_slot_status{`, "outbox_mirror_lag_events{", "outbox_dlq_events{",
-			"cdc_oldest_transaction_seconds{"} {
+			"cdc_oldest_transaction_seconds{", "cdc_walsender_state{"} {
 			if !strings.Contains(body, "\n"+want) {
 				return "no " + want
 			}
@@ -276,7 +278,7 @@ func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 		for pair := range strings.SplitSeq(m[2], ",") {
 			label, _, _ := strings.Cut(pair, "=")
 			if !slices.Contains([]string{"service", "topic", "class", "by", "reason", "status", "role", "code", "version", "go",
-				"le", "kind"}, label) {
+				"le", "kind", "state"}, label) {
 				t.Errorf("%s: label %q is none of those that may be", m[1], label)
 			}
 		}

@@ -43,7 +43,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	for _, look := range []func() error{
 		e.server, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
 		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication,
-		e.slot,
+		e.slot, e.decoding,
 	} {
 		if err := look(); err != nil {
 			r.add(Fail, "postgres", err.Error(), "see the error; the checks after this one were tried all the same")

@@ -58,6 +58,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		}
 		var batch *replication.Batch
 		var ok bool
+		s.takes.Store(batches != nil)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -74,6 +75,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 			continue
 		case batch, ok = <-batches:
 		}
+		s.takes.Store(false)
 		if !ok {
 			return nil
 		}

@@ -25,6 +25,9 @@ type Counts = meter.Counts
 // Rates are events per second, over so many seconds.
 type Rates = meter.Rates
 
+// Walsender is what the server's side of the stream is at.
+type Walsender = meter.Walsender
+
 // LatencyCounts are the counts of a latency's fine buckets, eight to each power of two.
 type LatencyCounts = meter.LatencyCounts
 

@@ -49,6 +49,7 @@ type Tables interface {
 	upkeep.Tables
 
 	Clock(ctx context.Context) (time.Time, error)
+	Walsender(ctx context.Context, pid uint32) (store.Walsender, error)
 
 	// The state and the fence.
 	TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error)

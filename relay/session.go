@@ -92,6 +92,7 @@ type shown struct {
 	events    atomic.Uint64 // received from the stream in this session
 	passed    atomic.Uint64 // see redelivered; 0 before
 	taken     atomic.Uint64 // position up to which the dispatcher has applied the stream; 0 before
+	takes     atomic.Bool   // the dispatcher waits for the stream, and for nothing else
 	ahead     atomic.Int64  // how much the server's clock is ahead of ours, in nanoseconds; the watch stores it
 }
 

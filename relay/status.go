@@ -50,6 +50,8 @@ type Figures struct {
 	DeadLetters   *int64   `json:"dead_letters"`       // neither replayed nor discarded
 	MirrorLag     *int64   `json:"mirror_lag_events"`  // journaled, and not yet marked or deleted
 	MirrorAge     *float64 `json:"mirror_lag_seconds"` // for how long the oldest of these is not
+	// Walsender is what the server's side of the stream is at: whether it or the relay is what events wait for.
+	Walsender *Walsender `json:"walsender"`
 }
 
 // Work is what this process has in memory, and has done since it started.
@@ -95,7 +97,7 @@ func (r *Relay) Store() *store.Store { return r.opened.Load() }
 // Status may be called at any time from any goroutine.
 func (r *Relay) Status() Status {
 	st := Status{
-		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot,
+		Service: r.c.Service, Version: r.version, Started: r.started, Slot: r.c.Postgres.Slot, Reasons: []string{},
 		ReceivedLSN: position(r.meter.Received()), ConfirmedLSN: position(r.meter.Confirmed()),
 		Figures: r.figures(),
 		Work: Work{
@@ -122,9 +124,6 @@ func (r *Relay) Status() Status {
 			fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
 	}
 	st.Ready = len(st.Reasons) == 0 && (st.Role == RoleActive || st.Role == RoleStandby)
-	if st.Reasons == nil {
-		st.Reasons = []string{}
-	}
 	st.Degraded = r.degradations()
 	st.State = st.state()
 	return st
@@ -133,9 +132,11 @@ func (r *Relay) Status() Status {
 func (r *Relay) figures() Figures {
 	m := r.meter
 	f := Figures{
-		LagBytes: whole(m.LagBytes()), LagSeconds: exact(m.Lag()), Backlog: whole(m.Backlog()),
-		OldestPending: exact(m.PendingAge()), ParkedKeys: whole(m.HeldKeys()), ParkedEvents: whole(m.Parked()),
-		DeadLetters: whole(m.OpenDead()), MirrorLag: whole(m.MirrorLag()), MirrorAge: exact(m.MirrorAge()),
+		LagBytes: figure[int64](m.LagBytes()), LagSeconds: figure[float64](m.Lag()),
+		Backlog: figure[int64](m.Backlog()), OldestPending: figure[float64](m.PendingAge()),
+		ParkedKeys: figure[int64](m.HeldKeys()), ParkedEvents: figure[int64](m.Parked()),
+		DeadLetters: figure[int64](m.OpenDead()), Walsender: m.Walsender(),
+		MirrorLag: figure[int64](m.MirrorLag()), MirrorAge: figure[float64](m.MirrorAge()),
 	}
 	if slot := r.Slot(); slot != nil && m.MayTell() {
 		f.RetainedWAL = &slot.Retained
@@ -143,19 +144,12 @@ func (r *Relay) figures() Figures {
 	return f
 }
 
-// whole and exact turn a figure that is not known at all times into one of a status, position a position.
-func whole(value float64, known bool) *int64 {
+// figure turns one that is not known at all times into one of a status, position a position.
+func figure[T int64 | float64](value float64, known bool) *T {
 	if !known {
 		return nil
 	}
-	return new(int64(value))
-}
-
-func exact(value float64, known bool) *float64 {
-	if !known {
-		return nil
-	}
-	return &value
+	return new(T(value))
 }
 
 func position(lsn outbox.LSN) *string {

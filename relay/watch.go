@@ -162,6 +162,12 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 		return
 	}
 	w.term.checkLease(s, s == owner, slot, asked)
+	if sender, err := w.r.store.Walsender(bounded, uint32(s.grant.PID)); err != nil {
+		owner.heed(err)
+	} else {
+		w.r.meter.Database.LookedAtSender(meter.SenderLook{Walsender: sender, At: asked, End: slot.WALEnd,
+			Events: s.events.Load(), Takes: s.takes.Load(), PID: s.grant.PID})
+	}
 	n, age, err := w.r.store.MirrorLag(bounded)
 	if err != nil {
 		owner.heed(err)

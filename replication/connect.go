@@ -369,3 +369,20 @@ func Identify(ctx context.Context, c Config) (System, error) {
 	defer l.close()
 	return l.identify(ctx)
 }
+
+// Setting connects, reads a setting as this role's streams have it, and disconnects. The name is not the user's.
+func Setting(ctx context.Context, c Config, name string) (string, error) {
+	l, err := dial(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	defer l.close()
+	results, err := l.conn.Exec(ctx, "SHOW "+name).ReadAll()
+	if err != nil {
+		return "", fmt.Errorf("read setting %s: %w", name, err)
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return "", fmt.Errorf("read setting %s: the server's answer has another form", name)
+	}
+	return string(results[0].Rows[0][0]), nil
+}

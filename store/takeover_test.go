@@ -231,6 +231,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"CheckPublication", func(ctx context.Context) error { _, err := s.CheckPublication(ctx, "test"); return err }},
 		{"CreatePublication", func(ctx context.Context) error { return s.CreatePublication(ctx, "test") }},
 		{"Barrier", barrier},
+		{"Walsender", func(ctx context.Context) error { _, err := s.Walsender(ctx, 1); return err }},
 		{"OldTransactions", func(ctx context.Context) error { _, err := s.OldTransactions(ctx, time.Hour); return err }},
 		{"EmitToken", func(ctx context.Context) error { _, err := s.EmitToken(ctx, "p", "c"); return err }},
 		{"CountUnrecorded", func(ctx context.Context) error { _, err := s.CountUnrecorded(ctx, 1); return err }},

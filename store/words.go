@@ -58,6 +58,7 @@ type (
 	State           = record.State
 	Step            = record.Step
 	TopicTail       = record.TopicTail
+	Walsender       = record.Walsender
 	WaitingTopic    = record.WaitingTopic
 
 	// Page is a part of a list.

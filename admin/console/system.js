@@ -16,6 +16,22 @@ const noteWords = {
   restart: { connection: "no session with Postgres; trying again", silent: "Postgres did not answer for wal_sender_timeout; connecting again", server_shutdown: "Postgres shut down; connecting again", lease_lost: "another relay took over" },
 };
 
+// serverWords say what the server's side of the stream is at.
+const serverWords = {
+  caught_up: "has worked through the WAL",
+  sending: "sends events",
+  decoding: "works through WAL without events for this relay, or through a large transaction before its end; events behind it wait for that, not for the relay",
+  blocked: "could go on; the relay or the network takes nothing",
+};
+
+// server says it, as far as it can be told.
+function server(w) {
+  if (!w) return "not known to this process";
+  const text = serverWords[w.state] || "cannot be told what it is at";
+  const left = w.state === "caught_up" ? "" : "; " + bytes(w.behind_bytes) + " to go, the oldest for " + seconds(w.behind_seconds) + (w.wait_event ? ", now in " + w.wait_event : "");
+  return text + left + (w.spilled_transactions > 0 ? "; " + count(w.spilled_transactions) + " transactions larger than logical_decoding_work_mem so far, " + bytes(w.spilled_bytes) + " of them in files" : "");
+}
+
 // marks says how far the rows of the outbox are marked or deleted, which comes after publishing.
 function marks(s, point) {
   if (s.mirror_lag_events === null) return "not known to this process";
@@ -29,7 +45,7 @@ export function system() {
   const fact = (name, text) => [el("dt", {}, text), facts[name] = el("dd", {}, "–")];
   const gauge = el("div", { class: "gauge tall", hidden: true }, el("i")); // until there is something to show
   const slotBox = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Slot and write-ahead log"), el("span", { class: "hint", id: "slot-name" })),
-    gauge, el("dl", {}, fact("state", "state"), fact("retained", "kept for the slot"), fact("safe", "until the limit"), fact("confirmed", "confirmed"), fact("restart", "kept from"), fact("end", "end of WAL")));
+    gauge, el("dl", {}, fact("state", "state"), fact("retained", "kept for the slot"), fact("safe", "until the limit"), fact("confirmed", "confirmed"), fact("restart", "kept from"), fact("end", "end of WAL"), fact("server", "the server")));
   const process = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Process")),
     el("dl", {}, fact("role", "role"), fact("version", "version"), fact("up", "up for"), fact("epoch", "epoch"), fact("broker", "broker"), fact("marks", "marks"), fact("error", "last error")));
   const notes = el("ol", { class: "notes" });
@@ -92,6 +108,7 @@ export function system() {
         write(facts.state, "not known to this process");
         gauge.hidden = true;
       }
+      write(facts.server, server(s.walsender));
       write(facts.role, s.role + " since " + ago(s.role_since));
       write(facts.version, s.version);
       write(facts.up, span((Date.now() - new Date(s.started_at)) / 1000));

@@ -44,6 +44,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	// Of Postgres.
 	"migrations":              {ci: 5, nightly: 100},
 	"large row megabytes":     {ci: 0, nightly: 600},
+	"imported rows":           {ci: 800_000, nightly: 20_000_000},
 	"sync standby seconds":    {ci: 3, nightly: 60}, // away
 	"killed takeovers":        {ci: 1, nightly: 20},
 	"killed takeover seconds": {ci: 10, nightly: 1},

@@ -269,6 +269,11 @@ func (t *tables) MakeDue(ctx context.Context, topic string) (more bool, err erro
 	return more, err
 }
 
+// Walsender shows nothing: the made-up server's is always as far as its clients let it be.
+func (t *tables) Walsender(context.Context, uint32) (store.Walsender, error) {
+	return store.Walsender{}, nil
+}
+
 // OldTransactions are none: each transaction of the made-up database ends.
 func (t *tables) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) {
 	return nil, nil

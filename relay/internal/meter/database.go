@@ -20,6 +20,7 @@ type Database struct {
 	clean        atomic.Int64             // see Audited; Unix nanoseconds, 0: never
 	eventBytes   atomic.Int64             // of WAL, on average; 0: not known
 	unread       unread
+	sender       sender
 }
 
 // Reading is a number as it was read last while this process leads.

@@ -62,6 +62,7 @@ func (m *Meter) gauges(f factory, o Options) {
 	info.WithLabelValues(o.Version, runtime.Version()).Set(1)
 	f.collector(info, build)
 	f.collector(slotCollector{m}, slotRetained, slotSafe, slotStatus)
+	f.collector(senderCollector{m}, senderDefinitions...)
 }
 
 // waiting are the gauges of what waits, and of what is not known at all times.

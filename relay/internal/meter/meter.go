@@ -88,6 +88,7 @@ func (m *Meter) Forget() {
 	m.Database.OpenDead.forget()
 	m.Database.mirrorLag.forget()
 	m.Database.mirrorAge.forget()
+	m.Database.sender.forget()
 }
 
 // alarmsOf counts what the driver noticed and a person must look into.

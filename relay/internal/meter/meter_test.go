@@ -63,6 +63,10 @@ func scraped(t *testing.T) (*Meter, *played, *health.State, map[string]*dto.Metr
 	h.Enter(health.Active)
 	h.Halt(&halt.Error{Code: "column"})
 	m.Database.Looked(store.SlotStatus{Exists: true, Confirmed: 1, WALEnd: 1}, time.Now())
+	p.session = &Session{Granted: 1, Received: 1, Confirmed: 1}
+	for range 2 {
+		m.Database.LookedAtSender(SenderLook{At: time.Now()})
+	}
 	m.Outcomes.lastPublished.Store(1)
 	m.Database.OpenDead.Set(0)
 	m.Database.Mirrored(0, 0)
@@ -71,6 +75,7 @@ func scraped(t *testing.T) (*Meter, *played, *health.State, map[string]*dto.Metr
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.session = nil
 	byName := map[string]*dto.MetricFamily{}
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "go_") && !strings.HasPrefix(f.GetName(), "process_") {

@@ -89,6 +89,7 @@ func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 	line("slot", "%s, epoch %s, received %s, confirmed %s", st.Slot, cli.Figure(st.Epoch, cli.Whole),
 		cli.Figure(st.ReceivedLSN, cli.Plain), cli.Figure(st.ConfirmedLSN, cli.Plain))
 	line("lag", "%s", lag)
+	printServer(st, line)
 	line("rates", "%s", rates)
 	line("backlog", "%s events, %d in flight (%s), %d sent and not yet journaled",
 		cli.Figure(st.Backlog, cli.Whole), st.InFlight, cli.Bytes(int64(st.InFlightBytes)), st.Unrecorded)
@@ -100,6 +101,39 @@ func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 	line("events", "%d received, %d settled", st.Received, st.Settled)
 	line("parked keys", "%s, with %s events", cli.Figure(st.ParkedKeys, cli.Whole), cli.Figure(st.ParkedEvents, cli.Whole))
 	line("dead letters", "%s", cli.Figure(st.DeadLetters, cli.Whole))
+}
+
+// serverDoes says what the server's side of the stream is at.
+var serverDoes = map[string]string{
+	"caught_up": "has worked through the WAL",
+	"sending":   "sends events",
+	"decoding": "works through WAL without events for this relay, or through a large transaction before its end; " +
+		"events behind it wait for that, not for the relay",
+	"blocked": "could go on, and the relay or the network takes nothing: see the broker",
+}
+
+// printServer prints what the server's side of the stream is at, as far as it can be told.
+func printServer(st relay.Status, line func(name, format string, args ...any)) {
+	w := st.Walsender
+	if w == nil {
+		return
+	}
+	text := "cannot be told what it is at"
+	if w.State != nil {
+		text = serverDoes[*w.State]
+	}
+	if w.State == nil || *w.State != "caught_up" {
+		text += fmt.Sprintf("; %s of WAL to go, the oldest for %s", cli.Figure(w.BehindBytes, cli.Bytes),
+			cli.Figure(w.BehindSeconds, seconds))
+		if w.WaitEvent != "" {
+			text += ", now in " + cli.Plain(w.WaitEvent)
+		}
+	}
+	line("server", "%s", text)
+	if w.SpilledTransactions > 0 {
+		line("", "%d transactions were larger than logical_decoding_work_mem so far: %s went to files",
+			w.SpilledTransactions, cli.Bytes(w.SpilledBytes))
+	}
 }
 
 // printMarks prints how far the marks are, while they are behind.

@@ -1,0 +1,48 @@
+package store_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// What a walsender is at is shown by role: one that may not see it must read "not shown", never "it runs". Breaks it
+// catches: a hidden session taken for one that works; a role's own session that is not recognised; the position of
+// another process. Seen to fail with every session taken for visible, and with the position of any walsender.
+func TestWalsenderIsToldAsFarAsTheRoleMaySee(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	s := registered(t, c)
+	supers := takeOver(t, pg, c, s)
+	other := asOther(t, pg, c)
+	as, err := url.Parse(other.URL)
+	must(t, "read the URL", err)
+	pg.Exec(t, "ALTER ROLE "+as.User.Username()+" NOSUPERUSER REPLICATION")
+	theirs := *pg
+	theirs.URL = other.URL
+	slot := harness.Unique(t, "theirs")
+	pg.Exec(t, "SELECT pg_create_logical_replication_slot('"+slot+"', 'pgoutput')")
+	owns := walsender(t, &theirs, slot)
+	for _, of := range []struct {
+		name          string
+		s             *store.Store
+		pid           uint32
+		visible, sent bool
+	}{
+		{"a superuser of its own", s, supers.PID(), true, true},
+		{"a superuser of another's", s, owns.PID(), true, true},
+		{"a role of its own", open(t, other), owns.PID(), true, false},
+		{"a role of another's", open(t, other), supers.PID(), false, false},
+		{"a process that is gone", s, 0, false, false},
+	} {
+		w, err := of.s.Walsender(t.Context(), of.pid)
+		must(t, of.name, err)
+		if w.Visible != of.visible || (w.Sent != nil) != of.sent || w.Works() && !w.Visible {
+			t.Errorf("%s: got %+v, want visible %t, its position %t", of.name, w, of.visible, of.sent)
+		}
+	}
+	_ = owns.Close(context.Background()) // before its role goes
+}

@@ -1,0 +1,86 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// server is what the relay says that the server's side of the stream is at, "" when it cannot tell.
+func (s *scenario) server(t *testing.T) (state string, w relay.Walsender) {
+	t.Helper()
+	_, body := s.relay.Get(t, "/api/v1/status")
+	var st relay.Status
+	if err := json.Unmarshal([]byte(body), &st); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	if st.Walsender == nil || st.Walsender.State == nil {
+		return "", w
+	}
+	return *st.Walsender.State, *st.Walsender
+}
+
+// waitServer waits until the server is at it; it must not be at the other meanwhile.
+func (s *scenario) waitServer(t *testing.T, want, never string) (found relay.Walsender) {
+	t.Helper()
+	harness.Eventually(t, 2*time.Minute, "the server is said to be "+want, func(context.Context) string {
+		state, w := s.server(t)
+		if state == never {
+			t.Errorf("the server is said to be %s: %+v", never, w)
+		}
+		if found = w; state != want {
+			return fmt.Sprintf("it is %q: %+v", state, w)
+		}
+		return ""
+	})
+	return found
+}
+
+// Millions of rows that are not the relay's are committed at once, as by an import. The server writes them to files and
+// reads them back before it sends what was committed behind them; that must be told from a relay that is slow, which
+// comes first. Breaks it catches: events that wait, and nobody can say for what; the server blamed for a relay that
+// does not read, or for events that flow; a session that ends because the server is silent for long. Seen to fail with
+// the spilled rows taken for a server that has caught up, and with the relay's own wait left out of account.
+func TestLargeTransactionOfOthersIsToldFromASlowRelay(t *testing.T) {
+	const timeout = 6 * time.Second // of silence; the server is looked at three times in half of it
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{
+		"logical_decoding_work_mem": "64kB", "max_wal_size": "4GB"}})
+	s := startScenario(t, pg, harness.Kafka(t), "postgres.wal_sender_timeout", timeout, "limits.in_flight_bytes", "4MiB")
+	s.waitServer(t, "caught_up", "decoding")
+
+	unlock := s.lockJournal(t)
+	load := s.load(t, harness.Workload{Rate: 1000, PayloadBytes: 10_000}) // more than the sockets' buffers take
+	load.WaitCommitted(t, 2_500, time.Minute)
+	s.waitServer(t, "blocked", "decoding")
+	load.Stop(t)
+	unlock()
+	s.settled(t)
+	s.waitServer(t, "caught_up", "decoding")
+
+	pg.Exec(t, "CREATE TABLE imported (n bigint, a text)")
+	rows := harness.Count(t, "imported rows")
+	began := time.Now()
+	pg.Exec(t, fmt.Sprintf("INSERT INTO imported SELECT n, md5(n::text) FROM generate_series(1, %d) n", rows))
+	took := time.Since(began)
+	committed := time.Now()
+	s.load(t, harness.Workload{Events: 10}).Wait(t)
+	busy := s.waitServer(t, "decoding", "blocked")
+	if busy.SpilledBytes == 0 || *busy.BehindBytes == 0 || busy.Sent == nil {
+		t.Errorf("the server works through the import: got %+v, want its bytes", busy)
+	}
+	s.settled(t)
+	t.Logf("%d rows of another table were written in %v; events behind them were recorded %v after the commit; %d MiB "+
+		"in files, wait %q", rows, took.Round(time.Millisecond), time.Since(committed).Round(time.Millisecond),
+		busy.SpilledBytes>>20, busy.WaitEvent)
+	s.waitServer(t, "caught_up", "blocked")
+	if n := s.relay.Metric(t, "cdc_stream_restarts_total"); n != 0 {
+		t.Errorf("the session ended %v times; want the server's silence outlasted", n)
+	}
+	s.judge(t, 0)
+}
