@@ -101,6 +101,10 @@ mutants: ## break the relay on purpose, rule by rule, and see that the simulator
 mutate: ## see tests fail with the code broken, and note how; ARGS="offsets config", see docs/design.md
 	go run ./test/mutate $(ARGS)
 
+.PHONY: mutate-sql
+mutate-sql: ## drop each condition, lock, bound, order and commit level of the SQL, once; ARGS=-new: those not tried yet
+	go run ./test/mutate -sql $(ARGS)
+
 .PHONY: race
 race: ## the scenarios once more, with the race detector in the relay's own process too
 	CDC_RELAY_TEST_RACE=1 go test -race -count=1 $(TESTFLAGS) ./test/...

@@ -23,6 +23,7 @@ type bed struct {
 	root    string         // of the module
 	dir     string         // of what the run makes
 	sites   []site         // by their numbers
+	files   []fileSite     // those of the sites that are in files of SQL
 	refused map[string]int // by place: what does not compile is taken away, texts first, then all
 }
 

@@ -1,16 +1,28 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// clause is a part of the text of a statement that can be dropped.
+// clause is a part of the text of a statement that can be broken.
 type clause struct {
 	from, to int
-	instead  string // "true" for a condition among others that must hold, "false" for one of which one must, "" for a lock
+	instead  string // the text that stands there then, with ~ for what stood there
+	becomes  string // the same for people, short
+	name     string // what is broken, for people; "" = the text
 }
+
+// How a clause is broken. A parameter of a statement must go on being used in it, and have its type: a statement that
+// is refused is noticed by every test that sends it, and nothing is learned.
+const (
+	always    = "((~) OR true)"    // a condition among others that must hold
+	never     = "((~) AND false)"  // one of which one must hold
+	anyOrder  = "random()"         // an order that is not known when the code is compiled
+	boundless = "~ NULL::bigint +" // the word LIMIT or OFFSET
+)
 
 // lexeme is a word, a sign, or a text in quotes. Its depth counts brackets, and CASE as one.
 type lexeme struct {
@@ -18,21 +30,29 @@ type lexeme struct {
 	text            string
 }
 
-// clauses finds the conditions and locks of a statement, or of a part of one: every conjunct of every WHERE, HAVING
-// and ON, every operand of an OR among them, every FOR UPDATE and the like, and every SKIP LOCKED. It reads the SQL
-// that the store writes, not any SQL. opaque are the runes that stand for what is not known, such as the value of a
-// variable.
+// clauses finds what can be broken in a statement, or in a part of one: every conjunct of every WHERE, HAVING and ON,
+// every operand of an OR among them, every FOR UPDATE and the like, every SKIP LOCKED and NOWAIT, every ON CONFLICT,
+// every LIMIT and OFFSET, and every key of an ORDER BY. These are turned round: without an order rows mostly come as
+// they were inserted, which is what tests expect, and what no server promises. It reads the SQL that the store writes,
+// not any SQL. opaque are the runes that stand for what is not known, such as the value of a variable.
 func clauses(text string, opaque func(rune) bool) []clause {
-	s := &statement{lexemes: lexemes(text, opaque)}
+	s := &statement{text: text, lexemes: lexemes(text, opaque)}
 	if s.isCondition() {
 		s.region(0)
 	}
 	for i, t := range s.lexemes {
 		switch {
-		case t.text == "WHERE" || t.text == "HAVING" || t.text == "ON" && s.word(i+1) != "CONFLICT":
+		case t.text == "ON" && s.word(i+1) == "CONFLICT":
+			s.conflict(i)
+		case t.text == "WHERE" && s.isArbiter(i): // it names an index, and is dropped with its ON CONFLICT
+		case t.text == "WHERE" || t.text == "HAVING" || t.text == "ON" && !s.isDistinct(i):
 			s.region(i + 1)
 		case t.text == "FOR":
 			s.lock(i)
+		case t.text == "LIMIT" || t.text == "OFFSET":
+			s.found = append(s.found, clause{t.from, t.to, boundless, "nothing", s.bound(i)})
+		case t.text == "ORDER" && s.word(i+1) == "BY":
+			s.order(i + 2)
 		}
 	}
 	slices.SortFunc(s.found, func(a, b clause) int {
@@ -45,6 +65,7 @@ func clauses(text string, opaque func(rune) bool) []clause {
 }
 
 type statement struct {
+	text    string
 	lexemes []lexeme
 	found   []clause
 }
@@ -90,8 +111,8 @@ func (s *statement) closing(i int) int {
 
 // ends are the words that end a list of conditions.
 var ends = []string{
-	"GROUP", "ORDER", "LIMIT", "RETURNING", "UNION", "EXCEPT", "WINDOW", "HAVING", "WHERE", "JOIN", "LEFT", "CROSS", "ON",
-	";", ",",
+	"GROUP", "ORDER", "LIMIT", "OFFSET", "RETURNING", "UNION", "EXCEPT", "WINDOW", "HAVING", "WHERE", "JOIN", "LEFT", "CROSS", "ON",
+	";", ",", "LOOP",
 }
 
 // region reads conditions from lexeme i to where they end, and splits them.
@@ -127,12 +148,12 @@ func (s *statement) split(from, to int) {
 	alternatives := s.cut(from, to, "OR")
 	for _, a := range alternatives {
 		if len(alternatives) > 1 {
-			s.add(a[0], a[1], "false")
+			s.add(a[0], a[1], never, "false")
 		}
 		conjuncts := s.cut(a[0], a[1], "AND")
 		for _, c := range conjuncts {
 			if len(conjuncts) > 1 || len(alternatives) == 1 {
-				s.add(c[0], c[1], "true")
+				s.add(c[0], c[1], always, "true")
 			}
 			if s.word(c[0]) == "(" && s.closing(c[0]) == c[1]-1 && s.word(c[0]+1) != "SELECT" {
 				if len(s.cut(c[0]+1, c[1]-1, "OR")) > 1 || len(s.cut(c[0]+1, c[1]-1, "AND")) > 1 {
@@ -156,13 +177,99 @@ func (s *statement) cut(from, to int, word string) (parts [][2]int) {
 	return append(parts, [2]int{start, to})
 }
 
-func (s *statement) add(from, to int, instead string) {
-	for to-1 > from && s.lexemes[to-1].text == opaqueText { // what may follow, or not, is no part of it
+func (s *statement) add(from, to int, instead, becomes string) {
+	to = s.known(from, to)
+	if from < to && s.word(from) != "true" {
+		s.found = append(s.found, clause{s.lexemes[from].from, s.lexemes[to-1].to, instead, becomes, ""})
+	}
+}
+
+// known moves the end forward to what is known: what may follow, or not, is no part of a clause.
+func (s *statement) known(from, to int) int {
+	for to-1 > from && s.lexemes[to-1].text == opaqueText && !slices.Contains(operators, s.word(to-2)) {
 		to--
 	}
-	if from < to {
-		s.found = append(s.found, clause{s.lexemes[from].from, s.lexemes[to-1].to, instead})
+	return to
+}
+
+// operators are the words behind which an operand stands.
+var operators = []string{"=", "<", ">", "NOT", "IN"}
+
+// bound is a LIMIT or OFFSET with what follows, as far as that is one word.
+func (s *statement) bound(i int) string {
+	return s.text[s.lexemes[i].from:s.lexemes[min(i+1, len(s.lexemes)-1)].to]
+}
+
+// drop is a clause that is left out.
+func (s *statement) drop(from, to int) {
+	s.found = append(s.found, clause{s.lexemes[from].from, s.lexemes[to-1].to, "", "nothing", ""})
+}
+
+// isArbiter reports whether the WHERE at i belongs to the index that an ON CONFLICT names.
+func (s *statement) isArbiter(i int) bool {
+	for j := i - 1; j >= 2 && s.lexemes[j].depth >= s.lexemes[i].depth; j-- {
+		if s.lexemes[j].depth == s.lexemes[i].depth && !slices.Contains([]string{"(", ")"}, s.word(j)) {
+			return s.word(j) == "CONFLICT"
+		}
 	}
+	return false
+}
+
+// isDistinct reports whether the ON at i is that of DISTINCT ON.
+func (s *statement) isDistinct(i int) bool { return i > 0 && s.word(i-1) == "DISTINCT" }
+
+// conflict finds the end of an ON CONFLICT.
+func (s *statement) conflict(i int) {
+	end := i + 2
+	for end < len(s.lexemes) && s.lexemes[end].depth >= s.lexemes[i].depth && s.word(end) != "RETURNING" &&
+		s.word(end) != ";" {
+		end++
+	}
+	s.drop(i, s.known(i, end))
+}
+
+// order turns each key round that begins at i.
+func (s *statement) order(i int) {
+	if i >= len(s.lexemes) {
+		return
+	}
+	depth, first := s.lexemes[i].depth, i
+	for end := i; ; end++ {
+		over := end == len(s.lexemes) || s.lexemes[end].depth < depth ||
+			s.lexemes[end].depth == depth && (slices.Contains(afterOrder, s.word(end)) || s.isLock(end))
+		if over || s.lexemes[end].depth == depth && s.word(end) == "," {
+			s.key(first, end)
+			first = end + 1
+		}
+		if over {
+			return
+		}
+	}
+}
+
+// afterOrder are the words that end the keys of an ORDER BY.
+var afterOrder = []string{"LIMIT", "OFFSET", "ROWS", "RANGE", "UNION", "RETURNING", ";"}
+
+func (s *statement) key(from, to int) {
+	end := to
+	if end-2 > from && s.word(end-2) == "NULLS" {
+		end -= 2
+	}
+	if from >= end {
+		return
+	}
+	begin, last := s.lexemes[from], s.lexemes[end-1]
+	c := clause{begin.from, last.to, "~ DESC", "turned round", ""}
+	switch {
+	case last.text == opaqueText || end == from+1 && strings.HasPrefix(begin.text, "{"):
+		c.instead, c.becomes = anyOrder, "any order"
+	case last.text == "ASC":
+		c = clause{last.from, last.to, "DESC", "turned round", s.text[begin.from:last.to]}
+	case last.text == "DESC":
+		c = clause{last.from, last.to, "ASC", "turned round", s.text[begin.from:last.to]}
+	}
+	c.name = "ORDER BY " + cmp.Or(c.name, s.text[c.from:c.to])
+	s.found = append(s.found, c)
 }
 
 func (s *statement) isLock(i int) bool {
@@ -180,11 +287,15 @@ func (s *statement) lock(i int) {
 	if s.word(end) == "OF" {
 		end += 2
 	}
-	if s.word(end) == "SKIP" {
-		s.found = append(s.found, clause{s.lexemes[end].from, s.lexemes[end+1].to, ""})
+	switch s.word(end) {
+	case "SKIP":
+		s.drop(end, end+2)
 		end += 2
+	case "NOWAIT":
+		s.drop(end, end+1)
+		end++
 	}
-	s.found = append(s.found, clause{s.lexemes[i].from, s.lexemes[end-1].to, ""})
+	s.drop(i, end)
 }
 
 // opaqueText is the text of a lexeme that is not known.
@@ -198,8 +309,13 @@ func lexemes(text string, opaque func(rune) bool) (list []lexeme) {
 		case c == ' ' || c == '\n' || c == '\t':
 			i++
 			continue
+		case strings.HasPrefix(text[i:], "--"):
+			i += max(2, strings.IndexByte(text[i:], '\n'))
+			continue
 		case c == '\'' || c == '"':
 			i = i + 1 + max(0, strings.IndexByte(text[i+1:], c)) + 1
+		case strings.HasPrefix(text[i:], "{{"):
+			i += max(2, strings.Index(text[i:], "}}")+2)
 		case strings.HasPrefix(text[i:], "{"):
 			i += max(1, strings.IndexByte(text[i:], '}')+1)
 		case isWord(c) || c == '$':

@@ -41,6 +41,8 @@ type options struct {
 	record string
 
 	survivors string
+	noticed   string
+	fresh     bool
 	jobs      int
 	most      int
 	args      []string
@@ -72,7 +74,8 @@ func run(ctx context.Context, args []string) error {
 		"also the tests that are in the record, whose entries are replaced, or that say it")
 	flags.BoolVar(&o.alone, "alone", false, "do not run the other tests of the folder to see which places they reach too")
 	sql := flags.Bool("sql", false,
-		"drop each condition, lock and commit level of the store's statements once, and list those that no test notices")
+		"drop each condition, lock, bound and commit level of the store's statements once, and list what no test notices")
+	flags.BoolVar(&o.fresh, "new", false, "with -sql: only the changes that are in neither list yet")
 	flags.IntVar(&o.jobs, "jobs", 2, "with -sql: how many tests run at the same time")
 	flags.IntVar(&o.most, "most", 0,
 		"with -sql: at most so many tests for a change, those first that look at least else; 0 = all")
@@ -114,6 +117,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	if *sql {
 		o.survivors = filepath.Join(root, "test", "mutate", "survivors.tsv")
+		o.noticed = filepath.Join(root, "test", "mutate", "noticed.tsv")
 		b := &bed{root: root, dir: filepath.Join(root, ".cache", "mutate-sql")}
 		return b.sweepSQL(ctx, o)
 	}

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,44 +24,52 @@ import (
 // sqlTests is the folder whose tests must notice.
 const sqlTests = "store"
 
-// sweepSQL drops each condition, each lock and each level of a commit of the store's statements once, and runs the
-// tests that come by it until one fails. It fails if one is noticed by none and not explained in
-// test/mutate/survivors.tsv, or is explained there and noticed, or gone.
+// sweepSQL makes each change of the store's statements once, and runs the tests that come by it until one fails. It
+// fails if one is noticed by none and not explained in test/mutate/survivors.tsv, or is explained there and noticed, or
+// gone; or if the server refuses the statement, which says nothing about the tests.
 func (b *bed) sweepSQL(ctx context.Context, o options) error {
 	binary, err := b.buildSQL(ctx)
 	if err != nil {
 		return err
 	}
-	reaching, took, err := b.reachSQL(ctx, binary, o)
+	noticed, err := loadSQL(o.noticed)
 	if err != nil {
 		return err
 	}
-	memory := filepath.Join(b.dir, "noticed.json")
-	noticedBy := map[string]string{} // by the change: the test that noticed it last time, which is asked first
-	text, err := os.ReadFile(memory)
-	if err == nil {
-		err = json.Unmarshal(text, &noticedBy)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	explained, err := loadSurvivors(o.survivors)
+	explained, err := loadSQL(o.survivors)
 	if err != nil {
 		return err
 	}
 	var sum struct{ noticed, silent, left, wrong int }
+	sum.wrong = len(gone(b.sites, explained, "in the list of survivors, and gone"))
+	gone(b.sites, noticed, "")
+	var sites []site
+	for _, s := range b.sites {
+		if !o.where.MatchString(s.where+" "+s.change) || o.only != "" && s.folder != o.only ||
+			o.fresh && (noticed[s.key()] != "" || explained[s.key()] != "") {
+			sum.left++
+			continue
+		}
+		sites = append(sites, s)
+	}
+	if len(sites) == 0 {
+		fmt.Printf("%d changes of SQL: none to try\n", len(b.sites))
+		return saveSQL(o.noticed, noticed)
+	}
+	reaching, took, err := b.reachSQL(ctx, binary, o)
+	if err != nil {
+		return err
+	}
 	var mu sync.Mutex // guards what is counted and remembered
-	err = each(ctx, o.jobs, b.sites, func(s site, worker int) error {
-		key := s.folder + "\t" + s.where + "\t" + s.change
+	err = each(ctx, o.jobs, sites, func(s site, worker int) error {
 		mu.Lock()
-		_, known := explained[key]
-		delete(explained, key)
-		last := noticedBy[key]
+		reason, last := explained[s.key()], noticed[s.key()] // it is asked first
+		skip := o.over()
 		mu.Unlock()
-		by, skip := "", o.over() || !o.where.MatchString(s.where+" "+s.change) || o.only != "" && s.folder != o.only
+		var by, refused string
 		if !skip {
 			var err error
-			if by, err = b.noticeSQL(ctx, binary, s, reaching[s.id], took, last, worker, o); err != nil {
+			if by, refused, err = b.noticeSQL(ctx, binary, s, reaching[s.id], took, last, worker, o); err != nil {
 				return err
 			}
 		}
@@ -70,27 +78,28 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 		switch {
 		case skip:
 			sum.left++
-		case by != "" && known:
+			return nil
+		case refused != "":
 			sum.wrong++
-			fmt.Printf("%s %s: %s is noticed by %s: take it out of the list of survivors\n", s.folder, s.where, s.change, by)
+			fmt.Printf("%s\tis refused by the server in %s: %s\n", s.key(), by, refused)
+		case by != "" && reason != "":
+			sum.wrong++
+			fmt.Printf("%s\tis noticed by %s: take it out of the list of survivors\n", s.key(), by)
 		case by != "":
 			sum.noticed++
-			noticedBy[key] = by
-			return remember(memory, noticedBy)
-		case known:
+			noticed[s.key()] = by
+			return saveSQL(o.noticed, noticed)
+		case reason != "":
 			sum.silent++
 		default:
 			sum.wrong++
-			fmt.Printf("%s\tis noticed by none of %d tests (%s:%d)\n", key, len(reaching[s.id]), s.file, s.line)
+			fmt.Printf("%s\tis noticed by none of %d tests (%s:%d)\n", s.key(), len(reaching[s.id]), s.file, s.line)
 		}
-		return nil
+		delete(noticed, s.key())
+		return saveSQL(o.noticed, noticed)
 	})
 	if err != nil {
 		return err
-	}
-	for key := range explained {
-		sum.wrong++
-		fmt.Printf("%s: in the list of survivors, and gone\n", key)
 	}
 	fmt.Printf("%d changes of SQL: %d noticed, %d survive and are explained, %d wrong, %d not tried\n", len(b.sites),
 		sum.noticed, sum.silent, sum.wrong, sum.left)
@@ -100,12 +109,26 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 	return nil
 }
 
-func remember(file string, noticedBy map[string]string) error {
-	text, err := json.Marshal(noticedBy)
-	if err == nil {
-		err = os.WriteFile(file, text, 0o644)
+// key names a change in the lists.
+func (s site) key() string { return s.folder + "\t" + s.where + "\t" + s.change }
+
+// gone takes what is no change any more out of a list, returns it, and prints it if there is something to say.
+func gone(sites []site, list map[string]string, say string) (keys []string) {
+	there := map[string]bool{}
+	for _, s := range sites {
+		there[s.key()] = true
 	}
-	return err
+	for _, key := range slices.Sorted(maps.Keys(list)) {
+		if there[key] {
+			continue
+		}
+		if say != "" {
+			fmt.Printf("%s\t%s\n", key, say)
+		}
+		keys = append(keys, key)
+		delete(list, key)
+	}
+	return keys
 }
 
 func (b *bed) buildSQL(ctx context.Context) (binary string, err error) {
@@ -116,7 +139,7 @@ func (b *bed) buildSQL(ctx context.Context) (binary string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := b.writeOverlay(replace, switchesText+sqlSwitchesText); err != nil {
+	if err := b.writeOverlay(replace, switchesText+sqlSwitchesText+b.filesText()); err != nil {
 		return "", err
 	}
 	return b.tests(ctx, sqlTests)
@@ -187,6 +210,10 @@ func (b *bed) reachSQL(ctx context.Context, binary string,
 		}
 		return note(file, name)
 	})
+	// nobody knows who comes by what a view or a function has in it
+	for _, f := range b.files {
+		reaching[f.id] = slices.Clone(names)
+	}
 	// a test that comes by little looks at that; of those that come by all, the quick ones first
 	for _, names := range reaching {
 		slices.SortFunc(names, func(x, y string) int {
@@ -223,29 +250,36 @@ func each[T any](ctx context.Context, jobs int, items []T, work func(item T, wor
 	return context.Cause(ctx)
 }
 
-// noticeSQL is the test that fails with the change, "" when none does. The one that did last time is asked first.
+// noticeSQL returns the test that fails with the change, "" when none does, and why the server refuses the statement if
+// that is why. The one that failed last time is asked first.
 func (b *bed) noticeSQL(ctx context.Context, binary string, s site, names []string, took map[string]time.Duration,
-	last string, worker int, o options) (string, error) {
+	last string, worker int, o options) (by, refused string, err error) {
 	order := strconv.Itoa(s.id)
 	if slices.Contains(names, last) {
-		if _, by, err := b.runSQL(ctx, binary, order, []string{last}, o.within+3*took[last], worker, o); err != nil ||
-			by != "" {
-			return by, err
-		}
-	}
-	if len(names) == 0 {
-		return "", nil
+		names = slices.Concat([]string{last}, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == last }))
 	}
 	if o.most > 0 && len(names) > o.most {
 		names = names[:o.most]
 	}
-	within := o.within
-	for _, name := range names {
-		within += 3 * took[name]
+	// a few at a time: the first mostly notice, and tests of one run come in the order of their files
+	for at, next := 0, 1; at < len(names); at, next = at+next, next*4 {
+		some := names[at:min(at+next, len(names))]
+		within := o.within
+		for _, name := range some {
+			within += 3 * took[name]
+		}
+		output, by, err := b.runSQL(ctx, binary, order, some, within, worker, o)
+		if err != nil || by != "" {
+			return by, string(noStatement.Find(output)), err
+		}
 	}
-	_, by, err := b.runSQL(ctx, binary, order, names, within, worker, o)
-	return by, err
+	return "", "", nil
 }
+
+// noStatement finds in what a test said that the changed text is no statement any more: wrong syntax, a parameter that
+// nothing uses or that has no type, an index for ON CONFLICT that is not there.
+var noStatement = regexp.MustCompile(`(?m)^.*(SQLSTATE (42601|42P18|42P10|42804|42703|42P08|42803|08P01)|` +
+	`expected \d+ arguments, got).*$`)
 
 // warm is the directory of a worker's Postgres, which is made once.
 func (b *bed) warm(worker int) string {
@@ -279,23 +313,40 @@ func (b *bed) runSQL(ctx context.Context, binary, order string, names []string, 
 	return output, "", nil
 }
 
-// loadSurvivors reads which changes nobody notices, and why that is right: folder, function, change and reason, with
-// tabs between.
-func loadSurvivors(path string) (map[string]string, error) {
+// loadSQL reads a list of changes: folder, function, change, and why nobody notices it or which test does, with tabs
+// between.
+func loadSQL(path string) (map[string]string, error) {
+	list := map[string]string{}
 	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return list, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	list := map[string]string{}
 	for n, line := range strings.Split(string(text), "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		f := strings.Split(line, "\t")
 		if len(f) != 4 || strings.TrimSpace(f[3]) == "" {
-			return nil, fmt.Errorf("%s:%d: want folder, function, change and reason, with a tab between", path, n+1)
+			return nil, fmt.Errorf("%s:%d: want folder, function, change, and reason or test, with a tab between", path, n+1)
 		}
 		list[strings.Join(f[:3], "\t")] = f[3]
 	}
 	return list, nil
+}
+
+// saveSQL writes which test noticed which change. The file is whole at any time.
+func saveSQL(path string, list map[string]string) error {
+	text := "# Which test of store notices which change of its SQL. Written by `make mutate-sql`; see docs/design.md.\n" +
+		"# changed in\tfunction\tchange\ttest\n"
+	for _, key := range slices.Sorted(maps.Keys(list)) {
+		text += key + "\t" + list[key] + "\n"
+	}
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -40,7 +41,7 @@ func (b *bed) weaveSQL() (replace map[string]string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, folder := range folders {
+	for _, folder := range append(folders, filepath.Join(b.root, filesFolder)) {
 		w := &sqlWeaver{files: token.NewFileSet(), vars: map[string]bool{}, names: map[string]int{}}
 		w.next = func(s site) int {
 			s.id = len(b.sites)
@@ -55,7 +56,7 @@ func (b *bed) weaveSQL() (replace map[string]string, err error) {
 			return nil, err
 		}
 	}
-	return replace, nil
+	return replace, b.filesSQL()
 }
 
 func (w *sqlWeaver) weaveFolder(b *bed, paths []string, replace map[string]string) error {
@@ -227,10 +228,22 @@ func (f *sqlFile) walkSQL(root ast.Node, function bool) {
 			}
 			if len(n.Rhs) == 1 && function {
 				f.limits(n.Rhs[0])
+				f.reads(n.Rhs[0])
 			}
 		}
 		return true
 	})
+}
+
+// reads puts a switch where a file of SQL is read.
+func (f *sqlFile) reads(e ast.Expr) {
+	call, ok := e.(*ast.CallExpr)
+	if !ok || f.folder != filesFolder {
+		return
+	}
+	if s, ok := call.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "ReadFile" {
+		f.put(e, "mutant__.File("+f.source(call.Args[0])+")(", ")")
+	}
 }
 
 // addsCondition reports whether a call joins one more condition to a statement.
@@ -352,11 +365,7 @@ func (f *sqlFile) chain(leaves []ast.Expr) {
 	}
 	for _, c := range clauses(whole, isUnknown) {
 		begin, end := from[c.from], to[c.to-1]
-		instead := c.instead
-		if instead == "" {
-			instead = "nothing"
-		}
-		id := f.newSite(leaves[0].Pos(), fmt.Sprintf("`%s` -> %s", readable(whole[c.from:c.to]), instead))
+		id := f.newSite(leaves[0].Pos(), c.words(whole, func(r rune) string { return f.source(leaves[r-unknown]) }))
 		f.order++
 		opening, closing := fmt.Sprintf("mutant__.SQL(%d, %q, ", id, c.instead), ")"
 		if q := string(begin.quote); begin.quote != 0 {
@@ -371,7 +380,8 @@ func (f *sqlFile) chain(leaves []ast.Expr) {
 }
 
 func isSQL(text string) bool {
-	for _, word := range []string{"SELECT", "WHERE", " AND ", "UPDATE", "DELETE", "FOR SHARE", " OR "} {
+	for _, word := range []string{"SELECT", "WHERE", " AND ", "UPDATE", "DELETE", "FOR SHARE", " OR ", "ORDER BY", "LIMIT",
+		"ON CONFLICT"} {
 		if strings.Contains(text, word) {
 			return true
 		}
@@ -379,17 +389,20 @@ func isSQL(text string) bool {
 	return false
 }
 
-// readable is a clause as the list of survivors has it.
-func readable(clause string) string {
-	text := strings.Map(func(r rune) rune {
+// words say what is broken in the text, and how, as the lists have it; said is the code of what is not known.
+func (c clause) words(text string, said func(rune) string) string {
+	var name strings.Builder
+	for _, r := range strings.Join(strings.Fields(cmp.Or(c.name, text[c.from:c.to])), " ") {
 		if isUnknown(r) {
-			return '…'
+			name.WriteString(said(r))
+		} else {
+			name.WriteRune(r)
 		}
-		return r
-	}, strings.Join(strings.Fields(clause), " "))
-	const most = 100
-	if short := []rune(text); len(short) > most {
-		text = string(short[:most-2]) + " …"
 	}
-	return text
+	const most = 100
+	short := []rune(name.String())
+	if len(short) > most {
+		short = append(short[:most-2], []rune(" …")...)
+	}
+	return fmt.Sprintf("`%s` -> %s", string(short), c.becomes)
 }

@@ -111,9 +111,26 @@ func SQL(id int, instead, text string) string {
 		return "/*switch " + strconv.Itoa(id) + "*/ " + text
 	}
 	if id == on {
-		return instead
+		return strings.Replace(instead, "~", text, 1)
 	}
 	return text
+}
+
+type fileSite struct {
+	name     string
+	from, to int
+	instead  string
+}
+
+func File(name string) func(text []byte, err error) ([]byte, error) {
+	return func(text []byte, err error) ([]byte, error) {
+		f, changed := fileSites[on]
+		if err != nil || !changed || f.name != name {
+			return text, err
+		}
+		instead := strings.Replace(f.instead, "~", string(text[f.from:f.to]), 1)
+		return []byte(string(text[:f.from]) + instead + string(text[f.to:])), nil
+	}
 }
 
 var sent = regexp.MustCompile("/[*]switch ([0-9]+)[*]/")

@@ -20,9 +20,9 @@ const uniqueViolation = "23505"
 // and written twice, as rows and as one array. rejournalSQL gives those that are journaled already their place anew;
 // where one id is of two rows of the outbox, the place of either.
 const (
-	JournalSQL   = journalRows + journalFrom + `DO NOTHING` + journalEnd
+	JournalSQL   = journalRows + journalFrom + ` ON CONFLICT DO NOTHING` + journalEnd
 	rejournalSQL = journalRows + `DISTINCT ON (u.id) ` + journalFrom +
-		`(source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition,
+		` ON CONFLICT (source, event_id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition,
  "offset" = excluded."offset",
  published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition,
  excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
@@ -31,8 +31,7 @@ const (
  INSERT INTO {journal} AS j (source, event_id, topic, partition, "offset")
  SELECT `
 	journalFrom = `$1, u.id, u.topic, u.partition, u."offset"
- FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")
- ON CONFLICT `
+ FROM unnest($2, $3, $4, $5) AS u(id, topic, partition, "offset")`
 	journalEnd = `)
 INSERT INTO {batch} (source, size, ids) VALUES ($1, cardinality($2), $2)`
 )
