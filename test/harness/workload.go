@@ -53,10 +53,13 @@ func StartWorkload(t testing.TB, pg *PG, w Workload) *Load {
 	w.setDefaults()
 	pg.Exec(t, truthSchema)
 	conn := pg.Connect(t)
+	ids := make([]string, w.Aggregates)
+	for n := range ids {
+		ids[n] = aggregate(1 + n)
+	}
 	for _, aggregateType := range w.Types {
 		_, err := conn.Exec(t.Context(),
-			`INSERT INTO truth_lane SELECT $1, 'a' || n FROM generate_series(1, $2) n ON CONFLICT DO NOTHING`,
-			aggregateType, w.Aggregates)
+			`INSERT INTO truth_lane SELECT $1, id FROM unnest($2::text[]) id ON CONFLICT DO NOTHING`, aggregateType, ids)
 		if err != nil {
 			t.Fatalf("prepare the truth: %v", err)
 		}

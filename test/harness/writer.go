@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -213,8 +213,7 @@ func (w *writer) lock(ctx context.Context, count int) error {
 	wanted := make(map[lane]bool)
 	for range count {
 		types := w.load.workload.Types
-		wanted[lane{types[w.random.IntN(len(types))], "a" + strconv.Itoa(1+w.random.IntN(w.load.workload.Aggregates)),
-			0}] = true
+		wanted[lane{types[w.random.IntN(len(types))], aggregate(1 + w.random.IntN(w.load.workload.Aggregates)), 0}] = true
 	}
 	w.lanes = w.lanes[:0]
 	for l := range wanted {
@@ -233,6 +232,21 @@ func (w *writer) lock(ctx context.Context, count int) error {
 	}
 	return nil
 }
+
+// aggregate is the id of an aggregate: every other one is not plain ASCII, in characters of two to four bytes, or has what
+// SQL, JSON and COPY write otherwise.
+func aggregate(n int) string {
+	switch n % 4 {
+	case 2:
+		return fmt.Sprintf("Zoë %d 東京 𝄞", n)
+	case 0:
+		return fmt.Sprintf("ключ\t%d\n'\"\\N,;\u200b\u00a0", n)
+	}
+	return fmt.Sprintf("a%d", n)
+}
+
+// sayings stand in payloads, as JSON writes them.
+var sayings = []string{"", "plain", "Grüße aus Zürich", "東京 𝄞 🙂", `tab \t, line \n, quote \", slash \\, \u0001`, "Привет\u200b"}
 
 // newRow makes the next event of one of the locked aggregates.
 func (w *writer) newRow() row {
@@ -253,8 +267,9 @@ func (w *writer) newRow() row {
 		r.aggregateID = &id
 	}
 	if every := w.load.workload.Tombstones; every == 0 || w.random.IntN(every) != 0 {
-		payload := fmt.Sprintf(`{"key": %q, "seq": %d, "pad": "%s"}`, l.aggregateID, l.seq,
-			strings.Repeat("x", w.load.workload.PayloadBytes))
+		key, _ := json.Marshal(l.aggregateID)
+		payload := fmt.Sprintf(`{"key": %s, "seq": %d, "said": "%s", "pad": "%s"}`, key, l.seq,
+			sayings[w.random.IntN(len(sayings))], strings.Repeat("x", w.load.workload.PayloadBytes))
 		r.payload = &payload
 	}
 	w.rows = append(w.rows, r)
