@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -61,15 +64,19 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 		return err
 	}
 	var mu sync.Mutex // guards what is counted and remembered
+	l := likely{}
+	for key, by := range noticed {
+		l.note(key, by)
+	}
 	err = each(ctx, o.jobs, sites, func(s site, worker int) error {
 		mu.Lock()
-		reason, last := explained[s.key()], noticed[s.key()] // it is asked first
-		skip := o.over()
+		reason, skip := explained[s.key()], o.over()
+		names := l.first(s.key(), reaching[s.id], o.most)
 		mu.Unlock()
 		var by, refused string
 		if !skip {
 			var err error
-			if by, refused, err = b.noticeSQL(ctx, binary, s, reaching[s.id], took, last, worker, o); err != nil {
+			if by, refused, err = b.noticeSQL(ctx, binary, s, names, took, worker, o); err != nil {
 				return err
 			}
 		}
@@ -88,6 +95,7 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 		case by != "":
 			sum.noticed++
 			noticed[s.key()] = by
+			l.note(s.key(), by)
 			return saveSQL(o.noticed, noticed)
 		case reason != "":
 			sum.silent++
@@ -176,16 +184,13 @@ func (b *bed) reachSQL(ctx context.Context, binary string,
 		}
 		return nil
 	}
-	sum, err := sumOf(binary)
-	if err == nil {
-		err = os.MkdirAll(filepath.Join(b.dir, "reached", sum), 0o755)
-	}
-	if err != nil {
+	known := filepath.Join(b.dir, "reached", b.sumOfSites())
+	if err = os.MkdirAll(known, 0o755); err != nil {
 		return nil, nil, err
 	}
 	err = each(ctx, o.jobs, names, func(name string, worker int) error {
 		start := time.Now()
-		file := filepath.Join(b.dir, "reached", sum, name)
+		file := filepath.Join(known, name+"-"+b.sumOfTest(name))
 		if known, err := os.ReadFile(file + ".took"); err == nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -214,14 +219,38 @@ func (b *bed) reachSQL(ctx context.Context, binary string,
 	for _, f := range b.files {
 		reaching[f.id] = slices.Clone(names)
 	}
-	// a test that comes by little looks at that; of those that come by all, the quick ones first
-	for _, names := range reaching {
-		slices.SortFunc(names, func(x, y string) int {
-			return cmp.Compare(time.Duration(reached[x])*time.Millisecond+took[x]/10,
-				time.Duration(reached[y])*time.Millisecond+took[y]/10)
-		})
+	said := map[string]map[string]bool{}
+	for _, name := range names {
+		_, comment := b.fileOf(sqlTests, name)
+		said[name] = words(comment)
+	}
+	// A test whose words are those of the code looks at it, and so does one that comes by little; of those that come by
+	// all, the quick ones are first.
+	for _, s := range b.sites {
+		price := func(name string) time.Duration {
+			return time.Duration(reached[name])*time.Millisecond + took[name]/10 -
+				time.Duration(min(common(said[name], s.where+" "+s.change), 3))*200*time.Millisecond
+		}
+		slices.SortFunc(reaching[s.id], func(x, y string) int { return cmp.Compare(price(x), price(y)) })
 	}
 	return reaching, took, err
+}
+
+// sumOfSites is another one when a change is another one, or has another number.
+func (b *bed) sumOfSites() string {
+	sum := sha256.New()
+	for _, s := range b.sites {
+		_, _ = io.WriteString(sum, s.key()+"\n")
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// sumOfTest is another one when the file of the test is another one.
+func (b *bed) sumOfTest(name string) string {
+	file, _ := b.fileOf(sqlTests, name)
+	text, _ := os.ReadFile(filepath.Join(b.root, sqlTests, file))
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // each does the work for every item, some of it at the same time, and stops at the first error.
@@ -250,19 +279,49 @@ func each[T any](ctx context.Context, jobs int, items []T, work func(item T, wor
 	return context.Cause(ctx)
 }
 
+// likely is how often a test noticed a change in a function, or one that reads the same.
+type likely map[string]map[string]int
+
+var alias, again = regexp.MustCompile(`\b\w+\.`), regexp.MustCompile(` \(\d+\)$`)
+
+func (l likely) subjects(key string) []string {
+	f := strings.Split(key, "\t")
+	return []string{key, f[1], alias.ReplaceAllString(again.ReplaceAllString(f[2], ""), "")}
+}
+
+func (l likely) note(key, by string) {
+	for _, subject := range l.subjects(key) {
+		if l[subject] == nil {
+			l[subject] = map[string]int{}
+		}
+		l[subject][by]++
+	}
+}
+
+// first returns at most so many of the tests, those first that noticed this change, others of the function, and the
+// same elsewhere.
+func (l likely) first(key string, names []string, most int) []string {
+	names = slices.Clone(names)
+	price := map[string]int{}
+	for n, subject := range l.subjects(key) {
+		for _, name := range names {
+			price[name] -= min(l[subject][name], 5) * []int{100, 1, 1}[n]
+		}
+	}
+	slices.SortStableFunc(names, func(x, y string) int { return cmp.Compare(price[x], price[y]) })
+	if most > 0 {
+		names = names[:min(most, len(names))]
+	}
+	return names
+}
+
 // noticeSQL returns the test that fails with the change, "" when none does, and why the server refuses the statement if
-// that is why. The one that failed last time is asked first.
+// that is why.
 func (b *bed) noticeSQL(ctx context.Context, binary string, s site, names []string, took map[string]time.Duration,
-	last string, worker int, o options) (by, refused string, err error) {
+	worker int, o options) (by, refused string, err error) {
 	order := strconv.Itoa(s.id)
-	if slices.Contains(names, last) {
-		names = slices.Concat([]string{last}, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == last }))
-	}
-	if o.most > 0 && len(names) > o.most {
-		names = names[:o.most]
-	}
 	// a few at a time: the first mostly notice, and tests of one run come in the order of their files
-	for at, next := 0, 1; at < len(names); at, next = at+next, next*4 {
+	for at, next := 0, 1; at < len(names); at, next = at+next, 16*next {
 		some := names[at:min(at+next, len(names))]
 		within := o.within
 		for _, name := range some {
