@@ -36,10 +36,16 @@ type NATSTLS struct {
 
 // Redis is the server of Redis Streams and of BullMQ's queues.
 type Redis struct {
-	URL          string   `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; with redis.sentinel.master the Sentinels, several with commas"`
+	URL          string   `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; several with commas: with redis.sentinel.master the Sentinels, with redis.cluster.enabled nodes of the cluster"`
 	PasswordFile string   `key:"password_file" help:"file with the password, read again at each connect"`
 	MaxLength    int      `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
 	Sentinel     Sentinel `key:"sentinel"`
+	Cluster      Cluster  `key:"cluster"`
+}
+
+// Cluster says that Redis is one.
+type Cluster struct {
+	Enabled bool `key:"enabled" help:"redis.url names nodes of a cluster, which are asked for the others"`
 }
 
 // Sentinel is who knows the master of Redis.
@@ -49,20 +55,48 @@ type Sentinel struct {
 	PasswordFile string `key:"password_file" help:"file with the Sentinels' password, read again at each connect; redis.password_file is Redis' own"`
 }
 
-// oneRedis refuses several servers of which none is known to be the master.
-var oneRedis = relation{
-	keys:    []string{"redis.url", "redis.sentinel.master"},
-	allowed: "one server; several are Sentinels, with redis.sentinel.master, and all of redis:// or all of rediss://",
-	check: func(c *Config) string {
-		urls := strings.Split(c.Redis.URL, ",")
-		tls := strings.Count(c.Redis.URL, "rediss://")
-		switch {
-		case len(urls) > 1 && c.Redis.Sentinel.Master == "":
-			return fmt.Sprintf("%d servers without redis.sentinel.master", len(urls))
-		case tls > 0 && tls < len(urls):
-			return "both redis:// and rediss://"
-		}
-		return ""
+// redisServers refuse several servers of which none is known to be the master, and what a cluster does not have.
+var redisServers = []relation{
+	{
+		keys: []string{"redis.url", "redis.sentinel.master", "redis.cluster.enabled"},
+		allowed: "one server; several are Sentinels, with redis.sentinel.master, or nodes, with redis.cluster.enabled, and " +
+			"all of redis:// or all of rediss://",
+		check: func(c *Config) string {
+			urls := strings.Split(c.Redis.URL, ",")
+			tls := strings.Count(c.Redis.URL, "rediss://")
+			switch {
+			case len(urls) > 1 && c.Redis.Sentinel.Master == "" && !c.Redis.Cluster.Enabled:
+				return fmt.Sprintf("%d servers without redis.sentinel.master or redis.cluster.enabled", len(urls))
+			case tls > 0 && tls < len(urls):
+				return "both redis:// and rediss://"
+			case c.Redis.Sentinel.Master != "" && c.Redis.Cluster.Enabled:
+				return "both: a cluster has no Sentinels"
+			}
+			return ""
+		},
+	},
+	{
+		keys:    []string{"redis.url", "redis.cluster.enabled"},
+		allowed: "database 0 with redis.cluster.enabled: a cluster has no other",
+		check: func(c *Config) string {
+			first, _, _ := strings.Cut(c.Redis.URL, ",")
+			u, err := url.Parse(first)
+			if c.Redis.Cluster.Enabled && err == nil && strings.Trim(u.Path, "/0") != "" {
+				return "database " + strings.Trim(u.Path, "/")
+			}
+			return ""
+		},
+	},
+	{
+		keys:    []string{"sink", "bullmq.prefix", "redis.cluster.enabled"},
+		allowed: "with redis.cluster.enabled bullmq.prefix in braces, such as {bull}, for the workers too: all keys of a queue in one slot",
+		check: func(c *Config) string {
+			_, tag, _ := strings.Cut(c.BullMQ.Prefix, "{")
+			if end := strings.Index(tag, "}"); c.Sink == SinkBullMQ && c.Redis.Cluster.Enabled && end < 1 {
+				return fmt.Sprintf("bullmq.prefix %q", c.BullMQ.Prefix)
+			}
+			return ""
+		},
 	},
 }
 

@@ -132,6 +132,7 @@ var rules = map[string]rule{
 	"redis.sentinel.master":        optional(matching(`^[A-Za-z0-9._-]+$`, 255, "a name of a-z, A-Z, 0-9 and ._-")),
 	"redis.sentinel.username":      optional(label()),
 	"redis.sentinel.password_file": filePath(),
+	"redis.cluster.enabled":        boolean(),
 
 	"bullmq.version":                    count(4, 6),
 	"bullmq.prefix":                     matching(`^[A-Za-z0-9_.:{}-]+$`, 100, "a-z, A-Z, 0-9 and _.:{}-, at most 100"),
@@ -215,7 +216,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, failuresUndone, []relation{
+var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, aggregateless, failuresUndone, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.
@@ -241,7 +242,6 @@ var relations = slices.Concat(dryRuns, logins, webhooks, aggregateless, failures
 	},
 	cloudEventHeaders,
 	separateCopies,
-	oneRedis,
 })
 
 // typed makes a rule from a check of the key's own type.

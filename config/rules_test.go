@@ -198,19 +198,32 @@ func TestSplitTable(t *testing.T) {
 }
 
 // Breaks it catches: several servers of Redis of which the first is taken, and the others are ignored; Sentinels of
-// which one has no TLS. Seen to fail with the relation left out.
-func TestSeveralServersOfRedisAreSentinels(t *testing.T) {
-	for _, c := range []struct{ url, master, because string }{
-		{"redis://a:1", "", ""},
-		{"redis://a:1", "main", ""},
-		{"redis://a:1,redis://b:1", "main", ""},
-		{"redis://a:1,redis://b:1", "", "2 servers without redis.sentinel.master"},
-		{"redis://a:1,rediss://b:1", "main", "both redis:// and rediss://"},
+// which one has no TLS; a cluster's queue whose keys are in several slots, or another database than it has. Seen to fail
+// with the relations left out.
+func TestServersOfRedisFitEachOther(t *testing.T) {
+	for _, c := range []struct{ set, because string }{
+		{"redis.url=redis://a:1", ""},
+		{"redis.url=redis://a:1 redis.sentinel.master=main", ""},
+		{"redis.url=redis://a:1,redis://b:1 redis.sentinel.master=main", ""},
+		{"redis.url=redis://a:1,redis://b:1", "2 servers without redis.sentinel.master or redis.cluster.enabled"},
+		{"redis.url=redis://a:1,rediss://b:1 redis.sentinel.master=main", "both redis:// and rediss://"},
+		{"redis.url=redis://a:1,redis://b:1 redis.cluster.enabled=true", ""},
+		{"redis.url=redis://a:1/0 redis.cluster.enabled=true", ""},
+		{"redis.url=redis://a:1/10 redis.cluster.enabled=true", "database 10"},
+		{"redis.cluster.enabled=true redis.sentinel.master=main", "a cluster has no Sentinels"},
+		{"sink=bullmq", ""},
+		{"sink=bullmq redis.cluster.enabled=true", `bullmq.prefix "bull"`},
+		{"sink=bullmq redis.cluster.enabled=true bullmq.prefix={}bull", `bullmq.prefix "{}bull"`},
+		{"sink=bullmq redis.cluster.enabled=true bullmq.prefix=my:{bull}", ""},
 	} {
-		problems := problemsOf(t, Input{Flags: []Setting{{"--set", "sink", SinkRedisStream}, {"--set", "redis.url", c.url},
-			{"--set", "redis.sentinel.master", c.master}}})
+		input := Input{Flags: []Setting{{"--set", "sink", SinkRedisStream}}}
+		for one := range strings.FieldsSeq(c.set) {
+			key, value, _ := strings.Cut(one, "=")
+			input.Flags = append(input.Flags, Setting{"--set", key, value})
+		}
+		problems := problemsOf(t, input)
 		if (len(problems) == 0) != (c.because == "") || !strings.Contains(problems.Error(), c.because) {
-			t.Errorf("%s with master %q: got %v, want %q", c.url, c.master, problems, c.because)
+			t.Errorf("%s: got %v, want %q", c.set, problems, c.because)
 		}
 	}
 }

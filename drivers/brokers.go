@@ -41,8 +41,9 @@ func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
 func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, error) {
 	r := cfg.Redis
 	return redisstream.New(redisstream.Config{
-		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), MaxLength: int64(r.MaxLength),
-		Hooks: redisstream.Hooks{Alarm: alarm(log)},
+		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), Cluster: r.Cluster.Enabled,
+		MaxLength: int64(r.MaxLength),
+		Hooks:     redisstream.Hooks{Alarm: alarm(log)},
 	})
 }
 
@@ -59,8 +60,9 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	}
 	named := headersFor(cfg)
 	return bullmq.New(bullmq.Config{
-		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg), Library: libraryOf(b),
-		Prefix: b.Prefix, JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
+		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg),
+		Cluster: cfg.Redis.Cluster.Enabled, Library: libraryOf(b), Prefix: b.Prefix,
+		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
 		Options: bullmq.Options{
 			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),
 			RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),

@@ -25,9 +25,10 @@ type Event struct {
 
 // Config says where the server is and what jobs are like. The file is read again at each connect.
 type Config struct {
-	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
+	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile string
 	Sentinel     redisconn.Sentinel
+	Cluster      bool   // the URL is that of some nodes of a cluster
 	Library      string // BullMQ or Bull
 	Prefix       string // of the keys, as the workers have it
 	// JobName and JobID are templates: names of headers in braces, and {key}, the record's key. A job whose id is empty

@@ -43,7 +43,7 @@ func New(c Config) (*Driver, error) {
 		return nil, err
 	}
 	server, err := redisconn.Open(redisconn.Config{
-		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, DialTimeout: c.DialTimeout,
+		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, Cluster: c.Cluster, DialTimeout: c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
 	})
 	if err != nil {

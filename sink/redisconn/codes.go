@@ -27,7 +27,11 @@ var refusals = map[string]sink.Trouble{
 	"ASK":         sink.ClusterTrouble,
 	"NOAUTH":      sink.ConfigurationTrouble,
 	"WRONGPASS":   sink.ConfigurationTrouble,
+	"CROSSSLOT":   sink.ConfigurationTrouble,
 }
+
+// noCluster is what a server answers that is none of a cluster.
+const noCluster = "cluster support disabled"
 
 // deniedInScript is what a script answers whose user may not run a command that it calls.
 const deniedInScript = "The user executing the script can't"
@@ -41,6 +45,9 @@ func refusal(err error) (word string, kind sink.Trouble, refused bool) {
 	text := said.Error()
 	if strings.Contains(text, deniedInScript) {
 		return "NOPERM", sink.TopicTrouble, true
+	}
+	if strings.Contains(text, noCluster) {
+		return "NO_CLUSTER", sink.ConfigurationTrouble, true
 	}
 	word, _, _ = strings.Cut(text, " ")
 	kind, refused = refusals[word]

@@ -4,20 +4,35 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Examine connects and asks how durable the server is. The text says what was found, with what can be lost; a server
 // that does not let itself be asked (ACL, some hosted ones) is taken as it is.
 func (s *Server) Examine(ctx context.Context) (text string, err error) {
-	if err := s.Client.Ping(ctx).Err(); err != nil {
-		return "", fmt.Errorf("ask Redis: %w", err)
+	one, alone := s.Client.(*redis.Client)
+	if !alone {
+		return s.examineNodes(ctx)
+	}
+	if info, err := one.Info(ctx, "cluster").Result(); err == nil && strings.Contains(info, "cluster_enabled:1") {
+		return "", fmt.Errorf("the server is a node of a cluster, and holds a part of the keys: set redis.cluster.enabled")
+	}
+	text, _, err = s.examine(ctx, one)
+	return text, err
+}
+
+// examine examines one server.
+func (s *Server) examine(ctx context.Context, one *redis.Client) (text string, risky bool, err error) {
+	if err := one.Ping(ctx).Err(); err != nil {
+		return "", false, fmt.Errorf("ask Redis: %w", err)
 	}
 	settings := map[string]string{}
 	for _, name := range []string{"appendonly", "appendfsync", "maxmemory-policy"} {
-		values, err := s.Client.ConfigGet(ctx, name).Result()
+		values, err := one.ConfigGet(ctx, name).Result()
 		if err != nil {
 			//nolint:nilerr // a server that hides its settings is taken as it is
-			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them", nil
+			return "the server answers; it does not show appendonly, appendfsync and maxmemory-policy: see to them", true, nil
 		}
 		settings[name] = values[name]
 	}
@@ -33,16 +48,16 @@ func (s *Server) Examine(ctx context.Context) (text string, err error) {
 	if policy := settings["maxmemory-policy"]; policy != "noeviction" && !strings.HasPrefix(policy, "volatile-") {
 		risks = append(risks, fmt.Sprintf("maxmemory-policy %s may evict what was sent; set noeviction", policy))
 	}
-	if s.guards != nil {
+	if s.guards != nil || s.cluster != nil {
 		// Some hosted servers hide it: nothing is said then.
 		const name = "min-replicas-to-write"
-		if values, err := s.Client.ConfigGet(ctx, name).Result(); err == nil && values[name] == "0" {
+		if values, err := one.ConfigGet(ctx, name).Result(); err == nil && values[name] == "0" {
 			risks = append(risks, "min-replicas-to-write is 0: a master that is cut off from its replicas goes on "+
 				"acknowledging what a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10 on each server")
 		}
 	}
 	if len(risks) == 0 {
-		return "the server answers; appendfsync is always", nil
+		return "the server answers; appendfsync is always", false, nil
 	}
-	return "the server answers; " + strings.Join(risks, "; "), nil
+	return "the server answers; " + strings.Join(risks, "; "), true, nil
 }

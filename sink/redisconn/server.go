@@ -32,23 +32,25 @@ const (
 
 // Config says where the server is. The file is read again at each connect.
 type Config struct {
-	URL            string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
+	URL            string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile   string
 	Sentinel       Sentinel
+	Cluster        bool // the URL is that of some nodes of a cluster
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script
 }
 
-// Server is a server of Redis and what is known of it. Make it with Open.
+// Server is a server of Redis, or a cluster, and what is known of it. Make it with Open.
 type Server struct {
 	sink.Contact
-	Client *redis.Client
+	Client redis.UniversalClient // of commands whose key is where the client looks for it; see Do
 
-	config Config
-	guards *sentinels // nil: the URL is the server's
-	ended  context.Context
-	end    context.CancelFunc
-	pinger sync.WaitGroup
+	config  Config
+	cluster *redis.ClusterClient // the same as Client; nil: no cluster
+	guards  *sentinels           // nil: the URL is the server's
+	ended   context.Context
+	end     context.CancelFunc
+	pinger  sync.WaitGroup
 }
 
 // The client has a log of its own, on stderr, of connections that it could not make; each such error comes back, too.
@@ -64,13 +66,20 @@ func Open(c Config) (*Server, error) {
 	}
 	s := &Server{config: c}
 	options, err := c.options()
-	if err == nil && c.Sentinel.Master != "" {
+	switch {
+	case err != nil:
+	case c.Cluster:
+		s.cluster, err = newCluster(c, options)
+		s.Client = s.cluster
+	case c.Sentinel.Master != "":
 		s.guards, err = newSentinels(c, options)
+		fallthrough
+	default:
+		s.Client = redis.NewClient(options)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.Client = redis.NewClient(options)
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.pinger.Go(s.ping)
 	return s, nil
@@ -124,8 +133,12 @@ func (s *Server) ping() {
 	defer pause.Stop()
 	for {
 		ctx, cancel := context.WithTimeout(s.ended, s.config.RequestTimeout)
-		s.guards.leaveOthers(ctx)
-		s.Heard(s.Client.Ping(ctx).Err())
+		if s.cluster != nil {
+			s.Heard(s.pingNodes(ctx))
+		} else {
+			s.guards.leaveOthers(ctx)
+			s.Heard(s.Client.Ping(ctx).Err())
+		}
 		cancel()
 		select {
 		case <-pause.C:
@@ -147,8 +160,19 @@ func (s *Server) Heard(err error) {
 
 // Blame makes the error say what it is about and whose it is, and notes whether the server answered.
 func (s *Server) Blame(what string, err error) error {
-	s.Heard(err)
-	return &trouble{troubleOf(err), fmt.Errorf("%s: %w", what, err)}
+	var said redis.Error
+	if s.cluster == nil || errors.As(err, &said) { // that one node is silent says nothing of the others
+		s.Heard(err)
+	}
+	return &trouble{s.shareOf(err), fmt.Errorf("%s: %w", what, err)}
+}
+
+// Do sends a command about the key that stands at that place among its words.
+func (s *Server) Do(ctx context.Context, key int8, words ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, words...)
+	cmd.SetFirstKeyPos(key)
+	_ = s.Client.Process(ctx, cmd) // the command has the error
+	return cmd
 }
 
 // Failed fills in what became of a script that did not say that it has written.

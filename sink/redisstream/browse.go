@@ -15,7 +15,7 @@ var _ sink.Browser = (*Driver)(nil)
 // newest one that was deleted by its id; before that it does not tell whether any was.
 func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
 	s, _ := d.streamOf(topic)
-	answer, err := d.Client.Do(ctx, "XINFO", "STREAM", topic).Slice()
+	answer, err := d.Do(ctx, 2, "XINFO", "STREAM", topic).Slice()
 	if err != nil {
 		if strings.Contains(err.Error(), "no such key") {
 			return e, nil

@@ -9,9 +9,10 @@ import (
 
 // Config says where the server is. The file is read again at each connect.
 type Config struct {
-	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels with commas
+	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile string
 	Sentinel     redisconn.Sentinel
+	Cluster      bool // the URL is that of some nodes of a cluster
 	// MaxLength trims streams to about so many entries, 0 = never.
 	MaxLength      int64
 	DialTimeout    time.Duration

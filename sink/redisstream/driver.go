@@ -33,7 +33,7 @@ var (
 // New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
 func New(c Config) (*Driver, error) {
 	server, err := redisconn.Open(redisconn.Config{
-		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, DialTimeout: c.DialTimeout,
+		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, Cluster: c.Cluster, DialTimeout: c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
 	})
 	if err != nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 type bed struct {
 	server *harness.RedisServer
 	proxy  *cutproxy.Plain
-	client *redis.Client // past the proxy
+	client redis.UniversalClient // past the proxy
 	count  int
 }
 

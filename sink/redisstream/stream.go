@@ -35,7 +35,7 @@ type stream struct {
 
 // End implements [conditional.Stream].
 func (s *stream) End(ctx context.Context) (int64, error) {
-	answer, err := s.driver.Client.Do(ctx, "XINFO", "STREAM", s.key).Slice()
+	answer, err := s.driver.Do(ctx, 2, "XINFO", "STREAM", s.key).Slice()
 	if err != nil {
 		if strings.Contains(err.Error(), "no such key") {
 			return 0, nil
@@ -134,7 +134,7 @@ type entry struct {
 
 // read reads up to readRecords entries. It takes the answer apart itself, because fields may repeat.
 func (s *stream) read(ctx context.Context, from, upTo int64) (entries []entry, err error) {
-	answer, err := s.driver.Client.Do(ctx, "XRANGE", s.key, idOf(from), idOf(upTo), "COUNT", readRecords).Slice()
+	answer, err := s.driver.Do(ctx, 1, "XRANGE", s.key, idOf(from), idOf(upTo), "COUNT", readRecords).Slice()
 	if err != nil {
 		return nil, s.blame(err)
 	}
