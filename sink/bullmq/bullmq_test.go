@@ -2,6 +2,7 @@ package bullmq_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 type bed struct {
 	server *harness.RedisServer
 	proxy  *cutproxy.Plain
-	client *redis.Client // past the proxy
+	client redis.UniversalClient // past the proxy
 	config bullmq.Config
 	count  int
 }
@@ -65,7 +66,7 @@ func (b *bed) driver(t *testing.T) *bullmq.Driver {
 // read returns the jobs that wait, by the rules of the package's documentation.
 func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
-	jobs := "bull:" + topic + ":"
+	jobs := cmp.Or(b.config.Prefix, "bull") + ":" + topic + ":"
 	ids, err := b.client.LRange(t.Context(), jobs+"wait", 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)

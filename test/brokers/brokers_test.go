@@ -226,7 +226,7 @@ func TestRedisStreamHasEachEventOnceInOrder(t *testing.T) {
 }
 
 // entriesOf reads the stream from its first entry to its last.
-func entriesOf(t *testing.T, c *redis.Client, topic string) (found []message) {
+func entriesOf(t *testing.T, c redis.UniversalClient, topic string) (found []message) {
 	t.Helper()
 	entries, err := c.XRange(t.Context(), topic, "-", "+").Result()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // RedisCluster is servers of Redis that share the keys; the replicas, if any, come last.
@@ -65,6 +66,7 @@ func (c *RedisCluster) Client() *redis.ClusterClient {
 	for _, s := range c.Servers {
 		addrs = append(addrs, s.Addr)
 	}
+	redis.SetLogger(&logging.VoidLogger{}) // of connections to nodes that are killed
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Protocol: 2})
 	c.t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -40,6 +40,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"brokers' kills":        {ci: 3, nightly: 30},
 	"step-downs":            {ci: 4, nightly: 20}, // of a NATS stream's leader; every fourth is a kill of it
 	"failovers":             {ci: 2, nightly: 10}, // of Redis; at every third one the replica misses the end
+	"cluster faults":        {ci: 2, nightly: 12}, // of Redis; at every fourth one the replica misses the end
 
 	// Of Postgres.
 	"migrations":              {ci: 5, nightly: 100},
