@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/cdc-relay/cdc-relay/sink/bullmq"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -15,7 +17,9 @@ import (
 func newClusterBed(t *testing.T) (*bed, *harness.RedisCluster) {
 	t.Helper()
 	cluster := harness.NewRedisCluster(t, 0)
-	return &bed{client: cluster.Client(), config: bullmq.Config{URL: "redis://" + cluster.Servers[0].Addr, Cluster: true,
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Protocol: 2})
+	t.Cleanup(func() { _ = client.Close() })
+	return &bed{client: client, config: bullmq.Config{URL: "redis://" + cluster.Servers[0].Addr, Cluster: true,
 		Prefix: "{bull}", RequestTimeout: 2 * time.Second, JobName: "{id}", IDHeader: "id", Unrecorded: 10_000}}, cluster
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/redisstream"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
@@ -25,7 +27,9 @@ type clusterBed struct {
 func newClusterBed(t *testing.T) *clusterBed {
 	t.Helper()
 	c := &clusterBed{cluster: harness.NewRedisCluster(t, 0)}
-	c.client = c.cluster.Client()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.cluster.Addrs(), Protocol: 2})
+	t.Cleanup(func() { _ = client.Close() })
+	c.client = client
 	var addrs []string
 	for _, s := range c.cluster.Servers {
 		p, err := cutproxy.NewPlain(s.Addr)

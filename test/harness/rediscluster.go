@@ -10,9 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // RedisCluster is servers of Redis that share the keys; the replicas, if any, come last.
@@ -51,33 +48,79 @@ func NewRedisCluster(t testing.TB, replicas int, settings ...string) *RedisClust
 	return c
 }
 
-// URLs is what redis.url may be.
-func (c *RedisCluster) URLs() string {
-	var urls []string
-	for _, s := range c.Servers {
-		urls = append(urls, "redis://"+s.Addr)
-	}
-	return strings.Join(urls, ",")
-}
-
-// Client is of the whole cluster.
-func (c *RedisCluster) Client() *redis.ClusterClient {
-	var addrs []string
+// Addrs are where the servers listen.
+func (c *RedisCluster) Addrs() (addrs []string) {
 	for _, s := range c.Servers {
 		addrs = append(addrs, s.Addr)
 	}
-	redis.SetLogger(&logging.VoidLogger{}) // of connections to nodes that are killed
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Protocol: 2})
-	c.t.Cleanup(func() { _ = client.Close() })
-	return client
+	return addrs
 }
 
-// on has one server asked, past the others.
-func (c *RedisCluster) on(s *RedisServer, ask func(context.Context, *redis.Client) error) error {
-	client := redis.NewClient(&redis.Options{Addr: s.Addr, Protocol: 2, MaxRetries: -1, DialerRetries: 1,
-		ReadTimeout: time.Second})
-	defer func() { _ = client.Close() }()
-	return ask(context.WithoutCancel(c.t.Context()), client)
+// cliPatience bounds one question to one server, which may be frozen.
+const cliPatience = 2 * time.Second
+
+// Ask asks one server by redis-cli.
+func (s *RedisServer) Ask(words ...string) (answer string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), cliPatience)
+	defer cancel()
+	host, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		return "", fmt.Errorf("read the address of redis-server: %w", err)
+	}
+	command := exec.CommandContext(ctx, "redis-cli", append([]string{"-e", "-h", host, "-p", port}, words...)...)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for %s: %w: %s", s.Addr, strings.Join(words, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// must is Ask of what cannot fail.
+func (c *RedisCluster) must(s *RedisServer, words ...string) string {
+	c.t.Helper()
+	answer, err := s.Ask(words...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answer
+}
+
+// node is what a server says of one of the cluster's.
+type node struct {
+	id, addr string
+	flags    []string
+	masterID string // "-": it is a master
+	slots    []string
+}
+
+// nodes are what the server says (CLUSTER NODES); none if it does not answer.
+func (s *RedisServer) nodes() (all []node) {
+	text, err := s.Ask("CLUSTER", "NODES")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line) // id, ip:port@bus, flags, master, pings, pongs, epoch, link, slots…
+		if len(f) < 8 {
+			continue
+		}
+		addr, _, _ := strings.Cut(f[1], "@")
+		all = append(all, node{id: f[0], addr: addr, flags: strings.Split(f[2], ","), masterID: f[3], slots: f[8:]})
+	}
+	return all
+}
+
+// has reports whether the slot is the node's.
+func (n node) has(slot int) bool {
+	return slices.ContainsFunc(n.slots, func(text string) bool {
+		first, last, isRange := strings.Cut(text, "-")
+		from, err := strconv.Atoi(first) // an open slot begins with a bracket
+		to := from
+		if isRange {
+			to, _ = strconv.Atoi(last)
+		}
+		return err == nil && from <= slot && slot <= to
+	})
 }
 
 // Announce has each server told to clients, and to its replicas, at another address of this host, such as a proxy's.
@@ -86,28 +129,14 @@ func (c *RedisCluster) Announce(addrs []string) {
 	c.announced = addrs
 	for i, s := range c.Servers {
 		_, port, _ := net.SplitHostPort(addrs[i])
-		err := c.on(s, func(ctx context.Context, client *redis.Client) error {
-			return client.ConfigSet(ctx, "cluster-announce-port", port).Err()
-		})
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		c.must(s, "CONFIG", "SET", "cluster-announce-port", port)
 	}
 	Eventually(c.t, time.Minute, "all servers tell the announced addresses", func(context.Context) string {
 		for _, s := range c.Servers {
-			err := c.on(s, func(ctx context.Context, client *redis.Client) error {
-				ranges, err := client.ClusterSlots(ctx).Result()
-				for _, r := range ranges {
-					for _, node := range r.Nodes {
-						if !slices.Contains(addrs, node.Addr) {
-							return fmt.Errorf("%s tells %s", s.Addr, node.Addr)
-						}
-					}
+			for _, n := range s.nodes() {
+				if !slices.Contains(addrs, n.addr) {
+					return fmt.Sprintf("%s tells %s", s.Addr, n.addr)
 				}
-				return err
-			})
-			if err != nil {
-				return err.Error()
 			}
 		}
 		return ""
@@ -118,71 +147,59 @@ func (c *RedisCluster) Announce(addrs []string) {
 // replicas as the others, who have all that it has.
 func (c *RedisCluster) AwaitWell() {
 	c.t.Helper()
+	replicas := strconv.Itoa(len(c.Servers)/Masters - 1)
 	Eventually(c.t, time.Minute, "the cluster is well", func(context.Context) string {
 		for _, s := range c.Servers {
-			err := c.on(s, func(ctx context.Context, client *redis.Client) error {
-				info, err := client.ClusterInfo(ctx).Result()
-				if err != nil {
-					return err
-				}
-				for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:" +
-					strconv.Itoa(len(c.Servers)), "cluster_size:" + strconv.Itoa(Masters)} {
-					if !strings.Contains(info, want) {
-						return fmt.Errorf("got %s, want %s", info, want)
-					}
-				}
-				return c.followed(ctx, client)
-			})
+			info, err := s.Ask("CLUSTER", "INFO")
 			if err != nil {
-				return s.Addr + ": " + err.Error()
+				return err.Error()
+			}
+			for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:" +
+				strconv.Itoa(len(c.Servers)), "cluster_size:" + strconv.Itoa(Masters)} {
+				if !strings.Contains(info, want) {
+					return fmt.Sprintf("%s says %s, want %s", s.Addr, info, want)
+				}
+			}
+			role, err := s.Ask("INFO", "replication")
+			switch {
+			case err != nil:
+				return err.Error()
+			case strings.Contains(role, "role:slave"):
+				if !strings.Contains(role, "master_link_status:up") {
+					return role
+				}
+			default:
+				if there, err := s.Ask("WAIT", replicas, "500"); err != nil || there < replicas {
+					return fmt.Sprintf("%s replicas of %s have its end, %v", there, s.Addr, err)
+				}
 			}
 		}
 		return ""
 	})
 }
 
-// followed checks that a master's replicas have all that it has, and that a replica has a master.
-func (c *RedisCluster) followed(ctx context.Context, client *redis.Client) error {
-	role, err := client.Do(ctx, "ROLE").Slice()
-	if err != nil {
-		return err
-	}
-	if role[0] != "master" {
-		if role[3] != "connected" {
-			return fmt.Errorf("the replica is %v", role)
-		}
-		return nil
-	}
-	replicas := len(c.Servers)/Masters - 1
-	if there, err := client.Wait(ctx, replicas, 500*time.Millisecond).Result(); err != nil || int(there) < replicas {
-		return fmt.Errorf("%d replicas have the end, want %d, %w", there, replicas, err)
-	}
-	return nil
-}
-
-// MasterOf is the server that has the key, as the others say, and a replica of it, if it has one.
+// MasterOf is the server that has the key, as most say, and a replica of it, if it has one.
 func (c *RedisCluster) MasterOf(key string) (master, replica *RedisServer) {
 	c.t.Helper()
 	Eventually(c.t, time.Minute, "the key has a master", func(context.Context) string {
 		master, replica = nil, nil
 		said := map[string]int{}
 		for _, s := range c.Servers {
-			_ = c.on(s, func(ctx context.Context, client *redis.Client) error {
-				slot, err := client.ClusterKeySlot(ctx, key).Result()
-				if err != nil {
-					return err
+			text, _ := s.Ask("CLUSTER", "KEYSLOT", key)
+			slot, err := strconv.Atoi(text)
+			if err != nil {
+				continue
+			}
+			all := s.nodes()
+			for _, n := range all {
+				if !n.has(slot) {
+					continue
 				}
-				ranges, err := client.ClusterSlots(ctx).Result()
-				for _, r := range ranges {
-					if int(slot) >= r.Start && int(slot) <= r.End {
-						said[r.Nodes[0].Addr]++
-						if len(r.Nodes) > 1 {
-							replica = c.at(r.Nodes[1].Addr)
-						}
-					}
+				said[n.addr]++
+				if at := slices.IndexFunc(all, func(other node) bool { return other.masterID == n.id }); at >= 0 {
+					replica = c.at(all[at].addr)
 				}
-				return err
-			})
+			}
 		}
 		for addr, times := range said {
 			if times > len(c.Servers)/2 {
@@ -228,47 +245,33 @@ func (c *RedisCluster) AwaitMasterOtherThan(key string, before *RedisServer) {
 	})
 }
 
-// MoveSlot moves the key's slot, with all that is in it, to a master that has it not. Between the two halves, each of
-// which moves some keys, something else may happen; then the owner is made known.
+// MoveSlot moves the key's slot, with all that is in it, to a master that has it not. Before the first keys move, and
+// after each hundred that did, something else may happen; then the owner is made known.
 func (c *RedisCluster) MoveSlot(key string, meanwhile func()) {
 	c.t.Helper()
 	from, _ := c.MasterOf(key)
 	var to *RedisServer
-	for _, s := range c.Servers {
-		_ = c.on(s, func(ctx context.Context, client *redis.Client) error {
-			if role, err := client.Do(ctx, "ROLE").Slice(); err == nil && role[0] == "master" && s != from {
-				to = s
-			}
-			return nil
-		})
-	}
-	must := func(s *RedisServer, words ...any) (answer any) {
-		c.t.Helper()
-		err := c.on(s, func(ctx context.Context, client *redis.Client) (err error) {
-			answer, err = client.Do(ctx, words...).Result()
-			return err
-		})
-		if err != nil {
-			c.t.Fatalf("%v at %s: %v", words, s.Addr, err)
+	for _, n := range from.nodes() {
+		if s := c.at(n.addr); n.masterID == "-" && s != from {
+			to = s
 		}
-		return answer
 	}
-	slot := must(from, "CLUSTER", "KEYSLOT", key)
-	source, target := must(from, "CLUSTER", "MYID"), must(to, "CLUSTER", "MYID")
-	must(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
-	must(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
+	slot := c.must(from, "CLUSTER", "KEYSLOT", key)
+	source, target := c.must(from, "CLUSTER", "MYID"), c.must(to, "CLUSTER", "MYID")
+	c.must(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
+	c.must(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
 	meanwhile()
 	host, port, _ := net.SplitHostPort(to.Addr)
 	for {
-		keys, _ := must(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any)
+		keys := strings.Fields(c.must(from, "CLUSTER", "GETKEYSINSLOT", slot, "100"))
 		if len(keys) == 0 {
 			break
 		}
-		must(from, append([]any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}, keys...)...)
+		c.must(from, append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, keys...)...)
 		meanwhile()
 	}
-	must(to, "CLUSTER", "SETSLOT", slot, "NODE", target)
-	must(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	c.must(to, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	c.must(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
 	Eventually(c.t, time.Minute, "the slot has moved", func(context.Context) string {
 		if now, _ := c.MasterOf(key); now != to {
 			return "it is at " + now.Addr

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -360,32 +359,4 @@ func (r *Relay) get(ctx context.Context, path string) (int, string, error) {
 func (r *Relay) PeakRSS(t testing.TB) int64 {
 	t.Helper()
 	return PeakRSS(t, r.PID())
-}
-
-// PeakRSS is the most memory that a running process has held, in bytes.
-func PeakRSS(t testing.TB, pid int) int64 {
-	t.Helper()
-	peak, err := peakRSS(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return peak
-}
-
-// peakRSS reads VmHWM of proc(5).
-func peakRSS(pid int) (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("read the memory of process %d: no VmHWM", pid)
 }

@@ -214,7 +214,7 @@ func (s *supervised) look() {
 	pid := s.peer.pid()
 	switch {
 	case pid != 0:
-		s.now = max(s.now, processCPU(pid))
+		s.now = max(s.now, harness.CPU(pid))
 	case s.since.IsZero():
 		s.since = time.Now()
 		s.gone, s.now = s.gone+s.now, 0
@@ -233,7 +233,7 @@ func (s *supervised) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pid := s.peer.pid(); pid != 0 {
-		s.now = max(s.now, processCPU(pid))
+		s.now = max(s.now, harness.CPU(pid))
 	}
 	s.peer.kill()
 	s.gone, s.now, s.since = s.gone+s.now, 0, time.Time{}
@@ -265,30 +265,13 @@ func (s *supervised) stop() {
 	s.peer.kill()
 }
 
-// processCPU is the CPU time, user and system, that a process and those of its children that it has waited for have
-// used (proc(5), /proc/pid/stat); 0 when it is gone.
-func processCPU(pid int) time.Duration {
-	const clockTick = 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go supports
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	ticks := 0
-	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
-		n, _ := strconv.Atoi(field)
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick
-}
-
-// treeCPU is processCPU of a process and its living children.
+// treeCPU is that of a process and its living children.
 func treeCPU(pid int) time.Duration {
-	sum := processCPU(pid)
+	sum := harness.CPU(pid)
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for _, field := range strings.Fields(string(text)) {
 		child, _ := strconv.Atoi(field)
-		sum += processCPU(child)
+		sum += harness.CPU(child)
 	}
 	return sum
 }
