@@ -160,6 +160,10 @@ bench-inbox: ## the inbox on one process with Postgres beside it, and a bare fra
 bench-commit: ## from the producer's COMMIT to the consumer's, at 1,000 events/s: p50, p99, the consumer's memory; PACED=30s
 	cd test/inbox && go test -count=1 -timeout 1h -v -run CommitToCommit . -args -paced $(PACED)
 
+.PHONY: bench-brokers
+bench-brokers: ## the relay beside a plain loop of each other broker's client: rate, CPU, latency, kills; ARGS="-side nats -side.kills 3"
+	go test -count=1 -timeout 2h -v -run '^TestSideBySide$$' ./test/brokers -args -side all $(ARGS)
+
 .PHONY: bench-peers
 bench-peers: ## the inbox beside kafka-go and watermill, which do the same in Postgres: rate, CPU, ten kill -9; EVENTS=1000000
 	cd test/inbox && go test -count=1 -timeout 1h -v -run Peers . -args -peers $(EVENTS) -kills 10

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -17,7 +18,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	if orders := os.Getenv(loopVariable); orders != "" {
+		os.Exit(obey(orders))
+	}
+	harness.Main(m)
+}
 
 // message is what the broker has of an event.
 type message struct {

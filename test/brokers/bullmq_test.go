@@ -271,20 +271,23 @@ func TestExampleWorkerHandlesEachEventOnce(t *testing.T) {
 func BenchmarkBullMQ(b *testing.B) {
 	server := harness.Redis(b)
 	reader := newReader(b, server)
-	measure(b, forBullMQ(server.Addr, "bullmq"), func(topic string) target {
-		list := "bull:" + topic + ":wait"
-		return target{
-			count: func() int { return int(reader.LLen(b.Context(), list).Val()) },
-			follow: func(came func()) {
-				reader.Del(b.Context(), list)
-				go func() {
-					for b.Context().Err() == nil {
-						if reader.BRPop(b.Context(), time.Second, list).Err() == nil {
-							came()
-						}
+	measure(b, forBullMQ(server.Addr, "bullmq"), func(topic string) target { return jobTarget(b, reader, topic) })
+}
+
+// jobTarget is a queue in which nobody works.
+func jobTarget(b testing.TB, reader *redis.Client, queue string) target {
+	list := "bull:" + queue + ":wait"
+	return target{
+		count: func() int { return int(reader.LLen(b.Context(), list).Val()) },
+		follow: func(came func()) {
+			reader.Del(b.Context(), list)
+			go func() {
+				for b.Context().Err() == nil {
+					if reader.BRPop(b.Context(), time.Second, list).Err() == nil {
+						came()
 					}
-				}()
-			},
-		}
-	})
+				}
+			}()
+		},
+	}
 }

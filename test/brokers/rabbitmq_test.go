@@ -212,40 +212,51 @@ func TestRabbitMQParksRefusesAndReplays(t *testing.T) {
 //	go test -run '^$' -bench RabbitMQ$ -benchtime 60000x ./test/brokers
 func BenchmarkRabbitMQ(b *testing.B) {
 	server := harness.RabbitMQ(b)
-	settings := forRabbitMQ(server.Addr)
+	c := channelOf(b, server)
+	measure(b, forRabbitMQ(server.Addr), func(topic string) target {
+		exchanges(b, server, topic)
+		return queueTarget(b, c, topic)
+	})
+}
+
+// channelOf is a channel to RabbitMQ that lasts as long as the test.
+func channelOf(t testing.TB, server *harness.RabbitServer) *amqp.Channel {
+	t.Helper()
 	conn, err := amqp.Dial("amqp://guest:guest@" + server.Addr)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
 	c, err := conn.Channel()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	measure(b, settings, func(topic string) target {
-		exchanges(b, server, topic)
-		return target{
-			count: func() int {
-				q, err := c.QueueDeclarePassive(topic, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
-				if err != nil {
-					b.Fatal(err)
+	return c
+}
+
+// queueTarget is a quorum queue.
+func queueTarget(b testing.TB, c *amqp.Channel, name string) target {
+	return target{
+		count: func() int {
+			q, err := c.QueueDeclarePassive(name, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return q.Messages
+		},
+		follow: func(came func()) {
+			if _, err := c.QueuePurge(name, false); err != nil {
+				b.Fatal(err)
+			}
+			deliveries, err := c.Consume(name, "", true, false, false, false, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			go func() {
+				for range deliveries {
+					came()
 				}
-				return q.Messages
-			},
-			follow: func(came func()) {
-				if _, err := c.QueuePurge(topic, false); err != nil {
-					b.Fatal(err)
-				}
-				deliveries, err := c.Consume(topic, "", true, false, false, false, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				go func() {
-					for range deliveries {
-						came()
-					}
-				}()
-			},
-		}
-	})
+			}()
+		},
+	}
 }

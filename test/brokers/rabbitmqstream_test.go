@@ -144,41 +144,37 @@ func TestRabbitMQStreamParksWhatHasNoStream(t *testing.T) {
 //	go test -run '^$' -bench RabbitMQStream -benchtime 200000x ./test/brokers
 func BenchmarkRabbitMQStream(b *testing.B) {
 	server := harness.RabbitMQ(b)
-	conn, err := amqp.Dial("amqp://guest:guest@" + server.Addr)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	c, err := conn.Channel()
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := channelOf(b, server)
 	measure(b, forStreams(server.StreamAddr), func(topic string) target {
 		makeStream(b, server, topic)
-		arguments := amqp.Table{"x-queue-type": "stream"}
-		return target{
-			count: func() int {
-				q, err := c.QueueDeclarePassive(topic, true, false, false, false, arguments)
-				if err != nil {
-					b.Fatal(err)
-				}
-				return q.Messages
-			},
-			follow: func(came func()) {
-				if err := c.Qos(1000, 0, false); err != nil {
-					b.Fatal(err)
-				}
-				deliveries, err := c.Consume(topic, "", false, false, false, false, amqp.Table{"x-stream-offset": "next"})
-				if err != nil {
-					b.Fatal(err)
-				}
-				go func() {
-					for d := range deliveries {
-						_ = d.Ack(false)
-						came()
-					}
-				}()
-			},
-		}
+		return streamTarget(b, c, topic)
 	})
+}
+
+// streamTarget is a stream of RabbitMQ, read by AMQP.
+func streamTarget(b testing.TB, c *amqp.Channel, name string) target {
+	return target{
+		count: func() int {
+			q, err := c.QueueDeclarePassive(name, true, false, false, false, amqp.Table{"x-queue-type": "stream"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return q.Messages
+		},
+		follow: func(came func()) {
+			if err := c.Qos(1000, 0, false); err != nil {
+				b.Fatal(err)
+			}
+			deliveries, err := c.Consume(name, "", false, false, false, false, amqp.Table{"x-stream-offset": "next"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			go func() {
+				for d := range deliveries {
+					_ = d.Ack(false)
+					came()
+				}
+			}()
+		},
+	}
 }

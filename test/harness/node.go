@@ -91,6 +91,9 @@ func nodeModules(t testing.TB, npm string) (dir string, err error) {
 	})
 }
 
+// Config is the program as a process that somebody else starts.
+func (n *Script) Config() child.Config { return n.config }
+
 // Start starts the program; it ends with the test.
 func (n *Script) Start() {
 	n.t.Helper()

@@ -1,0 +1,273 @@
+package brokers_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+var (
+	sideFlag   = flag.String("side", "", "the relay beside a plain loop, of these sinks, by commas, or all")
+	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; a third of them for rabbitmq, bullmq and webhook")
+	sideKills  = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
+)
+
+// sinks are those that have a plain loop beside them.
+var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bullmq", "webhook"}
+
+// side is a broker, and how the relay, and then the loop, get there.
+type side struct {
+	addr, direct string // through a proxy, and not; the loop's
+	proxies      []*cutproxy.Plain
+	settings     func(addr string) []any // of the relay
+	relayAddr    [2]string               // as addr and direct
+	begin        func(topic string)      // makes the topic
+	target       func(topic string) target
+	read         func(topic string) []message
+}
+
+// contestant is the relay or the loop, a process.
+type contestant interface {
+	Kill9()
+	PID() int
+	start()
+}
+
+type relayBeside struct {
+	*harness.Relay
+	t testing.TB
+}
+
+func (r relayBeside) start() { r.Start(r.t) }
+
+type loopBeside struct {
+	t       testing.TB
+	config  child.Config
+	process *child.Process
+}
+
+func (l *loopBeside) start() {
+	process, err := child.Start(l.config)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.process = process
+	l.t.Cleanup(process.Kill)
+}
+
+func (l *loopBeside) Kill9()   { l.process.Kill() }
+func (l *loopBeside) PID() int { return l.process.PID() }
+
+// enter makes a contestant with a database of its own, and starts nothing.
+func (s side) enter(t *testing.T, name, sink string, proxied bool) (contestant, *harness.PG, string) {
+	t.Helper()
+	n := 1
+	if proxied {
+		n = 0
+	}
+	pg := harness.Postgres(t)
+	settings := scenario{settings: s.settings(s.relayAddr[n])}.prepare(t, pg)
+	topic := settings.Topic("order")
+	s.begin(topic)
+	relay := harness.StartRelay(t, settings) // makes the tables
+	relay.Stop(t)
+	if name == "relay" {
+		return relayBeside{relay, t}, pg, topic
+	}
+	pg.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", settings.Slot()))
+	pg.Exec(t, "CREATE INDEX unpublished ON outbox_events (seq) WHERE published_at IS NULL")
+	orders, err := json.Marshal(loop{Sink: sink, Broker: [2]string{s.addr, s.direct}[n], Database: pg.URL, Topic: topic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &loopBeside{t: t, config: child.Config{DeathSignal: syscall.SIGKILL,
+		Env: append(os.Environ(), loopVariable+"="+string(orders))}}
+	if l.config.Path, err = os.Executable(); err != nil {
+		t.Fatal(err)
+	}
+	if sink == "bullmq" {
+		l.config = harness.NewScript(t, "test/node/loop.js", []string{loopVariable + "=" + string(orders)}).Config()
+	}
+	return l, pg, topic
+}
+
+// published counts what a contestant says that it has published.
+var published = map[string]string{
+	"relay":      "SELECT count(*) FROM cdc_relay_journal",
+	"plain loop": "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL",
+}
+
+// figures are what came of one.
+type figures struct {
+	rate, cpu               float64 // events per second; CPU seconds per million events
+	p50                     time.Duration
+	lost, doubled, disorder int
+	events, cuts            int // in the faults
+}
+
+// TestSideBySide prints a table of the relay beside a plain loop of each broker's own client: make bench-brokers. It
+// passes no sentence on loops. Seen to fail with a loop that marks nothing: what is published never ends.
+func TestSideBySide(t *testing.T) {
+	if *sideFlag == "" {
+		t.Skip("nothing to measure: make bench-brokers gives -side")
+	}
+	table := []string{"| sink | | events/s | CPU s per million | p50 at 200/s | lost | doubled | out of order | load |",
+		"|---|---|---|---|---|---|---|---|---|"}
+	for _, sink := range sinks {
+		if *sideFlag != "all" && !slices.Contains(strings.Split(*sideFlag, ","), sink) {
+			continue
+		}
+		s := stage(t, sink)
+		for _, name := range []string{"relay", "plain loop"} {
+			t.Run(sink+", "+name, func(t *testing.T) {
+				var f figures
+				s.drain(t, name, sink, &f)
+				s.faults(t, name, sink, &f)
+				load, _ := os.ReadFile("/proc/loadavg")
+				table = append(table, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.1f ms | %d | %d of %d | %d | %.4s |", sink, name,
+					f.rate, f.cpu, float64(f.p50.Microseconds())/1000, f.lost, f.doubled, f.events, f.disorder, load))
+			})
+		}
+	}
+	t.Log("\n" + strings.Join(table, "\n"))
+}
+
+// drain has a backlog worked off, and then publishes 200 events a second.
+func (s side) drain(t *testing.T, name, sink string, f *figures) {
+	c, pg, topic := s.enter(t, name, sink, false)
+	n := *sideEvents
+	if sink == "rabbitmq" || sink == "bullmq" || sink == "webhook" {
+		n /= 3
+	}
+	conn := pg.Connect(t)
+	for from := 1; from <= n; from += 500 {
+		if _, err := conn.Exec(t.Context(), inserted, from, min(from+499, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := s.target(topic)
+	c.start()
+	defer c.Kill9()
+	looks := time.NewTicker(5 * time.Millisecond)
+	defer looks.Stop()
+	first, begun, used := 0, time.Now(), time.Duration(0)
+	for there := target.count(); there < n; there = target.count() {
+		if first == 0 && there > 0 {
+			first, begun, used = there, time.Now(), harness.CPU(c.PID())
+		}
+		<-looks.C
+	}
+	f.rate = float64(n-first) / time.Since(begun).Seconds()
+	awaitMarked(t, pg)
+	f.cpu = (harness.CPU(c.PID()) - used).Seconds() / float64(n-first) * 1e6
+
+	const paced = 600
+	came := make(chan time.Time, 1)
+	target.follow(func() { came <- time.Now() })
+	ticks := time.NewTicker(5 * time.Millisecond)
+	defer ticks.Stop()
+	latencies := make([]time.Duration, 0, paced)
+	for i := range paced {
+		<-ticks.C
+		committed := time.Now()
+		if _, err := conn.Exec(t.Context(), inserted, n+i+1, n+i+1); err != nil {
+			t.Fatal(err)
+		}
+		latencies = append(latencies, (<-came).Sub(committed))
+	}
+	slices.Sort(latencies)
+	f.p50 = latencies[paced/2]
+}
+
+// awaitMarked waits until all rows are marked as published.
+func awaitMarked(t *testing.T, pg *harness.PG) {
+	t.Helper()
+	harness.Eventually(t, 3*time.Minute, "all rows are marked", func(ctx context.Context) string {
+		left, err := pg.TryQuery(ctx, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
+		if err != nil || left != "0" {
+			return fmt.Sprint(left, err)
+		}
+		return ""
+	})
+}
+
+// faults kills the contestant and cuts its connections while events are written, and counts what the broker has.
+func (s side) faults(t *testing.T, name, sink string, f *figures) {
+	c, pg, topic := s.enter(t, name, sink, true)
+	c.start()
+	defer func() { c.Kill9() }()
+	conn := pg.Connect(t)
+	var written atomic.Int64
+	var stopped atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; !stopped.Load(); n++ {
+			write(t, conn, n, n+1)
+			written.Store(int64(n + 1))
+		}
+	}()
+	cuts := 0
+	for kill := range *sideKills {
+		for cut := range 3 {
+			await := (3*kill + cut + 1) * 500
+			harness.Eventually(t, time.Minute, "events are published", func(ctx context.Context) string {
+				got, err := pg.TryQuery(ctx, published[name])
+				var n int
+				if _, scan := fmt.Sscan(got, &n); err != nil || scan != nil || n < await {
+					return fmt.Sprint(got, " of ", await, err)
+				}
+				return ""
+			})
+			for _, p := range s.proxies {
+				if cut == 0 {
+					p.LoseAnswers(1)
+				} else {
+					p.Cut()
+				}
+			}
+			cuts++
+		}
+		c.Kill9()
+		c.start()
+	}
+	stopped.Store(true)
+	<-done
+	awaitMarked(t, pg)
+	f.events, f.cuts = int(written.Load())*rows, cuts
+	f.count(t, s.read(topic))
+}
+
+// count counts what is lost, doubled and out of order: an event that comes first behind a later one of its key.
+func (f *figures) count(t *testing.T, found []message) {
+	t.Helper()
+	last, seen := map[int]int{}, map[string]bool{} // last by key, of which write makes one of the number
+	for _, m := range found {
+		var body struct {
+			N int `json:"n"`
+		}
+		if err := json.Unmarshal(m.payload, &body); err != nil {
+			t.Fatalf("payload %q: %v", m.payload, err)
+		}
+		switch {
+		case seen[m.id]:
+			f.doubled++
+		case body.N < last[body.N%keys]:
+			f.disorder++
+		}
+		seen[m.id], last[body.N%keys] = true, max(last[body.N%keys], body.N)
+	}
+	f.lost = f.events - len(seen)
+}
