@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +84,8 @@ func (w *worker) all(reader *redis.Client, queue string) (found []job) {
 // worked are jobs as the judge wants them.
 func worked(all []job) (found []message) {
 	for _, j := range all {
-		found = append(found, message{j.Data.ID, j.Data.AggregateID, j.Data.Payload})
+		found = append(found, message{id: j.Data.ID, key: j.Data.AggregateID, payload: j.Data.Payload,
+			replayed: j.Data.Headers[replayHeader] == "1"})
 	}
 	return found
 }
@@ -128,85 +128,6 @@ func TestBullMQOfAFrozenRelay(t *testing.T) {
 		begin:    func(topic string) { w = newWorker(t, server, "bullmq", topic); w.script.Start() },
 		read:     func(topic string) []message { return worked(w.all(newReader(t, server), topic)) },
 	})
-}
-
-// One queue's key is something else at first, and one event is too large. Breaks it catches: a queue in trouble that
-// holds up another; parked events that come out of order, or not; a dead letter that cannot be sent again. Seen to fail
-// with WRONGTYPE the cluster's trouble.
-func TestBullMQParksRefusesAndReplays(t *testing.T) {
-	const n, poisoned = 200, 70 // of each type, 40 of a key
-	server := harness.Redis(t)
-	reader := newReader(t, server)
-	pg := harness.Postgres(t)
-	settings := harness.NewSettings(t, pg, nil).With(forBullMQ(server.Addr, "bullmq")...).
-		With("limits.max_event_bytes", "4KiB")
-	delete(settings, "kafka.brokers")
-	delete(settings, "outbox.columns.headers")
-	order, invoice := settings.Topic("order"), settings.Topic("invoice")
-	if err := reader.Set(t.Context(), "bull:"+invoice+":wait", "x", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorker(t, server, "bullmq", order, invoice)
-	relay := harness.StartRelay(t, settings)
-	conn := pg.Connect(t)
-	commit := func(from, to int) {
-		for number := from; number <= to; number++ {
-			if _, err := conn.Exec(t.Context(), `INSERT INTO outbox_events
-				(id, aggregate_type, aggregate_id, event_type, payload)
-				SELECT gen_random_uuid(), kind, 'key-' || $1 % 5, 'changed', jsonb_build_object('n', $1::int, 'filler',
-					CASE WHEN kind = 'order' AND $1 = $2 THEN repeat('x', 10000) ELSE '' END)
-				FROM unnest(ARRAY['order', 'invoice']) kind`, number, poisoned); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	commit(1, n/2)
-	awaitPublished(t, pg, n/2-1) // of order, but the one that is too large
-	harness.Eventually(t, time.Minute, "events of the queue in trouble are parked", func(ctx context.Context) string {
-		parked, err := relay.AskMetric(ctx, "outbox_parked_events")
-		if err != nil || parked < n/4 { // the first of each lane go on being tried
-			return fmt.Sprint(parked, err)
-		}
-		return ""
-	})
-	if code, out, stderr := relay.Run(t, "dlq", "list"); code != 0 || !strings.Contains(out, "TOO_LARGE") {
-		t.Errorf("dlq list: exit %d, %s%s; want the event that is too large", code, out, stderr)
-	}
-	if err := reader.Del(t.Context(), "bull:"+invoice+":wait").Err(); err != nil {
-		t.Fatal(err)
-	}
-	w.script.Start()
-	commit(n/2+1, n)
-	awaitPublished(t, pg, 2*n-1)
-	relay.Stop(t)
-	relay = harness.StartRelay(t, settings.With("limits.max_event_bytes", "1MiB"))
-	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--timeout", "30s"); code != 0 {
-		t.Fatalf("replay: exit %d, %s", code, stderr)
-	}
-	awaitPublished(t, pg, 2*n)
-	relay.Stop(t)
-	for _, queue := range []string{order, invoice} {
-		all := w.all(reader, queue)
-		last := map[string]int{}
-		for i, j := range all {
-			var body struct{ N int }
-			if err := json.Unmarshal(j.Data.Payload, &body); err != nil {
-				t.Fatal(err)
-			}
-			replayed := j.Data.Headers["x-outbox-replay"] == "1"
-			if wanted := queue == order && body.N == poisoned; replayed != wanted || wanted && i != len(all)-1 {
-				t.Errorf("%s: event %d is job %d of %d, replayed: %v", queue, body.N, i+1, len(all), replayed)
-			}
-			if key := j.Data.AggregateID; body.N <= last[key] && !replayed {
-				t.Errorf("%s, %s: got event %d behind %d", queue, key, body.N, last[key])
-			} else {
-				last[key] = body.N
-			}
-		}
-		if len(all) != n {
-			t.Errorf("%s: got %d events, want %d, none twice", queue, len(all), n)
-		}
-	}
 }
 
 // The example's worker is killed at its work, and each job that is done comes once more under another id. Breaks it

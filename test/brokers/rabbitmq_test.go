@@ -89,7 +89,7 @@ func drained(t testing.TB, server *harness.RabbitServer, queue string) (found []
 func queued(all []amqp.Delivery) (found []message) {
 	for _, d := range all {
 		key, _ := d.Headers["x-outbox-key"].(string)
-		found = append(found, message{d.MessageId, key, d.Body})
+		found = append(found, message{id: d.MessageId, key: key, payload: d.Body, replayed: d.Headers[replayHeader] == "1"})
 	}
 	return found
 }

@@ -2,8 +2,6 @@ package brokers_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -95,47 +93,6 @@ func TestRabbitMQStreamOfAFrozenRelay(t *testing.T) {
 		settings: append(forStreams(server.StreamAddr), "rabbitmq_stream.create_streams.enabled", true),
 		read:     func(topic string) []message { return streamed(t, server, topic) },
 	})
-}
-
-// One stream is missing at first. Breaks it catches: a stream in trouble that holds up another; parked events that
-// come twice, or out of order, once there is one. Seen to fail with a missing stream taken for trouble of the cluster.
-func TestRabbitMQStreamParksWhatHasNoStream(t *testing.T) {
-	server := harness.RabbitMQ(t)
-	pg := harness.Postgres(t)
-	settings := scenario{settings: forStreams(server.StreamAddr)}.prepare(t, pg)
-	makeStream(t, server, settings.Topic("invoice"))
-	relay := harness.StartRelay(t, settings)
-	const transactions = 20
-	conn := pg.Connect(t)
-	write(t, conn, 0, transactions/2)
-	if _, err := conn.Exec(t.Context(), `INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
-		SELECT gen_random_uuid(), 'invoice', 'key', 'changed', jsonb_build_object('n', i)
-		FROM generate_series(1, 100) i`); err != nil {
-		t.Fatal(err)
-	}
-	awaitPublished(t, pg, 100)
-	harness.Eventually(t, time.Minute, "the stream is seen to be missing", func(context.Context) string {
-		if !strings.Contains(relay.Log(t), "parking its events") {
-			return "nothing is parked"
-		}
-		return ""
-	})
-	write(t, conn, transactions/2, transactions)
-	harness.Eventually(t, time.Minute, "events without a stream are parked", func(ctx context.Context) string {
-		parked, err := relay.AskMetric(ctx, "outbox_parked_events")
-		if err != nil {
-			return err.Error()
-		}
-		if parked < transactions/2*rows { // of the first half, a batch that was sent goes on being tried
-			return fmt.Sprint(parked)
-		}
-		return ""
-	})
-	makeStream(t, server, settings.Topic("order"))
-	awaitPublished(t, pg, transactions*rows+100)
-	relay.Stop(t)
-	wantEach(t, streamed(t, server, settings.Topic("invoice")), 100, 0)
-	wantEach(t, streamed(t, server, settings.Topic("order")), transactions*rows, 0)
 }
 
 // BenchmarkRabbitMQStream is a whole relay, a process, before one stream. It reports events per second, and how long

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,11 +20,19 @@ import (
 var (
 	sideFlag   = flag.String("side", "", "the relay beside a plain loop, of these sinks, by commas, or all")
 	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; a third of them for rabbitmq, bullmq and webhook")
+	sideServer = flag.String("side.debezium", "", "folder of an unpacked debezium-server-dist, to run it beside them")
 	sideKills  = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
 )
 
 // sinks are those that have a plain loop beside them.
 var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bullmq", "webhook"}
+
+// The contestants.
+const (
+	relayName    = "relay"
+	loopName     = "plain loop"
+	debeziumName = "Debezium Server"
+)
 
 // side is a broker, and how the relay, and then the loop, get there.
 type side struct {
@@ -83,12 +90,17 @@ func (s side) enter(t *testing.T, name, sink string, proxied bool) (contestant, 
 	s.begin(topic)
 	relay := harness.StartRelay(t, settings) // makes the tables
 	relay.Stop(t)
-	if name == "relay" {
+	broker := [2]string{s.addr, s.direct}[n]
+	switch name {
+	case relayName:
 		return relayBeside{relay, t}, pg, topic
+	case debeziumName:
+		return debezium(t, *sideServer, sink, broker, settings.Slot(), settings["postgres.publication"].(string), pg, topic),
+			pg, topic
 	}
 	pg.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", settings.Slot()))
 	pg.Exec(t, "CREATE INDEX unpublished ON outbox_events (seq) WHERE published_at IS NULL")
-	orders, err := json.Marshal(loop{Sink: sink, Broker: [2]string{s.addr, s.direct}[n], Database: pg.URL, Topic: topic})
+	orders, err := json.Marshal(loop{Sink: sink, Broker: broker, Database: pg.URL, Topic: topic})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,18 +115,12 @@ func (s side) enter(t *testing.T, name, sink string, proxied bool) (contestant, 
 	return l, pg, topic
 }
 
-// published counts what a contestant says that it has published.
-var published = map[string]string{
-	"relay":      "SELECT count(*) FROM cdc_relay_journal",
-	"plain loop": "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL",
-}
-
 // figures are what came of one.
 type figures struct {
 	rate, cpu               float64 // events per second; CPU seconds per million events
 	p50                     time.Duration
 	lost, doubled, disorder int
-	events, cuts            int // in the faults
+	events                  int // in the faults
 }
 
 // TestSideBySide prints a table of the relay beside a plain loop of each broker's own client: make bench-brokers. It
@@ -130,7 +136,11 @@ func TestSideBySide(t *testing.T) {
 			continue
 		}
 		s := stage(t, sink)
-		for _, name := range []string{"relay", "plain loop"} {
+		names := []string{relayName, loopName}
+		if *sideServer != "" && (sink == "nats" || sink == "redis-stream" || sink == "rabbitmq") {
+			names = append(names, debeziumName)
+		}
+		for _, name := range names {
 			t.Run(sink+", "+name, func(t *testing.T) {
 				var f figures
 				s.drain(t, name, sink, &f)
@@ -170,7 +180,7 @@ func (s side) drain(t *testing.T, name, sink string, f *figures) {
 		<-looks.C
 	}
 	f.rate = float64(n-first) / time.Since(begun).Seconds()
-	awaitMarked(t, pg)
+	awaitDone(t, name, pg, target, n)
 	f.cpu = (harness.CPU(c.PID()) - used).Seconds() / float64(n-first) * 1e6
 
 	const paced = 600
@@ -191,10 +201,20 @@ func (s side) drain(t *testing.T, name, sink string, f *figures) {
 	f.p50 = latencies[paced/2]
 }
 
-// awaitMarked waits until all rows are marked as published.
-func awaitMarked(t *testing.T, pg *harness.PG) {
+// awaitDone waits until all rows are marked as published, or, of who marks none, until nothing comes any more.
+func awaitDone(t *testing.T, name string, pg *harness.PG, target target, n int) {
 	t.Helper()
-	harness.Eventually(t, 3*time.Minute, "all rows are marked", func(ctx context.Context) string {
+	there, since := 0, time.Now()
+	harness.Eventually(t, 3*time.Minute, "all is published", func(ctx context.Context) string {
+		if name == debeziumName {
+			if now := target.count(); now != there {
+				there, since = now, time.Now()
+			}
+			if there < n || time.Since(since) < 10*time.Second {
+				return fmt.Sprint(there, " of ", n)
+			}
+			return ""
+		}
 		left, err := pg.TryQuery(ctx, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
 		if err != nil || left != "0" {
 			return fmt.Sprint(left, err)
@@ -206,28 +226,28 @@ func awaitMarked(t *testing.T, pg *harness.PG) {
 // faults kills the contestant and cuts its connections while events are written, and counts what the broker has.
 func (s side) faults(t *testing.T, name, sink string, f *figures) {
 	c, pg, topic := s.enter(t, name, sink, true)
+	target := s.target(topic)
 	c.start()
 	defer func() { c.Kill9() }()
 	conn := pg.Connect(t)
-	var written atomic.Int64
-	var stopped atomic.Bool
+	const apart = 500 // events between cuts
+	f.events = (3**sideKills + 1) * apart
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 0; !stopped.Load(); n++ {
+		pace := time.NewTicker(10 * time.Millisecond)
+		defer pace.Stop()
+		for n := range f.events / rows {
 			write(t, conn, n, n+1)
-			written.Store(int64(n + 1))
+			<-pace.C
 		}
 	}()
-	cuts := 0
 	for kill := range *sideKills {
 		for cut := range 3 {
-			await := (3*kill + cut + 1) * 500
-			harness.Eventually(t, time.Minute, "events are published", func(ctx context.Context) string {
-				got, err := pg.TryQuery(ctx, published[name])
-				var n int
-				if _, scan := fmt.Sscan(got, &n); err != nil || scan != nil || n < await {
-					return fmt.Sprint(got, " of ", await, err)
+			await := (3*kill + cut + 1) * apart
+			harness.Eventually(t, 2*time.Minute, "events are published", func(context.Context) string {
+				if there := target.count(); there < await {
+					return fmt.Sprint(there, " of ", await)
 				}
 				return ""
 			})
@@ -238,22 +258,19 @@ func (s side) faults(t *testing.T, name, sink string, f *figures) {
 					p.Cut()
 				}
 			}
-			cuts++
 		}
 		c.Kill9()
 		c.start()
 	}
-	stopped.Store(true)
 	<-done
-	awaitMarked(t, pg)
-	f.events, f.cuts = int(written.Load())*rows, cuts
+	awaitDone(t, name, pg, target, f.events)
 	f.count(t, s.read(topic))
 }
 
 // count counts what is lost, doubled and out of order: an event that comes first behind a later one of its key.
 func (f *figures) count(t *testing.T, found []message) {
 	t.Helper()
-	last, seen := map[int]int{}, map[string]bool{} // last by key, of which write makes one of the number
+	last, seen := map[int]int{}, map[int]bool{} // by the number, of which write makes the key
 	for _, m := range found {
 		var body struct {
 			N int `json:"n"`
@@ -262,12 +279,12 @@ func (f *figures) count(t *testing.T, found []message) {
 			t.Fatalf("payload %q: %v", m.payload, err)
 		}
 		switch {
-		case seen[m.id]:
+		case seen[body.N]:
 			f.doubled++
 		case body.N < last[body.N%keys]:
 			f.disorder++
 		}
-		seen[m.id], last[body.N%keys] = true, max(last[body.N%keys], body.N)
+		seen[body.N], last[body.N%keys] = true, max(last[body.N%keys], body.N)
 	}
 	f.lost = f.events - len(seen)
 }

@@ -35,7 +35,7 @@ func bodies(t *testing.T, all []harness.Delivery) (found []message) {
 		if !strings.HasPrefix(d.Header.Get("Webhook-Signature"), "v1,") {
 			t.Errorf("event %s is not signed", d.Header.Get("Webhook-Id"))
 		}
-		found = append(found, message{d.Header.Get("Webhook-Id"), d.Header.Get("X-Outbox-Key"), d.Body})
+		found = append(found, message{id: d.Header.Get("Webhook-Id"), key: d.Header.Get("X-Outbox-Key"), payload: d.Body})
 	}
 	return found
 }
