@@ -61,7 +61,7 @@ func judgeTrouble(t *testing.T, s troubled) {
 	awaitPublished(t, pg, 2*n-1)
 	relay.Stop(t)
 	relay = harness.StartRelay(t, settings.With("limits.max_event_bytes", "1MiB"))
-	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--wait", "30s"); code != 0 {
+	if code, _, stderr := relay.Run(t, "dlq", "replay", "--all", "--timeout", "30s"); code != 0 {
 		t.Fatalf("replay: exit %d, %s", code, stderr)
 	}
 	awaitPublished(t, pg, 2*n)
