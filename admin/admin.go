@@ -20,6 +20,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/admin/console"
 	"github.com/cdc-relay/cdc-relay/admin/handbook"
+	"github.com/cdc-relay/cdc-relay/consumers"
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
@@ -32,9 +33,10 @@ const (
 
 // Config says where and what is served.
 type Config struct {
-	Address      string // http.listen, such as 127.0.0.1:9464
-	TokenFile    string // http.token_file; empty: nothing can be changed
-	HidePayloads bool   // http.show_payloads: false
+	Address      string          // http.listen, such as 127.0.0.1:9464
+	TokenFile    string          // http.token_file; empty: nothing can be changed
+	HidePayloads bool            // http.show_payloads: false
+	Inbox        *consumers.Desk // nil: nothing is shown of consumers; whoever opened it closes it
 	Logger       zerolog.Logger
 }
 
@@ -110,6 +112,7 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	})
 	lists{g.c, r}.register(mux)
 	changes{g, r}.register(mux)
+	inbox{g}.register(mux)
 	sessions{g}.register(mux)
 	return g.wrap(wellFormed(mux))
 }

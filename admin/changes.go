@@ -131,6 +131,8 @@ func readBody(r io.Reader, into any) error {
 	return nil
 }
 
+var errOneOf = errors.New(`want one of {"ids": […]}, {"filter": {…}} and {"all": true}`)
+
 // filter is what the change concerns: ids, a filter, or all.
 func (b asked) filter(kind string) (f store.Filter, err error) {
 	given := 0
@@ -151,7 +153,7 @@ func (b asked) filter(kind string) (f store.Filter, err error) {
 		return f, nil
 	}
 	if given != 1 {
-		return f, errors.New(`want one of {"ids": […]}, {"filter": {…}} and {"all": true}`)
+		return f, errOneOf
 	}
 	if err := f.Check(); err != nil {
 		return f, fmt.Errorf("choose what is concerned: %w", err)

@@ -27,6 +27,7 @@ type Config struct {
 	Drift         Drift          `key:"drift"`
 	ShutdownGrace Duration       `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
 	OnHalt        string         `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
+	Inbox         Inbox          `key:"inbox"`
 	HTTP          HTTP           `key:"http"`
 	Log           Log            `key:"log"`
 	Tracing       Tracing        `key:"tracing"`
@@ -192,6 +193,13 @@ type Drift struct {
 	Interval Duration `key:"interval" help:"time between two checks of publication and table"`
 }
 
+// Inbox says where consumers keep what they have handled, and what they hold back; the relay does without it.
+type Inbox struct {
+	URL          string `key:"url" help:"database with the inbox of consumers, for the console, cdc-relay inbox and verify --consumer; default: postgres.url"`
+	PasswordFile string `key:"password_file" help:"file with the password of inbox.url, read again at each connect"`
+	Schema       string `key:"schema" help:"schema of the inbox"`
+}
+
 // HTTP is the listener for metrics, health, API and console.
 type HTTP struct {
 	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
@@ -306,6 +314,7 @@ func Default() Config {
 		Drift:         Drift{Interval: Duration(time.Minute)},
 		ShutdownGrace: Duration(20 * time.Second),
 		OnHalt:        OnHaltStay,
+		Inbox:         Inbox{Schema: "public"},
 		HTTP:          HTTP{Listen: "127.0.0.1:9464", ShowPayloads: true},
 		Log:           Log{Level: "info", Format: LogJSON},
 		Tracing:       Tracing{SampleRatio: 1},

@@ -83,7 +83,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
-		reconcile.interval drift.interval shutdown_grace on_halt http.listen http.token_file http.show_payloads
+		reconcile.interval drift.interval shutdown_grace on_halt inbox.url inbox.password_file inbox.schema
+		http.listen http.token_file http.show_payloads
 		log.level log.format
 		tracing.endpoint tracing.sample_ratio`)
 	var got []string
@@ -116,6 +117,7 @@ func another(t *testing.T, k Key) string {
 		"message.headers":          "id=x-event-id",
 		"kafka.brokers":            "a:1,b:2",
 		"kafka.compression":        CompressionZstd,
+		"inbox.url":                "postgres://billing@db/billing",
 		"nats.url":                 "tls://a:4222,tls://b:4222",
 		"redis.url":                "rediss://relay@a:6380/1",
 
@@ -180,6 +182,7 @@ var companions = map[string][]Setting{
 	"kafka.tls.server_name":    {{"--set", "kafka.tls.enabled", "true"}},
 	"webhook.tls.cert_file":    {{"--set", "webhook.tls.key_file", "k"}},
 	"webhook.tls.key_file":     {{"--set", "webhook.tls.cert_file", "c"}},
+	"inbox.password_file":      {{"--set", "inbox.url", "postgres://b@db/b"}},
 	"kafka.sasl.mechanism":     {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.username":      {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.password_file": {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},

@@ -40,7 +40,8 @@ type Setting struct {
 func Load(in Input) (Config, error) {
 	environ := environment(in.Environ)
 	l := loader{values: map[string]raw{}, complete: true, asked: map[string]func(string) error{
-		"postgres.url": in.Connects, "postgres.replication_url": in.Connects, "message.schemas": in.Compiles}}
+		"postgres.url": in.Connects, "postgres.replication_url": in.Connects, "inbox.url": in.Connects,
+		"message.schemas": in.Compiles}}
 	if in.File != "" {
 		f := file{name: in.File, values: l.values, lookup: func(name string) (string, bool) {
 			value, found := environ[name]

@@ -98,6 +98,16 @@ var logins = []relation{
 			return ""
 		},
 	},
+	{
+		keys:    []string{"inbox.password_file", "inbox.url"},
+		allowed: "with inbox.url, whose password it is; postgres.url has its own",
+		check: func(c *Config) string {
+			if c.Inbox.PasswordFile != "" && c.Inbox.URL == "" {
+				return fmt.Sprintf("%q without inbox.url", c.Inbox.PasswordFile)
+			}
+			return ""
+		},
+	},
 }
 
 // spanEndpoint keeps secrets out of the URL, which is shown and logged.

@@ -28,6 +28,8 @@ func TestLoginsAreWholeOrNone(t *testing.T) {
 		{"kafka.sasl.mechanism=PLAIN kafka.sasl.password_command=p", "kafka.sasl.mechanism"},
 		{"postgres.password_command=aws,rds,generate-db-auth-token", ""},
 		{"postgres.password_command=p postgres.password_file=p", "postgres.password_file"},
+		{"inbox.password_file=p inbox.url=postgres://b@db/b", ""},
+		{"inbox.password_file=p", "inbox.password_file"},
 		{"kafka.sasl.mechanism=PLAIN kafka.sasl.username=u", "kafka.sasl.mechanism"},
 		{"kafka.sasl.mechanism=PLAIN kafka.sasl.password_file=p", "kafka.sasl.mechanism"},
 		{"kafka.sasl.username=u kafka.sasl.password_file=p", "kafka.sasl.mechanism"},

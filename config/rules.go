@@ -199,6 +199,10 @@ var rules = map[string]rule{
 	"shutdown_grace":     durations(0, Duration(time.Hour)),
 	"on_halt":            oneOf(OnHaltStay, OnHaltExit),
 
+	"inbox.url":           optional(connection()),
+	"inbox.password_file": filePath(),
+	"inbox.schema":        identifier(),
+
 	"http.listen":        listenAddress(),
 	"http.token_file":    filePath(),
 	"http.show_payloads": boolean(),

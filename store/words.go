@@ -191,5 +191,8 @@ func ErrBarrier(blockers []Blocker) error { return record.ErrBarrier(blockers) }
 // ExpressionErrors are all that the error is made of.
 func ExpressionErrors(err error) []*ExpressionError { return record.ExpressionErrors(err) }
 
+// ShownPayload is a payload as the JSON that it is, or else as text or base64, and which of them.
+func ShownPayload(payload []byte) (shown any, encoding string) { return record.ShownPayload(payload) }
+
 // ParseAge reads a duration such as 90s, 24h or 7d, above zero.
 func ParseAge(text string) (Age, error) { return record.ParseAge(text) }

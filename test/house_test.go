@@ -165,14 +165,19 @@ var house = map[string]room{
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},
 	},
+	"consumers": { // of store it uses how lists, ages and payloads are told
+		own: []string{"login", "secret", "store"}, external: []string{"github.com/jackc/pgx/v5"},
+		tests: []string{"install/inbox"},
+	},
 	"docs":           {},
 	"admin/console":  {},
 	"admin/handbook": {own: []string{"docs"}, external: []string{"github.com/yuin/goldmark"}},
 	"admin/history":  {own: []string{"relay"}},
 	"admin": {
-		own:      []string{"admin/console", "admin/handbook", "admin/history", "outbox", "relay", "store"},
+		own: []string{"admin/console", "admin/handbook", "admin/history", "consumers", "outbox", "relay",
+			"store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
-		tests:    []string{"config", "sink/kafka"},
+		tests:    []string{"config", "install/inbox", "sink/kafka"},
 	},
 
 	"tracing": {
@@ -218,7 +223,9 @@ var house = map[string]room{
 	},
 	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},
 	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
-	"cmd/cdc-relay/internal/ask":   {own: []string{"cmd/internal/cli", "config", "relay", "store"}},
+	"cmd/cdc-relay/internal/ask": {own: []string{
+		"cmd/internal/cli", "config", "consumers", "relay", "secret", "store",
+	}},
 	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
 		own: []string{"cmd/internal/cli", "config", "install", "relay", "store"},
 	},
@@ -233,15 +240,15 @@ var house = map[string]room{
 		"replication", "store",
 	}},
 	"cmd/cdc-relay/internal/show": {own: []string{
-		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "install", "relay", "store",
-		"verify/audit", "verify/effects",
+		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "consumers", "install", "relay",
+		"store", "verify/audit", "verify/effects",
 	}},
 	"cmd/cdc-relay": {
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
 			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
 			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli",
-			"cmd/internal/demo", "config",
+			"cmd/internal/demo", "config", "consumers",
 			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 			"verify/effects",
 		},
@@ -287,7 +294,9 @@ var house = map[string]room{
 	},
 	"test/openapi": { // and what compares requests and answers with a document
 		external: []string{"github.com/pb33f/libopenapi", "github.com/pb33f/libopenapi-validator"},
-		tests:    []string{"admin", "config", "docs", "relay", "sink/kafka", "store"},
+		tests: []string{
+			"admin", "config", "consumers", "docs", "install/inbox", "relay", "sink/kafka", "store",
+		},
 	},
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 

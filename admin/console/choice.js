@@ -11,9 +11,10 @@ const things = (n, thing) => count(n) + " " + thing + (n === 1 ? "" : "s");
 
 export class Choice {
   // Actions are {kind, verb, path, line, thing, one, class, text, many, none}; filter gives what the list is filtered by; after is
-  // called with the request and the number that was asked for.
-  constructor({ actions, filter, after }) {
-    Object.assign(this, { actions, filter, after });
+  // called with the number that was asked for and the answer. More, where it is given, is what an action says beside
+  // what is chosen; counts is where matches are counted.
+  constructor({ actions, filter, after, counts = () => "/api/v1/count?", more = () => ({}) }) {
+    Object.assign(this, { actions, filter, after, counts, more });
     this.ids = new Set();
     this.shown = [];
     this.all = el("input", { type: "checkbox", id: "choose-all", "data-key": "choose all", onchange: () => this.takeAll() });
@@ -68,7 +69,7 @@ export class Choice {
   async runMatching(action) {
     let counted;
     try {
-      counted = await get("/api/v1/count?kind=" + action.kind + parameters(this.filter()));
+      counted = await get(this.counts() + "kind=" + action.kind + parameters({ ...this.more(), ...this.filter() }));
     } catch (error) {
       toast(error.message, "bad");
       return;
@@ -95,12 +96,12 @@ export class Choice {
     const done = await ask({
       title: action.verb + " " + (n === 1 && !said ? "this " + action.one : things(n, action.thing)) + "?", action: action.verb, note: true, danger: action.class === "danger",
       text: said + (n === 1 ? action.text : action.many), more: line ? [command(line, "the command that does the same")] : [],
-      run: async (note) => { asked = await post(action.path, { ...body, note }); },
+      run: async (note) => { asked = await post(action.path, { ...this.more(), ...body, note }); },
     });
     if (!done) return false;
-    toast(action.verb + " requested.");
+    if (asked.request !== undefined) toast(action.verb + " requested.");
     this.clear();
-    this.after(asked.request, n, action);
+    this.after(n, asked, action);
     return true;
   }
 }

@@ -10,10 +10,11 @@ import { runbook } from "./runbooks.js";
 import { overview } from "./overview.js";
 import { parked } from "./parked.js";
 import { dead } from "./dead.js";
+import { inbox } from "./inbox.js";
 import { find } from "./find.js";
 import { system } from "./system.js";
 
-const pages = { overview, parked, "dead-letters": dead, find, system };
+const pages = { overview, parked, "dead-letters": dead, inbox, find, system };
 const kept = 900; // points: a quarter of an hour
 const roles = {
   starting: ["starting", "warn"], standby: ["standby", "quiet"], catch_up: ["catching up", "warn"], active: ["active", "good"], halted: ["halted", "bad"], stopping: ["stopping", "warn"],

@@ -42,7 +42,7 @@ export function dead(given) {
   const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
   const choice = new Choice({
     actions, filter,
-    after: (request, n) => {
+    after: (n, { request }) => {
       outcome.follow(request, "discarded", () => list.load(), n);
       if (detail.open) detail.close();
       list.load();

@@ -41,7 +41,7 @@ export class List {
       this.seen = "";
       this.shown([]);
       const gone = error.status === 404;
-      fill(this.node, empty(gone ? "Not to be had here" : "The list cannot be read", gone ? this.missing : error.message));
+      fill(this.node, empty(gone ? "Not to be had here" : "The list cannot be read", gone && this.missing || error.message));
     }
     if (!this.stopped) this.timer = setTimeout(() => this.load(), again);
   }

@@ -42,7 +42,7 @@ export function parked(given) {
   const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
   const choice = new Choice({
     actions, filter,
-    after: (request, n) => {
+    after: (n, { request }) => {
       outcome.follow(request, "made due", () => list.load(), n);
       list.load();
     },

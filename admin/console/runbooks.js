@@ -10,6 +10,7 @@ const pages = {
   "paused": "/docs/operations#pause",
   "not ready": "/docs/operations#problems-that-dont-halt-the-relay",
   "parked": "/docs/operations#parked-events",
+  "inbox": "/docs/inbox#what-fails",
   "dead letter": "/docs/operations#dead-letters",
   "invalid": "/docs/messages#what-a-format-cannot-carry",
 };

@@ -30,6 +30,7 @@ type commands struct {
 	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
 	Parked    parkedCommand    `cmd:"" help:"Parked events: list."`
 	Retry     retryCommand     `cmd:"" help:"Parked events: retry now."`
+	Inbox     inboxCommand     `cmd:"" help:"What consumers parked or gave up: list, show, replay, discard."`
 	Alarms    alarmsCommand    `cmd:"" help:"What topics lost or moved: list, acknowledge."`
 	Pause     pauseCommand     `cmd:"" help:"Stop consuming; keep the replication slot."`
 	Resume    resumeCommand    `cmd:"" help:"Resume after a pause."`

@@ -8,8 +8,10 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/consumers"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/tracing"
@@ -59,8 +61,14 @@ func (runCommand) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	inbox, err := consumers.Open(context.Background(), ask.InboxOf(cfg))
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	defer inbox.Close()
 	server, err := admin.Listen(admin.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
+		Logger: log,
 	}, r)
 	if err != nil {
 		return errors.Join(err, r.Close())

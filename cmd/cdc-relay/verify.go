@@ -28,10 +28,8 @@ type verifyCommand struct {
 	Note   string        `help:"Why a repair is needed; it is kept with the request." placeholder:"TEXT" env:"CDC_RELAY_VERIFY_NOTE"`
 	Temp   string        `help:"Where temporary files go, about 220 bytes per row; default: the system's temporary directory." placeholder:"DIR" env:"CDC_RELAY_VERIFY_TEMP"`
 
-	Consumer    string        `help:"Compare with what this consumer's inbox has done, and not with the topics." placeholder:"NAME" env:"CDC_RELAY_VERIFY_CONSUMER"`
-	InboxURL    string        `name:"inbox-url" help:"Database of the inbox; default: postgres.url." placeholder:"URL" env:"CDC_RELAY_VERIFY_INBOX_URL"`
-	InboxSchema string        `name:"inbox-schema" help:"Schema of the inbox." default:"public" env:"CDC_RELAY_VERIFY_INBOX_SCHEMA"`
-	InboxKeep   time.Duration `name:"inbox-keep" help:"For how long the consumer keeps ids: what is older and unknown is forgotten, not missing." default:"336h" env:"CDC_RELAY_VERIFY_INBOX_KEEP"`
+	Consumer  string        `help:"Compare with what this consumer's inbox has done, and not with the topics." placeholder:"NAME" env:"CDC_RELAY_VERIFY_CONSUMER"`
+	InboxKeep time.Duration `name:"inbox-keep" help:"For how long the consumer keeps ids: what is older and unknown is forgotten, not missing." default:"336h" env:"CDC_RELAY_VERIFY_INBOX_KEEP"`
 }
 
 const undefinedTable = "42P01" // SQLSTATE
@@ -100,18 +98,15 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 		return err
 	}
 	defer st.Close()
-	at := relay.StoreConfig(cfg)
-	if c.InboxURL != "" {
-		at = store.Config{URL: c.InboxURL}
-	}
-	conn, err := store.Connect(ctx, at)
+	at := ask.InboxOf(cfg)
+	conn, err := store.Connect(ctx, store.Config{URL: at.URL, Password: at.Password})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	tell := a.Progress()
 	v, err := effects.Run(ctx, st, conn, effects.Options{
-		Rows: rows, CreatedAt: cfg.Outbox.Columns.CreatedAt, Consumer: c.Consumer, Schema: c.InboxSchema, Keep: c.InboxKeep,
+		Rows: rows, CreatedAt: cfg.Outbox.Columns.CreatedAt, Consumer: c.Consumer, Schema: at.Schema, Keep: c.InboxKeep,
 		Tell: tell,
 	})
 	tell("")

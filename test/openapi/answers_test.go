@@ -24,6 +24,7 @@ type judge struct {
 	d    document
 	v    validator.Validator
 	seen map[string]bool // "GET /livez 200"
+	sent int             // examples of changes
 }
 
 // path is that of the document which the address is one of.
@@ -111,6 +112,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	j := &judge{t: t, d: d, v: v, seen: map[string]bool{}}
 	starting, _ := newSite(t)
 	j.whileStarting(starting)
+	j.inbox(starting)
 	s, run := newSite(t)
 	run()
 	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, secret)})
@@ -158,7 +160,8 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 // whileStarting asks a relay that has no tables yet.
 func (j *judge) whileStarting(s *site) {
 	j.t.Helper()
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret)})
+	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret),
+		Inbox: s.desk("host=127.0.0.1 port=1")})
 	for path, operations := range j.d.Paths {
 		o, isChange := operations["post"]
 		address := strings.ReplaceAll(path, "{id}", "1")
@@ -169,12 +172,15 @@ func (j *judge) whileStarting(s *site) {
 		case slices.Contains([]string{"/readyz", "/healthz", "/health"}, path):
 			j.want(http.StatusServiceUnavailable, http.MethodGet, url, address, "", nil)
 		case slices.Contains([]string{"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/{id}", "/api/v1/requests/{id}",
-			"/api/v1/alarms"}, path):
+			"/api/v1/alarms", "/api/v1/inbox"}, path):
 			j.want(http.StatusServiceUnavailable, http.MethodGet, url, address, "", nil)
 		}
 	}
 	j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/find?id=x", "", nil)
 	j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/count?kind=retry", "", nil)
+	for _, path := range []string{"events?", "events/x?", "count?kind=replay&"} {
+		j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/inbox/"+path+"consumer=billing", "", nil)
+	}
 	// Nobody is let in without a token to compare with; the status and its like ask for nothing else.
 	away := s.listen(admin.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, "")})
 	for _, path := range []string{"status", "history", "notes", "config", "stream", "session"} {
@@ -267,7 +273,7 @@ func (j *judge) changes(url, dead string) {
 	j.t.Helper()
 	order := []string{"/api/v1/dlq/{id}/edit", "/api/v1/alarms/ack", "/api/v1/retry", "/api/v1/pause", "/api/v1/resume",
 		"/api/v1/dlq/replay", "/api/v1/dlq/discard"}
-	sent := 0
+	sent := j.sent
 	for _, path := range order {
 		for _, body := range j.examples(j.d.Paths[path]["post"]) {
 			code := http.StatusAccepted

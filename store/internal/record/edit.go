@@ -42,15 +42,15 @@ func (e Edited) MarshalJSON() ([]byte, error) {
 		Encoding string          `json:"former_payload_encoding"`
 		Headers  json.RawMessage `json:"former_headers"`
 	}{At: e.At, Who: e.Who, Note: e.Note}
-	s.Payload, s.Encoding = shownPayload(e.Payload)
+	s.Payload, s.Encoding = ShownPayload(e.Payload)
 	if json.Valid(e.Headers) {
 		s.Headers = e.Headers
 	}
 	return json.Marshal(s)
 }
 
-// shownPayload is a payload as the JSON that it is, or else as text or base64, and which of them.
-func shownPayload(payload []byte) (shown any, encoding string) {
+// ShownPayload is a payload as the JSON that it is, or else as text or base64, and which of them.
+func ShownPayload(payload []byte) (shown any, encoding string) {
 	switch {
 	case payload == nil:
 		return nil, "null"

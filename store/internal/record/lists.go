@@ -84,7 +84,7 @@ func (d DeadLetterWhole) MarshalJSON() ([]byte, error) {
 	if !json.Valid(d.Headers) {
 		s.Headers = nil
 	}
-	s.Payload, s.Encoding = shownPayload(d.Payload)
+	s.Payload, s.Encoding = ShownPayload(d.Payload)
 	return json.Marshal(s)
 }
 

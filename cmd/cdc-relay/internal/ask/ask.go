@@ -16,10 +16,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
+// Hand is the flags that say who does something, and why.
+type Hand struct {
+	Note string `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
+	Who  string `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
+}
+
 // Flags is the flags of commands that ask something of the relay.
 type Flags struct {
-	Note    string         `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
-	Who     string         `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
+	Hand
 	Timeout *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait" env:"TIMEOUT"`
 	NoWait  bool           `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
 }
@@ -31,9 +36,9 @@ const (
 )
 
 // Name is who asks.
-func (f Flags) Name() string {
-	if f.Who != "" {
-		return f.Who
+func (h Hand) Name() string {
+	if h.Who != "" {
+		return h.Who
 	}
 	return cli.UserAtHost()
 }

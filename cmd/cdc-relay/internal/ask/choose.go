@@ -30,10 +30,16 @@ func (c Choose) filter(a *cli.App) store.Filter {
 	f := store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic,
 		Aggregate: c.Aggregate, Position: c.Position}
 	a.OneOf("--class", c.Class, store.Classes)
+	f.OlderThan, f.NewerThan = ages(a, c.OlderThan, c.NewerThan)
+	return f
+}
+
+// ages reads both flags of an age.
+func ages(a *cli.App, older, newer string) (olderThan, newerThan store.Age) {
 	for _, age := range []struct {
 		flag, text string
 		into       *store.Age
-	}{{"--older-than", c.OlderThan, &f.OlderThan}, {"--newer-than", c.NewerThan, &f.NewerThan}} {
+	}{{"--older-than", older, &olderThan}, {"--newer-than", newer, &newerThan}} {
 		if age.text == "" {
 			continue
 		}
@@ -42,7 +48,7 @@ func (c Choose) filter(a *cli.App) store.Filter {
 			a.Wrong(age.flag, fmt.Sprintf("found %q", age.text), "a duration above zero such as 90s, 24h or 7d")
 		}
 	}
-	return f
+	return olderThan, newerThan
 }
 
 // toChange is the filter of a command that changes something.
@@ -65,7 +71,8 @@ type Page struct {
 
 const longestList = 1000
 
-func (p Page) check(a *cli.App) {
+// Check notes a page that is too large or none.
+func (p Page) Check(a *cli.App) {
 	if p.Limit < 1 || p.Limit > longestList {
 		a.Wrong("--limit", fmt.Sprintf("found %d", p.Limit), fmt.Sprintf("1 to %d", longestList))
 	}

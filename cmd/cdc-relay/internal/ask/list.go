@@ -22,7 +22,7 @@ type List[T any] struct {
 // Print prints one page of a list, or with --all every page.
 func (l List[T]) Print(a *cli.App, choose Choose, p Page) error {
 	filter := choose.filter(a)
-	p.check(a)
+	p.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, _, err := OpenTables(ctx, a)
@@ -30,34 +30,44 @@ func (l List[T]) Print(a *cli.App, choose Choose, p Page) error {
 		return err
 	}
 	defer st.Close()
-	if p.All {
-		p.Limit = longestList // of one look; all of them are printed
-	}
-	page, err := l.Read(ctx, st, filter, p.After, p.Limit)
-	for more := page.Next; err == nil && p.All && more != ""; {
-		var next store.Page[T]
-		next, err = l.Read(ctx, st, filter, more, p.Limit)
-		page.Items, page.Next, more = append(page.Items, next.Items...), next.Next, next.Next
-	}
+	page, err := Pages(p, func(after string, limit int) (store.Page[T], error) {
+		return l.Read(ctx, st, filter, after, limit)
+	})
 	if err != nil {
 		return BadFilter(err)
 	}
 	if a.JSON {
 		return a.PrintJSON(page)
 	}
-	return l.table(a, page)
+	return Table(a, page, l.None, l.Columns, l.Line)
 }
 
-func (l List[T]) table(a *cli.App, page store.Page[T]) error {
+// Pages reads one page, or with --all every page.
+func Pages[T any](p Page, read func(after string, limit int) (store.Page[T], error)) (store.Page[T], error) {
+	if p.All {
+		p.Limit = longestList // of one look; all of them are printed
+	}
+	page, err := read(p.After, p.Limit)
+	for more := page.Next; err == nil && p.All && more != ""; {
+		var next store.Page[T]
+		next, err = read(more, p.Limit)
+		page.Items, page.Next, more = append(page.Items, next.Items...), next.Next, next.Next
+	}
+	return page, err
+}
+
+// Table prints a page, a line for each item, or what there is to say without one.
+func Table[T any](a *cli.App, page store.Page[T], none, columns string,
+	line func(w io.Writer, item *T, now time.Time)) error {
 	if len(page.Items) == 0 {
-		fmt.Fprintln(a.Out, l.None)
+		fmt.Fprintln(a.Out, none)
 		return nil
 	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, l.Columns)
+	fmt.Fprintln(w, columns)
 	now := time.Now()
 	for i := range page.Items {
-		l.Line(w, &page.Items[i], now)
+		line(w, &page.Items[i], now)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write the output: %w", err)

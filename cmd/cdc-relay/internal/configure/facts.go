@@ -117,7 +117,7 @@ func (w *writer) rest() {
 	w.page.set("sink", w.cfg.Sink)
 	addresses := map[string]string{
 		"postgres.replication_url": w.cfg.Postgres.ReplicationURL, "nats.url": w.cfg.NATS.URL, "redis.url": w.cfg.Redis.URL,
-		"rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq.stream_url": w.cfg.RabbitMQ.StreamURL,
+		"rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq.stream_url": w.cfg.RabbitMQ.StreamURL, "inbox.url": w.cfg.Inbox.URL,
 	}
 	addressOf := map[string]string{config.SinkNATS: "nats.url", config.SinkRedisStream: "redis.url",
 		config.SinkBullMQ: "redis.url", config.SinkRabbitMQ: "rabbitmq.url", config.SinkRabbitMQStream: "rabbitmq.stream_url"}

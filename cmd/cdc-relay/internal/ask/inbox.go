@@ -1,0 +1,122 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/consumers"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/secret"
+)
+
+// ChooseHeld is the flags that choose events that a consumer holds back; all that are given must hold.
+type ChooseHeld struct {
+	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
+	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
+	Class     string   `help:"Only of this class: permanent, exhausted, process, transient, replay or discarded." placeholder:"CLASS" env:"CLASS"`
+	Topic     string   `help:"Only from this topic." placeholder:"TOPIC" env:"TOPIC"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
+}
+
+// Filter notes what is wrong with the flags.
+func (c ChooseHeld) Filter(a *cli.App) consumers.Filter {
+	f := consumers.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+	f.OlderThan, f.NewerThan = ages(a, c.OlderThan, c.NewerThan)
+	return f
+}
+
+// InboxOf says where consumers have their inbox: in a database of their own, or in the relay's.
+func InboxOf(cfg config.Config) consumers.Config {
+	if cfg.Inbox.URL != "" {
+		return consumers.Config{
+			URL: cfg.Inbox.URL, Password: secret.Of("inbox", cfg.Inbox.PasswordFile, nil), Schema: cfg.Inbox.Schema,
+		}
+	}
+	at := relay.StoreConfig(cfg)
+	return consumers.Config{URL: at.URL, Password: at.Password, Schema: cfg.Inbox.Schema}
+}
+
+// OpenInbox opens what consumers hold back.
+func OpenInbox(ctx context.Context, a *cli.App) (*consumers.Desk, error) {
+	cfg, err := a.Load(cli.NeedsPostgres)
+	if err != nil {
+		return nil, err
+	}
+	return consumers.Open(ctx, InboxOf(cfg))
+}
+
+// ChangeHeld is something to be done about events that a consumer holds back. It is done at once: no relay has a part
+// in it.
+type ChangeHeld struct {
+	Kind, Consumer, State, Past string            // replay, billing, dead, replayed
+	Confirm                     func(int64) error // agrees to their number; nil: nobody is asked
+}
+
+// Do does it about what is chosen.
+func (c ChangeHeld) Do(a *cli.App, choose ChooseHeld, all All, hand Hand) error {
+	a.OneOf("--state", c.State, []string{consumers.Dead, consumers.Parked})
+	filter := choose.Filter(a)
+	filter.All = all.All
+	if filter.Criteria() == "" && len(a.Mistakes()) == 0 {
+		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")
+	}
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	d, err := OpenInbox(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	n, at, err := d.Count(ctx, c.Consumer, c.State, filter)
+	if err != nil {
+		return BadFilter(err)
+	}
+	absent, err := c.absent(ctx, d, filter.IDs, n)
+	if err != nil {
+		return err
+	}
+	if c.Confirm != nil && n > 0 {
+		if err := c.Confirm(n); err != nil {
+			return err
+		}
+	}
+	filter.Until = &at // what comes while a person thinks is not meant
+	done, err := d.Do(ctx, consumers.Change{
+		Kind: c.Kind, Consumer: c.Consumer, State: c.State, Filter: filter, Who: hand.Name(), Note: hand.Note,
+	})
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		err = a.PrintJSON(done)
+	} else {
+		fmt.Fprintf(a.Out, "%s: %d of %d events %s\n", c.Kind, done.Done, done.Chosen, c.Past)
+	}
+	return errors.Join(err, notThere(absent))
+}
+
+// absent says of each id that was named, and is not among the n events that are concerned, what it is.
+func (c ChangeHeld) absent(ctx context.Context, d *consumers.Desk, ids []string, n int64) (whys []string, err error) {
+	if n >= int64(len(ids)) {
+		return nil, nil
+	}
+	for _, id := range ids {
+		w, err := d.Event(ctx, c.Consumer, id)
+		switch {
+		case errors.Is(err, consumers.ErrNoEvent):
+			whys = append(whys, cli.Plain(id)+" is neither parked nor a dead letter")
+		case err != nil:
+			return nil, err
+		case w.ResolvedBy != nil:
+			whys = append(whys, fmt.Sprintf("%s was %s by %s", cli.Plain(id), w.State, cli.Text(w.ResolvedBy)))
+		case w.State != c.State:
+			whys = append(whys, fmt.Sprintf("%s is %s, and --state is %s", cli.Plain(id), w.State, c.State))
+		}
+	}
+	return whys, nil
+}
