@@ -175,6 +175,7 @@ func TestCompletionScripts(t *testing.T) {
 		"completion ":               "bash zsh fish",
 		"dlq list --class ":         "transient permanent blocked",
 		"dlq list --state d":        "discarded",
+		"inbox list --state r":      "replayed",
 		"status -o ":                "table json yaml",
 		"status --output y":         "yaml",
 	} {

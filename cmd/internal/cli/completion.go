@@ -99,14 +99,16 @@ func printBash(w io.Writer, places []place) {
 		}
 	}
 	fmt.Fprint(w, `  esac
-  case "${COMP_WORDS[COMP_CWORD-1]}" in
+  case "$place ${COMP_WORDS[COMP_CWORD-1]}" in
 `)
-	values := map[string]string{}
 	for _, p := range places {
-		maps.Copy(values, p.values)
-	}
-	for _, flag := range slices.Sorted(maps.Keys(values)) {
-		fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return;;\n", flag, values[flag])
+		at := `"` + p.path + ` "`
+		if p.path == "" { // these can stand anywhere
+			at = `*" "`
+		}
+		for _, flag := range slices.Sorted(maps.Keys(p.values)) {
+			fmt.Fprintf(w, "    %s%s) COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return;;\n", at, flag, p.values[flag])
+		}
 	}
 	fmt.Fprint(w, `  esac
   if [[ "$word" == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$word"))
