@@ -67,7 +67,7 @@ const (
 
 // Run consumes until the context ends, and returns nil then: what runs may finish within Grace, offsets are noted, the
 // group is left. It returns an error for what waiting does not help: a wrong configuration, missing rights. While the
-// database or the brokers are away, it tries again.
+// database or the brokers are away, or another transaction is in the way, it tries again.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("inbox: Run was called before")
@@ -83,7 +83,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !errors.Is(err, ledger.ErrSetBack) && classify(err) != causeLost {
+		if kind := classify(err); !errors.Is(err, ledger.ErrSetBack) && kind != causeLost && kind != causeConflict {
 			return err
 		}
 		c.setDown("beginning", err)

@@ -103,13 +103,19 @@ func onBatchUpdate(c *inbox.Consumer) {
 
 func preload(t *testing.T, addrs []string, topic string, events int) {
 	t.Helper()
+	preloadFrom(t, addrs, topic, 0, events)
+}
+
+// preloadFrom puts so many events into a topic, the first with that number.
+func preloadFrom(t *testing.T, addrs []string, topic string, from, events int) {
+	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ProducerBatchCompression(kgo.Lz4Compression()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	for n := range events {
-		client.Produce(t.Context(), event(topic, n, figureKeys), func(_ *kgo.Record, err error) {
+		client.Produce(t.Context(), event(topic, from+n, figureKeys), func(_ *kgo.Record, err error) {
 			if err != nil {
 				t.Errorf("produce: %v", err)
 			}

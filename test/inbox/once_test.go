@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,4 +141,38 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	if got := pg.Query(t, "SELECT string_agg(seq::text, ' ' ORDER BY n) FROM effect"); got != "0 2 4 5 1" {
 		t.Errorf("effects: got %s, want 0 2 4 5 1", got)
 	}
+}
+
+// Another transaction is in the way when a consumer starts, for longer than its role waits for a lock: it begins when
+// the way is free. Seen to fail with a start that ends Run for it.
+func TestAStartWaitsForALock(t *testing.T) {
+	t.Parallel()
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	addrs, topic := topicOf(t, 1)
+	pool := newPool(t, pg.URL+"&lock_timeout=50ms", 6)
+	if err := inbox.Migrate(t.Context(), pool, "public"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pg.Connect(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE inbox_consumer IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, addrs, event(topic, 0, 1))
+	c, stop := start(t, pool, inbox.Config{Brokers: addrs, Topics: []string{topic}}, onOrder)
+	harness.Eventually(t, 30*time.Second, "it says what is in the way", func(context.Context) string {
+		if st := c.Status(); !strings.Contains(st.Trouble, "lock timeout") {
+			return fmt.Sprintf("trouble: %q", st.Trouble)
+		}
+		return ""
+	})
+	if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	until(t, pg, "SELECT count(*) FROM effect", "1")
+	stop()
+	judge(t, pg, 1)
 }
