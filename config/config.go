@@ -20,6 +20,7 @@ type Config struct {
 	RabbitMQ      RabbitMQ       `key:"rabbitmq"`
 	RabbitStream  RabbitMQStream `key:"rabbitmq_stream"`
 	Webhook       Webhook        `key:"webhook"`
+	Registry      Registry       `key:"registry"`
 	Retry         Retry          `key:"retry"`
 	DLQ           DLQ            `key:"dlq"`
 	Limits        Limits         `key:"limits"`
@@ -86,7 +87,7 @@ type Journal struct {
 type Message struct {
 	Topic     string            `key:"topic" help:"topic; columns of the row in braces"`
 	Key       string            `key:"key" help:"message key; order is kept per key; columns of the row in braces"`
-	Format    string            `key:"format" help:"plain: value = payload, metadata in headers; envelope: JSON object with both; cloudevents: CloudEvents 1.0, binary mode"`
+	Format    string            `key:"format" help:"plain: value = payload, metadata in headers; envelope: JSON object with both; cloudevents: CloudEvents 1.0, binary mode; avro, protobuf, json_schema: the payload by a schema of a registry, in Confluent's wire format"`
 	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
 	Headers   map[string]string `key:"headers" help:"rename a header, or add a column as one: {id: x-event-id}"`
 	Schemas   string            `key:"schemas" help:"directory with a JSON Schema per event type, <event type>.json; what does not fit becomes a dead letter; empty: none"`
@@ -241,6 +242,9 @@ const (
 	FormatPlain       = "plain"
 	FormatEnvelope    = "envelope"
 	FormatCloudEvents = "cloudevents"
+	FormatAvro        = "avro"
+	FormatProtobuf    = "protobuf"
+	FormatJSONSchema  = "json_schema"
 
 	TimestampPublish   = "publish"
 	TimestampCreatedAt = "created_at"
@@ -307,6 +311,7 @@ func Default() Config {
 		BullMQ:        defaultBullMQ(),
 		RabbitMQ:      defaultRabbitMQ(),
 		Webhook:       defaultWebhook(),
+		Registry:      defaultRegistry(),
 		Retry:         defaultRetry(),
 		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute)}},
 		Limits:        defaultLimits(),

@@ -80,6 +80,11 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		webhook.url webhook.endpoints webhook.secret webhook.secret_file webhook.lanes webhook.timeout
 		webhook.event_faults webhook.retry_faults webhook.content_type
 		webhook.tls.ca_file webhook.tls.cert_file webhook.tls.key_file
+		registry.url registry.username registry.password_file registry.password_command
+		registry.token_file registry.token_command
+		registry.tls.ca_file registry.tls.cert_file registry.tls.key_file
+		registry.subject registry.record registry.version registry.files registry.auto_register
+		registry.cache_ttl registry.timeout
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
@@ -139,6 +144,11 @@ func another(t *testing.T, k Key) string {
 		"webhook.url":                  "https://a/hooks",
 		"webhook.endpoints":            "orders=https://a/orders",
 		"webhook.secret":               "whsec_AAAA whsk_AAAA",
+		"registry.url":                 "https://a:8081/apis/ccompat/v7,https://b:8081",
+		"registry.password_command":    "token,--user,app",
+		"registry.token_command":       "token,--user,app",
+		"registry.version":             "7",
+		"registry.auto_register":       "true",
 		"kafka.sasl.mechanism":         "PLAIN",
 		"retry.on_dead":                OnDeadHold,
 		"on_halt":                      OnHaltExit,
@@ -176,16 +186,22 @@ func another(t *testing.T, k Key) string {
 
 // companions are what must be set together with a key.
 var companions = map[string][]Setting{
-	"kafka.tls.ca_file":        {{"--set", "kafka.tls.enabled", "true"}},
-	"kafka.tls.cert_file":      {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
-	"kafka.tls.key_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},
-	"kafka.tls.server_name":    {{"--set", "kafka.tls.enabled", "true"}},
-	"webhook.tls.cert_file":    {{"--set", "webhook.tls.key_file", "k"}},
-	"webhook.tls.key_file":     {{"--set", "webhook.tls.cert_file", "c"}},
-	"inbox.password_file":      {{"--set", "inbox.url", "postgres://b@db/b"}},
-	"kafka.sasl.mechanism":     {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
-	"kafka.sasl.username":      {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
-	"kafka.sasl.password_file": {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},
+	"kafka.tls.ca_file":         {{"--set", "kafka.tls.enabled", "true"}},
+	"kafka.tls.cert_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
+	"kafka.tls.key_file":        {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},
+	"kafka.tls.server_name":     {{"--set", "kafka.tls.enabled", "true"}},
+	"webhook.tls.cert_file":     {{"--set", "webhook.tls.key_file", "k"}},
+	"webhook.tls.key_file":      {{"--set", "webhook.tls.cert_file", "c"}},
+	"inbox.password_file":       {{"--set", "inbox.url", "postgres://b@db/b"}},
+	"registry.tls.cert_file":    {{"--set", "registry.tls.key_file", "k"}},
+	"registry.tls.key_file":     {{"--set", "registry.tls.cert_file", "c"}},
+	"registry.username":         {{"--set", "registry.password_file", "p"}},
+	"registry.password_file":    {{"--set", "registry.username", "u"}},
+	"registry.password_command": {{"--set", "registry.username", "u"}},
+	"registry.auto_register":    {{"--set", "registry.files", "schemas"}},
+	"kafka.sasl.mechanism":      {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
+	"kafka.sasl.username":       {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
+	"kafka.sasl.password_file":  {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.username", "u"}},
 	"kafka.sasl.password_command": {{"--set", "kafka.sasl.mechanism", "PLAIN"},
 		{"--set", "kafka.sasl.username", "u"}},
 	"kafka.sasl.token_file":    {{"--set", "kafka.sasl.mechanism", OAuthBearer}},

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // logins are the rules about TLS, SASL and tokens.
@@ -109,6 +110,28 @@ var logins = []relation{
 		},
 	},
 }
+
+func connection() rule {
+	return typed("postgres://user@host:port/database?options, or host=… user=… dbname=…", func(v string) string {
+		if !strings.Contains(v, "://") {
+			return accept(strings.Contains(v, "=") && !strings.ContainsAny(v, "\x00"))
+		}
+		u, err := url.Parse(v)
+		if err != nil {
+			return "it is not a URL (" + betterPassword + ")"
+		}
+		_, rest, _ := strings.Cut(v, "://")
+		if at := strings.IndexAny(rest, "/?#"); at >= 0 && strings.Contains(rest[at:], "@") {
+			// A /, ? or # of the password has ended it. Its parts would be taken for host and database, and errors would show
+			// them as such.
+			return "there is an @ behind the host, as if a password did not end where it should (" + betterPassword + ")"
+		}
+		return accept(u.Scheme == "postgres" || u.Scheme == "postgresql")
+	})
+}
+
+const betterPassword = "percent-encode special characters of the password, or leave it out and use " +
+	"postgres.password_file"
 
 // spanEndpoint keeps secrets out of the URL, which is shown and logged.
 func spanEndpoint() rule {

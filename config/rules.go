@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -76,7 +75,7 @@ var rules = map[string]rule{
 
 	"message.topic":     topicTemplate(),
 	"message.key":       keyTemplate(),
-	"message.format":    oneOf(FormatPlain, FormatEnvelope, FormatCloudEvents),
+	"message.format":    oneOf(FormatPlain, FormatEnvelope, FormatCloudEvents, FormatAvro, FormatProtobuf, FormatJSONSchema),
 	"message.timestamp": oneOf(TimestampPublish, TimestampCreatedAt),
 	"message.headers":   headerNames(),
 	"message.schemas":   directory(),
@@ -174,6 +173,24 @@ var rules = map[string]rule{
 	"webhook.tls.cert_file": filePath(),
 	"webhook.tls.key_file":  filePath(),
 
+	"registry.url":              optional(serverURLs("registry.password_file", "http", "https")),
+	"registry.username":         optional(label()),
+	"registry.password_file":    filePath(),
+	"registry.password_command": program(),
+	"registry.token_file":       filePath(),
+	"registry.token_command":    program(),
+	"registry.tls.ca_file":      filePath(),
+	"registry.tls.cert_file":    filePath(),
+	"registry.tls.key_file":     filePath(),
+	"registry.subject": subjectTemplate("text with {topic} and columns of the row in braces, such as {topic}-value or " +
+		"com.shop.{event_type}"),
+	"registry.record":        subjectTemplate("text with columns of the row in braces, or empty"),
+	"registry.version":       matching("^(latest|[1-9][0-9]{0,8})$", 9, "latest, or a number from 1"),
+	"registry.files":         directory(),
+	"registry.auto_register": boolean(),
+	"registry.cache_ttl":     durations(Duration(time.Second), longest),
+	"registry.timeout":       durations(Duration(100*time.Millisecond), Duration(10*time.Minute)),
+
 	"retry.max_attempts":    count(1, 1_000_000),
 	"retry.initial_backoff": durations(Duration(time.Millisecond), day),
 	"retry.max_backoff":     durations(Duration(time.Millisecond), 30*day),
@@ -220,7 +237,7 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, aggregateless, failuresUndone, []relation{
+var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, registries, aggregateless, failuresUndone, []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.
@@ -346,28 +363,6 @@ func pathOf(what string) rule {
 func sql(allowed string) rule {
 	return typed(allowed+", or empty", func(v string) string { return accept(!strings.Contains(v, "\x00")) })
 }
-
-func connection() rule {
-	return typed("postgres://user@host:port/database?options, or host=… user=… dbname=…", func(v string) string {
-		if !strings.Contains(v, "://") {
-			return accept(strings.Contains(v, "=") && !strings.ContainsAny(v, "\x00"))
-		}
-		u, err := url.Parse(v)
-		if err != nil {
-			return "it is not a URL (" + betterPassword + ")"
-		}
-		_, rest, _ := strings.Cut(v, "://")
-		if at := strings.IndexAny(rest, "/?#"); at >= 0 && strings.Contains(rest[at:], "@") {
-			// A /, ? or # of the password has ended it. Its parts would be taken for host and database, and errors would show
-			// them as such.
-			return "there is an @ behind the host, as if a password did not end where it should (" + betterPassword + ")"
-		}
-		return accept(u.Scheme == "postgres" || u.Scheme == "postgresql")
-	})
-}
-
-const betterPassword = "percent-encode special characters of the password, or leave it out and use " +
-	"postgres.password_file"
 
 func brokers() rule {
 	return typed("a list of host:port", func(list []string) string {

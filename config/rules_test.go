@@ -94,7 +94,7 @@ func TestRules(t *testing.T) {
 		{key: "message.topic", refused: []string{"a.{b", "a}b", "a{}", "a{b c}", "{{a}}"},
 			because: "columns of the row in braces"},
 		{key: "message.key", allowed: []string{"", "{tenant}/{aggregate_id}"}, refused: []string{"{", "}", "{a b}"}},
-		{key: "message.format", allowed: []string{"plain", "envelope", "cloudevents"}, refused: []string{"avro", ""},
+		{key: "message.format", allowed: []string{"plain", "envelope", "cloudevents"}, refused: []string{"thrift", ""},
 			because: "plain, envelope, cloudevents"},
 		{key: "message.timestamp", refused: []string{"now"}, because: "publish, created_at"},
 		{key: "message.headers", allowed: []string{"", "id=x-event-id,tenant=tenant", "id=event_type,event_type=id"},
