@@ -84,9 +84,9 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		var refused error
 		pulse.Works()
 		steps, refused = s.decode(batch, steps[:0])
-		pulse.Waits() // for Postgres
-		found, err := s.recorded(ctx, steps)
-		if err != nil {
+		pulse.Waits() // for Postgres, or a schema registry
+		found, stopped, err := s.ready(ctx, stop, steps)
+		if stopped || err != nil {
 			return err
 		}
 		pulse.Works()
@@ -176,6 +176,22 @@ func (s *session) use() {
 	last := len(s.spare) - 1
 	s.spare[last] = nil
 	s.spare = s.spare[:last]
+}
+
+// ready returns when all that the steps need is there: what of them is recorded, and the schemas of the rest. Stopped: a
+// stop came while they were waited for.
+func (s *session) ready(ctx context.Context, stop <-chan struct{}, steps []step) (
+	found map[string]bool, stopped bool, err error,
+) {
+	if found, err = s.recorded(ctx, steps); err != nil || s.r.registry == nil {
+		return found, false, err
+	}
+	for _, st := range steps {
+		if st.kind == stepInsert && !stopped && err == nil {
+			stopped, err = s.awaitSchema(ctx, stop, &st.delivery.Event)
+		}
+	}
+	return found, stopped, err
 }
 
 // recorded says, while redelivery is to be expected, which of the inserts are journaled, parked or dead letters.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay/internal/logs"
 	"github.com/cdc-relay/cdc-relay/schemas"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -32,7 +33,8 @@ type options struct {
 	registerer prometheus.Registerer
 	out        io.Writer
 	schemas    *schemas.Set
-	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
+	registry   *registry.Registry // of the formats that need one
+	unchecked  bool               // of tests: rounds may follow each other faster than Validate allows
 }
 
 // Option changes a default of [New].
@@ -80,8 +82,11 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 		l := logs.New(cfg)
 		o.log = &l
 	}
+	var err error
+	if o.registry, err = registry.Open(cfg, *o.log); err != nil {
+		return nil, err
+	}
 	if o.driver == nil {
-		var err error
 		if o.driver, err = drivers.New(cfg, *o.log, o.out); err != nil {
 			return nil, fmt.Errorf("make the sink: %w", err)
 		}
@@ -99,6 +104,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 // Close releases what New made, for a relay that is never run; Run does this itself.
 func (r *Relay) Close() error {
 	r.meter.Leave()
+	r.registry.Close()
 	return r.driver.Close()
 }
 

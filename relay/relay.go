@@ -44,6 +44,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
 	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
@@ -111,13 +112,15 @@ type Relay struct {
 type given struct {
 	tracer Tracer                                 // nil: none
 	misfit func(eventType, payload []byte) string // by message.schemas; nil: none
+
+	registry *registry.Registry // nil: the format needs none
 }
 
 // assemble makes a relay of what it is given, whatever that is worth; see New.
 func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
-		postgres: o.postgres, given: given{o.tracer, o.schemas.Misfit()}, pausing: requests.NewPausing(),
+		postgres: o.postgres, given: given{o.tracer, o.schemas.Misfit(), o.registry}, pausing: requests.NewPausing(),
 	}
 	if o.log != nil {
 		r.log = *o.log
@@ -138,6 +141,7 @@ func assemble(o options) *Relay {
 // is exit, ErrGraceOver when a stop took longer than the grace, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.meter.Leave()
+	defer r.registry.Close()
 	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -74,16 +75,16 @@ func (s *session) drained(ctx context.Context) error {
 
 // snapshot fixes which rows the catch-up publishes, once every transaction that the slot does not hold has ended.
 func (s *session) snapshot(ctx context.Context) error {
-	blockers, err := s.r.store.Barrier(ctx, barrierPatience)
+	open, err := s.r.store.Barrier(ctx, barrierPatience)
 	if err != nil {
 		return fmt.Errorf("wait for older transactions: %w", err)
 	}
-	for _, b := range blockers {
+	for _, b := range open {
 		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; " +
 			"what it commits before the slot's position is published late, by the reconciler")
 	}
-	if len(blockers) > 0 {
-		if err := s.r.store.SaveHorizon(ctx, before(blockers)); err != nil {
+	if len(open) > 0 {
+		if err := s.r.store.SaveHorizon(ctx, blockers.Begin(open, barrierPatience/2)); err != nil {
 			return err
 		}
 	}
@@ -94,24 +95,6 @@ func (s *session) snapshot(ctx context.Context) error {
 	s.state.Era = s.epoch
 	s.r.log.Info().Int64("rows", n).Msg("catching up: publishing rows that are older than the slot")
 	return nil
-}
-
-// hiddenSince is for how long a transaction may have run whose begin this role may not see.
-const hiddenSince = 24 * time.Hour
-
-// before is a time before the begin of all of the transactions: the reconciler looks for their rows from there on.
-func before(blockers []store.Blocker) time.Time {
-	at := time.Now()
-	for _, b := range blockers {
-		since := b.Since
-		if time.Since(since) < barrierPatience/2 || since.IsZero() { // they have been waited for longer than that
-			since = time.Now().Add(-hiddenSince)
-		}
-		if since.Before(at) {
-			at = since
-		}
-	}
-	return at
 }
 
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
@@ -126,6 +109,9 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		s.use()
 		d.Event, d.Received, d.Late = rows[i].Event, settle.SinceStart(now), s.state.CatchUpLate
 		d.Event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
+		if _, err := s.awaitSchema(ctx, nil, &d.Event); err != nil {
+			return err
+		}
 		encode(s.router, d)
 		keep(s.router, d)
 		out = append(out, d)
@@ -204,6 +190,9 @@ func (s *session) sendLate(ctx context.Context, late lateRows) error {
 		s.use()
 		d.Event, d.Received, d.Late = late.rows[i].Event, settle.SinceStart(now), true
 		d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
+		if _, err := s.awaitSchema(ctx, nil, &d.Event); err != nil {
+			return err
+		}
 		encode(s.router, d)
 		keep(s.router, d)
 		out = append(out, d)

@@ -7,10 +7,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settings"
 	"github.com/cdc-relay/cdc-relay/replication"
-	"github.com/cdc-relay/cdc-relay/retry"
-	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -18,29 +16,10 @@ import (
 // This file turns the configuration into that of the packages below; it reads nothing of a session or its events.
 
 // StoreConfig is the store's part of the configuration; commands that work beside a relay use the same.
-func StoreConfig(c config.Config) store.Config {
-	return store.Config{
-		URL: c.Postgres.URL, Password: password(c), PoolSize: c.Postgres.PoolSize,
-		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot, DeadSet: c.Outbox.DeadSet, RetrySet: c.Outbox.RetrySet,
-		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
-		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
-		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
-	}
-}
+func StoreConfig(c config.Config) store.Config { return settings.Store(c) }
 
 // ReplicationConfig is the stream's part of the configuration.
-func ReplicationConfig(c config.Config) replication.Config {
-	url := c.Postgres.ReplicationURL
-	if url == "" {
-		url = c.Postgres.URL
-	}
-	return replication.Config{
-		URL: url, Password: password(c), Slot: c.Postgres.Slot, Publication: c.Postgres.Publication,
-		ApplicationName:  "cdc-relay/stream/" + c.Postgres.Slot,
-		StatusInterval:   time.Duration(c.Postgres.StatusInterval),
-		WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
-	}
-}
+func ReplicationConfig(c config.Config) replication.Config { return settings.Replication(c) }
 
 // Setup makes what a relay needs in Postgres. Both `init` and every start of a session use it.
 type Setup = bootstrap.Setup
@@ -87,22 +66,4 @@ func (t *term) sinkConfig() sink.Config {
 			},
 		},
 	}
-}
-
-// retryPolicy is the configuration's.
-func retryPolicy(c config.Retry) retry.Policy {
-	p := retry.Policy{
-		MaxAttempts: c.MaxAttempts,
-		Backoff: retry.Backoff{
-			Initial: time.Duration(c.InitialBackoff), Max: time.Duration(c.MaxBackoff), Jitter: c.Jitter,
-		},
-	}
-	for _, d := range c.Schedule {
-		p.Schedule = append(p.Schedule, time.Duration(d))
-	}
-	return p
-}
-
-func password(c config.Config) *secret.Source {
-	return secret.Of("postgres", c.Postgres.PasswordFile, c.Postgres.PasswordCommand)
 }

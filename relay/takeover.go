@@ -125,7 +125,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	cols := message.Columns(r.c)
 	cols.Seq = r.meter.Stream.Interleaved.Begin(r.c.Outbox.OrderBy)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit}
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry}
 	if s.router, err = message.New(r.c, cols, table.PayloadType, hooks); err != nil {
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
 			Cause: err}

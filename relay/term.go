@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/lease"
 	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
+	"github.com/cdc-relay/cdc-relay/relay/internal/settings"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -63,7 +64,7 @@ func newTerm(r *Relay) *term {
 	t := &term{r: r, lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	t.settler = settle.New(settle.Options{
-		Config: r.c, Retry: retryPolicy(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
+		Config: r.c, Retry: settings.Retry(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
 		Host: host{t}, Meter: &r.meter.Outcomes, Pulse: &r.meter.Pulses.Settling,
 	})
 	t.inflight = t.settler.InFlight()

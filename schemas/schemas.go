@@ -70,17 +70,29 @@ func (s *Set) Check(eventType, payload []byte) string {
 	if !has || payload == nil {
 		return ""
 	}
+	why, isJSON := misfit(schema, payload)
+	switch {
+	case why == "":
+		return ""
+	case !isJSON:
+		return fmt.Sprintf("event type %s has a schema, and the payload is no JSON: %s", eventType, why)
+	}
+	return fmt.Sprintf("the payload does not fit the schema of %s: %s", eventType, why)
+}
+
+// misfit says where and why a payload does not fit, empty: it does; or why it is no JSON.
+func misfit(schema *jsonschema.Schema, payload []byte) (why string, isJSON bool) {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(payload))
 	if err != nil {
-		return fmt.Sprintf("event type %s has a schema, and the payload is no JSON: %v", eventType, err)
+		return err.Error(), false
 	}
 	err = schema.Validate(value)
 	if err == nil {
-		return ""
+		return "", true
 	}
 	broken, is := errors.AsType[*jsonschema.ValidationError](err)
 	if !is {
-		return fmt.Sprintf("the payload does not fit the schema of %s: %v", eventType, err)
+		return err.Error(), true
 	}
 	leaves := broken.Causes
 	first, n := broken, 0
@@ -89,12 +101,11 @@ func (s *Set) Check(eventType, payload []byte) string {
 			first = e
 		}
 	})
-	text := fmt.Sprintf("the payload does not fit the schema of %s: at %s %s", eventType, pointer(first.InstanceLocation),
-		rule(first.ErrorKind))
+	text := fmt.Sprintf("at %s %s", pointer(first.InstanceLocation), rule(first.ErrorKind))
 	if n > 1 {
 		text += fmt.Sprintf(", and %d more", n-1)
 	}
-	return text
+	return text, true
 }
 
 // walk visits the errors that have no causes themselves: the broken rules.

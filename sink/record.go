@@ -52,9 +52,10 @@ type Reason struct {
 	Code  string // the broker's name for it, such as MESSAGE_TOO_LARGE, or one of the engine's own; short, no event data
 	Text  string // for people: what happened, with sizes and limits; never the payload
 
-	// Doubtful says that the record was refused alone, time and again, and that its partition may be at fault as well:
-	// nothing else of it has been taken meanwhile. It is set aside so that this can show; nobody is guilty yet.
+	// Doubtful says that the record may not be at fault: it was refused alone, time and again, while nothing else of its
+	// partition was taken, or its schema is not there. It is set aside so that this can show, and spends no attempt.
 	Doubtful bool
+	Pause    time.Duration // with Doubtful: not tried again before
 }
 
 // Error makes a Reason usable as an error.

@@ -98,3 +98,22 @@ func (w *Watch) Oldest() time.Duration {
 	}
 	return time.Since(w.found[0].Since)
 }
+
+// hiddenSince is for how long a transaction may have run whose begin this role may not see.
+const hiddenSince = 24 * time.Hour
+
+// Begin is a time before the begin of all of the transactions, which have been waited for longer than waited: their rows
+// are looked for from there on.
+func Begin(open []store.Blocker, waited time.Duration) time.Time {
+	at := time.Now()
+	for _, b := range open {
+		since := b.Since
+		if time.Since(since) < waited || since.IsZero() {
+			since = time.Now().Add(-hiddenSince)
+		}
+		if since.Before(at) {
+			at = since
+		}
+	}
+	return at
+}

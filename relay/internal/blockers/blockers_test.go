@@ -59,3 +59,17 @@ func TestLooksAreApart(t *testing.T) {
 		t.Error("two looks at once: want the first only")
 	}
 }
+
+// Breaks it catches: a horizon behind the begin of a transaction whose rows are then missed. Seen to fail with a
+// begin that cannot be seen taken for none.
+func TestRowsAreLookedForFromBeforeTheOldestBegin(t *testing.T) {
+	hour := time.Now().Add(-time.Hour)
+	if got := Begin([]store.Blocker{{Since: hour}, {Since: hour.Add(time.Minute)}}, time.Minute); !got.Equal(hour) {
+		t.Errorf("got %v, want the oldest, %v", got, hour)
+	}
+	for name, hidden := range map[string]time.Time{"unseen": {}, "too young": time.Now()} {
+		if got := Begin([]store.Blocker{{Since: hidden}}, time.Minute); time.Since(got) < hiddenSince {
+			t.Errorf("%s: got %v, want a day ago", name, got)
+		}
+	}
+}

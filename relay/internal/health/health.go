@@ -49,10 +49,11 @@ type State struct {
 	latest   lastError          // of any kind
 	writes   map[string]trouble // what cannot be recorded at present, by kind of write
 	marking  trouble
-	sinkSick bool   // something that the sink waits for, when it was looked at last
-	missed   int    // rows that the last reconcile rounds found, since the last clean one
-	notes    []Note // the oldest first, at most notesKept
-	noted    int64  // how many there were
+	schemas  trouble // why the schema registry, which events wait for, cannot be asked
+	sinkSick bool    // something that the sink waits for, when it was looked at last
+	missed   int     // rows that the last reconcile rounds found, since the last clean one
+	notes    []Note  // the oldest first, at most notesKept
+	noted    int64   // how many there were
 }
 
 type trouble struct {
@@ -246,6 +247,19 @@ func (h *State) CannotMark(err error) (news bool) {
 	return news
 }
 
+// Registry notes why the schema registry cannot be asked, nil: it can, and reports whether that is news.
+func (h *State) Registry(err error) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		news, h.schemas = h.schemas.text != "", trouble{}
+		return news
+	}
+	news, _ = h.schemas.news(err)
+	h.erred(registryError, "", "cannot ask the schema registry: "+err.Error())
+	return news
+}
+
 // Report is what an operator is shown.
 type Report struct {
 	Role    Role
@@ -281,6 +295,10 @@ func (h *State) Report() (r Report) {
 		r.Reasons = append(r.Reasons,
 			fmt.Sprintf("reconciler not clean: %d committed rows were never delivered by the stream; "+
 				"they are published late, and this ends with the next round that finds none", h.missed))
+	}
+	if h.schemas.text != "" {
+		r.Reasons = append(r.Reasons, "waiting for the schema registry: "+h.schemas.text+
+			"; events wait in order, without spending attempts")
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.writes)) {
 		r.Reasons = append(r.Reasons, "cannot record outcomes ("+what+"): "+h.writes[what].text)

@@ -16,6 +16,8 @@ const (
 	markError    errorKind = "mark"    // of rows
 	sinkError    errorKind = "sink"    // a broker, topic or partition in trouble: over when all are well
 	deadError    errorKind = "dead"    // an event that died: it stays dead
+
+	registryError errorKind = "registry" // of schemas: over when it answers
 )
 
 // lastError is the newest error of any kind.
@@ -57,6 +59,8 @@ func (h *State) isOver() bool {
 		return !still
 	case markError:
 		return h.marking.text == ""
+	case registryError:
+		return h.schemas.text == ""
 	case sinkError:
 		return !h.sinkSick
 	}

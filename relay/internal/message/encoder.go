@@ -1,6 +1,7 @@
 // Package message makes the message of an event: its topic, key, value and headers, as the configuration's templates
 // and format say, and the copy of a dead letter for dlq.topic. It does no I/O and knows no session: who sends a
-// message, in which order, and what becomes of it, is not its concern.
+// message, in which order, and what becomes of it, is not its concern. The schemas of a registry it gets from package
+// registry, which asks for them beside it.
 //
 // An Encoder belongs to one goroutine. Encode allocates nothing for an event whose topic it has seen; what it builds
 // lies in an arena, out of which Keep moves it into memory that the caller keeps from event to event.
@@ -17,6 +18,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -27,6 +29,7 @@ type Encoder struct {
 	createdAt  bool        // the record's timestamp is created_at, not the time of publishing
 	maxBytes   int         // limits.max_event_bytes; 0: the topic's limit
 	format     format
+	registered registered    // in the formats that need a registry
 	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
 	reserved   []string      // the relay's own header names, as configured
@@ -54,6 +57,8 @@ type Hooks struct {
 	Shadowed func() // called for each header of a row that the relay's own replaces
 	// Misfit gives why a payload does not fit what is expected of its event type, "" if it does. nil: nothing is.
 	Misfit func(eventType, payload []byte) string
+	// Schemas makes values in the formats that need a registry; nil: they have none, for who wants topics and keys.
+	Schemas *registry.Registry
 }
 
 // New compiles the configuration's templates for a table with these columns. The type of the payload column is jsonb,
@@ -81,6 +86,9 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 		if x.aggregate[i], err = compileAggregate(text, cols); err != nil {
 			return nil, fmt.Errorf("outbox.columns.%s: %w", config.AggregateFields[i], err)
 		}
+	}
+	if x.registered, err = newRegistered(c, cols); err != nil {
+		return nil, err
 	}
 	x.reserved = append(x.reserved, x.names[:]...)
 	if x.format.name == config.FormatCloudEvents {
@@ -162,7 +170,7 @@ func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 			return created, dated, permanent("INVALID_PAYLOAD", why)
 		}
 	}
-	if rec.Value, reason = x.value(e); reason != nil {
+	if rec.Value, reason = x.value(e, rec.Topic); reason != nil {
 		return created, dated, reason
 	}
 	if reason = x.headers(e, rec, m, dated); reason != nil {
@@ -174,8 +182,8 @@ func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 			"the event has %d bytes of key, value and headers; limits.max_event_bytes is %d", size, x.maxBytes))
 	}
 	held := size + len(e.ID) + len(e.AggregateType) + len(e.EventType)
-	if x.format.name == config.FormatEnvelope {
-		held += len(e.Payload) // the value holds a copy
+	if x.format.builds {
+		held += len(e.Payload) // the value is beside it
 	}
 	rec.Cost = Cost(held)
 	return created, dated, nil

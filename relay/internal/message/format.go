@@ -14,8 +14,9 @@ import (
 // format is what message.format makes of an event: the value, and the names and constants of its headers. In every
 // format SQL NULL is a tombstone: a consumer, and a compacted topic, can tell "deleted" by the value alone.
 type format struct {
-	name    string      // config.FormatPlain, FormatEnvelope or FormatCloudEvents
+	name    string      // config.FormatPlain, …
 	payload payloadForm // of the payload column
+	builds  bool        // a value that is not the payload's own bytes
 
 	source, contentType []byte // CloudEvents: values of ce_source and content-type
 }
@@ -31,7 +32,7 @@ const (
 
 // newFormat takes the type of the payload column as store.Outbox has it: jsonb, json, text or bytea.
 func newFormat(c config.Config, payloadType string) (format, error) {
-	f := format{name: c.Message.Format}
+	f := format{name: c.Message.Format, builds: c.Message.Format == config.FormatEnvelope || c.Message.NeedsRegistry()}
 	switch payloadType {
 	case "jsonb", "json":
 		f.payload, f.contentType = jsonPayload, []byte("application/json")
@@ -47,10 +48,13 @@ func newFormat(c config.Config, payloadType string) (format, error) {
 	return f, nil
 }
 
-// value is the record's value. Only the envelope is built; in the other formats the payload's own bytes go out.
-func (x *Encoder) value(e *outbox.Event) ([]byte, *sink.Reason) {
+// value is the record's value: in plain and cloudevents the payload's own bytes.
+func (x *Encoder) value(e *outbox.Event, topic string) ([]byte, *sink.Reason) {
 	if x.format.name == config.FormatPlain {
 		return e.Payload, nil
+	}
+	if x.registered.on {
+		return x.registeredValue(e, topic)
 	}
 	if reason := x.format.check(e); reason != nil {
 		return nil, reason

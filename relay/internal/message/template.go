@@ -79,6 +79,9 @@ func Columns(c config.Config) outbox.Columns {
 		composed, *aggregate = append(composed, templateNames(*aggregate)...), ""
 	}
 	named := append(templateNames(c.Message.Topic), templateNames(c.Message.Key)...)
+	if c.Message.NeedsRegistry() {
+		named = append(named, c.Registry.SubjectColumns()...)
+	}
 	for _, name := range templateNames(c.DLQ.Topic) {
 		if name != config.EventTopic {
 			named = append(named, name)

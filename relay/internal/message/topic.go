@@ -83,21 +83,24 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 
 // copyTopic gives the topic for the copy of a dead letter.
 func (x *Encoder) copyTopic(d Dead) (string, *sink.Reason) {
-	t, name := x.topics.copies, []byte(nil)
-	for i, f := range t.fields {
-		name = append(name, t.literals[i]...)
-		switch {
-		case f != fieldTopic:
-			name = append(name, f.of(d.Event)...)
-		case d.Record.Topic == "":
-			return "", permanent("INVALID_TOPIC", "dlq.topic names the event's topic, and the event has none")
-		default:
-			name = append(name, d.Record.Topic...)
-		}
+	if d.Record.Topic == "" && slices.Contains(x.topics.copies.fields, fieldTopic) {
+		return "", permanent("INVALID_TOPIC", "dlq.topic names the event's topic, and the event has none")
 	}
-	topic := string(append(name, t.literals[len(t.fields)]...))
+	topic := string(renderWith(nil, x.topics.copies, d.Event, d.Record.Topic))
 	if why := config.IllegalTopic(topic); why != "" {
 		return "", permanent("INVALID_TOPIC", fmt.Sprintf("dlq.topic makes the topic %.260q, which %s", topic, why))
 	}
 	return topic, nil
+}
+
+// renderWith is render for a template that may name the event's topic.
+func renderWith(b []byte, t template, e *outbox.Event, topic string) []byte {
+	for i, f := range t.fields {
+		if b = append(b, t.literals[i]...); f == fieldTopic {
+			b = append(b, topic...)
+		} else {
+			b = append(b, f.of(e)...)
+		}
+	}
+	return append(b, t.literals[len(t.fields)]...)
 }

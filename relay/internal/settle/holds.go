@@ -15,10 +15,10 @@ func (s *Settler) holds(d *Delivery) bool {
 	return s.c.Retry.OnDead == config.OnDeadHold && d.Record.Key != nil && d.Record.Topic != ""
 }
 
-// local reports whether the event, which cannot be a message, is left to the loop. One that holds its lane goes to
-// the sink, which rejects it in its turn: behind what is in front of it in its lane, and before what follows.
+// local reports whether the event, which cannot be a message, is left to the loop. One that holds its lane, or that is
+// none yet, goes to the sink, which rejects it in its turn: behind what is in front of it, and before what follows.
 func (s *Settler) local(d *Delivery) bool {
-	if d.Reason != nil && s.holds(d) {
+	if d.Reason != nil && (d.Reason.Doubtful || s.holds(d)) {
 		d.Record.Doomed, d.Record.Reason = true, d.Reason
 		return false
 	}

@@ -81,8 +81,7 @@ func (p *parking) park(d *Delivery, class outbox.ErrorClass, attempts int, in ti
 	})
 }
 
-// held parks an event that the sink held or diverted. What comes when its lane is held already has no time of its
-// own: it moves when what is in front of it has moved.
+// held parks an event that the sink held or diverted; one of a held lane moves when what is in front of it has moved.
 func (p *parking) held(d *Delivery) {
 	switch {
 	case d.parked: // the rest of a portion: it is still in the table
@@ -129,13 +128,12 @@ func (p *parking) journaled(d *Delivery) {
 	p.loop.settler.parked.Add(-1)
 }
 
-// verdict says what a refusal means for the event: how many attempts it has spent now, and when it may try again.
-// While nobody knows whether the event or its partition is at fault, no attempt is spent.
+// verdict says how many attempts the event has spent now, and when it may try again. A doubtful refusal spends none.
 func (p *parking) verdict(d *Delivery) (attempts int, pause time.Duration, again bool) {
 	named(p.loop.settler.log.Debug(), d).Int("attempts", d.Attempts+1).Str("code", d.Reason.Code).
 		Str("reason", d.Reason.Text).Msg("attempt failed")
 	if d.Reason.Doubtful {
-		return d.Attempts, p.policy.Pause(max(d.Attempts, 1), rand.Float64()), true
+		return d.Attempts, max(p.policy.Pause(max(d.Attempts, 1), rand.Float64()), d.Reason.Pause), true
 	}
 	attempts = d.Attempts + 1
 	if d.Reason.Class == outbox.Permanent {
@@ -309,7 +307,7 @@ func (p *parking) submit(la *parkedLane, records []*sink.Record) (taken int, err
 	return len(records), nil
 }
 
-// ended is a context that has ended: Submit takes what fits without waiting.
+// ended is a context: Submit takes what fits without waiting.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -352,8 +350,7 @@ func (p *parking) waitsForParks() bool {
 	return false
 }
 
-// deliver turns parked rows into records for the sink. A row that cannot be a message any more is given up when its
-// turn comes.
+// deliver turns parked rows into records for the sink. A row that can be no message any more is given up in its turn.
 func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session Session) (records []*sink.Record) {
 	encoder, inflight, now := session.Encoder(), p.loop.settler.inflight, time.Now()
 	var free, ds []*Delivery
@@ -371,12 +368,15 @@ func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session Sessio
 		free = free[:len(free)-1]
 		d.Record.Topic, d.Record.Key = la.lane.Topic, la.lane.Key
 		ds = append(ds, d)
-		if d.Reason != nil {
+		if d.Reason != nil && !d.Reason.Doubtful {
 			d.Record.Partition = -1
 			p.giveUp(d, la)
 			break
 		}
 		records = append(records, &d.Record)
+		if d.Record.Doomed, d.Record.Reason = d.Reason != nil, d.Reason; d.Record.Doomed {
+			break // it is none yet, says the sink
+		}
 	}
 	inflight.Admit(ds)
 	return records

@@ -1,0 +1,123 @@
+package registry
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// mainFile is the name under which a schema is compiled that others have no name for.
+const mainFile = "schema.proto"
+
+// protobufSchema makes messages of one .proto. Payloads are JSON as Protobuf maps it ("ProtoJSON Format").
+type protobufSchema struct {
+	messages map[string]protobufMessage // by full name
+	first    string
+	read     protojson.UnmarshalOptions
+}
+
+type protobufMessage struct {
+	descriptor protoreflect.MessageDescriptor
+	indexes    []byte // as they are on the wire
+}
+
+func compileProtobuf(text string, references []reference) (codec, error) {
+	sources := map[string]string{mainFile: text}
+	for _, r := range references {
+		sources[r.name] = r.text
+	}
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(
+		&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(sources)})}
+	files, err := compiler.Compile(context.Background(), mainFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &protobufSchema{messages: map[string]protobufMessage{},
+		read: protojson.UnmarshalOptions{Resolver: files.AsResolver()}}
+	list := files[0].Messages()
+	if list.Len() == 0 {
+		return nil, fmt.Errorf("it has no message")
+	}
+	s.first = string(list.Get(0).FullName())
+	s.add(list, nil)
+	return s, nil
+}
+
+// add takes in the messages that stand at these indexes, and those inside of them.
+func (s *protobufSchema) add(list protoreflect.MessageDescriptors, at []int64) {
+	for i := range list.Len() {
+		m, path := list.Get(i), append(at[:len(at):len(at)], int64(i))
+		s.messages[string(m.FullName())] = protobufMessage{m, indexesOf(path)}
+		s.add(m.Messages(), path)
+	}
+}
+
+// indexesOf is the path to a message in its file as Confluent writes it: the length and the indexes, as varints in
+// zig-zag; the first message of a file, which most are, is a single zero ("Wire format", Protobuf).
+func indexesOf(path []int64) []byte {
+	if len(path) == 1 && path[0] == 0 {
+		return []byte{0}
+	}
+	b := binary.AppendVarint(nil, int64(len(path)))
+	for _, index := range path {
+		b = binary.AppendVarint(b, index)
+	}
+	return b
+}
+
+func (s *protobufSchema) append(dst []byte, record string, payload []byte) ([]byte, error) {
+	if record == "" {
+		record = s.first
+	}
+	m, has := s.messages[record]
+	if !has {
+		return dst, &Lack{What: fmt.Sprintf("its schema has no message %.200q", record),
+			Fix: "register a version that has it, or correct registry.record"}
+	}
+	value := dynamicpb.NewMessage(m.descriptor)
+	if err := s.read.Unmarshal(payload, value); err != nil {
+		return dst, &wrong{what: withoutValues(err)}
+	}
+	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(append(dst, m.indexes...), value)
+	if err != nil {
+		return dst, &wrong{what: "it cannot be written as " + record}
+	}
+	return out, nil
+}
+
+var (
+	protoError = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(?:\((line \d+:\d+)\):[\s\x{a0}]*)?(.*)$`)
+	// protoRules are what protojson says, as far as it names no value of the payload.
+	protoRules = regexp.MustCompile(`^(unknown field .*|duplicate field .*|invalid value for \S+ field [^:]+|` +
+		`invalid value for \S+ key|error parsing .* is already set|required field .* not set|` +
+		`invalid google\.protobuf\.\S+( value)?|google\.protobuf\.\S+ value out of range|missing "value" field)`)
+)
+
+// withoutValues is what protojson says of a payload, without the value that it shows at the end.
+func withoutValues(err error) string {
+	const most = 300
+	parts := protoError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
+	if parts == nil {
+		return "it is not JSON that fits"
+	}
+	rule := protoRules.FindString(parts[3])
+	switch {
+	case parts[1] != "":
+		rule = "it is no JSON, or has a value of another kind than the field"
+	case rule == "":
+		rule = "it does not fit"
+	}
+	rule = rule[:min(len(rule), most)]
+	if parts[2] != "" {
+		return parts[2] + ": " + rule
+	}
+	return rule
+}

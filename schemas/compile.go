@@ -1,0 +1,76 @@
+package schemas
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Schema is a single schema. It never changes, and any goroutine may use it.
+type Schema struct{ schema *jsonschema.Schema }
+
+// base is where a schema without an $id stands: names of others are relative to it.
+const base = "registry:///schema.json"
+
+// Compile makes a schema of its text and of the others that it refers to, by the names that it has for them. It reads
+// no file and asks no network. Without $schema it is of draft 7, which registries take such a schema for.
+func Compile(text string, others map[string]string) (*Schema, error) {
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft7)
+	compiler.AssertFormat()
+	compiler.UseLoader(nothing{})
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("read the schema: %w", err)
+	}
+	at, err := url.Parse(base)
+	if err != nil {
+		return nil, err
+	}
+	if object, is := document.(map[string]any); is {
+		if id, is := object["$id"].(string); is {
+			if at, err = at.Parse(id); err != nil {
+				return nil, fmt.Errorf("read the schema's $id: %w", err)
+			}
+		}
+	}
+	for name, text := range others {
+		other, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		if err != nil {
+			return nil, fmt.Errorf("read the schema %s: %w", name, err)
+		}
+		where, err := at.Parse(name)
+		if err != nil {
+			return nil, fmt.Errorf("read the name of the schema %s: %w", name, err)
+		}
+		if err := compiler.AddResource(where.String(), other); err != nil {
+			return nil, fmt.Errorf("add the schema %s: %w", name, err)
+		}
+	}
+	if err := compiler.AddResource(at.String(), document); err != nil {
+		return nil, err
+	}
+	schema, err := compiler.Compile(at.String())
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{schema}, nil
+}
+
+// Misfit says where and why a payload does not fit, without any of its values; empty: it fits.
+func (s *Schema) Misfit(payload []byte) string {
+	why, isJSON := misfit(s.schema, payload)
+	if !isJSON {
+		return "it is no JSON"
+	}
+	return why
+}
+
+// nothing is what can be loaded from files and networks.
+type nothing struct{}
+
+func (nothing) Load(address string) (any, error) {
+	return nil, fmt.Errorf("%s is neither in the schema nor among its references", address)
+}
