@@ -1,5 +1,6 @@
-// Package redisconn is what the drivers on Redis share: a client that repeats nothing by itself, whose trouble an
-// answer is, whether the server answers at all, and how durable it is.
+// Package redisconn is what the drivers on Redis share: a client that repeats nothing by itself, of one server, of the
+// master that Sentinels name, or of a cluster, whose redirections it follows; whose trouble an answer is, whether the
+// server answers at all, and how durable it is.
 //
-// Tested by the drivers on it, sink/redisstream and sink/bullmq, on real servers behind a proxy that cuts.
+// Tested by the drivers on it, sink/redisstream and sink/bullmq, on real servers behind proxies that cut.
 package redisconn
