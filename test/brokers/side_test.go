@@ -24,6 +24,9 @@ var (
 	sideKills  = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
 )
 
+// drainPatience bounds the time for a backlog, from its first event on.
+const drainPatience = 5 * time.Minute
+
 // sinks are those that have a plain loop beside them.
 var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bullmq", "webhook"}
 
@@ -174,6 +177,9 @@ func (s side) drain(t *testing.T, name, sink string, f *figures) {
 	defer looks.Stop()
 	first, begun, used := 0, time.Now(), time.Duration(0)
 	for there := target.count(); there < n; there = target.count() {
+		if time.Since(begun) > drainPatience {
+			t.Fatalf("the backlog is not worked off: %d of %d are there", there, n)
+		}
 		if first == 0 && there > 0 {
 			first, begun, used = there, time.Now(), harness.CPU(c.PID())
 		}
