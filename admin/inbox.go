@@ -188,8 +188,8 @@ func (i inbox) change(w http.ResponseWriter, req *http.Request, kind string) {
 		})
 		// As of the other changes: not the values of the filter, and never the token.
 		i.guard.c.Logger.Info().Str("audit", "inbox "+kind).Str("consumer", body.Consumer).Str("state", body.State).
-			Int("done", done.Done).Str("who", who).Str("from", req.RemoteAddr).Str("chosen_by", f.Criteria()).AnErr("error", err).
-			Msg("events of a consumer changed over HTTP")
+			Int("done", done.Done).Str("who", who).Str("from", req.RemoteAddr).Str("chosen_by", f.Criteria()).
+			AnErr("error", err).Msg("events of a consumer changed over HTTP")
 		return done, err
 	})
 }

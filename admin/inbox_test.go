@@ -95,10 +95,11 @@ func TestInboxOverHTTP(t *testing.T) {
 	}
 	want(400, "POST", "/api/v1/inbox/discard", `{"consumer": "billing"}`, "want one of")
 	want(400, "POST", "/api/v1/inbox/discard", `{"consumer": "billing", "filter": {}}`, "nothing is chosen")
-	want(400, "POST", "/api/v1/inbox/discard", `{"consumer": "billing", "state": "replayed", "all": true}`, "allowed to change")
+	want(400, "POST", "/api/v1/inbox/discard", `{"consumer": "billing", "state": "replayed", "all": true}`,
+		"allowed to change")
 	want(404, "POST", "/api/v1/inbox/discard", `{"all": true}`, "no such consumer")
-	want(200, "POST", "/api/v1/inbox/discard", fmt.Sprintf(`{"consumer": "billing", "filter": {"type": "died", "until": %q},
-		"note": "old", "who": "ann"}`, counted.Until), `"chosen": 2`, `"done": 2`)
+	want(200, "POST", "/api/v1/inbox/discard", fmt.Sprintf(`{"consumer": "billing", "note": "old", "who": "ann",
+		"filter": {"type": "died", "until": %q}}`, counted.Until), `"chosen": 2`, `"done": 2`)
 	want(200, "POST", "/api/v1/inbox/replay", `{"consumer": "billing", "state": "parked", "ids": ["e2"]}`, `"done": 1`)
 	if got := s.pg.Query(t, `SELECT string_agg(event_id || ' ' || coalesce(resolved_by || ' ' || note, ''), ', '
 		ORDER BY event_id) FROM inbox.inbox_dead WHERE replayed_at IS NULL`); got !=

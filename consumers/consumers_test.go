@@ -19,8 +19,8 @@ func TestMain(m *testing.M) { harness.Main(m) }
 
 // planted gives a consumer, billing, n events over five keys: the first half parked, the others dead. Odd ids are no
 // uuids, and unique in a source only.
-const planted = `SELECT inbox.inbox_park('billing', id(i), 'outbox.event.order', 1, i, convert_to('k' || i %% 5, 'UTF8'),
-		convert_to('{"n": ' || i || '}', 'UTF8'), '{"tenant": "a"}', 'made', 'no such customer',
+const planted = `SELECT inbox.inbox_park('billing', id(i), 'outbox.event.order', 1, i,
+		convert_to('k' || i %% 5, 'UTF8'), convert_to('{"n": ' || i || '}', 'UTF8'), '{"tenant": "a"}', 'made', 'no such customer',
 		next_at => now() + interval '1 hour', source_name => source(i)),
 	CASE WHEN i > %[1]d / 2 THEN inbox.inbox_failed('billing', id(i), 'given up', source_name => source(i)) END
 	FROM generate_series(1, %[1]d) i`
@@ -76,7 +76,8 @@ func TestWhatIsHeldBackIsListed(t *testing.T) {
 		{what: "dead letters", state: Dead, want: "20 19 18 17 16 15 14 13 12 11"},
 		{what: "a page of them", state: Dead, limit: 3, after: "4", want: "13 12 11"},
 		{what: "of a key", state: Dead, filter: Filter{Key: &k3}, want: "18 13"},
-		{what: "of a class", state: Dead, filter: Filter{Class: "exhausted", Type: "made", OlderThan: 1}, want: "20 19 18 17 16 15 14 13 12 11"},
+		{what: "of a class", state: Dead, filter: Filter{Class: "exhausted", Type: "made", OlderThan: 1},
+			want: "20 19 18 17 16 15 14 13 12 11"},
 		{what: "of another class", state: Dead, filter: Filter{Class: "permanent"}, want: ""},
 		{what: "that are older", state: Dead, filter: Filter{OlderThan: store.Age(time.Hour)}, want: ""},
 		{what: "in capitals", state: Dead, filter: Filter{IDs: []string{"0000000A-0000-7000-8000-000000000014", "E13",

@@ -22,8 +22,8 @@ type inboxCommand struct {
 }
 
 func (inboxCommand) Help() string {
-	return `A consumer that uses the inbox parks an event that fails, with those of its key behind it, and gives it up after
-its last attempt. Both are in the consumer's database: name it by inbox.url, if it is not the relay's own.
+	return `A consumer that uses the inbox parks an event that fails, with those of its key behind it, and gives it up
+after its last attempt. Both are in the consumer's database: name it by inbox.url, if it is not the relay's own.
 
 Examples:
 
@@ -41,8 +41,8 @@ type inboxListCommand struct {
 }
 
 func (inboxListCommand) Help() string {
-	return `Dead letters come newest first. Parked keys are told by the first event of each, which the others wait for; an id
-finds any of them.
+	return `Dead letters come newest first. Parked keys are told by the first event of each, which the others wait for; an
+id finds any of them.
 
 Examples:
 
@@ -145,9 +145,9 @@ type inboxReplayCommand struct {
 }
 
 func (inboxReplayCommand) Help() string {
-	return `A dead letter is parked again and due at once; the running consumer takes it within seconds. Later events of its
-key may have had their effects before it. A parked event becomes due at once with those of its key in front of it; it
-and those behind it keep their order.
+	return `A dead letter is parked again and due at once; the running consumer takes it within seconds. Later events of
+its key may have had their effects before it. A parked event becomes due at once with those of its key in front of it;
+it and those behind it keep their order.
 
 Examples:
 

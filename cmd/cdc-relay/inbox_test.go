@@ -12,8 +12,8 @@ import (
 
 // held gives a consumer, billing, an inbox with n parked events of three keys, and as many dead letters of ten. Their
 // texts would do something to a terminal.
-const held = `SELECT inbox.inbox_park('billing', '00000000-0000-7000-8000-' || lpad(i::text, 12, '0'), 'outbox.event.order',
-		0, i, convert_to(CASE WHEN i <= %[1]d THEN 'p' || i %% 3 ELSE 'd' || i %% 10 END, 'UTF8'),
+const held = `SELECT inbox.inbox_park('billing', '00000000-0000-7000-8000-' || lpad(i::text, 12, '0'),
+		'outbox.event.order', 0, i, convert_to(CASE WHEN i <= %[1]d THEN 'p' || i %% 3 ELSE 'd' || i %% 10 END, 'UTF8'),
 		convert_to('{"n": ' || i || '}', 'UTF8'), '{"tenant": "a"}', 'made', E'said \x1b[31mred',
 		next_at => now() + interval '1 hour'),
 	CASE WHEN i > %[1]d THEN inbox.inbox_failed('billing', '00000000-0000-7000-8000-' || lpad(i::text, 12, '0'),

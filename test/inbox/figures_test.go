@@ -9,11 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
@@ -59,9 +62,7 @@ func TestFigures(t *testing.T) {
 		{"OnBatch, one UPDATE a batch", onBatchUpdate},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pg.Exec(t, fmt.Sprintf(`DROP SCHEMA public CASCADE; CREATE SCHEMA public;
-				CREATE TABLE account (key text PRIMARY KEY, n bigint NOT NULL);
-				INSERT INTO account SELECT 'k' || i, 0 FROM generate_series(0, %d) i`, figureKeys-1))
+			newAccounts(t, pg)
 			before, beforePostgres, began := ownCPU(t), postgresCPU(t, pg), time.Now()
 			_, stop := start(t, newPool(t, pg.URL, 10), inbox.Config{Name: harness.Unique(t, "billing"), Brokers: kafka.Addrs,
 				Topics: []string{topic}}, c.register)
@@ -74,12 +75,74 @@ func TestFigures(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the statements of OnBatch alone", func(t *testing.T) {
+		newAccounts(t, pg)
+		pool := newPool(t, pg.URL, 10)
+		if err := inbox.Migrate(t.Context(), pool, "public"); err != nil {
+			t.Fatal(err)
+		}
+		before, beforePostgres, began := ownCPU(t), postgresCPU(t, pg), time.Now()
+		statementsAlone(t, pool, events)
+		got := consumed{events, time.Since(began), ownCPU(t) - before, postgresCPU(t, pg) - beforePostgres}
+		t.Logf("the statements of OnBatch alone, in transactions of 100: %v", got)
+		if n := pg.Query(t, "SELECT sum(n) FROM account"); n != strconv.Itoa(events) {
+			t.Errorf("effects: got %s, want %d", n, events)
+		}
+	})
 	t.Run("bare franz-go loop", func(t *testing.T) {
 		before, began := ownCPU(t), time.Now()
 		bareLoop(t, kafka.Addrs, topic, events)
 		t.Logf("a bare franz-go loop: %v", consumed{events, time.Since(began), ownCPU(t) - before, 0})
 	})
 }
+
+func newAccounts(t *testing.T, pg *harness.PG) {
+	t.Helper()
+	pg.Exec(t, fmt.Sprintf(`DROP SCHEMA public CASCADE; CREATE SCHEMA public;
+		CREATE TABLE account (key text PRIMARY KEY, n bigint NOT NULL);
+		INSERT INTO account SELECT 'k' || i, 0 FROM generate_series(0, %d) i`, figureKeys-1))
+}
+
+// statementsAlone is the floor: what an inbox with OnBatch has Postgres do, by eight workers that do nothing else, and
+// know all the events from the start.
+func statementsAlone(t *testing.T, pool *pgxpool.Pool, events int) {
+	t.Helper()
+	const batch = 100
+	var taken atomic.Int64
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for {
+				first := int(taken.Add(batch)) - batch
+				if first >= events {
+					return
+				}
+				n := min(batch, events-first)
+				ids, keys, sources := make([]string, n), make([]string, n), make([]int16, n)
+				for i := range n {
+					ids[i], keys[i] = fmt.Sprintf("019aa7e4-0000-7000-8000-%012x", first+i), fmt.Sprintf("k%d", (first+i)%figureKeys)
+				}
+				slices.Sort(keys)
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					if _, err := tx.Exec(t.Context(), "SELECT inbox_claim_all(1::smallint, pg_postmaster_start_time(), $1, $2)",
+						sources, ids); err != nil {
+						return err
+					}
+					_, err := tx.Exec(t.Context(), batchUpdate, keys)
+					return err
+				})
+				if err != nil {
+					t.Errorf("the statements alone: %v", err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+const batchUpdate = `UPDATE account a SET n = a.n + u.n FROM (
+	SELECT key, count(*) AS n FROM unnest($1::text[]) AS key GROUP BY key) u WHERE a.key = u.key`
 
 func onUpdate(c *inbox.Consumer) {
 	inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
@@ -95,8 +158,7 @@ func onBatchUpdate(c *inbox.Consumer) {
 			keys[i] = string(e.Key)
 		}
 		slices.Sort(keys) // so that two batches lock rows in one order
-		_, err := tx.Exec(ctx, `UPDATE account a SET n = a.n + u.n FROM (
-			SELECT key, count(*) AS n FROM unnest($1::text[]) AS key GROUP BY key) u WHERE a.key = u.key`, keys)
+		_, err := tx.Exec(ctx, batchUpdate, keys)
 		return err
 	})
 }

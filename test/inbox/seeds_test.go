@@ -43,11 +43,11 @@ func TestSeedsLoseDoubleAndDisorderNothing(t *testing.T) {
 		n = count(24, 2_000)
 	}
 	pg := harness.Postgres(t)
-	topics := make([]kfake.Opt, 0, n+2)
+	options := []kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100 * time.Millisecond)}
 	for i := range n {
-		topics = append(topics, kfake.SeedTopics(3, fmt.Sprintf("order%d", *firstSeed+i)))
+		options = append(options, kfake.SeedTopics(3, fmt.Sprintf("order%d", *firstSeed+i)))
 	}
-	broker, err := kfake.NewCluster(append(topics, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))...)
+	broker, err := kfake.NewCluster(options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,8 @@ var brokenRules = []struct{ rule, file, old, new string }{
 		"	return conflicts[:0], nil\n}\n\nfunc columns"},
 	{"a process goes on with a database that was set back", "internal/ledger/inbox_0001.sql",
 		"IF pg_postmaster_start_time() <> known THEN", "IF false THEN"},
-	{"parked lanes are not read at a start", "kafka.go", "for _, ref := range parked {", "for _, ref := range parked[:0] {"},
+	{"parked lanes are not read at a start", "kafka.go", "for _, ref := range parked {",
+		"for _, ref := range parked[:0] {"},
 	{"a retry does not look whether the event is still the lowest", "retry.go", "if len(now) != len(due) {",
 		"if now = due; false {"},
 }

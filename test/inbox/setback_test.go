@@ -86,8 +86,8 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// An outage of what handlers need costs no event an attempt, however long it is: two probes in CI, ten minutes at night.
-// Seen to fail with outages that count.
+// An outage of what handlers need costs no event an attempt, however long it is: two probes in CI, ten minutes at
+// night. Seen to fail with outages that count.
 func TestAnOutageCountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)

@@ -190,8 +190,8 @@ func (w *world) takeOff(n int, kill bool) error {
 }
 
 // inboxTables are what a set-back takes back, beside the effects.
-var inboxTables = []string{"inbox_consumer", "inbox_source", "inbox_event", "inbox_parked", "inbox_dead", "inbox_offset",
-	"inbox_suspect", "effect"}
+var inboxTables = []string{"inbox_consumer", "inbox_source", "inbox_event", "inbox_parked", "inbox_dead",
+	"inbox_offset", "inbox_suspect", "effect"}
 
 // make creates the schema.
 func (w *world) make(ctx context.Context) error {
