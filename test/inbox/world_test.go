@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -227,5 +228,11 @@ func (w *world) setBack(ctx context.Context) error {
 		sql += fmt.Sprintf(`TRUNCATE %[1]s.%[2]s; INSERT INTO %[1]s.%[2]s OVERRIDING SYSTEM VALUE
 			SELECT * FROM %[1]s_older.%[2]s; `, w.schema, table)
 	}
-	return w.exec(ctx, sql+"UPDATE "+w.schema+".server SET at = at + interval '1 s'; COMMIT")
+	sql += "UPDATE " + w.schema + ".server SET at = at + interval '1 s'; COMMIT"
+	for { // whoever took locks in another order may win
+		err := w.exec(ctx, sql)
+		if pg := new(pgconn.PgError); !errors.As(err, &pg) || pg.Code != "40P01" {
+			return err
+		}
+	}
 }
