@@ -26,7 +26,7 @@ func (e *postgresExam) decoding() error {
 	e.add(Warn, name, fmt.Sprintf("%s; %d transactions of any tables were larger, and %s of their changes went to files: "+
 		"events behind them waited", value, w.SpilledTransactions, bytesOf(w.SpilledBytes)),
 		fmt.Sprintf("commit imports in portions, or give the stream more memory: ALTER ROLE <the stream's> SET %s = '1GB'; "+
-			"and restart the relay (see Large transactions of others in docs/operations.md); SELECT "+
+			"and restart the relay (docs/operations.md, Large transactions of others); SELECT "+
 			"pg_stat_reset_replication_slot('%s'); counts from now", name, e.cfg.Postgres.Slot))
 	return nil
 }

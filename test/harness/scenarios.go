@@ -56,6 +56,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 
 	"pending rows of the view":   {ci: 20_000, nightly: 1_000_000},
 	"journal rows to find among": {ci: 0, nightly: 50_000_000},
+	"rows of a long journal":     {ci: 200_000, nightly: 50_000_000},
+	"rows of a short journal":    {ci: 20_000, nightly: 1_000_000},
 	"events to find":             {ci: 100, nightly: 1_000},
 	"kills while finding":        {ci: 2, nightly: 10},
 

@@ -15,7 +15,7 @@ import (
 // it still there.
 const deletableSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
-  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT deleted AND (mirrored OR NOT $6) AND ` + finished + `
+  SELECT batch, size, ids` + head + `AND NOT deleted` + bounded + `(mirrored OR NOT $6) AND ` + finished + `
    AND published_at <= now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state}
    WHERE slot = $5)
   ORDER BY batch LIMIT $3) b) b

@@ -28,10 +28,17 @@ const batchesPerStep = 500
 // another server's dump.
 const finished = `(xid < pg_snapshot_xmin(pg_current_snapshot()) OR xid >= pg_snapshot_xmax(pg_current_snapshot()))`
 
+// head and bounded enclose which batches are looked at for more: the first of a kind, ten times batchesPerStep. Batches
+// become old, finished and confirmed in the order of their numbers, so what is due is among them; else each step would
+// end by reading all that are not due, which is nearly the whole table: a row for every event or two of a week.
+const (
+	head    = ` FROM (SELECT * FROM {batch} WHERE source = $1 `
+	bounded = ` ORDER BY batch LIMIT 5000) h WHERE `
+)
+
 const nextBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
-  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND NOT mirrored AND ` + finished +
-	` ORDER BY batch LIMIT $3) b) b
+  SELECT batch, size, ids` + head + `AND NOT mirrored` + bounded + finished + ` ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
 // markSQL marks what it can lock at once, and notes the rest as a new batch. The three reads of the outbox see one

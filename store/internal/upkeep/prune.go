@@ -15,8 +15,7 @@ var pruning = db.Limits{Lock: mirroring.Lock, Statement: 10 * time.Second, Commi
 // is pruned would be forgotten there.
 const oldBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
-  SELECT batch, size, ids FROM {batch} WHERE source = $1 AND (mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` +
-	finished + `
+  SELECT batch, size, ids` + head + bounded + `(mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` + finished + `
    AND published_at < now() - $4 * interval '1 microsecond' AND wal_lsn <= (SELECT confirmed FROM {state}
    WHERE slot = $5)
   ORDER BY batch LIMIT $3) b) b
