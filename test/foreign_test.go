@@ -32,10 +32,10 @@ func (s *scenario) waitServer(t *testing.T, want, never string) (found relay.Wal
 	harness.Eventually(t, 2*time.Minute, "the server is said to be "+want, func(context.Context) string {
 		state, w := s.server(t)
 		if state == never {
-			t.Errorf("the server is said to be %s: %+v", never, w)
+			t.Fatalf("the server is said to be %s, want %s: %d bytes behind, wait %q", never, want, *w.BehindBytes, w.WaitEvent)
 		}
 		if found = w; state != want {
-			return fmt.Sprintf("it is %q: %+v", state, w)
+			return fmt.Sprintf("it is %q", state)
 		}
 		return ""
 	})
