@@ -185,6 +185,25 @@ func manyReads(s *store.Store) (list []reading) {
 				limit)
 		})
 	}
+	for _, limit := range []int{4, 100} {
+		add(fmt.Sprint("Portions of all lanes, ", limit), func(ctx context.Context) (any, error) {
+			var asks []store.Ask
+			for _, lane := range strings.Fields("t/k0 t/k1 t/k2 t/k3 t/f u/k0 u/k1 u/k2 u/k3 u/f") {
+				topic, key, _ := strings.Cut(lane, "/")
+				asks = append(asks, store.Ask{Lane: store.Lane{Topic: topic, Key: []byte(key)}})
+			}
+			portions, err := s.Portions(ctx, asks, limit, 1<<20)
+			var said []string
+			for _, p := range portions {
+				line := fmt.Sprintf("%s/%s held %t more %t:", p.Lane.Topic, p.Lane.Key, p.Held, p.More)
+				for _, r := range p.Rows {
+					line += " " + string(r.Event.ID)
+				}
+				said = append(said, line)
+			}
+			return strings.Join(said, "; "), err
+		})
+	}
 	add("Lookup of all", func(ctx context.Context) (any, error) { return s.Lookup(ctx, everyID()) })
 	add("ParkedAmong all", func(ctx context.Context) (any, error) {
 		found, err := s.ParkedAmong(ctx, everyID())
