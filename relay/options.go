@@ -34,7 +34,8 @@ type options struct {
 	out        io.Writer
 	schemas    *schemas.Set
 	registry   *registry.Registry // of the formats that need one
-	unchecked  bool               // of tests: rounds may follow each other faster than Validate allows
+	begun      func()
+	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
 }
 
 // Option changes a default of [New].
@@ -64,6 +65,9 @@ func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p 
 
 // WithSchemas holds payloads to s, for who has compiled it; by default, and for nil, New compiles message.schemas.
 func WithSchemas(s *schemas.Set) Option { return func(o *options) { o.schemas = s } }
+
+// WithBegun calls f once, when the start is over: the relay streams, or stands by. It must not block.
+func WithBegun(f func()) Option { return func(o *options) { o.begun = f } }
 
 // WithOutput is where the sink stdout prints messages; by default standard output.
 func WithOutput(w io.Writer) Option { return func(o *options) { o.out = w } }

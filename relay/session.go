@@ -234,6 +234,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
 	s.heard = true
+	s.r.begun()
 	return s.dispatch(working, ctx.Done())
 }
 

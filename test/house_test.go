@@ -221,8 +221,9 @@ var house = map[string]room{
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
 		},
 	},
-	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}},
-	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
+	"cmd/internal/demo":               {own: []string{"cmd/internal/cli", "config"}},
+	"cmd/cdc-relay/internal/resident": {},
+	"cmd/cdc-relay/internal/ahead":    {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask": {own: []string{
 		"cmd/internal/cli", "config", "consumers", "relay", "secret", "store",
 	}},
@@ -247,8 +248,8 @@ var house = map[string]room{
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
 			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
-			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli",
-			"cmd/internal/demo", "config", "consumers",
+			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/resident", "cmd/cdc-relay/internal/show",
+			"cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo", "config", "consumers",
 			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 			"verify/effects",
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/resident"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/consumers"
@@ -39,10 +40,11 @@ func (runCommand) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	cli.TuneMemory(cfg)
+	cli.StartMemory()
 	log, version := a.Logger(cfg), a.Build.Facts().Version
 	options := []relay.Option{relay.WithLogger(log), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
-		relay.WithOutput(cli.Beneath(a.Out))} // the file itself: the driver writes again what it could not write
+		relay.WithOutput(cli.Beneath(a.Out)), // the file itself: the driver writes again what it could not write
+		relay.WithBegun(func() { go settleMemory(cfg, log) })}
 	tracer, err := tracing.New(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,
 	})
@@ -85,6 +87,14 @@ func (runCommand) Run(a *cli.App) error {
 		go ahead.Look(looking, cfg, log)
 	}
 	return errors.Join(r.Run(ctx), server.Close())
+}
+
+// settleMemory is for the time after the start.
+func settleMemory(cfg config.Config, log zerolog.Logger) {
+	cli.TuneMemory(cfg)
+	if err := resident.Release(); err != nil {
+		log.Debug().Err(err).Msg("what the start used of the program file stays in memory")
+	}
 }
 
 // warn logs what a person would rather know before the first event.
