@@ -63,7 +63,7 @@ var judging = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Secon
 // wrong, or is trouble with asking. Parsing needs an instant of a lock on the outbox that only a migration's lock keeps
 // out; then the error is transient.
 func (s *Catalog) CheckExpressions(ctx context.Context) error {
-	o, err := s.db.ReadTable(ctx)
+	o, err := s.db.Table(ctx) // a start has just read it
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,11 @@ func (s *Catalog) Migrate(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
-		statements, err := s.plan(ctx, tx) // again, now that nobody else creates anything
+		is, err := s.look(ctx, tx) // again, now that nobody else creates anything
+		if err != nil {
+			return err
+		}
+		statements, err := s.plan(ctx, tx, is)
 		if err != nil {
 			return err
 		}
@@ -78,10 +82,14 @@ func (s *Catalog) judgeOnce(ctx context.Context, tx pgx.Tx, judged bool) (bool, 
 func (s *Catalog) Plan(ctx context.Context) ([]string, error) {
 	var statements []string
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
-		if statements, err = s.plan(ctx, tx); err != nil {
+		is, err := s.look(ctx, tx)
+		if err != nil {
 			return err
 		}
-		view, err := s.planView(ctx, tx)
+		if statements, err = s.plan(ctx, tx, is); err != nil {
+			return err
+		}
+		view, err := s.planView(ctx, tx, is)
 		statements = append(statements, view...)
 		return err
 	})
@@ -100,11 +108,22 @@ func (s *Catalog) migrationLock() int64 {
 	return int64(h.Sum64())
 }
 
-func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	o, names, err := s.planOutbox(ctx, tx)
-	if err != nil {
-		return nil, err
+// seen is what a transaction has found in the database; each of its questions is a round trip of every start.
+type seen struct {
+	outbox   db.Table // as it is, or as it would be made
+	names    schema.Names
+	versions map[string]int // of the parts that exist; nil when nothing does
+}
+
+func (s *Catalog) look(ctx context.Context, tx pgx.Tx) (is seen, err error) {
+	if is.outbox, is.names, err = s.planOutbox(ctx, tx); err != nil {
+		return is, err
 	}
+	is.versions, err = s.versions(ctx, tx)
+	return is, err
+}
+
+func (s *Catalog) plan(ctx context.Context, tx pgx.Tx, is seen) ([]string, error) {
 	var statements []string
 	schemas := []string{s.db.Config.Schema, s.db.Names.OutboxSchema, s.db.Names.DLQSchema}
 	slices.Sort(schemas)
@@ -118,26 +137,22 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 			statements = append(statements, "CREATE SCHEMA "+db.Quote(name))
 		}
 	}
-	if o.OID == 0 {
-		create, err := schema.Table(names)
+	if is.outbox.OID == 0 {
+		create, err := schema.Table(is.names)
 		if err != nil {
 			return nil, err
 		}
 		statements = append(statements, create)
 	}
-	versions, err := s.versions(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	if versions == nil {
+	if is.versions == nil {
 		statements = append(statements, s.db.Names.SQL(
 			"CREATE TABLE {version} (part text PRIMARY KEY, version integer NOT NULL, migrated_at timestamptz NOT NULL "+
 				"DEFAULT now())"))
-	} else if err := s.checkIDType(ctx, tx, o); err != nil {
+	} else if err := s.checkIDType(ctx, tx, is.outbox); err != nil {
 		return nil, err
 	}
 	for _, part := range []string{schema.Relay, schema.OutboxPart(s.db.Names.DLQ)} {
-		steps, err := schema.Steps(part, versions[part], names)
+		steps, err := schema.Steps(part, is.versions[part], is.names)
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +169,11 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx) ([]string, error) {
 // along, or was made by another configuration or version. A start does without: it is for people only.
 func (s *Catalog) MakeView(ctx context.Context) error {
 	err := s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
-		statements, err := s.planView(ctx, tx)
+		is, err := s.look(ctx, tx)
+		if err != nil {
+			return err
+		}
+		statements, err := s.planView(ctx, tx, is)
 		for _, statement := range statements {
 			_, err = tx.Conn().PgConn().Exec(ctx, statement).ReadAll()
 		}
@@ -166,16 +185,11 @@ func (s *Catalog) MakeView(ctx context.Context) error {
 	return nil
 }
 
-func (s *Catalog) planView(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	versions, err := s.versions(ctx, tx)
-	if err != nil || versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
-		return nil, err // the steps make it
+func (s *Catalog) planView(ctx context.Context, tx pgx.Tx, is seen) ([]string, error) {
+	if is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
+		return nil, nil // the steps make it
 	}
-	_, names, err := s.planOutbox(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	mark, err := names.ViewMark()
+	mark, err := is.names.ViewMark()
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +199,7 @@ func (s *Catalog) planView(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	if err != nil || same {
 		return nil, err
 	}
-	view, err := schema.View(names)
+	view, err := schema.View(is.names)
 	return []string{view}, err
 }
 

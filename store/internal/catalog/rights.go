@@ -120,7 +120,11 @@ func (r *rights) tables(ctx context.Context) error {
 	if len(r.statements) > 0 {
 		return nil // nor can it be asked which steps are missing
 	}
-	if missing, err := r.s.plan(ctx, r.tx); err != nil || len(missing) == 0 {
+	is, err := r.s.look(ctx, r.tx)
+	if err != nil {
+		return err
+	}
+	if missing, err := r.s.plan(ctx, r.tx, is); err != nil || len(missing) == 0 {
 		return err
 	}
 	for _, table := range []string{n.Version, n.DLQ, n.Source} {
