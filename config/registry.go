@@ -104,11 +104,11 @@ var registries = []relation{
 		},
 	},
 	{
-		keys:    []string{"registry.auto_register", "registry.files"},
-		allowed: "false without registry.files: there is nothing to register",
+		keys:    []string{"registry.files", "registry.auto_register"},
+		allowed: "a directory of schemas, or registry.auto_register false: there is nothing to register",
 		check: func(c *Config) string {
 			if c.Registry.AutoRegister && c.Registry.Files == "" {
-				return "true without registry.files"
+				return "registry.auto_register true without registry.files"
 			}
 			return ""
 		},
