@@ -24,7 +24,7 @@ func newClusterBed(t *testing.T) (*bed, *harness.RedisCluster) {
 }
 
 // TestClusterConformance runs the suite of all drivers on a cluster. Breaks it catches: see there; keys of a queue that
-// are in several slots. Seen to fail with a prefix without braces.
+// are in several slots. Seen to fail, by not ending, with a prefix without braces.
 func TestClusterConformance(t *testing.T) {
 	b, _ := newClusterBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -38,8 +38,7 @@ func TestClusterConformance(t *testing.T) {
 }
 
 // The slot of all queues moves, key by key: what is half there is refused, and waited for. Breaks it catches: a job
-// lost, doubled or out of order because a node had a part of a queue. Seen to fail, by not ending, with redirections not
-// followed.
+// lost, doubled or out of order because a node had a part of a queue. Seen to fail with the cluster asked as one server.
 func TestMovedSlotLosesDoublesAndReordersNothing(t *testing.T) {
 	b, cluster := newClusterBed(t)
 	topic := b.topic(t)

@@ -56,7 +56,7 @@ func (c *clusterBed) driver(t *testing.T) *redisstream.Driver {
 }
 
 // TestClusterConformance runs the suite of all drivers on a cluster, each node behind a proxy that cuts. Breaks it
-// catches: see there. Seen to fail with redirections not followed, and without reading back.
+// catches: see there. Seen to fail without reading back.
 func TestClusterConformance(t *testing.T) {
 	c := newClusterBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -88,7 +88,7 @@ func TestClusterConformance(t *testing.T) {
 
 // Slots move while connections to all nodes break. Breaks it catches: an event lost, doubled or out of order because a
 // node that had the stream, or gets it, answered; a script that is repeated where the first one may have been carried
-// out. Seen to fail without reading back, and, by not ending, with redirections not followed.
+// out. Seen to fail without reading back, and with redirections not followed.
 func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
 	c := newClusterBed(t)
 	topic := c.topic(t)
@@ -105,8 +105,8 @@ func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
 	}
 	moves := 0
 	for going := true; going; {
-		length := c.client.XLen(t.Context(), topic).Val()
-		c.cluster.MoveSlot(topic, func() { // events go on at each half of it
+		c.cluster.MoveSlot(topic, func() { // events go on before the stream has moved, and behind it
+			length := c.client.XLen(t.Context(), topic).Val()
 			harness.Eventually(t, time.Minute, "events come to the stream that moves", func(context.Context) string {
 				select {
 				case <-done:
@@ -128,7 +128,7 @@ func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
 
 // Breaks it catches: one node's trouble taken for the whole cluster's, which parks nothing; a server that is no cluster,
 // and a cluster that is asked as one server, waited for as if it passed by itself. Seen to fail with every trouble the
-// cluster's, and with the answer of a server alone taken for trouble that passes.
+// cluster's, and with a server not asked whether it is a node.
 func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
 	c := newClusterBed(t)
 	f := sinktest.NewFlow(t, c.driver(t))

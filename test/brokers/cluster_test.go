@@ -12,7 +12,7 @@ import (
 // The stream's slot moves to another node with the relay killed in between, and its master is killed, frozen, or
 // followed by a replica that missed the end. Breaks it catches: a relay that goes on with a node that has the stream no
 // more; one that doubles, or sends out of order, what it finds elsewhere; a loss that is not said, not found by verify,
-// or not repaired. Seen to fail with redirections not followed, and without the alarm.
+// or not repaired. Seen to fail without the alarm.
 func TestRedisClusterLosesOnlyWhatIsSaid(t *testing.T) {
 	cluster := harness.NewRedisCluster(t, 1)
 	reader := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Protocol: 2})

@@ -20,7 +20,6 @@ import (
 var (
 	sideFlag   = flag.String("side", "", "the relay beside a plain loop, of these sinks, by commas, or all")
 	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; a third of them for rabbitmq, bullmq and webhook")
-	sideServer = flag.String("side.debezium", "", "folder of an unpacked debezium-server-dist, to run it beside them")
 	sideKills  = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
 )
 
@@ -32,9 +31,8 @@ var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bul
 
 // The contestants.
 const (
-	relayName    = "relay"
-	loopName     = "plain loop"
-	debeziumName = "Debezium Server"
+	relayName = "relay"
+	loopName  = "plain loop"
 )
 
 // side is a broker, and how the relay, and then the loop, get there.
@@ -93,17 +91,12 @@ func (s side) enter(t *testing.T, name, sink string, proxied bool) (contestant, 
 	s.begin(topic)
 	relay := harness.StartRelay(t, settings) // makes the tables
 	relay.Stop(t)
-	broker := [2]string{s.addr, s.direct}[n]
-	switch name {
-	case relayName:
+	if name == relayName {
 		return relayBeside{relay, t}, pg, topic
-	case debeziumName:
-		return debezium(t, *sideServer, sink, broker, settings.Slot(), settings["postgres.publication"].(string), pg, topic),
-			pg, topic
 	}
 	pg.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", settings.Slot()))
 	pg.Exec(t, "CREATE INDEX unpublished ON outbox_events (seq) WHERE published_at IS NULL")
-	orders, err := json.Marshal(loop{Sink: sink, Broker: broker, Database: pg.URL, Topic: topic})
+	orders, err := json.Marshal(loop{Sink: sink, Broker: [2]string{s.addr, s.direct}[n], Database: pg.URL, Topic: topic})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +132,7 @@ func TestSideBySide(t *testing.T) {
 			continue
 		}
 		s := stage(t, sink)
-		names := []string{relayName, loopName}
-		if *sideServer != "" && (sink == "nats" || sink == "redis-stream" || sink == "rabbitmq") {
-			names = append(names, debeziumName)
-		}
-		for _, name := range names {
+		for _, name := range []string{relayName, loopName} {
 			t.Run(sink+", "+name, func(t *testing.T) {
 				var f figures
 				s.drain(t, name, sink, &f)
@@ -186,7 +175,7 @@ func (s side) drain(t *testing.T, name, sink string, f *figures) {
 		<-looks.C
 	}
 	f.rate = float64(n-first) / time.Since(begun).Seconds()
-	awaitDone(t, name, pg, target, n)
+	awaitDone(t, pg)
 	f.cpu = (harness.CPU(c.PID()) - used).Seconds() / float64(n-first) * 1e6
 
 	const paced = 600
@@ -207,20 +196,10 @@ func (s side) drain(t *testing.T, name, sink string, f *figures) {
 	f.p50 = latencies[paced/2]
 }
 
-// awaitDone waits until all rows are marked as published, or, of who marks none, until nothing comes any more.
-func awaitDone(t *testing.T, name string, pg *harness.PG, target target, n int) {
+// awaitDone waits until all rows are marked as published.
+func awaitDone(t *testing.T, pg *harness.PG) {
 	t.Helper()
-	there, since := 0, time.Now()
-	harness.Eventually(t, 3*time.Minute, "all is published", func(ctx context.Context) string {
-		if name == debeziumName {
-			if now := target.count(); now != there {
-				there, since = now, time.Now()
-			}
-			if there < n || time.Since(since) < 10*time.Second {
-				return fmt.Sprint(there, " of ", n)
-			}
-			return ""
-		}
+	harness.Eventually(t, 3*time.Minute, "all rows are marked", func(ctx context.Context) string {
 		left, err := pg.TryQuery(ctx, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
 		if err != nil || left != "0" {
 			return fmt.Sprint(left, err)
@@ -269,7 +248,7 @@ func (s side) faults(t *testing.T, name, sink string, f *figures) {
 		c.start()
 	}
 	<-done
-	awaitDone(t, name, pg, target, f.events)
+	awaitDone(t, pg)
 	f.count(t, s.read(topic))
 }
 

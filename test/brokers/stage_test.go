@@ -1,7 +1,6 @@
 package brokers_test
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -100,20 +99,7 @@ func redisStage(t *testing.T, sink string) side {
 		return s
 	}
 	s.settings = func(addr string) []any { return []any{"sink", "redis-stream", "redis.url", "redis://" + addr} }
-	s.read = func(topic string) (found []message) {
-		entries, err := reader.XRange(t.Context(), topic, "-", "+").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			value, is := e.Values["payload"]
-			if !is {
-				value = e.Values["value"] // Debezium's
-			}
-			found = append(found, message{payload: []byte(fmt.Sprint(value))})
-		}
-		return found
-	}
+	s.read = func(topic string) []message { return entriesOf(t, reader, topic) }
 	s.target = func(topic string) target {
 		return target{
 			count: func() int { return int(reader.XLen(t.Context(), topic).Val()) },
