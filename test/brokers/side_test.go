@@ -120,7 +120,7 @@ type figures struct {
 }
 
 // TestSideBySide prints a table of the relay beside a plain loop of each broker's own client: make bench-brokers. It
-// passes no sentence on loops. Seen to fail with a loop that marks nothing: what is published never ends.
+// passes no sentence on loops. Seen to fail with a loop that marks nothing.
 func TestSideBySide(t *testing.T) {
 	if *sideFlag == "" {
 		t.Skip("nothing to measure: make bench-brokers gives -side")
