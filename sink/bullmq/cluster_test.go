@@ -38,7 +38,8 @@ func TestClusterConformance(t *testing.T) {
 }
 
 // The slot of all queues moves, key by key: what is half there is refused, and waited for. Breaks it catches: a job
-// lost, doubled or out of order because a node had a part of a queue. Seen to fail with the cluster asked as one server.
+// lost, doubled or out of order because a node had a part of a queue. Seen to fail with the cluster asked as one
+// server.
 func TestMovedSlotLosesDoublesAndReordersNothing(t *testing.T) {
 	b, cluster := newClusterBed(t)
 	topic := b.topic(t)

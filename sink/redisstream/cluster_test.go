@@ -126,8 +126,8 @@ func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
 	sinktest.WantOnceInOrder(t, c.read(t, topic), n)
 }
 
-// Breaks it catches: one node's trouble taken for the whole cluster's, which parks nothing; a server that is no cluster,
-// and a cluster that is asked as one server, waited for as if it passed by itself. Seen to fail with every trouble the
+// Breaks it catches: one node's trouble taken for the whole cluster's, which parks nothing; a server that is none of a
+// cluster, and a node that is asked as if it were alone, not told apart by check. Seen to fail with every trouble the
 // cluster's, and with a server not asked whether it is a node.
 func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
 	c := newClusterBed(t)

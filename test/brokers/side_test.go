@@ -19,7 +19,7 @@ import (
 
 var (
 	sideFlag   = flag.String("side", "", "the relay beside a plain loop, of these sinks, by commas, or all")
-	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; a third of them for rabbitmq, bullmq and webhook")
+	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; for rabbitmq, bullmq and webhook a third")
 	sideKills  = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
 )
 

@@ -114,7 +114,8 @@ func TestBullMQParksRefusesAndReplays(t *testing.T) {
 	})
 }
 
-// The same with a key that is no stream. Breaks it catches: the same. Seen to fail with WRONGTYPE the cluster's trouble.
+// The same with a key that is no stream. Breaks it catches: the same. Seen to fail with WRONGTYPE taken for the
+// cluster's trouble.
 func TestRedisStreamParksRefusesAndReplays(t *testing.T) {
 	server := harness.Redis(t)
 	reader := newReader(t, server)
