@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { harness.Main(m) }
 // planted gives a consumer, billing, n events over five keys: the first half parked, the others dead. Odd ids are no
 // uuids, and unique in a source only.
 const planted = `SELECT inbox.inbox_park('billing', id(i), 'outbox.event.order', 1, i,
-		convert_to('k' || i %% 5, 'UTF8'), convert_to('{"n": ' || i || '}', 'UTF8'), '{"tenant": "a"}', 'made', 'no such customer',
+		convert_to('k' || i %% 5, 'UTF8'), convert_to('{"n": ' || i || '}', 'UTF8'), '{"tenant": "a"}', 'made',
+		'no such customer',
 		next_at => now() + interval '1 hour', source_name => source(i)),
 	CASE WHEN i > %[1]d / 2 THEN inbox.inbox_failed('billing', id(i), 'given up', source_name => source(i)) END
 	FROM generate_series(1, %[1]d) i`

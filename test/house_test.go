@@ -319,7 +319,10 @@ var house = map[string]room{
 		external: []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
 	},
 	"examples/languages": {tests: []string{"inbox"}},
-	"examples/shop":      {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"examples/middleware": {own: []string{"inbox"}, external: []string{
+		"github.com/jackc/pgx/v5", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/sony/gobreaker",
+	}},
+	"examples/shop": {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
 
 	"test": {tests: []string{"test/mutate/seen"}},
 	"test/harness": {
