@@ -143,7 +143,7 @@ func (w *world) start(ctx context.Context) error {
 	c, err := inbox.New(m.pool, inbox.Config{
 		Name: "billing", Group: w.schema, Brokers: w.brokers, Topics: []string{w.topic}, Schema: w.schema,
 		SkipMigration: true, Workers: 2, IdleTimeout: 400 * time.Millisecond, Grace: 300 * time.Millisecond,
-		Retry: inbox.Retry{MaxAttempts: 9, InitialBackoff: time.Millisecond, MaxBackoff: 8 * time.Millisecond, ParkAfter: 2},
+		Retry: inbox.Retry{MaxAttempts: 6, InitialBackoff: time.Millisecond, MaxBackoff: 8 * time.Millisecond, ParkAfter: 2},
 		Log:   slog.New(slog.DiscardHandler),
 		Client: []kgo.Opt{kgo.Dialer(m.wire.dial), kgo.SessionTimeout(500 * time.Millisecond),
 			kgo.HeartbeatInterval(100 * time.Millisecond), kgo.RebalanceTimeout(6 * time.Second)},
@@ -168,7 +168,7 @@ func (w *world) handle(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) e
 	switch {
 	case plan == "permanent":
 		return inbox.Permanent(errors.New("no such customer"))
-	case plan == "transient" && tries <= 6:
+	case plan == "transient" && tries <= 4:
 		return errors.New("not now")
 	case plan == "outage" && tries <= 2:
 		return inbox.Outage(errors.New("away"))
