@@ -7,8 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// decoding looks whether transactions were too large for the memory of the slot's walsender, whoever wrote them. It then
-// writes their changes to files, and reads them back at the commit; events behind one wait for both.
+// decoding looks whether transactions were too large for the memory of the slot's walsender, whoever wrote them. It
+// then writes their changes to files, and reads them back at the commit; events behind one wait for both.
 func (e *postgresExam) decoding() error {
 	const name = "logical_decoding_work_mem"
 	value, err := replication.Setting(e.ctx, relay.ReplicationConfig(e.cfg), name)

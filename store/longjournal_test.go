@@ -46,7 +46,8 @@ SELECT (SELECT source FROM cdc_relay_state), %s, 'outbox.event.order', n %% 12, 
 			w.id, from, min(from+portion-1, rows)))
 		w.exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_journal_batch (source, size, ids, mirrored)
 SELECT (SELECT source FROM cdc_relay_state), count(*), array_agg(id), true
-FROM (SELECT (n - 1) / %d AS b, %s AS id FROM generate_series(%d, %d) n) x GROUP BY b ORDER BY b`, batchOf, w.id, from, min(from+portion-1, rows)))
+FROM (SELECT (n - 1) / %d AS b, %s AS id FROM generate_series(%d, %d) n) x GROUP BY b ORDER BY b`,
+			batchOf, w.id, from, min(from+portion-1, rows)))
 	}
 	w.exec(t, `ALTER TABLE cdc_relay_journal ADD PRIMARY KEY (source, event_id)`)
 	w.exec(t, `UPDATE cdc_relay_state SET confirmed = 'FFFFFFFF/0'`)

@@ -43,9 +43,10 @@ func waitRole(t *testing.T, r *harness.Relay, role string) time.Duration {
 	return time.Since(began)
 }
 
-// The active relay is killed under load, again and again, then stopped, and the one that stands by takes over each time.
-// Breaks it catches: a standby that waits for a time-out though the slot is free, or that loses what was in flight. Seen to fail
-// with a standby that looks at the slot every 30 s, and (late) with the first event of each session dropped.
+// The active relay is killed under load, again and again, then stopped, and the one that stands by takes over each
+// time. Breaks it catches: a standby that waits for a time-out though the slot is free, or that loses what was in
+// flight. Seen to fail with a standby that looks at the slot every 30 s, and (late) with the first event of each
+// session dropped.
 func TestStandbyReplacesAKilledRelay(t *testing.T) {
 	const unrecorded = 50
 	kills := harness.Count(t, "killed takeovers")

@@ -15,7 +15,8 @@ import (
 // Seen to fail with the relay's own wait, the events that came, the position and the hidden session each left out of
 // account.
 func TestTheServerIsSaidToDecodeOnlyWhenItDoes(t *testing.T) {
-	runs, reads := store.Walsender{Visible: true}, store.Walsender{Visible: true, Waits: "IO", WaitsFor: "ReorderBufferRead"}
+	runs := store.Walsender{Visible: true}
+	reads := store.Walsender{Visible: true, Waits: "IO", WaitsFor: "ReorderBufferRead"}
 	hidden, spills := store.Walsender{}, store.Walsender{SpilledTransactions: 1, SpilledBytes: 1 << 20}
 	client := func(event string) store.Walsender {
 		return store.Walsender{Visible: true, Waits: "Client", WaitsFor: event}
