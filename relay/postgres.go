@@ -7,6 +7,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
@@ -44,12 +45,12 @@ type Tables interface {
 
 	blockers.Tables
 	bootstrap.Tables
+	meter.Tables
 	reconcile.Tables
 	settle.Tables
 	upkeep.Tables
 
 	Clock(ctx context.Context) (time.Time, error)
-	Walsender(ctx context.Context, pid uint32) (store.Walsender, error)
 
 	// The state and the fence.
 	TakeOver(ctx context.Context, walsenderPID uint32, timeline int32) (epoch int64, listed bool, err error)

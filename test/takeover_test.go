@@ -74,7 +74,7 @@ func TestStandbyReplacesAKilledRelay(t *testing.T) {
 	t.Logf("%d takeovers after kill -9: at most %v; after a SIGTERM %v; %d duplicates", kills,
 		longest.Round(time.Millisecond), clean.Round(time.Millisecond), report.Duplicates())
 	// A second is the promise; a shared machine gets more.
-	if most := time.Duration(harness.Count(t, "killed takeover seconds")) * time.Second; max(longest, clean) > most {
-		t.Errorf("takeover: got %v after kill -9, %v after a SIGTERM, want at most %v", longest, clean, most)
+	if most := time.Duration(harness.Count(t, "killed takeover seconds")) * time.Second; longest > most {
+		t.Errorf("takeover after kill -9: got %v, want at most %v", longest, most)
 	}
 }

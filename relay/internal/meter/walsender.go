@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -36,6 +37,11 @@ type Walsender struct {
 	// changes that went to files, since the server's statistics were reset.
 	SpilledTransactions int64 `json:"spilled_transactions"`
 	SpilledBytes        int64 `json:"spilled_bytes"`
+}
+
+// Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
+type Tables interface {
+	Walsender(ctx context.Context, pid uint32) (store.Walsender, error)
 }
 
 // SenderLook is one look at the server's side, and at ours at that moment.
