@@ -43,7 +43,7 @@ func TestOneLargeTransactionTakesBoundedMemory(t *testing.T) {
 	s.settled(t)
 	peak := s.relay.PeakRSS(t)
 	t.Logf("%d rows in one transaction: peak memory %d MiB", rows, peak>>20)
-	if most := int64(96 << 20); peak > most {
+	if most := int64(76 << 20); peak > most {
 		t.Errorf("peak memory: got %d MiB, want at most %d MiB", peak>>20, most>>20)
 	}
 	s.judge(t, 0)

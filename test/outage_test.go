@@ -45,7 +45,7 @@ func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 	if got := s.relay.Metric(t, "cdc_stream_restarts_total"); got != restarts {
 		t.Errorf("stream restarts during the outage: got %v, want none", got-restarts)
 	}
-	const most = 96 << 20 // the window's 32 MiB, and what docs/sizing.md says is beside them
+	const most = 76 << 20 // the window's 32 MiB, and what docs/sizing.md says is beside them
 	got := s.relay.PeakRSS(t)
 	t.Logf("peak memory: %d MiB before the outage, %d MiB after it", memory>>20, got>>20)
 	if got > most {
