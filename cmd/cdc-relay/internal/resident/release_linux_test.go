@@ -10,7 +10,7 @@ import (
 // pages about which the kernel says nothing. Seen to fail with each of the three conditions of releasable left out.
 func TestOnlyThePagesThatAreTheFilesGo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "smaps")
-	if err := os.WriteFile(path, []byte(`00400000-010c1000 r-xp 00000000 fe:00 1234                               /opt/a b/relay
+	if err := os.WriteFile(path, []byte(`00400000-010c1000 r-xp 00000000 fe:00 1234           /opt/a b/relay
 Rss:               11620 kB
 Anonymous:             0 kB
 VmFlags: rd ex mr mw me
