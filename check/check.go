@@ -39,7 +39,7 @@ func (r *Report) add(l Level, name, text, fix string) {
 	r.Checks = append(r.Checks, Finding{Name: name, Level: l, Text: text, Fix: fix})
 }
 
-// Everything looks at the database, then at the brokers.
+// Everything looks at the database, then at the brokers and the schema registry.
 func Everything(ctx context.Context, cfg config.Config) Report {
 	var r Report
 	examinePostgres(ctx, cfg, &r)
@@ -47,7 +47,9 @@ func Everything(ctx context.Context, cfg config.Config) Report {
 	case config.SinkStdout:
 		r.add(OK, "sink", "messages are printed to standard output and go to no broker", "")
 	case config.SinkKafka:
-		examineKafka(ctx, cfg, &r, chosenTopics(ctx, cfg, &r))
+		known := chosenTopics(ctx, cfg, &r)
+		examineKafka(ctx, cfg, &r, known)
+		examineRegistry(ctx, cfg, &r, known.subjects)
 	default:
 		if text, err := drivers.Examine(ctx, cfg); err != nil {
 			r.add(Fail, "sink "+cfg.Sink, err.Error(), "check the keys of the sink, the network and that the server runs")

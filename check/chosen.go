@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -18,6 +19,8 @@ const chosenMost = 200
 type chosen struct {
 	events []string // that rows choose, and those that the relay has used
 	copies []string // that dead letters of the rows would choose, where dlq.topic names columns of the row
+
+	subjects []string // of the schemas of the rows' events, in the formats that need a registry
 }
 
 // chosenTopics asks the database. What cannot be read is left out: the look at the database has said why.
@@ -36,6 +39,9 @@ func chosenTopics(ctx context.Context, cfg config.Config, r *Report) (c chosen) 
 	c.events = slices.Compact(c.events)
 	if namesColumns(cfg.DLQ.Topic) {
 		c.copies = ofRows(ctx, st, copyParts(cfg), "topics of the rows' dead letters", r)
+	}
+	if cfg.Message.NeedsRegistry() {
+		c.subjects = ofRows(ctx, st, subjectParts(cfg), "subjects of the rows", r)
 	}
 	return c
 }
@@ -56,6 +62,16 @@ func ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, name stri
 // eventParts are the parts of message.topic by the table's columns.
 func eventParts(cfg config.Config) []outbox.Part {
 	parts, err := config.ParseTemplate(cfg.Message.Topic)
+	if err != nil {
+		return nil
+	}
+	return columnsOf(parts, cfg)
+}
+
+// subjectParts are the parts of registry.subject by the table's columns.
+func subjectParts(cfg config.Config) []outbox.Part {
+	text := strings.ReplaceAll(cfg.Registry.Subject, "{"+config.EventTopic+"}", cfg.Message.Topic)
+	parts, err := config.ParseTemplate(text)
 	if err != nil {
 		return nil
 	}

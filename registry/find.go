@@ -34,7 +34,7 @@ type reference struct{ name, text string }
 var errUnasked = errors.New("the schema registry was not asked yet")
 
 // find is the subject's schema with its id: that of a file, which the registry must know, or the registry's own.
-func (r *Registry) find(ctx context.Context, subject string) (*registered, error) {
+func (r *Registry) find(ctx context.Context, subject string, register bool) (*registered, error) {
 	text, file, err := r.fromFile(subject)
 	switch {
 	case err != nil:
@@ -45,7 +45,7 @@ func (r *Registry) find(ctx context.Context, subject string) (*registered, error
 	}
 	own := registered{Schema: text, Type: r.format.kind}
 	found, err := r.client.lookUp(ctx, subject, own)
-	if r.c.AutoRegister && isMissing(err) {
+	if register && isMissing(err) {
 		if _, err = r.client.register(ctx, subject, own); err == nil {
 			found, err = r.client.lookUp(ctx, subject, own)
 		}
@@ -68,7 +68,7 @@ func (r *Registry) fromFile(subject string) (text, file string, err error) {
 		return "", "", nil
 	}
 	if err != nil {
-		return "", "", &Lack{subject, "its file cannot be read: " + err.Error(), "correct registry.files"}
+		return "", "", &Lack{subject, "its file cannot be read: " + err.Error(), "correct registry.files", false}
 	}
 	return string(b), file, nil
 }
@@ -82,7 +82,7 @@ func (r *Registry) lacking(subject, file string, err error) error {
 	l := &Lack{Subject: subject, Fix: "register it: " + r.RegisterCommand(subject, file)}
 	switch {
 	case isMissing(err) && file != "":
-		l.What = "the registry does not have the schema of " + file
+		l.What, l.unregistered = "the registry does not have the schema of "+file, true
 		l.Fix += "; or set registry.auto_register"
 	case said.Code == noVersion:
 		l.What = "the registry has no version " + r.c.Version + " of it"
@@ -119,12 +119,12 @@ func (r *Registry) references(ctx context.Context, subject string, names []refer
 				continue
 			}
 			if seen[n.Name] = true; len(seen) > referencesMost {
-				return &Lack{subject, fmt.Sprintf("its schema refers to more than %d others", referencesMost), "make it smaller"}
+				return &Lack{subject, fmt.Sprintf("its schema refers to more than %d others", referencesMost), "make it smaller", false}
 			}
 			found, err := r.client.version(ctx, n.Subject, strconv.Itoa(n.Version))
 			if isMissing(err) {
 				return &Lack{subject, fmt.Sprintf("its schema refers to %s, which the registry does not have",
-					named(n.Subject, n.Version)), "register that"}
+					named(n.Subject, n.Version)), "register that", false}
 			}
 			if err != nil {
 				return err

@@ -9,6 +9,7 @@ package registry
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -38,6 +39,8 @@ type Lack struct {
 	Subject string
 	What    string // what is missing or wrong
 	Fix     string // what to do
+
+	unregistered bool // a file has the schema
 }
 
 // Error names the subject, what it lacks and what to do.
@@ -270,7 +273,7 @@ func (r *Registry) ask(subject string, e *entry) {
 		var err error
 		select {
 		case r.turn <- struct{}{}:
-			s, err = r.fetch(r.life, subject)
+			s, err = r.fetch(r.life, subject, r.c.AutoRegister)
 			<-r.turn
 		case <-r.life.Done():
 			err = context.Cause(r.life)
@@ -306,24 +309,27 @@ func (r *Registry) answered(subject string, e *entry, s *schema, err error) {
 }
 
 // Examine asks the registry for the subject's schema and says what it found; the error is a *Lack, or why the registry
-// cannot be asked. It keeps nothing.
+// cannot be asked. It keeps nothing, and registers nothing.
 func (r *Registry) Examine(ctx context.Context, subject string) (string, error) {
-	s, err := r.fetch(ctx, subject)
+	s, err := r.fetch(ctx, subject, false)
+	if lack, is := errors.AsType[*Lack](err); is && lack.unregistered && r.c.AutoRegister {
+		return "it is not registered; run registers it from registry.files", nil
+	}
 	if err != nil {
 		return "", err
 	}
 	return r.format.name + " schema " + idText(s.prefix) + ", version " + versionText(s.version), nil
 }
 
-// fetch gets and compiles a subject's schema.
-func (r *Registry) fetch(ctx context.Context, subject string) (*schema, error) {
-	found, err := r.find(ctx, subject)
+// fetch gets and compiles a subject's schema. Register says whether one that a file has may be registered.
+func (r *Registry) fetch(ctx context.Context, subject string, register bool) (*schema, error) {
+	found, err := r.find(ctx, subject, register)
 	if err != nil {
 		return nil, err
 	}
 	if kind := found.kind(); kind != r.format.kind {
 		return nil, &Lack{subject, "its schema is of the type " + kind + ", and message.format is " + r.format.name,
-			"correct registry.subject or message.format"}
+			"correct registry.subject or message.format", false}
 	}
 	references, err := r.references(ctx, subject, found.References)
 	if err != nil {
@@ -332,7 +338,7 @@ func (r *Registry) fetch(ctx context.Context, subject string) (*schema, error) {
 	c, err := r.format.compile(found.Schema, references)
 	if err != nil {
 		return nil, &Lack{subject, "the schema of " + named(subject, found.Version) + " cannot be compiled: " + oneLine(err),
-			"register one that can"}
+			"register one that can", false}
 	}
 	s := &schema{version: found.Version, codec: c}
 	binary.BigEndian.PutUint32(s.prefix[1:], uint32(found.ID))

@@ -260,8 +260,12 @@ func TestSchemasOfFilesAreLookedUp(t *testing.T) {
 	}
 	r = &troubled{subjects: map[string]string{look + "/versions": `{"id": 7}`}}
 	x = r.open(t, func(c *config.Config) { c.Registry.Files, c.Registry.AutoRegister = dir, true })
-	if _, err := x.Examine(t.Context(), "t-value"); !isLack(err) || len(r.questions()) != 3 ||
-		!strings.Contains(r.questions()[1], `/versions {"schema":"{\"type\"`) {
+	if got, err := x.Examine(t.Context(), "t-value"); err != nil || len(r.questions()) != 1 ||
+		!strings.Contains(got, "run registers it") {
+		t.Errorf("a look at what would be registered: got %q, %v after %q", got, err, r.questions())
+	}
+	if _, err := x.fetch(t.Context(), "t-value", true); !isLack(err) || len(r.questions()) != 4 ||
+		!strings.Contains(r.questions()[2], `/versions {"schema":"{\"type\"`) {
 		t.Errorf("auto_register: got %v after %q, want it looked up, registered and looked up", err, r.questions())
 	}
 }

@@ -115,7 +115,17 @@ var house = map[string]room{
 	"relay/internal/lease":       {},
 	"relay/internal/interleaved": {own: []string{"outbox"}},
 	"relay/internal/logs":        {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
-	"relay/internal/message":     {own: []string{"config", "outbox", "sink"}},
+	"registry": {
+		own: []string{"config", "retry", "schemas", "secret"},
+		external: []string{
+			"github.com/bufbuild/protocompile", "github.com/rs/zerolog", "github.com/twmb/avro", "google.golang.org/protobuf",
+		},
+	},
+	"relay/internal/message": {own: []string{"config", "outbox", "registry", "sink"}, external: []string{
+		"github.com/rs/zerolog"}}, // of its tests
+	"relay/internal/settings": {
+		own: []string{"config", "relay/internal/message", "replication", "retry", "secret", "store"},
+	},
 	"relay/internal/meter": { // of store it uses the row of the slot
 		own: []string{
 			"outbox", "relay/internal/halt", "relay/internal/health", "relay/internal/interleaved", "sink", "store",
@@ -159,8 +169,8 @@ var house = map[string]room{
 			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms", "relay/internal/blockers",
 			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
 			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
-			"relay/internal/recovery", "relay/internal/requests", "relay/internal/settle", "relay/internal/upkeep",
-			"replication", "retry", "schemas", "secret", "sink", "store",
+			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/settings",
+			"relay/internal/settle", "relay/internal/upkeep", "replication", "schemas", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},
@@ -200,8 +210,9 @@ var house = map[string]room{
 	"install/inbox": {external: []string{"github.com/jackc/pgx/v5"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {
-		own:      []string{"config", "drivers", "login", "outbox", "relay", "replication", "sink", "sink/kafka", "store"},
-		external: []string{"github.com/jackc/pgx/v5"},
+		own: []string{"config", "drivers", "login", "outbox", "registry", "relay", "replication", "sink", "sink/kafka",
+			"store"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"verify/effects": {own: []string{"store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"verify/audit": {

@@ -10,7 +10,14 @@ import (
 // payloadOf finds the row's payload in a message's value, as message.format has it there. A value of another form is
 // given back as it is: it will differ from every row's.
 func payloadOf(format, payloadType string, value []byte) []byte {
-	if format != config.FormatEnvelope || value == nil {
+	switch {
+	case value == nil:
+		return nil
+	case format == config.FormatJSONSchema && isRegistered(value):
+		return value[registeredHead:]
+	case encodes(format) && isRegistered(value):
+		return encoded
+	case format != config.FormatEnvelope:
 		return value
 	}
 	var envelope struct{ Payload json.RawMessage }
@@ -32,4 +39,25 @@ func payloadOf(format, payloadType string, value []byte) []byte {
 		return value
 	}
 	return bytes
+}
+
+// registeredHead is the length of what stands before a value in Confluent's wire format: a zero byte and the schema's id.
+const registeredHead = 5
+
+func isRegistered(value []byte) bool { return len(value) >= registeredHead && value[0] == 0 }
+
+// encodes reports whether the format makes other bytes of the payload, by a schema that only its registry has. Then
+// encoded stands for each value that is not null, of rows and of messages: that there is one is compared, not which.
+func encodes(format string) bool {
+	return format == config.FormatAvro || format == config.FormatProtobuf
+}
+
+var encoded = []byte("encoded by a schema")
+
+// expected is what the message of a row with this payload has, as payloadOf finds it.
+func expected(format string, payload []byte) []byte {
+	if encodes(format) && payload != nil {
+		return encoded
+	}
+	return payload
 }

@@ -40,8 +40,8 @@ func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wa
 
 // take decides what is to be expected of a row.
 func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
-	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns), Value: verify.DigestOf(r.Payload),
-		Order: r.Order}
+	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns),
+		Value: verify.DigestOf(expected(templates.format, r.Payload)), Order: r.Order}
 	if key := templates.key.ofColumns(r.Columns); key != "" {
 		row.Key = []byte(key)
 	}
@@ -72,6 +72,7 @@ func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *template
 type templates struct {
 	topic, key template
 	columns    []string // of the table, that the two name
+	format     string   // message.format
 }
 
 // template is text and columns in turn.
@@ -84,7 +85,7 @@ type part struct {
 }
 
 func newTemplates(cfg config.Config) (*templates, error) {
-	t := &templates{}
+	t := &templates{format: cfg.Message.Format}
 	var err error
 	if t.topic, err = t.compile(cfg, cfg.Message.Topic); err != nil {
 		return nil, fmt.Errorf("read message.topic: %w", err)
