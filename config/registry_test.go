@@ -20,12 +20,13 @@ func TestARegistryIsConfiguredWhole(t *testing.T) {
 		flags []string
 		key   string // of the problem; "": none
 	}{
-		"avro":                    {append([]string{"message.format", "avro"}, url...), ""},
-		"protobuf":                {append([]string{"message.format", "protobuf"}, url...), ""},
-		"json_schema":             {append([]string{"message.format", "json_schema"}, url...), ""},
-		"no registry":             {[]string{"message.format", "avro"}, "registry.url"},
-		"another sink":            {append([]string{"message.format", "avro", "sink", "nats"}, url...), "message.format"},
-		"two ways in":             {[]string{"registry.username", "u", "registry.password_file", "p", "registry.token_file", "t"}, "registry.username"},
+		"avro":         {append([]string{"message.format", "avro"}, url...), ""},
+		"protobuf":     {append([]string{"message.format", "protobuf"}, url...), ""},
+		"json_schema":  {append([]string{"message.format", "json_schema"}, url...), ""},
+		"no registry":  {[]string{"message.format", "avro"}, "registry.url"},
+		"another sink": {append([]string{"message.format", "avro", "sink", "nats"}, url...), "message.format"},
+		"two ways in": {[]string{"registry.username", "u", "registry.password_file", "p",
+			"registry.token_file", "t"}, "registry.username"},
 		"two tokens":              {[]string{"registry.token_command", "x", "registry.token_file", "t"}, "registry.username"},
 		"no password":             {[]string{"registry.username", "u"}, "registry.username"},
 		"half a certificate":      {[]string{"registry.tls.cert_file", "c"}, "registry.tls.cert_file"},

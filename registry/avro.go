@@ -57,7 +57,8 @@ func compileAvro(text string, references []reference) (codec, error) {
 type avroBuilder struct{ named map[string]*avroType }
 
 func (b *avroBuilder) build(n *avro.SchemaNode, space string) (*avroType, error) {
-	t := &avroType{kind: n.Type, name: n.Type, logical: n.LogicalType, precision: n.Precision, scale: n.Scale, size: n.Size}
+	t := &avroType{kind: n.Type, name: n.Type, logical: n.LogicalType, precision: n.Precision, scale: n.Scale,
+		size: n.Size}
 	var err error
 	switch n.Type {
 	case "null", "boolean", "int", "long", "float", "double", "string", "bytes":

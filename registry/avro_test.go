@@ -17,9 +17,11 @@ const order = `{"type": "record", "name": "Order", "namespace": "com.shop", "fie
 	{"name": "ok", "type": "boolean"}, {"name": "f", "type": "float"}, {"name": "d", "type": "double"},
 	{"name": "note", "type": ["null", "string"], "default": null}, {"name": "gift", "type": ["null", "boolean"]},
 	{"name": "code", "type": ["string", "long"], "default": "none"},
-	{"name": "raw", "type": "bytes", "default": "\u00ff"}, {"name": "hash", "type": {"type": "fixed", "name": "H", "size": 2}},
+	{"name": "raw", "type": "bytes", "default": "\u00ff"},
+	{"name": "hash", "type": {"type": "fixed", "name": "H", "size": 2}},
 	{"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
-	{"name": "tax", "type": {"type": "fixed", "name": "T", "size": 4, "logicalType": "decimal", "precision": 8, "scale": 3}},
+	{"name": "tax", "type": {"type": "fixed", "name": "T", "size": 4, "logicalType": "decimal", "precision": 8,
+		"scale": 3}},
 	{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
 	{"name": "day", "type": {"type": "int", "logicalType": "date"}},
 	{"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}},
@@ -144,8 +146,9 @@ func TestWhatDoesNotFitAvroIsSaid(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", members, err, want)
 		}
 	}
-	for payload, want := range map[string]string{`{"id": `: "at / it is no JSON", `{} {}`: "at / something follows the JSON",
-		`[]`: "at / it is an array that is no record", `{}`: `at / it lacks "id", which has no default`} {
+	for payload, want := range map[string]string{`{"id": `: "at / it is no JSON",
+		`{} {}`: "at / something follows the JSON",
+		`[]`:    "at / it is an array that is no record", `{}`: `at / it lacks "id", which has no default`} {
 		if _, err := c.append(nil, "", []byte(payload)); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", payload, err, want)
 		}

@@ -119,7 +119,8 @@ func (r *Registry) references(ctx context.Context, subject string, names []refer
 				continue
 			}
 			if seen[n.Name] = true; len(seen) > referencesMost {
-				return &Lack{subject, fmt.Sprintf("its schema refers to more than %d others", referencesMost), "make it smaller", false}
+				return &Lack{subject, fmt.Sprintf("its schema refers to more than %d others", referencesMost),
+					"make it smaller", false}
 			}
 			found, err := r.client.version(ctx, n.Subject, strconv.Itoa(n.Version))
 			if isMissing(err) {

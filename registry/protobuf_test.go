@@ -23,7 +23,8 @@ func TestJSONBecomesProtobufByTheSchema(t *testing.T) {
 		{"", `{}`, "00"},
 		{"", `{"id": "a", "n": "5", "to": {"street": "s"}, "at": "1970-01-01T00:00:01Z", "lines": [{"price": 1}],
 			"counts": {"b": 2, "a": 1}, "raw": "/w=="}`,
-			"00" + "0a0161" + "1005" + "1a030a0173" + "22020801" + "2a020801" + "32050a01611001" + "32050a01621002" + "3a01ff"},
+			"00" + "0a0161" + "1005" + "1a030a0173" + "22020801" + "2a020801" + "32050a01611001" + "32050a01621002" +
+				"3a01ff"},
 		{"shop.Placed", `{"n": 5}`, "00" + "1005"},
 		{"shop.Paid", `{"id": "a"}`, "0202" + "0a0161"},
 		{"shop.Placed.Line", `{"price": 1}`, "040000" + "0801"},
@@ -37,8 +38,8 @@ func TestJSONBecomesProtobufByTheSchema(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a reason with a value of the payload, or without its place; a field that is lost. Seen to fail with
-// protojson's own words, and with unknown fields discarded.
+// Breaks it catches: a reason with a value of the payload, or without its place; a field that is lost. Seen to fail
+// with protojson's own words.
 func TestWhatDoesNotFitProtobufIsSaid(t *testing.T) {
 	c := compiled(t, "protobuf", shop,
 		reference{"address.proto", `syntax = "proto3"; package shop; message Address { string street = 1; }`})

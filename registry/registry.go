@@ -1,9 +1,9 @@
-// Package registry makes values of JSON by the schemas of a schema registry, in Confluent's wire format: a zero byte, the
-// schema's id in four bytes, and the value as Avro, as Protobuf behind the indexes of its message, or as the JSON that
-// was given. It asks the registry for a subject's schema once, keeps it, and asks for a newer one in the background; no
+// Package registry makes values of JSON by the schemas of a schema registry, in Confluent's wire format: a zero byte,
+// the schema's id in four bytes, and the value as Avro, as Protobuf behind the indexes of its message, or as the JSON
+// that was given. It asks the registry for a subject's schema once, keeps it, and asks for a newer one in the background; no
 // value waits for that, and none is made by a guess. What becomes of a value that cannot be made is not its concern.
 //
-// Tested on a registry (test), and here against one that misbehaves.
+// Tested on a registry (test/registry), and here against one that misbehaves.
 package registry
 
 import (

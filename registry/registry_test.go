@@ -104,8 +104,8 @@ func await(ctx context.Context, x *Registry, subject string) (told []string, err
 }
 
 // Breaks it catches: an outage, a login that is refused or a server in trouble that becomes an answer; a wait that ends
-// without a schema, or does not go on when the registry is back; a password in an error. Seen to fail with 500 taken for
-// a subject that is not there, and with the error of a request passed on as it is.
+// without a schema, or does not go on when the registry is back; a password in an error. Seen to fail with 500 taken
+// for a subject that is not there, and with the error of a request passed on as it is.
 func TestARegistryThatIsAwayIsWaitedFor(t *testing.T) {
 	for status, want := range map[int]string{-1: "connection refused", 500: "500", 503: "503", 429: "429",
 		401: "check registry.username", 403: "grant the login", 404: "check registry.url", 302: "check registry.url"} {
@@ -147,8 +147,8 @@ func TestARegistryThatIsAwayIsWaitedFor(t *testing.T) {
 func isLack(err error) bool { _, is := errors.AsType[*Lack](err); return is }
 
 // Breaks it catches: a question for each value, a newer version that is never used, one in use that is dropped while
-// the registry is away or has lost the subject, a value that waits for a question. Seen to fail with what is kept thrown
-// away by an error, and with a schema that is never asked for again.
+// the registry is away or has lost the subject, a value that waits for a question. Seen to fail with what is kept
+// thrown away by an error.
 func TestSchemasAreKeptAndAskedForBesideTheValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const path = "GET /api/subjects/t-value/versions/latest"

@@ -178,8 +178,8 @@ func (s *session) use() {
 	s.spare = s.spare[:last]
 }
 
-// ready returns when all that the steps need is there: what of them is recorded, and the schemas of the rest. Stopped: a
-// stop came while they were waited for.
+// ready returns when all that the steps need is there: what of them is recorded, and the schemas of the rest.
+// Stopped: a stop came while they were waited for.
 func (s *session) ready(ctx context.Context, stop <-chan struct{}, steps []step) (
 	found map[string]bool, stopped bool, err error,
 ) {

@@ -85,13 +85,15 @@ func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 	s := &schemaServer{status: http.StatusServiceUnavailable, schemas: map[string]string{
 		"outbox.event.order-value": recordOf("int")}}
 	b := s.bed(t)
-	b.c.Postgres.WALSenderTimeout, b.c.Postgres.StatusInterval = config.Duration(time.Second), config.Duration(100*time.Millisecond)
+	b.c.Postgres.WALSenderTimeout = config.Duration(time.Second)
+	b.c.Postgres.StatusInterval = config.Duration(100 * time.Millisecond)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, "")+insert("order", "b", "", "")+insert("order", "a", `{"n": 2}`, ""))
-	session := b.pg.Query(t, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")
+	streaming := "SELECT active_pid FROM pg_replication_slots WHERE slot_name = '" + b.c.Postgres.Slot + "'"
+	session := b.pg.Query(t, streaming)
 	began := time.Now()
-	harness.Eventually(t, bedPatience, "the registry is asked for longer than wal_sender_timeout", func(context.Context) string {
+	harness.Eventually(t, bedPatience, "asked for longer than wal_sender_timeout", func(context.Context) string {
 		if n, reasons := s.questions(), r.Status().Reasons; n < 5 || time.Since(began) < 3*time.Second ||
 			!strings.Contains(strings.Join(reasons, "\n"), "waiting for the schema registry: ") {
 			return fmt.Sprintf("asked %d times, reasons %q", n, reasons)
@@ -100,7 +102,7 @@ func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 	})
 	b.waitQuery("nothing is dead, parked or published", `SELECT (SELECT count(*) FROM outbox_events_dlq) +
 		(SELECT count(*) FROM cdc_relay_parked) + (SELECT count(*) FROM cdc_relay_journal)`, "0")
-	if now := b.pg.Query(t, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'"); now != session {
+	if now := b.pg.Query(t, streaming); now != session {
 		t.Errorf("the stream's process: got %s, want %s still", now, session)
 	}
 	mustStop(t, stop) // and not after the grace
@@ -138,7 +140,8 @@ func TestEventsWithoutASchemaWaitParkedWhileOthersFlow(t *testing.T) {
 	b.waitRecorded(2)
 	b.waitQuery("parked events", "SELECT count(*) || ' ' || max(retry_count) FROM cdc_relay_parked", "3 0")
 	said := b.pg.Query(t, "SELECT last_error FROM cdc_relay_parked WHERE error_class = 'transient' LIMIT 1")
-	if !strings.Contains(said, "NO_SCHEMA: subject outbox.event.refund-value: the registry has no such subject; register it: jq") {
+	if !strings.Contains(said, "NO_SCHEMA: subject outbox.event.refund-value: the registry has no such subject; "+
+		"register it: jq") {
 		t.Errorf("last_error: got %q", said)
 	}
 	b.waitExecuted(b.ask(store.RequestRetry, store.Filter{All: true})) // too early
@@ -174,7 +177,8 @@ func TestAPayloadThatFitsNoSchemaIsADeadLetterUntilOneTakesIt(t *testing.T) {
 	b.waitRecorded(1)
 	const want = `INVALID_PAYLOAD the payload does not fit version 1 of outbox.event.order-value: at /n it is a string ` +
 		`that is no int {"n": "x"}`
-	if got := b.pg.Query(t, "SELECT error_code || ' ' || last_error || ' ' || payload FROM outbox_events_dlq"); got != want {
+	got := b.pg.Query(t, "SELECT error_code || ' ' || last_error || ' ' || payload FROM outbox_events_dlq")
+	if got != want {
 		t.Errorf("the dead letter: got\n%s\nwant\n%s", got, want)
 	}
 	s.set(0, "outbox.event.order-value", recordOf("string"))

@@ -343,6 +343,9 @@ var house = map[string]room{
 			"go.uber.org/goleak", "google.golang.org/protobuf",
 		},
 	},
+	"test/registry": {
+		tests: []string{"config", "registry", "test/harness"}, external: []string{"github.com/rs/zerolog"},
+	},
 	"test/cutproxy": {},
 	"test/chaos":    {},
 	"test/brokers": {external: []string{

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -41,11 +42,16 @@ func registryFiles(t testing.TB) (dir, java string) {
 	return dir, java
 }
 
-// NewRegistry starts a registry for this test alone.
+// NewRegistry starts a registry for this test alone, or takes the one at CDC_RELAY_TEST_REGISTRY, host:port.
 func NewRegistry(t testing.TB) *Registry {
 	t.Helper()
 	needsServers(t)
 	dir, java := registryFiles(t)
+	if at := os.Getenv("CDC_RELAY_TEST_REGISTRY"); at != "" {
+		r := &Registry{libs: filepath.Join(dir, "libs", "*"), server: server{Addr: at}}
+		r.URL, r.own = "http://"+at+"/apis/ccompat/v7", "http://"+at+"/apis/registry/v2"
+		return r
+	}
 	jars, err := filepath.Glob(filepath.Join(dir, "app", "*-runner.jar"))
 	if err != nil || len(jars) != 1 {
 		t.Fatalf("the registry's archive has %q (%v), want one program", jars, err)
@@ -116,8 +122,8 @@ func (r *Registry) Deserialize(t testing.TB, format string, values [][]byte) []s
 	for _, v := range values {
 		lines.WriteString(base64.StdEncoding.EncodeToString(v) + "\n")
 	}
-	java := exec.CommandContext(t.Context(), "java", "-XX:TieredStopAtLevel=1", "-cp", classes+":"+r.libs, "Decode", format,
-		r.own)
+	java := exec.CommandContext(t.Context(), "java", "-XX:TieredStopAtLevel=1", "-cp", classes+":"+r.libs, "Decode",
+		format, r.own)
 	var complaints bytes.Buffer
 	java.Stdin, java.Stderr = &lines, &complaints
 	out, err := java.Output()

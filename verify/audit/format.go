@@ -41,7 +41,7 @@ func payloadOf(format, payloadType string, value []byte) []byte {
 	return bytes
 }
 
-// registeredHead is the length of what stands before a value in Confluent's wire format: a zero byte and the schema's id.
+// registeredHead is how long what is before a value in Confluent's wire format is: a zero byte and the schema's id.
 const registeredHead = 5
 
 func isRegistered(value []byte) bool { return len(value) >= registeredHead && value[0] == 0 }
