@@ -89,7 +89,8 @@ var redisServers = []relation{
 	},
 	{
 		keys:    []string{"sink", "bullmq.prefix", "redis.cluster.enabled"},
-		allowed: "with redis.cluster.enabled bullmq.prefix in braces, such as {bull}, for the workers too: all keys of a queue in one slot",
+		allowed: "with redis.cluster.enabled bullmq.prefix in braces, such as {bull}, for the workers too: all keys of a " +
+			"queue in one slot",
 		check: func(c *Config) string {
 			_, tag, _ := strings.Cut(c.BullMQ.Prefix, "{")
 			if end := strings.Index(tag, "}"); c.Sink == SinkBullMQ && c.Redis.Cluster.Enabled && end < 1 {

@@ -16,8 +16,8 @@ import (
 // redirections is how often a command is sent on to where a node points to (MOVED, ASK).
 const redirections = 4
 
-// newCluster makes a client of a cluster, of which the URL names some nodes. It knows which node has which slot, follows
-// where nodes point to, and repeats nothing by itself.
+// newCluster makes a client of a cluster, of which the URL names some nodes. It knows which node has which slot,
+// follows where nodes point to, and repeats nothing by itself.
 func newCluster(c Config, one *redis.Options) (*redis.ClusterClient, error) {
 	options := &redis.ClusterOptions{
 		MaxRedirects: redirections, MaxRetries: -1, DialerRetries: 1,
@@ -93,8 +93,8 @@ func (s *Server) pingNodes(ctx context.Context) error {
 	return err
 }
 
-// shareOf narrows the cluster's trouble to that of the key's partition, while other nodes answer and do not say that the
-// cluster is down.
+// shareOf narrows the cluster's trouble to that of the key's partition, while other nodes answer and do not say that
+// the cluster is down.
 func (s *Server) shareOf(err error) sink.Trouble {
 	kind := troubleOf(err)
 	if s.cluster == nil || kind != sink.ClusterTrouble || strings.HasPrefix(err.Error(), "CLUSTERDOWN The cluster") {
