@@ -88,7 +88,7 @@ var redisServers = []relation{
 		},
 	},
 	{
-		keys:    []string{"sink", "bullmq.prefix", "redis.cluster.enabled"},
+		keys: []string{"sink", "bullmq.prefix", "redis.cluster.enabled"},
 		allowed: "with redis.cluster.enabled bullmq.prefix in braces, such as {bull}, for the workers too: all keys of a " +
 			"queue in one slot",
 		check: func(c *Config) string {
