@@ -13,8 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks caught: a portion of lanes that are due in which the longest due are not, more lanes than were asked for, and
-// a wait until another than the next time. Seen to fail with either order of DueLanes turned round, and with no limit.
+// Breaks caught: a portion of lanes that are due in which the longest due are not, more lanes than were asked for,
+// and a wait until another than the next time. Seen to fail with either order of DueLanes turned round, and with no
+// limit.
 func TestTheLongestDueLanesComeFirstAndNoMoreThanAskedFor(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -38,8 +39,8 @@ func TestTheLongestDueLanesComeFirstAndNoMoreThanAskedFor(t *testing.T) {
 	}
 }
 
-// Breaks caught: a dead letter, or an event that is parked and journaled, that is written once more: what another relay
-// wrote meanwhile would end the transaction. Seen to fail without ON CONFLICT in either statement.
+// Breaks caught: a dead letter, or an event that is parked and journaled, that is written once more: what another
+// relay wrote meanwhile would end the transaction. Seen to fail without ON CONFLICT in either statement.
 func TestWhatIsWrittenAlreadyIsLeftAsItIs(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -64,8 +65,8 @@ func TestWhatIsWrittenAlreadyIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// Breaks caught: a list of alarms in which an open one does not come first, or that has no end. Seen to fail with either
-// order turned round, and with no limit.
+// Breaks caught: a list of alarms in which an open one does not come first, or that has no end. Seen to fail with
+// either order turned round, and with no limit.
 func TestOpenAlarmsComeFirstAndAListOfThemEnds(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -94,8 +95,8 @@ func TestOpenAlarmsComeFirstAndAListOfThemEnds(t *testing.T) {
 	}
 }
 
-// Breaks caught: an outcome of a replay that is not where people look for it: the most first, and then by name. Seen to
-// fail with each of the four keys turned round.
+// Breaks caught: an outcome of a replay that is not where people look for it: the most first, and then by name. Seen
+// to fail with each of the four keys turned round.
 func TestOutcomesOfAReplayComeInOneOrder(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -134,9 +135,9 @@ func TestOutcomesOfAReplayComeInOneOrder(t *testing.T) {
 	}
 }
 
-// Breaks caught: a list of what is alike that is longer than was asked for, or in an order of its own: what has no row
-// any more, by id, and then rows, the newest first. Seen to fail with each key of the order turned round, and with no
-// limit to what is parked, to what is dead, and to all.
+// Breaks caught: a list of what is alike that is longer than was asked for, or in an order of its own: what has no
+// row any more, by id, and then rows, the newest first. Seen to fail with each key of the order turned round, and
+// with no limit.
 func TestWhatIsAlikeComesNewestFirstAndNoMoreThanAskedFor(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -173,9 +174,9 @@ func alike(t *testing.T, s *store.Store, limit int) string {
 	return strings.Join(short, " ")
 }
 
-// Breaks caught: an outbox that other slots published before, of which find tells what came last, or nothing. Seen to
-// fail with the order of what is journaled, parked or dead turned round, and with no limit to either; with no limit to
-// rows of one id.
+// Breaks caught: an outbox that other slots published before, of which find tells what came last, or nothing. Seen
+// to fail with the order of what is journaled, parked or dead turned round, and with no limit to either; with no
+// limit to rows of one id.
 func TestFindTellsOfSeveralSlotsWhatIsTrueNow(t *testing.T) {
 	pg := harness.Postgres(t)
 	pg.Exec(t, `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text,
@@ -279,8 +280,8 @@ func TestListsComeInTheOrderThatIsPromised(t *testing.T) {
 	}
 }
 
-// Breaks caught: a portion whose bytes are counted from its end, or that has a later lane before the first; memories of
-// one moment in any order. Seen to fail with either key of the sum turned round, and with that of the sources.
+// Breaks caught: a portion whose bytes are counted from its end, or that has a later lane before the first; memories
+// of one moment in any order. Seen to fail with either key of the sum turned round, and with that of the sources.
 func TestPortionsCountTheirBytesFromTheFront(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -314,8 +315,8 @@ func TestPortionsCountTheirBytesFromTheFront(t *testing.T) {
 	}
 }
 
-// Break caught: a first start over a table in which two rows have one id, as a table without a key may have them. Seen
-// to fail without ON CONFLICT for ids that the journal holds, and for those that it does not.
+// Break caught: a first start over a table in which two rows have one id, as a table without a key may have them.
+// Seen to fail without ON CONFLICT for ids that the journal holds, and for those that it does not.
 func TestBaselineTakesAnIDOnceThatTwoRowsHave(t *testing.T) {
 	pg := harness.Postgres(t)
 	pg.Exec(t, `CREATE TABLE outbox_events (id text, aggregate_type text, aggregate_id text,
@@ -325,8 +326,8 @@ func TestBaselineTakesAnIDOnceThatTwoRowsHave(t *testing.T) {
  (VALUES ('short'), (repeat('x', %d))) x(id)`, outbox.MaxID+1))
 	_, err := s.SetBaseline(t.Context())
 	must(t, "set the baseline", err)
-	if got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' || (SELECT count(*) FROM outbox_events_dlq)`); got !=
-		"1 1" {
+	if got := pg.Query(t, `SELECT (SELECT count(*) FROM cdc_relay_journal) || ' ' ||
+ (SELECT count(*) FROM outbox_events_dlq)`); got != "1 1" {
 		t.Errorf("journaled and dead: got %s, want one of each", got)
 	}
 }

@@ -16,19 +16,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it has.
+// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it
+// has.
 var rowsSQL = func() string {
 	var parts []string
 	for _, table := range [][3]string{
-		{"journal", "source::text", "event_id"}, {"journal_batch", "source::text", "batch"}, {"parked", "source::text", "event_id"},
+		{"journal", "source::text", "event_id"}, {"journal_batch", "source::text", "batch"},
+		{"parked", "source::text", "event_id"},
 		{"catch_up", "source::text", "row_number"}, {"alarms", "source::text", "id"}, {"edit", "source::text", "id"},
 		{"state", "slot", "slot"}, {"epoch", "slot", "slot"}, {"request", "slot", "id"},
 		{"offset", "slot", "topic || '/' || partition"},
 	} {
-		parts = append(parts, fmt.Sprintf(`SELECT '%s', %s, (%s)::text, to_jsonb(x)::text FROM cdc_relay_%[1]s x`, table[0], table[1],
-			table[2]))
+		parts = append(parts, fmt.Sprintf(`SELECT '%s', %s, (%s)::text, to_jsonb(x)::text FROM cdc_relay_%[1]s x`,
+			table[0], table[1], table[2]))
 	}
-	return strings.Join(append(parts, `SELECT 'dead', source::text, original_id::text, to_jsonb(x)::text FROM outbox_events_dlq x`,
+	return strings.Join(append(parts,
+		`SELECT 'dead', source::text, original_id::text, to_jsonb(x)::text FROM outbox_events_dlq x`,
 		`SELECT 'row', '', id::text, to_jsonb(x)::text FROM outbox_events x`), " UNION ALL ")
 }()
 
@@ -89,8 +92,8 @@ func difference(t *testing.T, before, after map[tableRow]string) string {
 }
 
 // Break caught: a statement that changes other rows than it did, or other columns. testdata/changes-*.txt holds what
-// each method that writes changes, one after the other, where events are in every mixture of states, beside a neighbour
-// who has the same ids in others: change it only when it ought to be something else (go test ./store -run
+// each method that writes changes, one after the other, where events are in every mixture of states, beside a
+// neighbour who has the same ids in others: change it only when it ought to be something else (go test ./store -run
 // ChangesWhatItDid -rewrite). Seen to fail with most of the changes that `make mutate-sql` makes to what is written.
 func TestEveryMethodChangesWhatItDid(t *testing.T) {
 	for _, after := range []string{store.Mark, store.Delete} {
@@ -203,7 +206,9 @@ func manyMethods(s *store.Store) []calledMethod {
 		{"GiveUp of one that is parked", func(ctx context.Context) error { _, err := s.GiveUp(ctx, dead(13)); return err }},
 		{"GiveUp of one of a replay", func(ctx context.Context) error { _, err := s.GiveUp(ctx, dead(6)); return err }},
 		{"SettleRetried of many", func(ctx context.Context) error { return s.SettleRetried(ctx, published(30, uuid)) }},
-		{"Settle of many", func(ctx context.Context) error { return s.Settle(ctx, published(60, uuid), []store.Dead{dead(61)}) }},
+		{"Settle of many", func(ctx context.Context) error {
+			return s.Settle(ctx, published(60, uuid), []store.Dead{dead(61)})
+		}},
 		{"Settle of what is journaled", func(ctx context.Context) error { return s.Settle(ctx, published(9, uuid), nil) }},
 		{"Park of many", func(ctx context.Context) error {
 			var list []store.Parked
@@ -216,11 +221,15 @@ func manyMethods(s *store.Store) []calledMethod {
 		{"Republish", func(ctx context.Context) error {
 			r, err := s.Request(ctx, 4)
 			if err == nil {
-				_, err = s.Republish(ctx, r, []store.Parked{parkedAt(91, "k", 0), parkedAt(92, "k", 0), parkedAt(111, "k", 0)})
+				_, err = s.Republish(ctx, r, []store.Parked{parkedAt(91, "k", 0), parkedAt(92, "k", 0),
+					parkedAt(111, "k", 0)})
 			}
 			return err
 		}},
-		{"AckAlarms", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, []int64{1}, false, "ann", ""); return err }},
+		{"AckAlarms", func(ctx context.Context) error {
+			_, err := s.AckAlarms(ctx, []int64{1}, false, "ann", "")
+			return err
+		}},
 		{"AckAlarms all", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, nil, true, "ann", ""); return err }},
 		{"SnapshotCatchUp", func(ctx context.Context) error { _, err := s.SnapshotCatchUp(ctx); return err }},
 	}, cleaningMethods(s)...)

@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the methods answer and change into testdata, instead of comparing")
+var rewrite = flag.Bool("rewrite", false, "write what the methods answer and change into testdata")
 
 // withEverything is the owner of a slot, in whose tables events are in each mixture of states.
 func withEverything(t *testing.T, after string) (*harness.PG, *store.Store) {
@@ -37,14 +37,14 @@ func withEverything(t *testing.T, after string) (*harness.PG, *store.Store) {
 	return pg, s
 }
 
-// Break caught: a condition, an order or a bound of a statement that is not what it was. testdata/answers.txt holds what
-// each method that reads answers about events in every mixture of states, beside a neighbour who has the same ids in
-// others: change it only when the answer ought to be another one (go test ./store -run AnswersAsItDid -rewrite). Seen to
-// fail with most of the changes that `make mutate-sql` makes to what is read.
+// Break caught: a condition, an order or a bound of a statement that is not what it was. testdata/answers.txt holds
+// what each method that reads answers about events in every mixture of states, beside a neighbour who has the same
+// ids in others: change it only when the answer ought to be another one (go test ./store -run AnswersAsItDid
+// -rewrite). Seen to fail with most of the changes that `make mutate-sql` makes to what is read.
 func TestEveryReadAnswersAsItDid(t *testing.T) {
 	pg, s := withEverything(t, store.Mark)
-	own := strings.NewReplacer(strings.Fields(pg.Query(t, `SELECT concat_ws(' ', s.source, 'S', s.source + 1, 'N', slot, 'SLOT',
- table_oid, 'OID') FROM cdc_relay_source s WHERE slot <> 'neighbour'`))...)
+	own := strings.NewReplacer(strings.Fields(pg.Query(t, `SELECT concat_ws(' ', s.source, 'S', s.source + 1, 'N', slot,
+ 'SLOT', table_oid, 'OID') FROM cdc_relay_source s WHERE slot <> 'neighbour'`))...)
 	g := openGolden(t, "answers.txt")
 	for _, row := range append(everyRead(s), manyReads(s)...) {
 		g.line(t, row.what+": "+own.Replace(short(row.read(t))))

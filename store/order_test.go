@@ -29,9 +29,9 @@ func mixed() (list []int) {
 	return list
 }
 
-// Break caught: a part of a place that does not count where the order of a queue is asked for. Seen to fail with each of
-// the four keys of the queue's order turned round, in the portions, in the heads that are woken, in the list of parked
-// keys and in what find says is in front; and with no limit to a portion.
+// Break caught: a part of a place that does not count where the order of a queue is asked for. Seen to fail with
+// each of the four keys of the queue's order turned round, in the portions, in the heads that are woken, in the list
+// of parked keys and in what find says is in front; and with no limit to a portion.
 func TestEachPartOfAPlaceDecidesTheQueue(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -66,15 +66,16 @@ func TestEachPartOfAPlaceDecidesTheQueue(t *testing.T) {
 		t.Errorf("find of the last: got %+v, want it behind %d, of which %s is the first", p, places-1, first)
 	}
 	must(t, "wake the heads", s.WakeHeads(t.Context()))
-	if got := pg.Query(t, `SELECT string_agg(event_id::text, ' ') FROM cdc_relay_parked WHERE next_retry_at <= now()`); got !=
+	if got := pg.Query(t, `SELECT string_agg(event_id::text, ' ') FROM cdc_relay_parked
+ WHERE next_retry_at <= now()`); got !=
 		first {
 		t.Errorf("woken: got %s, want %s", got, first)
 	}
 }
 
-// Break caught: a part of a place that does not count in the order of a replay, whose portions then leave letters out.
-// Seen to fail with each key of the order of Desk.step turned round, the number of the letter among them, and with no
-// limit to a portion.
+// Break caught: a part of a place that does not count in the order of a replay, whose portions then leave letters
+// out. Seen to fail with each key of the order of Desk.step turned round, the number of the letter among them, and
+// with no limit to a portion.
 func TestEachPartOfAPlaceDecidesTheReplay(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -116,8 +117,8 @@ func TestEachPartOfAPlaceDecidesTheReplay(t *testing.T) {
 	}
 }
 
-// Break caught: a list of rows that gives what is parked, or dead, places in another order than it had. Seen to fail with
-// each of the four keys of the lane's order turned round, and with that of the new places.
+// Break caught: a list of rows that gives what is parked, or dead, places in another order than it had. Seen to fail
+// with each of the four keys of the lane's order turned round, and with that of the new places.
 func TestEachPartOfAPlaceDecidesWhereAListPutsAnEvent(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

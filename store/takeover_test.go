@@ -43,8 +43,8 @@ func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 	}
 }
 
-// Break caught: a lease that is lost while the takeover waits for a fenced write, and that nobody looks at again. Seen
-// to fail with `EXISTS (SELECT 1 FROM pg_replication_slots …)` of the second statement replaced by true.
+// Break caught: a lease that is lost while the takeover waits for a fenced write, and that nobody looks at again.
+// Seen to fail with `EXISTS (SELECT 1 FROM pg_replication_slots …)` of the second statement replaced by true.
 func TestTakeOverFailsWhenTheSlotIsLostOnTheWay(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -53,7 +53,9 @@ func TestTakeOverFailsWhenTheSlotIsLostOnTheWay(t *testing.T) {
 	haltWrites(t, pg, "INSERT", "cdc_relay_offset")
 	written, done := make(chan error, 1), make(chan error, 1)
 	go func() { written <- old.AddTopics(t.Context(), []string{"t"}) }()
-	harness.Eventually(t, waitLong, "the write is under way", func(context.Context) string { return pg.Query(t, sleeping) })
+	harness.Eventually(t, waitLong, "the write is under way", func(context.Context) string {
+		return pg.Query(t, sleeping)
+	})
 	next := open(t, c)
 	go func() {
 		_, _, err := next.TakeOver(t.Context(), conn.PID(), 1)
@@ -89,8 +91,8 @@ func TestProgressBehindACleanStopChangesNothing(t *testing.T) {
 	}
 }
 
-// Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections that
-// keep the old name, dirty not set, a timeline not noted. Seen to fail with sessions of the present epoch
+// Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections
+// that keep the old name, dirty not set, a timeline not noted. Seen to fail with sessions of the present epoch
 // spared, and with the timeline left as it was.
 func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	pg := harness.Postgres(t)
@@ -177,8 +179,8 @@ func TestRegisterLeavesAStateThatExistsAndBeginsAgainForANewTable(t *testing.T) 
 }
 
 // Break caught: any setting, prepared statement, cursor, lock or temporary table that stays in the session, which a
-// transaction pooler would hand to another client, and any call that needs what an earlier one left there. Seen to fail
-// with SET for SET LOCAL.
+// transaction pooler would hand to another client, and any call that needs what an earlier one left there. Seen to
+// fail with SET for SET LOCAL.
 func TestNoCallLeavesAnythingInItsSession(t *testing.T) {
 	for _, after := range []string{store.Mark, store.Delete} {
 		t.Run(after, func(t *testing.T) { noCallLeavesAnything(t, after) })

@@ -91,8 +91,8 @@ func relayed(t *testing.T, p *harness.PG, topics map[string]string, ids []string
 
 // The order in which Postgres itself decodes the load is the order that the truth claims, and nothing is missing.
 // Breaks it catches: a lane not locked until commit, rows of a rolled back savepoint or aborted transaction in the
-// truth, deleted rows not in it, keys and payloads that are ASCII only. Seen to fail with lanes read without a lock, with
-// rows of the savepoint kept in the truth, and with the ids of all aggregates plain.
+// truth, deleted rows not in it, keys and payloads that are ASCII only. Seen to fail with lanes read without a lock,
+// and with rows of the savepoint kept in the truth.
 func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 	p, c := harness.Postgres(t), harness.Kafka(t)
 	p.Exec(t, outboxSchema)
@@ -113,7 +113,8 @@ func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 		t.Error("no event of a row that its own transaction deleted: the load is not what it should be")
 	}
 	for _, column := range []string{"aggregate_id", "payload::text"} {
-		if beyond := p.Query(t, `SELECT count(*) FROM truth WHERE octet_length(`+column+`) > length(`+column+`)`); beyond == "0" {
+		if beyond := p.Query(t, `SELECT count(*) FROM truth WHERE octet_length(`+column+`) > length(`+column+
+			`)`); beyond == "0" {
 			t.Errorf("%s is ASCII in each event: the load is not what it should be", column)
 		}
 	}

@@ -233,8 +233,8 @@ func (w *writer) lock(ctx context.Context, count int) error {
 	return nil
 }
 
-// aggregate is the id of an aggregate: every other one is not plain ASCII, in characters of two to four bytes, or has what
-// SQL, JSON and COPY write otherwise.
+// aggregate is the id of an aggregate: every other one is not plain ASCII, in characters of two to four bytes, or has
+// what SQL, JSON and COPY write otherwise.
 func aggregate(n int) string {
 	switch n % 4 {
 	case 2:
@@ -246,7 +246,9 @@ func aggregate(n int) string {
 }
 
 // sayings stand in payloads, as JSON writes them.
-var sayings = []string{"", "plain", "Grüße aus Zürich", "東京 𝄞 🙂", `tab \t, line \n, quote \", slash \\, \u0001`, "Привет\u200b"}
+var sayings = []string{
+	"", "plain", "Grüße aus Zürich", "東京 𝄞 🙂", `tab \t, line \n, quote \", slash \\, \u0001`, "Привет\u200b",
+}
 
 // newRow makes the next event of one of the locked aggregates.
 func (w *writer) newRow() row {

@@ -111,8 +111,8 @@ func (s *statement) closing(i int) int {
 
 // ends are the words that end a list of conditions.
 var ends = []string{
-	"GROUP", "ORDER", "LIMIT", "OFFSET", "RETURNING", "UNION", "EXCEPT", "WINDOW", "HAVING", "WHERE", "JOIN", "LEFT", "CROSS", "ON",
-	";", ",", "LOOP",
+	"GROUP", "ORDER", "LIMIT", "OFFSET", "RETURNING", "UNION", "EXCEPT", "WINDOW", "HAVING", "WHERE", "JOIN", "LEFT",
+	"CROSS", "ON", ";", ",", "LOOP",
 }
 
 // region reads conditions from lexeme i to where they end, and splits them.

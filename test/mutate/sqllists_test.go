@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -9,10 +8,10 @@ import (
 )
 
 // Breaks it catches: an explanation of SQL that is gone, which would excuse the next change that is called so; one of a
-// change that a test notices; a test in the list that is not in the store's. At night also a change of SQL that is in
-// neither list: nobody knows whether a test notices it. Seen to fail with a reason for a change that is gone, with one
-// for a change that is in both lists, with the name of a test spelt wrong, and with a condition added to a statement.
-func TestEveryChangeOfSQLIsNoticedOrExplained(t *testing.T) {
+// change that a test notices; a test in the list that is not in the store's. It tells how many changes are in neither
+// list, as nobody has tried them. Seen to fail with a reason for a change that is gone, with one for a change that is
+// in both lists, and with the name of a test spelt wrong.
+func TestTheListsOfSQLFitTheCode(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -48,13 +47,12 @@ func TestEveryChangeOfSQLIsNoticedOrExplained(t *testing.T) {
 			t.Errorf("noticed.tsv: %s: %s is no test of %s; `make mutate-sql` finds another", key, test, sqlTests)
 		}
 	}
-	tell := t.Logf
-	if os.Getenv("CDC_RELAY_NIGHTLY") != "" {
-		tell = t.Errorf
-	}
+	untried := 0
 	for _, s := range b.sites {
 		if noticed[s.key()] == "" && explained[s.key()] == "" {
-			tell("%s (%s:%d) is in neither list; `make mutate-sql ARGS=-new` tries it", s.key(), s.file, s.line)
+			untried++
 		}
 	}
+	t.Logf("%d changes of SQL: %d noticed, %d explained, %d in neither list: `make mutate-sql ARGS=-new` tries them",
+		len(b.sites), len(noticed), len(explained), untried)
 }

@@ -34,11 +34,12 @@ func TestMutantsFitTheCode(t *testing.T) {
 	}
 }
 
-// quick are patches that the simulator notices within some hundred seeds: `make test` has the time for two. The others are for `make mutants`.
+// quick are patches that the simulator notices within some hundred seeds: `make test` has the time for two. The
+// others are for `make mutants`.
 var quick = []string{"clean-with-work-left", "queue-unknown-is-done"}
 
-// TestQuickMutantsAreNoticed breaks the relay, and the judge must see it. Breaks it catches: an invariant that is judged
-// no more, a world in which nothing goes wrong. Seen to fail with a patch that changes a comment.
+// TestQuickMutantsAreNoticed breaks the relay, and the judge must see it. Breaks it catches: an invariant that is
+// judged no more, a world in which nothing goes wrong. Seen to fail with a patch that changes a comment.
 func TestQuickMutantsAreNoticed(t *testing.T) {
 	if testing.Short() || raced {
 		t.Skip("compiles the relay twice; make test does it without the race detector")
