@@ -39,7 +39,7 @@ func TestMutantsFitTheCode(t *testing.T) {
 var quick = []string{"clean-with-work-left", "queue-unknown-is-done"}
 
 // TestQuickMutantsAreNoticed breaks the relay, and the judge must see it. Breaks it catches: an invariant that is
-// judged no more, a world in which nothing goes wrong. Seen to fail with a patch that changes a comment.
+// judged no more, a world in which nothing goes wrong. Seen to fail with one seed instead of 1,000.
 func TestQuickMutantsAreNoticed(t *testing.T) {
 	if testing.Short() || raced {
 		t.Skip("compiles the relay twice; make test does it without the race detector")
