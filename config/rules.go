@@ -73,9 +73,10 @@ var rules = map[string]rule{
 	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkBullMQ, SinkRabbitMQ, SinkRabbitMQStream, SinkWebhook,
 		SinkStdout),
 
-	"message.topic":     topicTemplate(),
-	"message.key":       keyTemplate(),
-	"message.format":    oneOf(FormatPlain, FormatEnvelope, FormatCloudEvents, FormatAvro, FormatProtobuf, FormatJSONSchema),
+	"message.topic": topicTemplate(),
+	"message.key":   keyTemplate(),
+	"message.format": oneOf(FormatPlain, FormatEnvelope, FormatCloudEvents, FormatAvro, FormatProtobuf,
+		FormatJSONSchema),
 	"message.timestamp": oneOf(TimestampPublish, TimestampCreatedAt),
 	"message.headers":   headerNames(),
 	"message.schemas":   directory(),
@@ -237,7 +238,9 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, registries, aggregateless, failuresUndone, []relation{
+var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, registries, aggregateless, failuresUndone, more)
+
+var more = []relation{
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.
@@ -263,7 +266,7 @@ var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, registrie
 	},
 	cloudEventHeaders,
 	separateCopies,
-})
+}
 
 // typed makes a rule from a check of the key's own type.
 func typed[T any](allowed string, check func(T) string) rule {

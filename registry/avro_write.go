@@ -17,9 +17,10 @@ import (
 // append reads the payload as JSON and writes it by the schema. JSON is what programs write, in which a union's value
 // stands as it is; Avro's own encoding of JSON, in which it may be {"branch": value}, is taken, too.
 func (s *avroSchema) append(dst []byte, record string, payload []byte) ([]byte, error) {
-	root, branch := s.root, -1
+	root := s.root
 	if record != "" && root.kind == "union" {
-		if branch, root = root.branch(record); root == nil {
+		branch, of := root.branch(record)
+		if root = of; root == nil {
 			return dst, lacksRecord(record)
 		}
 		dst = appendLong(dst, int64(branch))

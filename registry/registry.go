@@ -1,7 +1,8 @@
 // Package registry makes values of JSON by the schemas of a schema registry, in Confluent's wire format: a zero byte,
 // the schema's id in four bytes, and the value as Avro, as Protobuf behind the indexes of its message, or as the JSON
-// that was given. It asks the registry for a subject's schema once, keeps it, and asks for a newer one in the background; no
-// value waits for that, and none is made by a guess. What becomes of a value that cannot be made is not its concern.
+// that was given. It asks the registry for a subject's schema once, keeps it, and asks for a newer one in the
+// background; no value waits for that, and none is made by a guess. What becomes of a value that cannot be made is not
+// its concern.
 //
 // Tested on a registry (test/registry), and here against one that misbehaves.
 package registry
@@ -153,14 +154,15 @@ func (r *Registry) Append(dst, subject, record, payload []byte) ([]byte, error) 
 		return dst, &Misfit{string(subject), s.version, "it is not valid UTF-8"}
 	}
 	out, err := s.codec.append(append(dst, s.prefix[:]...), string(record), payload)
-	switch e := err.(type) {
-	case nil:
+	var lack *Lack
+	switch {
+	case err == nil:
 		return out, nil
-	case *Lack:
-		e.Subject = string(subject)
-		return dst, e
+	case errors.As(err, &lack):
+		lack.Subject = string(subject)
+		return dst, lack
 	default:
-		return dst, &Misfit{string(subject), s.version, e.Error()}
+		return dst, &Misfit{string(subject), s.version, err.Error()}
 	}
 }
 
@@ -289,7 +291,8 @@ func (r *Registry) ask(subject string, e *entry) {
 // answered takes in what came of a question. What is in use stays until there is something better: a registry that is
 // away, or that lost a subject, stops nobody who has the schema. The caller holds mu.
 func (r *Registry) answered(subject string, e *entry, s *schema, err error) {
-	lack, lacks := err.(*Lack)
+	var lack *Lack
+	lacks := errors.As(err, &lack)
 	switch e.err = nil; {
 	case err == nil:
 		if was := e.schema; was != nil && was.prefix != s.prefix {

@@ -170,7 +170,7 @@ var house = map[string]room{
 			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
 			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
 			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/settings",
-			"relay/internal/settle", "relay/internal/upkeep", "replication", "schemas", "sink", "store",
+			"relay/internal/settle", "relay/internal/upkeep", "replication", "retry", "schemas", "sink", "store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},

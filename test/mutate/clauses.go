@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -348,4 +349,22 @@ func lexemes(text string, opaque func(rune) bool) (list []lexeme) {
 
 func isWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// words say what is broken in the text, and how, as the lists have it; said is the code of what is not known.
+func (c clause) words(text string, said func(rune) string) string {
+	var name strings.Builder
+	for _, r := range strings.Join(strings.Fields(cmp.Or(c.name, text[c.from:c.to])), " ") {
+		if isUnknown(r) {
+			name.WriteString(said(r))
+		} else {
+			name.WriteRune(r)
+		}
+	}
+	const most = 100
+	short := []rune(name.String())
+	if len(short) > most {
+		short = append(short[:most-2], []rune(" …")...)
+	}
+	return fmt.Sprintf("`%s` -> %s", string(short), c.becomes)
 }

@@ -102,8 +102,8 @@ func (w *Watch) Oldest() time.Duration {
 // hiddenSince is for how long a transaction may have run whose begin this role may not see.
 const hiddenSince = 24 * time.Hour
 
-// Begin is a time before the begin of all of the transactions, which have been waited for longer than waited: their rows
-// are looked for from there on.
+// Begin is a time before the begin of all of the transactions, which have been waited for longer than waited: their
+// rows are looked for from there on.
 func Begin(open []store.Blocker, waited time.Duration) time.Time {
 	at := time.Now()
 	for _, b := range open {
