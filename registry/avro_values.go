@@ -66,7 +66,7 @@ func (t *avroType) instant(text string) (int64, bool) {
 	switch t.logical {
 	case "date":
 		at, err = time.Parse(time.DateOnly, text)
-		return floor(at.Unix(), 24*60*60), err == nil
+		return at.Unix() / (24 * 60 * 60), err == nil // a midnight
 	case "time-millis":
 		at, err = time.Parse(clockForm, text)
 		return sinceMidnight(at).Milliseconds(), err == nil
@@ -89,13 +89,6 @@ func (t *avroType) instant(text string) (int64, bool) {
 		return at.UnixMicro(), true
 	}
 	return at.UnixNano(), time.Unix(0, at.UnixNano()).Equal(at)
-}
-
-func floor(n, by int64) int64 {
-	if n < 0 {
-		return (n - by + 1) / by
-	}
-	return n / by
 }
 
 func sinceMidnight(at time.Time) time.Duration {

@@ -102,8 +102,9 @@ func (r *Registry) Register(t testing.TB, subject, kind, schema string) {
 
 var decoderClasses sync.Map // by the folder of the libraries: once per test process
 
-// Deserialize has the registry's deserializers for Java read the values, and gives them back as JSON, in order.
-func (r *Registry) Deserialize(t testing.TB, format string, values [][]byte) []string {
+// Deserialize has the registry's deserializers for Java read the values, and gives them back as JSON, in order. That of
+// Protobuf wants to be told the message's name.
+func (r *Registry) Deserialize(t testing.TB, format string, values [][]byte, message ...string) []string {
 	t.Helper()
 	compile, _ := decoderClasses.LoadOrStore(r.libs, sync.OnceValues(func() (string, error) {
 		classes := filepath.Join(filepath.Dir(r.libs), "..", "classes")
@@ -122,8 +123,8 @@ func (r *Registry) Deserialize(t testing.TB, format string, values [][]byte) []s
 	for _, v := range values {
 		lines.WriteString(base64.StdEncoding.EncodeToString(v) + "\n")
 	}
-	java := exec.CommandContext(t.Context(), "java", "-XX:TieredStopAtLevel=1", "-cp", classes+":"+r.libs, "Decode",
-		format, r.own)
+	args := append([]string{"-XX:TieredStopAtLevel=1", "-cp", classes + ":" + r.libs, "Decode", format, r.own}, message...)
+	java := exec.CommandContext(t.Context(), "java", args...)
 	var complaints bytes.Buffer
 	java.Stdin, java.Stderr = &lines, &complaints
 	out, err := java.Output()

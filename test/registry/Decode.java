@@ -5,6 +5,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
+import io.apicurio.registry.serde.protobuf.ProtobufSerdeHeaders;
+import org.apache.kafka.common.header.Headers;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Deserializer;
 
 /** Reads values in base64, one a line, and prints what the registry's deserializers make of them, as JSON. */
@@ -19,7 +22,9 @@ public class Decode {
         config.put("apicurio.registry.serde.validation-enabled", "true");
         config.put("apicurio.registry.serde.read-type-ref", "false");
         config.put("apicurio.registry.serde.read-indexes", "true");
-        config.put("apicurio.registry.http.adapter", "JDK");
+        if (args[0].equals("protobuf")) { // there are no classes made from the schema
+            config.put("apicurio.registry.deserializer.value.return-class", "com.google.protobuf.DynamicMessage");
+        }
         Deserializer<?> d = switch (args[0]) {
             case "avro" -> new io.apicurio.registry.serde.avro.AvroKafkaDeserializer<Object>();
             case "protobuf" ->
@@ -30,7 +35,11 @@ public class Decode {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            Object value = d.deserialize("any", Base64.getDecoder().decode(line));
+            Headers headers = new RecordHeaders();
+            if (args.length > 2) { // this deserializer skips the indexes, and wants the message's name
+                new ProtobufSerdeHeaders(config, false).addMessageTypeHeader(headers, args[2]);
+            }
+            Object value = d.deserialize("any", headers, Base64.getDecoder().decode(line));
             if (value instanceof com.google.protobuf.MessageOrBuilder m) {
                 value = com.google.protobuf.util.JsonFormat.printer().omittingInsignificantWhitespace().print(m);
             }

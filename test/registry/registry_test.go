@@ -59,7 +59,11 @@ func TestJavaReadsWhatIsMadeByTheSchemas(t *testing.T) {
 			}
 			payloads, values = append(payloads, payload), append(values, value)
 		}
-		read := server.Deserialize(t, f.format, values)
+		var message []string
+		if f.format == config.FormatProtobuf {
+			message = []string{"O"}
+		}
+		read := server.Deserialize(t, f.format, values, message...)
 		if len(read) != events {
 			t.Fatalf("%s: Java read %d values, want %d", f.format, len(read), events)
 		}
