@@ -103,39 +103,23 @@ func availableKeys() []Key {
 	return slices.DeleteFunc(Keys(), func(k Key) bool { return !k.Available })
 }
 
-// nearest is the candidate that takes the fewest edits, or whose last word does: "brokers" is nearest to
-// "kafka.brokers".
-func nearest(name string, candidates []string) string {
-	const foreignSection = 2 // edits that a match of the last word alone is worth
-	best, fewest := "", -1
-	for _, c := range candidates {
-		edits := min(distance(name, c), foreignSection+distance(lastWord(name), lastWord(c)))
-		if fewest < 0 || edits < fewest {
-			best, fewest = c, edits
-		}
-	}
-	return best
-}
-
 func lastWord(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// Shown is one key as a person may see it.
+type Shown struct {
+	Key       string `json:"key"`
+	Value     string `json:"value"` // as it would be written, secrets masked
+	Help      string `json:"help"`
+	IsDefault bool   `json:"default"`
+}
+
+// Shown lists the available keys with their values and without secrets.
+func (c Config) Shown() []Shown {
+	redacted := reflect.ValueOf(c.Redacted())
+	var shown []Shown
+	for _, k := range availableKeys() {
+		value := format(redacted.FieldByIndex(k.index))
+		shown = append(shown, Shown{k.Name, value, k.Help, value == k.Default})
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitute := diagonal
-			if a[i] != b[j] {
-				substitute++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return shown
 }

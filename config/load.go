@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config/internal/spelling"
 )
 
 // Input is everything that the configuration is made of.
@@ -213,11 +215,11 @@ func unknownKey(path, where string) Problem {
 	for _, k := range availableKeys() {
 		names = append(names, k.Name)
 	}
-	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest(path, names)}
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + spelling.Nearest(path, names)}
 }
 
 func unknownSection(path, where string) Problem {
-	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest(path, sections())}
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + spelling.Nearest(path, sections())}
 }
 
 func unknownVariable(name string, own []string) Problem {
@@ -225,5 +227,5 @@ func unknownVariable(name string, own []string) Problem {
 	for _, k := range availableKeys() {
 		names = append(names, k.Env)
 	}
-	return Problem{Where: name, What: fmt.Sprintf("unknown key; the nearest known variable is %s", nearest(name, names))}
+	return Problem{Where: name, What: fmt.Sprintf("unknown key; the nearest known variable is %s", spelling.Nearest(name, names))}
 }

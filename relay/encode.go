@@ -1,14 +1,16 @@
 package relay
 
 import (
+	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// This file is where events of the settler meet package message; nothing here keeps state.
+// This file is where events meet package message, and wait for the schema of one; nothing here keeps state.
 
 // encode makes the delivery's message of its event. Its Reason says that the event cannot be one at all.
 func encode(x *message.Encoder, d *settle.Delivery) {
@@ -37,4 +39,17 @@ func (p parkedEncoder) Copy(rec *sink.Record, d *settle.Delivery, refusal *sink.
 	return p.x.Copy(message.Dead{
 		Event: &d.Event, Record: &d.Record, Refused: d.Refused(), Reason: d.Reason, Attempts: d.Attempts, Refusal: refusal,
 	}, rec)
+}
+
+// awaitSchema waits until it is known by which schema the event's message is made, or that there is none. Meanwhile the
+// stream is not read on, as while the window is full, and its connection goes on to answer the server.
+func (s *session) awaitSchema(ctx context.Context, stop <-chan struct{}, e *outbox.Event) (stopped bool, err error) {
+	return s.router.Await(ctx, stop, e, func(err error) {
+		switch news := s.r.health.Registry(err); {
+		case news && err != nil:
+			s.r.log.Warn().Err(err).Msg("the schema registry cannot be asked; events wait for it in order")
+		case news:
+			s.r.log.Info().Msg("the schema registry answers again")
+		}
+	})
 }

@@ -45,18 +45,11 @@ func (r *Relay) replicationConfig() replication.Config {
 	return c
 }
 
-const (
-	// requestShare is the part of the window that one request may take, an eighth: the encoded request and the client's
-	// copy of it come on top of the window, once per broker.
-	requestShare = 8
-	leastRequest = 1 << 20
-)
-
 func (t *term) sinkConfig() sink.Config {
 	return sink.Config{
 		MaxEvents: t.r.c.Limits.InFlightEvents, MaxBytes: int(t.r.c.Limits.InFlightBytes),
 		MaxUnrecorded:   t.r.c.Limits.MaxUnrecorded,
-		MaxRequestBytes: min(sink.DefaultMaxRequestBytes, max(leastRequest, int(t.r.c.Limits.InFlightBytes)/requestShare)),
+		MaxRequestBytes: settings.MaxRequest(t.r.c, sink.DefaultMaxRequestBytes),
 		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.MayProduce,
 		Hooks: sink.Hooks{
 			Request: t.r.meter.Requests.Sent,

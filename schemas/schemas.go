@@ -1,5 +1,7 @@
 // Package schemas holds the JSON Schemas of event types and says where a payload breaks its own. It reads its directory
 // once, and nothing from a network; what becomes of an event that does not fit is not its concern.
+//
+// Tested here, and a single schema by package registry.
 package schemas
 
 import (

@@ -54,3 +54,15 @@ func Retry(c config.Retry) retry.Policy {
 func password(c config.Config) *secret.Source {
 	return secret.Of("postgres", c.Postgres.PasswordFile, c.Postgres.PasswordCommand)
 }
+
+const (
+	// requestShare is the part of the window that one request may take, an eighth: the encoded request and the client's
+	// copy of it come on top of the window, once per broker.
+	requestShare = 8
+	leastRequest = 1 << 20
+)
+
+// MaxRequest is how many bytes a request may have, where it may have most in any case.
+func MaxRequest(c config.Config, most int) int {
+	return min(most, max(leastRequest, int(c.Limits.InFlightBytes)/requestShare))
+}
