@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -219,7 +218,8 @@ func unknownKey(path, where string) Problem {
 }
 
 func unknownSection(path, where string) Problem {
-	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + spelling.Nearest(path, sections())}
+	nearest := spelling.Nearest(path, sections())
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest}
 }
 
 func unknownVariable(name string, own []string) Problem {
@@ -227,5 +227,6 @@ func unknownVariable(name string, own []string) Problem {
 	for _, k := range availableKeys() {
 		names = append(names, k.Env)
 	}
-	return Problem{Where: name, What: fmt.Sprintf("unknown key; the nearest known variable is %s", spelling.Nearest(name, names))}
+	nearest := spelling.Nearest(name, names)
+	return Problem{Where: name, What: "unknown key; the nearest known variable is " + nearest}
 }

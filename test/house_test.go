@@ -107,8 +107,10 @@ var house = map[string]room{
 	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
 	"config/internal/spelling": {},
-	"config":                   {own: []string{"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"}},
-	"schemas":                  {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"config": {
+		own: []string{"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
+	},
+	"schemas": {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"relay/internal/halt": { // what Postgres answers has a code, which pgx names
 		own: []string{"decoder", "login", "replication"}, external: []string{"github.com/jackc/pgx/v5"},
 	},
