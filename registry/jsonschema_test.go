@@ -6,7 +6,7 @@ import (
 )
 
 // Breaks it catches: bytes that are not the payload's own, a reference that is not found, a file or a network that a
-// schema reads. Seen to fail with the library's own loader, and with references by their bare names.
+// schema reads. Seen to fail with the library's own loader.
 func TestJSONGoesOutAsItIsIfItFits(t *testing.T) {
 	address := reference{"address.json", `{"type": "object", "required": ["street"]}`}
 	for _, id := range []string{"", `"$id": "https://shop.example/order.json", `} {

@@ -14,8 +14,8 @@ message Placed { string id = 1; int64 n = 2; Address to = 3; google.protobuf.Tim
 message Paid { string id = 1; }`
 
 // The bytes are those of Confluent's description of its wire format. Breaks it catches: another message, indexes that
-// name another one, a map in no order. Seen to fail with the indexes of the first message written at length, with those
-// of nested messages in the wrong order, and without the deterministic order.
+// name another one, a map in no order. Seen to fail with the indexes of the first message written at length, and
+// without the deterministic order.
 func TestJSONBecomesProtobufByTheSchema(t *testing.T) {
 	c := compiled(t, "protobuf", shop,
 		reference{"address.proto", `syntax = "proto3"; package shop; message Address { string street = 1; }`})

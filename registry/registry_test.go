@@ -104,8 +104,8 @@ func await(ctx context.Context, x *Registry, subject string) (told []string, err
 }
 
 // Breaks it catches: an outage, a login that is refused or a server in trouble that becomes an answer; a wait that ends
-// without a schema, or does not go on when the registry is back; a password in an error. Seen to fail with 500 taken
-// for a subject that is not there, and with the error of a request passed on as it is.
+// without a schema, or does not go on when the registry is back; a password in an error. Seen to fail with any 404
+// and 500 taken for a subject that is not there.
 func TestARegistryThatIsAwayIsWaitedFor(t *testing.T) {
 	for status, want := range map[int]string{-1: "connection refused", 500: "500", 503: "503", 429: "429",
 		401: "check registry.username", 403: "grant the login", 404: "check registry.url", 302: "check registry.url"} {
@@ -237,7 +237,7 @@ func TestWhatASubjectLacksIsSaidAndEnds(t *testing.T) {
 }
 
 // Breaks it catches: a file that is passed over, one that is registered though nobody asked for that, or is not though
-// somebody did. Seen to fail with a look-up that registers, and without the second look-up.
+// somebody did. Seen to fail with a look that registers.
 func TestSchemasOfFilesAreLookedUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "t-value.avsc"), []byte(numbered), 0o600); err != nil {
@@ -271,7 +271,7 @@ func TestSchemasOfFilesAreLookedUp(t *testing.T) {
 }
 
 // Breaks it catches: a login that is not sent, a token that stays in use though it was refused. Seen to fail without
-// the header, and without the refusal told.
+// the header.
 func TestTheLoginGoesWithEachQuestion(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte("hunter2\n"), 0o600); err != nil {

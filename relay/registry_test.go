@@ -78,8 +78,7 @@ func inAvro(typ string, n int) string {
 
 // Breaks it catches: an event that dies, is parked or is skipped because the registry is away, one that is published
 // without a schema; a status that says nothing of it, or not that it is over; a connection that the server gives up
-// meanwhile; a stop that waits for the registry. Seen to fail with the dispatcher not waiting, with the trouble not
-// noted, with what is over not noted, and with a wait that heeds no stop.
+// meanwhile; a stop that waits for the registry. Seen to fail with the dispatcher not waiting.
 func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 	t.Parallel()
 	s := &schemaServer{status: http.StatusServiceUnavailable, schemas: map[string]string{
@@ -126,8 +125,8 @@ func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 }
 
 // Breaks it catches: a subject without a schema that stops others, spends attempts or makes dead letters; a key out of
-// order; events that stay parked when the schema is there. Seen to fail with the reason not doubtful, and with a parked
-// event without a schema given up.
+// order; events that stay parked when the schema is there. Seen to fail with a parked event without a schema given
+// up.
 func TestEventsWithoutASchemaWaitParkedWhileOthersFlow(t *testing.T) {
 	t.Parallel()
 	s := &schemaServer{schemas: map[string]string{"outbox.event.order-value": recordOf("int")}}

@@ -70,7 +70,7 @@ func NewRegistry(t testing.TB) *Registry {
 }
 
 func answers(at string) error {
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(at)
 	if err != nil {
 		return err
@@ -89,6 +89,7 @@ func (r *Registry) Register(t testing.TB, subject, kind, schema string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer http.DefaultClient.CloseIdleConnections()
 	response, err := http.Post(r.URL+"/subjects/"+url.PathEscape(subject)+"/versions",
 		"application/vnd.schemaregistry.v1+json", bytes.NewReader(body))
 	if err != nil {
