@@ -60,8 +60,8 @@ func compiled(t testing.TB, format, text string, references ...reference) codec 
 }
 
 // What is written is read back by the library, which knows nothing of how it was made. Breaks it catches: a branch of a
-// union, a default, a logical type or a number that is another one. Seen to fail with an absent member taken for the next
-// field's.
+// union, a default, a logical type or a number that is another one. Seen to fail with nothing written for a member that
+// is missing.
 func TestJSONBecomesAvroByTheSchema(t *testing.T) {
 	s, c := avro.MustParse(order), compiled(t, "avro", order)
 	for members, want := range map[string]string{
