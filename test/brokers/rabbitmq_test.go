@@ -1,9 +1,7 @@
 package brokers_test
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -154,18 +152,11 @@ func TestRabbitMQParksRefusesAndReplays(t *testing.T) {
 			}
 		}
 	}
-	commit(1, n/2)
+	commit(1, n/4)
+	awaitTroubled(t, relay, 2)
+	commit(n/4+1, n/2)
 	awaitPublished(t, pg, n/2-1) // of order, but the one that is refused
-	harness.Eventually(t, time.Minute, "events of both exchanges in trouble are parked", func(ctx context.Context) string {
-		parked, err := relay.AskMetric(ctx, "outbox_parked_events")
-		if err != nil {
-			return err.Error()
-		}
-		if parked < n/2 { // the first of each lane go on being tried
-			return fmt.Sprint(parked)
-		}
-		return ""
-	})
+	awaitParked(t, relay, n/2)
 	if code, out, stderr := relay.Run(t, "dlq", "list"); code != 0 || !strings.Contains(out, "INVALID_ROUTING_KEY") {
 		t.Errorf("dlq list: exit %d, %s%s; want the event with the long routing key", code, out, stderr)
 	}

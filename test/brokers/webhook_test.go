@@ -140,19 +140,12 @@ func TestWebhooksParkRefuseAndReplay(t *testing.T) {
 			return ""
 		})
 	}
-	commit(1, n/2)
+	commit(1, n/4)
+	awaitTroubled(t, relay, 1)
+	commit(n/4+1, n/2)
 	await("order", n/2-1) // but the one that is refused
 	await("payment", n/2)
-	harness.Eventually(t, time.Minute, "the missing endpoint's events are parked", func(ctx context.Context) string {
-		parked, err := relay.AskMetric(ctx, "outbox_parked_events")
-		if err != nil {
-			return err.Error()
-		}
-		if parked < n/4 { // the first of each lane go on being tried
-			return fmt.Sprint(parked)
-		}
-		return ""
-	})
+	awaitParked(t, relay, n/4)
 	if code, out, stderr := relay.Run(t, "dlq", "list"); code != 0 || !strings.Contains(out, "HTTP_422") {
 		t.Errorf("dlq list: exit %d, %s%s; want the refused event", code, out, stderr)
 	}
