@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	dueEvery    = 250 * time.Millisecond
-	noteEvery   = time.Second
-	countEvery  = 5 * time.Second
-	forgetEvery = time.Minute
+	dueEvery   = 250 * time.Millisecond
+	noteEvery  = time.Second
+	countEvery = 5 * time.Second
+
+	forgetAgain = time.Minute // after a failure
 )
 
 // keep does what has its time: offsets, parked events that are due, counts, old ids.
 func (s *session) keep(ctx context.Context) {
 	tick := time.NewTicker(dueEvery)
 	defer tick.Stop()
-	var noted, counted, forgotten time.Time
+	var noted, counted, forgets time.Time
 	next := map[lanes.Place]int64{} // as noted last
 	for {
 		select {
@@ -40,9 +41,15 @@ func (s *session) keep(ctx context.Context) {
 			counted = now
 			s.try(ctx, "counting what waits", s.count)
 		}
-		if now.Sub(forgotten) >= forgetEvery {
-			forgotten = now
-			s.try(ctx, "forgetting old ids", s.forget)
+		if !now.Before(forgets) {
+			forgets = now.Add(forgetAgain)
+			s.try(ctx, "forgetting old ids", func(ctx context.Context) error {
+				pause, err := s.ledger.Forget(ctx, s.c.config.Keep)
+				if err == nil {
+					forgets = now.Add(pause)
+				}
+				return err
+			})
 		}
 	}
 }
@@ -143,13 +150,4 @@ func (s *session) count(ctx context.Context) error {
 	defer s.c.mu.Unlock()
 	s.c.counts = counts
 	return nil
-}
-
-func (s *session) forget(ctx context.Context) error {
-	for {
-		deleted, err := s.ledger.Forget(ctx, s.c.config.Keep)
-		if err != nil || deleted == 0 {
-			return err
-		}
-	}
 }

@@ -75,6 +75,7 @@ func (s *session) run(ctx context.Context) (err error) {
 	var feeders, workers sync.WaitGroup
 	feeders.Go(func() { s.poll(polling) })
 	feeders.Go(func() { s.keep(polling) })
+	feeders.Go(func() { s.warnOfRetention(polling) })
 	for range s.c.config.Workers {
 		workers.Go(s.work)
 	}

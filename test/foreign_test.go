@@ -98,8 +98,9 @@ func TestLargeTransactionOfOthersIsToldFromASlowRelay(t *testing.T) {
 			t.Errorf("the server works through the import: got %+v, want its bytes", busy)
 		}
 		s.settled(t)
+		took := time.Since(committed).Round(time.Millisecond)
 		t.Logf("events behind %d rows of another table were recorded %v after the commit; said to be decoding: %t, "+
-			"with %d MiB in files, wait %q", rows, time.Since(committed).Round(time.Millisecond), seen, busy.Spilt>>20, busy.Wait)
+			"with %d MiB in files, wait %q", rows, took, seen, busy.Spilt>>20, busy.Wait)
 	}
 	s.waitServer(t, "caught_up", "blocked")
 	if n := s.relay.Metric(t, "cdc_stream_restarts_total"); n != 0 {

@@ -21,8 +21,8 @@ type troubled struct {
 	read     func(topic string) []message
 }
 
-// awaitTroubled waits until the relay says of so many topics that they are in trouble. What comes then is parked, while what
-// was sent before may go on being tried.
+// awaitTroubled waits until the relay says of so many topics that they are in trouble. What comes then is parked, while
+// what was sent before may go on being tried.
 func awaitTroubled(t *testing.T, relay *harness.Relay, topics int) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, "topics are said to be in trouble", func(context.Context) string {

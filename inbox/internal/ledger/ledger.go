@@ -57,6 +57,7 @@ type Ledger struct {
 	pool     *pgxpool.Pool
 	schema   string // quoted, with the dot
 	consumer int16
+	name     string // the consumer's
 	server   time.Time
 	begin    string // a handler's transaction
 	beginOwn string // one without handlers
@@ -65,7 +66,7 @@ type Ledger struct {
 // Open finds the consumer, or enters it. Sessions that stand still in a transaction are ended by the server after idle:
 // nobody else could go on with their keys.
 func Open(ctx context.Context, pool *pgxpool.Pool, schema, consumer string, idle time.Duration) (*Ledger, error) {
-	l := &Ledger{pool: pool, schema: prefix(schema)}
+	l := &Ledger{pool: pool, schema: prefix(schema), name: consumer}
 	l.begin = fmt.Sprintf("begin isolation level read committed; set local idle_in_transaction_session_timeout = %d",
 		idle.Milliseconds())
 	l.beginOwn = l.begin + fmt.Sprintf("; set local lock_timeout = %d", LockWait.Milliseconds())

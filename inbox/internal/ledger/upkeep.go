@@ -28,18 +28,40 @@ func (l *Ledger) Count(ctx context.Context) (c Counts, err error) {
 	return c, nil
 }
 
-// Forget deletes some of the ids that were decided longer ago than keep, and says how many. Those of parked events and
-// of dead letters stay.
-func (l *Ledger) Forget(ctx context.Context, keep time.Duration) (deleted int64, err error) {
+// Forget looks through the next blocks of the table and deletes what was decided longer ago than keep, unless another
+// process has just done so. Ids of parked events and of dead letters stay. It says when to look through the next.
+func (l *Ledger) Forget(ctx context.Context, keep time.Duration) (pause time.Duration, err error) {
 	err = l.within(ctx, "forget old ids", func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM `+l.schema+`inbox_event WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+l.schema+`inbox_event
-			WHERE consumer = $1 AND state IN (0, 3) AND at < now() - $2 * interval '1 second'
-			LIMIT 5000 FOR UPDATE SKIP LOCKED))`, l.consumer, keep.Seconds())
-		deleted = tag.RowsAffected()
+		var size int64
+		err := tx.QueryRow(ctx, "SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint",
+			l.schema+"inbox_event").Scan(&size)
+		if err != nil {
+			return err
+		}
+		var blocks int64
+		blocks, pause = forgetting(size, keep)
+		_, err = tx.Exec(ctx, "SELECT "+l.schema+`inbox_forget($1, $2 * interval '1 second', $3::integer,
+			$4 * interval '1 second')`, l.name, keep.Seconds(), blocks, pause.Seconds()/2)
 		return err
 	})
-	return deleted, err
+	return pause, err
+}
+
+const (
+	forgetBlocks = 128 // 1 MB, some 11,000 ids, in a transaction
+	forgetMost   = 16 * forgetBlocks
+	forgetLaps   = 14 // of the table in the time for which ids are kept, so that none stays much longer
+	forgetOften  = 250 * time.Millisecond
+	forgetSeldom = time.Minute
+)
+
+// forgetting is how many blocks of a table of that size are looked through at once, and how often.
+func forgetting(size int64, keep time.Duration) (blocks int64, pause time.Duration) {
+	lap := keep / forgetLaps
+	if pause = lap / time.Duration(max(size/forgetBlocks, 1)); pause >= forgetOften {
+		return forgetBlocks, min(pause, forgetSeldom)
+	}
+	return min(max(size/int64(max(lap/forgetOften, 1)), forgetBlocks), forgetMost), forgetOften
 }
 
 // Suspicion is how often an event was begun, since a process died, by processes that died in their turn.
