@@ -29,10 +29,15 @@ func withEverything(t *testing.T, after string) (*harness.PG, *store.Store) {
 	c := usual(t, pg)
 	c.HoldDead, c.AfterPublish = true, after
 	c.DeadSet, c.RetrySet = "event_type = {error_class}", "event_type = {last_error}"
+	run := func(file string) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join("testdata", file))
+		must(t, "read", err)
+		pg.Exec(t, string(text))
+	}
+	run("decoys.sql")
 	s := owner(t, pg, c)
-	text, err := os.ReadFile(filepath.Join("testdata", "everything.sql"))
-	must(t, "read", err)
-	pg.Exec(t, string(text))
+	run("everything.sql")
 	noOlderTransaction(t, s)
 	return pg, s
 }

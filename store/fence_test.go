@@ -40,7 +40,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE relkind = 'r
 }
 
 // Break caught: a relay that has lost the slot, and writes; one whose write is refused as a whole but for a part of
-// it. Seen to fail with the horizon, the topics and the breaker written without the fence, each by itself.
+// it; one that takes the epoch of another slot for its own. Seen to fail with the horizon, the topics and the breaker
+// written without the fence, each by itself, and with the slot left out of the fence, of the state's and of the
+// catch-up's.
 func TestEveryFencedMethodIsRefusedAfterATakeOver(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -58,7 +60,8 @@ func TestEveryFencedMethodIsRefusedAfterATakeOver(t *testing.T) {
 			must(t, row.what, row.do(t.Context()))
 		}
 	}
-	pg.Exec(t, `UPDATE cdc_relay_epoch SET epoch = epoch + 1`)
+	pg.Exec(t, `INSERT INTO cdc_relay_epoch (slot, epoch) SELECT 'neighbour', epoch FROM cdc_relay_epoch;
+UPDATE cdc_relay_epoch SET epoch = epoch + 1 WHERE slot <> 'neighbour'`)
 	for _, row := range methods {
 		if slices.Contains(unfencedMethods, row.what) {
 			continue

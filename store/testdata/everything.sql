@@ -16,7 +16,7 @@ CREATE TABLE every.event AS
 
 INSERT INTO cdc_relay_source (source, slot, table_oid, table_name)
  SELECT source + 1, 'neighbour', table_oid::bigint + 1, 'other' FROM cdc_relay_source;
-INSERT INTO cdc_relay_epoch (slot, epoch, taken_lsn) SELECT 'neighbour', epoch, '0/1' FROM cdc_relay_epoch;
+INSERT INTO cdc_relay_epoch (slot, epoch, taken_lsn) SELECT 'neighbour', epoch + 7, '0/1' FROM cdc_relay_epoch;
 UPDATE cdc_relay_state SET confirmed = '1/0', era = 1, catch_up_ready = true, horizon = now() - interval '4 h',
  resumed_at = now() - interval '4 h';
 INSERT INTO cdc_relay_state (slot, source, phase, dirty, confirmed, system_id, timeline, catch_up_ready, era,
@@ -70,4 +70,8 @@ INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset)
 INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen, last_seen, count,
  acknowledged_at) SELECT DISTINCT source, 'k', 't' || a, 0, '', '', now(), now(), 1, CASE a % 2 WHEN 0 THEN now() END
  FROM every.event, generate_series(1, 4) a ORDER BY source, 3;
+-- Rows that were changed last lie last, so that a statement that does not ask whose they are finds the neighbour's first.
+UPDATE cdc_relay_source SET slot = slot WHERE slot <> 'neighbour';
+UPDATE cdc_relay_epoch SET slot = slot WHERE slot <> 'neighbour';
+UPDATE cdc_relay_state SET slot = slot WHERE slot <> 'neighbour';
 ANALYZE

@@ -43,6 +43,8 @@ type options struct {
 	survivors string
 	noticed   string
 	fresh     bool
+	list      bool
+	skip      *regexp.Regexp
 	jobs      int
 	most      int
 	args      []string
@@ -76,6 +78,8 @@ func run(ctx context.Context, args []string) error {
 	sql := flags.Bool("sql", false,
 		"drop each condition, lock, bound and commit level of the store's statements once, and list what no test notices")
 	flags.BoolVar(&o.fresh, "new", false, "with -sql: only the changes that are in neither list yet")
+	flags.BoolVar(&o.list, "list", false, "with -sql: list the changes that would be tried, and try none")
+	skip := flags.String("skip", "", "with -sql: no tests whose name matches")
 	flags.IntVar(&o.jobs, "jobs", 2, "with -sql: how many tests run at the same time")
 	flags.IntVar(&o.most, "most", 0,
 		"with -sql: at most so many tests for a change, those first that look at least else; 0 = all")
@@ -97,6 +101,11 @@ func run(ctx context.Context, args []string) error {
 	var err error
 	if o.match, err = regexp.Compile(*match); err != nil {
 		return err
+	}
+	if *skip != "" {
+		if o.skip, err = regexp.Compile(*skip); err != nil {
+			return err
+		}
 	}
 	if o.where, err = regexp.Compile(*where); err != nil {
 		return err
