@@ -48,8 +48,9 @@ func recorded(t *testing.T, s *store.Store) string {
 }
 
 // Breaks caught: a move that forgets the journal, a parked event, or what a person has decided, so that it would be
-// published again; one that forgets where the topics are to be read back from, or the fence. Seen to fail without the
-// raise of the epoch, and without the offsets.
+// published again; one that forgets where the topics are to be read back from, or the fence; one that moves what is
+// another slot's. Seen to fail without the raise of the epoch, without the offsets, and with the slot or the source left
+// out of each step.
 func TestAdoptedMemoryKnowsEverythingThatWasRecorded(t *testing.T) {
 	moves := map[string]struct {
 		slot, system string
@@ -67,6 +68,9 @@ func TestAdoptedMemoryKnowsEverythingThatWasRecorded(t *testing.T) {
 			c := usual(t, pg)
 			before := withMemory(t, pg, c)
 			want := recorded(t, before)
+			pg.Exec(t, neighbourSQL)
+			pg.Exec(t, `UPDATE cdc_relay_journal_batch SET wal_lsn = '7FFFFFFF/0'`)
+			neighbour := neighbourRows(t, pg)
 			dropSlot(t, pg, c.Slot)
 			if move.recreate {
 				pg.Exec(t, `ALTER TABLE outbox_events RENAME TO outbox_before;
@@ -113,6 +117,9 @@ DROP TABLE outbox_before CASCADE`)
 			}
 			if got := strings.Join(st.FormerSystems, ","); got != wantFormer {
 				t.Errorf("former systems: got %q, want %q", got, wantFormer)
+			}
+			if got := neighbourRows(t, pg); got != neighbour {
+				t.Errorf("the neighbour's rows: got %s, want %s as before", got, neighbour)
 			}
 			again, err := s.Adopt(t.Context(), store.Home{SystemID: move.system, Timeline: 3})
 			if err != nil || !again.AtHome {

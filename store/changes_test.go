@@ -98,7 +98,7 @@ func difference(t *testing.T, before, after map[tableRow]string) string {
 func TestEveryMethodChangesWhatItDid(t *testing.T) {
 	for _, after := range []string{store.Mark, store.Delete} {
 		t.Run(after, func(t *testing.T) {
-			pg, s := withEverything(t, after)
+			pg, s, _ := withEverything(t, after)
 			own := strings.NewReplacer(strings.Fields(pg.Query(t,
 				`SELECT concat_ws(' ', s.source, 'S', s.source + 1, 'N', slot, 'S') FROM cdc_relay_source s
  WHERE slot <> 'neighbour'`))...)

@@ -23,23 +23,25 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what the methods answer and change into testdata")
 
 // withEverything is the owner of a slot, in whose tables events are in each mixture of states.
-func withEverything(t *testing.T, after string) (*harness.PG, *store.Store) {
+func withEverything(t *testing.T, after string) (*harness.PG, *store.Store, store.Config) {
 	t.Helper()
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	c.HoldDead, c.AfterPublish = true, after
 	c.DeadSet, c.RetrySet = "event_type = {error_class}", "event_type = {last_error}"
-	run := func(file string) {
-		t.Helper()
-		text, err := os.ReadFile(filepath.Join("testdata", file))
-		must(t, "read", err)
-		pg.Exec(t, string(text))
-	}
-	run("decoys.sql")
+	execFile(t, pg, "decoys.sql")
 	s := owner(t, pg, c)
-	run("everything.sql")
+	execFile(t, pg, "everything.sql")
 	noOlderTransaction(t, s)
-	return pg, s
+	return pg, s, c
+}
+
+// execFile runs a file of testdata.
+func execFile(t *testing.T, pg *harness.PG, name string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	must(t, "read", err)
+	pg.Exec(t, string(text))
 }
 
 // Break caught: a condition, an order or a bound of a statement that is not what it was. testdata/answers.txt holds
@@ -47,11 +49,11 @@ func withEverything(t *testing.T, after string) (*harness.PG, *store.Store) {
 // ids in others: change it only when the answer ought to be another one (go test ./store -run AnswersAsItDid
 // -rewrite). Seen to fail with most of the changes that `make mutate-sql` makes to what is read.
 func TestEveryReadAnswersAsItDid(t *testing.T) {
-	pg, s := withEverything(t, store.Mark)
+	pg, s, c := withEverything(t, store.Mark)
 	own := strings.NewReplacer(strings.Fields(pg.Query(t, `SELECT concat_ws(' ', s.source, 'S', s.source + 1, 'N', slot,
  'SLOT', table_oid, 'OID') FROM cdc_relay_source s WHERE slot <> 'neighbour'`))...)
 	g := openGolden(t, "answers.txt")
-	for _, row := range append(everyRead(s), manyReads(s)...) {
+	for _, row := range slices.Concat(everyRead(s), manyReads(s), auditReads(s), upkeepReads(t, c)) {
 		g.line(t, row.what+": "+own.Replace(short(row.read(t))))
 	}
 	g.end(t)

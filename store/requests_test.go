@@ -276,10 +276,12 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 }
 
 // Break caught: a pause that a restart forgets, that forgets who, or that a second one moves. Seen to fail with a
-// second pause that moves it.
+// second pause that moves it, and with the state of any slot read.
 func TestPauseIsKeptWithWhoAndWhen(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
+	pg.Exec(t, neighbourSQL)
+	pg.Exec(t, `UPDATE cdc_relay_state SET slot = slot WHERE slot <> 'neighbour'`) // it lies behind the neighbour's now
 	set := func(kind, who string) *store.Pause {
 		t.Helper()
 		p, err := s.SetPause(t.Context(), ask(t, s, kind, store.Filter{}, who, "why"))

@@ -149,16 +149,20 @@ func TestEveryCallWorksWhateverARoleSets(t *testing.T) {
 	}
 }
 
-// Breaks caught: drift that goes unseen, and a repair that does not repair.
+// Breaks caught: drift that goes unseen, and a repair that does not repair; another publication, or another table, that
+// is looked at instead. Seen to fail with each condition on the publication and on the table left out.
 func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 	pg := harness.Postgres(t)
+	execFile(t, pg, "decoys.sql")
 	s := open(t, usual(t, pg))
 	must(t, "migrate", s.Migrate(t.Context()))
+	pg.Exec(t, `CREATE PUBLICATION another FOR TABLE outbox_events, visits`)
 	for _, row := range []struct{ name, drift, want string }{
 		{"dropped", `DROP PUBLICATION test`, "there is no publication"},
 		{"no inserts", `ALTER PUBLICATION test SET (publish = 'update')`, "does not publish inserts"},
 		{"table left out", `CREATE TABLE x (i int); ALTER PUBLICATION test SET TABLE x`, "is not in it"},
-		{"row filter", `ALTER PUBLICATION test SET TABLE outbox_events WHERE (aggregate_type = 'a')`, "row filter"},
+		{"row filter", `ALTER PUBLICATION test
+ SET TABLE outbox_events WHERE (aggregate_type = 'a'), decoy.outbox_events, visits`, "row filter"},
 		{"column list", `ALTER PUBLICATION test
  SET TABLE outbox_events (id, aggregate_type, aggregate_id, event_type, created_at)`, `lacks column "payload"`},
 		{"table swapped", `ALTER TABLE outbox_events RENAME TO o; CREATE TABLE outbox_events (LIKE o INCLUDING ALL)`,

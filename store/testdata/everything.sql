@@ -61,7 +61,8 @@ INSERT INTO outbox_events_dlq (source, original_id, aggregate_type, aggregate_id
  CASE WHEN n % 8 < 4 THEN later END
  FROM every.event e WHERE dead > 0 ORDER BY n * 11 % 120;
 INSERT INTO cdc_relay_edit (source, event_id, edited_at, who, payload)
- SELECT source, id, later, 'ann', '{}' FROM every.event, generate_series(1, 2) WHERE dead > 0 AND n % 9 < 3;
+ SELECT source, id, later, CASE WHEN mine THEN 'ann' || g ELSE 'bob' END, '{}' FROM every.event, generate_series(1, 2) g
+ WHERE dead > 0 AND (n % 9 < 3 OR NOT mine);
 INSERT INTO cdc_relay_catch_up (source, row_number, event_id)
  SELECT source, i + 1, id FROM every.event WHERE row > 0 OR NOT mine;
 INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset)

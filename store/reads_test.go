@@ -1,0 +1,89 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// reads are asked with the context of the test that makes a reading of each.
+type reads []reading
+
+func (list *reads) add(what string, ask func(ctx context.Context) (any, error)) {
+	*list = append(*list, reading{what, func(t *testing.T) string {
+		t.Helper()
+		answer, err := ask(t.Context())
+		must(t, what, err)
+		text, err := json.Marshal(answer)
+		must(t, what, err)
+		return string(text)
+	}})
+}
+
+// auditReads are the reads of rows in ranges, and of dead letters with what people did to them.
+func auditReads(s *store.Store) (list reads) {
+	hour, minutes := time.Now().Add(-time.Hour), time.Now().Add(-5*time.Hour)
+	for what, within := range map[string]store.AuditRange{
+		"from 70": {FromID: uuid(70)}, "to 70": {ToID: uuid(70)}, "since an hour": {Since: &hour},
+		"until five hours ago": {Until: &minutes},
+	} {
+		list.add("AuditRows "+what, func(ctx context.Context) (any, error) {
+			var rows []string
+			err := s.AuditRows(ctx, within, nil, func(r *store.AuditRow) error {
+				rows = append(rows, fmt.Sprint(r.ID[len(r.ID)-2:], " ", r.Order))
+				return nil
+			})
+			slices.Sort(rows)
+			return strings.Join(rows, ", "), err
+		})
+	}
+	slices.SortFunc(list, func(a, b reading) int { return strings.Compare(a.what, b.what) })
+	list.add("DeadLetter of all", func(ctx context.Context) (any, error) {
+		var said []string
+		for i := range events {
+			d, err := s.DeadLetter(ctx, uuid(i))
+			if errors.Is(err, store.ErrNoDeadLetter) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			text := fmt.Sprint(i, " replaying ", d.Replaying)
+			for _, e := range d.Edits {
+				text += ", by " + e.Who
+			}
+			said = append(said, text)
+		}
+		return strings.Join(said, "; "), nil
+	})
+	return list
+}
+
+// upkeepReads say what is to be cleaned up where rows are marked, deleted, or left alone.
+func upkeepReads(t *testing.T, c store.Config) (list reads) {
+	t.Helper()
+	for _, after := range []string{store.Mark, store.Delete, store.Keep} {
+		for _, retention := range []time.Duration{0, 5 * time.Hour} {
+			c.AfterPublish, c.Retention = after, retention
+			s := open(t, c)
+			name := fmt.Sprint(after, " after ", retention)
+			list.add("MirrorLag, "+name, func(ctx context.Context) (any, error) {
+				lag, age, err := s.MirrorLag(ctx)
+				return fmt.Sprint(lag, " for ", age.Round(time.Hour)), err
+			})
+			for _, dead := range []time.Duration{0, 4 * time.Hour} {
+				list.add(fmt.Sprint("Cleanable, ", name, ", dead after ", dead), func(ctx context.Context) (any, error) {
+					return s.Cleanable(ctx, retention, 4*time.Hour, dead)
+				})
+			}
+		}
+	}
+	return list
+}
