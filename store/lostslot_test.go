@@ -6,12 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // Breaks caught: a catch-up that begins again under another relay, which has made a new slot since ours was seen to be
-// gone (seen to fail without the condition); one that never begins.
+// gone (seen to fail without the condition); one that never begins, though another slot is there.
 func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -23,11 +24,36 @@ func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 		t.Errorf("with the slot: got begun %t, %v; want false", begun, err)
 	}
 	loseSlot(t, pg, c, conn)
+	pg.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%s', 'pgoutput')`, harness.Unique(t, "another")))
 	if begun, err := s.BeginCatchUpOfLost(t.Context()); !begun || err != nil {
 		t.Errorf("without the slot: got begun %t, %v; want true", begun, err)
 	}
 	if got := pg.Query(t, "SELECT phase FROM cdc_relay_state"); got != "catch_up" {
 		t.Errorf("phase: got %s, want catch_up", got)
+	}
+}
+
+// Break caught: a slot that is there and has lost its WAL, and that nobody takes for lost. Seen to fail with what became
+// of its WAL not looked at.
+func TestCatchUpBeginsForASlotThatIsThereAndLost(t *testing.T) {
+	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_slot_wal_keep_size": "1MB"}})
+	c := usual(t, pg)
+	s := registered(t, c)
+	conn := takeOver(t, pg, c, s)
+	listRows(t, s)
+	must(t, "finish", s.FinishCatchUp(t.Context()))
+	must(t, "end the stream", conn.Close(t.Context()))
+	slotFree(t, pg, c.Slot)
+	for range 3 {
+		pg.Exec(t, `SELECT pg_switch_wal()`)
+		pg.Exec(t, `SELECT pg_logical_emit_message(false, 'fill', 'the next segment')`)
+	}
+	pg.Exec(t, `CHECKPOINT`)
+	if got := pg.Query(t, `SELECT wal_status FROM pg_replication_slots`); got != "lost" {
+		t.Fatalf("the slot: got %s, want it lost", got)
+	}
+	if begun, err := s.BeginCatchUpOfLost(t.Context()); !begun || err != nil {
+		t.Errorf("with the slot lost: got begun %t, %v; want true", begun, err)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Break caught: a takeover by a relay that does not hold the slot.
+// Break caught: a takeover by a relay that does not hold the slot, or holds another one. Seen to fail with the slot, or
+// the process, left out of the first look.
 func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -31,8 +32,12 @@ func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 		t.Errorf("with another's pid: got %v, want ErrLeaseLost", err)
 	}
 	alive := backend(t, s)
-	if _, _, err := open(t, c).TakeOver(t.Context(), conn.PID()+1, 1); !errors.Is(err, store.ErrLeaseLost) {
-		t.Errorf("by another relay with another pid: got %v, want ErrLeaseLost", err)
+	other := usual(t, pg)
+	ofOther := takeOver(t, pg, other, registered(t, other))
+	for what, pid := range map[string]uint32{"another pid": conn.PID() + 1, "another slot's pid": ofOther.PID()} {
+		if _, _, err := open(t, c).TakeOver(t.Context(), pid, 1); !errors.Is(err, store.ErrLeaseLost) {
+			t.Errorf("by another relay with %s: got %v, want ErrLeaseLost", what, err)
+		}
 	}
 	if got := backend(t, s); got != alive {
 		t.Errorf("the owner's session was ended by a relay that does not hold the slot")
@@ -93,7 +98,7 @@ func TestProgressBehindACleanStopChangesNothing(t *testing.T) {
 
 // Breaks caught: an older epoch's session that lives on, a standby's or another slot's that is ended, connections
 // that keep the old name, dirty not set, a timeline not noted. Seen to fail with sessions of the present epoch
-// spared, and with the timeline left as it was.
+// spared, with the timeline left as it was, and with each condition on the sessions left out.
 func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -106,6 +111,12 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	takeOver(t, pg, other, otherStore)
 	standby := open(t, c)
 	otherPID, standbyPID := backend(t, otherStore), backend(t, standby)
+	var name string
+	must(t, "ask for the name", old.Pool().QueryRow(t.Context(),
+		`SELECT current_setting('application_name')`).Scan(&name))
+	elsewhere := harness.Postgres(t)
+	elsewhere.URL += "&application_name=" + name
+	elsewherePID := int(elsewhere.Connect(t).PgConn().PID())
 
 	must(t, "leave the slot", conn.Close(t.Context()))
 	next := open(t, c)
@@ -115,12 +126,12 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 		oldPID)); got != "" {
 		t.Errorf("the old epoch's session %s is alive", got)
 	}
-	for what, pid := range map[string]int{"another slot's": otherPID, "a standby's": standbyPID} {
+	for what, pid := range map[string]int{"another slot's": otherPID, "a standby's": standbyPID,
+		"another database's": elsewherePID} {
 		if got := pg.Query(t, fmt.Sprintf(`SELECT count(*) FROM pg_stat_activity WHERE pid = %d`, pid)); got != "1" {
 			t.Errorf("%s session %d was ended", what, pid)
 		}
 	}
-	var name string
 	must(t, "ask for the name", next.Pool().QueryRow(t.Context(),
 		`SELECT current_setting('application_name')`).Scan(&name))
 	if !strings.HasPrefix(name, "cdc-relay/2/") || len(name) != len("cdc-relay/2/")+8 {
