@@ -27,7 +27,7 @@ func (list *reads) add(what string, ask func(ctx context.Context) (any, error)) 
 	}})
 }
 
-// auditReads are the reads of rows in ranges, and of dead letters with what people did to them.
+// auditReads are the reads of rows in ranges, of the table's shape, and of dead letters with what people did to them.
 func auditReads(s *store.Store) (list reads) {
 	hour, minutes := time.Now().Add(-time.Hour), time.Now().Add(-5*time.Hour)
 	for what, within := range map[string]store.AuditRange{
@@ -45,6 +45,7 @@ func auditReads(s *store.Store) (list reads) {
 		})
 	}
 	slices.SortFunc(list, func(a, b reading) int { return strings.Compare(a.what, b.what) })
+	list.add("Outbox", func(ctx context.Context) (any, error) { return s.Outbox(ctx) })
 	list.add("DeadLetter of all", func(ctx context.Context) (any, error) {
 		var said []string
 		for i := range events {
