@@ -71,6 +71,9 @@ func TestAdoptedMemoryKnowsEverythingThatWasRecorded(t *testing.T) {
 			pg.Exec(t, neighbourSQL)
 			pg.Exec(t, `UPDATE cdc_relay_journal_batch SET wal_lsn = '7FFFFFFF/0'`)
 			neighbour := neighbourRows(t, pg)
+			asked(t, before)
+			last := asked(t, before)
+			pg.Exec(t, fmt.Sprintf(`DELETE FROM cdc_relay_request WHERE id = %d`, last))
 			dropSlot(t, pg, c.Slot)
 			if move.recreate {
 				pg.Exec(t, `ALTER TABLE outbox_events RENAME TO outbox_before;
@@ -121,6 +124,9 @@ DROP TABLE outbox_before CASCADE`)
 			if got := neighbourRows(t, pg); got != neighbour {
 				t.Errorf("the neighbour's rows: got %s, want %s as before", got, neighbour)
 			}
+			if next := asked(t, s); next <= last {
+				t.Errorf("the next request: got the number %d, which was given before", next)
+			}
 			again, err := s.Adopt(t.Context(), store.Home{SystemID: move.system, Timeline: 3})
 			if err != nil || !again.AtHome {
 				t.Errorf("adopt again: got %+v, %v, want nothing to do", again, err)
@@ -152,6 +158,75 @@ func TestAdoptionFencesTheFormerOwner(t *testing.T) {
 		if err := giveUp(t, former, dead(8)); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("slot %q: a dead letter of the former owner: got %v, want ErrFenced", slot, err)
 		}
+	}
+}
+
+// Breaks caught: a restored database whose relay trusts it; a neighbour's that is not trusted any more. Seen to fail
+// with nothing done, and with the slot left out of either statement.
+func TestRestoredMemoryIsReadBack(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	withMemory(t, pg, c)
+	pg.Exec(t, neighbourSQL+`; UPDATE cdc_relay_state SET dirty = false`)
+	neighbour := neighbourRows(t, pg)
+	dropSlot(t, pg, c.Slot)
+	s := open(t, c)
+	a, err := s.Adopt(t.Context(), store.Home{SystemID: oldServer, Timeline: 1, Restored: true})
+	if err != nil || !a.AtHome {
+		t.Errorf("adopt: got %+v, %v, want it at home", a, err)
+	}
+	if st, err := s.State(t.Context()); err != nil || !st.Dirty || st.Epoch != 2 {
+		t.Errorf("state: got %+v, %v, want it dirty, epoch 2", st, err)
+	}
+	if got := neighbourRows(t, pg); got != neighbour {
+		t.Errorf("the neighbour's rows: got %s, want %s as before", got, neighbour)
+	}
+}
+
+// Breaks caught: a memory that is not listed, or listed with what another one has recorded; a source forgotten that
+// stands for something. Seen to fail with each condition of the list, and of what is forgotten, left out.
+func TestAdoptionForgetsOnlyASourceThatStandsForNothing(t *testing.T) {
+	pg := harness.Postgres(t)
+	c := usual(t, pg)
+	withMemory(t, pg, c)
+	dropSlot(t, pg, c.Slot)
+	from := c.Slot
+	pg.Exec(t, `INSERT INTO cdc_relay_source (source, slot, table_oid, table_name, created_at)
+SELECT 90 + n, v.slot, table_oid::bigint + other, v.name, now() + n * interval '1 s' FROM cdc_relay_source,
+ (VALUES (1, 'home', 0, 'public.outbox_events'), (2, 'home', 7, 'x'), (3, 'by_oid', 0, 'x'),
+ (4, 'by_name', 9, 'public.outbox_events'), (5, 'none', 9, 'x')) v(n, slot, other, name)`)
+	pg.Exec(t, `SELECT pg_create_logical_replication_slot('`+harness.Unique(t, "another")+`', 'pgoutput')`)
+	c.Slot = "home"
+	s := open(t, c)
+	memories := func() (list string) {
+		t.Helper()
+		all, err := s.Memories(t.Context())
+		must(t, "list memories", err)
+		for _, m := range all {
+			list += fmt.Sprint(strings.ReplaceAll(m.Slot, from, "from"), " ", m.Recorded, m.SystemID != "", m.SlotThere, ", ")
+		}
+		return list
+	}
+	const nothing = " false false false, "
+	want := "by_name" + nothing + "by_oid" + nothing + "home" + nothing + "home" + nothing + "from true true false, "
+	if got := memories(); got != want {
+		t.Errorf("memories: got %s, want %s", got, want)
+	}
+	home := store.Home{From: from, SystemID: newServer, Timeline: 1}
+	pg.Exec(t, `INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
+SELECT 91, event_id, topic, partition, "offset" FROM cdc_relay_journal`)
+	if _, err := s.Adopt(t.Context(), home); err == nil {
+		t.Error("adopt beside a source that has published: got no error")
+	}
+	if got := strings.Replace(memories(), "home true", "home false", 1); got != want {
+		t.Errorf("memories after a refusal: got %s, want %s", got, want)
+	}
+	pg.Exec(t, `DELETE FROM cdc_relay_journal WHERE source = 91`)
+	_, err := s.Adopt(t.Context(), home)
+	must(t, "adopt", err)
+	want = "by_name" + nothing + "by_oid" + nothing + "home" + nothing + "home true true false, "
+	if got := memories(); got != want {
+		t.Errorf("memories after the adoption: got %s, want %s", got, want)
 	}
 }
 
@@ -195,6 +270,14 @@ func TestAdoptionNeedsOneMemoryThatNobodyUses(t *testing.T) {
 	if err != nil || a.From.Slot != first {
 		t.Errorf("adopt the first by name: got %+v, %v", a, err)
 	}
+}
+
+// asked is the number of a new request.
+func asked(t *testing.T, s *store.Store) int64 {
+	t.Helper()
+	id, err := s.AddRequest(t.Context(), store.RequestRetry, store.Filter{All: true}, "ann", "")
+	must(t, "ask", err)
+	return id
 }
 
 // dropSlot waits until the slot's last walsender has ended, and drops it.

@@ -62,7 +62,7 @@ func difference(t *testing.T, before, after map[tableRow]string) string {
 			continue
 		}
 		if before[r] == "" {
-			said[r.table+" of "+r.of] = append(said[r.table+" of "+r.of], "+"+r.key)
+			said[r.table+" of "+r.of] = append(said[r.table+" of "+r.of], "+"+r.key+newBatch(t, r, text))
 			continue
 		}
 		var changed []string
@@ -89,6 +89,20 @@ func difference(t *testing.T, before, after map[tableRow]string) string {
 		text = append(text, kind+": "+strings.Join(said[kind], " "))
 	}
 	return strings.Join(text, "; ")
+}
+
+// newBatch says of a new batch of the journal how many events it has and what was done with them.
+func newBatch(t *testing.T, r tableRow, text string) string {
+	t.Helper()
+	var b struct {
+		Size              int
+		Mirrored, Deleted bool
+	}
+	if r.table != "journal_batch" {
+		return ""
+	}
+	must(t, "read a batch", json.Unmarshal([]byte(text), &b))
+	return fmt.Sprintf("(%d %t %t)", b.Size, b.Mirrored, b.Deleted)
 }
 
 // Break caught: a statement that changes other rows than it did, or other columns. testdata/changes-*.txt holds what
