@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -103,6 +104,28 @@ func TestAnEditThatCannotBeIsRefusedWhole(t *testing.T) {
 	}
 	_, err = s.EditDead(t.Context(), good)
 	must(t, "edit", err)
+}
+
+// Break caught: an edit of a dead letter that is resolved while the edit looks at it. Seen to fail without FOR UPDATE.
+func TestAnEditWaitsForWhoResolvesTheDeadLetter(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	bury(t, s, deadAt(1, "k"))
+	other := pg.Connect(t)
+	exec(t, other, `BEGIN; UPDATE outbox_events_dlq SET discarded_at = now()`)
+	edited := make(chan error, 1)
+	go func() {
+		_, err := s.EditDead(t.Context(), store.Edit{ID: uuid(1), Payload: []byte(`{}`), Who: "bob"})
+		edited <- err
+	}()
+	harness.Eventually(t, waitLong, "the edit waits", func(context.Context) string {
+		return pg.Query(t, `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	})
+	exec(t, other, `COMMIT`)
+	if err := <-edited; !errors.Is(err, store.ErrCannot) {
+		t.Errorf("edit of what was discarded meanwhile: got %v, want ErrCannot", err)
+	}
 }
 
 // A dead letter has headers where its outbox has none. Break it catches: the edited ones lost when a topic has lost the

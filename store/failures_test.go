@@ -159,6 +159,23 @@ func TestFailuresOfRowsThatCannotBeWrittenNowAreShownLater(t *testing.T) {
 	show(t, "no row, and it was said", s.ShowDead, 0, 0)
 }
 
+// Break it catches: a note of what was shown that waits for somebody who holds the dead letter or the parked event, and
+// fails. Seen to fail without SKIP LOCKED, and without the lock.
+func TestNotesOfWhatIsShownWaitForNobody(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := showings["flags"].store(t, pg)
+	bury(t, s, deadAt(0, ""))
+	parkAll(t, s, []store.Parked{parkedAt(1, "l", 0)})
+	holder := pg.Connect(t)
+	exec(t, holder, "BEGIN; SELECT FROM outbox_events_dlq FOR UPDATE; SELECT FROM cdc_relay_parked FOR UPDATE")
+	show(t, "a dead letter that is held", s.ShowDead, 1, 0)
+	show(t, "a parked event that is held", s.ShowRetried, 1, 0)
+	exec(t, holder, "COMMIT")
+	show(t, "the dead letter, whose note was not taken", s.ShowDead, 1, 0)
+	show(t, "the parked event", s.ShowRetried, 1, 0)
+	show(t, "nothing", s.ShowDead, 0, 0)
+}
+
 // The row is marked as published while a failure is about to be written into it, by a table that does not say itself
 // what is published. Breaks it catches: a failure that overwrites a mark, or is written where the journal has the
 // event. Seen to fail with rows taken that have changed since the snapshot, and with the journal not looked at.
