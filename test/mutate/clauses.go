@@ -46,7 +46,7 @@ func clauses(text string, opaque func(rune) bool) []clause {
 		case t.text == "ON" && s.word(i+1) == "CONFLICT":
 			s.conflict(i)
 		case t.text == "WHERE" && s.isArbiter(i): // it names an index, and is dropped with its ON CONFLICT
-		case t.text == "WHERE" || t.text == "HAVING" || t.text == "ON" && !s.isDistinct(i):
+		case t.text == "WHERE" || t.text == "HAVING" || t.text == "ON" && s.isJoin(i):
 			s.region(i + 1)
 		case t.text == "FOR":
 			s.lock(i)
@@ -216,8 +216,10 @@ func (s *statement) isArbiter(i int) bool {
 	return false
 }
 
-// isDistinct reports whether the ON at i is that of DISTINCT ON.
-func (s *statement) isDistinct(i int) bool { return i > 0 && s.word(i-1) == "DISTINCT" }
+// isJoin reports whether a condition follows the ON at i: not that of DISTINCT ON, or of GRANT SELECT ON.
+func (s *statement) isJoin(i int) bool {
+	return i == 0 || s.word(i-1) != "DISTINCT" && s.word(i-1) != "SELECT"
+}
 
 // conflict finds the end of an ON CONFLICT.
 func (s *statement) conflict(i int) {
