@@ -17,7 +17,8 @@ const (
 	newServer = "7000000000000000002"
 )
 
-// withMemory is a former owner that has recorded events: ids 0 to 4 published, 5 parked, 6 dead, 7 discarded.
+// withMemory is a former owner that has recorded events: ids 0 to 4 published, 0 after it was dead, 5 parked, 6 dead, 7
+// discarded.
 func withMemory(t *testing.T, pg *harness.PG, c store.Config) *store.Store {
 	t.Helper()
 	s := registered(t, c)
@@ -30,6 +31,10 @@ VALUES ('%s', 'a', '1', 'e', '{}')`, uuid(i)))
 	_, err := s.Park(t.Context(), []store.Parked{parkedAt(5, "1", time.Minute)})
 	must(t, "park", err)
 	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now(), resolved_by = 'ann' WHERE original_id = '`+uuid(7)+`'`)
+	pg.Exec(t, `INSERT INTO outbox_events_dlq (source, original_id, topic, position, epoch, from_stream, position_order,
+ position_index, attempts, error_class, error_code, last_error, replayed_at)
+ SELECT source, '`+uuid(0)+`', topic, position, epoch, from_stream, position_order, position_index, attempts, error_class,
+ error_code, last_error, now() FROM outbox_events_dlq WHERE original_id = '`+uuid(6)+`'`)
 	must(t, "offsets", s.AddTopics(t.Context(), []string{"outbox.event.Order"}))
 	must(t, "leave the slot", conn.Close(t.Context()))
 	return s

@@ -324,12 +324,13 @@ func TestCatchUpGivesParkedEventsTheirPlaces(t *testing.T) {
 }
 
 // Breaks caught: a list of rows that is taken for that of a slot that was made after it (seen to fail with the slot's
-// position not looked at), or is void though the slot is the same; a catch-up that ends though its list is void (seen
-// to fail without the condition).
+// position not looked at), or is void though the slot is the same (seen to fail with the epoch of any slot read); a
+// catch-up that ends though its list is void (seen to fail without the condition).
 func TestListOfRowsIsOfOneSlot(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	s := registered(t, c)
+	pg.Exec(t, `INSERT INTO cdc_relay_epoch (slot, epoch, taken_lsn) VALUES ('neighbour', 1, '0/1')`)
 	conn := takeOver(t, pg, c, s)
 	listRows(t, s)
 	must(t, "leave the slot", conn.Close(t.Context()))

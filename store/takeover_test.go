@@ -145,6 +145,9 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	if st, err := next.State(t.Context()); err != nil || st.Timeline != 2 {
 		t.Errorf("state after a promotion: got %+v, %v, want timeline 2", st, err)
 	}
+	if st, err := otherStore.State(t.Context()); err != nil || st.Timeline != 1 {
+		t.Errorf("another slot's state after that: got %+v, %v, want timeline 1", st, err)
+	}
 }
 
 func backend(t testing.TB, s *store.Store) (pid int) {
