@@ -16,9 +16,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it
-// has.
+// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it has,
+// NULL if no transaction from the number $1 on has written it.
 var rowsSQL = func() string {
+	const has = `CASE WHEN x.xmin::text::bigint >= $1 THEN to_jsonb(x)::text END`
 	var parts []string
 	for _, table := range [][3]string{
 		{"journal", "source::text", "event_id"}, {"journal_batch", "source::text", "batch"},
@@ -27,30 +28,34 @@ var rowsSQL = func() string {
 		{"state", "slot", "slot"}, {"epoch", "slot", "slot"}, {"request", "slot", "id"},
 		{"offset", "slot", "topic || '/' || partition"},
 	} {
-		parts = append(parts, fmt.Sprintf(`SELECT '%s', %s, (%s)::text, to_jsonb(x)::text FROM cdc_relay_%[1]s x`,
-			table[0], table[1], table[2]))
+		parts = append(parts, fmt.Sprintf(`SELECT '%s', %s, (%s)::text, %s FROM cdc_relay_%[1]s x`,
+			table[0], table[1], table[2], has))
 	}
 	return strings.Join(append(parts,
-		`SELECT 'dead', source::text, original_id::text, to_jsonb(x)::text FROM outbox_events_dlq x`,
-		`SELECT 'row', '', id::text, to_jsonb(x)::text FROM outbox_events x`), " UNION ALL ")
+		`SELECT 'dead', source::text, original_id::text, `+has+` FROM outbox_events_dlq x`,
+		`SELECT 'row', '', id::text, `+has+` FROM outbox_events x`), " UNION ALL ")
 }()
 
 type tableRow struct{ table, of, key string }
 
-// allRows has each row as JSON.
-func allRows(t *testing.T, conn *pgx.Conn) map[tableRow]string {
+// allRows has each row as JSON, and the number of the next transaction. was are the rows before that of the number.
+func allRows(t *testing.T, conn *pgx.Conn, was map[tableRow]string, number int64) (rows map[tableRow]string, next int64) {
 	t.Helper()
-	rows := map[tableRow]string{}
-	found, err := conn.Query(t.Context(), rowsSQL)
+	must(t, "read the next number", conn.QueryRow(t.Context(),
+		`SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&next))
+	rows = map[tableRow]string{}
+	found, err := conn.Query(t.Context(), rowsSQL, number)
 	must(t, "read all rows", err)
 	var r tableRow
-	var text string
+	var text *string
 	_, err = pgx.ForEachRow(found, []any{&r.table, &r.of, &r.key, &text}, func() error {
-		rows[r] = text
+		if rows[r] = was[r]; text != nil {
+			rows[r] = *text
+		}
 		return nil
 	})
 	must(t, "read all rows", err)
-	return rows
+	return rows, next
 }
 
 // difference says by table which rows are new (+), which are gone (-), and of the others which columns have changed.
@@ -122,14 +127,15 @@ func TestEveryMethodChangesWhatItDid(t *testing.T) {
 				methods = cleaningMethods(s)
 			}
 			g := openGolden(t, "changes-"+after+".txt")
-			was := allRows(t, conn)
+			was, number := allRows(t, conn, nil, 0)
 			for _, row := range methods {
 				noOlderTransaction(t, s)
 				must(t, row.what, row.do(t.Context()))
 				if slices.Contains(readingMethods, row.what) {
 					continue
 				}
-				is := allRows(t, conn)
+				var is map[tableRow]string
+				is, number = allRows(t, conn, was, number)
 				g.line(t, row.what+": "+own.Replace(plainIDs(difference(t, was, is))))
 				was = is
 			}

@@ -21,7 +21,8 @@ var (
 		"SettleRetried", "GiveUp",
 		"CleanStop", "AddRequest", "StartRequest", "ReplayDead", "SettleRetried of a replay", "DiscardDead", "RetryNow",
 		"Republish", "NoteRequest",
-		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "Apply", "CreatePublication",
+		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "MakeView", "Apply",
+		"CreatePublication",
 		"RaiseAlarm", "AckAlarms", "EditDead",
 	}
 	relaxedMethods = []string{
@@ -90,6 +91,9 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 	pg.Exec(t, `TRUNCATE levels`)
 	must(t, "migrate", s.Migrate(t.Context()))
 	want("Migrate")
+	pg.Exec(t, `DROP VIEW outbox_events_status; TRUNCATE levels`)
+	must(t, "make the view", s.MakeView(t.Context()))
+	want("MakeView")
 	must(t, "apply", s.Apply(t.Context(), []string{"GRANT SELECT ON outbox_events TO CURRENT_USER"}))
 	want("Apply")
 	must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
