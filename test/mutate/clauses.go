@@ -194,7 +194,7 @@ func (s *statement) known(from, to int) int {
 }
 
 // operators are the words behind which an operand stands.
-var operators = []string{"=", "<", ">", "NOT", "IN"}
+var operators = []string{"=", "<", ">", ":", "NOT", "IN"}
 
 // bound is a LIMIT or OFFSET with what follows, as far as that is one word.
 func (s *statement) bound(i int) string {

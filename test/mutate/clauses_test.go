@@ -31,6 +31,7 @@ func TestEachConditionAndEachLockIsFoundByItself(t *testing.T) {
 		{`(a < b OR c >= d)`, `(a < b OR c >= d) -> true; a < b -> false; c >= d -> false`},
 		{`SELECT a FROM t WHERE x AND ÿ`, `x -> true; ÿ -> true`},
 		{`SELECT a FROM t WHERE xÿ`, `x -> true`},
+		{`SELECT a FROM t WHERE x = $1::text::ÿÿ`, `x = $1::text::ÿ -> true`},
 		{`SELECT count(*) FILTER (WHERE a = 'b AND c') FROM t`, `a = 'b AND c' -> true`},
 		{`source, event_id, topic`, ``},
 		{`INSERT INTO t AS a VALUES ($1) ON CONFLICT (b, c) WHERE d IS NULL DO UPDATE SET b = $1 WHERE a.c RETURNING 1`,
