@@ -215,6 +215,19 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
 }
 
+// Break caught: a list of rows that waits for what another slot's relay writes, or has that wait. Seen to fail with the
+// epochs of all slots locked.
+func TestListOfRowsWaitsForNoOtherSlot(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	pg.Exec(t, `INSERT INTO cdc_relay_epoch (slot, epoch) VALUES ('neighbour', 1)`)
+	neighbour := pg.Connect(t)
+	exec(t, neighbour, `BEGIN; SELECT FROM cdc_relay_epoch WHERE slot = 'neighbour' FOR SHARE`)
+	if _, err := s.SnapshotCatchUp(t.Context()); err != nil {
+		t.Errorf("list the rows beside a write of another slot's relay: got %v", err)
+	}
+}
+
 // Break caught: a dead letter that is replayed though it was resolved while the replay chose. Seen to fail without
 // FOR UPDATE.
 func TestReplayTakesNoDeadLetterThatIsResolvedMeanwhile(t *testing.T) {

@@ -45,6 +45,10 @@ func auditReads(s *store.Store) (list reads) {
 		})
 	}
 	slices.SortFunc(list, func(a, b reading) int { return strings.Compare(a.what, b.what) })
+	list.add("AuditState by hours", func(ctx context.Context) (any, error) {
+		st, err := s.AuditState(ctx)
+		return fmt.Sprint(time.Since(st.Horizon).Round(time.Hour), " ", st.SweptAt.IsZero()), err
+	})
 	list.add("Outbox", func(ctx context.Context) (any, error) { return s.Outbox(ctx) })
 	list.add("DeadLetter of all", func(ctx context.Context) (any, error) {
 		var said []string

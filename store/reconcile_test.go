@@ -162,7 +162,7 @@ func TestRangeOverTimesWithoutZoneReachesFurtherBack(t *testing.T) {
 
 // Breaks caught: a transaction that has not written yet is overlooked (it has no transaction id), or a prepared one;
 // a VACUUM, the own connection or another database holds the horizon back. Seen to fail with other databases'
-// transactions listed.
+// transactions listed, prepared ones too, with a VACUUM listed, and with nothing listed beside one.
 func TestRunningTransactionsAreListed(t *testing.T) {
 	pg, other := harness.Postgres(t), harness.Postgres(t)
 	s := registered(t, usual(t, pg))
@@ -181,9 +181,15 @@ func TestRunningTransactionsAreListed(t *testing.T) {
 	conn := pg.Connect(t)
 	_, err = conn.Exec(t.Context(), "BEGIN; SELECT 1")
 	must(t, "begin", err)
+	exec(t, other.Connect(t), "BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'elsewhere'")
 	if r := list(); len(r.Sessions) != 1 || len(r.Prepared) != 0 {
 		t.Errorf("with a transaction that has not written: got %+v", r)
 	}
+	endVacuum := vacuumSlowly(t, pg)
+	if r := list(); len(r.Sessions) != 1 {
+		t.Errorf("beside a VACUUM: got %+v", r)
+	}
+	endVacuum()
 	_, err = conn.Exec(t.Context(),
 		"INSERT INTO outbox_events (aggregate_type, event_type) VALUES ('o', 'e'); PREPARE TRANSACTION 'running'")
 	must(t, "prepare", err)
@@ -194,6 +200,28 @@ func TestRunningTransactionsAreListed(t *testing.T) {
 	must(t, "roll back", err)
 	if r := list(); len(r.Sessions)+len(r.Prepared) > 0 {
 		t.Errorf("afterwards: got %+v", r)
+	}
+}
+
+// vacuumSlowly begins a VACUUM that goes on until it is ended.
+func vacuumSlowly(t *testing.T, pg *harness.PG) (end func()) {
+	t.Helper()
+	pg.Exec(t, "CREATE TABLE large AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+	conn := pg.Connect(t)
+	exec(t, conn, "SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = conn.Exec(ctx, "VACUUM large") // it is cut off
+	}()
+	harness.Eventually(t, waitLong, "the VACUUM is under way", func(context.Context) string {
+		return pg.Query(t, "SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_progress_vacuum")
+	})
+	return func() {
+		pg.Exec(t, "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_vacuum")
+		<-done
+		cancel()
 	}
 }
 

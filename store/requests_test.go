@@ -276,7 +276,7 @@ func TestNextRequestIsTheOldestButPausesFirst(t *testing.T) {
 }
 
 // Break caught: a pause that a restart forgets, that forgets who, or that a second one moves. Seen to fail with a
-// second pause that moves it, and with the state of any slot read.
+// second pause that moves it, with the state of any slot read, and with a request that is finished again.
 func TestPauseIsKeptWithWhoAndWhen(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -302,6 +302,17 @@ func TestPauseIsKeptWithWhoAndWhen(t *testing.T) {
 	}
 	if p := set(store.RequestResume, "bob"); p != nil {
 		t.Errorf("resumed: got %+v, want nil", p)
+	}
+	if got := pg.Query(t, `SELECT paused_by FROM cdc_relay_state WHERE slot = 'neighbour'`); got != "bob" {
+		t.Errorf("the neighbour's pause: got %s, want bob's as before", got)
+	}
+	pg.Exec(t, `UPDATE cdc_relay_request SET finished_at = 'epoch' WHERE slot <> 'neighbour'`)
+	r := ask(t, s, store.RequestPause, store.Filter{}, "ann", "")
+	r.ID--
+	_, err := s.SetPause(t.Context(), r)
+	must(t, "pause again for a request that is finished", err)
+	if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_request WHERE finished_at > 'epoch' AND slot <> 'neighbour'`); got != "0" {
+		t.Errorf("requests that were finished again: got %s, want 0", got)
 	}
 }
 

@@ -191,12 +191,13 @@ func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 	}
 }
 
-// Breaks caught: a status without the slot, an LSN that is mixed up, a token that is not in the WAL when it is
-// returned.
+// Breaks caught: a status without the slot, or of another one, an LSN that is mixed up, a token that is not in the WAL
+// when it is returned. Seen to fail with the slot's name not asked.
 func TestSlotStatusAndTokensAgreeWithTheServer(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
 	s := registered(t, c)
+	pg.Exec(t, `SELECT pg_create_logical_replication_slot('`+harness.Unique(t, "another")+`', 'pgoutput')`)
 	st, err := s.Slot(t.Context())
 	if err != nil || st.Exists || st.WALEnd == 0 {
 		t.Fatalf("no slot: got %+v, %v, want it not to exist, and the end of the WAL", st, err)

@@ -12,7 +12,7 @@ CREATE TABLE every.event AS
   n
  FROM (SELECT source, slot, true AS mine, i, CASE WHEN i < 120 THEN i ELSE 40 * (i - 120) END AS n
   FROM cdc_relay_source, generate_series(0, 131) i
-  UNION ALL SELECT source + 1, 'neighbour', false, i, (i * 7 + 31) % 120 FROM cdc_relay_source, generate_series(0, 131) i) e;
+  UNION ALL SELECT source + 1, 'neighbour', false, i, (i * 7 + 31 + i / 9) % 120 FROM cdc_relay_source, generate_series(0, 131) i) e;
 
 INSERT INTO cdc_relay_source (source, slot, table_oid, table_name)
  SELECT source + 1, 'neighbour', table_oid::bigint + 1, 'other' FROM cdc_relay_source;
@@ -21,7 +21,7 @@ UPDATE cdc_relay_state SET confirmed = '1/0', era = 1, catch_up_ready = true, ho
  resumed_at = now() - interval '4 h';
 INSERT INTO cdc_relay_state (slot, source, phase, dirty, confirmed, system_id, timeline, catch_up_ready, era,
  baseline_at, horizon, swept_at, catch_up_late, breaker_at, breaker_said, paused_at, paused_by)
- SELECT 'neighbour', source + 1, 'stream', false, 'FFFFFFFF/0', 'other', 9, true, 9, now(), 'epoch',
+ SELECT 'neighbour', source + 1, 'stream', false, 'FFFFFFFF/0', 'other', 9, true, 9, NULL, 'epoch',
  now() + interval '1 h', true, now(), 'why', now(), 'bob'
  FROM cdc_relay_state;
 
@@ -71,6 +71,9 @@ INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset)
 INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen, last_seen, count,
  acknowledged_at) SELECT DISTINCT source, 'k', 't' || a, 0, '', '', now(), now(), 1, CASE a % 2 WHEN 0 THEN now() END
  FROM every.event, generate_series(1, 4) a ORDER BY source, 3;
+INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset) VALUES ('neighbour', 'x', -1, 0);
+UPDATE cdc_relay_parked SET topic = 'w' WHERE source IN (SELECT source FROM cdc_relay_source WHERE slot = 'neighbour')
+ AND position_order = 3;
 -- Rows that were changed last lie last, so that a statement that does not ask whose they are finds the neighbour's first.
 UPDATE cdc_relay_source SET slot = slot WHERE slot <> 'neighbour';
 UPDATE cdc_relay_epoch SET slot = slot WHERE slot <> 'neighbour';
