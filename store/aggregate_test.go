@@ -71,6 +71,13 @@ func TestFindComposesAggregates(t *testing.T) {
 	if want := []string{"2", "1"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("events of an aggregate without a type: got %q, %v; want %q", got, err, want)
 	}
+	if got, err := open(t, c).OfAggregate(t.Context(), "x", `acme:'\17`, 0, 10); err != nil || len(got) != 0 {
+		t.Errorf("events of an aggregate of a type, where there are none: got %q, %v; want none", got, err)
+	}
+	c.Columns.IDParts = nil
+	if got, err := open(t, c).OfKey(t.Context(), "", 0, 10); err != nil || len(got) != 0 {
+		t.Errorf("events of an empty key, where there are no aggregates: got %q, %v; want none", got, err)
+	}
 }
 
 // Seen to fail with the names that columns have by default.

@@ -156,3 +156,17 @@ func TestParkedKeysAreListedInPages(t *testing.T) {
 		t.Errorf("a key that waits for its topic: got %+v", k)
 	}
 }
+
+// Break caught: an event without a key, whose topic has no keys, listed twice. Seen to fail with what has no key taken
+// for a key.
+func TestEventsWithoutAKeyAreListedOnce(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	keyless := parkedAt(2, "", 0)
+	keyless.Topic = "u"
+	parkAll(t, s, []store.Parked{parkedAt(1, "k", 0), keyless})
+	page, err := s.ParkedKeys(t.Context(), store.Filter{}, "", 10)
+	if err != nil || len(page.Items) != 2 {
+		t.Errorf("parked keys: got %+v, %v, want 2", page.Items, err)
+	}
+}

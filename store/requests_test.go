@@ -306,13 +306,17 @@ func TestPauseIsKeptWithWhoAndWhen(t *testing.T) {
 	if got := pg.Query(t, `SELECT paused_by FROM cdc_relay_state WHERE slot = 'neighbour'`); got != "bob" {
 		t.Errorf("the neighbour's pause: got %s, want bob's as before", got)
 	}
-	pg.Exec(t, `UPDATE cdc_relay_request SET finished_at = 'epoch' WHERE slot <> 'neighbour'`)
+	pg.Exec(t, `UPDATE cdc_relay_request SET finished_at = 'epoch' WHERE slot <> 'neighbour';
+UPDATE cdc_relay_state SET paused_at = NULL WHERE slot = 'neighbour'`)
 	r := ask(t, s, store.RequestPause, store.Filter{}, "ann", "")
 	r.ID--
 	_, err := s.SetPause(t.Context(), r)
 	must(t, "pause again for a request that is finished", err)
 	if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_request WHERE finished_at > 'epoch' AND slot <> 'neighbour'`); got != "0" {
 		t.Errorf("requests that were finished again: got %s, want 0", got)
+	}
+	if got := pg.Query(t, `SELECT paused_at FROM cdc_relay_state WHERE slot = 'neighbour'`); got != "" {
+		t.Errorf("the neighbour is paused, since %s", got)
 	}
 }
 

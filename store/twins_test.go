@@ -38,15 +38,15 @@ func TestKeysOfOneHashAreTwoLanes(t *testing.T) {
 		p.Key = key
 		return p
 	}
-	held := deadAt(1, "")
-	held.Key, held.Holds = a, true
-	bury(t, s, held)
 	parkAll(t, s, []store.Parked{parked(2, a, time.Hour), parked(3, b, 0), parked(4, b, store.NotDue)})
 	portions, err := s.Portions(t.Context(), []store.Ask{{Lane: store.Lane{Topic: "t", Key: b}}}, 10, 1<<20)
 	must(t, "read the lane", err)
 	if len(portions) != 1 || rowIDs(portions[0].Rows) != "3 4" {
 		t.Errorf("lane of the second key: got %+v, want events 3 and 4", portions)
 	}
+	held := deadAt(1, "")
+	held.Key, held.Holds = a, true
+	bury(t, s, held)
 	lanes, _, err := s.DueLanes(t.Context(), 10, nil)
 	if err != nil || len(lanes) != 1 || string(lanes[0].Key) != string(b) {
 		t.Errorf("due lanes: got %q, %v, want that of the second key", lanes, err)
