@@ -79,6 +79,8 @@ func TestDeleteSparesTheBaselineAlsoAfterThePruner(t *testing.T) {
 		t.Fatalf("baseline: got %d rows, %v; want 3", n, err)
 	}
 	insertEvents(t, pg, 3, 2)
+	pg.Exec(t, `INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
+SELECT source - 1, id, '', -1, -1 FROM cdc_relay_source, outbox_events`) // the baseline of another outbox
 	must(t, "settle", s.Settle(t.Context(), published(5, uuid)[3:], nil))
 	confirmHere(t, pg, s)
 	noOlderTransaction(t, s)

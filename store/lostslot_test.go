@@ -23,13 +23,15 @@ func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 	if begun, err := s.BeginCatchUpOfLost(t.Context()); begun || err != nil {
 		t.Errorf("with the slot: got begun %t, %v; want false", begun, err)
 	}
+	pg.Exec(t, neighbourSQL)
 	loseSlot(t, pg, c, conn)
 	pg.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%s', 'pgoutput')`, harness.Unique(t, "another")))
 	if begun, err := s.BeginCatchUpOfLost(t.Context()); !begun || err != nil {
 		t.Errorf("without the slot: got begun %t, %v; want true", begun, err)
 	}
-	if got := pg.Query(t, "SELECT phase FROM cdc_relay_state"); got != "catch_up" {
-		t.Errorf("phase: got %s, want catch_up", got)
+	if got := pg.Query(t, `SELECT string_agg(phase, ' ' ORDER BY slot = 'neighbour') FROM cdc_relay_state`); got !=
+		"catch_up stream" {
+		t.Errorf("phase, and the neighbour's: got %s, want catch_up stream", got)
 	}
 }
 

@@ -58,6 +58,10 @@ func TestPruneDeadKeepsWhatIsNeeded(t *testing.T) {
 	if c, err := s.Cleanable(t.Context(), 0, time.Hour, time.Hour); err != nil || c.Dead != 5 {
 		t.Errorf("cleanable: got %+v, %v; want 5 dead letters", c, err)
 	}
+	// a neighbour's batch that is later and confirmed, one that is earlier, and one that is not confirmed
+	pg.Exec(t, `INSERT INTO cdc_relay_journal_batch (source, size, ids, published_at, wal_lsn) VALUES
+(`+source+` - 1, 0, '{}', now() + interval '1 h', '0/1'), (`+source+`, 0, '{}', now() - interval '9 h', '0/1'),
+(`+source+`, 0, '{}', now() + interval '1 h', 'FFFFFFFF/0')`)
 	if n, more, err := s.PruneDead(t.Context(), time.Hour, 2); err != nil || n != 2 || !more {
 		t.Fatalf("two at most: got %d pruned, more %t, %v", n, more, err)
 	}
@@ -94,6 +98,9 @@ func TestShortJournalRetentionForgetsNoRowToDelete(t *testing.T) {
 		t.Errorf("lag within the retention: got %d, %v; want 0", lag, err)
 	}
 	pg.Exec(t, "UPDATE cdc_relay_journal_batch SET published_at = now() - interval '2 hours'")
+	// what is younger, in front, and a neighbour's, or marked, is not the first that is too young
+	pg.Exec(t, `INSERT INTO cdc_relay_journal_batch (batch, source, size, ids, mirrored) OVERRIDING SYSTEM VALUE
+SELECT -n, source - n % 2, 0, '{}', n = 2 FROM cdc_relay_source, generate_series(1, 2) n`)
 	if lag, age, err := s.MirrorLag(t.Context()); err != nil || lag != 10 || age < time.Hour || age > 61*time.Minute {
 		t.Errorf("lag behind the retention: got %d for %v, %v; want 10 for an hour", lag, age, err)
 	}
