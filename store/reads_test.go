@@ -128,3 +128,29 @@ func TestAuditNumbersRowsInTheirOrder(t *testing.T) {
 	})
 	must(t, "audit", err)
 }
+
+// Break caught: a column of a domain told twice, once as the domain and once as what it is made of. Seen to fail with
+// the domains left in.
+func TestAColumnOfADomainIsOneColumn(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE DOMAIN kind AS text; CREATE DOMAIN sort AS kind; CREATE TABLE outbox_events (id uuid PRIMARY KEY,
+ aggregate_type sort, aggregate_id text, event_type kind, payload jsonb, created_at timestamptz)`)
+	o, err := registered(t, usual(t, pg)).Outbox(t.Context())
+	must(t, "read the outbox", err)
+	if got := strings.Join(o.Columns, " "); got != "id aggregate_type aggregate_id event_type payload created_at" {
+		t.Errorf("columns: got %s, want each once", got)
+	}
+}
+
+// Break caught: a migration that takes the key of the dead letters with the constraint that it replaces. Seen to fail
+// with every constraint dropped.
+func TestDeadLettersKeepTheirKey(t *testing.T) {
+	pg := harness.Postgres(t)
+	pg.Exec(t, `CREATE TABLE outbox_events (id text PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text,
+ payload jsonb, created_at timestamptz)`)
+	registered(t, usual(t, pg))
+	if got := pg.Query(t, `SELECT string_agg(contype::text, ' ' ORDER BY contype) FROM pg_constraint
+ WHERE conrelid = 'outbox_events_dlq'::regclass AND contype IN ('p', 'u', 'x')`); got != "p x" {
+		t.Errorf("keys of the dead letters: got %s, want p x", got)
+	}
+}

@@ -46,3 +46,31 @@ func TestWalsenderIsToldAsFarAsTheRoleMaySee(t *testing.T) {
 	}
 	_ = owns.Close(context.Background()) // before its role goes
 }
+
+// Break caught: what another slot's transactions have spilled told of this one. Seen to fail with the slot's name not
+// asked.
+func TestWalsenderIsToldWhatItsOwnSlotHasSpilled(t *testing.T) {
+	pg := harness.Postgres(t)
+	conn := pg.Connect(t)
+	exec(t, conn, `CREATE TABLE large (i int); CREATE PUBLICATION large FOR TABLE large;
+SET logical_decoding_work_mem = '64kB'`)
+	spill := func(slot string) {
+		t.Helper()
+		exec(t, conn, `SELECT pg_create_logical_replication_slot('`+slot+`', 'pgoutput')`)
+		exec(t, conn, `INSERT INTO large SELECT generate_series(1, 5000)`)
+		exec(t, conn, `SELECT count(*) FROM pg_logical_slot_get_binary_changes('`+slot+`', NULL, NULL, 'proto_version', '1',
+ 'publication_names', 'large')`)
+		harness.Eventually(t, waitLong, "the server counts what was spilled", func(context.Context) string {
+			return pg.Query(t, `SELECT CASE WHEN sum(spill_txns) > 0 THEN NULL ELSE 'not yet' END
+ FROM pg_stat_replication_slots WHERE slot_name = '`+slot+`'`)
+		})
+	}
+	spill(harness.Unique(t, "before"))
+	c := usual(t, pg)
+	s := registered(t, c)
+	pid := takeOver(t, pg, c, s).PID()
+	spill(harness.Unique(t, "behind"))
+	if w, err := s.Walsender(t.Context(), pid); err != nil || w.SpilledTransactions != 0 {
+		t.Errorf("spilled: got %+v, %v, want nothing of its own slot", w, err)
+	}
+}
