@@ -40,7 +40,7 @@ func (b *bed) noticeSQL(ctx context.Context, binary string, s site, names []stri
 		}
 		// One that fails in the time that it needs to pass has not waited for anything in vain. Else a machine that is
 		// busy may be what it fails of: it must pass without the change, right now, and in far less time.
-		if r.took > usual {
+		if r.took > took[r.failed] {
 			free, err := b.runSQL(ctx, binary, "-1", []string{r.failed}, o.within+3*usual, worker, o)
 			if err != nil {
 				return v, err
@@ -67,7 +67,7 @@ func (b *bed) warm(worker int) string {
 }
 
 var (
-	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+) \(([0-9.]+s)\)`)
 	timeOut    = []byte("panic: test timed out")
 	// in what is printed of a panic: the tests that run when time is over, or what the panic goes through
 	panicked = regexp.MustCompile(`(?m)^\t+(Test\w+)(?:/.*)? \(|_test\.(Test\w+)[.(]`)
@@ -78,7 +78,7 @@ type ran struct {
 	output  []byte
 	failed  string // the first test that fails, or panics, or does not end
 	endless bool
-	took    time.Duration
+	took    time.Duration // by that test, or by all
 }
 
 // runSQL runs the tests until the first of them fails.
@@ -98,7 +98,8 @@ func (b *bed) runSQL(ctx context.Context, binary, order string, names []string, 
 		return r, ctx.Err()
 	case m != nil:
 		r.failed = string(m[1])
-		return r, nil
+		r.took, err = time.ParseDuration(string(m[2]))
+		return r, err
 	// who knows what it left behind
 	case bytes.Contains(r.output, []byte("panic: ")) || bytes.Contains(r.output, []byte("fatal error: ")):
 		r.failed, r.endless = names[0], bytes.Contains(r.output, timeOut)
