@@ -33,8 +33,8 @@ VALUES ('%s', 'a', '1', 'e', '{}')`, uuid(i)))
 	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now(), resolved_by = 'ann' WHERE original_id = '`+uuid(7)+`'`)
 	pg.Exec(t, `INSERT INTO outbox_events_dlq (source, original_id, topic, position, epoch, from_stream, position_order,
  position_index, attempts, error_class, error_code, last_error, replayed_at)
- SELECT source, '`+uuid(0)+`', topic, position, epoch, from_stream, position_order, position_index, attempts, error_class,
- error_code, last_error, now() FROM outbox_events_dlq WHERE original_id = '`+uuid(6)+`'`)
+ SELECT source, '`+uuid(0)+`', topic, position, epoch, from_stream, position_order, position_index, attempts,
+ error_class, error_code, last_error, now() FROM outbox_events_dlq WHERE original_id = '`+uuid(6)+`'`)
 	must(t, "offsets", s.AddTopics(t.Context(), []string{"outbox.event.Order"}))
 	must(t, "leave the slot", conn.Close(t.Context()))
 	return s
@@ -54,8 +54,8 @@ func recorded(t *testing.T, s *store.Store) string {
 
 // Breaks caught: a move that forgets the journal, a parked event, or what a person has decided, so that it would be
 // published again; one that forgets where the topics are to be read back from, or the fence; one that moves what is
-// another slot's. Seen to fail without the raise of the epoch, without the offsets, and with the slot or the source left
-// out of each step.
+// another slot's. Seen to fail without the raise of the epoch, without the offsets, and with the slot or the source
+// left out of each step.
 func TestAdoptedMemoryKnowsEverythingThatWasRecorded(t *testing.T) {
 	moves := map[string]struct {
 		slot, system string

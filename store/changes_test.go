@@ -16,8 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it has,
-// NULL if no transaction from the number $1 on has written it.
+// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it
+// has, NULL if no transaction from the number $1 on has written it.
 var rowsSQL = func() string {
 	const has = `CASE WHEN x.xmin::text::bigint >= $1 THEN to_jsonb(x)::text END`
 	var parts []string
@@ -39,7 +39,8 @@ var rowsSQL = func() string {
 type tableRow struct{ table, of, key string }
 
 // allRows has each row as JSON, and the number of the next transaction. was are the rows before that of the number.
-func allRows(t *testing.T, conn *pgx.Conn, was map[tableRow]string, number int64) (rows map[tableRow]string, next int64) {
+func allRows(t *testing.T, conn *pgx.Conn, was map[tableRow]string,
+	number int64) (rows map[tableRow]string, next int64) {
 	t.Helper()
 	must(t, "read the next number", conn.QueryRow(t.Context(),
 		`SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&next))

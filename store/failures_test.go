@@ -162,18 +162,20 @@ func TestFailuresOfRowsThatCannotBeWrittenNowAreShownLater(t *testing.T) {
 	show(t, "no row, and it was said", s.ShowDead, 0, 0)
 }
 
-// Breaks it catches: a failure written into another row of the same id, which is published; one noted as shown whose row
-// is locked, because another row lies at the same place of another partition; a failure that comes while one is shown
-// noted as shown. Seen to fail with the place, the partition and the time left out, each by itself.
+// Breaks it catches: a failure written into another row of the same id, which is published; one noted as shown whose
+// row is locked, because another row lies at the same place of another partition; a failure that comes while one is
+// shown noted as shown. Seen to fail with the place, the partition and the time left out, each by itself.
 func TestFailuresAreShownInTheRowsThatWereLocked(t *testing.T) {
 	f := showings["flags"]
 	f.create = `CREATE TABLE outbox_events (id uuid, aggregate_type text, aggregate_id text, event_type text,
  payload jsonb, headers jsonb, created_at timestamptz DEFAULT now(), processed boolean NOT NULL DEFAULT false,
- processed_at timestamptz, retry_count int NOT NULL DEFAULT 0, last_error varchar(80), part int) PARTITION BY LIST (part);
+ processed_at timestamptz, retry_count int NOT NULL DEFAULT 0, last_error varchar(80), part int)
+ PARTITION BY LIST (part);
 CREATE TABLE part1 PARTITION OF outbox_events FOR VALUES IN (1);
 CREATE TABLE part2 PARTITION OF outbox_events FOR VALUES IN (2);
 INSERT INTO outbox_events (id, part, processed) VALUES ('` + uuid(0) + `', 1, false), ('` + uuid(0) + `', 1, true),
- ('` + uuid(1) + `', 1, false), ('` + uuid(0) + `', 2, true), ('` + uuid(8) + `', 2, true), ('` + uuid(1) + `', 2, false)`
+ ('` + uuid(1) + `', 1, false), ('` + uuid(0) + `', 2, true), ('` + uuid(8) + `', 2, true),
+ ('` + uuid(1) + `', 2, false)`
 	pg := harness.Postgres(t)
 	s := f.store(t, pg)
 	bury(t, s, deadAt(0, ""), deadAt(1, ""))

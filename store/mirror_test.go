@@ -86,8 +86,8 @@ func TestMirrorWaitsForRowsThatAreNotVisibleYet(t *testing.T) {
 	mirrorAll(t, s, 1)
 }
 
-// Break caught: a batch of another server's dump, whose transaction has a number that is not reached here for years, and
-// that is never marked. Seen to fail with such numbers waited for.
+// Break caught: a batch of another server's dump, whose transaction has a number that is not reached here for years,
+// and that is never marked. Seen to fail with such numbers waited for.
 func TestMirrorWaitsForNoTransactionOfAnotherServer(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))

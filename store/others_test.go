@@ -39,7 +39,8 @@ UPDATE outbox_events_dlq SET discarded_at = now() WHERE id < 100 AND position_or
 		t.Errorf("taken back: got %d, %v, want 1", behind, err)
 	}
 	if got := pg.Query(t, `SELECT string_agg(of || ' ' || n, ', ' ORDER BY of DESC) FROM (
- SELECT source = (SELECT max(source) FROM cdc_relay_source) AS of, string_agg(position_order::text, ' ' ORDER BY position_order) AS n
+ SELECT source = (SELECT max(source) FROM cdc_relay_source) AS of,
+ string_agg(position_order::text, ' ' ORDER BY position_order) AS n
  FROM cdc_relay_parked GROUP BY 1) x`); got != "true 3 4 5 6, false 1 2 3 4 5 6" {
 		t.Errorf("parked: got %s, want all but 1 and 2, and all of the neighbour", got)
 	}
@@ -58,14 +59,15 @@ func TestADeadLetterIsClosedInTheNameOfWhoReplayedIt(t *testing.T) {
 		replayAll(t, s, ask(t, s, store.RequestReplay, store.Filter{IDs: []string{uuid(i)}}, who, ""), 10)
 	}
 	must(t, "settle", s.SettleRetried(t.Context(), published(2, uuid)))
-	if got := pg.Query(t, `SELECT string_agg(resolved_by, ' ' ORDER BY original_id) FROM outbox_events_dlq`); got != "ann bob" {
+	if got := pg.Query(t, `SELECT string_agg(resolved_by, ' ' ORDER BY original_id) FROM outbox_events_dlq`); got !=
+		"ann bob" {
 		t.Errorf("closed by: got %s, want ann bob", got)
 	}
 }
 
-// Breaks caught: a lane that another outbox's dead letter holds, or whose own is not held because another outbox has the
-// event parked; one that a discarded dead letter holds; a head that is not woken for another outbox's; what is not due
-// listed as due. Seen to fail with each of these conditions left out.
+// Breaks caught: a lane that another outbox's dead letter holds, or whose own is not held because another outbox has
+// the event parked; one that a discarded dead letter holds; a head that is not woken for another outbox's; what is not
+// due listed as due. Seen to fail with each of these conditions left out.
 func TestLanesAreHeldAndWokenByTheirOwnEvents(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)

@@ -117,8 +117,8 @@ func TestUnrecordedRowsAreThoseThatNothingKnows(t *testing.T) {
 	}
 }
 
-// Break caught: a range of times that is read by an index which hides rows, or by none. Seen to fail with each condition
-// on the index left out.
+// Break caught: a range of times that is read by an index which hides rows, or by none. Seen to fail with each
+// condition on the index left out.
 func TestOnlyAWholeIndexByTimeServesRanges(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

@@ -312,7 +312,8 @@ UPDATE cdc_relay_state SET paused_at = NULL WHERE slot = 'neighbour'`)
 	r.ID--
 	_, err := s.SetPause(t.Context(), r)
 	must(t, "pause again for a request that is finished", err)
-	if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_request WHERE finished_at > 'epoch' AND slot <> 'neighbour'`); got != "0" {
+	if got := pg.Query(t, `SELECT count(*) FROM cdc_relay_request
+ WHERE finished_at > 'epoch' AND slot <> 'neighbour'`); got != "0" {
 		t.Errorf("requests that were finished again: got %s, want 0", got)
 	}
 	if got := pg.Query(t, `SELECT paused_at FROM cdc_relay_state WHERE slot = 'neighbour'`); got != "" {

@@ -30,7 +30,8 @@ func TestKeysOfOneHashAreTwoLanes(t *testing.T) {
 	c.HoldDead = true
 	s := owner(t, pg, c)
 	a, b := twins(t)
-	if pg.Query(t, `SELECT md5('\x`+hex.EncodeToString(a)+`'::bytea) = md5('\x`+hex.EncodeToString(b)+`'::bytea)`) != "true" {
+	if pg.Query(t, `SELECT md5('\x`+hex.EncodeToString(a)+`'::bytea) = md5('\x`+hex.EncodeToString(b)+
+		`'::bytea)`) != "true" {
 		t.Fatal("the keys have two hashes")
 	}
 	parked := func(n int, key []byte, retryIn time.Duration) store.Parked {
@@ -53,7 +54,8 @@ func TestKeysOfOneHashAreTwoLanes(t *testing.T) {
 	}
 	pg.Exec(t, `UPDATE cdc_relay_parked SET next_retry_at = NULL WHERE position_order > 2`)
 	must(t, "wake the heads", s.WakeHeads(t.Context()))
-	if got := pg.Query(t, `SELECT string_agg(position_order::text, ' ') FROM cdc_relay_parked WHERE next_retry_at <= now()`); got != "3" {
+	if got := pg.Query(t, `SELECT string_agg(position_order::text, ' ') FROM cdc_relay_parked
+ WHERE next_retry_at <= now()`); got != "3" {
 		t.Errorf("heads that are due: got %s, want 3", got)
 	}
 	pg.Exec(t, `UPDATE cdc_relay_parked SET next_retry_at = now() + interval '1 h'`)

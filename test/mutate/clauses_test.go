@@ -7,8 +7,8 @@ import (
 )
 
 // Breaks it catches: a condition or a lock that nothing drops, or one that is dropped with more than itself, which is
-// no SQL any more; a table of a GRANT taken for a condition. Seen to fail with alternatives not split, with the end of a
-// CASE taken for that of the conditions, with SKIP LOCKED left out, and with every ON taken for that of a join.
+// no SQL any more; a table of a GRANT taken for a condition. Seen to fail with alternatives not split, with the end of
+// a CASE taken for that of the conditions, with SKIP LOCKED left out, and with every ON taken for that of a join.
 func TestEachConditionAndEachLockIsFoundByItself(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{`SELECT a FROM t WHERE x = $1`, `x = $1 -> true`},

@@ -69,7 +69,7 @@ func (b *bed) warm(worker int) string {
 var (
 	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+) \(([0-9.]+s)\)`)
 	timeOut    = []byte("panic: test timed out")
-	// in what is printed of a panic: the tests that run when time is over, or what the panic goes through
+	// In what is printed of a panic: the tests that run when time is over, or what the panic goes through.
 	panicked = regexp.MustCompile(`(?m)^\t+(Test\w+)(?:/.*)? \(|_test\.(Test\w+)[.(]`)
 )
 

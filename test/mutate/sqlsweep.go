@@ -102,7 +102,8 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 			return saveSQL(o.noticed, noticed)
 		case v.unclear != "":
 			sum.wrong++
-			fmt.Printf("%s\tis not clear: %s fails without it, too: try again on a machine that is less busy\n", s.key(), v.unclear)
+			fmt.Printf("%s\tis not clear: %s fails without it, too: try again on a machine that is less busy\n", s.key(),
+				v.unclear)
 		case reason != "":
 			sum.silent++
 		default:
