@@ -87,8 +87,10 @@ INSERT INTO cdc_relay_source (source, slot, table_oid, table_name) SELECT source
  FROM cdc_relay_source;
 UPDATE outbox_events_dlq SET source = source - 1 WHERE position_order = 3;
 INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, position_order, position_index,
- error_class) SELECT min(source), v.id::uuid, 't', v.key::bytea, 1, true, 0, 0, 'transient'
- FROM cdc_relay_source, (VALUES ('`+uuid(1)+`', 'a'), ('`+uuid(99)+`', 'f')) v(id, key) GROUP BY v.id, v.key`)
+ error_class, next_retry_at) SELECT min(source), v.id::uuid, 't', v.key::bytea, 1, true, 0, 0, 'transient', now() + due
+ FROM cdc_relay_source, (VALUES ('`+uuid(1)+`', 'a', NULL), ('`+uuid(99)+`', 'f', NULL),
+ ('`+uuid(98)+`', NULL, interval '-1 h'), ('`+uuid(97)+`', 'g', interval '1 h')) v(id, key, due)
+ GROUP BY v.id, v.key, due`)
 	keys := func(lanes []store.Lane) string {
 		var list []string
 		for _, l := range lanes {
@@ -112,7 +114,7 @@ INSERT INTO cdc_relay_parked (source, event_id, topic, key, epoch, from_stream, 
 	if got := pg.Query(t, `SELECT next_retry_at <= now() FROM cdc_relay_parked WHERE position_order = 14`); got != "true" {
 		t.Errorf("the head of its lane is due: got %s", got)
 	}
-	pg.Exec(t, `UPDATE cdc_relay_parked SET next_retry_at = 'infinity'`)
+	pg.Exec(t, `UPDATE cdc_relay_parked SET next_retry_at = 'infinity' WHERE position_order > 0`)
 	if due, next, err := s.DueLanes(t.Context(), 10, nil); err != nil || len(due) != 0 || next >= 0 {
 		t.Errorf("where all waits for its topic: got %v due, the next in %v, %v; want none", due, next, err)
 	}
