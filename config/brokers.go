@@ -14,11 +14,12 @@ type NATS struct {
 	URL             string        `key:"url" help:"nats://host:port or tls://host:port, several with commas"`
 	Stream          string        `key:"stream" help:"the stream of all subjects; empty: the one that takes the subject"`
 	CredentialsFile string        `key:"credentials_file" help:"file with JWT and seed, read again at each connect"`
+	NKeyFile        string        `key:"nkey_file" help:"file with the seed of an nkey, read again at each connect"`
 	Username        string        `key:"username" help:"user name"`
 	PasswordFile    string        `key:"password_file" help:"file with the password, read again at each connect"`
 	TokenFile       string        `key:"token_file" help:"file with a token instead of user and password, read again at each connect"`
 	CreateStreams   CreateStreams `key:"create_streams"`
-	TLS             NATSTLS       `key:"tls"`
+	TLS             CertFiles     `key:"tls"`
 }
 
 // CreateStreams configures whether and how missing streams are created.
@@ -27,20 +28,21 @@ type CreateStreams struct {
 	Replicas int  `key:"replicas" help:"replicas of a created stream"`
 }
 
-// NATSTLS secures the connections to NATS; nats.url decides whether there is TLS at all.
-type NATSTLS struct {
-	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
-	CertFile string `key:"cert_file" help:"PEM file of the client certificate"`
+// CertFiles secures connections to a broker whose URL wants TLS. The files are read again at each connect.
+type CertFiles struct {
+	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust, read again at each connect; empty: the system's"`
+	CertFile string `key:"cert_file" help:"PEM file of the client certificate, read again at each connect"`
 	KeyFile  string `key:"key_file" help:"PEM file of the client certificate's key"`
 }
 
 // Redis is the server of Redis Streams and of BullMQ's queues.
 type Redis struct {
-	URL          string   `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; several with commas: with redis.sentinel.master the Sentinels, with redis.cluster.enabled nodes of the cluster"`
-	PasswordFile string   `key:"password_file" help:"file with the password, read again at each connect"`
-	MaxLength    int      `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
-	Sentinel     Sentinel `key:"sentinel"`
-	Cluster      Cluster  `key:"cluster"`
+	URL          string    `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; several with commas: with redis.sentinel.master the Sentinels, with redis.cluster.enabled nodes of the cluster"`
+	PasswordFile string    `key:"password_file" help:"file with the password, read again at each connect"`
+	MaxLength    int       `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
+	Sentinel     Sentinel  `key:"sentinel"`
+	Cluster      Cluster   `key:"cluster"`
+	TLS          CertFiles `key:"tls"`
 }
 
 // Cluster says that Redis is one.
@@ -140,10 +142,11 @@ func defaultBullMQ() BullMQ {
 
 // RabbitMQ is the server, for exchanges and for streams, and how messages are routed.
 type RabbitMQ struct {
-	URL          string `key:"url" help:"of sink rabbitmq: amqp://user@host:port/vhost, amqps:// for TLS; message.topic is the exchange"`
-	PasswordFile string `key:"password_file" help:"file with the password, read again at each connect"`
-	RoutingKey   string `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
-	StreamURL    string `key:"stream_url" help:"of sink rabbitmq-stream: rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
+	URL          string    `key:"url" help:"of sink rabbitmq: amqp://user@host:port/vhost, amqps:// for TLS; message.topic is the exchange"`
+	PasswordFile string    `key:"password_file" help:"file with the password, read again at each connect"`
+	RoutingKey   string    `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
+	StreamURL    string    `key:"stream_url" help:"of sink rabbitmq-stream: rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
+	TLS          CertFiles `key:"tls"`
 }
 
 func defaultRabbitMQ() RabbitMQ {
@@ -154,7 +157,7 @@ func defaultRabbitMQ() RabbitMQ {
 // RabbitMQStream is what RabbitMQ's streams have beside the rest.
 type RabbitMQStream struct {
 	CreateStreams CreateRabbitMQStreams `key:"create_streams"`
-	TLS           RabbitMQStreamTLS     `key:"tls"`
+	TLS           CertFiles             `key:"tls"`
 }
 
 // CreateRabbitMQStreams configures whether and how missing streams are created.
@@ -162,13 +165,6 @@ type CreateRabbitMQStreams struct {
 	Enabled  bool     `key:"enabled" help:"create missing streams; false: their events wait, and the error names the command"`
 	MaxBytes ByteSize `key:"max_bytes" help:"the server drops the oldest part of a longer stream; 0: never"`
 	MaxAge   Duration `key:"max_age" help:"the server drops what is older; 0s: never"`
-}
-
-// RabbitMQStreamTLS secures the connections; rabbitmq.stream_url decides whether there is TLS at all.
-type RabbitMQStreamTLS struct {
-	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust; empty: the system's"`
-	CertFile string `key:"cert_file" help:"PEM file of the client certificate"`
-	KeyFile  string `key:"key_file" help:"PEM file of the client certificate's key"`
 }
 
 // Webhook is the HTTP endpoints and how to speak to them.
@@ -182,14 +178,7 @@ type Webhook struct {
 	EventFaults []int             `key:"event_faults" help:"answers after which the event becomes a dead letter at once; other failures are the endpoint's"`
 	RetryFaults []int             `key:"retry_faults" help:"answers after which the event is parked and tried as retry.* says, then becomes a dead letter"`
 	ContentType string            `key:"content_type" help:"Content-Type of messages that have none of their own"`
-	TLS         WebhookTLS        `key:"tls"`
-}
-
-// WebhookTLS secures the connections to endpoints; the URL decides whether there is TLS at all.
-type WebhookTLS struct {
-	CAFile   string `key:"ca_file" help:"PEM file of the authorities to trust, read at the start; empty: the system's"`
-	CertFile string `key:"cert_file" help:"PEM file of the client certificate, read again at each connect"`
-	KeyFile  string `key:"key_file" help:"PEM file of the client certificate's key"`
+	TLS         CertFiles         `key:"tls"`
 }
 
 func defaultWebhook() Webhook {
@@ -257,16 +246,6 @@ var webhooks = []relation{
 		check: func(c *Config) string {
 			if c.Webhook.Secret != "" && c.Webhook.SecretFile != "" {
 				return "both"
-			}
-			return ""
-		},
-	},
-	{
-		keys:    []string{"webhook.tls.cert_file", "webhook.tls.key_file"},
-		allowed: "both of cert_file and key_file, or none",
-		check: func(c *Config) string {
-			if t := c.Webhook.TLS; (t.CertFile == "") != (t.KeyFile == "") {
-				return fmt.Sprintf("cert_file %q with key_file %q", t.CertFile, t.KeyFile)
 			}
 			return ""
 		},

@@ -65,15 +65,17 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.sasl.oauth.token_url kafka.sasl.oauth.client_id
 		kafka.sasl.oauth.client_secret_file kafka.sasl.oauth.scope kafka.sasl.oauth.parameters kafka.sasl.oauth.ca_file
 		kafka.sasl.extensions
-		nats.url nats.stream nats.credentials_file nats.username nats.password_file nats.token_file
+		nats.url nats.stream nats.credentials_file nats.nkey_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
 		redis.url redis.password_file redis.max_length
 		redis.sentinel.master redis.sentinel.username redis.sentinel.password_file redis.cluster.enabled
+		redis.tls.ca_file redis.tls.cert_file redis.tls.key_file
 		bullmq.version bullmq.prefix bullmq.job_name bullmq.job_id bullmq.data bullmq.attempts
 		bullmq.backoff.type bullmq.backoff.delay
 		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
 		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age
 		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key rabbitmq.stream_url
+		rabbitmq.tls.ca_file rabbitmq.tls.cert_file rabbitmq.tls.key_file
 		rabbitmq_stream.create_streams.enabled
 		rabbitmq_stream.create_streams.max_bytes rabbitmq_stream.create_streams.max_age
 		rabbitmq_stream.tls.ca_file rabbitmq_stream.tls.cert_file rabbitmq_stream.tls.key_file
@@ -190,14 +192,12 @@ var companions = map[string][]Setting{
 	"kafka.tls.cert_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},
 	"kafka.tls.key_file":        {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},
 	"kafka.tls.server_name":     {{"--set", "kafka.tls.enabled", "true"}},
-	"webhook.tls.cert_file":     {{"--set", "webhook.tls.key_file", "k"}},
-	"webhook.tls.key_file":      {{"--set", "webhook.tls.cert_file", "c"}},
 	"inbox.password_file":       {{"--set", "inbox.url", "postgres://b@db/b"}},
-	"registry.tls.cert_file":    {{"--set", "registry.tls.key_file", "k"}},
-	"registry.tls.key_file":     {{"--set", "registry.tls.cert_file", "c"}},
 	"registry.username":         {{"--set", "registry.password_file", "p"}},
 	"registry.password_file":    {{"--set", "registry.username", "u"}},
 	"registry.password_command": {{"--set", "registry.username", "u"}},
+	"nats.username":             {{"--set", "nats.password_file", "p"}},
+	"nats.password_file":        {{"--set", "nats.username", "u"}},
 	"registry.auto_register":    {{"--set", "registry.files", "schemas"}},
 	"kafka.sasl.mechanism":      {{"--set", "kafka.sasl.username", "u"}, {"--set", "kafka.sasl.password_file", "p"}},
 	"kafka.sasl.username":       {{"--set", "kafka.sasl.mechanism", "PLAIN"}, {"--set", "kafka.sasl.password_file", "p"}},
@@ -222,6 +222,31 @@ var anOAuthServer = []Setting{
 	{"--set", "kafka.sasl.oauth.client_id", "c"}, {"--set", "kafka.sasl.oauth.token_url", "https://idp/t"},
 }
 
+// securedURLs say of the sections with certificates that there is TLS.
+var securedURLs = map[string]Setting{
+	"nats.tls":            {"--set", "nats.url", "tls://a"},
+	"redis.tls":           {"--set", "redis.url", "rediss://a"},
+	"rabbitmq.tls":        {"--set", "rabbitmq.url", "amqps://a"},
+	"rabbitmq_stream.tls": {"--set", "rabbitmq.stream_url", "rabbitmq-stream+tls://a"},
+	"webhook.tls":         {"--set", "webhook.url", "https://a"},
+	"registry.tls":        {"--set", "registry.url", "https://a"},
+}
+
+func companionsOf(key string) []Setting {
+	section := key[:max(strings.LastIndexByte(key, '.'), 0)]
+	url, secured := securedURLs[section]
+	if !secured {
+		return companions[key]
+	}
+	switch lastWord(key) {
+	case "cert_file":
+		return []Setting{url, {"--set", section + ".key_file", "k"}}
+	case "key_file":
+		return []Setting{url, {"--set", section + ".cert_file", "c"}}
+	}
+	return []Setting{url}
+}
+
 // Breaks it catches: a key that one of the sources cannot set, or that lands in another field.
 func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 	for _, k := range availableKeys() {
@@ -236,7 +261,7 @@ func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 			if k.Name == "postgres.status_interval" || k.Name == "postgres.wal_sender_timeout" {
 				in.Flags = append(in.Flags, Setting{"--set", "postgres.status_interval", "100ms"})
 			}
-			in.Flags = append(in.Flags, companions[k.Name]...)
+			in.Flags = append(in.Flags, companionsOf(k.Name)...)
 			cfg, err := Load(in)
 			if err != nil {
 				t.Errorf("%s from %s: %v", k.Name, source, err)
@@ -246,7 +271,7 @@ func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 				continue // its own flag above won
 			}
 			want := Default()
-			for _, s := range append(companions[k.Name], Setting{"", k.Name, value}) {
+			for _, s := range append(companionsOf(k.Name), Setting{"", k.Name, value}) {
 				key, _ := findKey(s.Key)
 				if err := key.assign(&want, raw{text: s.Value}); err != nil {
 					t.Fatal(err)

@@ -24,16 +24,7 @@ var logins = []relation{
 			return ""
 		},
 	},
-	{
-		keys:    []string{"kafka.tls.cert_file", "kafka.tls.key_file"},
-		allowed: "both of cert_file and key_file, or none",
-		check: func(c *Config) string {
-			if t := c.Kafka.TLS; (t.CertFile == "") != (t.KeyFile == "") {
-				return fmt.Sprintf("cert_file %q with key_file %q", t.CertFile, t.KeyFile)
-			}
-			return ""
-		},
-	},
+	wholePair("kafka.tls", func(c *Config) CertFiles { return CertFiles{"", c.Kafka.TLS.CertFile, c.Kafka.TLS.KeyFile} }),
 	{
 		keys: []string{"kafka.sasl.mechanism", "kafka.sasl.username", "kafka.sasl.password_file",
 			"kafka.sasl.password_command"},
@@ -58,13 +49,7 @@ var logins = []relation{
 			"them, and no extensions",
 		check: func(c *Config) string {
 			s := c.Kafka.SASL
-			sources := 0
-			for _, set := range []bool{s.TokenFile != "", len(s.TokenCommand) > 0, s.AWSRegion != "",
-				s.OAuth.TokenURL != ""} {
-				if set {
-					sources++
-				}
-			}
+			sources := countTrue(s.TokenFile != "", len(s.TokenCommand) > 0, s.AWSRegion != "", s.OAuth.TokenURL != "")
 			bearer := s.Mechanism == OAuthBearer
 			if bearer && sources == 1 || !bearer && sources == 0 && len(s.Extensions) == 0 {
 				return ""
@@ -108,6 +93,65 @@ var logins = []relation{
 			}
 			return ""
 		},
+	},
+}
+
+// secured are the rules about certificates and logins of brokers other than Kafka, and of the registry.
+var secured = slices.Concat(
+	// A server of NATS says itself whether there is TLS, and with any of the files the relay insists on it.
+	[]relation{wholePair("nats.tls", func(c *Config) CertFiles { return c.NATS.TLS }), natsLogins},
+	beside("redis.tls", "redis.url", "rediss://", func(c *Config) (CertFiles, string) { return c.Redis.TLS, c.Redis.URL }),
+	beside("rabbitmq.tls", "rabbitmq.url", "amqps://",
+		func(c *Config) (CertFiles, string) { return c.RabbitMQ.TLS, c.RabbitMQ.URL }),
+	beside("rabbitmq_stream.tls", "rabbitmq.stream_url", "rabbitmq-stream+tls://",
+		func(c *Config) (CertFiles, string) { return c.RabbitStream.TLS, c.RabbitMQ.StreamURL }),
+	beside("webhook.tls", "webhook.url", "https://", func(c *Config) (CertFiles, string) {
+		return c.Webhook.TLS, fmt.Sprint(c.Webhook.URL, c.Webhook.Endpoints)
+	}),
+	beside("registry.tls", "registry.url", "https://",
+		func(c *Config) (CertFiles, string) { return c.Registry.TLS, c.Registry.URL }),
+)
+
+// beside are the rules of certificates beside URLs that say whether there is TLS. A file that is named and not used
+// would be a lie, and plain text instead of TLS a leak.
+func beside(section, url, scheme string, of func(*Config) (CertFiles, string)) []relation {
+	useless := relation{
+		keys:    []string{url, section + ".ca_file", section + ".cert_file", section + ".key_file"},
+		allowed: scheme + " when a key of " + section + " is set",
+		check: func(c *Config) string {
+			if files, urls := of(c); files != (CertFiles{}) && !strings.Contains(urls, scheme) {
+				return "a key of " + section + " is set, and nothing has " + scheme
+			}
+			return ""
+		},
+	}
+	return []relation{useless, wholePair(section, func(c *Config) CertFiles { files, _ := of(c); return files })}
+}
+
+// wholePair wants a certificate with its key.
+func wholePair(section string, of func(*Config) CertFiles) relation {
+	return relation{
+		keys:    []string{section + ".cert_file", section + ".key_file"},
+		allowed: "both of cert_file and key_file, or none",
+		check: func(c *Config) string {
+			if f := of(c); (f.CertFile == "") != (f.KeyFile == "") {
+				return fmt.Sprintf("cert_file %q with key_file %q", f.CertFile, f.KeyFile)
+			}
+			return ""
+		},
+	}
+}
+
+var natsLogins = relation{
+	keys:    []string{"nats.credentials_file", "nats.nkey_file", "nats.username", "nats.password_file", "nats.token_file"},
+	allowed: "one of credentials_file, nkey_file, token_file, and username with password_file, or none",
+	check: func(c *Config) string {
+		n, user := c.NATS, c.NATS.Username != ""
+		if user != (n.PasswordFile != "") ||
+			countTrue(n.CredentialsFile != "", n.NKeyFile != "", n.TokenFile != "", user) > 1 {
+			return "more than one of them, or half of user and password"
+		}
+		return ""
 	},
 }
 

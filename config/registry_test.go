@@ -29,7 +29,7 @@ func TestARegistryIsConfiguredWhole(t *testing.T) {
 			"registry.token_file", "t"}, "registry.username"},
 		"two tokens":              {[]string{"registry.token_command", "x", "registry.token_file", "t"}, "registry.username"},
 		"no password":             {[]string{"registry.username", "u"}, "registry.username"},
-		"half a certificate":      {[]string{"registry.tls.cert_file", "c"}, "registry.tls.cert_file"},
+		"half a certificate":      {append([]string{"registry.tls.cert_file", "c"}, url...), "registry.tls.cert_file"},
 		"nothing to register":     {[]string{"registry.auto_register", "true"}, "registry.files"},
 		"a subject with no end":   {[]string{"registry.subject", "{topic"}, "registry.subject"},
 		"a version of no subject": {[]string{"registry.version", "0"}, "registry.version"},

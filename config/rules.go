@@ -118,6 +118,7 @@ var rules = map[string]rule{
 	"nats.stream": optional(matching(`^[^\s.*>/\\\x00-\x1f\x7f]+$`, 255,
 		"a stream's name: no spaces, '.', '*', '>' or slashes")),
 	"nats.credentials_file":        filePath(),
+	"nats.nkey_file":               filePath(),
 	"nats.username":                optional(label()),
 	"nats.password_file":           filePath(),
 	"nats.token_file":              filePath(),
@@ -133,6 +134,7 @@ var rules = map[string]rule{
 	"redis.sentinel.username":      optional(label()),
 	"redis.sentinel.password_file": filePath(),
 	"redis.cluster.enabled":        boolean(),
+	"redis.tls.ca_file":            filePath(), "redis.tls.cert_file": filePath(), "redis.tls.key_file": filePath(),
 
 	"bullmq.version":                    count(4, 6),
 	"bullmq.prefix":                     matching(`^[A-Za-z0-9_.:{}-]+$`, 100, "a-z, A-Z, 0-9 and _.:{}-, at most 100"),
@@ -153,6 +155,7 @@ var rules = map[string]rule{
 	"rabbitmq.password_file": filePath(),
 	"rabbitmq.routing_key":   routingKey(),
 	"rabbitmq.stream_url":    serverURLs("rabbitmq.password_file", "rabbitmq-stream", "rabbitmq-stream+tls"),
+	"rabbitmq.tls.ca_file":   filePath(), "rabbitmq.tls.cert_file": filePath(), "rabbitmq.tls.key_file": filePath(),
 
 	"rabbitmq_stream.create_streams.enabled":   boolean(),
 	"rabbitmq_stream.create_streams.max_bytes": sizes(0, 1<<50),
@@ -238,7 +241,8 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, redisServers, webhooks, registries, aggregateless, failuresUndone, more)
+var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, registries, aggregateless,
+	failuresUndone, more)
 
 var more = []relation{
 	{

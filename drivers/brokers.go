@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/bullmq"
@@ -26,7 +27,7 @@ func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
 	return nats.New(nats.Config{
 		URL: n.URL, Name: cfg.Service, Stream: n.Stream,
 		CredentialsFile: n.CredentialsFile, Username: n.Username, PasswordFile: n.PasswordFile, TokenFile: n.TokenFile,
-		CAFile: n.TLS.CAFile, CertFile: n.TLS.CertFile, KeyFile: n.TLS.KeyFile,
+		NKeyFile: n.NKeyFile, TLS: files(n.TLS, "server", "nats.tls", "nats.url"),
 		NewStreams: nats.NewStreams{Create: n.CreateStreams.Enabled, Replicas: n.CreateStreams.Replicas},
 		Hooks: nats.Hooks{
 			StreamCreated: func(stream, subject string) {
@@ -41,7 +42,7 @@ func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
 func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, error) {
 	r := cfg.Redis
 	return redisstream.New(redisstream.Config{
-		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), Cluster: r.Cluster.Enabled,
+		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), Cluster: r.Cluster.Enabled, TLS: redisFiles(cfg),
 		MaxLength: int64(r.MaxLength),
 		Hooks:     redisstream.Hooks{Alarm: alarm(log)},
 	})
@@ -50,6 +51,16 @@ func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, er
 func sentinel(cfg config.Config) redisconn.Sentinel {
 	s := cfg.Redis.Sentinel
 	return redisconn.Sentinel{Master: s.Master, Username: s.Username, PasswordFile: s.PasswordFile}
+}
+
+func redisFiles(cfg config.Config) certs.Files {
+	return files(cfg.Redis.TLS, "server", "redis.tls", "redis.url")
+}
+
+// files are a section of certificates beside a URL, and what errors call them.
+func files(c config.CertFiles, server, section, url string) certs.Files {
+	return certs.Files{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
+		Names: certs.ByURL(server, section, url)}
 }
 
 // BullMQ makes the driver for queues of BullMQ or Bull.
@@ -61,7 +72,7 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	named := headersFor(cfg)
 	return bullmq.New(bullmq.Config{
 		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg),
-		Cluster: cfg.Redis.Cluster.Enabled, Library: libraryOf(b), Prefix: b.Prefix,
+		Cluster: cfg.Redis.Cluster.Enabled, TLS: redisFiles(cfg), Library: libraryOf(b), Prefix: b.Prefix,
 		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
 		Options: bullmq.Options{
 			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),
@@ -88,7 +99,7 @@ func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
 	names := cfg.Message.HeaderNames()
 	c := rabbitmq.Config{
 		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
-		RoutingKey: headersFor(cfg).Replace(r.RoutingKey),
+		RoutingKey: headersFor(cfg).Replace(r.RoutingKey), TLS: files(r.TLS, "server", "rabbitmq.tls", "rabbitmq.url"),
 	}
 	if cfg.Message.Format != config.FormatPlain {
 		c.ContentType = "application/json"
@@ -106,7 +117,7 @@ func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmqstream.Driv
 		NewStreams: rabbitmqstream.NewStreams{
 			Create: r.CreateStreams.Enabled, MaxBytes: int64(r.CreateStreams.MaxBytes), MaxAge: r.CreateStreams.MaxAge.Std(),
 		},
-		TLS: rabbitmqstream.TLS{CAFile: r.TLS.CAFile, CertFile: r.TLS.CertFile, KeyFile: r.TLS.KeyFile},
+		TLS: files(r.TLS, "server", "rabbitmq_stream.tls", "rabbitmq.stream_url"),
 		Hooks: rabbitmqstream.Hooks{
 			StreamCreated: func(stream string) { log.Info().Str("stream", stream).Msg("stream created") },
 			Alarm:         alarm(log),
@@ -125,7 +136,7 @@ func Webhook(cfg config.Config) (*webhook.Driver, error) {
 		URL: w.URL, Endpoints: w.Endpoints, Secret: w.Secret, SecretFile: w.SecretFile, Lanes: w.Lanes,
 		Timeout: w.Timeout.Std(), Faults: w.EventFaults, Retried: w.RetryFaults, ContentType: w.ContentType,
 		IDHeader: cfg.Message.HeaderNames()[0], UserAgent: cfg.Service,
-		TLS: webhook.TLS{CAFile: w.TLS.CAFile, CertFile: w.TLS.CertFile, KeyFile: w.TLS.KeyFile},
+		TLS: files(w.TLS, "endpoint", "webhook.tls", "webhook.url"),
 	})
 }
 

@@ -3,19 +3,17 @@ package registry
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/secret"
 )
@@ -112,29 +110,11 @@ func newClient(c config.Registry) (*client, error) {
 	return k, nil
 }
 
-func transportFor(c config.RegistryTLS) (*http.Transport, error) {
-	secured := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read registry.tls.ca_file: %w", err)
-		}
-		secured.RootCAs = x509.NewCertPool()
-		if !secured.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("registry.tls.ca_file: %s holds no certificate in PEM form", c.CAFile)
-		}
-	}
-	if c.CertFile != "" {
-		secured.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-			if err != nil {
-				return nil, fmt.Errorf("read the client certificate of registry.tls: %w", err)
-			}
-			return &pair, nil
-		}
-	}
-	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secured, TLSHandshakeTimeout: dialTimeout,
-		IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: askersMost}, nil
+func transportFor(c config.CertFiles) (*http.Transport, error) {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: askersMost}
+	files := certs.Files{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
+		Names: certs.ByURL("registry", "registry.tls", "registry.url")}
+	return t, files.Dress(t, dialTimeout)
 }
 
 func subjectPath(subject string) string { return "/subjects/" + url.PathEscape(subject) }

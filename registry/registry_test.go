@@ -289,7 +289,7 @@ func TestTheLoginGoesWithEachQuestion(t *testing.T) {
 		}
 	}
 	if _, err := Open(config.Config{Message: config.Message{Format: config.FormatAvro},
-		Registry: config.Registry{TLS: config.RegistryTLS{CAFile: file}}}, zerolog.Nop()); err == nil ||
+		Registry: config.Registry{TLS: config.CertFiles{CAFile: file}}}, zerolog.Nop()); err == nil ||
 		!strings.Contains(err.Error(), "holds no certificate") {
 		t.Errorf("a CA file without a certificate: got %v", err)
 	}

@@ -24,6 +24,7 @@ var house = map[string]room{
 	"retry":   {own: []string{"outbox"}},
 	"sql":     {},
 	"verify":  {},
+	"certs":   {},
 	"secret":  {external: []string{"github.com/aws/aws-msk-iam-sasl-signer-go", "golang.org/x/oauth2"}},
 	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
 		tests: []string{"replication", "store"}},
@@ -63,7 +64,7 @@ var house = map[string]room{
 		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4"},
 	},
 	"sink/kafka/internal/connect": {
-		own:      []string{"secret", "sink/kafka/internal/codes"},
+		own:      []string{"certs", "secret", "sink/kafka/internal/codes"},
 		external: []string{"github.com/segmentio/kafka-go", "github.com/xdg-go/scram"},
 	},
 	"sink/kafka": {
@@ -75,35 +76,35 @@ var house = map[string]room{
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/nats": {
-		own:      []string{"outbox", "secret", "sink", "sink/conditional"},
+		own:      []string{"certs", "outbox", "secret", "sink", "sink/conditional"},
 		external: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"},
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/rabbitmq": {
-		own:      []string{"outbox", "secret", "sink"},
+		own:      []string{"certs", "outbox", "secret", "sink"},
 		external: []string{"github.com/rabbitmq/amqp091-go"},
 		tests:    []string{"sink/sinktest"},
 	},
 	"sink/rabbitmqstream": {
-		own:      []string{"outbox", "secret", "sink", "sink/rabbitmqstream/internal/wire"},
+		own:      []string{"certs", "outbox", "secret", "sink", "sink/rabbitmqstream/internal/wire"},
 		external: []string{"github.com/rabbitmq/amqp091-go"}, // of its tests
 		tests:    []string{"sink/sinktest"},
 	},
-	"sink/rabbitmqstream/internal/wire": {own: []string{"sink"}},
+	"sink/rabbitmqstream/internal/wire": {own: []string{"certs", "sink"}},
 	"sink/redisconn": { // what both drivers on Redis share
-		own: []string{"secret", "sink", "sink/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
+		own: []string{"certs", "secret", "sink", "sink/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
 	},
 	"sink/bullmq": {
-		own:      []string{"sink", "sink/conditional", "sink/redisconn"},
+		own:      []string{"certs", "sink", "sink/conditional", "sink/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
 		tests:    []string{"outbox", "sink/sinktest"},
 	},
 	"sink/redisstream": {
-		own:      []string{"sink", "sink/conditional", "sink/redisconn"},
+		own:      []string{"certs", "sink", "sink/conditional", "sink/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
 		tests:    []string{"sink/sinktest"},
 	},
-	"sink/webhook": {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
+	"sink/webhook": {own: []string{"certs", "outbox", "sink"}, tests: []string{"sink/sinktest"}},
 	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
 	"config/internal/spelling": {},
@@ -119,7 +120,7 @@ var house = map[string]room{
 	"relay/internal/interleaved": {own: []string{"outbox"}},
 	"relay/internal/logs":        {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
 	"registry": {
-		own: []string{"config", "retry", "schemas", "secret"},
+		own: []string{"certs", "config", "retry", "schemas", "secret"},
 		external: []string{
 			"github.com/bufbuild/protocompile", "github.com/rs/zerolog", "github.com/twmb/avro", "google.golang.org/protobuf",
 		},
@@ -204,7 +205,7 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own: []string{"config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
+		own: []string{"certs", "config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
 			"sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
@@ -23,12 +24,13 @@ type Event struct {
 	Key                                     string // what the object calls the record's key
 }
 
-// Config says where the server is and what jobs are like. The file is read again at each connect.
+// Config says where the server is and what jobs are like. Files are read again at each connect.
 type Config struct {
 	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile string
 	Sentinel     redisconn.Sentinel
-	Cluster      bool   // the URL is that of some nodes of a cluster
+	Cluster      bool // the URL is that of some nodes of a cluster
+	TLS          certs.Files
 	Library      string // BullMQ or Bull
 	Prefix       string // of the keys, as the workers have it
 	// JobName and JobID are templates: names of headers in braces, and {key}, the record's key. A job whose id is empty

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -25,10 +27,11 @@ type Config struct {
 	// Stream is the stream of all topics; empty: the one whose subjects have the topic.
 	Stream string
 
-	CredentialsFile           string // JWT and nkey seed, as nsc writes it
-	Username, PasswordFile    string
-	TokenFile                 string
-	CAFile, CertFile, KeyFile string // of TLS
+	CredentialsFile        string // JWT and nkey seed, as nsc writes it
+	NKeyFile               string // the seed of an nkey
+	Username, PasswordFile string
+	TokenFile              string
+	TLS                    certs.Files // any of them makes TLS a must, whatever the URL says
 
 	NewStreams NewStreams
 
@@ -74,7 +77,17 @@ func (c Config) options() ([]client.Option, error) {
 		client.PingInterval(c.RequestTimeout), client.MaxPingsOutstanding(1),
 	}
 	if c.CredentialsFile != "" {
+		if _, err := os.ReadFile(c.CredentialsFile); err != nil {
+			return nil, &loginError{fmt.Errorf("read nats.credentials_file: %w", err)}
+		}
 		options = append(options, client.UserCredentials(c.CredentialsFile))
+	}
+	if c.NKeyFile != "" {
+		nkey, err := client.NkeyOptionFromSeed(c.NKeyFile)
+		if err != nil {
+			return nil, &loginError{fmt.Errorf("read the seed in nats.nkey_file, %s: %w", c.NKeyFile, err)}
+		}
+		options = append(options, nkey)
 	}
 	if c.Username != "" || c.PasswordFile != "" {
 		password, err := secretIn(c.PasswordFile)
@@ -90,11 +103,12 @@ func (c Config) options() ([]client.Option, error) {
 		}
 		options = append(options, client.Token(token))
 	}
-	if c.CAFile != "" {
-		options = append(options, client.RootCAs(c.CAFile))
-	}
-	if c.CertFile != "" {
-		options = append(options, client.ClientCert(c.CertFile, c.KeyFile))
+	if c.TLS.Any() || strings.Contains(c.URL, "tls://") || strings.Contains(c.URL, "wss://") {
+		secured, err := c.TLS.Config("") // the client fills in the host
+		if err != nil {
+			return nil, &loginError{err}
+		}
+		options = append(options, client.Secure(secured))
 	}
 	return options, nil
 }
@@ -135,10 +149,19 @@ func (c Config) connect(denied func(error), closed func()) (*client.Conn, error)
 	if err == nil {
 		return nc, nil
 	}
+	switch {
+	case errors.Is(err, client.ErrSecureConnWanted):
+		err = &certs.Error{What: "the server does not offer TLS", Check: "nats.url and the tls block of the server", Err: err}
+	case errors.Is(err, client.ErrTLS), certs.IsAlert(err):
+		err = c.TLS.Explain(err)
+	}
 	err = fmt.Errorf("connect to NATS: %w", err)
+	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
+		return nil, &loginError{err}
+	}
 	for _, login := range []error{
 		client.ErrAuthorization, client.ErrAuthExpired, client.ErrAuthRevoked, client.ErrAccountAuthExpired,
-		client.ErrSecureConnRequired, client.ErrSecureConnWanted, os.ErrNotExist,
+		client.ErrSecureConnRequired, client.ErrNkeysNotSupported,
 	} {
 		if errors.Is(err, login) {
 			return nil, &loginError{err}

@@ -11,7 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -30,10 +30,11 @@ const (
 	connectPause = 2 * time.Second
 )
 
-// Config says where the server is. The file is read again at each connect.
+// Config says where the server is. Files are read again at each connect.
 type Config struct {
 	URL          string // amqp://user@host:port/vhost, amqps:// for TLS
 	PasswordFile string
+	TLS          certs.Files
 	Name         string // of the connection, in the server's lists
 	RoutingKey   string // {key} is the record's key, another name in braces the header's value
 	ContentType  string
@@ -192,47 +193,3 @@ func (d *Driver) connect(ctx context.Context) (*amqp.Connection, *atomic.Bool, e
 	d.connection, d.blocked = c, blocked
 	return c, blocked, nil
 }
-
-// dial connects once.
-func (c Config) dial() (*amqp.Connection, error) {
-	uri, err := amqp.ParseURI(c.URL)
-	if err != nil {
-		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the URL of RabbitMQ: %w", err)}
-	}
-	if c.PasswordFile != "" {
-		password, err := secret.ReadFile(c.PasswordFile)
-		if err != nil {
-			return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of RabbitMQ: %w", err)}
-		}
-		uri.Password = password
-	}
-	config := amqp.Config{
-		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name},
-		Dial: func(network, address string) (net.Conn, error) {
-			conn, err := c.Dial(network, address, c.DialTimeout)
-			if err == nil {
-				err = conn.SetDeadline(time.Now().Add(c.DialTimeout)) // of the handshake; the client lifts it
-			}
-			return conn, err
-		},
-	}
-	conn, err := amqp.DialConfig(uri.String(), config)
-	var said *amqp.Error
-	if errors.As(err, &said) && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed) {
-		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("connect to RabbitMQ: %w", err)}
-	}
-	if err != nil {
-		return nil, &trouble{sink.ClusterTrouble, fmt.Errorf("connect to RabbitMQ: %w", err)}
-	}
-	return conn, nil
-}
-
-// trouble is an error that says whose it is.
-type trouble struct {
-	kind sink.Trouble
-	err  error
-}
-
-func (t *trouble) Error() string         { return t.err.Error() }
-func (t *trouble) Unwrap() error         { return t.err }
-func (t *trouble) Trouble() sink.Trouble { return t.kind }

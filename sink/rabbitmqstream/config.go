@@ -1,17 +1,15 @@
 package rabbitmqstream
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
@@ -40,7 +38,7 @@ type Config struct {
 	IDHeader     string // the header that becomes message-id
 	TypeHeader   string // the header that becomes subject
 	NewStreams   NewStreams
-	TLS          TLS
+	TLS          certs.Files
 	DialTimeout  time.Duration
 	// RequestTimeout is how long the server may take for one answer, or one batch.
 	RequestTimeout time.Duration
@@ -53,9 +51,6 @@ type NewStreams struct {
 	MaxBytes int64         // the server deletes the oldest segments of a longer stream; 0: never
 	MaxAge   time.Duration // and segments that are older; 0: never
 }
-
-// TLS secures connections; the URL decides whether there is TLS at all.
-type TLS struct{ CAFile, CertFile, KeyFile string }
 
 // Hooks observe. They must be quick; any may be nil.
 type Hooks struct {
@@ -93,6 +88,7 @@ func (c Config) options() (*wire.Options, error) {
 		VirtualHost: strings.TrimPrefix(u.Path, "/"), User: u.User.Username(), Name: c.Name,
 		DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout,
 	}
+	o.External = strings.EqualFold(u.Query().Get("auth_mechanism"), "external")
 	o.Password, _ = u.User.Password()
 	if o.VirtualHost == "" {
 		o.VirtualHost = "/"
@@ -112,31 +108,7 @@ func (c Config) options() (*wire.Options, error) {
 		}
 	}
 	if u.Scheme == schemeTLS {
-		o.TLS, err = c.TLS.config(u.Hostname())
+		o.TLS = &c.TLS
 	}
-	return o, err
-}
-
-// config reads the certificates.
-func (t TLS) config(host string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the authorities for RabbitMQ: %w", err)}
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the authorities for RabbitMQ: %s holds no certificate",
-				t.CAFile)}
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the client certificate for RabbitMQ: %w", err)}
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
+	return o, nil
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -73,7 +73,7 @@ func TestTLSAndPasswordFile(t *testing.T) {
 	c := b.config()
 	c.URL = "rabbitmq-stream+tls://guest@localhost:" + secured(t, b.server.StreamAddr, ours)
 	c.PasswordFile = password
-	c.TLS = rabbitmqstream.TLS{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}
+	c.TLS = certs.Files{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}
 	topic := b.topic(t)
 	sinktest.NewFlow(t, newDriver(t, c)).Send(sinktest.Events(topic, 0, 100))
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 100)

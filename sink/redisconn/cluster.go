@@ -26,10 +26,7 @@ func newCluster(c Config, one *redis.Options) (*redis.ClusterClient, error) {
 		Username: one.Username, Password: one.Password, CredentialsProviderContext: one.CredentialsProviderContext,
 		DisableIdentity: true, DisableRoutingPolicies: true, MaintNotificationsConfig: one.MaintNotificationsConfig,
 	}
-	if one.TLSConfig != nil {
-		options.TLSConfig = one.TLSConfig.Clone()
-		options.TLSConfig.ServerName = "" // each node has a name of its own
-	}
+	options.TLSConfig, options.Dialer = one.TLSConfig, one.Dialer
 	for node := range strings.SplitSeq(c.URL, ",") {
 		parsed, err := redis.ParseURL(strings.TrimSpace(node))
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -58,6 +59,9 @@ func refusal(err error) (word string, kind sink.Trouble, refused bool) {
 func troubleOf(err error) sink.Trouble {
 	if _, kind, refused := refusal(err); refused {
 		return kind
+	}
+	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
+		return sink.ConfigurationTrouble
 	}
 	return sink.TroubleOf(err, sink.ClusterTrouble)
 }

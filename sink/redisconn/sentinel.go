@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,7 +28,7 @@ type sentinels struct {
 	config  Sentinel
 	asked   []redis.Options
 	dialer  net.Dialer
-	tls     *tls.Config // nil: none
+	secure  func(ctx context.Context, inner net.Conn, addr string) (net.Conn, error) // nil: no TLS
 	timeout func(context.Context) (context.Context, context.CancelFunc)
 
 	mu   sync.Mutex
@@ -49,7 +48,12 @@ func (c *connection) Close() error {
 
 // newSentinels makes the options' connections go to the master.
 func newSentinels(c Config, options *redis.Options) (*sentinels, error) {
-	s := &sentinels{config: c.Sentinel, tls: options.TLSConfig, open: map[*connection]string{}}
+	s := &sentinels{config: c.Sentinel, open: map[*connection]string{}}
+	if url := options.TLSConfig; url != nil {
+		s.secure = func(ctx context.Context, inner net.Conn, addr string) (net.Conn, error) {
+			return c.secure(ctx, inner, addr, url)
+		}
+	}
 	s.dialer.Timeout = c.DialTimeout
 	s.timeout = func(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, c.DialTimeout)
@@ -60,7 +64,7 @@ func newSentinels(c Config, options *redis.Options) (*sentinels, error) {
 			return nil, fmt.Errorf("read the URL of a Sentinel: %w", err)
 		}
 		asked := redis.Options{
-			Addr: parsed.Addr, TLSConfig: parsed.TLSConfig, Username: c.Sentinel.Username, Protocol: 2,
+			Addr: parsed.Addr, TLSConfig: options.TLSConfig, Dialer: options.Dialer, Username: c.Sentinel.Username, Protocol: 2,
 			DialTimeout: c.DialTimeout, ReadTimeout: c.DialTimeout, WriteTimeout: c.DialTimeout, MaxRetries: -1,
 			PoolSize:      connections, // more than one, or a failed dial leaves a goroutine that dials on for a second
 			DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
@@ -95,17 +99,10 @@ func (s *sentinels) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	s.open[c] = addr
 	s.mu.Unlock()
-	if s.tls == nil {
+	if s.secure == nil {
 		return c, nil
 	}
-	settings := s.tls.Clone()
-	settings.ServerName, _, _ = net.SplitHostPort(addr)
-	secured := tls.Client(c, settings)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = c.Close()
-		return nil, &trouble{sink.ClusterTrouble, fmt.Errorf("connect to the master %s: %w", s.config.Master, err)}
-	}
-	return secured, nil
+	return s.secure(ctx, c, addr)
 }
 
 // master is the address that the first Sentinel names that knows one.

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
@@ -30,12 +31,13 @@ const (
 	pingPause = 2 * time.Second
 )
 
-// Config says where the server is. The file is read again at each connect.
+// Config says where the server is. Files are read again at each connect.
 type Config struct {
 	URL            string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile   string
 	Sentinel       Sentinel
 	Cluster        bool // the URL is that of some nodes of a cluster
+	TLS            certs.Files
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script
 }
@@ -110,6 +112,9 @@ func (c Config) options() (*redis.Options, error) {
 	options.Protocol = 2 // any server has it
 	options.DisableIdentity = true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if options.TLSConfig != nil {
+		options.Dialer = c.dialer(options.TLSConfig)
+	}
 	if c.PasswordFile != "" {
 		options.CredentialsProviderContext = login(options.Username, c.PasswordFile, "the password of Redis")
 	}

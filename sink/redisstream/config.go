@@ -3,16 +3,18 @@ package redisstream
 import (
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
-// Config says where the server is. The file is read again at each connect.
+// Config says where the server is. Files are read again at each connect.
 type Config struct {
 	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile string
 	Sentinel     redisconn.Sentinel
 	Cluster      bool // the URL is that of some nodes of a cluster
+	TLS          certs.Files
 	// MaxLength trims streams to about so many entries, 0 = never.
 	MaxLength      int64
 	DialTimeout    time.Duration

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -32,7 +32,7 @@ func (e *endpoint) where() string {
 }
 
 // unanswered is what it means that no answer came. Reached: there was a connection, so that the request may have been
-// received.
+// received, unless the endpoint refused us by TLS, which it can do after our first bytes.
 func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
 	if u, is := errors.AsType[*url.Error](err); is { // it shows the URL
 		err = u.Err
@@ -41,7 +41,8 @@ func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
 		err = fmt.Errorf("no answer for %v: %w", e.driver.config.Timeout, err)
 	}
 	err = fmt.Errorf("%s: %w", e.where(), err)
-	if reached {
+	_, untrusting := errors.AsType[*certs.Error](err)
+	if reached && !untrusting {
 		e.down.Store(nil)
 		return sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: sink.PartitionTrouble, Pause: true}
 	}
@@ -51,9 +52,12 @@ func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
 		e.down.Store(&outage{before.since, err})
 	}
 	o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ClusterTrouble, Pause: true}
-	if refusedTLS(err) { // it is there, and is not who it should be, or does not want us
+	switch {
+	case refusedTLS(err): // it is there, and is not who it should be, or does not want us
 		e.driver.told.Store(time.Now().UnixNano())
 		o.Trouble = sink.TopicTrouble
+	case untrusting: // our own files
+		o.Trouble = sink.ConfigurationTrouble
 	}
 	return o
 }
@@ -63,8 +67,7 @@ func refusedTLS(err error) bool {
 	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
 		return true
 	}
-	refused, is := errors.AsType[*net.OpError](err)
-	return is && refused.Op == "remote error" // an alert of the other side
+	return certs.IsAlert(err)
 }
 
 // judge is what an answer means.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -41,16 +42,10 @@ type Config struct {
 	ContentType     string // of messages that have none of their own
 	IDHeader        string // the header that becomes webhook-id
 	UserAgent       string
-	TLS             TLS
+	TLS             certs.Files // of endpoints whose URL begins with https
 	// Transport makes the requests, and calls GotConn of the [net/http/httptrace.ClientTrace] in their contexts as soon as
 	// the endpoint may see something of one; nil: HTTP connections of the driver's own.
 	Transport http.RoundTripper
-}
-
-// TLS secures the connections to endpoints whose URL begins with https.
-type TLS struct {
-	CAFile            string // PEM file of the authorities to trust, read at the start; empty: the system's
-	CertFile, KeyFile string // of the client certificate, read again at each connect
 }
 
 // Driver posts to endpoints. Make it with New.

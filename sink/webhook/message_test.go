@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
@@ -213,18 +214,18 @@ func TestCertificatesAreVerified(t *testing.T) {
 	client := authority.Issue(t, "client", tomorrow)
 	for _, c := range []struct {
 		name, url string
-		tls       webhook.TLS
+		tls       certs.Files
 		well      bool
 	}{
-		{"trusted", secured(t, good, nil), webhook.TLS{CAFile: authority.File}, true},
-		{"not of the system's", secured(t, good, nil), webhook.TLS{}, false},
-		{"of another authority", secured(t, good, nil), webhook.TLS{CAFile: stranger.File}, false},
+		{"trusted", secured(t, good, nil), certs.Files{CAFile: authority.File}, true},
+		{"not of the system's", secured(t, good, nil), certs.Files{}, false},
+		{"of another authority", secured(t, good, nil), certs.Files{CAFile: stranger.File}, false},
 		{"of another host", secured(t, authority.Issue(t, "host", tomorrow, "example.org"), nil),
-			webhook.TLS{CAFile: authority.File}, false},
+			certs.Files{CAFile: authority.File}, false},
 		{"expired", secured(t, authority.Issue(t, "old", time.Now().Add(-time.Hour), "127.0.0.1"), nil),
-			webhook.TLS{CAFile: authority.File}, false},
+			certs.Files{CAFile: authority.File}, false},
 		{"both sides", secured(t, good, authority),
-			webhook.TLS{CAFile: authority.File, CertFile: client.CertFile, KeyFile: client.KeyFile}, true},
+			certs.Files{CAFile: authority.File, CertFile: client.CertFile, KeyFile: client.KeyFile}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := b.driver(t, func(config *webhook.Config) { config.URL, config.TLS = c.url, c.tls })

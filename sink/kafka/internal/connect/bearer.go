@@ -14,8 +14,9 @@ import (
 // nothing. One that does not says why in JSON, wants one more byte, and ends the login.
 func (s *SASL) bearer(token string) (func(challenge string) (response string, done bool, err error), error) {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, &LoginError{"what is there holds spaces, lines or other characters that no token has",
-			s.source().Key(), nil}
+		return nil, &LoginError{What: "what is there holds spaces, lines or other characters that no token has",
+			Check: s.source().Key()}
+
 	}
 	const end = "\x01"
 	said, why := 0, ""
@@ -48,7 +49,7 @@ func (s *SASL) rejected(password string, err error) error {
 			err = fmt.Errorf("%s", strings.ReplaceAll(text, password, "…"))
 		}
 	}
-	return &LoginError{what, s.keys(), err}
+	return &LoginError{What: what, Check: s.keys(), Err: err}
 }
 
 // describe says of a token what brokers look at, and nothing that could be used to log in. What it says is not proved:

@@ -169,21 +169,18 @@ type conn struct {
 	renewal time.Time
 }
 
-// Read is net.Conn. A broker that does not like our certificate says so only here, in answer to the first request
-// (TLS 1.3).
+// Read is net.Conn. It is here that a broker says that it does not like our certificate (TLS 1.3), or wants TLS.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !c.answered && n > 1 {
 		c.answered = true
 		if c.dialer.config.TLS == nil && p[0] == tlsAlert && p[1] == tlsMajor {
-			err = &LoginError{"the broker speaks TLS on this port", keyTLS, nil}
+			err = &LoginError{What: "the broker speaks TLS on this port", Check: keyTLS}
 			c.dialer.noteRefusal(c.address, err)
 			return 0, err
 		}
 	}
-	var remote *net.OpError
-	if err != nil && c.dialer.config.TLS != nil && errors.As(err, &remote) && remote.Op == "remote error" {
-		err = c.dialer.config.TLS.explain(err)
+	if err != nil && IsLoginError(err) {
 		c.dialer.noteRefusal(c.address, err)
 	}
 	return n, err

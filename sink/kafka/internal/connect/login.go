@@ -115,7 +115,8 @@ func (s *SASL) logIn(pc *protocol.Conn, password string) (time.Duration, error) 
 			return 0, err
 		}
 		if err != nil {
-			return 0, &LoginError{"the broker did not prove that it knows the password of " + s.Username, s.keys(), err}
+			return 0, &LoginError{What: "the broker did not prove that it knows the password of " + s.Username,
+				Check: s.keys(), Err: err}
 		}
 		if done {
 			return lifetime, nil
@@ -144,10 +145,12 @@ func (s *SASL) agree(pc *protocol.Conn) error {
 	h := answer.(*saslhandshake.Response)
 	switch err := codes.ErrorOf(h.ErrorCode, ""); {
 	case h.ErrorCode == codes.NoMechanism:
-		return &LoginError{fmt.Sprintf("the broker offers %s on this port and not %s", strings.Join(h.Mechanisms, ", "),
-			s.Mechanism), keySASL, err}
+		return &LoginError{What: fmt.Sprintf("the broker offers %s on this port and not %s",
+			strings.Join(h.Mechanisms, ", "), s.Mechanism), Check: keySASL, Err: err}
+
 	case h.ErrorCode == codes.NoSASL:
-		return &LoginError{"the broker does not use SASL on this port", keySASL + " and the port in kafka.brokers", err}
+		return &LoginError{What: "the broker does not use SASL on this port",
+			Check: keySASL + " and the port in kafka.brokers", Err: err}
 	case err != nil:
 		return fmt.Errorf("ask for %s: %w", s.Mechanism, err)
 	}
@@ -175,7 +178,8 @@ func (s *SASL) talk(password string) (func(challenge string) (response string, d
 	}
 	client, err := hash.NewClient(s.Username, password, "")
 	if err != nil {
-		return nil, &LoginError{"user name or password contain characters that SCRAM does not allow", s.keys(), err}
+		return nil, &LoginError{What: "user name or password contain characters that SCRAM does not allow",
+			Check: s.keys(), Err: err}
 	}
 	conversation := client.NewConversation()
 	return func(challenge string) (string, bool, error) {

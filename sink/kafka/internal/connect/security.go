@@ -1,16 +1,11 @@
 package connect
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
-	"os"
-	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/secret"
 )
 
@@ -40,22 +35,7 @@ type SASL struct {
 
 // LoginError says why a broker and we do not come together although it can be reached: certificate, mechanism, name or
 // password. It is nothing that waiting heals: a person must act.
-type LoginError struct {
-	What  string // what happened
-	Check string // what to look at: configuration keys, or something at the broker
-	Err   error  // the cause, nil when What says it all
-}
-
-// Error says what happened, why, and what to look at.
-func (e *LoginError) Error() string {
-	if e.Err == nil {
-		return e.What + "; check " + e.Check
-	}
-	return fmt.Sprintf("%s: %v; check %s", e.What, e.Err, e.Check)
-}
-
-// Unwrap is the cause.
-func (e *LoginError) Unwrap() error { return e.Err }
+type LoginError = certs.Error
 
 // IsLoginError reports whether err is, or wraps, a [LoginError].
 func IsLoginError(err error) bool {
@@ -65,90 +45,24 @@ func IsLoginError(err error) bool {
 
 // The configuration keys that errors name.
 const (
-	keyTLS   = "kafka.tls.enabled and the port in kafka.brokers"
-	keyCA    = "kafka.tls.ca_file"
-	keyCert  = "kafka.tls.cert_file and kafka.tls.key_file"
-	keyName  = "kafka.tls.server_name, or the host in kafka.brokers"
-	keyClock = "the broker's certificate, and this machine's clock"
-	keySASL  = "kafka.sasl.mechanism"
+	keyTLS  = "kafka.tls.enabled and the port in kafka.brokers"
+	keyName = "kafka.tls.server_name, or the host in kafka.brokers"
+	keySASL = "kafka.sasl.mechanism"
 )
 
-// config reads the files for a connection to the host.
-func (t *TLS) config(host string) (*tls.Config, error) {
-	c := &tls.Config{ServerName: cmp.Or(t.ServerName, host), MinVersion: tls.VersionTLS12}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, &LoginError{"the CA file cannot be read", keyCA, err}
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &LoginError{t.CAFile + " holds no certificate in PEM form", keyCA, nil}
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, &LoginError{"the client certificate cannot be used", keyCert, err}
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
+// files are those that the connections are secured by.
+func (t *TLS) files() certs.Files {
+	return certs.Files{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName,
+		Names: certs.Names{Server: "broker", Section: "kafka.tls", Host: keyName, Port: keyTLS}}
 }
 
 // handshake secures the connection, within the context.
-func (t *TLS) handshake(ctx context.Context, inner net.Conn, host string) (*tls.Conn, error) {
-	c, err := t.config(host)
+func (t *TLS) handshake(ctx context.Context, inner net.Conn, host string) (net.Conn, error) {
+	secured, err := t.files().Secure(ctx, inner, host)
 	if err != nil {
-		return nil, err
-	}
-	secured := tls.Client(inner, c)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, t.explain(err)
+		return nil, err // and no interface around a nil
 	}
 	return secured, nil
-}
-
-// explain says what an error of TLS means. An error of the network comes back as such.
-func (t *TLS) explain(err error) error {
-	var authority x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var hostname x509.HostnameError
-	var certificate *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var remote *net.OpError
-	switch {
-	case errors.As(err, &authority):
-		return &LoginError{"the broker's certificate is signed by an authority that is not trusted", keyCA, err}
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return &LoginError{"the broker's certificate is not valid at this time", keyClock, err}
-	case errors.As(err, &hostname):
-		return &LoginError{"the broker's certificate is for another name", keyName, err}
-	case errors.As(err, &certificate):
-		return &LoginError{"the broker's certificate is not accepted", keyCA, err}
-	case errors.As(err, &record):
-		return &LoginError{"the broker does not speak TLS on this port", keyTLS, err}
-	case errors.As(err, &remote) && remote.Op == "remote error":
-		return &LoginError{"the broker rejects the TLS connection: " + t.clientCertificate(), keyCert, err}
-	}
-	return fmt.Errorf("TLS handshake failed, as it does on a port without TLS: %w", err)
-}
-
-// clientCertificate says what there is to say of our certificate, because a broker does not say what is wrong with it.
-func (t *TLS) clientCertificate() string {
-	if t.CertFile == "" {
-		return "no client certificate is configured"
-	}
-	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-	if err != nil || pair.Leaf == nil {
-		return "the client certificate cannot be read"
-	}
-	state := "is valid until"
-	if time.Now().After(pair.Leaf.NotAfter) {
-		state = "expired at"
-	}
-	return fmt.Sprintf("the client certificate %q, issued by %q, %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state,
-		pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // keys are the configuration's of a login that the broker rejects.
@@ -186,14 +100,14 @@ func (s *SASL) password(ctx context.Context) (string, error) {
 	}
 	source := s.source()
 	if source == nil {
-		return "", &LoginError{"there is no " + word, "kafka.sasl", nil}
+		return "", &LoginError{What: "there is no " + word, Check: "kafka.sasl"}
 	}
 	password, err := source.Read(ctx)
 	if err != nil {
-		return "", &LoginError{"the " + word + " cannot be read", source.Key(), err}
+		return "", &LoginError{What: "the " + word + " cannot be read", Check: source.Key(), Err: err}
 	}
 	if password == "" {
-		return "", &LoginError{s.PasswordFile + s.TokenFile + " holds no " + word, source.Key(), nil}
+		return "", &LoginError{What: s.PasswordFile + s.TokenFile + " holds no " + word, Check: source.Key()}
 	}
 	return password, nil
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/certs"
 )
 
 // Commands of the stream protocol. Responses have the highest bit set.
@@ -212,8 +213,9 @@ type Options struct {
 	User        string
 	Password    string
 	VirtualHost string
-	Name        string      // of the connection, in the server's lists
-	TLS         *tls.Config // nil: none
+	Name        string       // of the connection, in the server's lists
+	TLS         *certs.Files // nil: none
+	External    bool         // the server knows us by our certificate
 	// DialTimeout bounds connecting and logging in, RequestTimeout each question.
 	DialTimeout, RequestTimeout time.Duration
 }
@@ -230,6 +232,9 @@ func Dial(ctx context.Context, o *Options) (*Conn, error) {
 		FrameLimit: DefaultFrameLimit}
 	if err := conn.login(o); err != nil {
 		_ = socket.Close()
+		if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
+			err = ConfigurationError{Err: err}
+		}
 		return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
 	}
 	conn.patience = o.RequestTimeout
@@ -242,14 +247,15 @@ func (o *Options) open(ctx context.Context) (net.Conn, error) {
 	if err != nil || o.TLS == nil {
 		return socket, err
 	}
-	secured := tls.Client(socket, o.TLS)
-	err = secured.HandshakeContext(ctx)
+	host, _, err := net.SplitHostPort(o.Address)
+	if err != nil {
+		return nil, err
+	}
+	secured, err := o.TLS.Secure(ctx, socket, host)
 	if err == nil {
 		return secured, nil
 	}
-	_ = socket.Close()
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
 		return nil, ConfigurationError{Err: err}
 	}
 	return nil, err
@@ -269,8 +275,11 @@ func (c *Conn) login(o *Options) error {
 		return err
 	}
 	c.question(saslAuthenticate)
-	c.text("PLAIN")
-	response := "\x00" + o.User + "\x00" + o.Password
+	mechanism, response := "PLAIN", "\x00"+o.User+"\x00"+o.Password
+	if o.External {
+		mechanism, response = "EXTERNAL", ""
+	}
+	c.text(mechanism)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(response)))
 	c.out = append(c.out, response...)
 	limits := uint64(0)

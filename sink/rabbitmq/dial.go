@@ -1,0 +1,108 @@
+package rabbitmq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/certs"
+	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// dial connects once.
+func (c Config) dial() (*amqp.Connection, error) {
+	uri, err := amqp.ParseURI(c.URL)
+	if err != nil {
+		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the URL of RabbitMQ: %w", err)}
+	}
+	if c.PasswordFile != "" {
+		password, err := secret.ReadFile(c.PasswordFile)
+		if err != nil {
+			return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the password of RabbitMQ: %w", err)}
+		}
+		uri.Password = password
+	}
+	opened := opener{config: c, host: uri.Host, files: c.TLS.Or(uri.CACertFile, uri.CertFile, uri.KeyFile)}
+	opened.files.ServerName = uri.ServerName
+	config := amqp.Config{
+		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name}, Dial: opened.plain,
+	}
+	if uri.Scheme == schemeTLS {
+		uri.Scheme, config.Dial = scheme, opened.secured // the client would not say what the server said by TLS
+	}
+	if slices.ContainsFunc(uri.AuthMechanism, func(m string) bool { return strings.EqualFold(m, "external") }) {
+		config.SASL = []amqp.Authentication{&amqp.ExternalAuth{}}
+	}
+	conn, err := amqp.DialConfig(uri.String(), config)
+	if err == nil {
+		return conn, nil
+	}
+	return nil, opened.blame(err)
+}
+
+// The schemes of [Config].URL.
+const (
+	scheme    = "amqp"
+	schemeTLS = "amqps"
+)
+
+// opener opens one connection, and knows what became of its TLS.
+type opener struct {
+	config Config
+	host   string
+	files  certs.Files
+	conn   *certs.Conn
+}
+
+// plain connects, with a deadline for the handshake, which the client lifts.
+func (o *opener) plain(network, address string) (net.Conn, error) {
+	conn, err := o.config.Dial(network, address, o.config.DialTimeout)
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(o.config.DialTimeout))
+	}
+	return conn, err
+}
+
+func (o *opener) secured(network, address string) (net.Conn, error) {
+	inner, err := o.plain(network, address)
+	if err != nil {
+		return nil, err
+	}
+	o.conn, err = o.files.Secure(context.Background(), inner, o.host) // within the deadline
+	if err != nil {
+		return nil, err // and no interface around a nil
+	}
+	return o.conn, nil
+}
+
+// blame says whose trouble it is that no connection came about.
+func (o *opener) blame(err error) error {
+	if o.conn != nil {
+		err = cmp.Or(o.conn.Refused(), err)
+	}
+	kind := sink.ClusterTrouble
+	said, answered := errors.AsType[*amqp.Error](err)
+	_, untrusting := errors.AsType[*certs.Error](err)
+	if untrusting || answered && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed) {
+		kind = sink.ConfigurationTrouble
+	}
+	return &trouble{kind, fmt.Errorf("connect to RabbitMQ: %w", err)}
+}
+
+// trouble is an error that says whose it is.
+type trouble struct {
+	kind sink.Trouble
+	err  error
+}
+
+func (t *trouble) Error() string         { return t.err.Error() }
+func (t *trouble) Unwrap() error         { return t.err }
+func (t *trouble) Trouble() sink.Trouble { return t.kind }
