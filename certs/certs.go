@@ -144,6 +144,13 @@ func (f Files) Explain(err error) error {
 	return fmt.Errorf("TLS handshake failed, as it does on a port without TLS: %w", err)
 }
 
+// Dropped says what it means that the server closed the connection right after the handshake, without a word: its alert
+// is lost when it closes before we have read it.
+func (f Files) Dropped(err error) error {
+	return &Error{"the " + f.Names.Server + " closes the connection after the TLS handshake: " + f.presented(),
+		f.Names.cert(), err}
+}
+
 // IsAlert reports whether the other side said by TLS that it does not want us.
 func IsAlert(err error) bool {
 	var remote *net.OpError
@@ -169,10 +176,10 @@ func (f Files) presented() string {
 
 // Conn is a secured connection.
 type Conn struct {
-	*tls.Conn // its Read is for one goroutine at a time
+	*tls.Conn
 
 	files    Files
-	answered bool // the server has said something; the reader's
+	answered atomic.Bool // the server has said something
 	refused  atomic.Pointer[Error]
 }
 
@@ -188,12 +195,33 @@ func (c *Conn) Refused() error {
 // (TLS 1.3).
 func (c *Conn) Read(p []byte) (n int, err error) {
 	n, err = c.Conn.Read(p)
-	if err != nil && !c.answered && IsAlert(err) {
-		err = c.files.Explain(err)
-		if refused, is := errors.AsType[*Error](err); is {
-			c.refused.Store(refused)
-		}
+	if n > 0 {
+		c.answered.Store(true)
 	}
-	c.answered = c.answered || n > 0
+	if err != nil && !c.answered.Load() {
+		err = c.refusal(err)
+	}
 	return n, err
+}
+
+// Write is net.Conn. What the server said before it closed the connection is read, if nobody has.
+func (c *Conn) Write(p []byte) (n int, err error) {
+	n, err = c.Conn.Write(p)
+	if err != nil && !c.answered.Load() {
+		if _, said := c.Conn.Read(make([]byte, 1)); IsAlert(said) {
+			err = said
+		}
+		err = c.refusal(err)
+	}
+	return n, err
+}
+
+// refusal makes an alert one that says what to look at.
+func (c *Conn) refusal(err error) error {
+	if !IsAlert(err) {
+		return err
+	}
+	refused, _ := errors.AsType[*Error](c.files.Explain(err))
+	c.refused.Store(refused)
+	return fmt.Errorf("hear from the %s: %w", c.files.Names.Server, refused) // go-redis takes one wrapping off
 }

@@ -48,6 +48,15 @@ type Config struct {
 	Hooks          Hooks
 }
 
+// rights are what the user needs on the keys of queues and of the relay, and to be seen by check.
+func rights(library string) string {
+	const all = "+ping +evalsha +eval +type +get +set +incrby +hmget +hset +lpush +lrange +ltrim"
+	if library == Bull {
+		return all + " +hget +exists +publish"
+	}
+	return all + " +llen +xadd +zadd"
+}
+
 // Hooks observe. They must be quick; any may be nil.
 type Hooks struct{ Alarm func(sink.Alarm) }
 

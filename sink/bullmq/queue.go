@@ -60,7 +60,16 @@ func newQueue(d *Driver, name string) *queue {
 }
 
 // blame makes the error say whose it is.
-func (q *queue) blame(err error) error { return q.driver.Blame("queue "+q.name, err) }
+func (q *queue) blame(err error) error { return q.driver.Blame("queue "+q.name, q.grants(), err) }
+
+// grants are the keys, and channels, that the user must be allowed.
+func (q *queue) grants() string {
+	keys := fmt.Sprintf("'~%s*' '~cdc-relay:%[1]s*' ", q.jobs)
+	if q.driver.config.Library == Bull {
+		keys += fmt.Sprintf("'&%s*' ", q.jobs)
+	}
+	return keys
+}
 
 // End implements [conditional.Stream].
 func (q *queue) End(ctx context.Context) (int64, error) {
@@ -92,7 +101,7 @@ func (q *queue) Append(ctx context.Context, end int64, records []*sink.Record) (
 			return a
 		}
 		if err != nil {
-			q.driver.Failed(&a, "queue "+q.name, err)
+			q.driver.Failed(&a, "queue "+q.name, q.grants(), err)
 			return a
 		}
 		for range some {

@@ -68,7 +68,7 @@ func ask(ctx context.Context, nc *client.Conn, subject string, request, into any
 		return fmt.Errorf("ask %s: %w", subject, noResponders())
 	}
 	if err != nil {
-		return fmt.Errorf("ask %s: %w", subject, err)
+		return fmt.Errorf("ask %s: %w", subject, unanswered(nc, api+subject, err))
 	}
 	return read(m, subject, into)
 }

@@ -72,7 +72,7 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 	messages, err := js.SubscribeSync(topic, client.BindStream(name), client.OrderedConsumer(),
 		client.StartSequence(uint64(max(from, 1))))
 	if err != nil {
-		return fmt.Errorf("read subject %s: %w", topic, err)
+		return fmt.Errorf("read subject %s: %w", topic, unanswered(nc, api+"CONSUMER.", err))
 	}
 	defer func() { _ = messages.Unsubscribe() }()
 	for at := from; at <= last; {

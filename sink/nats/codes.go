@@ -3,6 +3,8 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 
 	client "github.com/nats-io/nats.go"
 
@@ -82,6 +84,37 @@ func isCode(err error, code int) bool {
 func noResponders() *apiError {
 	return &apiError{Code: codeNoResponders, ErrCode: codeNoResponders,
 		Description: "no responders: no stream takes the subject, or it has no leader at present"}
+}
+
+// unanswered is the error of a question to that subject, or what it begins with: that it was forbidden, if it was. The
+// server says so beside all questions, and nobody answers.
+func unanswered(nc *client.Conn, subject string, err error) error {
+	refused := nc.LastError()
+	if !errors.Is(refused, client.ErrPermissionViolation) {
+		return err
+	}
+	for _, about := range []string{subject, client.InboxPrefix} {
+		if strings.Contains(refused.Error(), `"`+about) {
+			return &topicError{forbidden(refused)}
+		}
+	}
+	return err
+}
+
+var refusedSubject = regexp.MustCompile(`(?i)(publish|subscription) to "([^"]+)"`)
+
+// forbidden says how the user gets the permission that it lacks.
+func forbidden(refused error) string {
+	of := refusedSubject.FindStringSubmatch(refused.Error())
+	if of == nil {
+		return refused.Error()
+	}
+	flag, list, subject := "--allow-pub", "publish", of[2]
+	if strings.EqualFold(of[1], "subscription") {
+		flag, list, subject = "--allow-sub", "subscribe", "_INBOX.>"
+	}
+	return fmt.Sprintf("%v; allow it: nsc edit user --name USER %s '%s', or %s in the permissions of the server's "+
+		"configuration", refused, flag, subject, list)
 }
 
 // answered is the server's error in an answer, or nil.

@@ -113,6 +113,21 @@ func (c Config) options() ([]client.Option, error) {
 	return options, nil
 }
 
+// login is the keys that the login is made of.
+func (c Config) login() string {
+	switch {
+	case c.CredentialsFile != "":
+		return "nats.credentials_file"
+	case c.NKeyFile != "":
+		return "nats.nkey_file"
+	case c.TokenFile != "":
+		return "nats.token_file"
+	case c.Username != "":
+		return "nats.username and nats.password_file"
+	}
+	return "the login in nats.url, or name its file: nats.password_file, token_file, nkey_file or credentials_file"
+}
+
 // secretIn is what the file holds, nothing without a file.
 func secretIn(path string) (string, error) {
 	if path == "" {
@@ -152,6 +167,8 @@ func (c Config) connect(denied func(error), closed func()) (*client.Conn, error)
 	switch {
 	case errors.Is(err, client.ErrSecureConnWanted):
 		err = &certs.Error{What: "the server does not offer TLS", Check: "nats.url and the tls block of the server", Err: err}
+	case strings.Contains(err.Error(), "after TLS handshake"): // the client's own text: it has no value for it
+		err = c.TLS.Dropped(err)
 	case errors.Is(err, client.ErrTLS), certs.IsAlert(err):
 		err = c.TLS.Explain(err)
 	}
@@ -164,7 +181,7 @@ func (c Config) connect(denied func(error), closed func()) (*client.Conn, error)
 		client.ErrSecureConnRequired, client.ErrNkeysNotSupported,
 	} {
 		if errors.Is(err, login) {
-			return nil, &loginError{err}
+			return nil, &loginError{fmt.Errorf("%w; correct %s", err, c.login())}
 		}
 	}
 	return nil, err

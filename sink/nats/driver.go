@@ -240,7 +240,7 @@ func (d *Driver) denied(err error) {
 	d.mu.Unlock()
 	for _, s := range streams {
 		if stop := s.waiting.Load(); stop != nil {
-			(*stop)(&topicError{err.Error()})
+			(*stop)(&topicError{forbidden(err)})
 		}
 	}
 }

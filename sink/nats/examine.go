@@ -17,7 +17,7 @@ func (d *Driver) Examine(ctx context.Context) (text string, err error) {
 			MaxStreams int `json:"max_streams"`
 		} `json:"limits"`
 	}
-	if err := ask(ctx, nc, "INFO", struct{}{}, &account); err != nil {
+	if err := question(ctx, nc, "INFO", struct{}{}, &account); err != nil {
 		return "", fmt.Errorf("JetStream does not answer; enable it for the account: %w", err)
 	}
 	return fmt.Sprintf("nats-server %s at %s has JetStream, with %d streams in the account", nc.ConnectedServerVersion(),

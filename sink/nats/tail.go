@@ -79,7 +79,7 @@ func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.Tai
 	messages, err := js.SubscribeSync(q.Topic, client.BindStream(stream), client.OrderedConsumer(), client.HeadersOnly(),
 		client.IdleHeartbeat(answerPatience/2), start)
 	if err != nil {
-		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, err))
+		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, unanswered(nc, api+"CONSUMER.", err)))
 	}
 	defer func() { _ = messages.Unsubscribe() }()
 	info, err := messages.ConsumerInfo()

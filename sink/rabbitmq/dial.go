@@ -91,10 +91,25 @@ func (o *opener) blame(err error) error {
 	kind := sink.ClusterTrouble
 	said, answered := errors.AsType[*amqp.Error](err)
 	_, untrusting := errors.AsType[*certs.Error](err)
-	if untrusting || answered && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed) {
+	switch {
+	case untrusting:
 		kind = sink.ConfigurationTrouble
+	case answered && said.Code == amqp.AccessRefused:
+		kind = sink.ConfigurationTrouble
+		err = fmt.Errorf("%w; correct user and password: rabbitmq.url and rabbitmq.password_file, or rabbitmqctl "+
+			"change_password", err)
+	case answered && said.Code == amqp.NotAllowed:
+		kind = sink.ConfigurationTrouble
+		err = fmt.Errorf("%w; correct the virtual host in rabbitmq.url, or let the user in: rabbitmqctl set_permissions %s",
+			err, o.config.account())
 	}
 	return &trouble{kind, fmt.Errorf("connect to RabbitMQ: %w", err)}
+}
+
+// account is the user at its virtual host, as rabbitmqctl has them.
+func (c Config) account() string {
+	uri, _ := amqp.ParseURI(c.URL) // New has looked at it
+	return fmt.Sprintf("--vhost '%s' %s", uri.Vhost, uri.Username)
 }
 
 // trouble is an error that says whose it is.

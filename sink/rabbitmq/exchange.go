@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -183,6 +184,10 @@ func (e *exchange) blame(err error) error {
 	if errors.As(err, &said) && (said.Code == amqp.NotFound || said.Code == amqp.AccessRefused ||
 		said.Code == amqp.PreconditionFailed) {
 		e.driver.Reached()
+		if said.Code == amqp.AccessRefused {
+			err = fmt.Errorf("%w; the user needs: rabbitmqctl set_permissions %s '' '^%s$' ''", err, e.driver.config.account(),
+				regexp.QuoteMeta(e.name))
+		}
 		return &trouble{sink.TopicTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}
 	}
 	return &trouble{sink.ClusterTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -88,7 +89,6 @@ func (c Config) options() (*wire.Options, error) {
 		VirtualHost: strings.TrimPrefix(u.Path, "/"), User: u.User.Username(), Name: c.Name,
 		DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout,
 	}
-	o.External = strings.EqualFold(u.Query().Get("auth_mechanism"), "external")
 	o.Password, _ = u.User.Password()
 	if o.VirtualHost == "" {
 		o.VirtualHost = "/"
@@ -111,4 +111,24 @@ func (c Config) options() (*wire.Options, error) {
 		o.TLS = &c.TLS
 	}
 	return o, nil
+}
+
+// explained names the command that helps.
+func (c Config) explained(err error, stream string) error {
+	switch {
+	case errors.Is(err, wire.NoStream):
+		return fmt.Errorf("%w; declare it: rabbitmqadmin declare queue name=%s queue_type=stream durable=true", err, stream)
+	case errors.Is(err, wire.AccessRefused):
+		o, problem := c.options()
+		if problem != nil {
+			return err
+		}
+		own, create := "^"+regexp.QuoteMeta(stream)+"$", ""
+		if c.NewStreams.Create {
+			create = own
+		}
+		return fmt.Errorf("%w; the user needs: rabbitmqctl set_permissions --vhost '%s' %s '%s' '%s' '%s'", err,
+			o.VirtualHost, o.User, create, own, own)
+	}
+	return err
 }

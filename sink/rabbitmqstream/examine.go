@@ -26,10 +26,10 @@ func (d *Driver) Examine(ctx context.Context, stream string) (text string, err e
 	case errors.Is(err, wire.NoStream) && d.config.NewStreams.Create:
 		return text + "; to be created: " + stream, nil
 	case errors.Is(err, wire.NoStream):
-		return "", fmt.Errorf("stream %s: %w", stream, explained(err, stream))
+		return "", fmt.Errorf("stream %s: %w", stream, d.config.explained(err, stream))
 	case !wire.IsAnswer(err):
 		return "", err
 	default:
-		return "", fmt.Errorf("stream %s: %w", stream, err)
+		return "", fmt.Errorf("stream %s: %w", stream, d.config.explained(err, stream))
 	}
 }

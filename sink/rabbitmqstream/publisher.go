@@ -180,7 +180,7 @@ func (p *publisher) open(ctx context.Context, r *sink.Record) error {
 	if err = p.declare(c); err != nil {
 		_ = c.Close()
 		p.driver.heard(err)
-		return fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.stream, p.driver.config.explained(err, p.stream))
 	}
 	p.conn = c
 	return nil
@@ -199,7 +199,7 @@ func (p *publisher) declare(c *wire.Conn) error {
 		err = c.Declare(p.name, p.stream)
 	}
 	if err != nil {
-		return explained(err, p.stream)
+		return err
 	}
 	last, err := c.Sequence(p.name, p.stream)
 	switch {
@@ -298,11 +298,3 @@ func (f *foreign) Error() string {
 
 // Trouble implements [sink.Troubled].
 func (*foreign) Trouble() sink.Trouble { return sink.PartitionTrouble }
-
-// explained names the command that helps.
-func explained(err error, stream string) error {
-	if errors.Is(err, wire.NoStream) {
-		return fmt.Errorf("%w; declare it: rabbitmqadmin declare queue name=%s queue_type=stream durable=true", err, stream)
-	}
-	return err
-}

@@ -25,7 +25,7 @@ func (s *Server) Examine(ctx context.Context) (text string, err error) {
 // examine examines one server.
 func (s *Server) examine(ctx context.Context, one *redis.Client) (text string, risky bool, err error) {
 	if err := one.Ping(ctx).Err(); err != nil {
-		return "", false, fmt.Errorf("ask Redis: %w", err)
+		return "", false, &trouble{troubleOf(err), fmt.Errorf("ask Redis: %w", s.withRemedy("", err))}
 	}
 	settings := map[string]string{}
 	for _, name := range []string{"appendonly", "appendfsync", "maxmemory-policy"} {

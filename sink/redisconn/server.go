@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type Config struct {
 	Sentinel       Sentinel
 	Cluster        bool // the URL is that of some nodes of a cluster
 	TLS            certs.Files
+	Rights         string // commands that the user must be allowed, as ACL SETUSER has them
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script
 }
@@ -50,6 +52,7 @@ type Server struct {
 	config  Config
 	cluster *redis.ClusterClient // the same as Client; nil: no cluster
 	guards  *sentinels           // nil: the URL is the server's
+	user    string
 	ended   context.Context
 	end     context.CancelFunc
 	pinger  sync.WaitGroup
@@ -68,6 +71,9 @@ func Open(c Config) (*Server, error) {
 	}
 	s := &Server{config: c}
 	options, err := c.options()
+	if err == nil {
+		s.user = cmp.Or(options.Username, "default")
+	}
 	switch {
 	case err != nil:
 	case c.Cluster:
@@ -160,16 +166,31 @@ func (s *Server) Heard(err error) {
 		s.Reached()
 		return
 	}
-	s.Lost(err)
+	s.Lost(s.withRemedy("", err))
 }
 
-// Blame makes the error say what it is about and whose it is, and notes whether the server answered.
-func (s *Server) Blame(what string, err error) error {
+// Blame makes the error say what it is about and whose it is, and notes whether the server answered. Keys are those
+// that the user must be allowed, as ACL SETUSER has them.
+func (s *Server) Blame(what, keys string, err error) error {
 	var said redis.Error
 	if s.cluster == nil || errors.As(err, &said) { // that one node is silent says nothing of the others
 		s.Heard(err)
 	}
-	return &trouble{s.shareOf(err), fmt.Errorf("%s: %w", what, err)}
+	kind := s.shareOf(err)
+	return &trouble{kind, fmt.Errorf("%s: %w", what, s.withRemedy(keys, err))}
+}
+
+// withRemedy says what to do about a login that Redis refuses, and about rights that the user lacks.
+func (s *Server) withRemedy(keys string, err error) error {
+	switch word, _, _ := refusal(err); word {
+	case "WRONGPASS", "NOAUTH":
+		return fmt.Errorf("%w; correct the user in redis.url and redis.password_file, or let it in: "+
+			"redis-cli ACL SETUSER %s on '>PASSWORD'", err, s.user)
+	case "NOPERM":
+		return fmt.Errorf("%w; the user needs: redis-cli ACL SETUSER %s %s%s (ACL LOG tells which of them it lacks)", err,
+			s.user, keys, s.config.Rights)
+	}
+	return err
 }
 
 // Do sends a command about the key that stands at that place among its words.
@@ -181,8 +202,8 @@ func (s *Server) Do(ctx context.Context, key int8, words ...any) *redis.Cmd {
 }
 
 // Failed fills in what became of a script that did not say that it has written.
-func (s *Server) Failed(a *conditional.Answer, what string, err error) {
-	a.Err = s.Blame(what, err)
+func (s *Server) Failed(a *conditional.Answer, what, keys string, err error) {
+	a.Err = s.Blame(what, keys, err)
 	word, _, refused := refusal(err)
 	switch {
 	case refused:

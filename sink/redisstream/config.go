@@ -22,5 +22,8 @@ type Config struct {
 	Hooks          Hooks
 }
 
+// rights are what the user needs on the streams, and to be seen by check.
+const rights = "+ping +evalsha +eval +type +time '+xinfo|stream' +xadd +xtrim +xrange"
+
 // Hooks observe. They must be quick; any may be nil.
 type Hooks struct{ Alarm func(sink.Alarm) }

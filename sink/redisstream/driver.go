@@ -34,7 +34,7 @@ var (
 func New(c Config) (*Driver, error) {
 	server, err := redisconn.Open(redisconn.Config{
 		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, Cluster: c.Cluster, DialTimeout: c.DialTimeout,
-		RequestTimeout: c.RequestTimeout, TLS: c.TLS,
+		RequestTimeout: c.RequestTimeout, TLS: c.TLS, Rights: rights,
 	})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,9 @@ import (
 // NoStream is the answer to a question about a stream that is missing.
 const NoStream Answer = 2
 
+// AccessRefused is the answer to a user who may not do that with the stream.
+const AccessRefused Answer = 16
+
 // Other codes of the stream protocol.
 const (
 	codeOK            = 1
@@ -20,7 +23,6 @@ const (
 	codeNoVirtualHost = 12
 	codeFrameTooLarge = 14
 	codeInternal      = 15
-	codeAccessRefused = 16
 	codePrecondition  = 17
 	codeNoPublisher   = 18
 	codeUnknownFrame  = 13
@@ -31,10 +33,12 @@ type Answer uint16
 
 var answers = map[Answer]string{
 	NoStream: "there is no such stream", codeStreamExists: "the stream exists",
-	codeNotAvailable: "the stream is not available: it has no leader at present, or was deleted",
-	codeLoginFailed:  "wrong user or password", codeLoopbackOnly: "the user guest may log in from the server itself only",
-	codeNoVirtualHost: "no such virtual host, or no permission for it", codeFrameTooLarge: "the frame is too large",
-	codeInternal: "internal error", codeAccessRefused: "the user lacks the permission to write or to read",
+	codeNotAvailable:  "the stream is not available: it has no leader at present, or was deleted",
+	codeLoginFailed:   "wrong user or password; correct rabbitmq.stream_url and rabbitmq.password_file",
+	codeLoopbackOnly:  "the user guest may log in from the server itself only",
+	codeNoVirtualHost: "no such virtual host, or no permission for it; see rabbitmqctl set_permissions",
+	codeFrameTooLarge: "the frame is too large",
+	codeInternal:      "internal error", AccessRefused: "the user lacks the permission to write or to read",
 	codePrecondition: "precondition failed", codeNoPublisher: "there is no such publisher",
 	codeUnknownFrame: "the server does not know the question",
 }
@@ -49,7 +53,7 @@ func (a Answer) Error() string {
 // Trouble implements [sink.Troubled].
 func (a Answer) Trouble() sink.Trouble {
 	switch a {
-	case NoStream, codeAccessRefused, codePrecondition:
+	case NoStream, AccessRefused, codePrecondition:
 		return sink.TopicTrouble
 	case codeNotAvailable, codeNoPublisher:
 		return sink.PartitionTrouble

@@ -215,7 +215,6 @@ type Options struct {
 	VirtualHost string
 	Name        string       // of the connection, in the server's lists
 	TLS         *certs.Files // nil: none
-	External    bool         // the server knows us by our certificate
 	// DialTimeout bounds connecting and logging in, RequestTimeout each question.
 	DialTimeout, RequestTimeout time.Duration
 }
@@ -275,11 +274,8 @@ func (c *Conn) login(o *Options) error {
 		return err
 	}
 	c.question(saslAuthenticate)
-	mechanism, response := "PLAIN", "\x00"+o.User+"\x00"+o.Password
-	if o.External {
-		mechanism, response = "EXTERNAL", ""
-	}
-	c.text(mechanism)
+	c.text("PLAIN")
+	response := "\x00" + o.User + "\x00" + o.Password
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(response)))
 	c.out = append(c.out, response...)
 	limits := uint64(0)
