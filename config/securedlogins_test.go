@@ -9,7 +9,7 @@ import (
 // Breaks it catches: certificates that are named and not used, half a pair of them, a login of two kinds, and a problem
 // that hides another. Seen to fail with any URL taken for one with TLS, and with a user without a password allowed.
 func TestCertificatesAndLoginsAreWholeOrNone(t *testing.T) {
-	for settings, keys := range map[string]string{ // key=value with spaces; the keys of the problems, in the order of a list
+	for settings, keys := range map[string]string{ // key=value with spaces; the problems' keys, in order
 		"nats.tls.ca_file=a": "", // TLS whatever the URL says
 		"nats.tls.ca_file=a nats.tls.key_file=k nats.url=tls://h":                         "nats.tls.cert_file",
 		"nats.credentials_file=c":                                                         "",

@@ -205,8 +205,8 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own: []string{"certs", "config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
-			"sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
+		own: []string{"certs", "config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq",
+			"sink/rabbitmqstream", "sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},
@@ -349,6 +349,10 @@ var house = map[string]room{
 	},
 	"test/registry": {
 		tests: []string{"config", "registry", "test/harness"}, external: []string{"github.com/rs/zerolog"},
+	},
+	"test/logins": {
+		tests:    []string{"certs", "config", "drivers", "sink", "sink/sinktest"},
+		external: []string{"github.com/nats-io/nats.go", "github.com/rabbitmq/amqp091-go", "github.com/rs/zerolog"},
 	},
 	"test/cutproxy": {},
 	"test/chaos":    {},

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +20,8 @@ const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 type RabbitServer struct {
 	server
 	StreamAddr string // host:port of the stream protocol
+
+	plugins, lines []string // of its configuration; nil: ports without TLS
 }
 
 var sharedRabbit = sync.OnceValues(func() (*RabbitServer, error) {
@@ -38,6 +42,34 @@ func RabbitMQ(t testing.TB) *RabbitServer {
 		missing(t, "rabbitmq-server", err)
 	}
 	return s
+}
+
+// SecuredRabbitMQ starts a server that speaks TLS only, by its own certificate, and wants one of the authority from
+// clients: its common name is the user of EXTERNAL. The server's own files are read at each handshake.
+func SecuredRabbitMQ(t testing.TB, own Certificate, clients *Authority) *RabbitServer {
+	t.Helper()
+	needsServers(t)
+	s := &RabbitServer{server: server{name: "rabbitmq-server", patience: 2 * time.Minute}}
+	s.plugins = []string{"rabbitmq_stream", "rabbitmq_auth_mechanism_ssl"}
+	s.lines = []string{
+		"listeners.tcp = none", "stream.listeners.tcp = none",
+		"ssl_options.certfile = " + own.CertFile, "ssl_options.keyfile = " + own.KeyFile,
+		"ssl_options.cacertfile = " + clients.File, "ssl_options.verify = verify_peer",
+		"ssl_options.fail_if_no_peer_cert = true", "ssl_cert_login_from = common_name",
+		"auth_mechanisms.1 = PLAIN", "auth_mechanisms.2 = EXTERNAL",
+	}
+	s.of(t, s.begin(t.Context(), s.describe))
+	return s
+}
+
+// Ctl runs rabbitmqctl on the server.
+func (s *RabbitServer) Ctl(t testing.TB, words ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(rabbitProgram), "rabbitmqctl"), words...)
+	command.Env = s.command.Env
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("rabbitmqctl %s: %v: %s", strings.Join(words, " "), err, out)
+	}
 }
 
 func (s *RabbitServer) describe() error {
@@ -61,12 +93,16 @@ func (s *RabbitServer) describe() error {
 		return err
 	}
 	plugins, conf := filepath.Join(s.dir, "enabled_plugins"), filepath.Join(s.dir, "rabbitmq.conf")
-	lines := joinLines([]string{
-		"listeners.tcp.default = " + s.Addr, "stream.listeners.tcp.1 = " + s.StreamAddr, "log.console = true",
-		"log.file = false",
-	})
-	if err := errors.Join(os.WriteFile(plugins, []byte("[rabbitmq_stream].\n"), 0o600),
-		os.WriteFile(conf, []byte(lines), 0o600)); err != nil {
+	enabled, lines := []string{"rabbitmq_stream"}, []string{
+		"listeners.tcp.default = " + s.Addr, "stream.listeners.tcp.1 = " + s.StreamAddr,
+	}
+	if s.lines != nil {
+		enabled = s.plugins
+		lines = append([]string{"listeners.ssl.1 = " + s.Addr, "stream.listeners.ssl.1 = " + s.StreamAddr}, s.lines...)
+	}
+	text := joinLines(append(lines, "log.console = true", "log.file = false"))
+	if err := errors.Join(os.WriteFile(plugins, []byte("["+strings.Join(enabled, ",")+"].\n"), 0o600),
+		os.WriteFile(conf, []byte(text), 0o600)); err != nil {
 		return fmt.Errorf("write the configuration of rabbitmq-server: %w", err)
 	}
 	s.command.Path = rabbitProgram
@@ -75,7 +111,8 @@ func (s *RabbitServer) describe() error {
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins, "RABBITMQ_MNESIA_BASE="+filepath.Join(s.dir, "data"),
 		"RABBITMQ_LOG_BASE="+filepath.Join(s.dir, "log"), "RABBITMQ_DIST_PORT="+ports[0], "ERL_EPMD_PORT="+ports[1],
 		"ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(s.dir, "pid"), "LANG=C.UTF-8",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -ssl bypass_pem_cache true "+
+			"-kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_CONF_ENV_FILE=/dev/null")
 	s.ready = func() error {
 		for _, addr := range []string{s.Addr, s.StreamAddr} {

@@ -12,14 +12,38 @@ import (
 )
 
 // RedisServer is a redis-server with an append-only file, a process of its own.
-type RedisServer struct{ server }
+type RedisServer struct {
+	server
+	cli []string // what redis-cli needs besides host and port
+}
 
 // Redis starts a server for this test alone, with options as on its command line, such as --requirepass.
 func Redis(t testing.TB, settings ...string) *RedisServer {
 	t.Helper()
 	needsServers(t)
-	s := &RedisServer{server{name: "redis-server", patience: 30 * time.Second}}
+	s := &RedisServer{server: server{name: "redis-server", patience: 30 * time.Second}}
 	s.of(t, s.begin(t.Context(), func() error { return s.describe(settings) }))
+	return s
+}
+
+// SecuredRedis starts a server that speaks TLS only, by its own certificate, and wants one of the authority from
+// clients. The files are read at each start.
+func SecuredRedis(t testing.TB, own Certificate, clients *Authority, settings ...string) *RedisServer {
+	t.Helper()
+	needsServers(t)
+	s := &RedisServer{server: server{name: "redis-server", patience: 30 * time.Second}}
+	mine := clients.Issue(t, "redis-cli", time.Now().Add(time.Hour))
+	s.cli = []string{"--tls", "--insecure", "--cert", mine.CertFile, "--key", mine.KeyFile}
+	s.of(t, s.begin(t.Context(), func() error {
+		_, port, err := net.SplitHostPort(s.Addr)
+		if err != nil {
+			return fmt.Errorf("read the address of redis-server: %w", err)
+		}
+		err = s.describe(append([]string{"--port", "0", "--tls-port", port, "--tls-cert-file", own.CertFile,
+			"--tls-key-file", own.KeyFile, "--tls-ca-cert-file", clients.File}, settings...))
+		s.ready = s.listens
+		return err
+	}))
 	return s
 }
 
@@ -29,7 +53,7 @@ func RedisSentinels(t testing.TB, name string, master *RedisServer, settings ...
 	t.Helper()
 	needsServers(t)
 	for range 3 {
-		s := &RedisServer{server{name: "redis-sentinel", patience: 30 * time.Second}}
+		s := &RedisServer{server: server{name: "redis-sentinel", patience: 30 * time.Second}}
 		s.of(t, s.begin(t.Context(), func() error { return s.describeSentinel(name, master, settings) }))
 		sentinels = append(sentinels, s)
 	}

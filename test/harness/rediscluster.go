@@ -67,7 +67,8 @@ func (s *RedisServer) Ask(words ...string) (answer string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("read the address of redis-server: %w", err)
 	}
-	command := exec.CommandContext(ctx, "redis-cli", append([]string{"-e", "-h", host, "-p", port}, words...)...)
+	args := slices.Concat([]string{"-e", "-h", host, "-p", port}, s.cli, words)
+	command := exec.CommandContext(ctx, "redis-cli", args...)
 	out, err := command.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("ask %s for %s: %w: %s", s.Addr, strings.Join(words, " "), err, out)

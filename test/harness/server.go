@@ -93,6 +93,15 @@ func (s *server) firstLine(asked string) (string, error) {
 	return bufio.NewReader(conn).ReadString('\n')
 }
 
+// listens is ready for a server that says nothing first.
+func (s *server) listens() error {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // Kill9 kills the server and waits for its end.
 func (s *server) Kill9() {
 	if process := s.current(); process != nil {

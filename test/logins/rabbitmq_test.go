@@ -1,0 +1,112 @@
+package logins_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/certs"
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// Breaks it catches: as with Redis, and a client certificate that is no login. Seen to fail with
+// the client's own error shown instead of what the server said by TLS.
+func TestSecuredRabbitMQ(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	certificates := newPKI(t)
+	server := harness.SecuredRabbitMQ(t, certificates.server, certificates.trusted)
+	channel := adminChannel(t, certificates, server)
+	common := place{pki: certificates, passwordKey: "rabbitmq.password_file", reread: func() {},
+		change: func(password string) { server.Ctl(t, "change_password", "relay", password) }}
+
+	exchanges := common
+	exchanges.page, exchanges.section, exchanges.urlKey = "rabbitmq", "rabbitmq.tls", "rabbitmq.url"
+	exchanges.tls, exchanges.plain, exchanges.topic = "amqps", "amqp", "outbox.event"
+	exchanges.refused = "username or password not allowed"
+	exchanges.configure(t, server.Addr)
+	makeQueue(t, channel, exchanges.topic)
+	exchanges.read = func(t *testing.T) []string {
+		q, err := channel.QueueDeclarePassive(exchanges.topic, true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return make([]string, q.Messages)
+	}
+	commands := exchanges.commands(t, "rabbitmqctl")
+	for _, c := range commands {
+		server.Ctl(t, c...)
+	}
+	t.Run("Exchanges", exchanges.judge)
+	t.Run("ExchangesWithoutWrite", func(t *testing.T) {
+		server.Ctl(t, "set_permissions", "--vhost", "/", "relay", "", "", "")
+		exchanges.wantLacking(t, "403", "rabbitmqctl set_permissions --vhost '/' relay '' '^outbox\\.event$' ''")
+	})
+
+	streams := common
+	streams.page, streams.section, streams.urlKey = "rabbitmq-stream", "rabbitmq_stream.tls", "rabbitmq.stream_url"
+	streams.tls, streams.plain, streams.topic = "rabbitmq-stream+tls", "rabbitmq-stream", "outbox.event.order"
+	streams.refused, streams.secret, streams.next = "wrong user or password", exchanges.secret, exchanges.next
+	streams.configure(t, server.StreamAddr)
+	if _, err := channel.QueueDeclare(streams.topic, true, false, false, false,
+		amqp.Table{"x-queue-type": "stream"}); err != nil {
+		t.Fatal(err)
+	}
+	grant := streams.commands(t, "rabbitmqctl")[1]
+	server.Ctl(t, grant...)
+	t.Run("Streams", streams.judge)
+	for right, at := range map[string]int{"Write": len(grant) - 2, "Read": len(grant) - 1} {
+		t.Run("StreamsWithout"+right, func(t *testing.T) {
+			less := slices.Clone(grant)
+			less[at] = ""
+			server.Ctl(t, less...)
+			streams.wantLacking(t, "(16)", `rabbitmqctl set_permissions --vhost '/' relay '' '^outbox\.event\.order$'`)
+		})
+	}
+	t.Run("CertificateAsLogin", func(t *testing.T) {
+		server.Ctl(t, commands[1]...)
+		cfg := exchanges.with(t, exchanges.urlKey,
+			exchanges.url(exchanges.with(t), exchanges.tls, "127.0.0.1")+"?auth_mechanism=external", exchanges.passwordKey, "")
+		if err := examine(t, cfg); err != nil {
+			t.Fatal(err)
+		}
+		exchanges.flow(t, cfg).Send(sinktest.Events(exchanges.topic, 5*events, events))
+	})
+}
+
+// adminChannel is a channel of the user who may everything.
+func adminChannel(t *testing.T, p *pki, server *harness.RabbitServer) *amqp.Channel {
+	t.Helper()
+	own := p.trusted.Issue(t, "admin", time.Now().Add(time.Hour))
+	secured, err := certs.Files{CAFile: p.trusted.File, CertFile: own.CertFile, KeyFile: own.KeyFile}.Config("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := amqp.DialTLS("amqps://guest:guest@"+server.Addr+"/", secured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// makeQueue makes the exchange with a queue of the same name.
+func makeQueue(t *testing.T, ch *amqp.Channel, name string) {
+	t.Helper()
+	err := ch.ExchangeDeclare(name, "topic", true, false, false, false, nil)
+	if err == nil {
+		_, err = ch.QueueDeclare(name, true, false, false, false, nil)
+	}
+	if err == nil {
+		err = ch.QueueBind(name, "#", name, false, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
