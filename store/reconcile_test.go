@@ -261,8 +261,8 @@ func TestForgottenPreparedTransactionIsNamedWithWhatEndsIt(t *testing.T) {
 }
 
 // Breaks caught: a transaction that has only read, or began later, named as one that others wait for. Seen to fail with
-// each condition on what the server tells of transactions left out, but for those that leave out the asking session,
-// which has no number.
+// each condition on what the server tells of running transactions left out, but for those that leave out the asking
+// session, which has no number. The test above is that of prepared ones.
 func TestOnlyOldTransactionsThatHaveWrittenAreNamed(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
