@@ -177,9 +177,10 @@ bench-go: ## Go benchmarks of the pieces; BENCH=<pattern> chooses, COUNT=5 runs 
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./...
 
 .PHONY: lint
-lint: fmt-check ## go vet and golangci-lint, in the version that CI uses
+lint: fmt-check ## go vet and golangci-lint, in the version that CI uses, of this module and those below it
 	go vet ./...
 	go run $(GOLANGCI) run
+	@for module in $(MODULES) test/bench; do echo "lint $$module"; (cd $$module && go run $(GOLANGCI) run) || exit 1; done
 
 .PHONY: shellcheck
 shellcheck: ## shellcheck on the scripts that run on machines of others, and on those that make and try the packages

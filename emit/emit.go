@@ -1,6 +1,6 @@
 // Package emit writes events into the outbox, in the transaction that makes them true: one call of the SQL function
-// emit, which `cdc-relay init --emit` or [SQL] creates. It depends on the standard library only, and takes a pgx.Tx as well
-// as an *sql.Tx. It neither opens nor ends a transaction.
+// emit, which `cdc-relay init --emit` or [SQL] creates. It depends on the standard library only, and takes a pgx.Tx as
+// well as an *sql.Tx. It neither opens nor ends a transaction.
 package emit
 
 import (
@@ -52,6 +52,8 @@ type ExecContext interface {
 }
 
 // EmitSQL is Emit with database/sql.
+//
+//nolint:revive // SQL is the function's text
 func EmitSQL(ctx context.Context, tx ExecContext, e Event) (id string, err error) {
 	query, args, id, err := e.statement()
 	if err != nil {

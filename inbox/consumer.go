@@ -81,7 +81,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		began := time.Now()
 		err := c.once(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was told to end
 		}
 		if kind := classify(err); !errors.Is(err, ledger.ErrSetBack) && kind != causeLost && kind != causeConflict {
 			return err

@@ -1,5 +1,5 @@
-// Package middleware shows what can be put around the handlers of an inbox: a JSON Schema for each type of events, and a
-// circuit breaker around the calls that a handler makes. It is to be copied.
+// Package middleware shows what can be put around the handlers of an inbox: a JSON Schema for each type of events, and
+// a circuit breaker around the calls that a handler makes. It is to be copied.
 package middleware
 
 import (
@@ -36,9 +36,9 @@ func Schemas(schemas map[string]*jsonschema.Schema) func(inbox.Handler) inbox.Ha
 	}
 }
 
-// Through makes a handler's call to another service through a breaker. While that is open nobody is called, and the event
-// waits without an attempt: the service is away, and the event has done nothing wrong. Let it be a call that reads: an
-// effect outside the database is not fenced by the event's row.
+// Through makes a handler's call to another service through a breaker. While that is open nobody is called, and the
+// event waits without an attempt: the service is away, and the event has done nothing wrong. Let it be a call that
+// reads: an effect outside the database is not fenced by the event's row.
 func Through[T any](b *gobreaker.CircuitBreaker[T], call func() (T, error)) (T, error) {
 	got, err := b.Execute(call)
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {

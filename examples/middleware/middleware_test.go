@@ -77,7 +77,8 @@ func TestPayloadsFitAndAServiceThatIsAwayCostsNoAttempt(t *testing.T) {
 		return map[bool]string{false: "it is closed"}[c.Status().BreakerOpen && calls.Load() > 0]
 	})
 	away.Store(false)
-	until(t, pg, "SELECT count(*) FROM inbox_dead WHERE class = 'permanent' AND error LIKE '%does not fit the schema%'", "10")
+	until(t, pg, "SELECT count(*) FROM inbox_dead WHERE class = 'permanent' AND error LIKE '%does not fit the schema%'",
+		"10")
 	until(t, pg, "SELECT count(*) || ' ' || sum(cents) || ' ' || max(attempt) FROM bill", "20 2380 1")
 	cancel()
 	if err := <-ended; err != nil {

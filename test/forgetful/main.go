@@ -56,19 +56,16 @@ func serve(directory, mountpoint string) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	fmt.Println("mounted")
-	for s := range signals {
+	if <-signals == syscall.SIGINT {
 		pages, files := held.dirty()
-		if s == syscall.SIGINT {
-			fmt.Printf("forgot %d pages of %d files\n", pages, files)
-			os.Exit(0)
-		}
-		if err := held.sync(); err != nil {
-			return err
-		}
-		if err := server.Unmount(); err != nil {
-			return fmt.Errorf("unmount %s: %w", mountpoint, err)
-		}
-		return nil
+		fmt.Printf("forgot %d pages of %d files\n", pages, files)
+		os.Exit(0)
+	}
+	if err := held.sync(); err != nil {
+		return err
+	}
+	if err := server.Unmount(); err != nil {
+		return fmt.Errorf("unmount %s: %w", mountpoint, err)
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (c childConfig) watermill(ctx context.Context, pool *pgxpool.Pool) error {
 // notTheEnd is the error, but for that of a context that has ended.
 func notTheEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it is that of the context
 	}
 	return err
 }

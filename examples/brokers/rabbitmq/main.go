@@ -24,7 +24,8 @@ import (
 )
 
 const tables = `
-CREATE TABLE IF NOT EXISTS processed_event_ids (event_id text PRIMARY KEY, processed_at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS processed_event_ids
+	(event_id text PRIMARY KEY, processed_at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE IF NOT EXISTS orders_of_customer (customer text PRIMARY KEY, orders bigint NOT NULL)`
 
 func main() {

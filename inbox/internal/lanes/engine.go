@@ -27,6 +27,7 @@ type Item struct {
 // Kind is what a job asks for.
 type Kind uint8
 
+// What a job asks for.
 const (
 	Handle Kind = iota // have the events' effects
 	Park               // store the events behind those of their lane that are parked
@@ -49,6 +50,7 @@ type Job struct {
 // Failure is why a piece was not decided.
 type Failure uint8
 
+// Why a piece was not decided.
 const (
 	None      Failure = iota
 	Transient         // the event's own, as far as one can tell

@@ -19,6 +19,7 @@ import (
 // State is how an event was decided.
 type State int16
 
+// How an event was decided, as inbox_word calls it.
 const (
 	Done State = iota
 	Parked

@@ -32,10 +32,11 @@ type Entry struct {
 // Waits says for what an entry waits.
 type Waits uint8
 
+// For what an entry waits.
 const (
-	ForTime Waits = iota
-	ForOthers
-	ForPerson
+	ForTime   Waits = iota // its next attempt
+	ForOthers              // those before it in its lane
+	ForPerson              // a replay or a discard
 )
 
 const entryColumns = `consumer, source, event_id, topic, partition, "offset", lane, key, type, value,
