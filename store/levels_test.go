@@ -47,6 +47,7 @@ END LOOP; END $$`, where))
 // fail with synchronous_commit left out of parks, of topics, of the take-over, of migrations and of saved offsets,
 // each by itself.
 func TestEveryWriteHasItsCommitLevelWhateverTheDefault(t *testing.T) {
+	harness.Postgres(t) // it needs one: where that is left out, so is this
 	// of either, one half of the methods would pass without a level of its own
 	for _, byDefault := range []string{"off", "on"} {
 		seen := map[string]bool{}
