@@ -24,7 +24,6 @@ const fill = `ALTER TABLE inbox_event DROP CONSTRAINT inbox_event_pkey;
 			now() - interval '13 days' + i * interval '13 days' / %[1]d
 		FROM generate_series(1::bigint, %[1]d) i;
 	ALTER TABLE inbox_event ADD CONSTRAINT inbox_event_pkey PRIMARY KEY (consumer, source, event_id);
-	SELECT brin_summarize_new_values('inbox_event_at');
 	VACUUM ANALYZE inbox_event; CHECKPOINT`
 
 // An inbox that knows very many ids costs as much of the consumer and of Postgres for each event as an empty one. At
