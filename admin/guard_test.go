@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,30 +22,12 @@ import (
 // planted must be in no log and no answer.
 const planted = "planted-token-4711"
 
-// log collects lines; several goroutines write.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // door is one more listener on a site's relay.
 type door struct {
 	t    *testing.T
 	url  string
 	port string
-	log  log
+	log  harness.Log
 }
 
 func (s *site) door(c admin.Config) *door {

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,24 +18,6 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// guarded is what the program's logger writes, while a test reads it.
-type guarded struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (g *guarded) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.text.Write(p)
-}
-
-func (g *guarded) String() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.text.String()
-}
-
 // Breaks it catches: a face that misses something which a program needs to relay by itself: the tables, the metrics in
 // its own registry, its logger. Seen to fail with install.Create left out.
 func TestProgramRelaysItsOwnOutbox(t *testing.T) {
@@ -49,7 +29,7 @@ func TestProgramRelaysItsOwnOutbox(t *testing.T) {
 	t.Cleanup(broker.Close)
 	cfg := config.Default()
 	cfg.Postgres.URL, cfg.Postgres.Slot, cfg.Kafka.Brokers = pg.URL, harness.Unique(t, "slot"), broker.Addresses()
-	registry, log := prometheus.NewRegistry(), &guarded{}
+	registry, log := prometheus.NewRegistry(), &harness.Log{}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)

@@ -1,13 +1,11 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -122,24 +120,6 @@ func TestForgettingCostsTheSameInALongLife(t *testing.T) {
 	}
 }
 
-// said is a log that tests read.
-type said struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // A topic that keeps messages for longer than the inbox keeps ids is told of, and no other. Seen to fail with the
 // policy not looked at, with -1 taken for a time, and with each topic told of.
 func TestATopicThatKeepsMessagesForLongerIsToldOf(t *testing.T) {
@@ -150,7 +130,7 @@ func TestATopicThatKeepsMessagesForLongerIsToldOf(t *testing.T) {
 		{"retention.ms": "-1"}, {"cleanup.policy": "compact", "retention.ms": "3600000"}} {
 		topics = append(topics, kafka.Topic(t, fmt.Sprintf("order%d", n), 1, settings))
 	}
-	log := &said{}
+	log := &harness.Log{}
 	_, stop := start(t, newPool(t, pg.URL, 3), inbox.Config{Group: harness.Unique(t, "billing"), Brokers: kafka.Addrs,
 		Topics: topics, Keep: 90 * time.Minute, Log: slog.New(slog.NewTextHandler(log, nil))}, onOrder)
 	defer stop()
