@@ -71,6 +71,12 @@ func (e *Error) Error() string {
 // Unwrap is the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// IsError reports whether err is, or wraps, an [Error].
+func IsError(err error) bool {
+	_, is := errors.AsType[*Error](err)
+	return is
+}
+
 // Config reads the files for a connection to the host. Without a host whoever connects fills it in.
 func (f Files) Config(host string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}

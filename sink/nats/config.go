@@ -173,7 +173,7 @@ func (c Config) connect(denied func(error), closed func()) (*client.Conn, error)
 		err = c.TLS.Explain(err)
 	}
 	err = fmt.Errorf("connect to NATS: %w", err)
-	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
+	if certs.IsError(err) {
 		return nil, &loginError{err}
 	}
 	for _, login := range []error{

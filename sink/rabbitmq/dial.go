@@ -90,9 +90,8 @@ func (o *opener) blame(err error) error {
 	}
 	kind := sink.ClusterTrouble
 	said, answered := errors.AsType[*amqp.Error](err)
-	_, untrusting := errors.AsType[*certs.Error](err)
 	switch {
-	case untrusting:
+	case certs.IsError(err):
 		kind = sink.ConfigurationTrouble
 	case answered && said.Code == amqp.AccessRefused:
 		kind = sink.ConfigurationTrouble

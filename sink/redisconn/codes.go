@@ -60,7 +60,7 @@ func troubleOf(err error) sink.Trouble {
 	if _, kind, refused := refusal(err); refused {
 		return kind
 	}
-	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
+	if certs.IsError(err) {
 		return sink.ConfigurationTrouble
 	}
 	return sink.TroubleOf(err, sink.ClusterTrouble)

@@ -3,11 +3,9 @@ package redisconn
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 
-	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -44,9 +42,5 @@ func (c Config) secure(ctx context.Context, inner net.Conn, addr string, url *tl
 	if err == nil {
 		return secured, nil
 	}
-	kind := sink.ClusterTrouble
-	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
-		kind = sink.ConfigurationTrouble
-	}
-	return nil, &trouble{kind, fmt.Errorf("connect to Redis: %w", err)}
+	return nil, &trouble{troubleOf(err), fmt.Errorf("connect to Redis: %w", err)}
 }

@@ -63,7 +63,7 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 			return a
 		}
 		if err != nil {
-			s.driver.Failed(&a, "stream "+s.key, "'~"+s.key+"' ", err)
+			s.driver.Failed(&a, "stream "+s.key, s.grants(), err)
 			return a
 		}
 		for i := range some {
@@ -99,7 +99,10 @@ func (s *stream) run(ctx context.Context, end int64, records []*sink.Record) (fi
 }
 
 // blame makes the error say whose it is.
-func (s *stream) blame(err error) error { return s.driver.Blame("stream "+s.key, "'~"+s.key+"' ", err) }
+func (s *stream) blame(err error) error { return s.driver.Blame("stream "+s.key, s.grants(), err) }
+
+// grants are the keys that the user must be allowed.
+func (s *stream) grants() string { return "'~" + s.key + "' " }
 
 // Behind implements [conditional.Stream].
 func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Found)) (int64, error) {

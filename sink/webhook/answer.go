@@ -41,7 +41,7 @@ func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
 		err = fmt.Errorf("no answer for %v: %w", e.driver.config.Timeout, err)
 	}
 	err = fmt.Errorf("%s: %w", e.where(), err)
-	_, untrusting := errors.AsType[*certs.Error](err)
+	untrusting := certs.IsError(err)
 	if reached && !untrusting {
 		e.down.Store(nil)
 		return sink.Outcome{Verdict: sink.Unknown, Err: err, Trouble: sink.PartitionTrouble, Pause: true}

@@ -2,7 +2,6 @@ package connect
 
 import (
 	"context"
-	"errors"
 	"net"
 
 	"github.com/cdc-relay/cdc-relay/certs"
@@ -38,10 +37,7 @@ type SASL struct {
 type LoginError = certs.Error
 
 // IsLoginError reports whether err is, or wraps, a [LoginError].
-func IsLoginError(err error) bool {
-	var e *LoginError
-	return errors.As(err, &e)
-}
+func IsLoginError(err error) bool { return certs.IsError(err) }
 
 // The configuration keys that errors name.
 const (

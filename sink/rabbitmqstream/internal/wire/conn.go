@@ -223,20 +223,28 @@ type Options struct {
 func Dial(ctx context.Context, o *Options) (*Conn, error) {
 	bounded, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-	socket, err := o.open(bounded)
+	conn, err := o.connect(bounded)
+	if certs.IsError(err) {
+		err = ConfigurationError{Err: err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
+	}
+	conn.patience = o.RequestTimeout
+	return conn, nil
+}
+
+func (o *Options) connect(ctx context.Context) (*Conn, error) {
+	socket, err := o.open(ctx)
+	if err != nil {
+		return nil, err
 	}
 	conn := &Conn{Conn: socket, reader: bufio.NewReaderSize(socket, 64<<10), patience: o.DialTimeout,
 		FrameLimit: DefaultFrameLimit}
 	if err := conn.login(o); err != nil {
 		_ = socket.Close()
-		if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
-			err = ConfigurationError{Err: err}
-		}
-		return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
+		return nil, err
 	}
-	conn.patience = o.RequestTimeout
 	return conn, nil
 }
 
@@ -246,18 +254,12 @@ func (o *Options) open(ctx context.Context) (net.Conn, error) {
 	if err != nil || o.TLS == nil {
 		return socket, err
 	}
-	host, _, err := net.SplitHostPort(o.Address)
-	if err != nil {
-		return nil, err
-	}
+	host, _, _ := net.SplitHostPort(o.Address) // it was dialled
 	secured, err := o.TLS.Secure(ctx, socket, host)
-	if err == nil {
-		return secured, nil
+	if err != nil {
+		return nil, err // and no interface around a nil
 	}
-	if _, untrusting := errors.AsType[*certs.Error](err); untrusting {
-		return nil, ConfigurationError{Err: err}
-	}
-	return nil, err
+	return secured, nil
 }
 
 // login makes the connection one to the virtual host.
