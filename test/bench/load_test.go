@@ -21,7 +21,7 @@ func (r *run) load(d drain) {
 	r.t.Helper()
 	load := bench.Load{
 		Table: "outbox_events", AggregateType: aggregateType, Events: d.events, PerTransaction: d.perTransaction,
-		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload,
+		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload, Types: r.shape.topics,
 	}
 	r.exec(load.SQL())
 	r.exec("VACUUM (ANALYZE) outbox_events")
@@ -32,7 +32,7 @@ func (r *run) load(d drain) {
 }
 
 // judge compares the outbox with what is in the topics and in the journal. It returns the broker's times of all records
-// of the drained topic, in their order.
+// of the drained topics, in their order.
 func (r *run) judge() []time.Time {
 	r.t.Helper()
 	further := r.judgeJournal
@@ -47,11 +47,11 @@ func nothingFurther(*verify.Judge) {}
 
 // judgeTopic compares the outbox with what is in the topics, and fails at any difference: it is told all that further
 // finds, too. Rows of one aggregate are written by one session, so that the order of seq is the order of the commits.
-// It returns the broker's times of all records of the drained topic, in their order.
+// It returns the broker's times of all records of the drained topics, in their order.
 func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	r.t.Helper()
 	judge := verify.New(func(_ string, key []byte) int32 { return verify.Murmur2(key, int32(r.partitions)) })
-	topics := []string{r.topic}
+	topics := r.topics()
 	if r.parkedKeys > 0 {
 		topics = append(topics, r.refusingTopic())
 	}
@@ -65,10 +65,8 @@ func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	defer rows.Close()
 	for rows.Next() {
 		row := rows.RawValues() // text in text form: no copy but the judge's own
-		c := verify.Committed{ID: string(row[0]), Topic: r.topic, Key: row[1], Value: verify.DigestOf(row[2])}
-		if string(row[3]) == refusedType {
-			c.Topic = r.refusingTopic()
-		}
+		c := verify.Committed{ID: string(row[0]), Topic: r.relay.Settings.Topic(string(row[3])), Key: row[1],
+			Value: verify.DigestOf(row[2])}
 		if string(row[4]) == "parked" {
 			c.Fate = verify.Parked
 		}
@@ -85,7 +83,7 @@ func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 		if bytes.HasPrefix(harness.Header(record, "x-outbox-position"), []byte("table/")) {
 			fromTable++
 		}
-		if record.Topic == r.topic {
+		if record.Topic != r.refusingTopic() {
 			times = append(times, record.Timestamp)
 		}
 	})
@@ -120,13 +118,14 @@ func (r *run) judgeJournal(judge *verify.Judge) {
 	}
 }
 
-// Breaks it catches: a scenario of hot keys, or of large payloads, that measures something else. Seen to fail with the
-// hot keys not given to the procedure, and with a filler that Postgres compresses.
+// Breaks it catches: a scenario of hot keys, of large payloads, or of many topics, that measures something else. Seen to
+// fail with the hot keys not given to the procedure, with a filler that Postgres compresses, and with the types given
+// to rows in turn, whatever their aggregate is.
 func TestLoadIsWhatTheScenarioSays(t *testing.T) {
-	const total, keys, hot, payload = 1000, 100, 2, 10_000
+	const total, keys, hot, payload, types = 1000, 100, 2, 10_000, 3
 	pg := harness.Postgres(t)
 	r := &run{stage: &stage{options: options{shape: shape{payload: payload, keys: keys, hotKeys: hot,
-		afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
+		topics: types, afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
 	r.exec(`CREATE TABLE outbox_events (seq bigint GENERATED ALWAYS AS IDENTITY, aggregate_type text, aggregate_id text,
  event_type text, payload jsonb)`)
 	r.load(drain{events: total, perTransaction: 300})
@@ -147,6 +146,13 @@ func TestLoadIsWhatTheScenarioSays(t *testing.T) {
 	}
 	if long < payload*95/100 || long > payload*105/100 || stored < payload*9/10 {
 		t.Errorf("payloads: got %d bytes, of which %d are stored, want about %d", long, stored, payload)
+	}
+	var said, mixed int
+	r.one("SELECT count(DISTINCT aggregate_type) FROM outbox_events WHERE aggregate_type ~ '^order-[0-2]$'", &said)
+	r.one(`SELECT count(*) FROM (SELECT FROM outbox_events GROUP BY aggregate_id
+		HAVING count(DISTINCT aggregate_type) > 1) m`, &mixed)
+	if said != types || mixed > 0 {
+		t.Errorf("got %d types, and %d aggregates of more than one, want %d types", said, mixed, types)
 	}
 	var kept int
 	r.one("SELECT count(*) FROM "+r.truth, &kept)

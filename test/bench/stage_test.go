@@ -24,15 +24,19 @@ type stage struct {
 	options
 	server *harness.PG // its database is used for nothing but making others
 	kafka  *harness.Cluster
+	guard  *guard // nil where nothing is encrypted
 }
 
 // newStage starts the servers.
 func newStage(t *testing.T, o options) *stage {
+	g := o.newGuard(t)
 	st := &stage{
 		options: o,
 		server:  harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: o.postgres}),
-		kafka:   harness.NewOwnKafka(t, harness.KafkaConfig{Fast: true, HeapMiB: 1024}),
+		kafka:   harness.NewOwnKafka(t, g.kafka(t, harness.KafkaConfig{Fast: true, HeapMiB: 1024})),
+		guard:   g,
 	}
+	g.postgres(t, st.server)
 	st.warmUp(t)
 	return st
 }
@@ -90,7 +94,7 @@ type run struct {
 	variant variant
 	pg      *harness.PG
 	relay   *harness.Relay
-	topic   string
+	topic   string // the only one, where there is one
 	truth   string // table that has every event, also when the relay has deleted its row
 	conn    *pgx.Conn
 	admin   *kadm.Client
@@ -107,22 +111,25 @@ func (st *stage) newRun(t *testing.T, v variant) *run {
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
 	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish",
-		st.afterPublish).With(st.relaySettings...)
+		st.afterPublish).With(st.relaySettings...).With(st.guard.settings(t, v, st.kafka, pg.URL)...)
 	r := &run{
 		stage: st, t: t, variant: v, pg: pg, topic: settings.Topic(aggregateType), truth: "outbox_events",
 		admin: st.kafka.Admin(t), api: &http.Client{Timeout: 5 * time.Second}, patience: 3 * time.Minute,
 	}
 	t.Cleanup(r.api.CloseIdleConnections)
 	// The broker's clock on each record: no consumer has to run beside the relay to time it.
-	st.kafka.CreateTopic(t, r.topic, st.partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})
 	if v.binary == "" {
 		r.relay = harness.NewRelay(t, settings)
 	} else {
 		r.relay = harness.NewRelayOf(t, settings, v.binary)
 	}
+	for _, topic := range r.topics() {
+		st.kafka.CreateTopic(t, topic, st.partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})
+	}
 	r.relay.Begin(t)
 	r.conn = pg.Connect(t)
 	r.steady()
+	r.checkGuarded()
 	return r
 }
 
@@ -146,6 +153,17 @@ func (st *stage) drop(t *testing.T, name string) {
 			t.Errorf("drop %s: %v", name, err)
 		}
 	}
+}
+
+// topics are those of the events: bench.Load says what the types are called.
+func (r *run) topics() (all []string) {
+	if r.shape.topics <= 1 {
+		return []string{r.topic}
+	}
+	for n := range r.shape.topics {
+		all = append(all, r.relay.Settings.Topic(fmt.Sprintf("%s-%d", aggregateType, n)))
+	}
+	return all
 }
 
 func (r *run) slot() string        { return r.relay.Settings.Slot() }

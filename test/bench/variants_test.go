@@ -14,7 +14,7 @@ import (
 
 var relaysFlag = flag.String("relays", "",
 	"compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), "+
-		"key=value (this tree's with that setting), or the path of another binary")
+		"tls, scram (this tree's, over TLS to Postgres and Kafka, and logged in to Kafka), key=value (this tree's with that setting), or the path of another binary")
 
 // variant is one of the relays that a run compares.
 type variant struct {
@@ -53,11 +53,11 @@ func variants(t *testing.T, names string) (all []variant) {
 		switch {
 		case tags[name] != "":
 			v.binary = harness.BuildRelay(t, tags[name])
-		case is, name == "default":
+		case is, name == "default", v.guarded():
 			v.binary = harness.BuildRelay(t, "bench_default") // a tag that nothing asks for
 		default:
 			if _, err := os.Stat(name); err != nil {
-				t.Fatalf("-relays: %q is neither default, nometrics nor nojournal, nor a file: %v", name, err)
+				t.Fatalf("-relays: %q is none of default, nometrics, nojournal, tls and scram, nor a file: %v", name, err)
 			}
 			v.binary = name
 		}
