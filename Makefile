@@ -34,7 +34,8 @@ TAGS := grpcnotrace
 SHARD ?= 1/1
 # Modules of their own below this one.
 MODULES := emit inbox test/inbox test/peers test/forgetful test/kube test/openapi examples
-# What has the machine for itself: consumers whose stops have a limit, and alerts of latency.
+# What has the machine for itself, but for seeds of the simulator, which take what nobody else wants: consumers whose
+# stops have a limit, and alerts of latency.
 ALONE := test/inbox
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time, and beside them one of the
 # modules below, which mostly wait, fit 2 cores and 6 GB.
@@ -55,9 +56,9 @@ demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for 
 
 .PHONY: test
 test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven); SHARD=1/3 runs a third
-	@export CDC_RELAY_TEST_MISSING=$$(mktemp) GORACE=atexit_sleep_ms=0; times=$$(mktemp -d); below=; \
+	@export CDC_RELAY_TEST_MISSING=$$(mktemp) GORACE=atexit_sleep_ms=0; times=$$(mktemp -d); below=; seeds=; \
 	go build -o "$$times/budget" ./test/budget; \
-	tell() { [ -z "$$below" ] || kill -INT -- "-$$below" 2>/dev/null || true; \
+	tell() { for group in $$below $$seeds; do kill -INT -- "-$$group" 2>/dev/null || true; done; \
 	  "$$times/budget" -times "$$times" || true; if [ -s "$$CDC_RELAY_TEST_MISSING" ]; then \
 	  echo "NOT TESTED, because something is missing on this machine:"; sort -u "$$CDC_RELAY_TEST_MISSING"; fi; \
 	  rm -rf "$$CDC_RELAY_TEST_MISSING" "$$times"; }; trap tell EXIT; \
@@ -69,10 +70,12 @@ test: ## all tests with the race detector, on a real Postgres and a real Kafka (
 	tests . ""; \
 	if grep -q 'sink/kafka$$' "$$times/share"; then \
 	  go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >>"$$times/failed"; fi; \
-	if grep -q 'test/simulator$$' "$$times/share"; then \
-	  go test -count=1 -timeout 15m ./test/simulator -args -seeds $(SEEDS) || echo "$(SEEDS) seeds" >>"$$times/failed"; fi; \
+	if grep -q 'test/simulator$$' "$$times/share"; then set -m; { \
+	  nice -n 19 go test -count=1 -timeout 25m ./test/simulator -args -seeds $(SEEDS) || echo "$(SEEDS) seeds" >>"$$times/failed"; \
+	  } & seeds=$$!; set +m; fi; \
 	wait $$below; below=; \
 	for module in $(ALONE); do tests $$module ""; done; \
+	[ -z "$$seeds" ] || wait $$seeds; seeds=; \
 	[ ! -e "$$times/failed" ] || { echo "tests failed in: $$(paste -sd, "$$times/failed")"; exit 1; }
 
 .PHONY: modules
