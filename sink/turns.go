@@ -23,6 +23,11 @@ const (
 	// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
 	behindShare = 50
 	mostBehind  = 20 * time.Millisecond
+	// behindEach is mostBehind for each partition of a round, where that is more, which is so from a hundred on: a batch
+	// costs a broker half of it or less, however few records it has. fullShare: not while an eighth or less of the window
+	// is free, for then nothing comes to wait for.
+	behindEach = 200 * time.Microsecond
+	fullShare  = 8
 	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for
 	// it, is half.
 	aheadShare = 4
@@ -32,9 +37,19 @@ const (
 func (e *Engine) linger(w *worker) time.Duration {
 	linger := e.config.Linger
 	if e.config.Behind != nil && !e.fullAhead(w) {
-		linger = max(linger, min(e.config.Behind()/behindShare, mostBehind))
+		most := mostBehind
+		if !e.nearlyFull() {
+			most = max(most, time.Duration(w.served+w.left)*behindEach)
+		}
+		linger = max(linger, min(e.config.Behind()/behindShare, most))
 	}
 	return linger
+}
+
+// nearlyFull says that the window takes little more, so that batches hardly grow with time.
+func (e *Engine) nearlyFull() bool {
+	free := func(used, most int) bool { return used < most-most/fullShare }
+	return !free(e.events, e.config.MaxEvents) || !free(e.bytes, e.config.MaxBytes)
 }
 
 // fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger

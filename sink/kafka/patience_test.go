@@ -13,19 +13,22 @@ import (
 
 // Breaks when requests that are given up can become a load without bound: one after the other without an answer
 // between, without growing patience, or in spite of answers that always take long (seen to fail with each of the three
-// taken out).
+// taken out); or when a request of many batches is given up like one of a few (seen to fail with the batches not counted).
 func TestPatienceIsBounded(t *testing.T) {
 	now := time.Now()
 	var p pace
 	want := func(what string, want time.Duration) {
 		t.Helper()
-		if got := p.patience(0, now); got != want {
+		if got := p.patience(0, 0, now); got != want {
 			t.Errorf("%s: got %v, want %v", what, got, want)
 		}
 	}
 	want("at first", leastPatience)
-	if got := p.patience(slowestLink, now); got != leastPatience+time.Second {
+	if got := p.patience(0, slowestLink, now); got != leastPatience+time.Second {
 		t.Errorf("a request as large as a slow link takes in a second: got %v, want %v", got, leastPatience+time.Second)
+	}
+	if got := p.patience(100, 0, now); got != leastPatience+200*time.Millisecond {
+		t.Errorf("a request of a hundred batches: got %v, want %v", got, leastPatience+200*time.Millisecond)
 	}
 	p.giveUp(leastPatience, now)
 	want("nothing answered since", 0)
@@ -48,7 +51,7 @@ func TestPatienceIsBounded(t *testing.T) {
 	for range 100 {
 		p.took(time.Second, false)
 	}
-	if got := p.patience(0, now); got < 3900*time.Millisecond || got > usualTimes*time.Second {
+	if got := p.patience(0, 0, now); got < 3900*time.Millisecond || got > usualTimes*time.Second {
 		t.Errorf("a broker that usually takes a second: got %v, want %v", got, usualTimes*time.Second)
 	}
 }

@@ -69,7 +69,7 @@ func (d *Driver) produce(ctx context.Context, node int32, e *endpoint, flights [
 	defer cancel()
 	alone := ready[0].batch.Alone
 	if !alone && !d.config.patient {
-		if patience := e.pace.patience(request.Size(), time.Now()); patience < timeout {
+		if patience := e.pace.patience(len(ready), request.Size(), time.Now()); patience < timeout {
 			request.Patience = patience
 		}
 	}
