@@ -348,7 +348,8 @@ var house = map[string]room{
 		},
 	},
 	"test/registry": {
-		tests: []string{"config", "registry", "test/harness"}, external: []string{"github.com/rs/zerolog"},
+		tests:    []string{"config", "registry", "test/cutproxy", "test/harness"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"test/logins": {
 		tests:    []string{"certs", "config", "drivers", "sink", "sink/sinktest"},

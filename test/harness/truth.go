@@ -32,6 +32,8 @@ type Audit struct {
 	// why records may say that they are late: rows that the stream did not bring. "" = none may
 	Late  string
 	Fates string // query of (id::text, 'parked' | 'dead'), when there may be such events
+	// what a record's value says, as the truth has it, where it is not the payload's own bytes; nil = it is
+	Value func(*kgo.Record) []byte
 }
 
 // Judge compares the truth that a workload wrote with what the topics hold now.
@@ -49,6 +51,9 @@ func (a Audit) Judge(t testing.TB) verify.Report {
 	late, first := 0, ""
 	Consume(t, a.Brokers, topics, func(r *kgo.Record) {
 		seen := Seen(r)
+		if a.Value != nil {
+			seen.Value = verify.DigestOf(a.Value(r))
+		}
 		if Header(r, "x-outbox-late") != nil {
 			if late++; first == "" {
 				first = fmt.Sprintf("%s at %s/%d@%d", seen.ID, r.Topic, r.Partition, r.Offset)

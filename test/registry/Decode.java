@@ -41,7 +41,8 @@ public class Decode {
             }
             Object value = d.deserialize("any", headers, Base64.getDecoder().decode(line));
             if (value instanceof com.google.protobuf.MessageOrBuilder m) {
-                value = com.google.protobuf.util.JsonFormat.printer().omittingInsignificantWhitespace().print(m);
+                value = com.google.protobuf.util.JsonFormat.printer().omittingInsignificantWhitespace()
+                    .alwaysPrintFieldsWithNoPresence().print(m); // what is empty, too
             }
             out.println(value);
         }
