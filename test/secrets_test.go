@@ -42,7 +42,8 @@ func writeSecret(t *testing.T, path, secret string) {
 	}
 }
 
-// rotated is a role that needs its password, "first".
+// rotated is a role that needs its password, "first", and may no more than a cloud's: it owns what it makes, streams, and
+// is no superuser.
 func rotated(t *testing.T, pg *harness.PG) (url string) {
 	t.Helper()
 	hba := filepath.Join(pg.Server.Dir(), "data", "pg_hba.conf")
@@ -53,7 +54,9 @@ func rotated(t *testing.T, pg *harness.PG) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pg.Exec(t, "CREATE ROLE rotated LOGIN SUPERUSER REPLICATION PASSWORD 'first'")
+	pg.Exec(t, "CREATE ROLE rotated LOGIN REPLICATION PASSWORD 'first'")
+	pg.Exec(t, "GRANT CREATE ON DATABASE "+pg.Database+" TO rotated")
+	pg.Exec(t, "GRANT USAGE, CREATE ON SCHEMA public TO rotated")
 	pg.Exec(t, "SELECT pg_reload_conf()")
 	return strings.Replace(pg.URL, "postgres@", "rotated@", 1)
 }
