@@ -17,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 type object = map[string]any
@@ -194,6 +195,26 @@ func TestUnitAndReleaseNameWhatIsThere(t *testing.T) {
 		if found, err := filepath.Glob("../../" + pattern); err != nil || len(found) == 0 {
 			t.Errorf("archive: %s matches nothing (%v)", pattern, err)
 		}
+	}
+}
+
+// Break it catches: a line of the unit that systemd does not know, or a value that it does not take: it goes on without
+// that protection, and says so in its log only. Seen to fail with ProtectHomes, and with RestrictRealtime=maybe.
+func TestSystemdTakesEachLineOfTheUnit(t *testing.T) {
+	t.Parallel()
+	program := harness.Program(t, "systemd-analyze", "systemd")
+	text, err := os.ReadFile("../../deploy/systemd/cdc-relay.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(t.TempDir(), "cdc-relay.service")
+	text = bytes.ReplaceAll(text, []byte("ExecStart=/usr/bin/cdc-relay "), []byte("ExecStart=/bin/true "))
+	if err := os.WriteFile(unit, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), program, "verify", unit).CombinedOutput()
+	if err != nil || len(said) > 0 {
+		t.Errorf("systemd-analyze verify: %v, it said %s", err, said)
 	}
 }
 
