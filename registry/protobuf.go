@@ -10,7 +10,10 @@ import (
 	"github.com/bufbuild/protocompile"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
@@ -40,15 +43,43 @@ func compileProtobuf(text string, references []reference) (codec, error) {
 	if err != nil {
 		return nil, err
 	}
+	main, known, err := linked(files[0])
+	if err != nil {
+		return nil, err
+	}
 	s := &protobufSchema{messages: map[string]protobufMessage{},
-		read: protojson.UnmarshalOptions{Resolver: files.AsResolver()}}
-	list := files[0].Messages()
+		read: protojson.UnmarshalOptions{Resolver: dynamicpb.NewTypes(known)}}
+	list := main.Messages()
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("it has no message")
 	}
 	s.first = string(list.Get(0).FullName())
 	s.add(list, nil)
 	return s, nil
+}
+
+// linked is the file, with those that it imports, as descriptors of the Protobuf library: the compiler's own look each
+// property of a field up in the source's tree, for each value.
+func linked(file protoreflect.FileDescriptor) (protoreflect.FileDescriptor, *protoregistry.Files, error) {
+	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	var add func(protoreflect.FileDescriptor)
+	add = func(f protoreflect.FileDescriptor) {
+		if seen[f.Path()] {
+			return
+		}
+		seen[f.Path()] = true
+		for i := range f.Imports().Len() {
+			add(f.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
+	}
+	add(file)
+	known, err := protodesc.NewFiles(set)
+	if err != nil {
+		return nil, nil, err
+	}
+	main, err := known.FindFileByPath(file.Path())
+	return main, known, err
 }
 
 // add takes in the messages that stand at these indexes, and those inside of them.
@@ -86,7 +117,9 @@ func (s *protobufSchema) append(dst []byte, record string, payload []byte) ([]by
 	if err := s.read.Unmarshal(payload, value); err != nil {
 		return dst, &wrong{what: withoutValues(err)}
 	}
-	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(append(dst, m.indexes...), value)
+	// what reading has seen to be there is not looked for again
+	write := proto.MarshalOptions{Deterministic: true, AllowPartial: true}
+	out, err := write.MarshalAppend(append(dst, m.indexes...), value)
 	if err != nil {
 		return dst, &wrong{what: "it cannot be written as " + record}
 	}
