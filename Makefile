@@ -241,7 +241,7 @@ packages: ## make the deb and the rpm for this machine's architecture, in dist; 
 	@NFPM=$(NFPM) TAGS=$(TAGS) deploy/packages/build.sh $(VERSION) dist
 
 .PHONY: try-packages
-try-packages: ## install the deb on this Debian as root, have it deliver, upgrade it under load, remove and purge it; a minute
+try-packages: ## install the deb on this Debian as root, have it deliver, upgrade it under load, remove and purge it; a minute; BEFORE=<commit> to upgrade from
 	@NFPM=$(NFPM) TAGS=$(TAGS) deploy/packages/try.sh
 
 .PHONY: clean

@@ -1,7 +1,8 @@
 #!/bin/sh
-# What CI tries of the packages: makes two debs and an rpm of this tree, installs the first deb on this machine, has it
-# deliver, upgrades it under load, removes and purges it; the test is TestPackages… in test/. It needs root and Debian, or
-# what is like it, and leaves nothing behind. NFPM and TAGS come from the Makefile.
+# What CI tries of the packages: makes a deb of the release before and a deb and an rpm of this tree, installs the first on
+# this machine, has it deliver, upgrades it under load, removes and purges it; the test is TestPackages… in test/. It needs
+# root and Debian, or what is like it, and leaves nothing behind. NFPM and TAGS come from the Makefile; BEFORE names the
+# commit to upgrade from: the newest tag, or this tree where there is none.
 set -eu
 cd "$(dirname "$0")/../.."
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
@@ -25,7 +26,14 @@ clean() {
 trap clean EXIT
 trap 'exit 1' INT TERM
 
-# No release is out yet that could be upgraded from: both are of this tree.
-deploy/packages/build.sh 0.1.0 "$work/before"
+before=${BEFORE:-$(git describe --tags --abbrev=0 2>/dev/null || true)}
+tree=.
+if [ -n "$before" ]; then
+  tree=$work/tree
+  mkdir "$tree"
+  git archive "$before" | tar -x -C "$tree"
+fi
+echo "upgrade from ${before:-this tree, as there is no release}"
+"$tree/deploy/packages/build.sh" 0.1.0 "$work/before"
 deploy/packages/build.sh 0.1.1 "$work/after"
 go test -race -count=1 -timeout 10m -v -run '^TestPackages' ./test -args -packages "$work"
