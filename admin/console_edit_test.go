@@ -15,8 +15,9 @@ import (
 )
 
 // Breaks it catches: a payload that a browser changes by showing it; an edit that does not arrive, or that the page
-// does not show afterwards; a filter that does not choose. Seen to fail with the payload taken from JSON that the page
-// has read (its number loses digits), and with the filters not sent.
+// does not show afterwards; a filter that does not choose; a dialog that is cut, or a field without a name. Seen to fail
+// with the payload taken from JSON that the page has read (its number loses digits), with the filters not sent, and with
+// the payload's label as a div.
 func TestConsoleEditsDeadLetters(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -41,7 +42,7 @@ func TestConsoleEditsDeadLetters(t *testing.T) {
 		const payload = document.getElementById("edit-payload");
 		payload.value = payload.value.replace('"a": 1', '"a": 2');
 		document.getElementById("edit-headers").value = '{"tenant": "x"}'; })()`))
-	b.picture("edit")
+	b.atEachWidth("edit")
 	b.fill("#ask-note", "the headers were a list")
 	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", planted)
@@ -64,4 +65,5 @@ func TestConsoleEditsDeadLetters(t *testing.T) {
 		`[...document.querySelectorAll(".segments button")].find((x) => x.textContent === "Replayed").click()`))
 	b.choose(fmt.Sprintf("[data-key='show %s']", id))
 	b.wait("what was there before is shown", has("Before the edit of")+" && "+has("the headers were a list"))
+	b.atEachWidth("edited")
 }

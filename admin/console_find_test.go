@@ -53,7 +53,7 @@ func TestConsoleSaysWhereAnEventIs(t *testing.T) {
 		found("cdc-relay dlq replay "+id("order_refunded")))
 	look("order/f")
 	b.wait("the aggregate's event is shown", found(id("order_placed"))+" && !"+found(id("order_refunded")))
-	b.picture("find")
+	b.atEachWidth("find")
 	look("nonsense")
 	b.wait("it says what is wrong", found("a uuid such as"))
 }

@@ -37,12 +37,7 @@ func TestConsoleTellsWhatBecameOfAReplay(t *testing.T) {
 	const said = `document.querySelector(".outcome").innerText`
 	b.wait("it says what became of them", said+`.includes("1 of 2 published, 1 died again")`)
 	b.wait("and why", said+`.includes("INVALID_HEADERS") && `+said+`.includes("replay them once more")`)
-	for _, width := range []int64{1440, 390} {
-		b.screen(width, "light")
-		b.wantFits(fmt.Sprintf("outcome at %d", width))
-		b.wantNothingCut(fmt.Sprintf("outcome at %d", width))
-		b.picture(fmt.Sprintf("outcome-%d", width))
-	}
+	b.atEachWidth("outcome")
 	b.do("look elsewhere", chromedp.Evaluate[chromedp.Void]("location.hash = '#/parked'"))
 	b.wait("it is elsewhere", has("Parked events"))
 	b.do("come back", chromedp.Evaluate[chromedp.Void]("location.hash = '#/dead-letters'"))
@@ -85,9 +80,5 @@ FROM cdc_relay_source, unnest(ARRAY['orders', 'invoices']) topic`)
 	if got := s.pg.Query(t, open); got != "invoices" {
 		t.Errorf("open: got %q, want the other one alone", got)
 	}
-	for _, width := range []int64{1440, 390} {
-		b.screen(width, "light")
-		b.wantFits(fmt.Sprintf("an alarm at %d", width))
-		b.picture(fmt.Sprintf("alarm-%d", width))
-	}
+	b.atEachWidth("alarm")
 }

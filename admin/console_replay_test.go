@@ -71,7 +71,7 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	if got := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_request"); got != "0" {
 		t.Errorf("requests after a wrong token: got %s, want none", got)
 	}
-	b.picture("token-refused")
+	b.atEachWidth("token-refused")
 	b.fill("#ask-token", planted)
 	b.do("confirm", chromedp.KeyEvent("\r"))
 	b.wait("it is requested", has("Replay requested"))
