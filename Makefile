@@ -26,6 +26,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 # The library that goreleaser makes deb and rpm with, in the version that it has; by itself it is built in seconds.
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
+SYFT := github.com/anchore/syft/cmd/syft@v1.33.0
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # gRPC comes with the OTLP exporter. Without its traces nothing in the program calls a method by its name, and the linker
 # drops what nobody calls: 10 MB. Dockerfile and .goreleaser.yaml have it too.
@@ -221,6 +222,13 @@ release-check: ## make a release here, in dist, without publishing it, and rende
 	@for binary in dist/cdc-relay_linux_*/cdc-relay; do for flag in CGO_ENABLED=0 -trimpath=true -tags=$(TAGS); do \
 	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
 	go run $(KUSTOMIZE) build deploy/kubernetes >/dev/null
+
+.PHONY: sbom
+sbom: ## say what the program is made of, in dist, by the syft that makes the SBOMs of a release; compiles it the first time
+	@mkdir -p dist && CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o dist/cdc-relay ./cmd/cdc-relay
+	go run $(SYFT) scan file:dist/cdc-relay --output spdx-json=dist/cdc-relay.spdx.json --enrich all
+	@for module in $$(go version -m dist/cdc-relay | awk '$$1 == "dep" {print $$2}'); do \
+	  grep -q "\"$$module\"" dist/cdc-relay.spdx.json || { echo "the SBOM lacks $$module"; exit 1; }; done
 
 .PHONY: cast
 cast: ## record make demo on a terminal: docs/images/demo.cast, and demo.svg of it; a minute
