@@ -15,9 +15,9 @@ import (
 )
 
 // Breaks it catches: a payload that a browser changes by showing it; an edit that does not arrive, or that the page
-// does not show afterwards; a filter that does not choose; a dialog that is cut, or a field without a name. Seen to fail
-// with the payload taken from JSON that the page has read (its number loses digits), with the filters not sent, and with
-// the payload's label as a div.
+// does not show afterwards; a filter that does not choose; a dialog that is cut, or a field without a name. Seen to
+// fail with the payload taken from JSON that the page has read (its number loses digits), with the filters not sent,
+// and with the payload's label as a div.
 func TestConsoleEditsDeadLetters(t *testing.T) {
 	s, run := newSite(t)
 	run()

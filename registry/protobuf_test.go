@@ -68,9 +68,9 @@ func TestWhatDoesNotFitProtobufIsSaid(t *testing.T) {
 	}
 }
 
-// A schema may import others that import further ones, have options of its own, be of an older syntax or a newer edition,
-// and hold any message that it knows. Breaks it catches: an import that gets lost, a required field that may be missing.
-// Seen to fail with the imports of imports left out, and with what is required not looked for while reading.
+// A schema may import others that import further ones, have options of its own, be of an older syntax or a newer
+// edition, and hold any message that it knows. Breaks it catches: an import that gets lost, a required field that may
+// be missing. Seen to fail with the imports left out, and with what is required not looked for while reading.
 func TestProtobufOfManyFilesAndSyntaxes(t *testing.T) {
 	others := []reference{
 		{"deep.proto", `edition = "2023"; package deep; message Deep { int32 n = 1; }`},
