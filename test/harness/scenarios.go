@@ -44,8 +44,9 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"cluster faults":        {ci: 2, nightly: 12}, // of Redis; at every fourth one the replica misses the end
 
 	// Of the schema registry, for each format.
-	"values read by Java":       {ci: 200, nightly: 100_000},
-	"events without a registry": {ci: 2_000, nightly: 100_000},
+	"values read by Java":        {ci: 200, nightly: 100_000},
+	"events without a registry":  {ci: 2_000, nightly: 100_000},
+	"events of formats measured": {ci: 0, nightly: 200_000},
 
 	// Of Postgres.
 	"migrations":              {ci: 5, nightly: 100},

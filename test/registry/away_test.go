@@ -19,7 +19,7 @@ import (
 )
 
 // patience is more than a step of a scenario takes, also at night.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // format is what a workload's payloads are in one of the formats.
 type format struct{ name, kind, extension, schema, message string }
