@@ -42,8 +42,8 @@ func writeSecret(t *testing.T, path, secret string) {
 	}
 }
 
-// rotated is a role that needs its password, "first", and may no more than a cloud's: it owns what it makes, streams, and
-// is no superuser.
+// rotated is a role that needs its password, "first", and may no more than a cloud's: it owns what it makes, streams,
+// and is no superuser.
 func rotated(t *testing.T, pg *harness.PG) (url string) {
 	t.Helper()
 	hba := filepath.Join(pg.Server.Dir(), "data", "pg_hba.conf")

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// An order of 17 values in 277 bytes, of the n-th event of batch b, and its schema in each format.
+// An order of 15 values in some 315 bytes of jsonb, of the event i of batch b, and its schema in each format.
 const anOrder = `jsonb_build_object('id', gen_random_uuid(), 'number', b * 100 + i,
 	'customer', jsonb_build_object('id', i, 'name', 'Zoë Müller', 'vip', i % 2 = 0),
 	'total', i + 0.5, 'currency', 'EUR', 'note', NULL,
