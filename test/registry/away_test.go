@@ -131,7 +131,7 @@ func (l *line) number(t *testing.T, what, sql string, enough func(int) bool) {
 // know goes on, a relay that has just started waits, and so does a stream at the first event of another subject; what
 // lacks a schema is parked until the command has run that the relay names. Then Java reads what every event says.
 // Breaks it catches: an event lost, doubled, out of order or dead, or with other values than the payload's; a command
-// that does not register. Seen to fail with numbers of Avro that are one too high from 100 on, and with a command for
+// that does not register. Seen to fail with numbers of Avro that are a hundredth too high, and with a command for
 // another address.
 func TestARegistryThatIsAwayUnderLoadCostsNoEvent(t *testing.T) {
 	events := harness.Count(t, "events without a registry")
