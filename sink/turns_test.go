@@ -48,8 +48,8 @@ func (c *costly) Produce(_ context.Context, _ int32, batches []*sink.Batch) {
 	time.Sleep(took)
 }
 
-// drain brings so many records through an engine, as fast as the window takes them, but at most perSecond, where that is
-// not 0. What has a result is settled 40 ms later, as by a journal that waits for company and commits.
+// drain brings so many records through an engine, as fast as the window takes them, but at most perSecond, where that
+// is not 0. What has a result is settled 40 ms later, as by a journal that waits for company and commits.
 func (c *costly) drain(t *testing.T, records, perSecond int, config sink.Config) (rate float64) {
 	t.Helper()
 	c.changed = make(chan struct{})
@@ -102,10 +102,10 @@ func TestManyPartitionsAreDrainedInLargeBatches(t *testing.T) {
 	})
 }
 
-// A thousand partitions, of a stream that is behind: it comes at 20,000 a second, as where the machine has no more, or as
-// fast as a small window takes it. Breaks it catches: a broker that is kept busy by batches of crumbs, and waits that
-// grow with the partitions where nothing comes meanwhile. Seen to fail with 20 ms between the turns, whatever their
-// number is (batches of 1.3), and with waits in spite of a full window (12,000 a second instead of 26,000).
+// A thousand partitions, of a stream that is behind: it comes at 20,000 a second, as where the machine has no more, or
+// as fast as a small window takes it. Breaks it catches: a broker that is kept busy by batches of crumbs, and waits
+// that grow with the partitions where nothing comes meanwhile. Seen to fail with 20 ms between the turns, whatever
+// their number is (batches of 1.3), and with waits in spite of a full window (12,000 a second instead of 26,000).
 func TestManyPartitionsWaitForWhatComes(t *testing.T) {
 	behind := func() time.Duration { return time.Minute }
 	for _, shape := range []struct {

@@ -22,7 +22,7 @@ const (
 	usualShare = 8
 	// slowestLink is how many bytes per second a request has to arrive at least, for which it gets time besides.
 	slowestLink = 8 << 20
-	// slowestAppend is how long a broker may take for each batch, one after the other: the first to a partition makes files.
+	// slowestAppend is how long a broker may take for each batch, one by one: the first to a partition makes files.
 	slowestAppend = 2 * time.Millisecond
 	// calm is how long nothing must have been given up for the patience to be as small as at first.
 	calm = 30 * time.Second
@@ -37,8 +37,8 @@ type pace struct {
 	answered bool          // something, since then
 }
 
-// patience is for how long the answer to a request of so many batches and bytes is waited for after it was sent; 0 means
-// until it comes or its time-out.
+// patience is for how long the answer to a request of so many batches and bytes is waited for after it was sent; 0
+// means until it comes or its time-out.
 func (p *pace) patience(batches, bytes int, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 // Breaks when requests that are given up can become a load without bound: one after the other without an answer
 // between, without growing patience, or in spite of answers that always take long (seen to fail with each of the three
-// taken out); or when a request of many batches is given up like one of a few (seen to fail with the batches not counted).
+// taken out); or when a request of many batches is given up like one of a few (seen to fail with batches not counted).
 func TestPatienceIsBounded(t *testing.T) {
 	now := time.Now()
 	var p pace

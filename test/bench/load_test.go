@@ -118,9 +118,9 @@ func (r *run) judgeJournal(judge *verify.Judge) {
 	}
 }
 
-// Breaks it catches: a scenario of hot keys, of large payloads, or of many topics, that measures something else. Seen to
-// fail with the hot keys not given to the procedure, with a filler that Postgres compresses, and with the types given
-// to rows in turn, whatever their aggregate is.
+// Breaks it catches: a scenario of hot keys, of large payloads, or of many topics, that measures something else. Seen
+// to fail with the hot keys not given to the procedure, with a filler that Postgres compresses, and with the types
+// given to rows in turn, whatever their aggregate is.
 func TestLoadIsWhatTheScenarioSays(t *testing.T) {
 	const total, keys, hot, payload, types = 1000, 100, 2, 10_000, 3
 	pg := harness.Postgres(t)

@@ -14,7 +14,8 @@ import (
 
 var relaysFlag = flag.String("relays", "",
 	"compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), "+
-		"tls, scram (this tree's, over TLS to Postgres and Kafka, and logged in to Kafka), key=value (this tree's with that setting), or the path of another binary")
+		"tls, scram (this tree's, over TLS to Postgres and Kafka, and logged in to Kafka), "+
+		"key=value (this tree's with that setting), or the path of another binary")
 
 // variant is one of the relays that a run compares.
 type variant struct {
