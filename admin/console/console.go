@@ -9,7 +9,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 )
@@ -43,6 +42,15 @@ func Register(mux *http.ServeMux) {
 	}
 }
 
+// kinds are the files' by their endings. What the machine's tables say must not matter, and a start need not read them.
+var kinds = map[string]string{
+	".html":    "text/html; charset=utf-8",
+	".js":      "text/javascript; charset=utf-8",
+	".css":     "text/css; charset=utf-8",
+	".svg":     "image/svg+xml",
+	".LICENSE": "text/plain; charset=utf-8",
+}
+
 // file is one file with its tag, by which a browser that has it asks whether it is still the same.
 type file struct {
 	text      []byte
@@ -51,16 +59,9 @@ type file struct {
 
 func newFile(name string, text []byte) *file {
 	sum := sha256.Sum256(text)
-	kind := mime.TypeByExtension(path.Ext(name))
-	switch path.Ext(name) { // what the machine's tables say of these must not matter
-	case ".js":
-		kind = "text/javascript; charset=utf-8"
-	case ".css":
-		kind = "text/css; charset=utf-8"
-	case ".svg":
-		kind = "image/svg+xml"
-	case ".LICENSE":
-		kind = "text/plain; charset=utf-8"
+	kind := kinds[path.Ext(name)]
+	if kind == "" {
+		panic("console: what kind of file " + name + " is, is not said")
 	}
 	return &file{text: text, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
