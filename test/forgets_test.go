@@ -9,10 +9,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// tooLarge makes one event of a hundred larger than its topic takes, by its id. The truth beside it stays as the
-// workload wrote it.
+// tooLarge makes one event of a thousand larger than its topic takes, by its id. The truth beside it stays as the
+// workload wrote it. All that are dead are replayed again and again, and hold their keys meanwhile: of a hundredth, most
+// keys are held for good after a hundred crashes, and what waits behind them grows faster than it goes out.
 const tooLarge = `CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-	IF abs(hashtext(NEW.id::text)) % 100 = 0 THEN NEW.payload := jsonb_build_object('filler', repeat('x', 5000)); END IF;
+	IF abs(hashtext(NEW.id::text)) % 1000 = 0 THEN NEW.payload := jsonb_build_object('filler', repeat('x', 5000)); END IF;
 	RETURN NEW; END $$;
 CREATE TRIGGER poison BEFORE INSERT ON outbox_events FOR EACH ROW EXECUTE FUNCTION poison()`
 
@@ -24,7 +25,7 @@ CREATE TRIGGER poison BEFORE INSERT ON outbox_events FOR EACH ROW EXECUTE FUNCTI
 func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	pg := harness.NewForgetfulPostgres(t, embedded.PostgresConfig{})
 	kafka := harness.Kafka(t)
-	// One event of a hundred dies, and all that are dead do so again at each replay: that is no flood here.
+	// One event of a thousand dies, and all that are dead do so again at each replay: that is no flood here.
 	s := newScenario(t, pg.PG, kafka, "limits.max_unrecorded", 500, "dlq.breaker.count", 100_000)
 	crashes, kills, pages := harness.Count(t, "forgetful crashes"), 0, 0
 	// A quarter of the events has no topic. Every ten crashes another one comes to be there, so that what is parked does
@@ -93,7 +94,7 @@ func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	if pages == 0 {
 		t.Error("nothing was forgotten: the scenario shows nothing")
 	}
-	if wrong := pg.Query(t, `SELECT count(*) FROM (SELECT id FROM truth WHERE abs(hashtext(id::text)) % 100 = 0) p
+	if wrong := pg.Query(t, `SELECT count(*) FROM (SELECT id FROM truth WHERE abs(hashtext(id::text)) % 1000 = 0) p
 		FULL JOIN outbox_events_dlq d ON d.original_id = p.id WHERE d.original_id IS NULL OR p.id IS NULL`); wrong != "0" {
 		t.Errorf("poisoned events without a dead letter, or dead letters of others: got %s, want 0", wrong)
 	}
