@@ -10,8 +10,8 @@ import (
 )
 
 // tooLarge makes one event of a thousand larger than its topic takes, by its id. The truth beside it stays as the
-// workload wrote it. All that are dead are replayed again and again, and hold their keys meanwhile: of a hundredth, most
-// keys are held for good after a hundred crashes, and what waits behind them grows faster than it goes out.
+// workload wrote it. All that are dead are replayed again and again, and hold their keys meanwhile: of a hundredth,
+// most keys are held for good after a hundred crashes, and what waits behind them grows faster than it goes out.
 const tooLarge = `CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	IF abs(hashtext(NEW.id::text)) % 1000 = 0 THEN NEW.payload := jsonb_build_object('filler', repeat('x', 5000)); END IF;
 	RETURN NEW; END $$;
