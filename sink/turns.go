@@ -48,8 +48,8 @@ func (e *Engine) linger(w *worker) time.Duration {
 
 // nearlyFull says that the window takes little more, so that batches hardly grow with time.
 func (e *Engine) nearlyFull() bool {
-	free := func(used, most int) bool { return used < most-most/fullShare }
-	return !free(e.events, e.config.MaxEvents) || !free(e.bytes, e.config.MaxBytes)
+	full := func(used, most int) bool { return used >= most-most/fullShare }
+	return full(e.events, e.config.MaxEvents) || full(e.bytes, e.config.MaxBytes)
 }
 
 // fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger
