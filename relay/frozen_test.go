@@ -33,7 +33,7 @@ func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 	t.Parallel()
 	const rows, line, well = 20, "broker unavailable; ", "broker recovered"
 	b := newBed(t)
-	log := &said{}
+	log := &harness.Log{}
 	b.log = log
 	b.createTopic("outbox.event.fresh", 3)
 	r, stop := b.start()

@@ -116,7 +116,7 @@ func (b *bed) waitNoneHeld(r *relay.Relay) {
 func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	log := &said{}
+	log := &harness.Log{}
 	b.log = log
 	b.c.Retry.MaxAttempts, b.c.Retry.InitialBackoff = 4, config.Duration(400*time.Millisecond)
 	j := newJudgeful(func(value []byte, _ int) *sink.Reason {

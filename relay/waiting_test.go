@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,24 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
-
-// said takes log lines.
-type said struct {
-	mu   sync.Mutex
-	text strings.Builder // guarded by mu
-}
-
-func (s *said) Write(line []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(line)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // Breaks it catches: the creation of a slot that hangs behind somebody's transaction, and nobody knows behind whose;
 // one that does not go on by itself. Seen to fail with the warning left out.
@@ -51,7 +32,7 @@ func TestSlotCreationSaysForWhomItWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	log, ended := &said{}, make(chan error, 1)
+	log, ended := &harness.Log{}, make(chan error, 1)
 	go func() {
 		_, err := relay.NewSetup(b.c, s, zerolog.New(log)).Prepare(context.Background())
 		ended <- err

@@ -348,7 +348,7 @@ var house = map[string]room{
 		},
 	},
 	"test/registry": {
-		tests:    []string{"config", "registry", "test/cutproxy", "test/harness"},
+		tests:    []string{"bench", "config", "registry", "test/cutproxy", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"test/logins": {

@@ -36,11 +36,7 @@ type bed struct {
 func newBed(t *testing.T, settings ...string) *bed {
 	t.Helper()
 	b := &bed{server: harness.Redis(t, settings...)}
-	var err error
-	if b.proxy, err = cutproxy.NewPlain(b.server.Addr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.proxy.Close() })
+	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
 	b.client = redis.NewClient(&redis.Options{Addr: b.server.Addr, Protocol: 2})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.config = bullmq.Config{URL: "redis://" + b.proxy.Addr, RequestTimeout: 2 * time.Second, JobName: "{id}",

@@ -34,11 +34,8 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{server: harness.NATS(t)}
+	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
 	var err error
-	if b.proxy, err = cutproxy.NewPlain(b.server.Addr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.proxy.Close() })
 	if b.nc, err = client.Connect(b.server.URL, client.MaxReconnects(-1),
 		client.ReconnectWait(20*time.Millisecond)); err != nil {
 		t.Fatal(err)

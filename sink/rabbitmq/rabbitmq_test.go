@@ -29,11 +29,7 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{server: harness.RabbitMQ(t)}
-	var err error
-	if b.proxy, err = cutproxy.NewPlain(b.server.Addr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.proxy.Close() })
+	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
 	conn, err := amqp.Dial("amqp://guest:guest@" + b.server.Addr)
 	if err != nil {
 		t.Fatal(err)

@@ -32,11 +32,7 @@ func newClusterBed(t *testing.T) *clusterBed {
 	c.client = client
 	var addrs []string
 	for _, s := range c.cluster.Servers {
-		p, err := cutproxy.NewPlain(s.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = p.Close() })
+		p := cutproxy.StartPlain(t, s.Addr)
 		c.proxies, addrs = append(c.proxies, p), append(addrs, p.Addr)
 	}
 	c.cluster.Announce(addrs)

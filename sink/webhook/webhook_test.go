@@ -52,11 +52,7 @@ func newBed(t *testing.T, answer func(http.ResponseWriter, harness.Delivery)) *b
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})
-	var err error
-	if b.proxy, err = cutproxy.NewPlain(b.Addr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.proxy.Close() })
+	b.proxy = cutproxy.StartPlain(t, b.Addr)
 	return b
 }
 

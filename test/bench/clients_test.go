@@ -48,7 +48,7 @@ func TestClients(t *testing.T) {
 	}
 	c.stage.warmUp(t)
 	r := &result{When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap",
-		Load: []string{loadAverage()}}
+		Load: []string{harness.LoadAverage()}}
 	for _, what := range strings.Split(*clientsFlag, ",") {
 		if what == "cpu" {
 			c.compareCPU(t, r)
@@ -60,7 +60,7 @@ func TestClients(t *testing.T) {
 		}
 		c.comparePaced(t, r, rate)
 	}
-	r.Load = append(r.Load, loadAverage())
+	r.Load = append(r.Load, harness.LoadAverage())
 	r.print(os.Stdout)
 	if *jsonFlag != "" {
 		if err := r.write(*jsonFlag); err != nil {

@@ -60,7 +60,7 @@ func TestDebezium(t *testing.T) {
 			st.contestPaces(t, r, entries(relayName, defaultName, latencyName, pollerName))
 		}
 	}
-	r.Load = append(r.Load, loadAverage())
+	r.Load = append(r.Load, harness.LoadAverage())
 	r.print(os.Stdout)
 	if *jsonFlag != "" {
 		if err := r.write(*jsonFlag); err != nil {

@@ -1,11 +1,11 @@
 package bench
 
 import (
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -53,13 +53,9 @@ func (g *guard) kafka(t *testing.T, c harness.KafkaConfig) harness.KafkaConfig {
 		return c
 	}
 	keys := map[string]string{"ssl.keystore.type": "PEM", "ssl.keystore.location": g.issue(t, "broker").Both}
-	login := map[string]string{
-		"sasl.enabled.mechanisms":        "SCRAM-SHA-512",
-		"scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-	}
-	for key, value := range keys {
-		login[key] = value
-	}
+	login := maps.Clone(keys)
+	login["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
+	login["scram-sha-512.sasl.jaas.config"] = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 	c.Scram = append(c.Scram, "SCRAM-SHA-512=[name=bench,password="+guardPassword+"]")
 	c.Listeners = append(c.Listeners, harness.Listener{Name: "TLS", Protocol: "SSL", Settings: keys},
 		harness.Listener{Name: "SCRAM", Protocol: "SASL_SSL", Settings: login})
@@ -72,18 +68,11 @@ func (g *guard) postgres(t *testing.T, server *harness.PG) {
 	if g == nil {
 		return
 	}
-	dir := server.Query(t, "SELECT current_setting('data_directory')")
-	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	owner := info.Sys().(*syscall.Stat_t)
 	c := g.issue(t, "postgres")
 	for name, from := range map[string]string{"server.crt": c.CertFile, "server.key": c.KeyFile} {
-		harness.CopyFile(t, filepath.Join(dir, name), from)
-		if err := os.Chown(filepath.Join(dir, name), int(owner.Uid), int(owner.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		path := filepath.Join(server.Server.Dir(), "data", name)
+		harness.CopyFile(t, path, from)
+		harness.GiveAway(t, path)
 	}
 	server.Exec(t, "ALTER SYSTEM SET ssl = on")
 	server.Exec(t, "SELECT pg_reload_conf()")

@@ -21,7 +21,7 @@ func (r *run) load(d drain) {
 	r.t.Helper()
 	load := bench.Load{
 		Table: "outbox_events", AggregateType: aggregateType, Events: d.events, PerTransaction: d.perTransaction,
-		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload, Types: r.shape.topics,
+		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload, Types: r.types,
 	}
 	r.exec(load.SQL())
 	r.exec("VACUUM (ANALYZE) outbox_events")
@@ -125,7 +125,7 @@ func TestLoadIsWhatTheScenarioSays(t *testing.T) {
 	const total, keys, hot, payload, types = 1000, 100, 2, 10_000, 3
 	pg := harness.Postgres(t)
 	r := &run{stage: &stage{options: options{shape: shape{payload: payload, keys: keys, hotKeys: hot,
-		topics: types, afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
+		types: types, afterPublish: "delete"}}}, t: t, conn: pg.Connect(t)}
 	r.exec(`CREATE TABLE outbox_events (seq bigint GENERATED ALWAYS AS IDENTITY, aggregate_type text, aggregate_id text,
  event_type text, payload jsonb)`)
 	r.load(drain{events: total, perTransaction: 300})

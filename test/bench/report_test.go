@@ -175,14 +175,10 @@ func thisMachine() machine {
 	return m
 }
 
-func loadAverage() string {
-	return strings.Join(strings.Fields(firstLine("/proc/loadavg"))[:3], " ")
-}
-
 func firstLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "? ? ?"
+		return "unknown"
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	return line

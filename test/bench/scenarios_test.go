@@ -19,7 +19,7 @@ type shape struct {
 	payload      int    // bytes of jsonb, about
 	keys         int    // aggregates
 	hotKeys      int    // of these, the ones that half of all events are of; 0 = all keys have as many
-	topics       int    // 0 is one, too; a type of events each
+	types        int    // of aggregates, each with a topic; 0 is one, too
 	partitions   int    // of each topic
 	afterPublish string // outbox.after_publish
 	parkedKeys   int    // further keys, each with an event that the broker has refused
@@ -29,7 +29,7 @@ type shape struct {
 func (s shape) or(others shape) shape {
 	return shape{
 		cmp.Or(s.payload, others.payload), cmp.Or(s.keys, others.keys), cmp.Or(s.hotKeys, others.hotKeys),
-		cmp.Or(s.topics, others.topics), cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish),
+		cmp.Or(s.types, others.types), cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish),
 		cmp.Or(s.parkedKeys, others.parkedKeys),
 	}
 }
@@ -43,8 +43,8 @@ func (s shape) String() string {
 		keys += fmt.Sprintf(", %d others parked", s.parkedKeys)
 	}
 	partitions := fmt.Sprintf("%d partitions", s.partitions)
-	if s.topics > 1 {
-		partitions = fmt.Sprintf("%d topics of %s", s.topics, partitions)
+	if s.types > 1 {
+		partitions = fmt.Sprintf("%d topics of %s", s.types, partitions)
 	}
 	return fmt.Sprintf("about %d bytes of jsonb, %s, %s, after_publish %s", s.payload, keys, partitions, s.afterPublish)
 }
@@ -67,7 +67,7 @@ func (o options) drains() []drain {
 		{"drain-hot-keys", o.events, 100, shape{hotKeys: max(o.keys/100, 1)}},
 		{"drain-200", o.events, 100, shape{partitions: 200}},
 		{"drain-1000", o.events, 100, shape{partitions: 1000}},
-		{"drain-20x50", o.events, 100, shape{topics: 20, partitions: 50}},
+		{"drain-20x50", o.events, 100, shape{types: 20, partitions: 50}},
 		{"drain-10k", of(10_000), 100, shape{payload: 10_000}},
 		{"drain-100k", of(100_000), 10, shape{payload: 100_000}},
 		{"drain-delete", o.events, 100, shape{afterPublish: "delete"}},

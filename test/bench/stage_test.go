@@ -46,7 +46,7 @@ func (st *stage) result(t *testing.T) *result {
 	r := &result{
 		When: time.Now(), Commit: commit(), Machine: thisMachine(), Kafka: "4.3.0, one broker, 1 GB heap",
 		Postgres: map[string]string{},
-		Relay:    strings.TrimSpace(fmt.Sprintln(st.relaySettings...)), Load: []string{loadAverage()},
+		Relay:    strings.TrimSpace(fmt.Sprintln(st.relaySettings...)), Load: []string{harness.LoadAverage()},
 	}
 	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size",
 		"checkpoint_timeout", "wal_level"} {
@@ -66,7 +66,7 @@ func measure(t *testing.T, o options) *result {
 		}
 		st.paces(t, r)
 	}
-	r.Load = append(r.Load, loadAverage())
+	r.Load = append(r.Load, harness.LoadAverage())
 	return r
 }
 
@@ -157,10 +157,10 @@ func (st *stage) drop(t *testing.T, name string) {
 
 // topics are those of the events: bench.Load says what the types are called.
 func (r *run) topics() (all []string) {
-	if r.shape.topics <= 1 {
+	if r.types <= 1 {
 		return []string{r.topic}
 	}
-	for n := range r.shape.topics {
+	for n := range r.types {
 		all = append(all, r.relay.Settings.Topic(fmt.Sprintf("%s-%d", aggregateType, n)))
 	}
 	return all

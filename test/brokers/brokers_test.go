@@ -209,21 +209,11 @@ func awaitPublished(t *testing.T, pg *harness.PG, n int) {
 	})
 }
 
-func newProxy(t *testing.T, target string) *cutproxy.Plain {
-	t.Helper()
-	p, err := cutproxy.NewPlain(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
-	return p
-}
-
 // Breaks it catches: an event lost, doubled or out of order between Postgres and Redis, whatever is killed. Seen to
 // fail with the driver's Tail left out.
 func TestRedisStreamHasEachEventOnceInOrder(t *testing.T) {
 	server := harness.Redis(t, "--appendfsync", "always")
-	proxy := newProxy(t, server.Addr)
+	proxy := cutproxy.StartPlain(t, server.Addr)
 	reader := redis.NewClient(&redis.Options{Addr: server.Addr, Protocol: 2})
 	t.Cleanup(func() { _ = reader.Close() })
 	judge(t, scenario{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -103,7 +104,7 @@ func TestBullMQHasEachEventOnceInOrder(t *testing.T) {
 	for _, module := range []string{"bullmq", "bullmq5", "bull"} {
 		t.Run(module, func(t *testing.T) {
 			server := harness.Redis(t, "--appendfsync", "always")
-			proxy := newProxy(t, server.Addr)
+			proxy := cutproxy.StartPlain(t, server.Addr)
 			judge(t, scenario{
 				settings: forBullMQ(proxy.Addr, module),
 				proxy:    proxy,

@@ -11,6 +11,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -18,7 +19,7 @@ import (
 // to fail with the driver's Tail left out.
 func TestNATSHasEachEventOnceInOrder(t *testing.T) {
 	server := harness.NATS(t)
-	proxy := newProxy(t, server.Addr)
+	proxy := cutproxy.StartPlain(t, server.Addr)
 	reader := natsReader(t, server.URL)
 	judge(t, scenario{
 		settings: []any{"sink", "nats", "nats.url", "nats://" + proxy.Addr, "nats.create_streams.enabled", true},

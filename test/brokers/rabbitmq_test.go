@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -99,7 +100,7 @@ func TestRabbitMQHasEachEventInOrder(t *testing.T) {
 	const unrecorded = 150
 	kills := harness.Count(t, "brokers' kills")
 	server := harness.RabbitMQ(t)
-	proxy := newProxy(t, server.Addr)
+	proxy := cutproxy.StartPlain(t, server.Addr)
 	judge(t, scenario{
 		settings: append(forRabbitMQ(proxy.Addr), "limits.max_unrecorded", unrecorded),
 		begin:    func(topic string) { exchanges(t, server, topic); grow(t) },

@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -76,7 +77,7 @@ func grow(t testing.TB) {
 func TestRabbitMQStreamHasEachEventOnceInOrder(t *testing.T) {
 	server := harness.RabbitMQ(t)
 	settle(t, server)
-	proxy := newProxy(t, server.StreamAddr)
+	proxy := cutproxy.StartPlain(t, server.StreamAddr)
 	judge(t, scenario{
 		settings: append(forStreams(proxy.Addr), "rabbitmq_stream.create_streams.enabled", true),
 		proxy:    proxy,

@@ -137,9 +137,9 @@ func TestSideBySide(t *testing.T) {
 				var f figures
 				s.drain(t, name, sink, &f)
 				s.faults(t, name, sink, &f)
-				load, _ := os.ReadFile("/proc/loadavg")
-				table = append(table, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.1f ms | %d | %d of %d | %d | %.4s |", sink, name,
-					f.rate, f.cpu, float64(f.p50.Microseconds())/1000, f.lost, f.doubled, f.events, f.disorder, load))
+				table = append(table, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.1f ms | %d | %d of %d | %d | %s |", sink, name,
+					f.rate, f.cpu, float64(f.p50.Microseconds())/1000, f.lost, f.doubled, f.events, f.disorder,
+					harness.LoadAverage()))
 			})
 		}
 	}

@@ -42,7 +42,7 @@ func stage(t *testing.T, sink string) side {
 // oneAddress is a broker that the relay and the loop connect to at the same address.
 func oneAddress(t *testing.T, addr string) side {
 	t.Helper()
-	p := newProxy(t, addr)
+	p := cutproxy.StartPlain(t, addr)
 	return side{addr: p.Addr, direct: addr, proxies: []*cutproxy.Plain{p}, relayAddr: [2]string{p.Addr, addr}}
 }
 
@@ -153,7 +153,7 @@ func rabbitStage(t *testing.T, sink string) side {
 	s.read = func(topic string) []message { return queued(drained(t, server, topic)) }
 	s.target = func(topic string) target { return queueTarget(t, channelOf(t, server), topic) }
 	if sink == "rabbitmq-stream" {
-		p := newProxy(t, server.StreamAddr)
+		p := cutproxy.StartPlain(t, server.StreamAddr)
 		s.proxies = append(s.proxies, p)
 		s.relayAddr = [2]string{p.Addr, server.StreamAddr}
 		s.settings = forStreams

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -47,7 +48,7 @@ func TestWebhooksComeInOrderAndNoneIsLost(t *testing.T) {
 	const unrecorded, lanes = 150, 16
 	kills := harness.Count(t, "brokers' kills")
 	receiver := harness.NewReceiver(t, nil)
-	proxy := newProxy(t, receiver.Addr)
+	proxy := cutproxy.StartPlain(t, receiver.Addr)
 	judge(t, scenario{
 		settings: append(forWebhooks(t, proxy.Addr), "limits.max_unrecorded", unrecorded, "webhook.lanes", lanes),
 		proxy:    proxy,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"testing"
 )
 
 // Plain is a proxy for connections of any protocol. It knows no requests: it breaks connections between what the client
@@ -38,6 +39,21 @@ func NewPlain(target string) (*Plain, error) {
 	p.ended, p.end = context.WithCancel(context.Background())
 	p.running.Go(p.accept)
 	return p, nil
+}
+
+// StartPlain is NewPlain for a test, at whose end it is closed.
+func StartPlain(t testing.TB, target string) *Plain {
+	t.Helper()
+	p, err := NewPlain(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
 }
 
 // LoseAnswers breaks the next n connections on which a client has sent something from now on, when the server answers:

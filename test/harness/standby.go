@@ -73,12 +73,17 @@ func NewStandby(t testing.TB, primary *PG) *PG {
 // touch makes an empty file that belongs to whom its directory belongs to.
 func touch(t testing.TB, path string) {
 	t.Helper()
-	err := os.WriteFile(path, nil, 0o600)
-	if err == nil {
-		uid, gid := owner(t, filepath.Dir(path))
-		err = os.Chown(path, uid, gid)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil {
+	GiveAway(t, path)
+}
+
+// GiveAway makes a file belong to whom its directory belongs to, such as the account that a server runs as.
+func GiveAway(t testing.TB, path string) {
+	t.Helper()
+	uid, gid := owner(t, filepath.Dir(path))
+	if err := os.Chown(path, uid, gid); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,6 +37,15 @@ func peakRSS(pid int) (int64, error) {
 	return 0, fmt.Errorf("read the memory of process %d: no VmHWM", pid)
 }
 
+// LoadAverage is the machine's over 1, 5 and 15 minutes; unknown where there is none (proc(5), /proc/loadavg).
+func LoadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(text))[:3], " ")
+}
+
 // CPU is the CPU time, user and system, that a process and those of its children that it has waited for have used
 // (proc(5), /proc/pid/stat); 0 when it is gone.
 func CPU(pid int) time.Duration {

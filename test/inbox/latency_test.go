@@ -4,9 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,7 +46,7 @@ func TestCommitToCommit(t *testing.T) {
 	shop := newPool(t, pg.URL, 8)
 	place(t, shop, 50, 2*time.Second) // so that all are in the group, and warm
 	before := events(t, shop, "placed")
-	load, began := loadAverage(t), time.Now()
+	load, began := harness.LoadAverage(), time.Now()
 	place(t, shop, rate, d)
 	placing := time.Since(began)
 	sent := events(t, shop, "placed")
@@ -131,14 +129,4 @@ func runSQL(t *testing.T, pool *pgxpool.Pool, sql string) {
 	if _, err := pool.Exec(t.Context(), sql); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func loadAverage(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	one, _, _ := strings.Cut(string(text), " ")
-	return one
 }

@@ -148,7 +148,7 @@ func TestPeers(t *testing.T) {
 func measurePeer(t *testing.T, pg *harness.PG, config childConfig, peer string, events, kills int) {
 	t.Helper()
 	const effects = "SELECT sum(n) FROM account"
-	load, beforePostgres := loadAverage(t), postgresCPU(t, pg)
+	load, beforePostgres := harness.LoadAverage(), postgresCPU(t, pg)
 	p := startProcess(t, config)
 	quicklyAtLeast(t, pg, effects, 1)
 	began := time.Now()

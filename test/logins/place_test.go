@@ -89,11 +89,7 @@ type place struct {
 // configure reads the page and makes the files that its configuration names.
 func (p *place) configure(t *testing.T, addr string) {
 	t.Helper()
-	var err error
-	if p.proxy, err = cutproxy.NewPlain(addr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.proxy.Close() })
+	p.proxy = cutproxy.StartPlain(t, addr)
 	p.addr, p.at = addr, p.proxy.Addr
 	p.dir = t.TempDir()
 	harness.CopyFile(t, filepath.Join(p.dir, "ca.pem"), p.trusted.File)

@@ -53,7 +53,7 @@ func TestPeers(t *testing.T) {
 		lasts: 15 * time.Second, after: 3 * time.Second}
 	st := newStage(t)
 	var all []outcome
-	load := []string{loadAverage()}
+	load := []string{harness.LoadAverage()}
 	for _, fault := range chosen(t, *faultsFlag, faultNames) {
 		for _, name := range chosen(t, *peersFlag, peerNames) {
 			o := outcome{peer: name, fault: fault, skipped: "failed: see the log"}
@@ -70,7 +70,7 @@ func TestPeers(t *testing.T) {
 			all = append(all, o)
 		}
 	}
-	load = append(load, loadAverage())
+	load = append(load, harness.LoadAverage())
 	fmt.Printf("\nLoad of the machine at the beginning and at the end: %s\n\n%s", strings.Join(load, ", "), tables(all))
 }
 
@@ -91,12 +91,4 @@ func TestRelayAndWorkerThroughOneKill(t *testing.T) {
 			}
 		})
 	}
-}
-
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(text))[:3], " ")
 }

@@ -39,18 +39,8 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	st := &stage{goPQ: sync.OnceValues(func() (string, error) { return buildGoPQ(dir) })}
-	t.Cleanup(func() {
-		for _, p := range st.proxies {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
 	st.kafka = harness.NewOwnKafka(t, harness.KafkaConfig{Fast: true, Proxy: func(target string) (string, error) {
-		p, err := cutproxy.NewPlain(target)
-		if err != nil {
-			return "", err
-		}
+		p := cutproxy.StartPlain(t, target)
 		st.proxies = append(st.proxies, p)
 		return p.Addr, nil
 	}})
@@ -93,15 +83,7 @@ func (w *world) viaProxies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := cutproxy.NewPlain(at.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	p := cutproxy.StartPlain(t, at.Host)
 	at.Host = p.Addr
 	w.url, w.brokers = at.String(), w.kafka.Proxied
 	w.cuts = append(slices.Clone(w.proxies), p)

@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/verify"
 )
 
 // patience is more than a step of a scenario takes, also at night.
@@ -46,21 +47,6 @@ type line struct {
 	relay    *harness.Relay
 	orders   *harness.Load
 	payments *harness.Load
-}
-
-// newWire is what the relays reach the registry by.
-func newWire(t *testing.T, registry *harness.Registry) *cutproxy.Plain {
-	t.Helper()
-	wire, err := cutproxy.NewPlain(registry.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := wire.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return wire
 }
 
 func newLine(t *testing.T, f format, registry *harness.Registry, wire *cutproxy.Plain) *line {
@@ -139,7 +125,7 @@ func TestARegistryThatIsAwayUnderLoadCostsNoEvent(t *testing.T) {
 		harness.Program(t, program, program)
 	}
 	registry := harness.NewRegistry(t)
-	wire := newWire(t, registry)
+	wire := cutproxy.StartPlain(t, registry.Addr)
 	var lines []*line
 	for _, f := range formats {
 		lines = append(lines, newLine(t, f, registry, wire))
@@ -241,19 +227,14 @@ func (l *line) judge(t *testing.T) {
 	}
 }
 
-// place is where a record is.
-type place struct {
-	topic     string
-	partition int32
-	offset    int64
+func placeOf(r *kgo.Record) verify.Place {
+	return verify.Place{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
 }
 
-func placeOf(r *kgo.Record) place { return place{r.Topic, r.Partition, r.Offset} }
-
 // read is what Java reads of the values in the topics, as jsonb writes it. A tombstone has none.
-func (l *line) read(t *testing.T, topics []string) map[place][]byte {
+func (l *line) read(t *testing.T, topics []string) map[verify.Place][]byte {
 	t.Helper()
-	var places []place
+	var places []verify.Place
 	var values [][]byte
 	harness.Consume(t, l.kafka.Addrs, topics, func(r *kgo.Record) {
 		if r.Value != nil {
@@ -274,7 +255,7 @@ func (l *line) read(t *testing.T, topics []string) map[place][]byte {
 	if err != nil || len(texts) != len(places) {
 		t.Fatalf("Java read %d of %d values: %v", len(texts), len(places), err)
 	}
-	found := make(map[place][]byte, len(places))
+	found := make(map[verify.Place][]byte, len(places))
 	for n, p := range places {
 		found[p] = texts[n]
 	}

@@ -2,14 +2,12 @@ package registry_test
 
 import (
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/bench"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -66,7 +64,7 @@ func TestWhatTheFormatsCostBesidePlain(t *testing.T) {
 	for n, f := range orders {
 		lines[n] = newDrain(t, f, registry)
 	}
-	t.Logf("load %s", load())
+	t.Logf("load %s", harness.LoadAverage())
 	for turn := range turns {
 		for i := range lines {
 			n := (i + turn) % len(lines)
@@ -74,13 +72,13 @@ func TestWhatTheFormatsCostBesidePlain(t *testing.T) {
 			got[n].rate, got[n].cpu = append(got[n].rate, rate), append(got[n].cpu, cpu)
 		}
 	}
-	t.Logf("load %s; %d events in each of %d turns, 100 rows in a transaction", load(), events, turns)
+	t.Logf("load %s; %d events in each of %d turns, 100 rows in a transaction", harness.LoadAverage(), events, turns)
 	for n, l := range lines {
 		rates, cpus := got[n].beside(got[0])
 		t.Logf("%-11s events/s %s, / plain %s; CPU s per million of the relay %s, / plain %s",
 			l.name, spread("%.0f", got[n].rate), spread("%.2f", rates), spread("%.1f", got[n].cpu), spread("%.1f", cpus))
-		if median(cpus) > cpuMost {
-			t.Errorf("%s takes %.1f times the processor time of plain, want at most %d", l.name, median(cpus), cpuMost)
+		if median := bench.Summarize(cpus).Median; median > cpuMost {
+			t.Errorf("%s takes %.1f times the processor time of plain, want at most %d", l.name, median, cpuMost)
 		}
 	}
 }
@@ -154,15 +152,8 @@ func (f figures) beside(plain figures) (rate, cpu []float64) {
 	return rate, cpu
 }
 
-func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
-
 // spread is the median of the values, and the lowest and the highest.
 func spread(form string, values []float64) string {
-	return fmt.Sprintf(form+" ("+form+"–"+form+")", median(values), slices.Min(values), slices.Max(values))
-}
-
-func load() string {
-	text, _ := os.ReadFile("/proc/loadavg")
-	one, _, _ := strings.Cut(string(text), " ")
-	return one
+	s := bench.Summarize(values)
+	return fmt.Sprintf(form+" ("+form+"–"+form+")", s.Median, s.Min, s.Max)
 }

@@ -16,8 +16,7 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 // A real registry has the schemas, and its deserializers for Java read what is made by them: nothing differs from the
-// payloads. Seen to fail with the bytes of the id turned around,
-// and without the indexes of a message.
+// payloads. Seen to fail with the bytes of the id turned around, and without the indexes of a message.
 func TestJavaReadsWhatIsMadeByTheSchemas(t *testing.T) {
 	events := harness.Count(t, "values read by Java")
 	server := harness.NewRegistry(t)
