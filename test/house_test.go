@@ -330,6 +330,9 @@ var house = map[string]room{
 	"examples/brokers/rabbitmq": {
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
 	},
+	"examples/brokers/rabbitmqstream": {
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
+	},
 	"examples/brokers/redis": {
 		external: []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
 	},
