@@ -271,15 +271,16 @@ func TestConsumerOfRabbitMQStreamHandlesEachEventOnce(t *testing.T) {
 		},
 		end: func(_ string, own *harness.PG) {
 			harness.Eventually(t, time.Minute, "the thawed consumer has tried what it held", func(ctx context.Context) string {
-				claims, err := own.TryQuery(ctx, fmt.Sprintf("SELECT last_value || ' ' || (last_value > %d) FROM claims", events+10))
-				if err != nil || !strings.HasSuffix(claims, "true") {
-					return fmt.Sprint(claims, err)
+				more, err := own.TryQuery(ctx, fmt.Sprintf("SELECT last_value > %d FROM claims", events+10))
+				if err == nil && more == "true" {
+					return ""
 				}
-				return ""
+				return fmt.Sprint(more, err)
 			})
 		},
 	})
-	if next := own.Query(t, "SELECT string_agg(next_offset::text, ' ') FROM stream_positions"); next != fmt.Sprint(events) {
+	next := own.Query(t, "SELECT string_agg(next_offset::text, ' ') FROM stream_positions")
+	if next != fmt.Sprint(events) {
 		t.Errorf("position: got %s, want %d, behind the last event", next, events)
 	}
 }
