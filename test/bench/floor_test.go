@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,19 +43,17 @@ func recvlogical(t *testing.T) string {
 	return path
 }
 
+// address is Postgres's, over TLS where the relay's connection is.
+func (r *run) address() string { return r.guard.address(r.t, r.variant, r.pg.URL) }
+
 // recvlogicalFloor reads a slot up to end with pg_recvlogical and throws everything away. The time runs from its word
 // that the stream has begun, which does not count its connecting, to its own end.
 func (r *run) recvlogicalFloor(slot string, end uint64) floor {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.patience)
 	defer cancel()
-	at, err := url.Parse(r.pg.URL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	command := exec.CommandContext(ctx, recvlogical(r.t), "--verbose", "--start", "--no-loop", "--file=/dev/null",
-		"--host="+at.Hostname(), "--port="+at.Port(), "--username="+at.User.Username(), "--dbname="+r.pg.Database,
-		"--slot="+slot, "--endpos="+pglogrepl.LSN(end).String(), "-o", "proto_version=1", "-o",
+		"--dbname="+r.address(), "--slot="+slot, "--endpos="+pglogrepl.LSN(end).String(), "-o", "proto_version=1", "-o",
 		"publication_names="+r.publication())
 	command.WaitDelay = time.Second
 	diagnostics, err := command.StderrPipe()
@@ -149,7 +146,7 @@ func (s *bareStream) next() ([]byte, error) {
 func (r *run) goFloor(slot string, end uint64, events int) floor {
 	r.t.Helper()
 	before := readPostgresCPU(r.t, r.pg.Server.PID())
-	stream, err := openBareStream(r.t.Context(), r.pg.URL, slot, r.publication())
+	stream, err := openBareStream(r.t.Context(), r.address(), slot, r.publication())
 	if err != nil {
 		r.t.Fatalf("read the slot by a bare loop: %v", err)
 	}

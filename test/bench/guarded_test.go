@@ -78,11 +78,11 @@ func (g *guard) postgres(t *testing.T, server *harness.PG) {
 	server.Exec(t, "SELECT pg_reload_conf()")
 }
 
-// settings are those of a variant's relay.
-func (g *guard) settings(t *testing.T, v variant, kafka *harness.Cluster, postgres string) []any {
+// address is the server's, as a variant's relay takes it, and so its floors.
+func (g *guard) address(t *testing.T, v variant, postgres string) string {
 	t.Helper()
 	if !v.guarded() {
-		return nil
+		return postgres
 	}
 	at, err := url.Parse(postgres)
 	if err != nil {
@@ -92,7 +92,16 @@ func (g *guard) settings(t *testing.T, v variant, kafka *harness.Cluster, postgr
 	way.Set("sslmode", "verify-full")
 	way.Set("sslrootcert", g.authority.File)
 	at.RawQuery = way.Encode()
-	all := []any{"postgres.url", at.String(), "kafka.brokers", kafka.Listeners["TLS"],
+	return at.String()
+}
+
+// settings are those of a variant's relay.
+func (g *guard) settings(t *testing.T, v variant, kafka *harness.Cluster, postgres string) []any {
+	t.Helper()
+	if !v.guarded() {
+		return nil
+	}
+	all := []any{"postgres.url", g.address(t, v, postgres), "kafka.brokers", kafka.Listeners["TLS"],
 		"kafka.tls.enabled", true, "kafka.tls.ca_file", g.authority.File}
 	if v.name == overSCRAM {
 		all = append(all, "kafka.brokers", kafka.Listeners["SCRAM"], "kafka.sasl.mechanism", "SCRAM-SHA-512",
