@@ -91,6 +91,7 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 		// another transaction was open at that moment; the next round is an hour away
 		if time.Since(started) > 10*time.Second {
 			r.stop(t, syscall.SIGTERM)
+			before = s.pg.Query(t, "SELECT now()") // a round that the stopped one had ended is not the new one's
 			r, started = start(), time.Now()
 		}
 		return "not yet"
