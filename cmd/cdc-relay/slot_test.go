@@ -79,8 +79,9 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, events(1))
-	before := s.pg.Query(t, "SELECT now()")
+	var before string // a round that a stopped relay had ended is not that of the one that runs
 	start := func() *running {
+		before = s.pg.Query(t, "SELECT now()")
 		return startRelay(t, s.environ, "--reconcile-interval", "1h", "--drift-interval", "1h")
 	}
 	r, started := start(), time.Now()
@@ -91,7 +92,6 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 		// another transaction was open at that moment; the next round is an hour away
 		if time.Since(started) > 10*time.Second {
 			r.stop(t, syscall.SIGTERM)
-			before = s.pg.Query(t, "SELECT now()") // a round that the stopped one had ended is not the new one's
 			r, started = start(), time.Now()
 		}
 		return "not yet"
