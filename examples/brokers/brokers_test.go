@@ -28,7 +28,7 @@ const (
 type scenario struct {
 	sink    []any // settings of the relay
 	begin   func(relay *harness.Relay, topic string)
-	end     func(topic string, own *harness.PG) // waits for more than the effects, if that is to come
+	end     func(topic string, own *harness.PG) // waits for more than the effects, and looks at it
 	program string
 	environ func(topic string) []string
 }
@@ -82,17 +82,16 @@ func (p *program) freeze(t *testing.T, own *harness.PG) {
 }
 
 // judge has a consumer killed twice while events come, and frozen until another has taken over what it held, and counts
-// the effects. It returns the topic and the consumer's database.
-func judge(t *testing.T, s scenario) (topic string, own *harness.PG) {
+// the effects. It returns the topic.
+func judge(t *testing.T, s scenario) string {
 	t.Helper()
-	pg := harness.Postgres(t)
-	own = harness.Postgres(t)
+	pg, own := harness.Postgres(t), harness.Postgres(t)
 	settings := harness.NewSettings(t, pg, nil).With(s.sink...)
 	delete(settings, "kafka.brokers")
 	delete(settings, "outbox.columns.headers")
 	relay := harness.NewRelay(t, settings)
 	relay.Init(t)
-	topic = settings.Topic("order")
+	topic := settings.Topic("order")
 	if s.begin != nil {
 		s.begin(relay, topic)
 	}
@@ -140,7 +139,7 @@ func judge(t *testing.T, s scenario) (topic string, own *harness.PG) {
 	if want := fmt.Sprintf("%d of %d", events, customers); counted != want {
 		t.Errorf("orders: got %s customers, want %s: an effect is lost, or there twice", counted, want)
 	}
-	return topic, own
+	return topic
 }
 
 // slow makes each effect take some time, between the claim and the commit, and counts the claims, also those in vain.
@@ -219,7 +218,7 @@ func TestConsumerOfRedisHandlesEachEventOnce(t *testing.T) {
 func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
 	server := harness.RabbitMQ(t)
 	url := "amqp://guest:guest@" + server.Addr + "/"
-	topic, _ := judge(t, scenario{
+	topic := judge(t, scenario{
 		sink: []any{"sink", "rabbitmq", "rabbitmq.url", url},
 		begin: func(relay *harness.Relay, topic string) {
 			code, _, said := relay.Run(t, "init", "--rabbitmq-topology", "--message-topic", topic)
@@ -262,7 +261,7 @@ func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
 // answer not looked at, with the position committed before the effect, and with one that is not kept.
 func TestConsumerOfRabbitMQStreamHandlesEachEventOnce(t *testing.T) {
 	server := harness.RabbitMQ(t)
-	_, own := judge(t, scenario{
+	judge(t, scenario{
 		sink: []any{"sink", "rabbitmq-stream", "rabbitmq.stream_url", "rabbitmq-stream://guest:guest@" + server.StreamAddr,
 			"rabbitmq_stream.create_streams.enabled", true},
 		program: "rabbitmqstream",
@@ -277,12 +276,12 @@ func TestConsumerOfRabbitMQStreamHandlesEachEventOnce(t *testing.T) {
 				}
 				return fmt.Sprint(more, err)
 			})
+			next := own.Query(t, "SELECT string_agg(next_offset::text, ' ') FROM stream_positions")
+			if next != fmt.Sprint(events) {
+				t.Errorf("position: got %s, want %d, behind the last event", next, events)
+			}
 		},
 	})
-	next := own.Query(t, "SELECT string_agg(next_offset::text, ' ') FROM stream_positions")
-	if next != fmt.Sprint(events) {
-		t.Errorf("position: got %s, want %d, behind the last event", next, events)
-	}
 }
 
 func dial(t *testing.T, url string) (*amqp.Connection, *amqp.Channel) {
