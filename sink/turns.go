@@ -13,6 +13,8 @@ import (
 const (
 	turnShare  = 3
 	largeBatch = 256
+	// largeBytes is when a batch costs brokers and us by its bytes, not by its records.
+	largeBytes = 256 << 10
 )
 
 // gainsByWaiting reports whether the partition's next batch would be notably cheaper for each record if it were larger.
@@ -23,11 +25,6 @@ const (
 	// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
 	behindShare = 50
 	mostBehind  = 20 * time.Millisecond
-	// behindEach is mostBehind for each partition of a round, where that is more, which is so from a hundred on: a batch
-	// costs a broker half of it or less, however few records it has. fullShare: not while an eighth or less of the window
-	// is free, for then nothing comes to wait for.
-	behindEach = 200 * time.Microsecond
-	fullShare  = 8
 	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for
 	// it, is half.
 	aheadShare = 4
@@ -37,27 +34,20 @@ const (
 func (e *Engine) linger(w *worker) time.Duration {
 	linger := e.config.Linger
 	if e.config.Behind != nil && !e.fullAhead(w) {
-		most := mostBehind
-		if !e.nearlyFull() {
-			most = max(most, time.Duration(w.served+w.left)*behindEach)
-		}
-		linger = max(linger, min(e.config.Behind()/behindShare, most))
+		linger = max(linger, min(e.config.Behind()/behindShare, mostBehind))
 	}
 	return linger
 }
 
-// nearlyFull says that the window takes little more, so that batches hardly grow with time.
-func (e *Engine) nearlyFull() bool {
-	full := func(used, most int) bool { return used >= most-most/fullShare }
-	return full(e.events, e.config.MaxEvents) || full(e.bytes, e.config.MaxBytes)
-}
-
 // fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger
-// with time, and that there is credit for more. So it is where few partitions get nearly all events.
+// with time, or one that is large by bytes, and that there is credit for more. So it is where few partitions get nearly
+// all events, and where events are large: the window holds few of them, and most of it would wait.
 func (e *Engine) fullAhead(w *worker) bool {
 	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/aheadShare {
 		return false
 	}
 	full := e.fullBatch()
-	return slices.ContainsFunc(w.sending, func(p *partition) bool { return p.batch == nil && p.queue.length >= full })
+	return slices.ContainsFunc(w.sending, func(p *partition) bool {
+		return p.batch == nil && (p.queue.length >= full || p.queueBytes >= largeBytes)
+	})
 }
