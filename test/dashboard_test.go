@@ -122,7 +122,7 @@ func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
 }
 
 // composeProfiles are what COMPOSE_PROFILES may be; empty: Kafka.
-var composeProfiles = []string{"", "nats", "rabbitmq", "redis"}
+var composeProfiles = []string{"", "nats", "rabbitmq", "rabbitmq-stream", "redis", "bullmq", "webhook"}
 
 // mounts are the service's mounts of files with a profile chosen.
 func mounts(volumes []string, profile string) (from, to []string) {

@@ -124,7 +124,8 @@ func TestTheSchemaTakesTheFilesThatAreShipped(t *testing.T) {
 	s, root := compiled(t), "../../../.."
 	for _, name := range []string{
 		"config/testdata/defaults.yaml", "deploy/compose/relay.yaml", "deploy/compose/nats.yaml",
-		"deploy/compose/rabbitmq.yaml", "deploy/compose/redis.yaml", "deploy/kubernetes/relay.yaml",
+		"deploy/compose/rabbitmq.yaml", "deploy/compose/rabbitmq-stream.yaml", "deploy/compose/redis.yaml",
+		"deploy/compose/bullmq.yaml", "deploy/compose/webhook.yaml", "deploy/kubernetes/relay.yaml",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
