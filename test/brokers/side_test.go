@@ -258,18 +258,19 @@ func (f *figures) count(t *testing.T, found []message) {
 	last, seen := map[int]int{}, map[int]bool{} // by the number, of which write makes the key
 	for _, m := range found {
 		var body struct {
-			N int `json:"n"`
+			N *int `json:"n"`
 		}
-		if err := json.Unmarshal(m.payload, &body); err != nil {
-			t.Fatalf("payload %q: %v", m.payload, err)
+		if err := json.Unmarshal(m.payload, &body); err != nil || body.N == nil {
+			t.Fatalf("payload %q: no number, %v", m.payload, err)
 		}
+		n := *body.N
 		switch {
-		case seen[body.N]:
+		case seen[n]:
 			f.doubled++
-		case body.N < last[body.N%keys]:
+		case n < last[n%keys]:
 			f.disorder++
 		}
-		seen[body.N], last[body.N%keys] = true, max(last[body.N%keys], body.N)
+		seen[n], last[n%keys] = true, max(last[n%keys], n)
 	}
 	f.lost = f.events - len(seen)
 }

@@ -93,7 +93,9 @@ func redisStage(t *testing.T, sink string) side {
 	s := oneAddress(t, server.Addr)
 	s.begin = func(string) {}
 	if sink == "bullmq" {
-		s.settings = func(addr string) []any { return []any{"sink", "bullmq", "redis.url", "redis://" + addr} }
+		s.settings = func(addr string) []any { // the data of a job is what the loop makes it
+			return []any{"sink", "bullmq", "redis.url", "redis://" + addr, "bullmq.data", "payload"}
+		}
 		s.target = func(topic string) target { return jobTarget(t, reader, topic) }
 		s.read = func(topic string) []message { return waiting(t, reader, topic) }
 		return s

@@ -104,13 +104,13 @@ func newAccounts(t *testing.T, pg *harness.PG) {
 }
 
 // statementsAlone is the floor: what an inbox with OnBatch has Postgres do, by eight workers that do nothing else, and
-// know all the events from the start.
+// know all the events from the start. As in the inbox, a key is one worker's.
 func statementsAlone(t *testing.T, pool *pgxpool.Pool, events int) {
 	t.Helper()
-	const batch = 100
+	const batch, many = 100, 8
 	var taken atomic.Int64
 	var workers sync.WaitGroup
-	for range 8 {
+	for worker := range many {
 		workers.Go(func() {
 			for {
 				first := int(taken.Add(batch)) - batch
@@ -120,9 +120,9 @@ func statementsAlone(t *testing.T, pool *pgxpool.Pool, events int) {
 				n := min(batch, events-first)
 				ids, keys, sources := make([]string, n), make([]string, n), make([]int16, n)
 				for i := range n {
-					ids[i], keys[i] = fmt.Sprintf("019aa7e4-0000-7000-8000-%012x", first+i), fmt.Sprintf("k%d", (first+i)%figureKeys)
+					ids[i] = fmt.Sprintf("019aa7e4-0000-7000-8000-%012x", first+i)
+					keys[i] = fmt.Sprintf("k%d", i%(figureKeys/many)*many+worker)
 				}
-				slices.Sort(keys)
 				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 					if _, err := tx.Exec(t.Context(), "SELECT inbox_claim_all(1::smallint, pg_postmaster_start_time(), $1, $2)",
 						sources, ids); err != nil {
