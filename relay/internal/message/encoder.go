@@ -198,9 +198,9 @@ func (x *Encoder) parseCreated(text []byte) (time.Time, error) {
 	return x.created.at, x.created.err
 }
 
-// Overhead is the memory that an event takes beside its bytes: its delivery, and its places in batches and journal
-// jobs.
-const Overhead = 720
+// Overhead is the memory that an event takes beside its bytes: its delivery, its places in batches and journal jobs, and
+// what goes with a full window otherwise, such as buffers and holes between objects, as measured.
+const Overhead = 1000
 
 // Cost is what an event that holds so many bytes takes of the window: as much again as it holds is for its copy in a
 // request and for garbage that is not collected yet. So the window is what the events add to the process, not just what
