@@ -56,7 +56,8 @@ type Config struct {
 	// Behind says how old what is submitted is, and may be nil. Who is far behind gains nothing by requests that follow
 	// each other at once: they lie at least a fiftieth of it apart, and at most 20 ms. Small requests cost brokers and us
 	// so much more for each record that a machine which is short of CPU never gets out of them. Not so while a full batch
-	// waits, or one of 256 KiB, and a quarter of MaxUnrecorded is left: it would not grow, or gain little. It must be quick.
+	// waits, or one of 256 KiB, and a quarter of MaxUnrecorded is left: it would not grow, or gain little. It must be
+	// quick.
 	Behind func() time.Duration
 	// Backoff is the pause after the given number of failures in a row (from 1). Default: 20 ms, doubling, at most 1 s,
 	// up to a quarter less by chance.

@@ -101,8 +101,8 @@ func TestManyPartitionsAreDrainedInLargeBatches(t *testing.T) {
 }
 
 // Of large events few fill the window, by their bytes, and what waits for batches that grow is all there is. Breaks it
-// catches: batches of hundreds of kilobytes that wait for company (seen to fail with their bytes not looked at: 23,600 a
-// second).
+// catches: batches of hundreds of kilobytes that wait for company. Seen to fail with their bytes not looked at: 23,600
+// a second.
 func TestBatchesThatAreLargeByBytesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &costly{swallow: swallow{partitions: 12}, perRequest: time.Millisecond, perBatch: 50 * time.Microsecond,

@@ -198,8 +198,8 @@ func (x *Encoder) parseCreated(text []byte) (time.Time, error) {
 	return x.created.at, x.created.err
 }
 
-// Overhead is the memory that an event takes beside its bytes: its delivery, its places in batches and journal jobs, and
-// what goes with a full window otherwise, such as buffers and holes between objects, as measured.
+// Overhead is the memory that an event takes beside its bytes: its delivery, its places in batches and journal jobs,
+// and its share of what else goes with a full window, such as buffers and holes between objects, as measured.
 const Overhead = 1000
 
 // Cost is what an event that holds so many bytes takes of the window: as much again as it holds is for its copy in a
