@@ -27,9 +27,8 @@ const (
 	// restPatience is how long a stop without a session goes on when nothing that was sent is left to be recorded, for
 	// dead letters and parks that are being written; restLook is how often it looks.
 	restPatience, restLook = time.Second, 20 * time.Millisecond
-	// standbyPoll is how often a standby looks at all that a start looks at, standbyLook how often at the slot alone,
-	// which is one question.
-	standbyPoll, standbyLook = 250 * time.Millisecond, 50 * time.Millisecond
+	// standbyPoll is how often a standby looks at all that a start looks at; in between at the slot alone.
+	standbyPoll = 250 * time.Millisecond
 )
 
 // term is what this process may have in memory because no other relay has had the slot since: what is in flight,
@@ -171,9 +170,8 @@ func (t *term) supervise(ctx context.Context) error {
 		switch {
 		case standby:
 			t.r.standBy(busy)
-			row = failures{}
-			t.standAside(ctx)
-			pause = 0
+			t.r.setup().AwaitFree(ctx, spread(standbyPoll))
+			pause, row = 0, failures{}
 		case stop != nil:
 			t.r.halted(stop)
 			if t.r.c.OnHalt == config.OnHaltExit {
@@ -191,21 +189,6 @@ func (t *term) supervise(ctx context.Context) error {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return t.r.stopped(nil)
-		}
-	}
-}
-
-// standAside waits until the slot seems to be free, at most for standbyPoll.
-func (t *term) standAside(ctx context.Context) {
-	until := time.Now().Add(spread(standbyPoll))
-	for left := time.Until(until); left > 0; left = time.Until(until) {
-		select {
-		case <-time.After(min(left, spread(standbyLook))):
-		case <-ctx.Done():
-			return
-		}
-		if slot, err := t.r.store.Slot(ctx); err != nil || !slot.Active {
-			return // what is wrong, the next look will say
 		}
 	}
 }
