@@ -63,11 +63,34 @@ func TestALongParkedLaneIsDoneInOrderAfterAReplay(t *testing.T) {
 // One key of a thousand fails at each attempt: the others are as fast as without it. Windows with and without the
 // failures take turns, so that the machine's other work is in both; only the second half of each counts. Their 99th
 // percentiles differ by less than a fifth at night; CI, on a busy machine, holds them to the double of what it was
-// before the first failure, and 100 ms. Seen to fail with a breaker that one failing key opens.
+// before the first failure, and 100 ms, in one of three tries: what others do to the machine is in some of them, what
+// the failing key does is in all. Seen to fail with a breaker that one failing key opens.
 func TestAFailingKeyLeavesTheOthersAlone(t *testing.T) {
+	kafka := ownKafka(t)
+	if count(0, 1) == 1 {
+		if with, without, _ := apart(t, kafka); with > 1.2*without {
+			t.Errorf("p99 of the others: got %.1f ms while a key fails, want at most 1.2 × %.1f ms", 1000*with, 1000*without)
+		}
+		return
+	}
+	for try := 1; ; try++ {
+		with, _, before := apart(t, kafka)
+		most := 2*before + 0.1
+		if with <= most {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("p99 of the others: got %.1f ms while a key fails, want at most %.1f ms", 1000*with, 1000*most)
+		}
+	}
+}
+
+// apart is the 99th percentile of the other keys' events, in seconds, while a key fails, while it does not, and before
+// it failed first.
+func apart(t *testing.T, kafka *harness.Cluster) (with, without, before float64) {
+	t.Helper()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
-	kafka := ownKafka(t)
 	topic := kafka.Topic(t, "order", 6, nil)
 	const keys, rate = 1000, 400
 	windows := count(6, 60)
@@ -98,15 +121,10 @@ func TestAFailingKeyLeavesTheOthersAlone(t *testing.T) {
 			ORDER BY extract(epoch FROM e.at - s.at)) FROM effect e JOIN sent s ON s.n = e.seq
 			WHERE e.key <> 'k7' AND %s AND s.n %% %d >= %d`, which, window*rate, window*rate/2)))
 	}
-	with, without, before := p99("failing"), p99("NOT failing"), p99(fmt.Sprint("s.n < ", window*rate))
+	with, without, before = p99("failing"), p99("NOT failing"), p99(fmt.Sprint("s.n < ", window*rate))
 	t.Logf("%d attempts failed; p99 of the other keys: %.1f ms with them, %.1f ms between, %.1f ms before", failed.Load(),
 		1000*with, 1000*without, 1000*before)
-	if most := 2*before + 0.1; with > most {
-		t.Errorf("p99 of the others: got %.1f ms while a key fails, want at most %.1f ms", 1000*with, 1000*most)
-	}
-	if count(0, 1) == 1 && with > 1.2*without {
-		t.Errorf("p99 of the others: got %.1f ms while a key fails, want at most 1.2 × %.1f ms", 1000*with, 1000*without)
-	}
+	return with, without, before
 }
 
 const window = 4 // seconds
