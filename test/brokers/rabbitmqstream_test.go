@@ -29,6 +29,21 @@ func makeStream(t testing.TB, server *harness.RabbitServer, name string) {
 // streamed reads a stream from its beginning until nothing came for a while.
 func streamed(t testing.TB, server *harness.RabbitServer, name string) (found []message) {
 	t.Helper()
+	harness.Eventually(t, 2*time.Minute, "a server that was killed has the stream again", func(context.Context) string {
+		conn, err := amqp.Dial("amqp://guest:guest@" + server.Addr)
+		if err != nil {
+			return err.Error()
+		}
+		defer conn.Close()
+		c, err := conn.Channel()
+		if err == nil {
+			_, err = c.QueueDeclarePassive(name, true, false, false, false, amqp.Table{"x-queue-type": "stream"})
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	onRabbitMQ(t, server, func(c *amqp.Channel) {
 		if err := c.Qos(1000, 0, false); err != nil {
 			t.Fatal(err)
