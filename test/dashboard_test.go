@@ -121,9 +121,6 @@ func TestComposeWriterWritesForTopicsThatThereAre(t *testing.T) {
 	}
 }
 
-// composeProfiles are what COMPOSE_PROFILES may be; empty: Kafka.
-var composeProfiles = []string{"", "nats", "rabbitmq", "rabbitmq-stream", "redis", "bullmq", "webhook"}
-
 // mounts are the service's mounts of files with a profile chosen.
 func mounts(volumes []string, profile string) (from, to []string) {
 	for _, volume := range volumes {
@@ -140,13 +137,20 @@ func mounts(volumes []string, profile string) (from, to []string) {
 func TestComposeFindsItsFiles(t *testing.T) {
 	var compose struct {
 		Services map[string]struct {
-			Volumes []string
+			Profiles []string
+			Volumes  []string
 		}
 	}
 	readYAML(t, "../docker-compose.yml", &compose)
+	profiles := map[string]bool{"": true} // without one: Kafka
+	for _, service := range compose.Services {
+		for _, profile := range service.Profiles {
+			profiles[profile] = true
+		}
+	}
 	mounted := map[string]bool{}
 	for name, service := range compose.Services {
-		for _, profile := range composeProfiles {
+		for profile := range profiles {
 			from, to := mounts(service.Volumes, profile)
 			for i := range from {
 				mounted[to[i]] = true

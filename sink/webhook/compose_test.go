@@ -1,11 +1,11 @@
 package webhook_test
 
 import (
-	"bufio"
-	"os/exec"
+	"context"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
@@ -18,39 +18,24 @@ import (
 // signed, with every signature taken, and without HEAD.
 func TestReceiverOfComposeTakesWhatTheRelaySigned(t *testing.T) {
 	t.Parallel()
-	const files = "../../deploy/compose/"
-	receiver := exec.CommandContext(t.Context(), harness.Program(t, "python3", "python3"), files+"receiver.py",
-		files+"webhook.secret", "0")
-	printed, err := receiver.StdoutPipe()
-	if err == nil {
-		err = receiver.Start()
-	}
+	secret, err := filepath.Abs("../../deploy/compose/webhook.secret")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for all := bufio.NewScanner(printed); all.Scan(); {
-			lines <- all.Text()
-		}
-	}()
-	next := func() string {
-		select {
-		case line := <-lines:
-			return line
-		case <-time.After(patience):
-			t.Fatal("the receiver prints nothing more")
+	receiver := harness.NewPython(t, "deploy/compose/receiver.py", secret, "0")
+	receiver.Start()
+	printed := func(n int) (line string) {
+		harness.Eventually(t, patience, "the receiver prints", func(context.Context) string {
+			lines := receiver.Lines()
+			if len(lines) < n {
+				return fmt.Sprintf("only %q", lines)
+			}
+			line = lines[n-1]
 			return ""
-		}
+		})
+		return line
 	}
-	t.Cleanup(func() { // the context has ended, so it was killed
-		for range lines { // what it has printed since
-			continue
-		}
-		_ = receiver.Wait()
-	})
-	port, listens := strings.CutPrefix(next(), "listening on port ")
+	port, listens := strings.CutPrefix(printed(1), "listening on port ")
 	if !listens {
 		t.Fatalf("the receiver's first line: got %q", port)
 	}
@@ -69,9 +54,9 @@ func TestReceiverOfComposeTakesWhatTheRelaySigned(t *testing.T) {
 	if reason := awaitTrouble(t, stranger, sink.TopicTrouble); !strings.Contains(reason, "401") {
 		t.Errorf("signed by a stranger: got %q, want 401", reason)
 	}
-	ours := driver(func(c *webhook.Config) { c.SecretFile = files + "webhook.secret" })
+	ours := driver(func(c *webhook.Config) { c.SecretFile = secret })
 	submit(t, sinktest.NewFlow(t, ours), sinktest.Events("order", 0, 1)...)
-	if got, want := next(), "/order key-0 - 0 000000000"; got != want {
+	if got, want := printed(2), "/order key-0 - 0 000000000"; got != want {
 		t.Errorf("the receiver printed %q, want %q", got, want)
 	}
 	if text, err := ours.Examine(t.Context(), "order"); err != nil || !strings.Contains(text, "204 to HEAD") {

@@ -31,12 +31,20 @@ func NewScript(t testing.TB, program string, environ []string, args ...string) *
 	t.Helper()
 	needsServers(t)
 	path, modules := Program(t, "node", "nodejs"), NodeModules(t)
-	n := &Script{t: t}
-	n.config = child.Config{
+	return newScript(t, path, program, append([]string{"NODE_PATH=" + modules}, environ...), args)
+}
+
+// NewPython is NewScript for a program of Python that needs nothing but its own library.
+func NewPython(t testing.TB, program string, args ...string) *Script {
+	t.Helper()
+	return newScript(t, Program(t, "python3", "python3"), program, nil, args)
+}
+
+func newScript(t testing.TB, path, program string, environ, args []string) *Script {
+	return &Script{t: t, config: child.Config{
 		Path: path, Dir: t.TempDir(), Args: append([]string{filepath.Join(moduleDir(), program)}, args...),
-		Env: append(append(os.Environ(), "NODE_PATH="+modules), environ...), DeathSignal: syscall.SIGKILL,
-	}
-	return n
+		Env: append(os.Environ(), environ...), DeathSignal: syscall.SIGKILL,
+	}}
 }
 
 // NodeModules is the folder with the packages that test/node names.
