@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
-// Script is a program in Node, with the packages of test/node.
+// Script is a program in Node, with the packages of test/node, or in Python.
 type Script struct {
 	t       testing.TB
 	config  child.Config
