@@ -57,14 +57,25 @@ func judge(t *testing.T, s scenario) {
 	pg := harness.Postgres(t)
 	settings := s.prepare(t, pg)
 	relay := harness.StartRelay(t, settings)
-	written := make(chan struct{})
+	// Each kill finds a part of the load before the relay: the writer is never further ahead than that.
+	part := transactions / (kills + 5)
+	killed, written := make(chan struct{}), make(chan struct{})
 	conn := pg.Connect(t)
 	go func() {
 		defer close(written)
-		write(t, conn, 0, transactions)
+		write(t, conn, 0, 2*part)
+		for kill := range kills {
+			select {
+			case <-killed:
+			case <-t.Context().Done():
+				return
+			}
+			write(t, conn, (kill+2)*part, (kill+3)*part)
+		}
+		write(t, conn, (kills+2)*part, transactions)
 	}()
 	for kill := range kills {
-		awaitPublished(t, pg, (kill+1)*transactions*rows/(kills+5))
+		awaitPublished(t, pg, (kill+1)*part*rows)
 		switch kill % 3 {
 		case 1:
 			s.restart()
@@ -73,6 +84,7 @@ func judge(t *testing.T, s scenario) {
 		}
 		relay.Kill9()
 		relay.Start(t)
+		killed <- struct{}{}
 	}
 	done := make(chan struct{})
 	go func() {

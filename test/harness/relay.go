@@ -281,9 +281,20 @@ func (r *Relay) PID() int {
 // Signal sends it a signal.
 func (r *Relay) Signal(signal syscall.Signal) { r.current().Signal(signal) }
 
-// Stop sends SIGTERM and waits for its end; the exit code must be 0.
+// Stop sends SIGTERM and waits for its end; the exit code must be 0. One that has just been started is waited for: a
+// signal that comes before the process listens to signals ends it like any other.
 func (r *Relay) Stop(t testing.TB) {
 	t.Helper()
+	process := r.current()
+	Eventually(t, time.Minute, "a relay that is to stop listens to signals", func(ctx context.Context) string {
+		if process.Ended() {
+			return ""
+		}
+		if _, _, err := r.get(ctx, "/livez"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	r.Signal(syscall.SIGTERM)
 	if code := r.Wait(t, time.Minute); code != 0 {
 		t.Fatalf("exit code after SIGTERM: got %d, want 0", code)
