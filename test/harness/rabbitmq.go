@@ -12,6 +12,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
 const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
@@ -27,6 +30,23 @@ type RabbitServer struct {
 var sharedRabbit = sync.OnceValues(func() (*RabbitServer, error) {
 	s := &RabbitServer{server: server{name: "rabbitmq-server", patience: 2 * time.Minute}} // Erlang on two busy cores
 	err := s.begin(context.Background(), s.describe)
+	if err == nil {
+		atEnd(s.end)
+	}
+	return s, err
+})
+
+// sharedMapper is Erlang's port mapper, which knows the nodes of this test process. One that is not there when a node
+// starts is started by it, in the background, and outlives both.
+var sharedMapper = sync.OnceValues(func() (*server, error) {
+	s := &server{name: "epmd", patience: time.Minute}
+	err := s.begin(context.Background(), func() error {
+		s.command = child.Config{Path: "/usr/bin/epmd", Args: []string{
+			"-port", strings.TrimPrefix(s.Addr, "127.0.0.1:"), "-address", "127.0.0.1",
+		}}
+		s.ready = s.listens
+		return nil
+	})
 	if err == nil {
 		atEnd(s.end)
 	}
@@ -76,19 +96,14 @@ func (s *RabbitServer) describe() error {
 	if _, err := os.Stat(rabbitProgram); err != nil {
 		return fmt.Errorf("find rabbitmq-server: %w", err)
 	}
-	ports := []string{}
-	for range 2 { // of Erlang's distribution and of its port mapper
-		addr, err := freeAddr()
-		if err != nil {
-			return err
-		}
-		_, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			return fmt.Errorf("read an address of rabbitmq-server: %w", err)
-		}
-		ports = append(ports, port)
+	mapper, err := sharedMapper()
+	if err != nil {
+		return err
 	}
-	var err error
+	port, err := embedded.FreePort() // of Erlang's distribution
+	if err != nil {
+		return err
+	}
 	if s.StreamAddr, err = freeAddr(); err != nil {
 		return err
 	}
@@ -107,9 +122,10 @@ func (s *RabbitServer) describe() error {
 	}
 	s.command.Path = rabbitProgram
 	s.command.Env = append(os.Environ(),
-		"HOME="+s.dir, "RABBITMQ_NODENAME=relay"+ports[0]+"@localhost", "RABBITMQ_CONFIG_FILE="+conf,
+		"HOME="+s.dir, fmt.Sprintf("RABBITMQ_NODENAME=relay%d@localhost", port), "RABBITMQ_CONFIG_FILE="+conf,
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins, "RABBITMQ_MNESIA_BASE="+filepath.Join(s.dir, "data"),
-		"RABBITMQ_LOG_BASE="+filepath.Join(s.dir, "log"), "RABBITMQ_DIST_PORT="+ports[0], "ERL_EPMD_PORT="+ports[1],
+		"RABBITMQ_LOG_BASE="+filepath.Join(s.dir, "log"), fmt.Sprintf("RABBITMQ_DIST_PORT=%d", port),
+		"ERL_EPMD_PORT="+strings.TrimPrefix(mapper.Addr, "127.0.0.1:"),
 		"ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(s.dir, "pid"), "LANG=C.UTF-8",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -ssl bypass_pem_cache true "+
 			"-kernel inet_dist_use_interface {127,0,0,1}",
