@@ -105,21 +105,22 @@ var redisServers = []relation{
 
 // BullMQ is the queues of BullMQ or Bull and what jobs are like; the server is that of Redis.
 type BullMQ struct {
-	Version          int     `key:"version" help:"of the workers' library: 5 and 6 are BullMQ, also on one queue; 4 is Bull"`
-	Prefix           string  `key:"prefix" help:"prefix of the queues' keys, as the workers have it; in a cluster in braces, such as {bull}"`
-	JobName          string  `key:"job_name" help:"name of a job; columns that are headers of the message in braces, and {key}, the message key"`
-	JobID            string  `key:"job_id" help:"id of a job, as job_name; different for each event of the queue; empty: one of the relay's own"`
-	Data             string  `key:"data" help:"data of a job; event: an object of id, event_type, aggregate_type, aggregate_id, created_at, payload, headers; payload: the payload, and the rest in the job's opts.outbox. With a message.format other than plain it is the message's value"`
-	Attempts         int     `key:"attempts" help:"how often a worker tries a job, the first time included"`
-	Backoff          Backoff `key:"backoff"`
-	RemoveOnComplete Remove  `key:"remove_on_complete"`
-	RemoveOnFail     Remove  `key:"remove_on_fail"`
+	Version          int    `key:"version" help:"of the workers' library: 5 and 6 are BullMQ, also on one queue; 4 is Bull"`
+	Prefix           string `key:"prefix" help:"prefix of the queues' keys, as the workers have it; in a cluster in braces, such as {bull}"`
+	JobName          string `key:"job_name" help:"name of a job; columns that are headers of the message in braces, and {key}, the message key"`
+	JobID            string `key:"job_id" help:"id of a job, as job_name; different for each event of the queue; empty: one of the relay's own"`
+	Data             string `key:"data" help:"data of a job; event: an object of id, event_type, aggregate_type, aggregate_id, created_at, payload, headers; payload: the payload, and the rest in the job's opts.outbox. With a message.format other than plain it is the message's value"`
+	Attempts         int    `key:"attempts" help:"how often a worker tries a job, the first time included"`
+	Backoff          string `key:"backoff" help:"pause before another attempt: fixed 5s; exponential 1s, the first pause; or a name that the workers know, and a time. Empty: none"`
+	RemoveOnComplete Remove `key:"remove_on_complete"`
+	RemoveOnFail     Remove `key:"remove_on_fail"`
 }
 
-// Backoff is the pause before another attempt of a worker.
-type Backoff struct {
-	Type  string   `key:"type" help:"fixed, exponential, or a name that the workers know; empty: no pause"`
-	Delay Duration `key:"delay" help:"pause, or the first of an exponential backoff"`
+// ParseBackoff reads bullmq.backoff: the kind and the time.
+func ParseBackoff(text string) (kind string, delay Duration, err error) {
+	kind, after, _ := strings.Cut(text, " ")
+	delay, err = ParseDuration(after)
+	return kind, delay, err
 }
 
 // Remove says which jobs that have ended are removed.
@@ -136,8 +137,7 @@ const (
 )
 
 func defaultBullMQ() BullMQ {
-	return BullMQ{Version: 5, Prefix: "bull", JobName: "{event_type}", JobID: "{id}", Data: BullMQEvent, Attempts: 1,
-		Backoff: Backoff{Delay: Duration(time.Second)}}
+	return BullMQ{Version: 5, Prefix: "bull", JobName: "{event_type}", JobID: "{id}", Data: BullMQEvent, Attempts: 1}
 }
 
 // RabbitMQ is the server, for exchanges and for streams, and how messages are routed.

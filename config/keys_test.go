@@ -71,7 +71,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		redis.sentinel.master redis.sentinel.username redis.sentinel.password_file redis.cluster.enabled
 		redis.tls.ca_file redis.tls.cert_file redis.tls.key_file
 		bullmq.version bullmq.prefix bullmq.job_name bullmq.job_id bullmq.data bullmq.attempts
-		bullmq.backoff.type bullmq.backoff.delay
+		bullmq.backoff
 		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
 		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age
 		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key rabbitmq.stream_url
@@ -154,6 +154,7 @@ func another(t *testing.T, k Key) string {
 		"kafka.sasl.mechanism":         "PLAIN",
 		"retry.on_dead":                OnDeadHold,
 		"on_halt":                      OnHaltExit,
+		"bullmq.backoff":               "mine 2m",
 		"http.listen":                  ":0",
 		"tracing.endpoint":             "http://collector:4318",
 		"log.level":                    "debug",

@@ -142,8 +142,7 @@ var rules = map[string]rule{
 	"bullmq.job_id":                     routingKey(),
 	"bullmq.data":                       oneOf(BullMQEvent, BullMQPayload),
 	"bullmq.attempts":                   count(1, 1_000_000),
-	"bullmq.backoff.type":               optional(label()),
-	"bullmq.backoff.delay":              durations(0, 30*day),
+	"bullmq.backoff":                    optional(backoff()),
 	"bullmq.remove_on_complete.enabled": boolean(),
 	"bullmq.remove_on_complete.count":   count(0, 1<<40),
 	"bullmq.remove_on_complete.age":     durations(0, longest),
@@ -322,6 +321,13 @@ func shares() rule {
 func durations(least, most Duration) rule {
 	allowed := fmt.Sprintf("a number with a unit (ms, s, m, h) from %s to %s", least, most)
 	return typed(allowed, func(v Duration) string { return accept(v >= least && v <= most) })
+}
+
+func backoff() rule {
+	return typed("a word and a number with a unit, such as exponential 1s, up to 720h", func(v string) string {
+		kind, delay, err := ParseBackoff(v)
+		return accept(err == nil && kind != "" && utf8.RuneCountInString(kind) <= maxText && delay >= 0 && delay <= 30*day)
+	})
 }
 
 func schedule() rule {

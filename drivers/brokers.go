@@ -66,21 +66,38 @@ func files(c config.CertFiles, server, section, url string) certs.Files {
 // BullMQ makes the driver for queues of BullMQ or Bull.
 func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	b := cfg.BullMQ
-	keep := func(r config.Remove) bullmq.Keep {
-		return bullmq.Keep{Remove: r.Enabled, Count: r.Count, Age: r.Age.Std()}
+	options, err := jobOptions(b)
+	if err != nil {
+		return nil, err
 	}
 	named := headersFor(cfg)
 	return bullmq.New(bullmq.Config{
 		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg),
 		Cluster: cfg.Redis.Cluster.Enabled, TLS: redisFiles(cfg), Library: libraryOf(b), Prefix: b.Prefix,
 		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
-		Options: bullmq.Options{
-			Attempts: b.Attempts, BackoffType: b.Backoff.Type, BackoffDelay: b.Backoff.Delay.Std(),
-			RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),
-		},
+		Options:  options,
 		IDHeader: cfg.Message.HeaderNames()[0], Unrecorded: cfg.Limits.MaxUnrecorded,
 		Hooks: bullmq.Hooks{Alarm: alarm(log)},
 	})
+}
+
+// jobOptions are what workers are told of each job.
+func jobOptions(b config.BullMQ) (bullmq.Options, error) {
+	keep := func(r config.Remove) bullmq.Keep {
+		return bullmq.Keep{Remove: r.Enabled, Count: r.Count, Age: r.Age.Std()}
+	}
+	o := bullmq.Options{
+		Attempts: b.Attempts, RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),
+	}
+	if b.Backoff == "" {
+		return o, nil
+	}
+	kind, delay, err := config.ParseBackoff(b.Backoff)
+	if err != nil {
+		return o, fmt.Errorf("read bullmq.backoff: %w", err)
+	}
+	o.BackoffType, o.BackoffDelay = kind, delay.Std()
+	return o, nil
 }
 
 // headersFor makes of a template with columns one with the headers that hold them.

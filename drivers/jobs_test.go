@@ -3,6 +3,7 @@ package drivers
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/sink/bullmq"
@@ -33,5 +34,21 @@ func TestDataOfJobsNamesWhatTheMessageHas(t *testing.T) {
 		if got := jobEvent(cfg); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// Breaks it catches: options of jobs that are configured and do not reach the workers. Seen to fail without the delay.
+func TestJobsHaveTheOptionsThatAreConfigured(t *testing.T) {
+	b := config.Default().BullMQ
+	b.Attempts, b.Backoff, b.RemoveOnFail.Count = 3, "exponential 1500ms", 7
+	want := bullmq.Options{
+		Attempts: 3, BackoffType: "exponential", BackoffDelay: 1500 * time.Millisecond, RemoveOnFail: bullmq.Keep{Count: 7},
+	}
+	if got, err := jobOptions(b); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	b.Backoff = ""
+	if got, err := jobOptions(b); err != nil || got.BackoffType != "" {
+		t.Errorf("without a pause: got %+v, %v", got, err)
 	}
 }
