@@ -54,37 +54,48 @@ const (
 func judge(t *testing.T, s scenario) {
 	t.Helper()
 	transactions, kills := harness.Count(t, "brokers' transactions"), harness.Count(t, "brokers' kills")
+	faults := harness.Count(t, "brokers' faults")
 	pg := harness.Postgres(t)
 	settings := s.prepare(t, pg)
 	relay := harness.StartRelay(t, settings)
-	// Each kill finds a part of the load before the relay: the writer is never further ahead than that.
-	part := transactions / (kills + 5)
-	killed, written := make(chan struct{}), make(chan struct{})
+	// Each fault finds a part of the load before the relay: the writer is never further ahead than that.
+	part := transactions / (faults + 5)
+	broken, written := make(chan struct{}), make(chan struct{})
 	conn := pg.Connect(t)
 	go func() {
 		defer close(written)
 		write(t, conn, 0, 2*part)
-		for kill := range kills {
+		for fault := range faults {
 			select {
-			case <-killed:
+			case <-broken:
 			case <-t.Context().Done():
 				return
 			}
-			write(t, conn, (kill+2)*part, (kill+3)*part)
+			write(t, conn, (fault+2)*part, (fault+3)*part)
 		}
-		write(t, conn, (kills+2)*part, transactions)
+		write(t, conn, (faults+2)*part, transactions)
 	}()
-	for kill := range kills {
-		awaitPublished(t, pg, (kill+1)*part*rows)
-		switch kill % 3 {
-		case 1:
+	every := faults / kills // of the faults goes with a kill of the relay
+	for fault := range faults {
+		awaitPublished(t, pg, (fault+1)*part*rows)
+		kill := (fault+1)%every == 0
+		s.proxy.LoseAnswers(0)
+		s.proxy.Tear(0)
+		switch {
+		case kill && fault/every%3 == 1:
 			s.restart()
-		default:
+		case fault%3 == 0:
 			s.proxy.Cut()
+		case fault%3 == 1:
+			s.proxy.LoseAnswers(1)
+		default:
+			s.proxy.Tear(1)
 		}
-		relay.Kill9()
-		relay.Start(t)
-		killed <- struct{}{}
+		if kill {
+			relay.Kill9()
+			relay.Start(t)
+		}
+		broken <- struct{}{}
 	}
 	done := make(chan struct{})
 	go func() {
