@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log"
 	"net/http"
@@ -85,7 +86,7 @@ func serve(ctx context.Context, c *inbox.Consumer) {
 	mux.Handle("/metrics", promhttp.Handler())
 	mux.Handle("/livez", answer(c.Live))
 	mux.Handle("/readyz", answer(c.Ready))
-	server := &http.Server{Addr: "127.0.0.1:9465", Handler: mux} //nolint:gosec // loopback
+	server := &http.Server{Addr: cmp.Or(os.Getenv("HTTP_LISTEN"), "127.0.0.1:9465"), Handler: mux} //nolint:gosec // loopback
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.ListenAndServe(); err != http.ErrServerClosed {
 		log.Print(err)

@@ -180,6 +180,16 @@ func buildRelay(tags string, flags ...string) (string, error) {
 	return build(".", "./cmd/cdc-relay", slices.Concat([]string{"-tags", tags}, flags)...)
 }
 
+// Build builds a program as it is shipped, stripped, by its path in one of this repository's modules.
+func Build(t testing.TB, module, program string) (binary string) {
+	t.Helper()
+	binary, err := build(module, program, "-ldflags=-s -w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
 // build builds a program, by its path in one of this repository's modules, for as long as the tests run.
 func build(module, program string, flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "cdc-relay-binary-")

@@ -38,7 +38,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
 	"brokers' transactions": {ci: 300, nightly: 5_000},
 	"brokers' kills":        {ci: 3, nightly: 30},
-	"brokers' faults":       {ci: 3, nightly: 300}, // cuts; some go with a kill
+	"brokers' faults":       {ci: 3, nightly: 360}, // cuts; some go with a kill
 	"frozen relays":         {ci: 0, nightly: 1},   // of NATS and Redis, whose drivers are tried with it alone, too
 	"step-downs":            {ci: 4, nightly: 20},  // of a NATS stream's leader; every fourth is a kill of it
 	"failovers":             {ci: 2, nightly: 10},  // of Redis; at every third one the replica misses the end

@@ -37,8 +37,8 @@ type childConfig struct {
 	Once     string // a file: whoever makes it freezes at an event that says so
 }
 
-// child is the consumer's main.
-func child() {
+// playChild is the consumer's main.
+func playChild() {
 	if err := consume(); err != nil {
 		fmt.Fprintln(os.Stderr, "consumer:", err)
 		os.Exit(1)

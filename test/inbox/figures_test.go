@@ -141,6 +141,10 @@ func statementsAlone(t *testing.T, pool *pgxpool.Pool, events int) {
 	workers.Wait()
 }
 
+// accounts are what the handler of one UPDATE changes.
+var accounts = fmt.Sprintf(`CREATE TABLE account (key text PRIMARY KEY, n bigint NOT NULL);
+	INSERT INTO account SELECT 'k' || i, 0 FROM generate_series(0, %d) i`, figureKeys-1)
+
 const batchUpdate = `UPDATE account a SET n = a.n + u.n FROM (
 	SELECT key, count(*) AS n FROM unnest($1::text[]) AS key GROUP BY key) u WHERE a.key = u.key`
 

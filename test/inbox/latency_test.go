@@ -4,14 +4,18 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/embedded/child"
 	"github.com/cdc-relay/cdc-relay/emit"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -19,7 +23,7 @@ import (
 var paced = flag.Duration("paced", 0, "measure COMMIT to COMMIT for so long, at 1,000 a second: make bench-commit")
 
 // From the COMMIT of the order service, which emits 1,000 times a second, through outbox, relay and a real Kafka, to
-// the COMMIT of a consumer in a process of its own, whose handler is one UPDATE. Both times are Postgres's own, of the
+// the COMMIT of the example's consumer, built as a user would, whose handler is one statement. Both times are Postgres's own, of the
 // transactions (track_commit_timestamp). It measures for as long as it is told, and in a usual run sees that every
 // event has both. Seen to fail with a consumer that ends behind the warm-up.
 func TestCommitToCommit(t *testing.T) {
@@ -40,9 +44,19 @@ func TestCommitToCommit(t *testing.T) {
 	relay.Start(t)
 	relay.WaitReady(t, time.Minute)
 	billing := newPool(t, pg.Server.URL("billing"), 2)
-	runSQL(t, billing, accounts)
-	p := startProcess(t, childConfig{URL: pg.Server.URL("billing"), Brokers: kafka.Addrs, Topic: topic, Update: true})
-
+	listen, err := embedded.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := child.Start(child.Config{
+		Path: harness.Build(t, "examples", "./consumer"), DeathSignal: syscall.SIGKILL,
+		Env: append(os.Environ(), "DATABASE_URL="+pg.Server.URL("billing"), "BROKERS="+strings.Join(kafka.Addrs, ","),
+			"TOPICS="+topic, fmt.Sprintf("HTTP_LISTEN=127.0.0.1:%d", listen)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
 	shop := newPool(t, pg.URL, 8)
 	place(t, shop, 50, 2*time.Second) // so that all are in the group, and warm
 	before := events(t, shop, "placed")
@@ -57,8 +71,11 @@ func TestCommitToCommit(t *testing.T) {
 		}
 		return ""
 	})
-	rss := float64(harness.PeakRSS(t, p.command.Process.Pid)) / (1 << 20)
-	p.stop()
+	rss := float64(harness.PeakRSS(t, p.PID())) / (1 << 20)
+	p.Signal(syscall.SIGTERM)
+	if <-p.Done(); p.ExitCode() != 0 {
+		t.Errorf("the consumer ended with code %d: %s", p.ExitCode(), p.LastWords())
+	}
 	var took []time.Duration
 	for id, committed := range sent {
 		if effect, there := done[id]; !there {
@@ -76,10 +93,6 @@ func TestCommitToCommit(t *testing.T) {
 	}
 }
 
-// accounts are what the handler of one UPDATE changes.
-var accounts = fmt.Sprintf(`CREATE TABLE account (key text PRIMARY KEY, n bigint NOT NULL);
-	INSERT INTO account SELECT 'k' || i, 0 FROM generate_series(0, %d) i`, figureKeys-1)
-
 // place emits at a rate, from eight sessions, each event with a row that has its transaction's time.
 func place(t *testing.T, shop *pgxpool.Pool, rate int, d time.Duration) {
 	t.Helper()
@@ -91,7 +104,8 @@ func place(t *testing.T, shop *pgxpool.Pool, rate int, d time.Duration) {
 			defer tick.Stop()
 			for n := range int(float64(rate) * d.Seconds() / sessions) {
 				<-tick.C
-				_, err := shop.Exec(t.Context(), `INSERT INTO placed SELECT emit('order', $1, 'OrderPlaced', '{"seq": 1}')`,
+				_, err := shop.Exec(t.Context(), `INSERT INTO placed
+					SELECT emit('order', $1::text, 'OrderPlaced', jsonb_build_object('customer', $1::text))`,
 					fmt.Sprintf("k%d", (n*sessions+s)%figureKeys))
 				if err != nil {
 					t.Errorf("place an order: %v", err)
@@ -122,11 +136,4 @@ func events(t *testing.T, pool *pgxpool.Pool, table string) map[string]time.Time
 		found[id] = at
 	}
 	return found
-}
-
-func runSQL(t *testing.T, pool *pgxpool.Pool, sql string) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
-		child()
+		playChild()
 		return
 	}
 	harness.Main(m)
