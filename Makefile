@@ -89,8 +89,8 @@ test-short: ## the tests that need no server
 	for module in $(MODULES); do (cd $$module && go test -short ./...); done
 
 .PHONY: simulate
-simulate: ## play NIGHTLY_SEEDS seeds of the simulator, 1,000,000, from seed FROM on; about an hour on 2 cores
-	go test -count=1 -timeout 10h -v -run EveryRun ./test/simulator -args -seeds $(NIGHTLY_SEEDS) -from $(FROM)
+simulate: ## play NIGHTLY_SEEDS seeds of the simulator, 1,000,000, from seed FROM on; about an hour on 2 cores; ARGS="-kinds conditional,confirm"
+	go test -count=1 -timeout 10h -v -run EveryRun ./test/simulator -args -seeds $(NIGHTLY_SEEDS) -from $(FROM) $(ARGS)
 
 .PHONY: simulate-sql
 simulate-sql: ## the simulator on the SQL of store/, on a real Postgres: calls compared one by one, and SQL_SEEDS seeds, 5,000

@@ -116,13 +116,6 @@ type BullMQ struct {
 	RemoveOnFail     Remove `key:"remove_on_fail"`
 }
 
-// ParseBackoff reads bullmq.backoff: the kind and the time.
-func ParseBackoff(text string) (kind string, delay Duration, err error) {
-	kind, after, _ := strings.Cut(text, " ")
-	delay, err = ParseDuration(after)
-	return kind, delay, err
-}
-
 // Remove says which jobs that have ended are removed.
 type Remove struct {
 	Enabled bool     `key:"enabled" help:"remove such jobs; false: they are kept, with their memory"`

@@ -92,7 +92,8 @@ func jobOptions(b config.BullMQ) (bullmq.Options, error) {
 	if b.Backoff == "" {
 		return o, nil
 	}
-	kind, delay, err := config.ParseBackoff(b.Backoff)
+	kind, pause, _ := strings.Cut(b.Backoff, " ")
+	delay, err := config.ParseDuration(pause)
 	if err != nil {
 		return o, fmt.Errorf("read bullmq.backoff: %w", err)
 	}
