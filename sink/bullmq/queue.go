@@ -86,31 +86,26 @@ func (q *queue) End(ctx context.Context) (int64, error) {
 // Mark implements [conditional.Stream].
 func (q *queue) Mark(r *sink.Record) conditional.Mark { return markOf(r) }
 
-// Append implements [conditional.Stream], in one script after the other.
+// Portion implements [conditional.Stream].
+func (q *queue) Portion() int { return scriptJobs }
+
+// Append implements [conditional.Stream], in one script.
 func (q *queue) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
-	for len(records) > 0 {
-		some := records[:min(scriptJobs, len(records))]
-		moved, err := q.run(ctx, end, some)
-		if moved {
-			a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
-			return a
+	moved, err := q.run(ctx, end, records)
+	var wrong *unfit
+	switch {
+	case moved:
+		a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
+	case errors.As(err, &wrong):
+		a.Verdict, a.Err, a.Pause, a.Code = sink.NotWritten, q.blame(err), true, "FOREIGN_QUEUE"
+	case err != nil:
+		q.driver.Failed(&a, "queue "+q.name, q.grants(), err)
+	default:
+		a.Verdict = sink.Accepted
+		for i := range records {
+			a.Offsets = append(a.Offsets, end+1+int64(i))
 		}
-		var wrong *unfit
-		if errors.As(err, &wrong) {
-			a.Verdict, a.Err, a.Pause, a.Code = sink.NotWritten, q.blame(err), true, "FOREIGN_QUEUE"
-			return a
-		}
-		if err != nil {
-			q.driver.Failed(&a, "queue "+q.name, q.grants(), err)
-			return a
-		}
-		for range some {
-			end++
-			a.Offsets = append(a.Offsets, end)
-		}
-		records = records[len(some):]
 	}
-	a.Verdict = sink.Accepted
 	return a
 }
 

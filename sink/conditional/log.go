@@ -17,8 +17,9 @@ const (
 	// rounds is how often one call appends again after the log had another end. A log that others write to all the time
 	// goes on in the next call.
 	rounds = 16
-	// endPatience is how old the permission to send may be when something is appended. A process that was frozen meanwhile
-	// must be asked again whether it may send, which the engine does before each request.
+	// endPatience is how old the permission to send may be when something is appended. A process that was frozen meanwhile,
+	// or that needs long for what came before, must be asked again whether it may send, which the engine does before each
+	// request.
 	endPatience = time.Second
 )
 
@@ -52,6 +53,8 @@ type Answer struct {
 type Stream interface {
 	// End is the offset of the last entry that the log ever had, 0 when it never had one.
 	End(ctx context.Context) (int64, error)
+	// Portion is the most records of one append, 0 for any number.
+	Portion() int
 	// Append appends the records, if the log ends at end. What it writes is a front of them, in order.
 	Append(ctx context.Context, end int64, records []*sink.Record) Answer
 	// Behind hands out what stands behind the end, in order, and returns the end up to which it has read. With an error
@@ -190,14 +193,8 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 			return result{Answer: Answer{Verdict: sink.NotWritten, Err: &trouble{sink.PartitionTrouble,
 				fmt.Errorf("learn the log's end: it took %v; another relay may have the slot since this one might send", took)}}}
 		}
-		a := s.Append(ctx, l.end, records)
-		for i, offset := range a.Offsets {
-			*places[i] = offset
-			l.end = max(l.end, offset)
-		}
+		a := l.send(ctx, s, records, places, began)
 		switch {
-		case a.Verdict == sink.Accepted && len(a.Offsets) != len(records):
-			panic(fmt.Sprintf("conditional: an append of %d records was accepted with %d offsets", len(records), len(a.Offsets)))
 		case a.Verdict == sink.Refused:
 			return result{a, records[a.Guilty]}
 		case a.Moved:
@@ -211,6 +208,36 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 	err := &trouble{sink.PartitionTrouble,
 		errors.New("other writers keep appending to the log: each append found another end")}
 	return result{Answer: Answer{Verdict: sink.NotWritten, Err: err}}
+}
+
+// send appends the records, in portions for as long as the permission to send is young. What is left then is not written,
+// and nothing is wrong.
+func (l *Log) send(
+	ctx context.Context, s Stream, records []*sink.Record, places []*int64, began time.Time,
+) (a Answer) {
+	portion := s.Portion()
+	if portion <= 0 {
+		portion = len(records)
+	}
+	for first := 0; first < len(records); first += portion {
+		if first > 0 && time.Since(began) > endPatience {
+			return Answer{Verdict: sink.NotWritten}
+		}
+		some := records[first:min(first+portion, len(records))]
+		a = s.Append(ctx, l.end, some)
+		for i, offset := range a.Offsets {
+			*places[first+i] = offset
+			l.end = max(l.end, offset)
+		}
+		if a.Verdict != sink.Accepted {
+			a.Guilty += first
+			return a
+		}
+		if len(a.Offsets) != len(some) {
+			panic(fmt.Sprintf("conditional: an append of %d records was accepted with %d offsets", len(some), len(a.Offsets)))
+		}
+	}
+	return a
 }
 
 // learn makes the end known and free of doubt.

@@ -60,6 +60,9 @@ func (s *stream) Mark(r *sink.Record) conditional.Mark {
 	return markOf(m.Subject, m.Header, m.Data)
 }
 
+// Portion implements [conditional.Stream]: all messages leave before the first is answered.
+func (s *stream) Portion() int { return 0 }
+
 // Append implements [conditional.Stream]. It sends all messages and reads the answers until one is missing or refused:
 // what was sent behind that one is not written, because each expects the one before it.
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {

@@ -53,26 +53,23 @@ func (s *stream) End(ctx context.Context) (int64, error) {
 // Mark implements [conditional.Stream].
 func (s *stream) Mark(r *sink.Record) conditional.Mark { return markOf(appendFields(nil, r)) }
 
-// Append implements [conditional.Stream], in one script after the other.
+// Portion implements [conditional.Stream].
+func (s *stream) Portion() int { return scriptRecords }
+
+// Append implements [conditional.Stream], in one script.
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
-	for len(records) > 0 {
-		some := records[:min(scriptRecords, len(records))]
-		first, moved, err := s.run(ctx, end, some)
-		if moved {
-			a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
-			return a
+	first, moved, err := s.run(ctx, end, records)
+	switch {
+	case moved:
+		a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
+	case err != nil:
+		s.driver.Failed(&a, "stream "+s.key, s.grants(), err)
+	default:
+		a.Verdict = sink.Accepted
+		for i := range records {
+			a.Offsets = append(a.Offsets, first+int64(i))
 		}
-		if err != nil {
-			s.driver.Failed(&a, "stream "+s.key, s.grants(), err)
-			return a
-		}
-		for i := range some {
-			end = first + int64(i)
-			a.Offsets = append(a.Offsets, end)
-		}
-		records = records[len(some):]
 	}
-	a.Verdict = sink.Accepted
 	return a
 }
 

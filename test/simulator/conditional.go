@@ -135,7 +135,7 @@ func (s *logStream) End(ctx context.Context) (end int64, err error) {
 	err = s.ask(ctx, "end", func(*dice) {
 		end = s.part.end()
 		s.excuse()
-		if w := s.p.w; w.serials > s.p.serial && w.alone(s.p) {
+		if w := s.p.w; w.serials > s.p.serial && w.alone(s.p, w.profile.kind.stint()) {
 			w.leave(s.part) // what its successor has written since: see "Lease and takeover" in docs/design.md
 		}
 		s.p.w.note("p%d asks for the end of %s: %d", s.p.number, s.name, end)

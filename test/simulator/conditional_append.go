@@ -41,27 +41,16 @@ type sent struct {
 	copyOf *row // a dead letter
 }
 
-// Append implements [conditional.Stream]: all at once, message by message, or in one script after the other.
-func (s *logStream) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
-	if !s.p.w.profile.kind.scripts {
-		return s.post(ctx, end, records)
+// Portion implements [conditional.Stream]: all at once, message by message, or so many in a script.
+func (s *logStream) Portion() int {
+	if s.p.w.profile.kind.scripts {
+		return scriptRecords
 	}
-	var offsets []int64
-	for {
-		some := records[len(offsets):]
-		a := s.post(ctx, end, some[:min(scriptRecords, len(some))])
-		a.Guilty += len(offsets)
-		offsets = append(offsets, a.Offsets...)
-		a.Offsets = offsets
-		if a.Verdict != sink.Accepted || len(offsets) == len(records) {
-			return a
-		}
-		end = offsets[len(offsets)-1]
-	}
+	return 0
 }
 
-// post sends the records in one piece.
-func (s *logStream) post(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
+// Append implements [conditional.Stream].
+func (s *logStream) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
 	p, w, asked := s.p, s.p.w, time.Now()
 	lives := p.lives()
 	if err := p.pass(ctx, "append"); err != nil {

@@ -11,17 +11,17 @@ func (w *world) judgeRequest(p *process, asked time.Time) {
 	w.judgeWithin(p, asked, w.profile.kind.stint())
 }
 
-// alone says that the process cannot know that it has lost the slot: its stream ended behind what it has not read.
-func (w *world) alone(p *process) bool {
-	const instant = 5 * time.Millisecond
+// alone says that the process cannot know that it has lost the slot: its stream ended behind what it has not read. What
+// it has begun when it learns of that goes on for a stint.
+func (w *world) alone(p *process, stint time.Duration) bool {
 	proved := time.Duration(w.profile.config.Postgres.WALSenderTimeout) / 2
 	return !p.leftAlone.IsZero() && time.Since(p.leftAlone) <= proved &&
-		(p.learnt.Before(w.takenAt) || time.Since(p.learnt) <= instant)
+		(p.learnt.Before(w.takenAt) || time.Since(p.learnt) <= stint)
 }
 
 // judgeWithin is judgeRequest for what may begin so long after the driver was asked to send.
 func (w *world) judgeWithin(p *process, asked time.Time, stint time.Duration) {
-	if w.alone(p) {
+	if w.alone(p, stint) {
 		w.counts.LeftAlone++
 		return
 	}
