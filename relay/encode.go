@@ -19,10 +19,9 @@ func encode(x *message.Encoder, d *settle.Delivery) {
 		message.Marks{Attempts: d.Attempts, Replay: d.Replay, Late: d.Late})
 }
 
-// keep makes the delivery own its bytes; see [message.Encoder.Keep]. False: they are many, and stay where they are.
+// keep makes the delivery own its bytes; see [message.Encoder.Keep]. False: they stay where they are.
 func keep(x *message.Encoder, d *settle.Delivery) (kept bool) {
-	d.Bytes, kept = x.Keep(&d.Event, &d.Record, d.Bytes)
-	return kept
+	return x.Keep(&d.Event, &d.Record, &d.Memory)
 }
 
 // parkedEncoder makes the messages of parked events and the copies of dead letters, for the settler.

@@ -125,8 +125,9 @@ var house = map[string]room{
 			"github.com/bufbuild/protocompile", "github.com/rs/zerolog", "github.com/twmb/avro", "google.golang.org/protobuf",
 		},
 	},
-	"relay/internal/message": {own: []string{"config", "outbox", "registry", "sink"}, external: []string{
-		"github.com/rs/zerolog"}}, // of its tests
+	"relay/internal/memory": {},
+	"relay/internal/message": {own: []string{"config", "outbox", "registry", "relay/internal/memory", "sink"},
+		external: []string{"github.com/rs/zerolog"}}, // of its tests
 	"relay/internal/settings": {
 		own: []string{"config", "relay/internal/message", "replication", "retry", "secret", "store"},
 	},
@@ -164,7 +165,7 @@ var house = map[string]room{
 	"relay/internal/refusal":  {own: []string{"outbox", "sink", "store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"relay/internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
 		own: []string{"config", "offsets", "outbox", "relay/internal/frontier", "relay/internal/halt",
-			"relay/internal/refusal", "relay/internal/tally", "retry", "sink", "store"},
+			"relay/internal/memory", "relay/internal/refusal", "relay/internal/tally", "retry", "sink", "store"},
 		external: []string{"github.com/rs/zerolog"},
 		tests:    []string{"sink/sinktest"},
 	},

@@ -56,8 +56,9 @@ func newGroup(t *testing.T, kafka *harness.Cluster, protocol bool) *group {
 }
 
 func (g *group) join() {
-	_, stop := start(g.t, newPool(g.t, g.pg.URL, 4), g.config, onOrder)
-	g.members = append(g.members, stop)
+	pool := newPool(g.t, g.pg.URL, 4)
+	_, stop := start(g.t, pool, g.config, onOrder)
+	g.members = append(g.members, func() { stop(); pool.Close() })
 }
 
 func (g *group) leave(n int) {

@@ -2,24 +2,18 @@ package message
 
 import (
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/memory"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// keepMost is the size up to which an event's bytes are copied out of the buffer in which the WAL was read. A larger
-// one stays there: copying it would cost more, and it holds back little that is not its own.
-const keepMost = 4 << 10
-
-// keepStep is what that memory grows by, so that events of nearly the same size do not make it grow each time.
-const keepStep = 64
-
 // Keep moves the bytes of an event and its record, as Encode has just made it, out of the buffer in which the WAL was
-// read and out of the arena into memory, and sets the record's cost to what that holds. It returns the memory, for the
-// next event, and whether it did: when they are many, they stay where they are.
+// read and out of the arena into memory, and sets the record's cost to what that holds. It says whether it did: when
+// they are very many, they stay where they are.
 //
 // Without it one event that is stuck would hold back the whole read buffer, its neighbours in it long gone: a partition
-// in trouble that gets every hundredth event would keep a hundred times the memory that the window counts. The copy
-// goes into memory that the caller keeps from event to event, so it allocates nothing and makes no garbage.
-func (x *Encoder) Keep(e *outbox.Event, rec *sink.Record, memory []byte) (_ []byte, kept bool) {
+// in trouble that gets every hundredth event would keep a hundred times the memory that the window counts. And the read
+// buffer is free for what comes next: the copy costs less than garbage of its size.
+func (x *Encoder) Keep(e *outbox.Event, rec *sink.Record, m *memory.Memory) (kept bool) {
 	ownKey, ownValue := !sameBytes(rec.Key, e.AggregateID), !sameBytes(rec.Value, e.Payload)
 	size := len(e.ID) + len(e.AggregateType) + len(e.AggregateID) + len(e.EventType) + len(e.Payload) + len(e.Headers) +
 		len(e.CreatedAt) + len(rec.Headers.Block())
@@ -32,14 +26,11 @@ func (x *Encoder) Keep(e *outbox.Event, rec *sink.Record, memory []byte) (_ []by
 	if ownValue {
 		size += len(rec.Value)
 	}
-	if size > keepMost {
+	b, kept := m.Room(size)
+	if !kept {
 		rec.Cost = Cost(size + size/5) // of the buffer also what its neighbours held, which are gone
-		return memory, false
+		return false
 	}
-	if cap(memory) < size {
-		memory = make([]byte, 0, (size+keepStep-1)/keepStep*keepStep)
-	}
-	b := memory[:0]
 	for _, column := range [...]*[]byte{
 		&e.ID, &e.AggregateType, &e.AggregateID, &e.EventType, &e.Payload, &e.Headers, &e.CreatedAt,
 	} {
@@ -59,9 +50,9 @@ func (x *Encoder) Keep(e *outbox.Event, rec *sink.Record, memory []byte) (_ []by
 		rec.Value = e.Payload
 	}
 	rec.Headers = rec.Headers.In(b)
-	rec.Cost = Cost(cap(b))
+	rec.Cost = Cost(m.Held())
 	x.arena.takeBack()
-	return b, true
+	return true
 }
 
 // move appends what the slice refers to and lets it refer to the copy. NULL stays nil, empty stays empty.

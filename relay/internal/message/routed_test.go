@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/memory"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -42,7 +43,7 @@ type carried struct {
 	late     bool
 	replay   bool
 	created  int64
-	bytes    []byte
+	memory   memory.Memory
 }
 
 func (r *routed) route(d *carried) (reason *sink.Reason) {
@@ -50,7 +51,7 @@ func (r *routed) route(d *carried) (reason *sink.Reason) {
 	return reason
 }
 
-func (r *routed) keep(d *carried) { d.bytes, _ = r.Keep(&d.event, &d.record, d.bytes) }
+func (r *routed) keep(d *carried) (kept bool) { return r.Keep(&d.event, &d.record, &d.memory) }
 
 func text(s string) []byte { return []byte(s) }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/memory"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -29,12 +30,11 @@ type Delivery struct {
 	Late     bool          // the stream has not delivered it in its place
 
 	Event    outbox.Event
-	Bytes    []byte       // what record and event are made of, when the delivery owns it; see message.Encoder.Keep
-	Reason   *sink.Reason // why it is or will be a dead letter
-	Attempts int          // spent so far by a parked event
+	Memory   memory.Memory // of record and event, when the delivery owns it; see message.Encoder.Keep
+	Reason   *sink.Reason  // why it is or will be a dead letter
+	Attempts int           // spent so far by a parked event
 
-	// Guarded by Registry.mu.
-	Txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up
+	Txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up; this and what follows: by Registry.mu
 	Ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
 	prev, next *Delivery       // in the registry's list of what is in flight
 	admitted   bool            // in flight, not terminal
@@ -175,7 +175,7 @@ func (g *Registry) drop(ds []*Delivery) {
 		if d.Late && !d.parked {
 			g.late--
 		}
-		*d = Delivery{Bytes: d.Bytes[:0], Event: outbox.Event{Extra: d.Event.Extra[:0]}}
+		*d = Delivery{Memory: d.Memory.Freed(), Event: outbox.Event{Extra: d.Event.Extra[:0]}}
 	}
 	g.free = append(g.free, ds...)
 	g.count -= len(ds)
