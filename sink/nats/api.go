@@ -24,6 +24,7 @@ type streamInfo struct {
 		Subjects   []string `json:"subjects"`
 		MaxMsgSize int      `json:"max_msg_size"`
 		Retention  string   `json:"retention"`
+		Replicas   int      `json:"num_replicas"`
 		// MaxPerSubject is -1 where there is no such limit.
 		MaxPerSubject int `json:"max_msgs_per_subject"`
 	} `json:"config"`

@@ -8,6 +8,8 @@
 // sequences alone would let a message in when a foreign one has taken the place of its predecessor. So a batch is
 // written as a front, whatever happens, and what a dead connection or a frozen relay still delivers is refused.
 //
+// To a stream of more than one replica messages go one by one, without ids to expect: see stream.Portion.
+//
 // # Guarantees
 //
 //	order per key                 as committed, through every failure

@@ -117,7 +117,7 @@ func (d *Driver) learned(name string, info streamInfo, err error) {
 		t.err = &trouble{sink.ClusterTrouble, err}
 	} else {
 		t.stream, t.fresh = d.streamNamed(info.Config.Name), true
-		t.stream.maxSize = max(info.Config.MaxMsgSize, 0)
+		t.stream.maxSize, t.stream.replicas = max(info.Config.MaxMsgSize, 0), info.Config.Replicas
 	}
 	var told *topicError
 	if err == nil || errors.As(err, &told) {

@@ -18,11 +18,12 @@ import (
 
 // stream is one stream as package conditional sees it. What has no other owner belongs to who has the log's turn.
 type stream struct {
-	driver  *Driver
-	name    string
-	node    int32
-	log     *conditional.Log
-	maxSize int // max_msg_size, 0 = none; guarded by Driver.mu
+	driver *Driver
+	name   string
+	node   int32
+	log    *conditional.Log
+
+	maxSize, replicas int // max_msg_size, 0 = none; num_replicas. Guarded by Driver.mu
 
 	waiting atomic.Pointer[context.CancelCauseFunc] // ends the wait for acknowledgements; nil while nobody waits
 
@@ -60,8 +61,20 @@ func (s *stream) Mark(r *sink.Record) conditional.Mark {
 	return markOf(m.Subject, m.Header, m.Data)
 }
 
-// Portion implements [conditional.Stream]: all messages leave before the first is answered.
-func (s *stream) Portion() int { return 0 }
+// Portion implements [conditional.Stream]: all messages leave before the first is answered, but for a replicated stream.
+//
+// There the chain would be a danger: each replica holds it against the last id by itself, and does not know that id
+// after it has caught up (nats-server 2.15, stream.go: processCatchupMsg sets lseq and not lmsgId). It takes the
+// mismatch for a critical write error and leaves the stream for good; two of them, and nobody leads it any more. The
+// expected sequence is looked at by the leader alone.
+func (s *stream) Portion() int {
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	if s.replicas > 1 {
+		return 1
+	}
+	return 0
+}
 
 // Append implements [conditional.Stream]. It sends all messages and reads the answers until one is missing or refused:
 // what was sent behind that one is not written, because each expects the one before it.
