@@ -25,6 +25,7 @@ type streamInfo struct {
 		MaxMsgSize int      `json:"max_msg_size"`
 		Retention  string   `json:"retention"`
 		Replicas   int      `json:"num_replicas"`
+		Atomic     bool     `json:"allow_atomic"`
 		// MaxPerSubject is -1 where there is no such limit.
 		MaxPerSubject int `json:"max_msgs_per_subject"`
 	} `json:"config"`
@@ -132,6 +133,7 @@ func createStream(ctx context.Context, nc *client.Conn, name, subject string, re
 		config := map[string]any{
 			"name": name, "subjects": []string{subject}, "storage": "file", "retention": "limits", "num_replicas": replicas,
 			"discard": "old", "duplicate_window": duplicateWindow, "allow_direct": true,
+			"allow_atomic": true, // servers before 2.12 do not know it, and pass over it
 		}
 		return ask(ctx, nc, "STREAM.CREATE."+name, config, nil)
 	}

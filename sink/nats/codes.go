@@ -54,6 +54,8 @@ var meanings = map[int]meaning{
 	10059: {name: "STREAM_NOT_FOUND", trouble: sink.TopicTrouble, relearn: true},
 	503:   {name: "NO_RESPONDERS", trouble: sink.TopicTrouble, relearn: true},
 	10077: {name: "STREAM_STORE_FAILED", trouble: sink.TopicTrouble}, // full, with discard new
+	10174: {name: "ATOMIC_PUBLISH_DISABLED", trouble: sink.PartitionTrouble, relearn: true},
+	10176: {name: "ATOMIC_PUBLISH_INCOMPLETE", trouble: sink.PartitionTrouble},
 	10109: {name: "STREAM_SEALED", trouble: sink.TopicTrouble},
 	10039: {name: "JETSTREAM_NOT_ENABLED_FOR_ACCOUNT", trouble: sink.TopicTrouble},
 

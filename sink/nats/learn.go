@@ -117,7 +117,8 @@ func (d *Driver) learned(name string, info streamInfo, err error) {
 		t.err = &trouble{sink.ClusterTrouble, err}
 	} else {
 		t.stream, t.fresh = d.streamNamed(info.Config.Name), true
-		t.stream.maxSize, t.stream.replicas = max(info.Config.MaxMsgSize, 0), info.Config.Replicas
+		t.stream.maxSize = max(info.Config.MaxMsgSize, 0)
+		t.stream.replicas, t.stream.atomic = info.Config.Replicas, info.Config.Atomic
 	}
 	var told *topicError
 	if err == nil || errors.As(err, &told) {

@@ -32,6 +32,9 @@ const (
 	expectStreamHeader = "Nats-Expected-Stream"
 	expectSeqHeader    = "Nats-Expected-Last-Sequence"
 	expectIDHeader     = "Nats-Expected-Last-Msg-Id"
+	batchIDHeader      = "Nats-Batch-Id"
+	batchSeqHeader     = "Nats-Batch-Sequence"
+	batchCommitHeader  = "Nats-Batch-Commit"
 )
 
 const (

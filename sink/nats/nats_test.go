@@ -1,8 +1,10 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +31,18 @@ type bed struct {
 	js     client.JetStreamContext // past the proxy
 	nc     *client.Conn
 	count  int
+	atomic bool // its streams take atomic batches
+}
+
+// withEachKind runs the test with streams to which messages go in a chain, and with those that take atomic batches.
+func withEachKind(t *testing.T, test func(t *testing.T, b *bed)) {
+	for name, atomic := range map[string]bool{"chain": false, "batches": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.atomic = atomic
+			test(t, b)
+		})
+	}
 }
 
 func newBed(t *testing.T) *bed {
@@ -58,9 +72,14 @@ func (b *bed) topic(t *testing.T) string {
 
 func (b *bed) stream(t *testing.T, name string, subjects ...string) {
 	t.Helper()
-	if _, err := b.js.AddStream(&client.StreamConfig{Name: name, Subjects: subjects,
-		Duplicates: time.Second}); err != nil {
-		t.Fatalf("make stream %s: %v", name, err)
+	config, err := json.Marshal(map[string]any{"name": name, "subjects": subjects, "storage": "file",
+		"retention": "limits", "duplicate_window": time.Second, "allow_direct": true, "allow_atomic": b.atomic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.nc.Request("$JS.API.STREAM.CREATE."+name, config, 20*time.Second)
+	if err != nil || bytes.Contains(m.Data, []byte(`"error"`)) {
+		t.Fatalf("make stream %s: %v, %+v", name, err, m)
 	}
 }
 
@@ -126,8 +145,10 @@ func messageOf(t *testing.T, m *client.RawStreamMsg) sinktest.Message {
 
 // TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
 // there. Seen to fail with every key taken for plain text.
-func TestConformance(t *testing.T) {
-	b := newBed(t)
+func TestConformance(t *testing.T) { withEachKind(t, conformance) }
+
+func conformance(t *testing.T, b *bed) {
+	t.Helper()
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		d := b.driver(t)
 		t.Cleanup(func() { _ = d.Close() }) // of a test that is skipped
@@ -157,7 +178,11 @@ func TestConformance(t *testing.T) {
 // doubled or out of order by an unknown outcome. Seen to fail with the ids of the chain left out, and without reading
 // back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
-	b := newBed(t)
+	withEachKind(t, cutsLoseDoubleAndReorderNothing)
+}
+
+func cutsLoseDoubleAndReorderNothing(t *testing.T, b *bed) {
+	t.Helper()
 	subject := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
 	const n = 30_000
@@ -180,8 +205,10 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 
 // Breaks it catches: what a server that is killed had acknowledged or not, sent twice or not at all. Seen to fail
 // without reading back.
-func TestServerIsKilled(t *testing.T) {
-	b := newBed(t)
+func TestServerIsKilled(t *testing.T) { withEachKind(t, serverIsKilled) }
+
+func serverIsKilled(t *testing.T, b *bed) {
+	t.Helper()
 	subject := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
 	const n = 20_000
@@ -209,7 +236,11 @@ func TestServerIsKilled(t *testing.T) {
 // between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
-	b := newBed(t)
+	withEachKind(t, successorAndFrozenRelayMakeNoDuplicates)
+}
+
+func successorAndFrozenRelayMakeNoDuplicates(t *testing.T, b *bed) {
+	t.Helper()
 	subject := b.topic(t)
 	frozen := sinktest.NewFlow(t, b.driver(t))
 	frozen.Send(sinktest.Events(subject, 0, 500))
@@ -236,8 +267,10 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 
 // Several subjects in one stream share one chain. Breaks it catches: a subject that stalls or mixes the other's places.
 // Seen to fail with every message expecting the same end.
-func TestSubjectsShareAStream(t *testing.T) {
-	b := newBed(t)
+func TestSubjectsShareAStream(t *testing.T) { withEachKind(t, subjectsShareAStream) }
+
+func subjectsShareAStream(t *testing.T, b *bed) {
+	t.Helper()
 	b.stream(t, "shared", "shared.*")
 	f := sinktest.NewFlow(t, b.driver(t))
 	one, two := sinktest.Events("shared.one", 0, 3000), sinktest.Events("shared.two", 0, 3000)

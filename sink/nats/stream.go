@@ -23,7 +23,10 @@ type stream struct {
 	node   int32
 	log    *conditional.Log
 
-	maxSize, replicas int // max_msg_size, 0 = none; num_replicas. Guarded by Driver.mu
+	// Of its configuration, guarded by Driver.mu.
+	maxSize  int  // max_msg_size, 0 = none
+	replicas int  // num_replicas
+	atomic   bool // allow_atomic
 
 	waiting atomic.Pointer[context.CancelCauseFunc] // ends the wait for acknowledgements; nil while nobody waits
 
@@ -31,6 +34,7 @@ type stream struct {
 	made    *client.Conn
 	inbox   string
 	attempt uint64 // of Append, in this process
+	smaller int    // how often batches were halved
 }
 
 // ack is the answer to one message.
@@ -61,23 +65,38 @@ func (s *stream) Mark(r *sink.Record) conditional.Mark {
 	return markOf(m.Subject, m.Header, m.Data)
 }
 
-// Portion implements [conditional.Stream]: all messages leave before the first is answered, but for a replicated stream.
+const (
+	// batchRecords is the most messages of an atomic batch, as the servers have it by default (max_batch_size).
+	batchRecords = 1000
+	// batchTooLarge is the code of a server that has a lower limit.
+	batchTooLarge = 10199
+)
+
+// Portion implements [conditional.Stream]: an atomic batch; else all messages leave before the first is answered, but for
+// a replicated stream.
 //
-// There the chain would be a danger: each replica holds it against the last id by itself, and does not know that id
-// after it has caught up (nats-server 2.15, stream.go: processCatchupMsg sets lseq and not lmsgId). It takes the
+// There the chain of ids would be a danger: each replica holds it against the last id by itself, and does not know that
+// id after it has caught up (nats-server 2.15, stream.go: processCatchupMsg sets lseq and not lmsgId). It takes the
 // mismatch for a critical write error and leaves the stream for good; two of them, and nobody leads it any more. The
 // expected sequence is looked at by the leader alone.
 func (s *stream) Portion() int {
-	s.driver.mu.Lock()
-	defer s.driver.mu.Unlock()
-	if s.replicas > 1 {
+	switch atomic, replicas := s.learned(); {
+	case atomic:
+		return batchRecords >> s.smaller
+	case replicas > 1:
 		return 1
 	}
 	return 0
 }
 
-// Append implements [conditional.Stream]. It sends all messages and reads the answers until one is missing or refused:
-// what was sent behind that one is not written, because each expects the one before it.
+func (s *stream) learned() (atomic bool, replicas int) {
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	return s.atomic, s.replicas
+}
+
+// Append implements [conditional.Stream]. It sends all messages: as one batch, or each expecting the one before it. Then
+// it reads the answers until one is missing or refused: what was sent behind that one is not written.
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
 	nc, err := s.driver.connection(ctx)
 	if err == nil {
@@ -93,10 +112,15 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	s.waiting.Store(&stop)
 	defer s.waiting.Store(nil)
 	s.attempt++
+	atomic, _ := s.learned()
+	if atomic = atomic && len(records) > 1; atomic {
+		return s.appendBatch(ctx, nc, end, records)
+	}
 	sent, reason, err := s.send(nc, end, records)
 	answer := s.collect(ctx, end, sent)
 	switch {
 	case len(answer.Offsets) < sent:
+		answer.Guilty = len(answer.Offsets)
 		s.explain(&answer, err)
 	case reason != nil: // all before it are written
 		answer.Verdict, answer.Guilty, answer.Reason = sink.Refused, sent, reason
@@ -107,6 +131,68 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	}
 	return answer
 }
+
+// appendBatch sends the records as an atomic batch (since nats-server 2.12): all of them are written, or none. Each
+// message is answered, the last one for the whole.
+func (s *stream) appendBatch(ctx context.Context, nc *client.Conn, end int64, records []*sink.Record) (
+	a conditional.Answer,
+) {
+	messages := make([]*client.Msg, len(records))
+	id, reply := nuid.Next(), s.reply()
+	for i, r := range records {
+		m, reason := message(r)
+		if reason != nil { // it could not be known before
+			return conditional.Answer{Verdict: sink.Refused, Guilty: i, Reason: reason}
+		}
+		m.Header[batchIDHeader] = []string{id}
+		m.Header[batchSeqHeader] = []string{strconv.Itoa(i + 1)}
+		m.Header[expectStreamHeader] = []string{s.name}
+		m.Reply = reply + strconv.Itoa(i)
+		messages[i] = m
+	}
+	last := len(messages) - 1
+	messages[0].Header[expectSeqHeader] = []string{strconv.FormatInt(end, 10)}
+	messages[last].Header[batchCommitHeader] = []string{"1"}
+	for i, m := range messages {
+		if err := nc.PublishMsg(m); err != nil {
+			if a = (conditional.Answer{Verdict: sink.NotWritten, Err: fmt.Errorf("publish: %w", err)}); i == last {
+				a.Verdict = sink.Unknown
+			}
+			return a
+		}
+	}
+	for {
+		i, said, err := s.answer(ctx, len(messages))
+		var answers *apiError
+		switch {
+		case errors.As(err, &answers) && answers.ErrCode == batchTooLarge && batchRecords>>s.smaller > 1:
+			s.smaller++
+			return conditional.Answer{Verdict: sink.NotWritten}
+		case errors.As(err, &answers):
+			a.Err, a.Guilty = err, i
+			s.explain(&a, nil)
+			return a
+		case err != nil:
+			a.Verdict, a.Err = sink.Unknown, err
+			s.explain(&a, nil)
+			return a
+		case i < last:
+			continue
+		case said.Seq != end+int64(len(records)):
+			a.Verdict, a.Moved = sink.NotWritten, true
+			a.Err = fmt.Errorf("a batch was acknowledged up to sequence %d, want %d", said.Seq, end+int64(len(records)))
+			return a
+		}
+		a.Verdict = sink.Accepted
+		for i := range records {
+			a.Offsets = append(a.Offsets, end+1+int64(i))
+		}
+		return a
+	}
+}
+
+// reply is what the replies of an attempt begin with.
+func (s *stream) reply() string { return s.inbox + "." + strconv.FormatUint(s.attempt, 10) + "." }
 
 // listen subscribes to the acknowledgements on the connection.
 func (s *stream) listen(nc *client.Conn) error {
@@ -127,8 +213,7 @@ func (s *stream) listen(nc *client.Conn) error {
 
 // send sends the records up to one that can be no message.
 func (s *stream) send(nc *client.Conn, end int64, records []*sink.Record) (sent int, reason *sink.Reason, err error) {
-	id, before := nuid.Next(), ""
-	reply := s.inbox + "." + strconv.FormatUint(s.attempt, 10) + "."
+	id, before, reply := nuid.Next(), "", s.reply()
 	for i, r := range records {
 		m, reason := message(r)
 		if reason != nil {
@@ -153,38 +238,21 @@ func (s *stream) send(nc *client.Conn, end int64, records []*sink.Record) (sent 
 // collect reads the answers to the messages that were sent. Without a verdict all are written that have an offset.
 func (s *stream) collect(ctx context.Context, end int64, sent int) (a conditional.Answer) {
 	acked := make([]bool, sent)
-	prefix := s.inbox + "." + strconv.FormatUint(s.attempt, 10) + "."
 	for next := 0; next < sent; {
-		m, err := s.acks.NextMsgWithContext(ctx)
-		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
-			a.Verdict, a.Err = sink.Unknown, fmt.Errorf("wait for the acknowledgement of stream %s: %w", s.name, err)
-			return a
-		}
-		number, ours := strings.CutPrefix(m.Subject, prefix)
-		i, err := strconv.Atoi(number)
-		if !ours || err != nil || i >= sent {
-			continue // of an earlier attempt
-		}
-		var said ack
-		if len(m.Data) > 0 {
-			if err := json.Unmarshal(m.Data, &said); err != nil {
-				a.Verdict, a.Err = sink.Unknown, fmt.Errorf("read an acknowledgement: %w", err)
-				return a
-			}
-		}
-		if err := answered(m, said.Error); err != nil {
-			if i > next { // those before it may be written, and their answers are on their way
-				sent, acked = i, acked[:i]
-				a.Err = err
-				continue
-			}
+		i, said, err := s.answer(ctx, sent)
+		var answers *apiError
+		switch {
+		case errors.As(err, &answers) && i > next: // those before it may be written, and their answers are on their way
+			sent, acked = i, acked[:i]
+			a.Err = err
+			continue
+		case errors.As(err, &answers):
 			a.Err = err
 			return a
-		}
-		if said.Duplicate || said.Seq != end+int64(i)+1 {
+		case err != nil:
+			a.Verdict, a.Err = sink.Unknown, err
+			return a
+		case said.Duplicate || said.Seq != end+int64(i)+1:
 			a.Verdict, a.Moved = sink.NotWritten, true
 			a.Err = fmt.Errorf("message %d was acknowledged at sequence %d, want %d", i, said.Seq, end+int64(i)+1)
 			return a
@@ -196,7 +264,31 @@ func (s *stream) collect(ctx context.Context, end int64, sent int) (a conditiona
 	return a
 }
 
-// explain fills in what the missing answer, or the refusal of a message, means for the rest.
+// answer is the next answer to one of so many messages of this attempt. An [apiError] is the answer.
+func (s *stream) answer(ctx context.Context, messages int) (i int, said ack, err error) {
+	for prefix := s.reply(); ; {
+		m, err := s.acks.NextMsgWithContext(ctx)
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return 0, said, fmt.Errorf("wait for the acknowledgement of stream %s: %w", s.name, err)
+		}
+		number, ours := strings.CutPrefix(m.Subject, prefix)
+		i, err := strconv.Atoi(number)
+		if !ours || err != nil || i >= messages {
+			continue // of an earlier attempt
+		}
+		if len(m.Data) > 0 {
+			if err := json.Unmarshal(m.Data, &said); err != nil {
+				return i, said, fmt.Errorf("read an acknowledgement: %w", err)
+			}
+		}
+		return i, said, answered(m, said.Error)
+	}
+}
+
+// explain fills in what the missing answer, or the refusal of the guilty message, means for the rest.
 func (s *stream) explain(a *conditional.Answer, err error) {
 	if a.Moved || a.Verdict == sink.Unknown {
 		var denied *topicError // of this stream or of another on the connection
@@ -217,7 +309,7 @@ func (s *stream) explain(a *conditional.Answer, err error) {
 	case m.moved:
 		a.Moved = true
 	case m.class != "":
-		a.Verdict, a.Guilty = sink.Refused, len(a.Offsets)
+		a.Verdict = sink.Refused
 		a.Reason = &sink.Reason{Class: m.class, Code: m.name, Text: fmt.Sprintf("stream %s: %s", s.name, api.Description)}
 	default:
 		a.Pause = true
