@@ -44,7 +44,7 @@ func TestNATSOfAFrozenRelay(t *testing.T) {
 	})
 }
 
-func natsReader(t *testing.T, urls string) *client.Conn {
+func natsReader(t testing.TB, urls string) *client.Conn {
 	t.Helper()
 	nc, err := client.Connect(urls, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond))
 	if err != nil {
@@ -147,17 +147,8 @@ const clusterStream = "replicated"
 func (c natsCluster) makeStream(subject string) {
 	c.t.Helper()
 	harness.Eventually(c.t, time.Minute, "there is a stream of three replicas", func(context.Context) string {
-		config, err := json.Marshal(map[string]any{"name": clusterStream, "subjects": []string{subject}, "storage": "file",
-			"retention": "limits", "num_replicas": len(c.servers), "duplicate_window": time.Second, "allow_direct": true,
-			"allow_atomic": c.atomic})
-		if err != nil {
+		if err := makeNATSStream(c.nc, clusterStream, subject, len(c.servers), c.atomic); err != nil {
 			return err.Error()
-		}
-		switch answer, err := c.nc.Request("$JS.API.STREAM.CREATE."+clusterStream, config, 5*time.Second); {
-		case err != nil:
-			return err.Error()
-		case bytes.Contains(answer.Data, []byte(`"error"`)):
-			return string(answer.Data)
 		}
 		return ""
 	})
@@ -237,4 +228,78 @@ func (c natsCluster) awaitLeaderOtherThan(before string) (leader string) {
 		return ""
 	})
 	return leader
+}
+
+// makeNATSStream makes a stream for the subject, which takes atomic batches or does not.
+func makeNATSStream(nc *client.Conn, name, subject string, replicas int, atomic bool) error {
+	config, err := json.Marshal(map[string]any{"name": name, "subjects": []string{subject}, "storage": "file",
+		"retention": "limits", "num_replicas": replicas, "duplicate_window": time.Second, "allow_direct": true,
+		"allow_atomic": atomic})
+	if err != nil {
+		return err
+	}
+	answer, err := nc.Request("$JS.API.STREAM.CREATE."+name, config, 5*time.Second)
+	if err == nil && bytes.Contains(answer.Data, []byte(`"error"`)) {
+		err = fmt.Errorf("make stream %s: %s", name, answer.Data)
+	}
+	return err
+}
+
+// natsTarget is a stream that a benchmark fills.
+func natsTarget(t testing.TB, nc *client.Conn, name, topic string) target {
+	t.Helper()
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target{
+		count: func() int {
+			info, err := js.StreamInfo(name)
+			if err != nil {
+				return 0
+			}
+			return int(info.State.Msgs)
+		},
+		follow: func(came func()) {
+			sub, err := nc.Subscribe(topic, func(*client.Msg) { came() })
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = sub.Unsubscribe() })
+		},
+	}
+}
+
+// BenchmarkNATS is a whole relay, a process, before a stream of one replica and one of three, which takes atomic batches
+// or does not. It reports events per second, and how long it takes from the begin of a commit to a subscriber, at 200
+// events a second.
+//
+//	go test -run '^$' -bench NATS -benchtime 100000x ./test/brokers
+func BenchmarkNATS(b *testing.B) {
+	for _, replicas := range []int{1, 3} {
+		for _, atomic := range []bool{false, true} {
+			b.Run(fmt.Sprintf("replicas=%d/batches=%t", replicas, atomic), func(b *testing.B) {
+				var urls []string
+				if replicas == 1 {
+					urls = []string{harness.NATS(b).URL}
+				} else {
+					for _, s := range harness.NATSCluster(b) {
+						urls = append(urls, s.URL)
+					}
+				}
+				all := strings.Join(urls, ",")
+				nc := natsReader(b, all)
+				measure(b, []any{"sink", "nats", "nats.url", all}, func(topic string) target {
+					name := harness.Unique(b, "stream")
+					harness.Eventually(b, time.Minute, "there is a stream", func(context.Context) string {
+						if err := makeNATSStream(nc, name, topic, replicas, atomic); err != nil {
+							return err.Error()
+						}
+						return ""
+					})
+					return natsTarget(b, nc, name, topic)
+				})
+			})
+		}
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	client "github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
@@ -51,38 +50,16 @@ func natsStage(t *testing.T) side {
 	server := harness.NATS(t)
 	s := oneAddress(t, server.Addr)
 	nc := natsReader(t, server.URL)
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
 	name := map[string]string{}
 	s.settings = func(addr string) []any { return []any{"sink", "nats", "nats.url", "nats://" + addr} }
 	s.begin = func(topic string) {
 		name[topic] = harness.Unique(t, "stream")
-		if _, err := js.AddStream(&client.StreamConfig{Name: name[topic], Subjects: []string{topic},
-			Duplicates: time.Second}); err != nil {
+		if err := makeNATSStream(nc, name[topic], topic, 1, false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.read = func(topic string) []message { return messagesOf(t, nc, topic) }
-	s.target = func(topic string) target {
-		return target{
-			count: func() int {
-				info, err := js.StreamInfo(name[topic])
-				if err != nil {
-					return 0
-				}
-				return int(info.State.Msgs)
-			},
-			follow: func(came func()) {
-				sub, err := nc.Subscribe(topic, func(*client.Msg) { came() })
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = sub.Unsubscribe() })
-			},
-		}
-	}
+	s.target = func(topic string) target { return natsTarget(t, nc, name[topic], topic) }
 	return s
 }
 
