@@ -33,6 +33,11 @@ func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
 			StreamCreated: func(stream, subject string) {
 				log.Info().Str("stream", stream).Str("subject", subject).Msg("stream created, or subject added to it")
 			},
+			OneByOne: func(stream string, replicas int) {
+				log.Warn().Str("stream", stream).Int("replicas", replicas).
+					Msg("the stream is replicated and takes no atomic batches, so events go to it one by one, some thousand a " +
+						"second at most; set allow_atomic in its configuration (nats-server 2.12 and later)")
+			},
 			Alarm: alarm(log),
 		},
 	})

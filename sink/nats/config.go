@@ -50,6 +50,7 @@ type NewStreams struct {
 // Hooks observe. They must be quick; any may be nil.
 type Hooks struct {
 	StreamCreated func(stream, subject string)
+	OneByOne      func(stream string, replicas int) // it takes no batches, once for each stream
 	Alarm         func(sink.Alarm)
 }
 

@@ -118,7 +118,11 @@ func (d *Driver) learned(name string, info streamInfo, err error) {
 	} else {
 		t.stream, t.fresh = d.streamNamed(info.Config.Name), true
 		t.stream.maxSize = max(info.Config.MaxMsgSize, 0)
+		was := t.stream.replicas
 		t.stream.replicas, t.stream.atomic = info.Config.Replicas, info.Config.Atomic
+		if hook := d.config.Hooks.OneByOne; hook != nil && was != t.stream.replicas && t.stream.slow() {
+			hook(t.stream.name, t.stream.replicas)
+		}
 	}
 	var told *topicError
 	if err == nil || errors.As(err, &told) {

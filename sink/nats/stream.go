@@ -80,19 +80,25 @@ const (
 // mismatch for a critical write error and leaves the stream for good; two of them, and nobody leads it any more. The
 // expected sequence is looked at by the leader alone.
 func (s *stream) Portion() int {
-	switch atomic, replicas := s.learned(); {
-	case atomic:
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	switch {
+	case s.atomic:
 		return batchRecords >> s.smaller
-	case replicas > 1:
+	case s.slow():
 		return 1
 	}
 	return 0
 }
 
-func (s *stream) learned() (atomic bool, replicas int) {
+// slow says that messages go to it one by one. Driver.mu is held.
+func (s *stream) slow() bool { return s.replicas > 1 && !s.atomic }
+
+// takesBatches says whether its configuration allows atomic batches.
+func (s *stream) takesBatches() bool {
 	s.driver.mu.Lock()
 	defer s.driver.mu.Unlock()
-	return s.atomic, s.replicas
+	return s.atomic
 }
 
 // Append implements [conditional.Stream]. It sends all messages: as one batch, or each expecting the one before it. Then
@@ -112,8 +118,7 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	s.waiting.Store(&stop)
 	defer s.waiting.Store(nil)
 	s.attempt++
-	atomic, _ := s.learned()
-	if atomic = atomic && len(records) > 1; atomic {
+	if len(records) > 1 && s.takesBatches() {
 		return s.appendBatch(ctx, nc, end, records)
 	}
 	sent, reason, err := s.send(nc, end, records)

@@ -87,7 +87,10 @@ func messagesOf(t *testing.T, nc *client.Conn, subject string) (found []message)
 // replica gets: a replica that had caught up left the stream, and then there was no leader.
 func TestNATSClusterHasEachEventOnceInOrder(t *testing.T) {
 	for name, atomic := range map[string]bool{"one by one": false, "batches": true} {
-		t.Run(name, func(t *testing.T) { judgeStepDowns(t, atomic) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			judgeStepDowns(t, atomic)
+		})
 	}
 }
 
@@ -130,6 +133,9 @@ func judgeStepDowns(t *testing.T, atomic bool) {
 	<-written
 	awaitPublished(t, pg, transactions*rows)
 	relay.Stop(t)
+	if got := strings.Contains(relay.Log(t), "one by one"); got == atomic {
+		t.Errorf("the relay's log says that events go one by one: got %t, want %t", got, !atomic)
+	}
 	s.look(t, settings, transactions*rows)
 }
 
