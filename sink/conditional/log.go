@@ -17,9 +17,9 @@ const (
 	// rounds is how often one call appends again after the log had another end. A log that others write to all the time
 	// goes on in the next call.
 	rounds = 16
-	// endPatience is how old the permission to send may be when something is appended. A process that was frozen meanwhile,
-	// or that needs long for what came before, must be asked again whether it may send, which the engine does before each
-	// request.
+	// endPatience is how old the permission to send may be when something is appended. A process that was frozen
+	// meanwhile, or that needs long for what came before, must be asked again whether it may send, which the engine does
+	// before each request.
 	endPatience = time.Second
 )
 
@@ -210,8 +210,8 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) resul
 	return result{Answer: Answer{Verdict: sink.NotWritten, Err: err}}
 }
 
-// send appends the records, in portions for as long as the permission to send is young. What is left then is not written,
-// and nothing is wrong.
+// send appends the records, in portions for as long as the permission to send is young. What is left then is not
+// written, and nothing is wrong.
 func (l *Log) send(
 	ctx context.Context, s Stream, records []*sink.Record, places []*int64, began time.Time,
 ) (a Answer) {

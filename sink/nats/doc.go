@@ -6,10 +6,10 @@
 // To a stream that takes atomic batches (allow_atomic, since nats-server 2.12) as such: all of it is written, if the
 // stream ends where the first message expects (Nats-Expected-Last-Sequence), or none.
 //
-// To any other stream of one replica all messages are on their way at once. Each expects the stream's last sequence and,
-// but for the first, the id of the message before it (Nats-Expected-Last-Msg-Id): sequences alone would let a message in
-// when a foreign one has taken the place of its predecessor. So a batch is written as a front, whatever happens, and
-// what a dead connection or a frozen relay still delivers is refused.
+// To any other stream of one replica all messages are on their way at once. Each expects the stream's last sequence
+// and, but for the first, the id of the message before it (Nats-Expected-Last-Msg-Id): sequences alone would let a
+// message in when a foreign one has taken the place of its predecessor. So a batch is written as a front, whatever
+// happens, and what a dead connection or a frozen relay still delivers is refused.
 //
 // To one of more replicas messages go one by one, without ids to expect: see stream.Portion.
 //

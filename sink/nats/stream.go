@@ -72,8 +72,8 @@ const (
 	batchTooLarge = 10199
 )
 
-// Portion implements [conditional.Stream]: an atomic batch; else all messages leave before the first is answered, but for
-// a replicated stream.
+// Portion implements [conditional.Stream]: an atomic batch; else all messages leave before the first is answered, but
+// for a replicated stream.
 //
 // There the chain of ids would be a danger: each replica holds it against the last id by itself, and does not know that
 // id after it has caught up (nats-server 2.15, stream.go: processCatchupMsg sets lseq and not lmsgId). It takes the
@@ -101,8 +101,8 @@ func (s *stream) takesBatches() bool {
 	return s.atomic
 }
 
-// Append implements [conditional.Stream]. It sends all messages: as one batch, or each expecting the one before it. Then
-// it reads the answers until one is missing or refused: what was sent behind that one is not written.
+// Append implements [conditional.Stream]. It sends all messages: as one batch, or each expecting the one before it.
+// Then it reads the answers until one is missing or refused: what was sent behind that one is not written.
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
 	nc, err := s.driver.connection(ctx)
 	if err == nil {

@@ -281,9 +281,9 @@ func natsTarget(t testing.TB, nc *client.Conn, name, topic string) target {
 	}
 }
 
-// BenchmarkNATS is a whole relay, a process, before a stream of one replica and one of three, which takes atomic batches
-// or does not. It reports events per second, and how long it takes from the begin of a commit to a subscriber, at 200
-// events a second.
+// BenchmarkNATS is a whole relay, a process, before a stream of one replica and one of three, which takes atomic
+// batches or does not. It reports events per second, and how long it takes from the begin of a commit to a subscriber,
+// at 200 events a second.
 //
 //	go test -run '^$' -bench NATS -benchtime 100000x ./test/brokers
 func BenchmarkNATS(b *testing.B) {
