@@ -23,9 +23,9 @@ import (
 var paced = flag.Duration("paced", 0, "measure COMMIT to COMMIT for so long, at 1,000 a second: make bench-commit")
 
 // From the COMMIT of the order service, which emits 1,000 times a second, through outbox, relay and a real Kafka, to
-// the COMMIT of the example's consumer, built as a user would, whose handler is one statement. Both times are Postgres's own, of the
-// transactions (track_commit_timestamp). It measures for as long as it is told, and in a usual run sees that every
-// event has both. Seen to fail with a consumer that ends behind the warm-up.
+// the COMMIT of the example's consumer, built as a user would, whose handler is one statement. Both times are
+// Postgres's own, of the transactions (track_commit_timestamp). It measures for as long as it is told, and in a usual
+// run sees that every event has both. Seen to fail with a consumer that ends behind the warm-up.
 func TestCommitToCommit(t *testing.T) {
 	rate, d := 1_000, *paced
 	if d == 0 {
