@@ -86,7 +86,8 @@ func serve(ctx context.Context, c *inbox.Consumer) {
 	mux.Handle("/metrics", promhttp.Handler())
 	mux.Handle("/livez", answer(c.Live))
 	mux.Handle("/readyz", answer(c.Ready))
-	server := &http.Server{Addr: cmp.Or(os.Getenv("HTTP_LISTEN"), "127.0.0.1:9465"), Handler: mux} //nolint:gosec // loopback
+	addr := cmp.Or(os.Getenv("HTTP_LISTEN"), "127.0.0.1:9465")
+	server := &http.Server{Addr: addr, Handler: mux} //nolint:gosec // loopback
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.ListenAndServe(); err != http.ErrServerClosed {
 		log.Print(err)
