@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -324,87 +322,5 @@ func TestEntryIsClaimedOnce(t *testing.T) {
 	log.Produce(t.Context(), m, []*sink.Batch{b})
 	if got := fmt.Sprint(m.entries); got != "[a a]" || b.Outcome.Verdict != sink.Accepted || b.Outcome.FirstOffset != 1 {
 		t.Errorf("got log %s and %+v, want [a a] and accepted at 1", got, b.Outcome)
-	}
-}
-
-// slow is a log that is answered late and appended to by another relay meanwhile.
-type slow struct{ *memory }
-
-func (s slow) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
-	if len(s.entries) == 0 {
-		time.Sleep(2 * time.Second) // the process is frozen, and its successor writes
-		s.entries = append(s.entries, "its successor's")
-	}
-	return s.memory.Append(ctx, end, records)
-}
-
-// A relay that was frozen in a request goes on when another one has the slot: what it knows of the log's end then is
-// right, and it may not send. Catches: an append that nobody was asked about. Seen to fail with the age of the
-// permission not looked at.
-func TestAnOldPermissionAppendsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &memory{dice: rand.New(rand.NewPCG(1, 1))}
-		log := conditional.NewLog()
-		if err := log.Start(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-		b := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}
-		log.Produce(t.Context(), slow{m}, []*sink.Batch{b})
-		if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err == nil || len(m.entries) != 1 {
-			t.Errorf("first: got %+v and the log %v, want not written", o, m.entries)
-		}
-		log.Produce(t.Context(), slow{m}, []*sink.Batch{b}) // the engine has asked whether it may send
-		if o := b.Outcome; o.Verdict != sink.Accepted || o.FirstOffset != 2 {
-			t.Errorf("then: got %+v and the log %v, want accepted at 2", o, m.entries)
-		}
-	})
-}
-
-// lazy is a log that needs half of a permission's life for each append.
-type lazy struct{ *memory }
-
-func (s lazy) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
-	time.Sleep(501 * time.Millisecond)
-	return s.memory.Append(ctx, end, records)
-}
-
-// Catches: portions that go on when another relay may have the slot; a front that is appended once more, or that its
-// engine takes for trouble. Seen to fail with the age of the permission looked at before the first portion alone.
-func TestPortionsAskAgainWhetherTheyMay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &memory{dice: rand.New(rand.NewPCG(1, 1)), portion: 2}
-		log := conditional.NewLog()
-		if err := log.Start(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-		b := &sink.Batch{}
-		for _, v := range "abcdefg" {
-			b.Records = append(b.Records, &sink.Record{Value: []byte(string(v))})
-		}
-		log.Produce(t.Context(), lazy{m}, []*sink.Batch{b})
-		if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || o.Written != 4 || len(m.entries) != 4 {
-			t.Errorf("first: got %+v and the log %v, want four written, and nothing wrong", o, m.entries)
-		}
-		b.Records = b.Records[4:]
-		log.Produce(t.Context(), lazy{m}, []*sink.Batch{b}) // the engine has asked whether it may send
-		if o, got := b.Outcome, strings.Join(m.entries, ""); o.Verdict != sink.Accepted || got != "abcdefg" {
-			t.Errorf("then: got %+v and the log %s, want all of it", o, got)
-		}
-	})
-}
-
-// A relay that knows no end asks for it, and may be told of what its successor has written. Catches: an append behind
-// an end that was learnt under an old permission. Seen to fail with an append in the same call.
-func TestEndThatWasAskedForWaitsForAPermission(t *testing.T) {
-	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"its successor's"}}
-	log := conditional.NewLog()
-	b := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}
-	log.Produce(t.Context(), m, []*sink.Batch{b})
-	if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || len(m.entries) != 1 {
-		t.Errorf("first: got %+v and the log %v, want not written, and nothing wrong", o, m.entries)
-	}
-	log.Produce(t.Context(), m, []*sink.Batch{b})
-	if o := b.Outcome; o.Verdict != sink.Accepted || o.FirstOffset != 2 {
-		t.Errorf("then: got %+v and the log %v, want accepted at 2", o, m.entries)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -97,6 +96,7 @@ func TestNATSClusterHasEachEventOnceInOrder(t *testing.T) {
 
 func judgeStepDowns(t *testing.T, atomic bool) {
 	t.Helper()
+	const unrecorded = 1000
 	servers := harness.NATSCluster(t)
 	var urls []string
 	for _, s := range servers {
@@ -104,7 +104,7 @@ func judgeStepDowns(t *testing.T, atomic bool) {
 	}
 	cluster := natsCluster{t: t, servers: servers, nc: natsReader(t, strings.Join(urls, ",")), atomic: atomic}
 	s := scenario{
-		settings: []any{"sink", "nats", "nats.url", strings.Join(urls, ",")},
+		settings: []any{"sink", "nats", "nats.url", strings.Join(urls, ","), "limits.max_unrecorded", unrecorded},
 		begin:    cluster.makeStream,
 	}
 	transactions, downs := harness.Count(t, "brokers' transactions"), harness.Count(t, "step-downs")
@@ -139,7 +139,7 @@ func judgeStepDowns(t *testing.T, atomic bool) {
 		t.Errorf("the relay's log says that events go one by one: got %t, want %t", got, !atomic)
 	}
 	s.duplicates = func() int { // of a start that gave up on the leader's election, and said so
-		return strings.Count(log, "could not read the topic back") * config.Default().Limits.MaxUnrecorded
+		return strings.Count(log, "could not read the topic back") * unrecorded
 	}
 	s.look(t, settings, transactions*rows)
 }

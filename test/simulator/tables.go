@@ -80,7 +80,6 @@ func (t *tables) do(ctx context.Context, name string, effect func(db *database) 
 	}
 	if told && epoch == t.epoch { // else it tells of the process's own take-over
 		p.learnt = time.Now()
-		w.note("p%d is told by %s that the slot is not its own", p.number, name)
 	}
 	if ctx.Err() != nil && err == nil {
 		err = ctx.Err()
@@ -192,7 +191,6 @@ func (t *tables) Slot(ctx context.Context) (st store.SlotStatus, err error) {
 		}
 		if slot.holder == nil || slot.holder.p != t.p {
 			t.p.learnt = time.Now()
-			t.w.note("p%d sees that the slot is not its own", t.p.number)
 		}
 		return nil
 	})

@@ -1,5 +1,7 @@
 // Package memory is what the bytes of an event in flight are kept in: small memory that its delivery keeps from event
 // to event, or large memory that is lent to it until its outcome is recorded. Neither makes garbage.
+//
+// Tested in memory_test.go; the poison, which only a race build has, by running the relay's tests with it.
 package memory
 
 import (
