@@ -117,12 +117,11 @@ func (d *Driver) learned(name string, info streamInfo, err error) {
 		t.err = &trouble{sink.ClusterTrouble, err}
 	} else {
 		t.stream, t.fresh = d.streamNamed(info.Config.Name), true
-		t.stream.maxSize = max(info.Config.MaxMsgSize, 0)
-		was := t.stream.replicas
-		t.stream.replicas, t.stream.atomic = info.Config.Replicas, info.Config.Atomic
-		if hook := d.config.Hooks.OneByOne; hook != nil && was != t.stream.replicas && t.stream.slow() {
-			hook(t.stream.name, t.stream.replicas)
+		slow := info.Config.Replicas > 1 && !info.Config.Atomic
+		if hook := d.config.Hooks.OneByOne; slow && !t.stream.slow && hook != nil {
+			hook(info.Config.Name, info.Config.Replicas)
 		}
+		t.stream.maxSize, t.stream.batches, t.stream.slow = max(info.Config.MaxMsgSize, 0), info.Config.Atomic, slow
 	}
 	var told *topicError
 	if err == nil || errors.As(err, &told) {

@@ -24,9 +24,9 @@ type stream struct {
 	log    *conditional.Log
 
 	// Of its configuration, guarded by Driver.mu.
-	maxSize  int  // max_msg_size, 0 = none
-	replicas int  // num_replicas
-	atomic   bool // allow_atomic
+	maxSize int  // max_msg_size, 0 = none
+	batches bool // allow_atomic
+	slow    bool // it has several replicas, and takes no batches
 
 	waiting atomic.Pointer[context.CancelCauseFunc] // ends the wait for acknowledgements; nil while nobody waits
 
@@ -73,25 +73,19 @@ func (s *stream) Mark(r *sink.Record) conditional.Mark {
 // mismatch for a critical write error and leaves the stream for good; two of them, and nobody leads it any more. The
 // expected sequence is looked at by the leader alone.
 func (s *stream) Portion() int {
-	s.driver.mu.Lock()
-	defer s.driver.mu.Unlock()
-	switch {
-	case s.atomic:
+	switch batches, slow := s.learned(); {
+	case batches:
 		return batchRecords >> s.smaller
-	case s.slow():
+	case slow:
 		return 1
 	}
 	return 0
 }
 
-// slow says that messages go to it one by one. Driver.mu is held.
-func (s *stream) slow() bool { return s.replicas > 1 && !s.atomic }
-
-// takesBatches says whether its configuration allows atomic batches.
-func (s *stream) takesBatches() bool {
+func (s *stream) learned() (batches, slow bool) {
 	s.driver.mu.Lock()
 	defer s.driver.mu.Unlock()
-	return s.atomic
+	return s.batches, s.slow
 }
 
 // Append implements [conditional.Stream]. It sends all messages: as one batch, or each expecting the one before it.
@@ -111,8 +105,12 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	s.waiting.Store(&stop)
 	defer s.waiting.Store(nil)
 	s.attempt++
-	if len(records) > 1 && s.takesBatches() {
+	switch batches, slow := s.learned(); {
+	case len(records) == 1:
+	case batches:
 		return s.appendBatch(ctx, nc, end, records)
+	case slow: // it has changed since it was asked for the portion
+		return conditional.Answer{Verdict: sink.NotWritten}
 	}
 	sent, reason, err := s.send(nc, end, records)
 	answer := s.collect(ctx, end, sent)
