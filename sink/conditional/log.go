@@ -137,6 +137,7 @@ func (l *Log) give() { l.turn <- struct{}{} }
 // Produce appends the batches, which are all of this log, and gives each its outcome. It has the contract of
 // [sink.Driver.Produce].
 func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
+	began := time.Now()
 	if err := l.take(ctx); err != nil {
 		for _, b := range batches {
 			b.Outcome = l.failed(b, Answer{Verdict: sink.NotWritten, Err: err, Pause: true})
@@ -147,7 +148,10 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	for _, b := range batches {
 		prepare(b)
 	}
-	answer := l.append(ctx, s, batches)
+	answer := result{Answer: Answer{Verdict: sink.NotWritten}}
+	if time.Since(began) <= endPatience { // else an earlier request was slow, and the engine must ask again
+		answer = l.append(ctx, s, batches, began)
+	}
 	for _, b := range batches {
 		b.Outcome = l.outcome(s, b, answer)
 	}
@@ -172,9 +176,10 @@ type result struct {
 	guilty *sink.Record
 }
 
-// append appends what is not written yet, as often as the log's end turns out to be another.
-func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch) result {
-	for began, round := time.Now(), 0; round < rounds; round++ {
+// append appends what is not written yet, as often as the log's end turns out to be another. The permission to send was
+// given when it began.
+func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch, began time.Time) result {
+	for range rounds {
 		asked := !l.known
 		if err := l.learn(ctx, s); err != nil {
 			return result{Answer: Answer{Verdict: sink.NotWritten, Err: err, Pause: true}}

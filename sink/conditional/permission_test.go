@@ -2,6 +2,7 @@ package conditional_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -74,6 +75,29 @@ func TestPortionsAskAgainWhetherTheyMay(t *testing.T) {
 		log.Produce(t.Context(), lazy{m}, []*sink.Batch{b}) // the engine has asked whether it may send
 		if o, got := b.Outcome, strings.Join(m.entries, ""); o.Verdict != sink.Accepted || got != "abcdefg" {
 			t.Errorf("then: got %+v and the log %s, want all of it", o, got)
+		}
+	})
+}
+
+// Catches: a request that waits for a slow one to the same log, and appends under a permission from before. Seen to fail
+// with the age counted from the end of the wait.
+func TestRequestThatWaitedForAnotherAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"one"}}
+		log := conditional.NewLog()
+		if err := log.Start(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		first, second := &sink.Batch{}, &sink.Batch{Records: []*sink.Record{{Value: []byte("late")}}}
+		for _, v := range "abc" {
+			first.Records = append(first.Records, &sink.Record{Value: []byte(string(v))})
+		}
+		m.portion = 1
+		go log.Produce(t.Context(), lazy{m}, []*sink.Batch{first}) // for a second and a half
+		synctest.Wait()
+		log.Produce(t.Context(), lazy{m}, []*sink.Batch{second})
+		if o := second.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || strings.Contains(fmt.Sprint(m.entries), "late") {
+			t.Errorf("got %+v and the log %v, want not written, and nothing wrong", o, m.entries)
 		}
 	})
 }

@@ -85,7 +85,9 @@ func (w *world) passOn(p *process) {
 			r.left = r.unheard
 		}
 		r.unheard = 0
-		if r.appeared > 0 && !w.server.isJournaled(r) {
+		// One that is parked and journaled was sent by a process that had been replaced and did not know it yet, and who
+		// took over had parked it: see "Lease and takeover" in docs/design.md.
+		if parked := w.server.db.parked[w.server.keyOf(r)] != nil; r.appeared > 0 && (parked || !w.server.isJournaled(r)) {
 			r.left++
 			w.counts.Repeatable++
 		}
