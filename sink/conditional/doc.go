@@ -12,5 +12,5 @@
 // batch: what was found behind the end and nobody has claimed yet is remembered by its [Mark], a digest of its content.
 // So it does not matter who sent it: this process, an earlier one, or another relay.
 //
-// Tested in log_test.go, on a made-up log.
+// Tested in log_test.go and permission_test.go, on a made-up log.
 package conditional

@@ -79,8 +79,8 @@ func TestPortionsAskAgainWhetherTheyMay(t *testing.T) {
 	})
 }
 
-// Catches: a request that waits for a slow one to the same log, and appends under a permission from before. Seen to fail
-// with the age counted from the end of the wait.
+// Catches: a request that waits for a slow one to the same log, and appends under a permission from before. Seen to
+// fail with the age counted from the end of the wait.
 func TestRequestThatWaitedForAnotherAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"one"}}
@@ -96,7 +96,8 @@ func TestRequestThatWaitedForAnotherAsksAgain(t *testing.T) {
 		go log.Produce(t.Context(), lazy{m}, []*sink.Batch{first}) // for a second and a half
 		synctest.Wait()
 		log.Produce(t.Context(), lazy{m}, []*sink.Batch{second})
-		if o := second.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || strings.Contains(fmt.Sprint(m.entries), "late") {
+		late := strings.Contains(fmt.Sprint(m.entries), "late")
+		if o := second.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || late {
 			t.Errorf("got %+v and the log %v, want not written, and nothing wrong", o, m.entries)
 		}
 	})
