@@ -13,12 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
 
-const (
-	// batchRecords is the most messages of an atomic batch, as the servers have it by default (max_batch_size).
-	batchRecords = 1000
-	// batchTooLarge is the code of a server that has a lower limit.
-	batchTooLarge = 10199
-)
+// batchRecords is the most messages of an atomic batch, as the servers have it by default (max_batch_size).
+const batchRecords = 1000
 
 // appendBatch sends the records as an atomic batch (since nats-server 2.12): all of them are written, or none. Each
 // message is answered, the last one for the whole.
@@ -53,7 +49,7 @@ func (s *stream) appendBatch(ctx context.Context, nc *client.Conn, end int64, re
 		i, said, err := s.answer(ctx, len(messages))
 		var answers *apiError
 		switch {
-		case errors.As(err, &answers) && answers.ErrCode == batchTooLarge && batchRecords>>s.smaller > 1:
+		case errors.As(err, &answers) && answers.ErrCode == codeBatchTooLarge && batchRecords>>s.smaller > 1:
 			s.smaller++
 			return conditional.Answer{Verdict: sink.NotWritten}
 		case errors.As(err, &answers):

@@ -30,7 +30,8 @@ func (e *apiError) Trouble() sink.Trouble { return meaningOf(e.ErrCode).trouble 
 const (
 	codeStreamNotFound  = 10059
 	codeMessageNotFound = 10037
-	codeNoResponders    = 503 // not an err_code: the status of an answer by nobody
+	codeBatchTooLarge   = 10199 // the server's limit is lower than batchRecords
+	codeNoResponders    = 503   // not an err_code: the status of an answer by nobody
 )
 
 // meaning is what an error code of a publish says.

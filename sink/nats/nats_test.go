@@ -1,10 +1,8 @@
 package nats_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -72,14 +71,15 @@ func (b *bed) topic(t *testing.T) string {
 
 func (b *bed) stream(t *testing.T, name string, subjects ...string) {
 	t.Helper()
-	config, err := json.Marshal(map[string]any{"name": name, "subjects": subjects, "storage": "file",
-		"retention": "limits", "duplicate_window": time.Second, "allow_direct": true, "allow_atomic": b.atomic})
-	if err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	js, err := jetstream.New(b.nc)
+	if err == nil {
+		_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects, Duplicates: time.Second,
+			AllowDirect: true, AllowAtomicPublish: b.atomic})
 	}
-	m, err := b.nc.Request("$JS.API.STREAM.CREATE."+name, config, 20*time.Second)
-	if err != nil || bytes.Contains(m.Data, []byte(`"error"`)) {
-		t.Fatalf("make stream %s: %v, %+v", name, err, m)
+	if err != nil {
+		t.Fatalf("make stream %s: %v", name, err)
 	}
 }
 

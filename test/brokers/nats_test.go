@@ -1,7 +1,6 @@
 package brokers_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -157,8 +157,8 @@ const clusterStream = "replicated"
 // makeStream makes the subject's stream as soon as the servers have a leader among them.
 func (c natsCluster) makeStream(subject string) {
 	c.t.Helper()
-	harness.Eventually(c.t, time.Minute, "there is a stream of three replicas", func(context.Context) string {
-		if err := makeNATSStream(c.nc, clusterStream, subject, len(c.servers), c.atomic); err != nil {
+	harness.Eventually(c.t, time.Minute, "there is a stream of three replicas", func(ctx context.Context) string {
+		if err := makeNATSStream(ctx, c.nc, clusterStream, subject, len(c.servers), c.atomic); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -242,16 +242,13 @@ func (c natsCluster) awaitLeaderOtherThan(before string) (leader string) {
 }
 
 // makeNATSStream makes a stream for the subject, which takes atomic batches or does not.
-func makeNATSStream(nc *client.Conn, name, subject string, replicas int, atomic bool) error {
-	config, err := json.Marshal(map[string]any{"name": name, "subjects": []string{subject}, "storage": "file",
-		"retention": "limits", "num_replicas": replicas, "duplicate_window": time.Second, "allow_direct": true,
-		"allow_atomic": atomic})
-	if err != nil {
-		return err
-	}
-	answer, err := nc.Request("$JS.API.STREAM.CREATE."+name, config, 5*time.Second)
-	if err == nil && bytes.Contains(answer.Data, []byte(`"error"`)) {
-		err = fmt.Errorf("make stream %s: %s", name, answer.Data)
+func makeNATSStream(ctx context.Context, nc *client.Conn, name, subject string, replicas int, atomic bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}, Replicas: replicas,
+			Duplicates: time.Second, AllowDirect: true, AllowAtomicPublish: atomic})
 	}
 	return err
 }
@@ -302,8 +299,8 @@ func BenchmarkNATS(b *testing.B) {
 				nc := natsReader(b, all)
 				measure(b, []any{"sink", "nats", "nats.url", all}, func(topic string) target {
 					name := harness.Unique(b, "stream")
-					harness.Eventually(b, time.Minute, "there is a stream", func(context.Context) string {
-						if err := makeNATSStream(nc, name, topic, replicas, atomic); err != nil {
+					harness.Eventually(b, time.Minute, "there is a stream", func(ctx context.Context) string {
+						if err := makeNATSStream(ctx, nc, name, topic, replicas, atomic); err != nil {
 							return err.Error()
 						}
 						return ""

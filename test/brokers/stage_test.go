@@ -54,7 +54,7 @@ func natsStage(t *testing.T) side {
 	s.settings = func(addr string) []any { return []any{"sink", "nats", "nats.url", "nats://" + addr} }
 	s.begin = func(topic string) {
 		name[topic] = harness.Unique(t, "stream")
-		if err := makeNATSStream(nc, name[topic], topic, 1, false); err != nil {
+		if err := makeNATSStream(t.Context(), nc, name[topic], topic, 1, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,6 +36,7 @@ var spare [(lentLog - ownLog) * sizes]sync.Pool
 
 // Room is empty memory with room for so many bytes, and for nothing that was in it before. False: so many are not kept.
 func (m *Memory) Room(size int) ([]byte, bool) {
+	m.giveBack()
 	switch {
 	case size <= Own:
 		if cap(m.own) < size {
@@ -46,9 +47,6 @@ func (m *Memory) Room(size int) ([]byte, bool) {
 		return nil, false
 	}
 	class, full := classOf(size)
-	if m.lent != nil {
-		m.giveBack()
-	}
 	if m.lent, _ = spare[class].Get().(*block); m.lent == nil {
 		m.lent = &block{make([]byte, 0, full)}
 	}

@@ -64,7 +64,7 @@ func TestWhatIsLentHasOneUser(t *testing.T) {
 				t.Fatalf("got no room for %d bytes", size)
 			}
 			m = m.Freed()
-		}); per > 0.5 { // the collector may take a block away
+		}); per != 0 {
 			t.Errorf("%d bytes: got %v allocations per event, want none", size, per)
 		}
 	}

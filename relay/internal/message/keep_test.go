@@ -105,7 +105,7 @@ func TestKeepAllocatesNothingForAUsedDelivery(t *testing.T) {
 			r.route(d)
 			r.keep(d)
 			d.memory = d.memory.Freed()
-		}); per > 0.5 { // the collector may take a block of lent memory away
+		}); per != 0 {
 			t.Errorf("%d bytes: got %v allocations per event, want none", size, per)
 		}
 	}

@@ -51,7 +51,7 @@ func (r *routed) route(d *carried) (reason *sink.Reason) {
 	return reason
 }
 
-func (r *routed) keep(d *carried) (kept bool) { return r.Keep(&d.event, &d.record, &d.memory) }
+func (r *routed) keep(d *carried) { r.Keep(&d.event, &d.record, &d.memory) }
 
 func text(s string) []byte { return []byte(s) }
 
