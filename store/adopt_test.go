@@ -109,9 +109,6 @@ DROP TABLE outbox_before CASCADE`)
 				st.Phase != store.CatchUp || !st.Dirty || st.Confirmed != 0 || st.Epoch != 2 {
 				t.Errorf("state: got %+v, want that of source %d at home here, from the table, dirty, epoch 2", st, a.From.Source)
 			}
-			if got := recorded(t, s); got != want {
-				t.Errorf("recorded: got %s, want %s as before", got, want)
-			}
 			if n, err := s.CountUnrecorded(t.Context(), 0); err != nil || n != 1 {
 				t.Errorf("unrecorded rows: got %d, %v, want 1: the one that nobody has published", n, err)
 			}
@@ -135,6 +132,10 @@ DROP TABLE outbox_before CASCADE`)
 			again, err := s.Adopt(t.Context(), store.Home{SystemID: move.system, Timeline: 3})
 			if err != nil || !again.AtHome {
 				t.Errorf("adopt again: got %+v, %v, want nothing to do", again, err)
+			}
+			takeOver(t, pg, c, s)
+			if got := recorded(t, s); got != want {
+				t.Errorf("recorded: got %s, want %s as before", got, want)
 			}
 			if move.recreate {
 				return // the view went with the table

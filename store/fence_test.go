@@ -13,13 +13,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// fencedMethods write only as long as nobody else has taken over.
+// fencedMethods write only as long as nobody else has taken over, or say what the owner may send.
 var fencedMethods = []string{
 	"SnapshotCatchUp", "Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park",
 	"MakeDue", "WakeHeads", "RetryLater",
 	"SettleRetried", "SettleRetried of a replay", "GiveUp", "SaveHorizon", "SaveSweep", "CleanStop", "OpenBreaker",
 	"CloseBreaker",
 	"StartRequest", "ReplayDead", "DiscardDead", "RetryNow", "Republish", "NoteRequest", "SetPause", "FinishRequest",
+	"CatchUpRows", "Lookup", "LateRows", "RepublishRows",
 }
 
 // unfencedMethods write whoever owns the slot: true statements, what comes before an owner, what people ask, and what

@@ -21,12 +21,15 @@ func (k *brokerKind) stint() time.Duration {
 }
 
 // late says that a batch that was first sent in that take-over is written when its sender's successor has looked
-// already, or, where there is nothing to look at, when there is one.
+// already, or, where there is nothing to look at, when there is one, be it a later term of the same process.
 func (w *world) late(serial int, part *clusterPartition) bool {
-	if name := w.profile.kind.name; name != Conditional && name != Confirm {
-		return part.readBy > serial
+	switch w.profile.kind.name {
+	case Conditional:
+		return serial < w.serials && w.turns[serial-1] != w.turns[w.serials-1]
+	case Confirm:
+		return serial < w.heir
 	}
-	return serial < w.serials && w.turns[serial-1] != w.turns[w.serials-1]
+	return part.readBy > serial
 }
 
 // judgeRepeated fails if the event appears once more and should not (J1). Kafka: nobody counted it as possible.
@@ -59,9 +62,10 @@ func (w *world) judgeRepeated(p *process, r *row, late bool) {
 	}
 }
 
-// unheard lets the event be sent once more: its sender does not know what became of the message. Called with mu held.
-func (w *world) unheard(r *row) {
-	if r != nil {
+// unheard lets the event be sent once more: its sender does not know what became of the message that it sent in that
+// take-over. One of before the present term is late when it comes. Called with mu held.
+func (w *world) unheard(r *row, serial int) {
+	if r != nil && serial >= w.heir {
 		r.unheard++
 		w.counts.Repeatable++
 	}
@@ -75,6 +79,7 @@ func (w *world) passOn(p *process) {
 	if w.profile.kind.name != Confirm || own && !p.unsure {
 		return
 	}
+	w.heir = w.serials
 	for _, t := range w.cluster.topics {
 		for _, part := range t.partitions {
 			w.leave(part)

@@ -8,6 +8,7 @@ const (
 	deletedIsDone     = "deleted-is-done"        // parking an event whose row was deleted does nothing
 	notFoundIsDeleted = "not-found-is-done"      // a look-up takes an event whose row is not in the table for done
 	noFence           = "epoch-not-checked"      // writes do not ask whose epoch it is
+	noReadFence       = "reads-not-fenced"       // nor does what says which events are to be sent
 	deadForgotten     = "dead-not-looked-up"     // look-ups do not know of dead letters
 	noSource          = "journal-without-source" // the journal is keyed by the id alone
 	oldPlaces         = "parked-keep-old-places" // a catch-up does not move parked events into its era
@@ -16,5 +17,5 @@ const (
 )
 
 // Mutants are the names of the above.
-var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, deadForgotten, noSource,
-	oldPlaces, anyLease, followersGo}
+var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, noReadFence, deadForgotten,
+	noSource, oldPlaces, anyLease, followersGo}

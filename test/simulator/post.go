@@ -90,7 +90,7 @@ func (t *poster) RoundTrip(q *http.Request) (*http.Response, error) {
 		}
 		f = fate{now: f.now, later: f.then && roll.chance(0.5), then: f.then && roll.chance(0.5)}
 	}
-	w.fulfil(f, m.row, roll, receive)
+	w.fulfil(f, m.row, serial, roll, receive)
 	w.note("p%d posts %s to %s: %d", p.number, m.id, rec.Topic, f.status)
 	w.mu.Unlock()
 	if err := p.pass(ctx, "post ends"); err != nil {
@@ -107,10 +107,10 @@ func (t *poster) RoundTrip(q *http.Request) (*http.Response, error) {
 }
 
 // fulfil lets the endpoint take the message when it is to. Called with mu held.
-func (w *world) fulfil(f fate, r *row, roll *dice, receive func()) {
+func (w *world) fulfil(f fate, r *row, serial int, roll *dice, receive func()) {
 	heard := f.status >= 200 && f.status <= 299
 	if !heard && (f.now || f.then || f.later) {
-		w.unheard(r)
+		w.unheard(r, serial)
 	}
 	switch {
 	case f.now:

@@ -23,7 +23,13 @@ type queueChannel struct {
 	decided  uint64    // up to this one it is known what becomes of them
 	acks     []uint64  // confirms that are not on their way yet
 	// wave is the messages since the last moment at which all were confirmed: their sender may give all of them up.
-	wave []*row
+	wave []sentRow
+}
+
+// sentRow is a row whose message was sent in that take-over of its sender's.
+type sentRow struct {
+	row    *row
+	serial int
 }
 
 type arriving struct {
@@ -36,9 +42,9 @@ type arriving struct {
 
 // giveUp lets the wave be sent again, but for what its sender has recorded. Called with mu held.
 func (ch *queueChannel) giveUp() {
-	for _, r := range ch.wave {
-		if r.recorder != ch.conn.p {
-			ch.conn.w.unheard(r)
+	for _, sent := range ch.wave {
+		if sent.row.recorder != ch.conn.p {
+			ch.conn.w.unheard(sent.row, sent.serial)
 		}
 	}
 	ch.wave = nil
@@ -179,7 +185,7 @@ func (ch *queueChannel) complete() {
 		ch.wave = nil
 	}
 	if m.row != nil {
-		ch.wave = append(ch.wave, m.row)
+		ch.wave = append(ch.wave, sentRow{m.row, p.serial})
 	}
 	p.requests[m.id]++
 	roll, serial := w.dice(aboutQueue, uint64(p.number), about(m.id), uint64(p.requests[m.id])), p.serial

@@ -76,7 +76,7 @@ func (w *world) mayLose(r *row, at store.Published) bool {
 
 // RepublishRows gives the next rows of the request: journaled before it was made, and still in the table.
 func (t asked) RepublishRows(ctx context.Context, r *store.Request, limit int) (rows []store.CatchUpRow, err error) {
-	err = t.do(ctx, "republish rows", func(db *database) error {
+	err = t.reads(ctx, "republish rows", func(db *database) error {
 		var there []*row
 		for _, id := range r.Filter.IDs {
 			if row := t.w.server.table.byID[id]; row != nil && row.visible && !row.deleted {

@@ -325,8 +325,10 @@ func (t *tables) EmitToken(ctx context.Context, prefix, content string) (at outb
 
 // Lookup says which events are terminal.
 func (t *tables) Lookup(ctx context.Context, ids [][]byte) (found []bool, err error) {
-	found = make([]bool, len(ids))
-	err = t.do(ctx, "look up", func(db *database) error {
+	if found = make([]bool, len(ids)); len(ids) == 0 {
+		return found, nil
+	}
+	err = t.reads(ctx, "look up", func(db *database) error {
 		for i, id := range ids {
 			at := t.at(id)
 			found[i] = db.terminal(at)

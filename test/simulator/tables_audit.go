@@ -88,7 +88,7 @@ func (t *tables) unrecordedRows(ctx context.Context, name string, limit int,
 
 // LateRows are those that are there and not recorded, in table order.
 func (t *tables) LateRows(ctx context.Context, ids [][]byte, limit int) (rows []store.CatchUpRow, err error) {
-	err = t.do(ctx, "late rows", func(db *database) error {
+	err = t.reads(ctx, "late rows", func(db *database) error {
 		for _, r := range t.unrecorded(db) {
 			if slices.ContainsFunc(ids, func(id []byte) bool { return string(id) == r.id }) && len(rows) < limit {
 				rows = append(rows, store.CatchUpRow{Row: uint64(len(rows) + 1), Event: r.event()})

@@ -202,12 +202,20 @@ func (t *tables) listable(db *database, aside map[string]bool) (rows []*row) {
 	return rows
 }
 
+// reads is fenced for what says which events are to be sent.
+func (t *tables) reads(ctx context.Context, name string, effect func(db *database) error) error {
+	if t.w.mutant == noReadFence {
+		return t.do(ctx, name, effect)
+	}
+	return t.fenced(ctx, name, effect)
+}
+
 // pageMost keeps pages small, so that there is more than one.
 const pageMost = 5
 
 // CatchUpRows are the next rows of the list.
 func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows []store.CatchUpRow, err error) {
-	err = t.do(ctx, "catch-up rows", func(db *database) error {
+	err = t.reads(ctx, "catch-up rows", func(db *database) error {
 		limit = min(limit, pageMost)
 		for _, l := range db.catchUp[t.source] {
 			r := l.row

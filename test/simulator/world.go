@@ -31,6 +31,7 @@ type world struct {
 	serials   int        // take-overs so far
 	takers    []*process // of these
 	turns     []*turn    // that began, or went on, with these
+	heir      int        // the one with which the present term began, where what was sent before cannot be read back
 	takenAt   time.Time  // of the last one
 	calm      bool       // all trouble has ended
 	calmAt    time.Time  // since when

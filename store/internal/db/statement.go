@@ -32,7 +32,7 @@ func (s *DB) SQL(o *Table, text string) string {
 		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
 		"{journal}", s.Names.Journal, "{parked}", s.Names.Parked, "{dlq}", s.Names.DLQ, "{batch}", s.Names.Batch,
 		"{outbox}", s.Names.Outbox, "{state}", s.Names.State, "{catch_up}", s.Names.CatchUp,
-		"{edit}", s.Names.Edit).Replace(text)
+		"{edit}", s.Names.Edit, "{epoch}", s.Names.Epoch).Replace(text)
 	return text
 }
 

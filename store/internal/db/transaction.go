@@ -118,6 +118,18 @@ func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error 
 	})
 }
 
+// StillOwned is for a read on which the owner acts, at its end: nobody had taken over when the statements before it saw
+// the tables, or it fails with [record.ErrFenced]. It needs no lock: epochs only grow.
+func (s *DB) StillOwned(ctx context.Context, tx pgx.Tx) error {
+	var held int
+	err := tx.QueryRow(ctx, s.Names.SQL(`SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2`),
+		s.Config.Slot, s.epoch.Load()).Scan(&held)
+	if err == pgx.ErrNoRows {
+		return record.ErrFenced
+	}
+	return err
+}
+
 // Send runs one statement with wire parameters, which must not hold or give times or other text that depends on
 // settings, in one transaction and one round trip. Each row of the result, in the formats asked for, is handed to
 // each; its bytes are valid only during the call.

@@ -145,7 +145,7 @@ func (s *Reader) unrecordedSQL(where string) string {
 }
 
 // LateRows gives those of the rows that still exist and are still not recorded, in the order of outbox.order_by, whose
-// number in it is Row: at most limit, and not many more bytes than 4 MiB.
+// number in it is Row: at most limit, and not many more bytes than 4 MiB. ErrFenced after a takeover by another.
 func (s *Reader) LateRows(ctx context.Context, ids [][]byte, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	var rows []record.CatchUpRow

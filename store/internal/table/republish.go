@@ -21,7 +21,8 @@ WHERE (SELECT j.published_at FROM {journal} j WHERE j.source = $1 AND j.event_id
 ORDER BY n LIMIT `
 
 // RepublishRows gives the next rows of a request to republish: at most limit of them, and not many more bytes than 4
-// MiB. Row is their number in the table's order among all rows of the request, the same at each call.
+// MiB. Row is their number in the table's order among all rows of the request, the same at each call. ErrFenced after a
+// takeover by another.
 func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	var rows []record.CatchUpRow

@@ -26,7 +26,8 @@ const (
 
 // CatchUpRows gives the next rows of the list that [Reader.SnapshotCatchUp] made, after the row given, as long as they
 // still exist and are not recorded meanwhile: at most limit, and not many more bytes than 4 MiB. None means that the
-// list is done. The fields have the text form that the stream gives; Position is left to the caller.
+// list is done. The fields have the text form that the stream gives; Position is left to the caller. ErrFenced after a
+// takeover by another.
 func (s *Reader) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -58,13 +59,18 @@ func (s *Reader) catchUpSQL() string {
 WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
 }
 
-// readPage runs a statement that gives a number and the columns of eventColumns, until the page is full.
+// readPage runs a statement that gives a number and the columns of eventColumns, until the page is full. ErrFenced after
+// a takeover by another: it may have made another list, whose numbers are others, and what it has parked is left out
+// here, so that what comes behind it in its lane would be sent before it.
 func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text string,
 	p *db.Params) ([]record.CatchUpRow, error) {
 	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.db.Config.Columns.Extra)}
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		// A cursor, which ends with the transaction: the client decides by their size how many rows it wants.
 		if err := db.ExecWire(ctx, tx, `DECLARE catch_up NO SCROLL CURSOR FOR `+s.db.SQL(o, text), p); err != nil {
+			return err
+		}
+		if err := s.db.StillOwned(ctx, tx); err != nil { // after the cursor, which sees what there was when it was declared
 			return err
 		}
 		for n := firstFetch; n > 0; n = page.nextFetch() {
