@@ -141,29 +141,8 @@ func (r *Relay) dismissed() {
 	r.meter.Forget()
 }
 
-// SlotLook is the replication slot as it was seen last. Names in JSON are stable.
-type SlotLook struct {
-	At        time.Time `json:"at"`
-	Name      string    `json:"name"`
-	Exists    bool      `json:"exists"`
-	Active    bool      `json:"active"`
-	Status    string    `json:"wal_status"` // reserved, extended, unreserved, lost; "" before it is reserved
-	Retained  int64     `json:"retained_wal_bytes"`
-	Safe      *int64    `json:"safe_wal_bytes"` // null: no limit
-	Confirmed string    `json:"confirmed_lsn"`
-	Restart   string    `json:"restart_lsn"`
-	WALEnd    string    `json:"wal_end_lsn"`
-}
+// SlotLook is the replication slot as it was seen last.
+type SlotLook = meter.SlotLook
 
 // Slot is the slot as this process saw it last; nil if it has not looked, or not lately.
-func (r *Relay) Slot() *SlotLook {
-	s, at, fresh := r.meter.Database.Slot()
-	if !fresh {
-		return nil
-	}
-	return &SlotLook{
-		At: at, Name: r.c.Postgres.Slot, Exists: s.Exists, Active: s.Active, Status: s.WALStatus,
-		Retained: s.RetainedBytes, Safe: s.SafeWALSize,
-		Confirmed: s.Confirmed.String(), Restart: s.Restart.String(), WALEnd: s.WALEnd.String(),
-	}
-}
+func (r *Relay) Slot() *SlotLook { return r.meter.Database.SlotLook(r.c.Postgres.Slot) }

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,5 +64,34 @@ func TestPartitionInTroubleDoesNotTakeTheWindow(t *testing.T) {
 			mustStop(t, stop)
 			j.wantInOrder(t, 2320)
 		})
+	}
+}
+
+// A driver waits for a proof of the lease of after what it has learned. Breaks it catches: one that comes with the next
+// look at the slot only, which may be seconds later. Seen to fail with nobody listening to what is wanted.
+func TestProofThatIsWantedComesAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	j := newJudgeful(func([]byte, int) *sink.Reason { return nil })
+	var learned time.Time
+	var waited []time.Duration // the engine sends one batch at a time: the broker has one partition
+	j.SetTopic("outbox.event.order", 1)
+	j.Answer = func(a sinktest.Attempt) sinktest.Plan {
+		if a.Number == 1 {
+			learned = time.Now()
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.NotWritten, Prove: learned}}
+		}
+		waited = append(waited, time.Since(learned))
+		return sinktest.Plan{}
+	}
+	r, stop := b.startWith(j)
+	b.waitRole(r, relay.RoleActive)
+	for n := range 5 {
+		b.commitTo([]string{"k"}, n+1, n+1)
+		b.waitRecorded(n + 1)
+	}
+	mustStop(t, stop)
+	if least := slices.Min(waited); len(waited) != 5 || least > 200*time.Millisecond {
+		t.Errorf("waited %v for proofs, want a few milliseconds", waited)
 	}
 }

@@ -43,6 +43,8 @@ func (t *term) watch(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			w.step(ctx)
+		case <-t.lease.Wanted():
+			w.lookAtSlot(ctx, t.session.Load())
 		case <-ctx.Done():
 			return
 		}
@@ -146,22 +148,34 @@ func (t *term) saveOffsets(ctx context.Context) error {
 	return err
 }
 
-// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes
-// on to look at the slot: WAL is kept while the relay is halted, too.
-func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
+// lookAtSlot has the lease of the session, nil for none, proved anew, or the session ended. Nil: it could not.
+func (w *watch) lookAtSlot(ctx context.Context, s *session) *store.SlotStatus {
 	bounded, cancel := context.WithTimeout(ctx, slotEvery)
 	defer cancel()
 	asked, owner := time.Now(), w.term.owner()
 	slot, err := w.r.store.Slot(bounded)
 	if err != nil {
 		owner.heed(err)
-		return
+		return nil
 	}
 	w.r.meter.Database.Looked(slot, asked)
-	if s == nil {
+	if s != nil {
+		w.term.checkLease(s, s == owner, slot, asked)
+	}
+	return &slot
+}
+
+// lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes
+// on to look at the slot: WAL is kept while the relay is halted, too.
+func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
+	asked := time.Now()
+	slot := w.lookAtSlot(ctx, s)
+	if slot == nil || s == nil {
 		return
 	}
-	w.term.checkLease(s, s == owner, slot, asked)
+	bounded, cancel := context.WithTimeout(ctx, slotEvery)
+	defer cancel()
+	owner := w.term.owner()
 	if sender, err := w.r.store.Walsender(bounded, uint32(s.grant.PID)); err != nil {
 		owner.heed(err)
 	} else {

@@ -62,6 +62,9 @@ type Batch struct {
 	// Alone says that the batch goes alone, so that nobody waits for it: its answer may take as long as it takes.
 	Alone bool
 
+	// Proved is the Outcome.Prove of the attempt before: who sends it was permitted to after that.
+	Proved time.Time
+
 	State any // the driver's, kept from attempt to attempt
 
 	Outcome Outcome // set by Produce
@@ -131,6 +134,8 @@ type Outcome struct {
 	// of what it has written, or wants the engine to ask again whether it may send, before it goes on.
 	Err     error
 	Trouble Trouble
+	// Prove, with NotWritten and no error: the driver goes on when the engine's Permit relies on something of after this.
+	Prove time.Time
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
 	// once, as after a broken idle connection or a leader that moved. Repeated trouble pauses in any case.
 	Pause bool

@@ -27,6 +27,9 @@ const slowRequest = time.Second
 // permitPause is how long a worker that may not send waits before it asks again.
 const permitPause = 20 * time.Millisecond
 
+// provePause is how long a batch that waits for a permission of later waits before it asks again.
+const provePause = time.Millisecond
+
 // askAgain is the pause after which the driver is asked again for partitions and leaders that records wait for, in
 // case that nothing changed by itself.
 const askAgain = time.Second
@@ -62,9 +65,10 @@ type Config struct {
 	// Backoff is the pause after the given number of failures in a row (from 1). Default: 20 ms, doubling, at most 1 s,
 	// up to a quarter less by chance.
 	Backoff func(failures int) time.Duration
-	// Permit is asked before each request is started; while it says no, nothing is sent. Nil: always yes. It must be quick
-	// and must not call the engine.
-	Permit func() bool
+	// Permit is asked before each request is started; while it says no, nothing is sent. A time that is not zero asks for
+	// more: that what it relies on was learned by a question that was put after it; see Outcome.Prove. Nil: always yes. It
+	// must be quick and must not call the engine.
+	Permit func(after time.Time) bool
 	// Hooks observe.
 	Hooks Hooks
 }
@@ -288,4 +292,14 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// permits says whether a request may begin, by something that was learned after the given time.
+func (e *Engine) permits(after time.Time) bool {
+	return e.config.Permit == nil || e.config.Permit(after)
+}
+
+// mayGoOn says that the partition's batch does not wait for a later permission.
+func (e *Engine) mayGoOn(p *partition) bool {
+	return p.batch == nil || p.batch.Outcome.Prove.IsZero() || e.permits(p.batch.Outcome.Prove)
 }

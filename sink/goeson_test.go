@@ -3,9 +3,12 @@ package sink_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 )
 
 // pieces is a driver that takes its time, and tells of each record that is written.
@@ -34,7 +37,7 @@ func TestEngineTakesAFrontForNoTrouble(t *testing.T) {
 	}
 	begin := make(chan struct{})
 	e = sink.New(pieces{swallow{partitions: 1, changed: make(chan struct{})}}, sink.Config{
-		Hooks: sink.Hooks{Request: hook}, Permit: func() bool { <-begin; return true },
+		Hooks: sink.Hooks{Request: hook}, Permit: func(time.Time) bool { <-begin; return true },
 	})
 	records := make([]*sink.Record, n)
 	for i := range records {
@@ -63,4 +66,48 @@ func TestEngineTakesAFrontForNoTrouble(t *testing.T) {
 	if resent != 0 || told < n/2 {
 		t.Errorf("got %d records sent again in %d requests, want none in about %d", resent, told, n)
 	}
+}
+
+// A driver has learned something that it may believe only if nobody else could write by then. Breaks it catches: a
+// batch that goes on by a permission of before, or that keeps others waiting; one that is taken for trouble, or waits
+// for longer than the permission. Seen to fail with the batch's own time not asked for, with the round given up for
+// it, and with permitPause in place of provePause.
+func TestBatchWaitsForALaterPermission(t *testing.T) {
+	var mu sync.Mutex
+	var learned, proved time.Time
+	permit := func(after time.Time) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return after.IsZero() || proved.After(after)
+	}
+	inRig(t, 2, sink.Config{Permit: permit}, func(a sinktest.Attempt) sinktest.Plan {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case a.Batch.Partition != 1:
+		case learned.IsZero():
+			learned = time.Now()
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.NotWritten, Prove: learned}}
+		case a.Number > 1 && !a.Batch.Proved.Equal(learned):
+			t.Errorf("attempt %d: got a batch proved at %v, want %v", a.Number, a.Batch.Proved, learned)
+		}
+		return sinktest.Plan{}
+	}, func(t *testing.T, r *rig) {
+		for range 2 {
+			r.submit(in(2)...)
+			time.Sleep(time.Minute)
+			if some := r.results(); len(some) != 1 || some[0].Partition != 0 {
+				t.Errorf("results without a later permission: got %d, want the one of partition 0", len(some))
+			} else {
+				r.Settled(some)
+			}
+		}
+		if s := r.Status(); s.Troubles > 0 || s.State != sink.OK {
+			t.Errorf("status: got %+v, want no trouble", s)
+		}
+		mu.Lock()
+		proved = time.Now()
+		mu.Unlock()
+		r.await(2, 5*time.Millisecond)
+	})
 }

@@ -188,7 +188,7 @@ func TestEngineDividesHalfTheWindowAmongTheTroubled(t *testing.T) {
 // as slow; a permit that is asked for before the pause instead of after it. Seen to fail with the pause not kept.
 func TestEngineLeavesAThrottledNodeAlone(t *testing.T) {
 	var asked time.Time
-	config := sink.Config{Permit: func() bool { asked = time.Now(); return true }}
+	config := sink.Config{Permit: func(time.Time) bool { asked = time.Now(); return true }}
 	inRig(t, 4, config, func(a sinktest.Attempt) sinktest.Plan {
 		if a.Node == 0 {
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Accepted, Throttle: 5 * time.Second}}

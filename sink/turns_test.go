@@ -133,7 +133,8 @@ func TestPartitionsTakeTurnsOnlyWhileTheirBatchesAreSmall(t *testing.T) {
 			var open atomic.Bool
 			c := &costly{swallow: swallow{partitions: shape.partitions, changed: make(chan struct{})},
 				perRequest: time.Millisecond}
-			e := sink.New(c, sink.Config{MaxUnrecorded: 3000, Linger: linger, Permit: open.Load})
+			permit := func(time.Time) bool { return open.Load() }
+			e := sink.New(c, sink.Config{MaxUnrecorded: 3000, Linger: linger, Permit: permit})
 			submit := func() {
 				for n, counts := 0, make([]int, shape.partitions); ; n++ {
 					r := &sink.Record{Topic: "topic", Key: fmt.Append(nil, n), Cost: 1}

@@ -128,7 +128,7 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 	if w.solo != nil && !e.follow(w, now) {
 		return 0, true
 	}
-	if e.config.Permit != nil && !e.config.Permit() {
+	if !e.permits(time.Time{}) {
 		return permitPause, true
 	}
 	if wait = max(w.pause.Sub(now), e.throttled[w.node].Sub(now)); wait > 0 {
@@ -138,9 +138,20 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 		w.round, w.served = now, 0
 	}
 	w.left = 0
+	return e.fill(w, now), true
+}
+
+// fill puts batches of the worker's partitions into its request, and says how long to wait if it has none: 0 until it
+// is woken.
+func (e *Engine) fill(w *worker, now time.Time) (wait time.Duration) {
 	var starved ready
 	bytes, records := 0, 0
 	for p := w.ready.pop(); p != nil; p = w.ready.pop() {
+		if !e.mayGoOn(p) {
+			starved.push(p)
+			wait = provePause
+			continue
+		}
 		turn := records >= e.config.MaxUnrecorded/turnShare && p.gainsByWaiting()
 		if len(w.request) > 0 && (turn || p.failures >= suspect || bytes+e.expect(p) > e.config.MaxRequestBytes) {
 			w.ready.pushFront(p)
@@ -163,7 +174,7 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 	}
 	starved.append(&w.ready)
 	w.ready = starved
-	return 0, true
+	return wait
 }
 
 // load adds the partition's batch to the worker's request. It says false if there is none to send: no work is left, or
@@ -186,6 +197,7 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 			return false
 		}
 	}
+	p.batch.Proved = p.batch.Outcome.Prove
 	p.batch.Outcome, p.batch.Alone = Outcome{}, w.solo != nil
 	p.sentAt = now
 	w.request = append(w.request, p.batch)

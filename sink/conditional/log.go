@@ -34,6 +34,8 @@ var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 //   - C1: what stands in the log up to end was acknowledged to us, or it was read and is in strays until it is claimed.
 //   - C2: an append expects end, and is sent only while it is not in doubt whether something stands behind it.
 //   - C3: a record is appended only if no stray has its mark; a stray is claimed once.
+//   - C4: after an end that was asked for nothing is appended before it is proved that nobody else could have written
+//     when it was told: that could not be told from what stood there before, and no condition would fail.
 type Log struct {
 	// WentBack is told when the log's end went back. It is set before the first use and must be quick.
 	WentBack func(was, is int64)
@@ -41,8 +43,9 @@ type Log struct {
 	turn chan struct{} // holds a token while nobody works on the log; whoever took it owns the rest
 
 	end   int64
-	known bool // end is set
-	doubt bool // something may stand behind end
+	known bool      // end is set
+	doubt bool      // something may stand behind end
+	told  time.Time // when the broker had told the end, until that is proved; see C4
 
 	strays map[Mark][]int64 // offsets of entries that nobody claimed, in order
 	order  []Mark           // of strays, oldest first; may name what was claimed
@@ -73,12 +76,23 @@ func (l *Log) Start(ctx context.Context, end int64) error {
 	return nil
 }
 
+// proved looks whether one of the batches comes with a permission of after the end was told. It says of when one must
+// be, zero if there is nothing to prove.
+func (l *Log) proved(batches []*sink.Batch) time.Time {
+	for _, b := range batches {
+		if !b.Proved.Before(l.told) {
+			l.told = time.Time{}
+		}
+	}
+	return l.told
+}
+
 // Forget makes the end unknown again, for another term that begins with [Log.Start] or knows that nothing is missing.
 // It must not be called while a request is out.
 func (l *Log) Forget() {
 	<-l.turn
 	defer l.give()
-	l.known, l.doubt, l.order = false, false, nil
+	l.known, l.doubt, l.told, l.order = false, false, time.Time{}, nil
 	clear(l.strays)
 }
 
@@ -133,13 +147,13 @@ func prepare(b *sink.Batch) {
 type result struct {
 	Answer
 	guilty *sink.Record
+	prove  time.Time // what the next attempt needs a permission of after
 }
 
 // append appends what is not written yet, as often as the log's end turns out to be another. The permission to send was
 // given when it began.
 func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch, began time.Time) result {
 	for range rounds {
-		asked := !l.known
 		if err := l.learn(ctx, s); err != nil {
 			return result{Answer: Answer{Verdict: sink.NotWritten, Err: err, Pause: true}}
 		}
@@ -148,10 +162,8 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch, began
 		if len(records) == 0 {
 			return result{Answer: Answer{Verdict: sink.Accepted}}
 		}
-		if asked {
-			// Another relay may have had the slot, and written, before the end was told: no condition would fail. The engine
-			// asks once more whether this one may send, which it may not if so.
-			return result{Answer: Answer{Verdict: sink.NotWritten}}
+		if prove := l.proved(batches); !prove.IsZero() {
+			return result{Answer: Answer{Verdict: sink.NotWritten}, prove: prove}
 		}
 		if took := time.Since(began); took > endPatience {
 			return result{Answer: Answer{Verdict: sink.NotWritten, Err: &trouble{sink.PartitionTrouble,
@@ -160,7 +172,7 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch, began
 		a := l.send(ctx, s, records, places, began)
 		switch {
 		case a.Verdict == sink.Refused:
-			return result{a, records[a.Guilty]}
+			return result{Answer: a, guilty: records[a.Guilty]}
 		case a.Moved:
 			l.doubt = true
 			continue
@@ -211,7 +223,7 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 		if err != nil {
 			return fmt.Errorf("ask for the log's end: %w", err)
 		}
-		l.end, l.known = end, true
+		l.end, l.known, l.told = end, true, time.Now()
 		return nil
 	}
 	if !l.doubt {
@@ -303,7 +315,9 @@ func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
 		return sink.Outcome{Verdict: sink.Accepted, FirstOffset: offsets[0], Offsets: apart(offsets)}
 	}
 	if a.Verdict != sink.Refused {
-		return l.failed(b, a.Answer)
+		o := l.failed(b, a.Answer)
+		o.Prove = a.prove
+		return o
 	}
 	guilty := slices.Index(b.Records, a.guilty)
 	if guilty < 0 { // another batch's fault: this one comes again as it is

@@ -137,9 +137,11 @@ type relay struct {
 	batch *sink.Batch
 	next  int
 	said  map[int]int64 // offsets that were given for events
+	lost  bool          // its place; no proof of it can be had any more
 }
 
-func (r *relay) step(m *memory, events int) {
+// fill makes a batch, if there is none and there are events left.
+func (r *relay) fill(m *memory, events int) {
 	if r.batch == nil {
 		n := min(1+m.dice.IntN(8), events-r.next)
 		if n == 0 {
@@ -151,7 +153,17 @@ func (r *relay) step(m *memory, events int) {
 		}
 		r.next += n
 	}
+}
+
+func (r *relay) step(m *memory, events int) {
+	r.fill(m, events)
 	b := r.batch
+	if b == nil {
+		return
+	}
+	if !r.lost {
+		b.Proved = b.Outcome.Prove
+	}
 	r.log.Produce(context.Background(), m, []*sink.Batch{b})
 	o := b.Outcome
 	n := o.Written
@@ -188,8 +200,13 @@ func play(t *testing.T, seed uint64) {
 	m := &memory{dice: rand.New(rand.NewPCG(seed, 0)), faults: 1, portion: int(seed % 4)}
 	const events = 40
 	var old *relay
-	now := takeOver(m) // one that has asked for no end yet and lost its place is kept from sending by the engine
+	now := &relay{log: conditional.NewLog(), said: map[int]int64{}} // the first one has nothing to read back
 	relays := []*relay{now}
+	if m.chance(0.2) { // and does not ask for the end until it has lost its place
+		now.fill(m, events)
+		now.lost, old, now = true, now, takeOver(m)
+		relays = append(relays, now)
+	}
 	for steps := 0; now.next < events || now.batch != nil; steps++ {
 		if steps > 200 {
 			m.faults = 0 // trouble passes
@@ -202,7 +219,7 @@ func play(t *testing.T, seed uint64) {
 		}
 		now.step(m, events)
 		if m.chance(0.05) {
-			old, now = now, takeOver(m)
+			now.lost, old, now = true, now, takeOver(m)
 			relays = append(relays, now)
 		}
 	}

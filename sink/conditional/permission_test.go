@@ -104,16 +104,22 @@ func TestRequestThatWaitedForAnotherAsksAgain(t *testing.T) {
 }
 
 // A relay that knows no end asks for it, and may be told of what its successor has written. Catches: an append behind
-// an end that was learnt under an old permission. Seen to fail with an append in the same call.
+// an end that was told under a permission of before, by the batch for which it was asked for or by another. Seen to
+// fail with an append in the same call, and with what is to be proved forgotten after the call.
 func TestEndThatWasAskedForWaitsForAPermission(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"its successor's"}}
 	log := conditional.NewLog()
-	b := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}
-	log.Produce(t.Context(), m, []*sink.Batch{b})
-	if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || len(m.entries) != 1 {
-		t.Errorf("first: got %+v and the log %v, want not written, and nothing wrong", o, m.entries)
+	began := time.Now()
+	b, other := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}, &sink.Batch{
+		Records: []*sink.Record{{Value: []byte("b")}}, Proved: began}
+	for _, b := range []*sink.Batch{b, other, b} {
+		log.Produce(t.Context(), m, []*sink.Batch{b})
+		if o := b.Outcome; o.Verdict != sink.NotWritten || o.Err != nil || !o.Prove.After(began) || len(m.entries) != 1 {
+			t.Errorf("first: got %+v and the log %v, want not written, nothing wrong, and something to prove", o, m.entries)
+		}
 	}
-	log.Produce(t.Context(), m, []*sink.Batch{b})
+	b.Proved = b.Outcome.Prove
+	log.Produce(t.Context(), m, []*sink.Batch{b, other})
 	if o := b.Outcome; o.Verdict != sink.Accepted || o.FirstOffset != 2 {
 		t.Errorf("then: got %+v and the log %v, want accepted at 2", o, m.entries)
 	}

@@ -42,7 +42,7 @@ func newFullBatch(t *testing.T, c *kfake.Cluster, topic string) *fullBatch {
 	b.Engine = sink.New(b.driver, sink.Config{
 		MaxUnrecorded: 8 * fullRecords, // an eighth of it fits into a batch
 		Backoff:       func(int) time.Duration { return time.Millisecond },
-		Permit:        b.may.Load,
+		Permit:        func(time.Time) bool { return b.may.Load() },
 	})
 	t.Cleanup(func() {
 		if err := b.Close(testContext(t)); err != nil {

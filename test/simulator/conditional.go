@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
@@ -136,10 +135,6 @@ func (s *logStream) End(ctx context.Context) (end int64, err error) {
 	err = s.ask(ctx, "end", func(*dice) {
 		end = s.part.end()
 		s.excuse()
-		w, stint := s.p.w, s.p.w.profile.kind.stint()
-		if w.serials > s.p.serial && (w.alone(s.p, stint) || time.Since(s.p.woke) <= stint) {
-			w.leave(s.part) // what its successor has written since: see "Lease and takeover" in docs/design.md
-		}
 		s.p.w.note("p%d asks for the end of %s: %d", s.p.number, s.name, end)
 	})
 	return end, err

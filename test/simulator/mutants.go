@@ -17,5 +17,5 @@ const (
 )
 
 // Mutants are the names of the above.
-var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, noReadFence, deadForgotten,
-	noSource, oldPlaces, anyLease, followersGo}
+var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, noReadFence,
+	deadForgotten, noSource, oldPlaces, anyLease, followersGo}

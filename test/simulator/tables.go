@@ -113,6 +113,14 @@ func (t *tables) fenced(ctx context.Context, name string, effect func(db *databa
 	})
 }
 
+// reads is fenced for what says which events are to be sent.
+func (t *tables) reads(ctx context.Context, name string, effect func(db *database) error) error {
+	if t.w.mutant == noReadFence {
+		return t.do(ctx, name, effect)
+	}
+	return t.fenced(ctx, name, effect)
+}
+
 // relaxed notes how to take a write back that did not wait for the disk; durable, that nothing is to be taken back.
 // A real server cannot be made to forget.
 func (t *tables) relaxed(undo func()) {
@@ -325,23 +333,9 @@ func (t *tables) EmitToken(ctx context.Context, prefix, content string) (at outb
 
 // Lookup says which events are terminal.
 func (t *tables) Lookup(ctx context.Context, ids [][]byte) (found []bool, err error) {
-	if found = make([]bool, len(ids)); len(ids) == 0 {
-		return found, nil
+	if found = make([]bool, len(ids)); len(ids) > 0 {
+		err = t.known(ctx, ids, found)
 	}
-	err = t.reads(ctx, "look up", func(db *database) error {
-		for i, id := range ids {
-			at := t.at(id)
-			found[i] = db.terminal(at)
-			switch {
-			case t.w.mutant == deadForgotten && db.dead[at] != nil:
-				found[i] = false
-			case t.w.mutant == notFoundIsDeleted && !found[i]:
-				r := t.w.server.table.byID[string(id)]
-				found[i] = r == nil || r.deleted || !r.visible
-			}
-		}
-		return nil
-	})
 	return found, err
 }
 

@@ -202,14 +202,6 @@ func (t *tables) listable(db *database, aside map[string]bool) (rows []*row) {
 	return rows
 }
 
-// reads is fenced for what says which events are to be sent.
-func (t *tables) reads(ctx context.Context, name string, effect func(db *database) error) error {
-	if t.w.mutant == noReadFence {
-		return t.do(ctx, name, effect)
-	}
-	return t.fenced(ctx, name, effect)
-}
-
 // pageMost keeps pages small, so that there is more than one.
 const pageMost = 5
 
@@ -232,6 +224,24 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 		return nil
 	})
 	return rows, err
+}
+
+// known notes which of the ids are recorded.
+func (t *tables) known(ctx context.Context, ids [][]byte, found []bool) error {
+	return t.reads(ctx, "look up", func(db *database) error {
+		for i, id := range ids {
+			at := t.at(id)
+			found[i] = db.terminal(at)
+			switch {
+			case t.w.mutant == deadForgotten && db.dead[at] != nil:
+				found[i] = false
+			case t.w.mutant == notFoundIsDeleted && !found[i]:
+				r := t.w.server.table.byID[string(id)]
+				found[i] = r == nil || r.deleted || !r.visible
+			}
+		}
+		return nil
+	})
 }
 
 // event is the row as the table gives it.

@@ -17,11 +17,12 @@ type Lease struct {
 	origin time.Time     // its monotonic clock is what counts
 	valid  time.Duration // how old a proof may be
 	proved atomic.Int64  // nanoseconds from origin to the last proof; 0: none
+	wanted chan struct{} // holds a token when somebody waits for the next proof
 }
 
 // New makes a lease without a proof, for a server that gives a silent stream up after so long.
 func New(origin time.Time, walSenderTimeout time.Duration) *Lease {
-	return &Lease{origin: origin, valid: walSenderTimeout / 2}
+	return &Lease{origin: origin, valid: walSenderTimeout / 2, wanted: make(chan struct{}, 1)}
 }
 
 // Valid is how old a proof may be.
@@ -35,8 +36,22 @@ func (l *Lease) Prove(at time.Time) { l.proved.Store(max(at.Sub(l.origin).Nanose
 // Disown forgets the proof: the connection that held the slot is gone, so another relay may have it at once.
 func (l *Lease) Disown() { l.proved.Store(0) }
 
-// MayProduce reports whether the last proof is young enough to start a request.
-func (l *Lease) MayProduce() bool {
+// Wanted receives when somebody waits for a proof that is not made yet.
+func (l *Lease) Wanted() <-chan struct{} { return l.wanted }
+
+// MayProduce reports whether the last proof is young enough to start a request and, where a time is given, of a
+// question that was asked after it. One that is not is wanted from now on.
+func (l *Lease) MayProduce(after time.Time) bool {
 	proved := l.proved.Load()
-	return proved != 0 && time.Since(l.origin)-time.Duration(proved) < l.valid
+	if proved == 0 || time.Since(l.origin)-time.Duration(proved) >= l.valid {
+		return false
+	}
+	if after.IsZero() || time.Duration(proved) > after.Sub(l.origin) {
+		return true
+	}
+	select {
+	case l.wanted <- struct{}{}:
+	default:
+	}
+	return false
 }

@@ -16,7 +16,7 @@ func TestProofHoldsForHalfOfTheTimeout(t *testing.T) {
 		l := New(time.Now(), timeout)
 		may := func(want bool, when string) {
 			t.Helper()
-			if got := l.MayProduce(); got != want {
+			if got := l.MayProduce(time.Time{}); got != want {
 				t.Errorf("%s: may produce %t, want %t", when, got, want)
 			}
 		}
@@ -35,5 +35,41 @@ func TestProofHoldsForHalfOfTheTimeout(t *testing.T) {
 		if got := l.Valid(); got != timeout/2 {
 			t.Errorf("a proof is said to hold for %v, want %v", got, timeout/2)
 		}
+	})
+}
+
+// Catches: a proof that was asked for before taken for one of after; a wish that is not heard, or told when there is
+// nothing to wait for. Seen to fail with a proof of the same moment taken, and with no token left in wanted.
+func TestLaterProofIsWantedUntilThereIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(time.Now(), 10*time.Second)
+		step := func(after time.Time, may, wanted bool, when string) {
+			t.Helper()
+			if got := l.MayProduce(after); got != may {
+				t.Errorf("%s: may produce %t, want %t", when, got, may)
+			}
+			select {
+			case <-l.Wanted():
+				if !wanted {
+					t.Errorf("%s: a proof is wanted, want none", when)
+				}
+			default:
+				if wanted {
+					t.Errorf("%s: no proof is wanted, want one", when)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		learned := time.Now()
+		step(learned, false, false, "without a proof")
+		l.Prove(time.Now())
+		step(time.Time{}, true, false, "just proved")
+		step(learned, false, true, "proved in the same moment")
+		step(learned, false, true, "asked again")
+		time.Sleep(time.Nanosecond)
+		l.Prove(time.Now())
+		step(learned, true, false, "proved after it")
+		l.Disown()
+		step(learned, false, false, "the connection is gone")
 	})
 }

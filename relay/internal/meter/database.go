@@ -77,6 +77,33 @@ func (d *Database) Slot() (slot store.SlotStatus, at time.Time, fresh bool) {
 	return s.SlotStatus, s.at, true
 }
 
+// SlotLook is the replication slot as it was seen last. Names in JSON are stable.
+type SlotLook struct {
+	At        time.Time `json:"at"`
+	Name      string    `json:"name"`
+	Exists    bool      `json:"exists"`
+	Active    bool      `json:"active"`
+	Status    string    `json:"wal_status"` // reserved, extended, unreserved, lost; "" before it is reserved
+	Retained  int64     `json:"retained_wal_bytes"`
+	Safe      *int64    `json:"safe_wal_bytes"` // null: no limit
+	Confirmed string    `json:"confirmed_lsn"`
+	Restart   string    `json:"restart_lsn"`
+	WALEnd    string    `json:"wal_end_lsn"`
+}
+
+// SlotLook is the slot of that name as it was seen last; nil if nobody has looked, or not lately.
+func (d *Database) SlotLook(name string) *SlotLook {
+	s, at, fresh := d.Slot()
+	if !fresh {
+		return nil
+	}
+	return &SlotLook{
+		At: at, Name: name, Exists: s.Exists, Active: s.Active, Status: s.WALStatus,
+		Retained: s.RetainedBytes, Safe: s.SafeWALSize,
+		Confirmed: s.Confirmed.String(), Restart: s.Restart.String(), WALEnd: s.WALEnd.String(),
+	}
+}
+
 // OldestParked takes in when the oldest parked event was parked; a zero time: none is.
 func (d *Database) OldestParked(at time.Time) {
 	if at.IsZero() {

@@ -14,8 +14,8 @@ const lookupSQL = `SELECT o.place FROM unnest($2) WITH ORDINALITY AS o({id}, pla
 UNION ALL SELECT 0 WHERE NOT EXISTS (SELECT FROM {epoch} WHERE slot = $3 AND epoch = $4)`
 
 // Lookup tells for each id whether its event is terminal: in the journal, parked, or a dead letter of this source.
-// Three index probes per id at most; 1,000 ids at a time are a good measure. ErrFenced after a takeover by another: what
-// that one has parked would be left out, and what comes behind it in its lane sent before it.
+// Three index probes per id at most; 1,000 ids at a time are a good measure. ErrFenced after a takeover by another:
+// what that one has parked would be left out, and what comes behind it in its lane sent before it.
 func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 	found := make([]bool, len(ids))
 	if len(ids) == 0 {

@@ -59,9 +59,9 @@ func (s *Reader) catchUpSQL() string {
 WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
 }
 
-// readPage runs a statement that gives a number and the columns of eventColumns, until the page is full. ErrFenced after
-// a takeover by another: it may have made another list, whose numbers are others, and what it has parked is left out
-// here, so that what comes behind it in its lane would be sent before it.
+// readPage runs a statement that gives a number and the columns of eventColumns, until the page is full. ErrFenced
+// after a takeover by another: it may have made another list, whose numbers are others, and what it has parked is left
+// out here, so that what comes behind it in its lane would be sent before it.
 func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text string,
 	p *db.Params) ([]record.CatchUpRow, error) {
 	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.db.Config.Columns.Extra)}
