@@ -139,7 +139,8 @@ func TestEachFileIsTestedWhereAReaderFindsIt(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (path == filepath.Join("..", "test") || path == filepath.Join("..", "examples")) {
+		switch filepath.ToSlash(path) {
+		case "../test", "../examples", "../.cache": // the last has code that make mutate broke
 			return filepath.SkipDir
 		}
 		if entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
