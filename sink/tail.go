@@ -22,6 +22,15 @@ type Tailer interface {
 	Tail(ctx context.Context, q TailQuery, each func(TailRecord) error) error
 }
 
+// Deferrer is a [Tailer] that can do without: it finds by itself, before it sends the first record to a topic, what of
+// the records is there already.
+type Deferrer interface {
+	Tailer
+	// Defer is called when Tail could not read the topic, before anything is sent. False: nothing tells where to begin,
+	// and records that the topic has may be sent once more.
+	Defer(ctx context.Context, q TailQuery) bool
+}
+
 // TailQuery says what to read.
 type TailQuery struct {
 	Topic string

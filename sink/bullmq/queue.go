@@ -243,6 +243,12 @@ func (d *Driver) Tail(ctx context.Context, query sink.TailQuery, each func(sink.
 	return nil
 }
 
+// Defer implements [sink.Deferrer].
+func (d *Driver) Defer(ctx context.Context, query sink.TailQuery) bool {
+	q, _ := d.queueOf(query.Topic)
+	return q.log.Defer(ctx, max(query.From[0], 1)-1) == nil
+}
+
 // unfit says that the queue is none that jobs can be added to.
 type unfit struct{ text string }
 

@@ -76,6 +76,20 @@ func (l *Log) Start(ctx context.Context, end int64) error {
 	return nil
 }
 
+// Defer leaves the log at an end behind which something may stand that is not journaled, because it could not be read.
+// The first append looks, and takes what it finds of its records for written. Everything up to the end is known.
+func (l *Log) Defer(ctx context.Context, end int64) error {
+	if err := l.take(ctx); err != nil {
+		return err
+	}
+	defer l.give()
+	if !l.known || end < l.end {
+		l.end = end
+	}
+	l.known, l.doubt, l.told = true, true, time.Time{}
+	return nil
+}
+
 // proved looks whether one of the batches comes with a permission of after the end was told. It says of when one must
 // be, zero if there is nothing to prove.
 func (l *Log) proved(batches []*sink.Batch) time.Time {

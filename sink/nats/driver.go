@@ -33,13 +33,15 @@ type Driver struct {
 	dialing chan struct{} // holds a token while nobody dials
 	alarms  sink.AlarmBook
 
-	mu        sync.Mutex // guards what follows
-	nc        *client.Conn
-	since     time.Time // when no connection was possible first; zero while there is one
-	dialed    time.Time // when it was tried last
-	dialErr   error
-	topics    map[string]*topic
-	streams   []*stream // by node
+	mu      sync.Mutex // guards what follows
+	nc      *client.Conn
+	since   time.Time // when no connection was possible first; zero while there is one
+	dialed  time.Time // when it was tried last
+	dialErr error
+	topics  map[string]*topic
+	streams []*stream // by node
+	// deferred are the ends up to which topics are known whose stream was not, when they could not be read back
+	deferred  map[string]int64
 	changed   chan struct{}
 	told      time.Time // when the servers have told of topics last
 	maxRecord int       // what the servers take of one message, 0 while not known
@@ -53,10 +55,10 @@ type topic struct {
 }
 
 var (
-	_ sink.Driver  = (*Driver)(nil)
-	_ sink.Tailer  = (*Driver)(nil)
-	_ sink.Witness = (*Driver)(nil)
-	_ sink.Leaver  = (*Driver)(nil)
+	_ sink.Driver   = (*Driver)(nil)
+	_ sink.Deferrer = (*Driver)(nil)
+	_ sink.Witness  = (*Driver)(nil)
+	_ sink.Leaver   = (*Driver)(nil)
 )
 
 // New makes a driver. It connects in the background, when the first topic is asked for.
@@ -66,7 +68,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d := &Driver{
 		config: c.withDefaults(), news: make(chan struct{}, 1), dialing: make(chan struct{}, 1),
-		topics: make(map[string]*topic), changed: make(chan struct{}),
+		topics: make(map[string]*topic), changed: make(chan struct{}), deferred: make(map[string]int64),
 	}
 	d.dialing <- struct{}{}
 	d.ended, d.end = context.WithCancel(context.Background())
@@ -155,6 +157,7 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 func (d *Driver) Left() {
 	d.mu.Lock()
 	streams := d.streams
+	clear(d.deferred)
 	d.mu.Unlock()
 	for _, s := range streams {
 		s.log.Forget()

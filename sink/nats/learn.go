@@ -51,6 +51,9 @@ func (d *Driver) learnAll() (more bool) {
 	for _, name := range names {
 		ctx, cancel := context.WithTimeout(d.ended, d.config.RequestTimeout)
 		info, err := d.ask(ctx, name)
+		if err == nil {
+			err = d.resume(ctx, name, info.Config.Name)
+		}
 		cancel()
 		if d.ended.Err() != nil {
 			return false
@@ -113,6 +116,10 @@ func (d *Driver) learned(name string, info streamInfo, err error) {
 	defer d.mu.Unlock()
 	t := d.topics[name]
 	t.err = nil
+	if _, waits := d.deferred[name]; waits && err == nil { // since it was looked for
+		d.learnSoon()
+		return
+	}
 	if err != nil {
 		t.err = &trouble{sink.ClusterTrouble, err}
 	} else {

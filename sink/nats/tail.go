@@ -51,6 +51,43 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	return nil
 }
 
+// Defer implements [sink.Deferrer].
+func (d *Driver) Defer(ctx context.Context, q sink.TailQuery) bool {
+	from, begins := q.From[0]
+	if !begins {
+		return false
+	}
+	end := max(from, 1) - 1
+	d.mu.Lock()
+	var s *stream
+	if t := d.topics[q.Topic]; t != nil {
+		s = t.stream
+	}
+	if s == nil {
+		d.deferred[q.Topic] = end // see resume
+	}
+	d.mu.Unlock()
+	return s == nil || s.log.Defer(ctx, end) == nil
+}
+
+// resume does what was deferred while the topic's stream was not known.
+func (d *Driver) resume(ctx context.Context, topic, stream string) error {
+	d.mu.Lock()
+	end, deferred := d.deferred[topic]
+	s := d.streamNamed(stream)
+	d.mu.Unlock()
+	if !deferred {
+		return nil
+	}
+	if err := s.log.Defer(ctx, end); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	delete(d.deferred, topic)
+	d.mu.Unlock()
+	return nil
+}
+
 // lastOf is the sequence of the subject's last message, 0 if there is none.
 func lastOf(ctx context.Context, nc *client.Conn, stream, subject string) (int64, error) {
 	var answer struct {

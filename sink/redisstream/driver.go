@@ -24,10 +24,10 @@ type Driver struct {
 }
 
 var (
-	_ sink.Driver  = (*Driver)(nil)
-	_ sink.Tailer  = (*Driver)(nil)
-	_ sink.Witness = (*Driver)(nil)
-	_ sink.Leaver  = (*Driver)(nil)
+	_ sink.Driver   = (*Driver)(nil)
+	_ sink.Deferrer = (*Driver)(nil)
+	_ sink.Witness  = (*Driver)(nil)
+	_ sink.Leaver   = (*Driver)(nil)
 )
 
 // New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.

@@ -160,11 +160,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	if err != nil {
 		return redisconn.Passing(err)
 	}
-	from, begins := q.From[0]
-	if !begins && !q.Since.IsZero() {
-		from = q.Since.UnixMilli() << seqBits
-	}
-	for from = max(from, 1); from <= last; {
+	for from := beginOf(q); from <= last; {
 		entries, err := s.read(ctx, from, last)
 		if err != nil {
 			return redisconn.Passing(err)
@@ -183,6 +179,21 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 		return redisconn.Passing(err)
 	}
 	return nil
+}
+
+// Defer implements [sink.Deferrer].
+func (d *Driver) Defer(ctx context.Context, q sink.TailQuery) bool {
+	s, _ := d.streamOf(q.Topic)
+	return s.log.Defer(ctx, beginOf(q)-1) == nil
+}
+
+// beginOf is the first offset that is asked for, at least 1.
+func beginOf(q sink.TailQuery) int64 {
+	from, begins := q.From[0]
+	if !begins && !q.Since.IsZero() {
+		from = q.Since.UnixMilli() << seqBits
+	}
+	return max(from, 1)
 }
 
 func tailRecord(e entry, headers [3]string) sink.TailRecord {

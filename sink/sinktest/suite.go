@@ -71,6 +71,7 @@ func Run(t *testing.T, newFixture func(*testing.T) Fixture) {
 		{"LeaderMovePasses", leaderMove},
 		{"RecordsOfAMissingTopicWait", missingTopic},
 		{"WindowBlocks", windowBlocks},
+		{"DeferredTopicIsReadFirst", deferred},
 		{"CloseEnds", closeEnds},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newFixture(t)) })

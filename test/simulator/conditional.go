@@ -20,8 +20,8 @@ type logDriver struct {
 }
 
 var (
-	_ sink.Tailer = (*logDriver)(nil)
-	_ sink.Leaver = (*logDriver)(nil)
+	_ sink.Deferrer = (*logDriver)(nil)
+	_ sink.Leaver   = (*logDriver)(nil)
 )
 
 // logStream is one stream as package conditional sees it.
@@ -249,6 +249,25 @@ func (d *logDriver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.T
 		return errors.Join(sink.ErrPassing, err)
 	}
 	return nil
+}
+
+// Defer implements [sink.Deferrer], as the drivers do: from where the topic is journaled on, if that is known.
+func (d *logDriver) Defer(ctx context.Context, q sink.TailQuery) bool {
+	from, known := q.From[0]
+	if !known {
+		return false
+	}
+	s, _ := d.of(q.Topic)
+	if s.log.Defer(ctx, max(from, 1)-1) != nil {
+		return false
+	}
+	d.p.w.mu.Lock()
+	defer d.p.w.mu.Unlock()
+	d.p.w.note("p%d puts reading %s back off, from %d on", d.p.number, q.Topic, from)
+	if s.part.blind[q.Topic] == d.p {
+		delete(s.part.blind, q.Topic)
+	}
+	return true
 }
 
 // blind notes that the topic's end could not be read back.

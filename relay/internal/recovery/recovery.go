@@ -90,6 +90,11 @@ func (s *Scan) Run(ctx context.Context, tails []store.TopicTail) error {
 			if err := s.flush(ctx); err != nil {
 				return err
 			}
+			if d, can := s.Tailer.(sink.Deferrer); can && d.Defer(ctx, query) {
+				s.Logger.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: " +
+					"it is read before the next event is sent to it, so that none is duplicated")
+				continue
+			}
 			s.Unread++
 			s.Logger.Warn().Err(err).Str("topic", tail.Topic).Msg("could not read the topic back after an unclean stop: " +
 				"events that were sent and not recorded may be duplicated")

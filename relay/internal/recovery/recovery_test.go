@@ -107,6 +107,38 @@ func TestEveryRecordReadBackIsSettledOnce(t *testing.T) {
 	}
 }
 
+// late is a topic that nobody can read now.
+type late struct {
+	*shelf
+	can  bool
+	told []sink.TailQuery // what was deferred
+}
+
+func (*late) Tail(context.Context, sink.TailQuery, func(sink.TailRecord) error) error {
+	return errors.New("it has no leader")
+}
+
+func (l *late) Defer(_ context.Context, q sink.TailQuery) bool {
+	l.told = append(l.told, q)
+	return l.can
+}
+
+// A driver that looks by itself before it sends is told where, and nothing is counted as possibly doubled then. Seen to
+// fail with the topic counted all the same, and with a driver that cannot not counted.
+func TestTopicThatIsReadLaterIsNotCounted(t *testing.T) {
+	for can, want := range map[bool]int{true: 0, false: 1} {
+		l := &late{shelf: &shelf{settled: map[string]store.Published{}}, can: can}
+		scan := Scan{Tailer: l, Tables: l, Queue: l, Logger: zerolog.Nop(), Sources: []string{us}}
+		tail := store.TopicTail{Topic: "t", From: map[int32]int64{0: 7}}
+		if err := scan.Run(t.Context(), []store.TopicTail{tail}); err != nil || scan.Unread != want {
+			t.Errorf("a driver that can: %v: got %d topics unread, %v; want %d", can, scan.Unread, err, want)
+		}
+		if len(l.told) != 1 || l.told[0].Topic != "t" || l.told[0].From[0] != 7 {
+			t.Errorf("deferred: got %+v, want topic t from 7 on", l.told)
+		}
+	}
+}
+
 // What Postgres refuses ends the scan: sending on would send everything again that was not recorded. Seen to fail with
 // the error only counted, as an unread topic is.
 func TestRefusedJournalEndsTheScan(t *testing.T) {
