@@ -62,7 +62,7 @@ type Batch struct {
 	// Alone says that the batch goes alone, so that nobody waits for it: its answer may take as long as it takes.
 	Alone bool
 
-	// Proved is the Outcome.Prove of the attempt before: who sends it was permitted to after that.
+	// Proved is the Outcome.Prove of the attempt before. The engine's Permit has said yes to that time since.
 	Proved time.Time
 
 	State any // the driver's, kept from attempt to attempt
@@ -134,7 +134,7 @@ type Outcome struct {
 	// of what it has written, or wants the engine to ask again whether it may send, before it goes on.
 	Err     error
 	Trouble Trouble
-	// Prove, with NotWritten and no error: the driver goes on when the engine's Permit relies on something of after this.
+	// Prove, with NotWritten and no error: the driver goes on once the engine's Permit has said yes to this time.
 	Prove time.Time
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
 	// once, as after a broken idle connection or a leader that moved. Repeated trouble pauses in any case.

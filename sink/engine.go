@@ -27,7 +27,7 @@ const slowRequest = time.Second
 // permitPause is how long a worker that may not send waits before it asks again.
 const permitPause = 20 * time.Millisecond
 
-// provePause is how long a batch that waits for a permission of later waits before it asks again.
+// provePause is how long a batch that needs a later permission waits before it asks again.
 const provePause = time.Millisecond
 
 // askAgain is the pause after which the driver is asked again for partitions and leaders that records wait for, in

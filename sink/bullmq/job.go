@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	epochHeader      = "x-outbox-epoch" // differs between two relays that send the same event
 	sourceHeader     = "x-outbox-source"
 	errorClassHeader = "x-outbox-error-class"
 )
@@ -203,7 +202,7 @@ func markOf(r *sink.Record) (m conditional.Mark) {
 	add(r.Key)
 	add(r.Value)
 	for name, value := range r.Headers.All() {
-		if name != epochHeader {
+		if value, is := conditional.Identifying(name, value); is {
 			add([]byte(name))
 			add(value)
 		}

@@ -22,7 +22,6 @@ const (
 	keyHeader       = "x-outbox-key"
 	keyBase64Header = "x-outbox-key-base64"
 	tombstoneHeader = "x-outbox-tombstone"
-	epochHeader     = "x-outbox-epoch" // differs between two relays that send the same event
 )
 
 // Headers of the servers. Their names begin with serverPrefix.
@@ -115,12 +114,14 @@ func markOf(subject string, headers client.Header, data []byte) (m conditional.M
 	}
 	add(subject)
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		if name == epochHeader || strings.HasPrefix(name, serverPrefix) {
+		if strings.HasPrefix(name, serverPrefix) {
 			continue
 		}
-		add(name)
 		for _, value := range headers[name] {
-			add(strings.TrimSpace(value))
+			if own, is := conditional.Identifying(name, []byte(strings.TrimSpace(value))); is {
+				add(name)
+				add(string(own))
+			}
 		}
 	}
 	add(string(data))

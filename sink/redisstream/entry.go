@@ -16,8 +16,7 @@ const (
 	keyField       = "key"
 	payloadField   = "payload"
 	tombstoneField = "x-outbox-tombstone"
-	epochHeader    = "x-outbox-epoch" // differs between two relays that send the same event
-	renamed        = "header:"        // before the name of a header that is a field of ours
+	renamed        = "header:" // before the name of a header that is a field of ours
 )
 
 // fieldSize is what a field takes on the wire besides its bytes, at most.
@@ -64,9 +63,10 @@ func markOf(fields []any) (m conditional.Mark) {
 		digest.Write([]byte(s))
 	}
 	for i := 0; i+1 < len(fields); i += 2 {
-		if name := text(fields[i]); name != epochHeader {
+		name := text(fields[i])
+		if value, is := conditional.Identifying(name, []byte(text(fields[i+1]))); is {
 			add(name)
-			add(text(fields[i+1]))
+			add(string(value))
 		}
 	}
 	copy(m[:], digest.Sum(nil))

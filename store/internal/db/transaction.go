@@ -118,8 +118,8 @@ func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error 
 	})
 }
 
-// StillOwned is for a read on which the owner acts, at its end: nobody had taken over when the statements before it saw
-// the tables, or it fails with [record.ErrFenced]. It needs no lock: epochs only grow.
+// StillOwned comes behind a read on which the owner will act. It fails with [record.ErrFenced] if another relay has
+// taken over by now: whoever passes was the owner when the read saw the tables. It needs no lock: epochs only grow.
 func (s *DB) StillOwned(ctx context.Context, tx pgx.Tx) error {
 	var held int
 	err := tx.QueryRow(ctx, s.Names.SQL(`SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2`),
