@@ -99,6 +99,7 @@ func play(ctx context.Context, seed int, pool *pgxpool.Pool, brokers []string) (
 		return w, err
 	}
 	defer client.Close()
+	w.client = client
 	if err := errors.Join(w.start(ctx), w.start(ctx), w.backUp(ctx)); err != nil {
 		return w, err
 	}
@@ -196,6 +197,8 @@ func (w *world) judge(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
+	expire := time.NewTicker(time.Second)
+	defer expire.Stop()
 	for decided := 0; ; {
 		var open int
 		err := w.admin.QueryRow(ctx, fmt.Sprintf(`SELECT (SELECT count(*) FROM %[1]s.inbox_event WHERE state <> 1),
@@ -207,7 +210,13 @@ func (w *world) judge(ctx context.Context) error {
 		if decided == seedEvents && open == 0 {
 			break
 		}
-		<-tick.C
+		select {
+		case <-tick.C:
+		case <-expire.C:
+			if err := w.expire(ctx); err != nil {
+				return fmt.Errorf("%d of %d events are decided: expire members: %w", decided, seedEvents, err)
+			}
+		}
 	}
 	// Those that were taken for what ends its process, since somebody else ended it each time, were replayed.
 	for what, q := range map[string]struct {

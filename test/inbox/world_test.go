@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
@@ -23,6 +25,7 @@ import (
 type wire struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
+	hosts []string // our ends of all that were opened
 	isCut bool
 	gate  chan struct{} // closed: open
 }
@@ -46,6 +49,7 @@ func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, err
 		return nil, errors.New("the process is gone")
 	}
 	w.conns[conn] = struct{}{}
+	w.hosts = append(w.hosts, conn.LocalAddr().String())
 	return &held{conn, w}, nil
 }
 
@@ -113,7 +117,9 @@ type world struct {
 	brokers []string
 	schema  string
 	topic   string
+	client  *kgo.Client
 	members []*member
+	gone    []string // the ends of killed members' connections
 	said    []string // what was done
 
 	mu    sync.Mutex
@@ -187,7 +193,36 @@ func (w *world) takeOff(n int, kill bool) error {
 	m.end()
 	err := <-m.done
 	m.pool.Close()
+	if kill {
+		w.gone = append(w.gone, m.wire.hosts...)
+	}
 	return err
+}
+
+// expire has the group forget members that were killed. Kafka does that after the session's time-out; the stand-in does
+// not where one was killed between its join and its sync, and leaves it its partitions for good.
+func (w *world) expire(ctx context.Context) error {
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups = []string{w.schema}
+	groups, err := describe.RequestWith(ctx, w.client)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups.Groups {
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group = g.Group
+		for _, m := range g.Members {
+			if slices.Contains(w.gone, m.ClientHost) {
+				leave.Members = append(leave.Members, kmsg.LeaveGroupRequestMember{MemberID: m.MemberID})
+			}
+		}
+		if len(leave.Members) > 0 {
+			if _, err := leave.RequestWith(ctx, w.client); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // inboxTables are what a set-back takes back, beside the effects.
