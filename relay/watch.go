@@ -44,7 +44,9 @@ func (t *term) watch(ctx context.Context) {
 		case <-ticker.C:
 			w.step(ctx)
 		case <-t.lease.Wanted():
-			w.lookAtSlot(ctx, t.session.Load())
+			bounded, cancel := context.WithTimeout(ctx, slotEvery)
+			w.lookAtSlot(bounded, t.session.Load())
+			cancel()
 		case <-ctx.Done():
 			return
 		}
@@ -150,10 +152,8 @@ func (t *term) saveOffsets(ctx context.Context) error {
 
 // lookAtSlot has the lease of the session, nil for none, proved anew, or the session ended. Nil: it could not.
 func (w *watch) lookAtSlot(ctx context.Context, s *session) *store.SlotStatus {
-	bounded, cancel := context.WithTimeout(ctx, slotEvery)
-	defer cancel()
 	asked, owner := time.Now(), w.term.owner()
-	slot, err := w.r.store.Slot(bounded)
+	slot, err := w.r.store.Slot(ctx)
 	if err != nil {
 		owner.heed(err)
 		return nil
@@ -168,14 +168,13 @@ func (w *watch) lookAtSlot(ctx context.Context, s *session) *store.SlotStatus {
 // lookAtDatabase refreshes the lease, and what the metrics show of the slot and the mirror. Without a session it goes
 // on to look at the slot: WAL is kept while the relay is halted, too.
 func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
-	asked := time.Now()
-	slot := w.lookAtSlot(ctx, s)
+	bounded, cancel := context.WithTimeout(ctx, slotEvery)
+	defer cancel()
+	asked, owner := time.Now(), w.term.owner()
+	slot := w.lookAtSlot(bounded, s)
 	if slot == nil || s == nil {
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, slotEvery)
-	defer cancel()
-	owner := w.term.owner()
 	if sender, err := w.r.store.Walsender(bounded, uint32(s.grant.PID)); err != nil {
 		owner.heed(err)
 	} else {

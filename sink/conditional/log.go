@@ -93,10 +93,8 @@ func (l *Log) Defer(ctx context.Context, end int64) error {
 // proved looks whether one of the batches comes with a permission of after the end was told. It says of when one must
 // be, zero if there is nothing to prove.
 func (l *Log) proved(batches []*sink.Batch) time.Time {
-	for _, b := range batches {
-		if !b.Proved.Before(l.told) {
-			l.told = time.Time{}
-		}
+	if slices.ContainsFunc(batches, func(b *sink.Batch) bool { return !b.Proved.Before(l.told) }) {
+		l.told = time.Time{}
 	}
 	return l.told
 }

@@ -105,13 +105,7 @@ func (s *DB) Tx(ctx context.Context, l Limits, do func(pgx.Tx) error) error {
 // Fenced is tx for writes that only the owner of the slot may make: the epoch's row is locked FOR SHARE to the end.
 func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error {
 	return s.Tx(ctx, l, func(tx pgx.Tx) error {
-		var held int
-		err := tx.QueryRow(ctx, s.Names.SQL(`SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE`),
-			s.Config.Slot, s.epoch.Load()).Scan(&held)
-		if err == pgx.ErrNoRows {
-			return record.ErrFenced
-		}
-		if err != nil {
+		if err := s.owns(ctx, tx, `SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE`); err != nil {
 			return err
 		}
 		return do(tx)
@@ -121,9 +115,13 @@ func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error 
 // StillOwned comes behind a read on which the owner will act. It fails with [record.ErrFenced] if another relay has
 // taken over by now: whoever passes was the owner when the read saw the tables. It needs no lock: epochs only grow.
 func (s *DB) StillOwned(ctx context.Context, tx pgx.Tx) error {
+	return s.owns(ctx, tx, `SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2`)
+}
+
+// owns asks for the epoch's row by the statement given.
+func (s *DB) owns(ctx context.Context, tx pgx.Tx, text string) error {
 	var held int
-	err := tx.QueryRow(ctx, s.Names.SQL(`SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2`),
-		s.Config.Slot, s.epoch.Load()).Scan(&held)
+	err := tx.QueryRow(ctx, s.Names.SQL(text), s.Config.Slot, s.epoch.Load()).Scan(&held)
 	if err == pgx.ErrNoRows {
 		return record.ErrFenced
 	}
