@@ -76,13 +76,9 @@ func (h *hooks) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.D
 // were fetched for.
 func (s *session) poll(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause, resume, paused := s.engine.Pressure()
-		if len(pause) > 0 {
-			s.client.PauseFetchPartitions(byTopic(pause))
-		}
-		if len(resume) > 0 {
-			s.client.ResumeFetchPartitions(byTopic(resume))
-		}
+		paused := s.engine.Pressure(
+			func(full []lanes.Place) { s.client.PauseFetchPartitions(byTopic(full)) },
+			func(free []lanes.Place) { s.client.ResumeFetchPartitions(byTopic(free)) })
 		polling, cancel := ctx, context.CancelFunc(func() {})
 		if paused > 0 {
 			polling, cancel = context.WithTimeout(ctx, pollPaused)

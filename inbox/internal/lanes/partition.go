@@ -114,32 +114,40 @@ func (e *Engine) drop(at Place) {
 	delete(e.partitions, at)
 }
 
-// Pressure says of which partitions nothing more is to be fetched for now, and of which again: each has its fair share
-// of the bounds, so that a slow one does not stop the others. paused is how many are.
-func (e *Engine) Pressure() (pause, resume []Place, paused int) {
+// Pressure has nothing more fetched of some partitions for now, and of others again: each has its fair share of the
+// bounds, so that a slow one does not stop the others. It returns how many stand still. The functions are called before
+// any partition is assigned anew: a pause that was meant for an earlier assignment would hold the new one for good.
+func (e *Engine) Pressure(pause, resume func([]Place)) (paused int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.partitions) == 0 {
-		return nil, nil, 0
+		return 0
 	}
 	events := max(1, e.options.MaxEvents/len(e.partitions))
 	bytes := max(1, e.options.MaxBytes/len(e.partitions))
+	var full, free []Place
 	for at, p := range e.partitions {
 		// What is decided behind an event that is not holds a few bytes each, not the record.
 		long := p.tracker.length() >= 20*events
 		switch {
 		case !p.paused && (p.events >= events || p.bytes >= bytes || long):
 			p.paused = true
-			pause = append(pause, at)
+			full = append(full, at)
 		case p.paused && p.events <= events/2 && p.bytes <= bytes/2 && !long:
 			p.paused = false
-			resume = append(resume, at)
+			free = append(free, at)
 		}
 		if p.paused {
 			paused++
 		}
 	}
-	return pause, resume, paused
+	if len(full) > 0 {
+		pause(full)
+	}
+	if len(free) > 0 {
+		resume(free)
+	}
+	return paused
 }
 
 // Progress is how far a partition is decided.
