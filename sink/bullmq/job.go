@@ -1,9 +1,7 @@
 package bullmq
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -187,26 +185,12 @@ func (c *Config) note(r *sink.Record) []byte {
 }
 
 // markOf identifies a record by what does not differ between two relays that send the same event.
-func markOf(r *sink.Record) (m conditional.Mark) {
-	digest := sha256.New()
-	var length [9]byte
-	add := func(b []byte) {
-		length[0] = 0
-		if b == nil {
-			length[0] = 1
-		}
-		binary.BigEndian.PutUint64(length[1:], uint64(len(b)))
-		digest.Write(length[:])
-		digest.Write(b)
-	}
-	add(r.Key)
-	add(r.Value)
+func markOf(r *sink.Record) conditional.Mark {
+	digest := conditional.NewDigest()
+	digest.Add(r.Key)
+	digest.Add(r.Value)
 	for name, value := range r.Headers.All() {
-		if value, is := conditional.Identifying(name, value); is {
-			add([]byte(name))
-			add(value)
-		}
+		digest.AddHeader(name, value)
 	}
-	copy(m[:], digest.Sum(nil))
-	return m
+	return digest.Mark()
 }

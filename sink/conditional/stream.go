@@ -1,14 +1,10 @@
 package conditional
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 )
-
-// Mark identifies a record by its content: equal for the same event, whoever sent it.
-type Mark [16]byte
 
 // Found is an entry that was read behind the known end.
 type Found struct {
@@ -46,17 +42,4 @@ type Stream interface {
 	Behind(ctx context.Context, end int64, each func(Found)) (int64, error)
 	// Mark is the record's mark.
 	Mark(r *sink.Record) Mark
-}
-
-// Identifying is what a header of the relay says of the event itself, for its [Mark]: two relays, or two terms of one,
-// can send the same event at different places of the stream or the table, under other epochs, from a server that was
-// promoted, as late, or in another attempt. False: nothing.
-func Identifying(header string, value []byte) ([]byte, bool) {
-	switch header {
-	case "x-outbox-position", "x-outbox-epoch", "x-outbox-retry", "x-outbox-late":
-		return nil, false
-	case "x-outbox-source": // <system id>/<timeline>/<source>, of which the last is drawn by lot
-		return value[bytes.LastIndexByte(value, '/')+1:], true
-	}
-	return value, true
 }

@@ -1,9 +1,7 @@
 package nats
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,27 +102,20 @@ func sizeOf(r *sink.Record) int {
 }
 
 // markOf identifies the message by what does not differ between two relays that send the same event.
-func markOf(subject string, headers client.Header, data []byte) (m conditional.Mark) {
-	digest := sha256.New()
-	var length [8]byte
-	add := func(s string) {
-		binary.BigEndian.PutUint64(length[:], uint64(len(s)))
-		digest.Write(length[:])
-		digest.Write([]byte(s))
-	}
-	add(subject)
+func markOf(subject string, headers client.Header, data []byte) conditional.Mark {
+	digest := conditional.NewDigest()
+	digest.Add([]byte(subject))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if strings.HasPrefix(name, serverPrefix) {
 			continue
 		}
 		for _, value := range headers[name] {
-			if own, is := conditional.Identifying(name, []byte(strings.TrimSpace(value))); is {
-				add(name)
-				add(string(own))
-			}
+			digest.AddHeader(name, []byte(strings.TrimSpace(value)))
 		}
 	}
-	add(string(data))
-	copy(m[:], digest.Sum(nil))
-	return m
+	if data == nil {
+		data = []byte{} // what is read back does not differ
+	}
+	digest.Add(data)
+	return digest.Mark()
 }

@@ -1,8 +1,6 @@
 package redisstream
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -54,23 +52,12 @@ func sizeOf(r *sink.Record) int {
 }
 
 // markOf identifies an entry by what does not differ between two relays that send the same event.
-func markOf(fields []any) (m conditional.Mark) {
-	digest := sha256.New()
-	var length [8]byte
-	add := func(s string) {
-		binary.BigEndian.PutUint64(length[:], uint64(len(s)))
-		digest.Write(length[:])
-		digest.Write([]byte(s))
-	}
+func markOf(fields []any) conditional.Mark {
+	digest := conditional.NewDigest()
 	for i := 0; i+1 < len(fields); i += 2 {
-		name := text(fields[i])
-		if value, is := conditional.Identifying(name, []byte(text(fields[i+1]))); is {
-			add(name)
-			add(string(value))
-		}
+		digest.AddHeader(text(fields[i]), []byte(text(fields[i+1])))
 	}
-	copy(m[:], digest.Sum(nil))
-	return m
+	return digest.Mark()
 }
 
 func text(v any) string {

@@ -1,0 +1,49 @@
+package conditional
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+)
+
+// Mark identifies a record by its content: equal for the same event, whoever sent it.
+type Mark [16]byte
+
+// Digest makes a [Mark] of a record's parts, in the order in which they are added. Marks of this form are stored in the
+// notes of BullMQ's jobs: it must not change.
+type Digest struct{ hash hash.Hash }
+
+// NewDigest begins a mark.
+func NewDigest() Digest { return Digest{sha256.New()} }
+
+// Add adds a part. None, which is nil, is not the same as an empty one.
+func (d Digest) Add(part []byte) {
+	var head [9]byte
+	if part == nil {
+		head[0] = 1
+	}
+	binary.BigEndian.PutUint64(head[1:], uint64(len(part)))
+	d.hash.Write(head[:])
+	d.hash.Write(part)
+}
+
+// AddHeader adds what a header says of the event itself: two relays, or two terms of one, can send the same event at
+// different places of the stream or the table, under other epochs, from a server that was promoted, as late, or in
+// another attempt.
+func (d Digest) AddHeader(name string, value []byte) {
+	switch name {
+	case "x-outbox-position", "x-outbox-epoch", "x-outbox-retry", "x-outbox-late":
+		return
+	case "x-outbox-source": // <system id>/<timeline>/<source>, of which the last is drawn by lot
+		value = value[bytes.LastIndexByte(value, '/')+1:]
+	}
+	d.Add([]byte(name))
+	d.Add(value)
+}
+
+// Mark is the mark of what was added.
+func (d Digest) Mark() (m Mark) {
+	copy(m[:], d.hash.Sum(nil))
+	return m
+}
