@@ -59,7 +59,7 @@ func TestSeedsLoseDoubleAndDisorderNothing(t *testing.T) {
 		players.Go(func() {
 			for seed := range next {
 				if w, err := play(t.Context(), seed, pool, broker.ListenAddrs()); err != nil {
-					t.Errorf("seed %d: %v\nwhat was done: %s", seed, err, strings.Join(w.said, ", "))
+					t.Errorf("seed %d: %v\nwhat was done: %s\nlog: %s", seed, err, strings.Join(w.said, ", "), w.log.keep())
 				}
 			}
 		})
@@ -147,7 +147,10 @@ func (w *world) records(step int) (all []*kgo.Record) {
 func (w *world) step(ctx context.Context) error {
 	moment := time.NewTimer(time.Duration(w.rng.IntN(250)) * time.Millisecond)
 	<-moment.C
-	said := func(what string) { w.said = append(w.said, what) }
+	said := func(what string) {
+		w.said = append(w.said, what)
+		w.log.say("%s", what)
+	}
 	some := 0
 	if len(w.members) > 0 {
 		some = w.rng.IntN(len(w.members))
@@ -205,6 +208,7 @@ func (w *world) judge(ctx context.Context) error {
 			(SELECT count(*) FILTER (WHERE %[1]s.inbox_replay('billing', event_id)) FROM %[1]s.inbox_dead
 				WHERE class = 'process' AND replayed_at IS NULL)`, w.schema)).Scan(&decided, &open)
 		if err != nil {
+			w.look(context.WithoutCancel(ctx))
 			return fmt.Errorf("%d of %d events are decided: %w", decided, seedEvents, err)
 		}
 		if decided == seedEvents && open == 0 {

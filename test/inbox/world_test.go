@@ -120,7 +120,9 @@ type world struct {
 	client  *kgo.Client
 	members []*member
 	gone    []string // the ends of killed members' connections
+	started int
 	said    []string // what was done
+	log     protocol // of that, and of all members
 
 	mu    sync.Mutex
 	plan  map[int]string // by seq: permanent, transient, outage
@@ -129,14 +131,17 @@ type world struct {
 
 // member is a consumer with a wire of its own.
 type member struct {
-	wire *wire
-	pool *pgxpool.Pool
-	end  context.CancelFunc
-	done chan error
+	number   int
+	wire     *wire
+	pool     *pgxpool.Pool
+	consumer *inbox.Consumer
+	end      context.CancelFunc
+	done     chan error
 }
 
 func (w *world) start(ctx context.Context) error {
-	m := &member{wire: newWire(), done: make(chan error, 1)}
+	w.started++
+	m := &member{number: w.started, wire: newWire(), done: make(chan error, 1)}
 	config := w.admin.Config().Copy()
 	config.MaxConns = 3
 	config.ConnConfig.DialFunc = m.wire.dial
@@ -150,13 +155,14 @@ func (w *world) start(ctx context.Context) error {
 		Name: "billing", Group: w.schema, Brokers: w.brokers, Topics: []string{w.topic}, Schema: w.schema,
 		SkipMigration: true, Workers: 2, IdleTimeout: 400 * time.Millisecond, Grace: 300 * time.Millisecond,
 		Retry: inbox.Retry{MaxAttempts: 6, InitialBackoff: time.Millisecond, MaxBackoff: 8 * time.Millisecond, ParkAfter: 2},
-		Log:   slog.New(slog.DiscardHandler),
+		Log:   slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("member", m.number),
 		Client: []kgo.Opt{kgo.Dialer(m.wire.dial), kgo.SessionTimeout(500 * time.Millisecond),
 			kgo.HeartbeatInterval(100 * time.Millisecond), kgo.RebalanceTimeout(6 * time.Second)},
 	})
 	if err != nil {
 		return err
 	}
+	m.consumer = c
 	inbox.On(c, "OrderPlaced", w.handle)
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	m.end = end
