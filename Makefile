@@ -165,7 +165,7 @@ bench-commit: ## from the producer's COMMIT to the consumer's, at 1,000 events/s
 	cd test/inbox && go test -count=1 -timeout 1h -v -run CommitToCommit . -args -paced $(PACED)
 
 .PHONY: bench-brokers
-bench-brokers: ## the relay beside a plain loop of each other broker's client: rate, CPU, latency, kills; ARGS="-side nats -side.kills 3"
+bench-brokers: ## the relay beside a plain loop and Debezium Server, each other broker: rate, CPU, latency, kills; ARGS="-side nats -side.kills 3"
 	go test -count=1 -timeout 2h -v -run '^TestSideBySide$$' ./test/brokers -args -side all $(ARGS)
 
 .PHONY: bench-peers

@@ -18,21 +18,22 @@ import (
 )
 
 var (
-	sideFlag   = flag.String("side", "", "the relay beside a plain loop, of these sinks, by commas, or all")
+	sideFlag   = flag.String("side", "", "the relay beside others, of these sinks, by commas, or all")
 	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; for rabbitmq, bullmq and webhook a third")
 	sideKills  = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
 )
 
 // drainPatience bounds the time for a backlog, from its first event on.
-const drainPatience = 5 * time.Minute
+const drainPatience = 10 * time.Minute
 
 // sinks are those that have a plain loop beside them.
 var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bullmq", "webhook"}
 
 // The contestants.
 const (
-	relayName = "relay"
-	loopName  = "plain loop"
+	relayName    = "relay"
+	loopName     = "plain loop"
+	debeziumName = "Debezium Server"
 )
 
 // side is a broker, and how the relay, and then the loop, get there.
@@ -44,9 +45,10 @@ type side struct {
 	begin        func(topic string)      // makes the topic
 	target       func(topic string) target
 	read         func(topic string) []message
+	readDebezium func(topic string) []message // nil: as the others' messages
 }
 
-// contestant is the relay or the loop, a process.
+// contestant is the relay, the loop or Debezium Server, a process.
 type contestant interface {
 	Kill9()
 	PID() int
@@ -91,8 +93,11 @@ func (s side) enter(t *testing.T, name, sink string, proxied bool) (contestant, 
 	s.begin(topic)
 	relay := harness.StartRelay(t, settings) // makes the tables
 	relay.Stop(t)
-	if name == relayName {
+	switch name {
+	case relayName:
 		return relayBeside{relay, t}, pg, topic
+	case debeziumName:
+		return newDebezium(t, sink, s.relayAddr[n], pg, settings), pg, topic
 	}
 	pg.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", settings.Slot()))
 	pg.Exec(t, "CREATE INDEX unpublished ON outbox_events (seq) WHERE published_at IS NULL")
@@ -117,10 +122,12 @@ type figures struct {
 	p50                     time.Duration
 	lost, doubled, disorder int
 	events                  int // in the faults
+	stuck                   int // how often it had to be killed to go on
 }
 
-// TestSideBySide prints a table of the relay beside a plain loop of each broker's own client: make bench-brokers. It
-// passes no sentence on loops. Seen to fail with a loop that marks nothing.
+// TestSideBySide prints a table of the relay beside a plain loop of each broker's own client, and beside Debezium
+// Server where that has a sink for the broker: make bench-brokers. It passes no sentence on either. Seen to fail with a
+// loop that marks nothing.
 func TestSideBySide(t *testing.T) {
 	if *sideFlag == "" {
 		t.Skip("nothing to measure: make bench-brokers gives -side")
@@ -132,7 +139,10 @@ func TestSideBySide(t *testing.T) {
 			continue
 		}
 		s := stage(t, sink)
-		for _, name := range []string{relayName, loopName} {
+		for _, name := range []string{relayName, loopName, debeziumName} {
+			if name == debeziumName && debeziumSink(t, sink, s.direct, "") == nil {
+				continue // it has no such sink
+			}
 			t.Run(sink+", "+name, func(t *testing.T) {
 				var f figures
 				s.drain(t, name, sink, &f)
@@ -175,7 +185,9 @@ func (s side) drain(t *testing.T, name, sink string, f *figures) {
 		<-looks.C
 	}
 	f.rate = float64(n-first) / time.Since(begun).Seconds()
-	awaitDone(t, pg)
+	if name != debeziumName { // which marks none
+		awaitDone(t, pg)
+	}
 	f.cpu = (harness.CPU(c.PID()) - used).Seconds() / float64(n-first) * 1e6
 
 	const paced = 600
@@ -229,13 +241,7 @@ func (s side) faults(t *testing.T, name, sink string, f *figures) {
 	}()
 	for kill := range *sideKills {
 		for cut := range 3 {
-			await := (3*kill + cut + 1) * apart
-			harness.Eventually(t, 2*time.Minute, "events are published", func(context.Context) string {
-				if there := target.count(); there < await {
-					return fmt.Sprint(there, " of ", await)
-				}
-				return ""
-			})
+			f.stuck += awaitCount(t, c, target, (3*kill+cut+1)*apart)
 			for _, p := range s.proxies {
 				if cut == 0 {
 					p.LoseAnswers(1)
@@ -248,8 +254,46 @@ func (s side) faults(t *testing.T, name, sink string, f *figures) {
 		c.start()
 	}
 	<-done
-	awaitDone(t, pg)
-	f.count(t, s.read(topic))
+	read := s.read
+	if name != debeziumName {
+		awaitDone(t, pg)
+	} else {
+		awaitQuiet(target)
+		c.Kill9() // what it had not noted as published comes again: what is still missing is lost
+		c.start()
+		awaitQuiet(target)
+		t.Logf("Debezium Server ended by itself %d times, and was killed %d times because it stood still",
+			c.(debeziumBeside).Ends(), f.stuck)
+		if s.readDebezium != nil {
+			read = s.readDebezium
+		}
+	}
+	f.count(t, read(topic))
+}
+
+// awaitCount waits until n are there. Debezium Server is killed and started again when it stands still, as by somebody
+// who is called: how often is returned.
+func awaitCount(t *testing.T, c contestant, topic target, n int) (stuck int) {
+	t.Helper()
+	const still, patience = time.Minute, 5
+	last, since := -1, time.Now()
+	looks := time.NewTicker(20 * time.Millisecond)
+	defer looks.Stop()
+	for there := topic.count(); there < n; there = topic.count() {
+		switch _, is := c.(debeziumBeside); {
+		case there != last:
+			last, since = there, time.Now()
+		case time.Since(since) < still:
+		case !is || stuck == patience:
+			t.Fatalf("events are not published: %d of %d are there", there, n)
+		default:
+			stuck, since = stuck+1, time.Now()
+			c.Kill9()
+			c.start()
+		}
+		<-looks.C
+	}
+	return stuck
 }
 
 // count counts what is lost, doubled and out of order: an event that comes first behind a later one of its key.

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
 
 // The versions of test/debezium/pom.xml.
@@ -34,12 +32,7 @@ type ConnectConfig struct {
 }
 
 // Connect is a worker of Kafka Connect with Debezium's Postgres connector among its plugins, as a child process.
-type Connect struct {
-	dir     string
-	java    string
-	args    []string
-	process *child.Process // nil = never started
-}
+type Connect struct{ *jvm }
 
 // OutboxRouter is a Debezium connector that relays public.outbox_events by its Outbox Event Router, with Debezium's
 // own defaults else. The topic has ${routedByValue} where the aggregate type stands.
@@ -82,23 +75,18 @@ func NewConnect(t testing.TB, config ConnectConfig) *Connect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "cdc-relay-connect-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := &Connect{newJVM(t, "Kafka Connect", java)}
 	worker := map[string]string{
 		"bootstrap.servers":            strings.Join(config.Brokers, ","),
 		"listeners":                    "http://" + api,
 		"plugin.path":                  filepath.Join(artifacts, plugins),
-		"offset.storage.file.filename": filepath.Join(dir, "offsets"),
+		"offset.storage.file.filename": filepath.Join(c.dir, "offsets"),
 		"key.converter":                "org.apache.kafka.connect.storage.StringConverter",
 		"value.converter":              "org.apache.kafka.connect.storage.StringConverter",
 	}
 	maps.Copy(worker, config.Worker)
-	c := &Connect{dir: dir, java: java}
-	t.Cleanup(func() { c.cleanUp(t) })
-	workerFile, connectorFile, logging := filepath.Join(dir, "worker.properties"),
-		filepath.Join(dir, "connector.properties"), filepath.Join(dir, "log4j2.properties")
+	workerFile, connectorFile, logging := filepath.Join(c.dir, "worker.properties"),
+		filepath.Join(c.dir, "connector.properties"), filepath.Join(c.dir, "log4j2.properties")
 	err = errors.Join(
 		os.WriteFile(workerFile, properties(worker), 0o600),
 		os.WriteFile(connectorFile, properties(config.Connector), 0o600),
@@ -117,51 +105,6 @@ func NewConnect(t testing.TB, config ConnectConfig) *Connect {
 		connectorFile,
 	}
 	return c
-}
-
-func (c *Connect) cleanUp(t testing.TB) {
-	if c.process != nil {
-		c.process.Kill()
-		if t.Failed() {
-			t.Logf("the log of Kafka Connect ends:\n%s", c.process.LastWords())
-		}
-	}
-	if err := os.RemoveAll(c.dir); err != nil {
-		t.Errorf("remove the directory of Kafka Connect: %v", err)
-	}
-}
-
-// Start starts the worker, again if it was killed, and does not wait.
-func (c *Connect) Start(t testing.TB) {
-	t.Helper()
-	var err error
-	c.process, err = child.Start(child.Config{Path: c.java, Args: c.args, Dir: c.dir, DeathSignal: syscall.SIGKILL})
-	if err != nil {
-		t.Fatalf("start Kafka Connect: %v", err)
-	}
-}
-
-// PID is its process id, 0 when it does not run.
-func (c *Connect) PID() int {
-	if c.process == nil || c.process.Ended() {
-		return 0
-	}
-	return c.process.PID()
-}
-
-// Kill9 kills the worker and waits for its end. It can be started again, from the offsets that it has noted.
-func (c *Connect) Kill9() {
-	if c.process != nil {
-		c.process.Kill()
-	}
-}
-
-// LastWords is the end of its log since its last start, at most 4 KiB.
-func (c *Connect) LastWords() string {
-	if c.process == nil {
-		return ""
-	}
-	return c.process.LastWords()
 }
 
 // Stop sends SIGTERM and waits for its end.
