@@ -275,7 +275,7 @@ func (s side) faults(t *testing.T, name, sink string, f *figures) {
 // who is called: how often is returned.
 func awaitCount(t *testing.T, c contestant, topic target, n int) (stuck int) {
 	t.Helper()
-	const still, patience = time.Minute, 5
+	const still, patience = 30 * time.Second, 10
 	last, since := -1, time.Now()
 	looks := time.NewTicker(20 * time.Millisecond)
 	defer looks.Stop()
