@@ -123,8 +123,9 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 }
 
 // settleRest waits, once there is no session any more, for what was sent to be recorded, or the next start would send
-// it again. A session that a stop ended has drained already. What was not sent cannot be now, without a proof of the
-// lease. While another relay has the slot, what is not recorded at once may never be: it is that relay's to find.
+// it again. A session that a stop ended has drained already. What was not sent, or is to be sent again, cannot be now,
+// without a proof of the lease. While another relay has the slot, what is not recorded at once may never be: it is that
+// relay's to find.
 func (t *term) settleRest(graceOver <-chan struct{}) error {
 	replaced := t.r.health.Role() == RoleStandby
 	breaker, look := t.settler.BreakerPatience(), time.NewTicker(restLook)
@@ -139,7 +140,7 @@ func (t *term) settleRest(graceOver <-chan struct{}) error {
 			return fmt.Errorf("%d events were still in flight: %w", t.inflight.Len(), ErrGraceOver)
 		case <-look.C:
 		}
-		if t.engine.Status().Unrecorded > 0 && !replaced {
+		if st := t.engine.Status(); st.Unrecorded > st.Waiting && !replaced {
 			since = time.Now()
 		}
 		if breaker == nil && time.Since(since) > restPatience {

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/embedded"
@@ -301,5 +304,40 @@ func TestFencedSessionEndsThoughNothingComes(t *testing.T) {
 	}
 	if epoch := b.pg.Query(t, "SELECT epoch FROM cdc_relay_epoch"); epoch != "3" {
 		t.Errorf("epoch: got %s, want 3: this relay's first, the other's, this relay's second", epoch)
+	}
+}
+
+// Kafka takes nothing, the stream has ended and cannot begin again, and the relay is to stop. Breaks it catches: a stop
+// that waits for the whole grace for events that nobody may send any more, and says that they were in flight. Seen to
+// fail with batches that wait counted as sent.
+func TestStopWithoutASessionDoesNotWaitForWhatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	role := harness.Unique(t, "role")
+	b := newBed(t)
+	b.asRole(role)
+	const grace = 20 * time.Second
+	b.c.ShutdownGrace = config.Duration(grace)
+	b.broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 100, 5))
+	harness.Eventually(t, bedPatience, "Kafka was given events", func(context.Context) string {
+		if st := r.Status(); st.Unrecorded == 0 {
+			return fmt.Sprintf("%+v", st)
+		}
+		return ""
+	})
+	b.pg.Exec(t, "ALTER ROLE "+role+" NOLOGIN; SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE "+
+		"slot_name = '"+b.c.Postgres.Slot+"'")
+	harness.Eventually(t, bedPatience, "the session has ended", func(context.Context) string {
+		if role := r.Status().Role; role == relay.RoleActive {
+			return "it is " + string(role)
+		}
+		return ""
+	})
+	began := time.Now()
+	mustStop(t, stop)
+	if took := time.Since(began); took > grace/2 {
+		t.Errorf("the stop took %v, of a grace of %v", took, grace)
 	}
 }

@@ -70,8 +70,8 @@ func TestEngineTakesAFrontForNoTrouble(t *testing.T) {
 
 // A driver has learned something that it may believe only if nobody else could write by then. Breaks it catches: a
 // batch that goes on by a permission of before, or that keeps others waiting; one that is taken for trouble, or waits
-// for longer than the permission. Seen to fail with the batch's own time not asked for, with the round given up for
-// it, and with permitPause in place of provePause.
+// for longer than the permission; a status that takes it for one that the driver has. Seen to fail with the batch's own
+// time not asked for, with the round given up for it, and with permitPause in place of provePause.
 func TestBatchWaitsForALaterPermission(t *testing.T) {
 	var mu sync.Mutex
 	var learned, proved time.Time
@@ -102,8 +102,8 @@ func TestBatchWaitsForALaterPermission(t *testing.T) {
 				r.Settled(some)
 			}
 		}
-		if s := r.Status(); s.Troubles > 0 || s.State != sink.OK {
-			t.Errorf("status: got %+v, want no trouble", s)
+		if s := r.Status(); s.Troubles > 0 || s.State != sink.OK || s.Unrecorded != 1 || s.Waiting != 1 {
+			t.Errorf("status: got %+v, want no trouble, and the one unrecorded event waiting", s)
 		}
 		mu.Lock()
 		proved = time.Now()

@@ -25,6 +25,7 @@ type Status struct {
 	Events, Bytes int           // in the window: from Submit to Settled
 	Pending       int           // of Events: without a result
 	Unrecorded    int           // handed to the driver and not settled
+	Waiting       int           // of Unrecorded: in batches that the driver does not have now, and gets again
 	Oldest        time.Duration // age, since Submit, of the oldest record without a result
 	HeldLanes     int
 	Rerouted      uint64 // times that a topic's number of partitions changed
@@ -59,6 +60,9 @@ func (e *Engine) Status() Status {
 			oldest(p.queue.head())
 			if p.batch != nil {
 				oldest(p.batch.Records[0])
+				if !p.busy {
+					s.Waiting += len(p.batch.Records)
+				}
 			}
 			if p.hasWork() && !p.since.IsZero() {
 				s.blame(stateOf(p.kind), p.since, p.reason)
