@@ -264,13 +264,19 @@ func TestRedisStreamOfAFrozenRelay(t *testing.T) {
 // entriesOf reads the stream from its first entry to its last.
 func entriesOf(t *testing.T, c redis.UniversalClient, topic string) (found []message) {
 	t.Helper()
+	return entriesWith(t, c, topic, "payload")
+}
+
+// entriesWith reads a stream that has the payload in the field.
+func entriesWith(t *testing.T, c redis.UniversalClient, topic, payload string) (found []message) {
+	t.Helper()
 	entries, err := c.XRange(t.Context(), topic, "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		text := func(name string) string { return fmt.Sprint(e.Values[name]) }
-		found = append(found, message{id: text("id"), key: text("key"), payload: []byte(text("payload")),
+		found = append(found, message{id: text("id"), key: text("key"), payload: []byte(text(payload)),
 			replayed: e.Values[replayHeader] == "1"})
 	}
 	return found

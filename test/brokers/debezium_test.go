@@ -1,13 +1,10 @@
 package brokers_test
 
 import (
-	"fmt"
 	"maps"
 	"net"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -76,17 +73,4 @@ func debeziumSink(t *testing.T, sink, addr, topic string) map[string]string {
 		return named("http", "url", "http://"+addr+"/hooks/"+topic)
 	}
 	return nil
-}
-
-// debeziumEntries are the entries of a stream in the extended format of Debezium's sink.
-func debeziumEntries(t *testing.T, c redis.UniversalClient, topic string) (found []message) {
-	t.Helper()
-	entries, err := c.XRange(t.Context(), topic, "-", "+").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		found = append(found, message{payload: []byte(fmt.Sprint(e.Values["value"]))})
-	}
-	return found
 }

@@ -79,7 +79,7 @@ func redisStage(t *testing.T, sink string) side {
 	}
 	s.settings = func(addr string) []any { return []any{"sink", "redis-stream", "redis.url", "redis://" + addr} }
 	s.read = func(topic string) []message { return entriesOf(t, reader, topic) }
-	s.readDebezium = func(topic string) []message { return debeziumEntries(t, reader, topic) }
+	s.readDebezium = func(topic string) []message { return entriesWith(t, reader, topic, "value") } // extended format
 	s.target = func(topic string) target {
 		return target{
 			count: func() int { return int(reader.XLen(t.Context(), topic).Val()) },

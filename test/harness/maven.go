@@ -31,40 +31,52 @@ func unpack(into string) goal {
 // fromMaven brings the artifacts of test/<pom>/pom.xml into a folder of the cache at the first call on a machine, and
 // returns the folder. The name holds their version: a pom that changes needs another one.
 func fromMaven(ctx context.Context, name, pom string, goals ...goal) (dir string, err error) {
+	return cached(name, func(aside, fetched string) error {
+		maven, err := exec.LookPath("mvn")
+		if err != nil {
+			return fmt.Errorf("find Maven (Debian: maven): %w", err)
+		}
+		for _, g := range goals {
+			args := append([]string{
+				"-q", "-B", "-f", filepath.Join(moduleDir(), "test", pom, "pom.xml"),
+				"-DoutputDirectory=" + filepath.Join(fetched, g.into),
+				// of what is unpacked; otherwise they lie beside the pom, and the next fetch unpacks nothing
+				"-DmarkersDirectory=" + filepath.Join(aside, "markers"),
+			}, g.args...)
+			if err := runFetch(ctx, maven, args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// cached is a folder of the cache, which is collected at the first call on a machine: as fetched, with another place
+// aside for what is not kept.
+func cached(name string, collect func(aside, fetched string) error) (dir string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find a cache directory: %w", err)
 	}
 	cache = filepath.Join(cache, "cdc-relay")
 	dir = filepath.Join(cache, name)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return dir, fetch(ctx, cache, dir, filepath.Join(moduleDir(), "test", pom, "pom.xml"), goals)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return dir, nil
 	}
-	return dir, nil
+	return dir, fill(cache, dir, func(aside string) (fetched string, err error) {
+		fetched = filepath.Join(aside, "fetched")
+		return fetched, collect(aside, fetched)
+	})
 }
 
-// fetch collects the artifacts of the pom.
-func fetch(ctx context.Context, cache, dir, pom string, goals []goal) error {
-	maven, err := exec.LookPath("mvn")
-	if err != nil {
-		return fmt.Errorf("find Maven (Debian: maven): %w", err)
+// runFetch runs a program that fetches.
+func runFetch(ctx context.Context, program string, args ...string) error {
+	command := exec.CommandContext(ctx, program, args...)
+	command.WaitDelay = time.Second
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("run %s: %w: %.2000s", filepath.Base(program), err, output)
 	}
-	return fill(cache, dir, func(aside string) (fetched string, err error) {
-		fetched = filepath.Join(aside, "fetched")
-		for _, g := range goals {
-			args := append([]string{
-				"-q", "-B", "-f", pom, "-DoutputDirectory=" + filepath.Join(fetched, g.into),
-				// of what is unpacked; otherwise they lie beside the pom, and the next fetch unpacks nothing
-				"-DmarkersDirectory=" + filepath.Join(aside, "markers"),
-			}, g.args...)
-			command := exec.CommandContext(ctx, maven, args...)
-			command.WaitDelay = time.Second
-			if output, err := command.CombinedOutput(); err != nil {
-				return "", fmt.Errorf("run mvn: %w: %.2000s", err, output)
-			}
-		}
-		return fetched, nil
-	})
+	return nil
 }
 
 // fill has a folder of the cache filled aside and moves it into place whole, one test process at a time: the caches of

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // protocol is what a seed's world and its members said, for whoever has to find out why it failed.
@@ -55,18 +54,15 @@ func (w *world) look(ctx context.Context) {
 		m.wire.mu.Unlock()
 		w.log.say("  %+v", m.consumer.Status())
 	}
-	describe := kmsg.NewPtrDescribeGroupsRequest()
-	describe.Groups = []string{w.schema}
-	groups, err := describe.RequestWith(ctx, w.client)
+	groups, err := w.groups(ctx)
 	if err != nil {
 		w.log.say("describe the group: %v", err)
-	} else {
-		for _, g := range groups.Groups {
-			w.log.say("group %s is %s", g.Group, g.State)
-			for _, m := range g.Members {
-				w.log.say("  %s from %s, killed: %t, has %q", m.MemberID, m.ClientHost, slices.Contains(w.gone, m.ClientHost),
-					m.MemberAssignment)
-			}
+	}
+	for _, g := range groups {
+		w.log.say("group %s is %s", g.Group, g.State)
+		for _, m := range g.Members {
+			w.log.say("  %s from %s, killed: %t, has %q", m.MemberID, m.ClientHost, slices.Contains(w.gone, m.ClientHost),
+				m.MemberAssignment)
 		}
 	}
 	queries := []string{"SELECT a::text FROM pg_stat_activity a WHERE backend_type = 'client backend'",

@@ -218,6 +218,7 @@ func (w *world) judge(ctx context.Context) error {
 		case <-tick.C:
 		case <-expire.C:
 			if err := w.expire(ctx); err != nil {
+				w.look(context.WithoutCancel(ctx))
 				return fmt.Errorf("%d of %d events are decided: expire members: %w", decided, seedEvents, err)
 			}
 		}

@@ -207,16 +207,25 @@ func (w *world) takeOff(n int, kill bool) error {
 	return err
 }
 
+// groups describes the consumers' group.
+func (w *world) groups(ctx context.Context) ([]kmsg.DescribeGroupsResponseGroup, error) {
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups = []string{w.schema}
+	answer, err := describe.RequestWith(ctx, w.client)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Groups, nil
+}
+
 // expire has the group forget members that were killed. Kafka does that after the session's time-out; the stand-in does
 // not where one was killed between its join and its sync, and leaves it its partitions for good.
 func (w *world) expire(ctx context.Context) error {
-	describe := kmsg.NewPtrDescribeGroupsRequest()
-	describe.Groups = []string{w.schema}
-	groups, err := describe.RequestWith(ctx, w.client)
+	groups, err := w.groups(ctx)
 	if err != nil {
 		return err
 	}
-	for _, g := range groups.Groups {
+	for _, g := range groups {
 		leave := kmsg.NewPtrLeaveGroupRequest()
 		leave.Group = g.Group
 		for _, m := range g.Members {
