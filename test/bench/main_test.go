@@ -42,7 +42,8 @@ var (
 	runsFlag      = flag.Int("runs", 5, "runs of each scenario; the table shows medians")
 	jsonFlag      = flag.String("json", "", "also write the results to this file, as JSON")
 	perfFlag      = flag.String("perf", "",
-		"also record CPU profiles of relay and Postgres in the drains into this directory, by Linux perf")
+		"also record CPU profiles into this directory, by Linux perf: of relay and Postgres in the drains, of the whole "+
+			"machine at the paces")
 	svgFlag     = flag.String("svg", "", "also draw the results into this directory, as SVG")
 	eventsFlag  = flag.Int("events", 1_000_000, "events of a drain, if it is none of the following")
 	singleFlag  = flag.Int("events-single", 200_000, "events of drain-1")

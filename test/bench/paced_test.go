@@ -135,7 +135,9 @@ func (st *stage) paceOnce(t *testing.T, v variant, p pace) []sample {
 	if len(st.variants) == 0 {
 		wal, broker = r.paceBareStream(p), r.paceBareKafka(p)
 	}
+	stopProfile := r.profileMachine(fmt.Sprintf("%s-%d", paced, p.rate))
 	whole, busy := r.paceRelay(p)
+	stopProfile()
 	rss := r.relay.PeakRSS(t)
 	r.relay.Stop(t)
 	samples := []sample{
