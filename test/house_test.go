@@ -239,6 +239,7 @@ var house = map[string]room{
 	},
 	"cmd/internal/demo":               {own: []string{"cmd/internal/cli", "config"}},
 	"cmd/cdc-relay/internal/resident": {},
+	"cmd/cdc-relay/internal/early":    {},
 	"cmd/cdc-relay/internal/ahead":    {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask": {own: []string{
 		"cmd/internal/cli", "config", "consumers", "relay", "secret", "store",
@@ -263,10 +264,10 @@ var house = map[string]room{
 	"cmd/cdc-relay": {
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
-			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
-			"cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/resident", "cmd/cdc-relay/internal/show",
-			"cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo", "config", "consumers",
-			"drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
+			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/early",
+			"cmd/cdc-relay/internal/edit", "cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/resident",
+			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
+			"config", "consumers", "drivers", "install", "install/inbox", "outbox", "relay", "replication", "store", "tracing", "verify/audit",
 			"verify/effects",
 		},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

@@ -6,6 +6,7 @@ package main
 
 import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/configure"
+	_ "github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/early"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/slot"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )

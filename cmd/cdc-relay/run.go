@@ -40,7 +40,6 @@ func (runCommand) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	cli.StartMemory()
 	log, version := a.Logger(cfg), a.Build.Facts().Version
 	options := []relay.Option{relay.WithLogger(log), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
 		relay.WithOutput(cli.Beneath(a.Out)), // the file itself: the driver writes again what it could not write

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -48,5 +50,27 @@ func TestAStartGivesThePagesOfTheProgramFileBack(t *testing.T) {
 	})
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("got exit code %d after SIGTERM, want 0; log:\n%s", code, r.log)
+	}
+}
+
+// Break it catches: garbage of the packages' initialisation collected before a start does anything. The other command
+// shows that there is some. Seen to fail with package early left out of the program.
+func TestAStartCollectsNothingBeforeItsFirstStep(t *testing.T) {
+	t.Parallel()
+	binary := harness.BuildRelay(t, "")
+	collects := func(command string) bool {
+		c := exec.Command(binary, command, "--config", filepath.Join(t.TempDir(), "missing.yaml"))
+		c.Env = []string{"GODEBUG=gctrace=1"}
+		said, err := c.CombinedOutput()
+		if err == nil {
+			t.Fatalf("%s without its configuration: got success", command)
+		}
+		return bytes.HasPrefix(said, []byte("gc 1 @")) || bytes.Contains(said, []byte("\ngc 1 @"))
+	}
+	if !collects("check") {
+		t.Error("check collects nothing: either the trace does not work, or package early is of no use any more")
+	}
+	if collects("run") {
+		t.Error("run collected garbage before it had read its configuration")
 	}
 }

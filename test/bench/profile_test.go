@@ -35,7 +35,9 @@ func (r *run) profileMachine(name string) (stop func()) {
 	return r.record(name+"-machine", "-a")
 }
 
-func joined(pids ...int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ","), "[]") }
+func joined(pids ...int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ","), "[]")
+}
 
 func (r *run) record(name string, of ...string) (stop func()) {
 	r.t.Helper()

@@ -12,19 +12,9 @@ const (
 	// window, and little beside it is thrown away, so collecting five times as often as by default costs little. See
 	// docs/sizing.md.
 	gcPercent = 20
-	// startPercent lets a start throw away what it needs only once, a few MB, and collect it later: four collections took
-	// CPU from the first event. A run has that memory for its window afterwards.
-	startPercent = 400
 	// baseMemory is what the process needs however small the window is: code and its tables, connections, buffers.
 	baseMemory = 32 << 20
 )
-
-// StartMemory sets the garbage collector for a start, until TuneMemory does for what follows.
-func StartMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(startPercent)
-	}
-}
 
 // TuneMemory sets the garbage collector for a process whose memory is the window and requests made of it, unless the
 // environment does, by GOGC and GOMEMLIMIT. The limit is a soft one: near it garbage is collected sooner.
