@@ -29,6 +29,11 @@ type Postgres interface {
 	bootstrap.Server
 }
 
+// streamDialer is a Postgres that can connect for a stream before OpenStream, beside the rest of a start.
+type streamDialer interface {
+	Dial(ctx context.Context, c replication.Config) *replication.Ahead
+}
+
 // Stream is one replication connection with a stream started: a [replication.Session], which says what its methods
 // promise.
 type Stream interface {
@@ -91,6 +96,10 @@ func (server) OpenStream(ctx context.Context, c replication.Config) (Stream, err
 		return nil, err
 	}
 	return s, nil
+}
+
+func (server) Dial(ctx context.Context, c replication.Config) *replication.Ahead {
+	return replication.Dial(ctx, c)
 }
 
 func (server) Identify(ctx context.Context, c replication.Config) (replication.System, error) {

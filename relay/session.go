@@ -101,10 +101,15 @@ func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox,
 	setup := t.r.setup()
 	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
 	setup.Counted = t.r.meter.Stream.Recreations.Inc
+	c := t.r.replicationConfig()
+	defer func() { c.Ahead.Close() }()
+	if dialer, can := t.r.postgres.(streamDialer); can {
+		setup.Free = func() { c.Ahead = dialer.Dial(ctx, c) }
+	}
 	if table, err = setup.Prepare(ctx); err != nil {
 		return nil, table, err
 	}
-	stream, err := t.r.postgres.OpenStream(ctx, t.r.replicationConfig())
+	stream, err := t.r.postgres.OpenStream(ctx, c)
 	if err != nil {
 		return nil, table, err
 	}

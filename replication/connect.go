@@ -34,6 +34,8 @@ type Config struct {
 	OnNotice         func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
 	// how old what is read is, see socket; nil: not known. Called from Run's goroutine
 	Behind func() time.Duration
+	// a connection that Dial makes or has made, for Open to use; nil, or one that ended: Open makes its own
+	Ahead *Ahead
 }
 
 // NoticeText is a notice or warning that the server sent.
@@ -206,6 +208,23 @@ func (l *link) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = l.conn.Close(ctx)
+}
+
+// connect dials, or takes the connection that was made ahead, and asks who the server is.
+func connect(ctx context.Context, c Config) (*link, System, error) {
+	if l, system := c.Ahead.take(ctx); l != nil {
+		return l, system, nil
+	}
+	l, err := dial(ctx, c)
+	if err != nil {
+		return nil, System{}, err
+	}
+	system, err := l.identify(ctx)
+	if err != nil {
+		l.close()
+		return nil, System{}, err
+	}
+	return l, system, nil
 }
 
 func (l *link) identify(ctx context.Context) (System, error) {

@@ -116,16 +116,14 @@ type Session struct {
 // Open connects, reads the slot and starts the stream at the slot's own position. The stream is granted to one
 // connection at a time, which makes it the lease on the slot; see SlotBusyError. Nothing is read before Run.
 func Open(ctx context.Context, c Config) (*Session, error) {
-	l, err := dial(ctx, c)
+	l, system, err := connect(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{c: c, link: l, batches: make(chan *Batch)}
-	s.PID = int64(l.conn.PID())
-	if s.System, err = l.identify(ctx); err == nil {
-		if s.Confirmed, err = l.slot(ctx, c.Slot); err == nil {
-			err = l.start(ctx, c)
-		}
+	s.PID, s.System = int64(l.conn.PID()), system
+	if s.Confirmed, err = l.slot(ctx, c.Slot); err == nil {
+		err = l.start(ctx, c)
 	}
 	if err != nil {
 		l.close()

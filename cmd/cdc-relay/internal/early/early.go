@@ -1,6 +1,7 @@
 // Package early sets the garbage collector of a relay before most other packages are initialised: they allocate 4 MB,
 // for which it would run twice, 5 of the 20 ms until main. Go initialises the package with the least import path first
 // of those whose own imports are ready, and this one imports little. Only the program's main package may import it.
+// It is tested there: run_memory_test.go.
 package early
 
 import (
