@@ -24,14 +24,11 @@ type Postgres interface {
 	OpenTables(ctx context.Context, c store.Config) (Tables, error)
 	// OpenStream takes the slot and starts its stream; nothing is read before Run. See [replication.Open].
 	OpenStream(ctx context.Context, c replication.Config) (Stream, error)
+	// Dial connects for OpenStream ahead of it, beside other work; nil: it does not. See [replication.Dial].
+	Dial(ctx context.Context, c replication.Config) *replication.Ahead
 
 	// The commands of a replication connection of their own; see package replication.
 	bootstrap.Server
-}
-
-// streamDialer is a Postgres that can connect for a stream before OpenStream, beside the rest of a start.
-type streamDialer interface {
-	Dial(ctx context.Context, c replication.Config) *replication.Ahead
 }
 
 // Stream is one replication connection with a stream started: a [replication.Session], which says what its methods

@@ -103,9 +103,7 @@ func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox,
 	setup.Counted = t.r.meter.Stream.Recreations.Inc
 	c := t.r.replicationConfig()
 	defer func() { c.Ahead.Close() }()
-	if dialer, can := t.r.postgres.(streamDialer); can {
-		setup.Free = func() { c.Ahead = dialer.Dial(ctx, c) }
-	}
+	setup.Free = func() { c.Ahead = t.r.postgres.Dial(ctx, c) }
 	if table, err = setup.Prepare(ctx); err != nil {
 		return nil, table, err
 	}

@@ -25,6 +25,23 @@ func Dial(ctx context.Context, c Config) *Ahead {
 	return a
 }
 
+// connect dials, or takes the connection that was made ahead, and asks who the server is.
+func connect(ctx context.Context, c Config) (*link, System, error) {
+	if l, system := c.Ahead.take(ctx); l != nil {
+		return l, system, nil
+	}
+	l, err := dial(ctx, c)
+	if err != nil {
+		return nil, System{}, err
+	}
+	system, err := l.identify(ctx)
+	if err != nil {
+		l.close()
+		return nil, System{}, err
+	}
+	return l, system, nil
+}
+
 // take gives the connection and who the server is, or nil if it could not be made, or has ended since.
 func (a *Ahead) take(ctx context.Context) (*link, System) {
 	if a == nil || a.used {

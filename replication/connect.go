@@ -210,23 +210,6 @@ func (l *link) close() {
 	_ = l.conn.Close(ctx)
 }
 
-// connect dials, or takes the connection that was made ahead, and asks who the server is.
-func connect(ctx context.Context, c Config) (*link, System, error) {
-	if l, system := c.Ahead.take(ctx); l != nil {
-		return l, system, nil
-	}
-	l, err := dial(ctx, c)
-	if err != nil {
-		return nil, System{}, err
-	}
-	system, err := l.identify(ctx)
-	if err != nil {
-		l.close()
-		return nil, System{}, err
-	}
-	return l, system, nil
-}
-
 func (l *link) identify(ctx context.Context) (System, error) {
 	r, err := pglogrepl.IdentifySystem(ctx, l.conn)
 	if err != nil {
