@@ -55,8 +55,8 @@ func TestAStreamBeginsThoughTheConnectionMadeAheadHasEnded(t *testing.T) {
 	r.finish(t)
 }
 
-// Breaks it catches: a connection, or a goroutine of it (TestMain looks), that stays when the stream is not wanted after
-// all, at whatever moment. Seen to fail with a Close that only cancels.
+// Breaks it catches: a connection, or a goroutine of it (TestMain looks), that stays when the stream is not wanted in
+// the end, at whatever moment. Seen to fail with a Close that only cancels.
 func TestAConnectionMadeAheadIsGivenUp(t *testing.T) {
 	f := newFixture(t)
 	f.dialed()
