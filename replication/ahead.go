@@ -2,8 +2,9 @@ package replication
 
 import "context"
 
-// Ahead is a connection for a stream, made beside other work; see [Config]. Until [Open] uses it, nothing is asked on
-// it. The server counts it as a walsender (max_wal_senders). Its methods are called from one goroutine.
+// Ahead is a connection for a stream, made beside other work; see [Config]. Beyond what connecting asks, nothing is
+// asked on it until [Open] uses it. The server counts it as a walsender (max_wal_senders). Its methods are called from
+// one goroutine.
 type Ahead struct {
 	cancel context.CancelFunc
 	done   chan struct{}
