@@ -66,11 +66,14 @@ func (a *Ahead) take(ctx context.Context) (*link, System) {
 
 // Close gives the connection up, unless a session has it by now, and returns when it has ended.
 func (a *Ahead) Close() {
-	if a == nil || a.used {
+	if a == nil {
+		return
+	}
+	a.cancel()
+	if a.used {
 		return
 	}
 	a.used = true
-	a.cancel()
 	<-a.done
 	if a.err == nil {
 		a.link.close()
