@@ -31,8 +31,7 @@ type Postgres interface {
 	bootstrap.Server
 }
 
-// Stream is one replication connection with a stream started: a [replication.Session], which says what its methods
-// promise.
+// Stream is a replication connection with a stream started: a [replication.Session], which says what methods promise.
 type Stream interface {
 	Granted() replication.Grant
 	Batches() <-chan *replication.Batch

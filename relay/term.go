@@ -130,23 +130,24 @@ func (t *term) settleRest(graceOver <-chan struct{}) error {
 	replaced := t.r.health.Role() == RoleStandby
 	breaker, look := t.settler.BreakerPatience(), time.NewTicker(restLook)
 	defer look.Stop()
-	for since := time.Now(); ; {
+	for since := time.Now(); t.inflight.Len() > 0; {
 		select {
 		case <-t.inflight.Drained():
-			return nil
 		case <-breaker:
 			return nil
 		case <-graceOver:
-			return fmt.Errorf("%d events were still in flight: %w", t.inflight.Len(), ErrGraceOver)
+			if n := t.inflight.Len(); n > 0 { // else the last of them ended just then
+				return fmt.Errorf("%d events were still in flight: %w", n, ErrGraceOver)
+			}
 		case <-look.C:
 		}
 		if st := t.engine.Status(); st.Unrecorded > st.Waiting && !replaced {
 			since = time.Now()
-		}
-		if breaker == nil && time.Since(since) > restPatience {
+		} else if breaker == nil && time.Since(since) > restPatience {
 			return nil
 		}
 	}
+	return nil
 }
 
 // supervise runs one session after another until the context ends.
