@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -57,15 +57,13 @@ func TestAStartGivesThePagesOfTheProgramFileBack(t *testing.T) {
 // shows that there is some. Seen to fail with package early left out of the program.
 func TestAStartCollectsNothingBeforeItsFirstStep(t *testing.T) {
 	t.Parallel()
-	binary := harness.BuildRelay(t, "")
 	collects := func(command string) bool {
-		c := exec.Command(binary, command, "--config", filepath.Join(t.TempDir(), "missing.yaml"))
-		c.Env = []string{"GODEBUG=gctrace=1"}
-		said, err := c.CombinedOutput()
-		if err == nil {
+		missing := filepath.Join(t.TempDir(), "missing.yaml")
+		got := cdcRelay(t, []string{"GODEBUG=gctrace=1"}, command, "--config", missing)
+		if got.code == exitDone {
 			t.Fatalf("%s without its configuration: got success", command)
 		}
-		return bytes.HasPrefix(said, []byte("gc 1 @")) || bytes.Contains(said, []byte("\ngc 1 @"))
+		return strings.Contains("\n"+got.errors, "\ngc 1 @")
 	}
 	if !collects("check") {
 		t.Error("check collects nothing: either the trace does not work, or package early is of no use any more")
