@@ -7,9 +7,10 @@ type Load struct {
 	Table, AggregateType   string
 	Types                  int // above 1: AggregateType-0, -1, …, as many; an aggregate is of one of them
 	Events, PerTransaction int
-	Keys                   int // aggregates
-	HotKeys                int // of these, the ones that half of all events are of; 0: all have as many
-	Payload                int // bytes of jsonb, about
+	Keys                   int  // aggregates
+	HotKeys                int  // of these, the ones that half of all events are of; 0: all have as many
+	Payload                int  // bytes of jsonb, about
+	Headers                bool // two strings in the headers column, as tracing has them; false: the column is not set
 }
 
 // payloadFrame is what a payload has besides its filler, about.
@@ -23,6 +24,11 @@ func (l Load) SQL() string {
 	if l.Types > 1 {
 		aggregateType = fmt.Sprintf("'%s-' || aggregate %% %d", l.AggregateType, l.Types)
 	}
+	column, headers := "", ""
+	if l.Headers {
+		column = ", headers"
+		headers = `, jsonb_build_object('traceparent', '00-' || md5(i::text) || '-00f067aa0ba902b7-01', 'tenant', 'tenant-' || i % 97)`
+	}
 	return fmt.Sprintf(`DO $$
 DECLARE
 	total CONSTANT bigint := %d; per_transaction CONSTANT bigint := %d;
@@ -31,16 +37,17 @@ DECLARE
 BEGIN
 	WHILE done < total LOOP
 		SET LOCAL synchronous_commit = off;
-		INSERT INTO %s (aggregate_type, aggregate_id, event_type, payload)
+		INSERT INTO %s (aggregate_type, aggregate_id, event_type, payload%s)
 		SELECT %s, 'order-' || aggregate, 'OrderPlaced', jsonb_build_object(
 			'order', i, 'customer', 'customer-' || i %% 5003, 'amount_cents', i * 7919 %% 100000, 'currency', 'EUR',
 			'note', left(CASE WHEN filler < 1000 THEN repeat(md5(i::text), filler / 32 + 1)
-				ELSE (SELECT string_agg(md5(i || '/' || n), '') FROM generate_series(0, filler / 32) n) END, filler))
+				ELSE (SELECT string_agg(md5(i || '/' || n), '') FROM generate_series(0, filler / 32) n) END, filler))%s
 		FROM (SELECT i, CASE WHEN hot = 0 THEN i * 2654435761 %% aggregates
 			ELSE i / 2 * 2654435761 %% CASE i %% 2 WHEN 0 THEN hot ELSE aggregates END END AS aggregate
 			FROM generate_series(done + 1, least(done + per_transaction, total)) i) numbered;
 		COMMIT;
 		done := done + per_transaction;
 	END LOOP;
-END $$`, l.Events, l.PerTransaction, l.Keys, l.HotKeys, max(l.Payload-payloadFrame, 0), l.Table, aggregateType)
+END $$`, l.Events, l.PerTransaction, l.Keys, l.HotKeys, max(l.Payload-payloadFrame, 0), l.Table, column,
+		aggregateType, headers)
 }

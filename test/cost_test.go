@@ -26,11 +26,15 @@ type cost struct {
 var eventCosts = []struct {
 	shape                          string
 	partitions, transactions, rows int
+	headers                        string // of each row, in SQL
 	budget                         cost
 }{
-	{"100 rows in a transaction", 6, 500, 100, cost{0.6, 300, 100, 10, 780}},
-	{"one row in a transaction", 6, 30_000, 1, cost{1, 500, 150, 15, 780}},
-	{"100 rows in a transaction, 200 partitions", 200, 500, 100, cost{1, 400, 200, 12, 780}},
+	{"100 rows in a transaction", 6, 500, 100, "NULL", cost{0.6, 300, 100, 10, 780}},
+	{"one row in a transaction", 6, 30_000, 1, "NULL", cost{1, 500, 150, 15, 780}},
+	{"100 rows in a transaction, 200 partitions", 200, 500, 100, "NULL", cost{1, 400, 200, 12, 780}},
+	{"100 rows with headers in a transaction", 6, 500, 100,
+		"jsonb_build_object('traceparent', '00-' || md5(i::text) || '-00f067aa0ba902b7-01', 'tenant', 't' || i)",
+		cost{0.6, 300, 100, 10, 890}}, // a mark writes the row anew, and so its headers
 }
 
 // mostDrains are tried before a cost counts as over its budget. A buffer that grows and a turn that a busy machine cut
@@ -46,7 +50,7 @@ func TestCostOfAnEventStaysInItsBudget(t *testing.T) {
 	}
 	for _, c := range eventCosts {
 		t.Run(c.shape, func(t *testing.T) {
-			drain := drains(t, c.partitions, c.transactions, c.rows)
+			drain := drains(t, c.partitions, c.transactions, c.rows, c.headers)
 			drain() // what a start costs is behind it, and buffers have their size
 			got := drain()
 			for n := 1; n < mostDrains && len(got.over(c.budget)) > 0; n++ {
@@ -89,7 +93,7 @@ func (c cost) over(budget cost) (found []string) {
 
 // drains lets a paused relay have a backlog, so that it has full batches however slow the machine is, and looks at what
 // it spends from its resuming until every row is marked.
-func drains(t *testing.T, partitions, transactions, rows int) func() cost {
+func drains(t *testing.T, partitions, transactions, rows int, headers string) func() cost {
 	// Without images of whole pages: how many there are depends on when the server makes a checkpoint.
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"synchronous_commit": "off",
 		"full_page_writes": "off", "autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "4GB",
@@ -108,10 +112,11 @@ func drains(t *testing.T, partitions, transactions, rows int) func() cost {
 	return func() (spent cost) {
 		ask("pause", "--note", "a backlog")
 		pg.Exec(t, fmt.Sprintf(`DO $$ BEGIN FOR b IN 1..%d LOOP
-			INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+			INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, headers)
 			SELECT gen_random_uuid(), 'costly', 'k' || (b * 7 + i) %% 10000, 'made',
-			jsonb_build_object('n', b, 'filler', repeat('x', 200)) FROM generate_series(1, %d) i; COMMIT; END LOOP; END $$`,
-			transactions, rows))
+			jsonb_build_object('n', b, 'filler', repeat('x', 200)), %s
+			FROM generate_series(1, %d) i; COMMIT; END LOOP; END $$`,
+			transactions, headers, rows))
 		done += transactions * rows
 		pg.Exec(t, "SELECT pg_stat_statements_reset()")
 		before := s.spentSoFar(t)

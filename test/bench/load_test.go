@@ -21,7 +21,7 @@ func (r *run) load(d drain) {
 	r.t.Helper()
 	load := bench.Load{
 		Table: "outbox_events", AggregateType: aggregateType, Events: d.events, PerTransaction: d.perTransaction,
-		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload, Types: r.types,
+		Keys: r.keys, HotKeys: r.hotKeys, Payload: r.payload, Headers: r.headers, Types: r.types,
 	}
 	r.exec(load.SQL())
 	r.exec("VACUUM (ANALYZE) outbox_events")
@@ -77,11 +77,14 @@ func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	if err := rows.Err(); err != nil {
 		r.t.Fatalf("read the outbox: %v", err)
 	}
-	fromTable := 0
+	fromTable, otherHeaders := 0, 0
 	harness.Consume(r.t, r.kafka.Addrs, topics, func(record *kgo.Record) {
 		judge.Saw(harness.Seen(record))
 		if bytes.HasPrefix(harness.Header(record, "x-outbox-position"), []byte("table/")) {
 			fromTable++
+		}
+		if (harness.Header(record, "traceparent") != nil) != r.headers {
+			otherHeaders++
 		}
 		if record.Topic != r.refusingTopic() {
 			times = append(times, record.Timestamp)
@@ -93,6 +96,9 @@ func (r *run) judgeTopic(further func(*verify.Judge)) (times []time.Time) {
 	}
 	if fromTable > 0 {
 		r.t.Fatalf("the run was wrong: %d events came from the table, not from the stream", fromTable)
+	}
+	if otherHeaders > 0 {
+		r.t.Fatalf("the run was wrong: %d records lack their rows' headers, or have others", otherHeaders)
 	}
 	slices.SortFunc(times, time.Time.Compare)
 	return times

@@ -17,6 +17,7 @@ const (
 // shape is what the events are like, and what becomes of them. In a scenario 0 and "" stand for what the flags say.
 type shape struct {
 	payload      int    // bytes of jsonb, about
+	headers      bool   // in a column of the row, as tracing has them
 	keys         int    // aggregates
 	hotKeys      int    // of these, the ones that half of all events are of; 0 = all keys have as many
 	types        int    // of aggregates, each with a topic; 0 is one, too
@@ -28,7 +29,8 @@ type shape struct {
 // or gives what is not said in s by what others say.
 func (s shape) or(others shape) shape {
 	return shape{
-		cmp.Or(s.payload, others.payload), cmp.Or(s.keys, others.keys), cmp.Or(s.hotKeys, others.hotKeys),
+		cmp.Or(s.payload, others.payload), cmp.Or(s.headers, others.headers), cmp.Or(s.keys, others.keys),
+		cmp.Or(s.hotKeys, others.hotKeys),
 		cmp.Or(s.types, others.types), cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish),
 		cmp.Or(s.parkedKeys, others.parkedKeys),
 	}
@@ -46,7 +48,11 @@ func (s shape) String() string {
 	if s.types > 1 {
 		partitions = fmt.Sprintf("%d topics of %s", s.types, partitions)
 	}
-	return fmt.Sprintf("about %d bytes of jsonb, %s, %s, after_publish %s", s.payload, keys, partitions, s.afterPublish)
+	payload := fmt.Sprintf("about %d bytes of jsonb", s.payload)
+	if s.headers {
+		payload += " and two headers"
+	}
+	return fmt.Sprintf("%s, %s, %s, after_publish %s", payload, keys, partitions, s.afterPublish)
 }
 
 // drain is a slot full of events that are read as fast as can be.
@@ -68,6 +74,7 @@ func (o options) drains() []drain {
 		{"drain-200", o.events, 100, shape{partitions: 200}},
 		{"drain-1000", o.events, 100, shape{partitions: 1000}},
 		{"drain-20x50", o.events, 100, shape{types: 20, partitions: 50}},
+		{"drain-headers", o.events, 100, shape{headers: true}},
 		{"drain-10k", of(10_000), 100, shape{payload: 10_000}},
 		{"drain-100k", of(100_000), 10, shape{payload: 100_000}},
 		{"drain-delete", o.events, 100, shape{afterPublish: "delete"}},

@@ -170,7 +170,7 @@ var relayBinary = sync.OnceValues(func() (string, error) {
 	if os.Getenv("CDC_RELAY_TEST_RACE") == "1" {
 		return buildRelay(shippedTags, "-race")
 	}
-	return buildRelay(shippedTags)
+	return buildRelay(shippedTags, "-ldflags=-s -w")
 })
 
 // shippedTags are the build tags of the program that is shipped; see Makefile.

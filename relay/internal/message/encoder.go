@@ -38,7 +38,8 @@ type Encoder struct {
 	source, epoch []byte // header values, constant in a session
 
 	topics  topics
-	arena   arena // of headers and composed keys
+	arena   arena    // of headers and composed keys
+	plain   [][]byte // of the row whose headers are read; kept for its memory
 	now     time.Time
 	created struct { // the last created_at that was read
 		text []byte

@@ -123,6 +123,28 @@ func kindOf(value json.Token) string {
 
 // rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
 func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
+	var is bool
+	x.plain, is = plainObject(x.plain[:0], text)
+	defer clear(x.plain) // they would keep the event's memory
+	if !is {
+		return x.anyHeaders(h, text)
+	}
+	for n := 0; n < len(x.plain); n += 2 {
+		x.rowHeader(h, string(x.plain[n]), x.plain[n+1])
+	}
+	return nil
+}
+
+func (x *Encoder) rowHeader(h *outbox.Headers, key string, value []byte) {
+	if x.owns(key) {
+		x.hooks.Shadowed()
+		return
+	}
+	h.Add(key, value)
+}
+
+// anyHeaders is rowHeaders of any text.
+func (x *Encoder) anyHeaders(h *outbox.Headers, text []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return errHeadersForm
@@ -141,11 +163,7 @@ func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 		if !ok {
 			return wrongValue(key, value)
 		}
-		if x.owns(key) {
-			x.hooks.Shadowed()
-			continue
-		}
-		h.Add(key, []byte(v))
+		x.rowHeader(h, key, []byte(v))
 	}
 	// A text column may hold anything: an object that is cut, or one with something behind it.
 	if _, err := dec.Token(); err != nil {
