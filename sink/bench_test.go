@@ -34,9 +34,16 @@ func (s swallow) Produce(_ context.Context, _ int32, batches []*sink.Batch) {
 // Three goroutines work as in the relay: one submits, one collects, one settles.
 func BenchmarkEngine(b *testing.B) {
 	const chunk = 500
-	records := make([]*sink.Record, 60_000) // more than the window: a record is settled before its turn comes again
-	for i := range records {
-		records[i] = &sink.Record{Topic: "topic", Key: fmt.Appendf(nil, "%08d", i%1000), Value: make([]byte, 8), Cost: 300}
+	// Chunks of records that are settled, more than the window in all, and chunks that were submitted.
+	free, spent := make(chan []*sink.Record, 120), make(chan []*sink.Record, 121)
+	spent <- make([]*sink.Record, 0, chunk)
+	for n := range cap(free) {
+		records := make([]*sink.Record, chunk)
+		for i := range records {
+			records[i] = &sink.Record{Topic: "topic", Key: fmt.Appendf(nil, "%08d", (n*chunk+i)%1000), Value: make([]byte, 8),
+				Cost: 300}
+		}
+		free <- records
 	}
 	e := sink.New(swallow{partitions: 12, changed: make(chan struct{})}, sink.Config{})
 	ctx := context.Background()
@@ -61,17 +68,25 @@ func BenchmarkEngine(b *testing.B) {
 	settled := make(chan struct{})
 	go func() {
 		defer close(settled)
+		next := (<-spent)[:0]
 		for some := range full {
 			e.Settled(some)
+			for _, r := range some { // in another order than they were submitted in
+				if next = append(next, r); len(next) == chunk {
+					free <- next
+					next = (<-spent)[:0]
+				}
+			}
 			empty <- some
 		}
 	}()
-	for n, at := 0, 0; n < b.N; at = (at + chunk) % len(records) {
-		some := records[at : at+min(chunk, b.N-n)]
-		if _, err := e.Submit(ctx, some); err != nil {
+	for n := 0; n < b.N; {
+		some := <-free
+		if _, err := e.Submit(ctx, some[:min(chunk, b.N-n)]); err != nil {
 			b.Fatal(err)
 		}
 		n += len(some)
+		spent <- some
 	}
 	<-settled
 	b.StopTimer()
