@@ -17,7 +17,7 @@ func TestTheWayToProductionIsAsItsPageSays(t *testing.T) {
 	t.Parallel()
 	const page = "../docs/production.md"
 	sql, names := statements(t, page)
-	if want := []string{"settings", "roles", "gone"}; !slices.Equal(names, want) {
+	if want := []string{"settings", "roles", "gone", "tables"}; !slices.Equal(names, want) {
 		t.Fatalf("statements of the page: got %q, want %q", names, want)
 	}
 	s := newScenario(t, harness.NewOwnPostgres(t, embedded.PostgresConfig{}), harness.Kafka(t),
@@ -48,4 +48,9 @@ func TestTheWayToProductionIsAsItsPageSays(t *testing.T) {
 	s.judge(t, 0)
 	second.Stop(t)
 	each("gone")
+	each("tables")
+	if left := s.pg.Query(t, `SELECT coalesce(string_agg(relname, ', '), '') FROM pg_class
+		WHERE relkind IN ('r', 'v') AND (relname LIKE 'cdc\_relay%' OR relname LIKE 'outbox\_events\_%')`); left != "" {
+		t.Errorf("the page leaves tables or views of the relay: %s", left)
+	}
 }

@@ -67,7 +67,7 @@ func TestTheFiveStepsOfTheReadmeWork(t *testing.T) {
 		if got, want := string(record.Key), "42"; got != want {
 			t.Errorf("key: got %q, want %q", got, want)
 		}
-		if got, want := string(record.Value), `{"total": 99}`; got != want {
+		if got, want := string(record.Value), `{"total": 99, "customer": "ada"}`; got != want {
 			t.Errorf("value: got %q, want %q", got, want)
 		}
 		for _, header := range []string{

@@ -9,7 +9,7 @@ import (
 )
 
 type benchCommand struct {
-	Scenarios         []string      `help:"What to measure: drain-100, drain-1 and drain-one-tx empty a filled slot, with 1, 100 or all rows in a transaction; paced commits single rows at each of the rates." default:"drain-100,paced" enum:"drain-100,drain-1,drain-one-tx,paced" env:"CDC_RELAY_BENCH_SCENARIOS"`
+	Scenarios         []string      `help:"What to measure: drain-1, drain-100 and drain-one-tx empty a filled slot whose transactions have 1, 100 or all rows; paced commits single rows at each of the rates." default:"drain-100,paced" enum:"drain-100,drain-1,drain-one-tx,paced" env:"CDC_RELAY_BENCH_SCENARIOS"`
 	Events            int           `help:"Events of a drain." default:"200000" env:"CDC_RELAY_BENCH_EVENTS"`
 	Rates             []int         `help:"Commits per second of paced." default:"200,1000" env:"CDC_RELAY_BENCH_RATES"`
 	For               time.Duration `help:"How long each pace is kept." default:"10s" env:"CDC_RELAY_BENCH_FOR"`

@@ -26,7 +26,7 @@ type initCommand struct {
 	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl" env:"CDC_RELAY_INIT_ROLE_STREAM"`
 	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
 	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table." env:"CDC_RELAY_INIT_EMIT"`
-	Inbox   string        `help:"Create only this, in the database of postgres.url: the tables and functions that consumers in any language handle events once with, in a schema." placeholder:"SCHEMA" env:"CDC_RELAY_INIT_INBOX"`
+	Inbox   string        `help:"Create only the inbox, in this schema of the database of postgres.url: tables and functions with which consumers in any language handle each event once." placeholder:"SCHEMA" env:"CDC_RELAY_INIT_INBOX"`
 	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchange, and behind it a work queue, retry queues and a dead-letter queue for consumers." env:"CDC_RELAY_INIT_RABBITMQ_TOPOLOGY"`
 	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
 }

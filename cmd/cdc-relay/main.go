@@ -28,7 +28,7 @@ type commands struct {
 	Check     checkCommand     `cmd:"" help:"Check database, brokers and topics; print a fix for each problem."`
 	Status    statusCommand    `cmd:"" help:"Show the running relay."`
 	Find      findCommand      `cmd:"" help:"Say where an event is, and what to do about it."`
-	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
+	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, edit, discard."`
 	Parked    parkedCommand    `cmd:"" help:"Parked events: list."`
 	Retry     retryCommand     `cmd:"" help:"Parked events: retry now."`
 	Inbox     inboxCommand     `cmd:"" help:"What consumers parked or gave up: list, show, replay, discard."`
@@ -46,7 +46,7 @@ type commands struct {
 
 // otherCommands relay nothing.
 type otherCommands struct {
-	Config     configure.Command `cmd:"" help:"Show the configuration, and where it comes from; its JSON Schema."`
+	Config     configure.Command `cmd:"" help:"Write a first file; show what is set, and where; print the JSON Schema."`
 	Demo       demoCommand       `cmd:"" help:"See it work on this machine, without other services."`
 	Version    versionCommand    `cmd:"" help:"Show the version."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

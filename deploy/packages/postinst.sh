@@ -20,8 +20,8 @@ fi
 
 if [ -z "$upgrade" ]; then
   cat <<'TEXT'
-cdc-relay is installed, and not started. Fill in /etc/cdc-relay/cdc-relay.yaml, then:
-  sudo -u cdc-relay cdc-relay init --config /etc/cdc-relay/cdc-relay.yaml
+cdc-relay is installed, and not started. Prepare Postgres, tables and topics (/usr/share/doc/cdc-relay/docs/production.md,
+steps 1 to 4), fill in /etc/cdc-relay/cdc-relay.yaml, then:
   sudo -u cdc-relay cdc-relay check --config /etc/cdc-relay/cdc-relay.yaml
   sudo systemctl enable --now cdc-relay
 TEXT
