@@ -27,7 +27,8 @@ func (l Load) SQL() string {
 	column, headers := "", ""
 	if l.Headers {
 		column = ", headers"
-		headers = `, jsonb_build_object('traceparent', '00-' || md5(i::text) || '-00f067aa0ba902b7-01', 'tenant', 'tenant-' || i % 97)`
+		headers = `, jsonb_build_object('traceparent', '00-' || md5(i::text) || '-00f067aa0ba902b7-01',
+			'tenant', 'tenant-' || i % 97)`
 	}
 	return fmt.Sprintf(`DO $$
 DECLARE
