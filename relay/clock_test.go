@@ -80,7 +80,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 			{-time.Hour, 4 * time.Second}} {
 			server.off.Store(int64(now.off))
 			server.slow.Store(int64(now.slow))
-			time.Sleep(3 * deadEvery)
+			time.Sleep(3 * clockEvery)
 			s.ledger, s.inTx = offsets.New(1), false
 			s.apply([]step{{kind: stepBegin, lsn: 10, time: time.Now().Add(now.off).UnixMicro()}}, nil, nil, nil)
 			if age := r.meter.Stream.Age().Abs(); age > time.Millisecond {

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -157,4 +160,24 @@ func (b *bed) has(topic string, n int) func(context.Context) string {
 		}
 		return ""
 	}
+}
+
+// Break it catches: a topic that takes no copies for now, so that nothing becomes a dead letter and nothing more is
+// confirmed, and nobody says why. Seen to fail with the copy tried again without a word.
+func TestCopiesThatAreRefusedForNowAreTold(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.DLQ.Topic = "letters"
+	b.createTopic("letters", 1)
+	fault := b.broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "letters",
+		Partitions: []int32{0}, Err: kerr.PolicyViolation, Count: -1})
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, insert("order", "a", `{"n": 1}`, `[]`))
+	b.waitReason(r, "dead_letter_copy")
+	b.waitReason(r, "POLICY_VIOLATION")
+	fault.Remove()
+	b.waitDead(1)
+	b.waitReady(r)
+	mustStop(t, stop)
 }

@@ -69,7 +69,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		case <-changed:
 			continue
 		case late := <-lates:
-			if err := s.sendLate(ctx, late); err != nil {
+			if stopped, err := s.sendLate(ctx, stop, late); stopped || err != nil {
 				return err
 			}
 			continue

@@ -76,6 +76,9 @@ func (t *term) enter(role Role) {
 		}
 		t.r.health.Keep(role)
 		t.r.halted(tripped)
+		if s := t.session.Load(); s != nil && t.r.c.OnHalt == config.OnHaltExit { // Trip found no session to end
+			s.fail(tripped)
+		}
 	})
 }
 

@@ -225,3 +225,40 @@ func TestCauseOfParkingOutlivesRestarts(t *testing.T) {
 	}
 	mustStop(t, stop)
 }
+
+// The stream breaks while a topic is in trouble. Breaks it catches: why its events are parked told as what was before
+// this start, though the process has seen it itself; and parked that it goes on to be told so. Seen to fail with what
+// the parked events say read at each session, and with the reason of a start kept.
+func TestAReconnectForgetsNoReasonForParking(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.commit("absent", 1, 20, 5)
+	b.waitQuery("parked events", "SELECT count(*) FROM cdc_relay_parked", "20")
+	said := b.waitDegraded(r, "outbox.event.absent")
+	b.pg.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+
+		b.c.Postgres.Slot+"'")
+	harness.Eventually(t, bedPatience, "another session", func(context.Context) string {
+		if n, role := metric(t, r, "cdc_stream_restarts_total"), r.Status().Role; n == 0 || role != relay.RoleActive {
+			return fmt.Sprintf("%v restarts, %s", n, role)
+		}
+		return ""
+	})
+	b.commit("order", 21, 30, 5)
+	b.waitRecorded(10)
+	if now := b.waitDegraded(r, "outbox.event.absent"); now != said {
+		t.Errorf("after a reconnect: got %q, want %q still", now, said)
+	}
+	mustStop(t, stop)
+
+	r, stop = b.start()
+	harness.Eventually(t, bedPatience, "the trouble is seen again", func(context.Context) string {
+		st := r.Status()
+		if len(st.Degraded) != 1 || strings.Contains(st.Degraded[0].Text, "before this start") {
+			return fmt.Sprintf("got %+v", st.Degraded)
+		}
+		return ""
+	})
+	mustStop(t, stop)
+}

@@ -193,3 +193,23 @@ func TestAPayloadThatFitsNoSchemaIsADeadLetterUntilOneTakesIt(t *testing.T) {
 		t.Errorf("got %q, want the replay as a string", got)
 	}
 }
+
+// Break it catches: a stop that waits out its grace for the schema of a row that the stream has missed. Seen to fail
+// with the wait for it ended by the grace alone.
+func TestAStopDoesNotWaitForTheSchemaOfALateRow(t *testing.T) {
+	t.Parallel()
+	s := &schemaServer{status: http.StatusServiceUnavailable, schemas: map[string]string{}}
+	b := s.bed(t)
+	b.c.Reconcile.Interval = config.Duration(50 * time.Millisecond)
+	b.c.Drift.Interval = config.Duration(time.Hour)
+	b.c.ShutdownGrace = config.Duration(45 * time.Second)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.hide(insert("order", "a", `{"n": 1}`, ""))
+	b.waitReason(r, "waiting for the schema registry")
+	begun := time.Now()
+	mustStop(t, stop)
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("the stop took %v of a grace of 45 s", took)
+	}
+}

@@ -180,8 +180,9 @@ func (x reconcileStream) SendLate(ctx context.Context, rows []store.CatchUpRow, 
 	}
 }
 
-// sendLate hands rows that the stream has missed to the sink, in the order given.
-func (s *session) sendLate(ctx context.Context, late lateRows) error {
+// sendLate hands rows that the stream has missed to the sink, in the order given. Stopped: a stop came first, and none
+// is handed in; the next session finds them again.
+func (s *session) sendLate(ctx context.Context, stop <-chan struct{}, late lateRows) (stopped bool, err error) {
 	now := time.Now()
 	s.router.At(now)
 	var out []*settle.Delivery
@@ -190,14 +191,14 @@ func (s *session) sendLate(ctx context.Context, late lateRows) error {
 		s.use()
 		d.Event, d.Received, d.Late = late.rows[i].Event, settle.SinceStart(now), true
 		d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
-		if _, err := s.awaitSchema(ctx, nil, &d.Event); err != nil {
-			return err
+		if stopped, err := s.awaitSchema(ctx, stop, &d.Event); stopped || err != nil {
+			return stopped, err
 		}
 		encode(s.router, d)
 		keep(s.router, d)
 		out = append(out, d)
 	}
-	err := s.send(ctx, out)
+	err = s.send(ctx, out)
 	close(late.taken)
-	return err
+	return false, err
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
+	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -22,13 +24,6 @@ import (
 
 // tokenPrefix marks the relay's own logical messages in the WAL.
 const tokenPrefix = reconcile.TokenPrefix
-
-// errLeaseLost says that another relay took the slot over, errNotStreaming that the server has ended our stream and
-// that the reason, behind what nobody has read, has not arrived.
-var (
-	errLeaseLost    = errors.New("another relay took the slot over")
-	errNotStreaming = errors.New("Postgres stopped streaming to this relay, and has not said why yet")
-)
 
 // session is one replication connection's worth of relaying. runSession makes it, and when that returns it has ended;
 // the term's pointer to it is nil then.
@@ -146,6 +141,8 @@ func (t *term) runSession(ctx context.Context) (err error) {
 	defer endWork(nil)
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(time.Duration(t.r.c.ShutdownGrace), func() { endWork(ErrGraceOver) })
+		t.settler.AwaitOpenBreaker(working)
+		endWork(errBreakerOpen) // or the work has ended
 	})()
 	streaming, endStream := context.WithCancel(context.WithoutCancel(ctx))
 	streamErr := make(chan error, 1)
@@ -204,7 +201,7 @@ func (s *session) heed(err error) {
 	switch {
 	case s == nil:
 	case errors.Is(err, store.ErrFenced):
-		s.lose(errLeaseLost)
+		s.lose(restart.ErrTakenOver)
 	case store.IsShutdown(err): // also what a take-over says to the sessions that it ends
 		s.lose(replication.ErrServerEnded)
 	}
@@ -217,6 +214,9 @@ func (s *session) lose(why error) {
 	}
 	s.fail(why)
 }
+
+// errBreakerOpen ends a stop that cannot settle what waits for a person.
+var errBreakerOpen = errors.New("halted by dlq.breaker; the next start goes on from there")
 
 // ErrGraceOver ends a stop that took longer than it may. Nothing is lost: the next start finds what is missing.
 var ErrGraceOver = errors.New("shutdown_grace is over")
@@ -247,24 +247,24 @@ func (s *session) drain(working context.Context) error {
 	s.term.stopping.Store(true)
 	select {
 	case <-s.term.inflight.Drained():
-	case <-s.term.settler.BreakerPatience():
-		return fmt.Errorf("halted by dlq.breaker with %d events in flight; the next start goes on from there",
-			s.term.inflight.Len())
 	case <-working.Done():
+	}
+	if ended := context.Cause(working); ended != nil {
 		if n := s.term.inflight.Len(); n > 0 {
-			return fmt.Errorf("%d events were still in flight: %w", n, context.Cause(working))
+			return fmt.Errorf("%d events were still in flight: %w", n, ended)
 		}
+		return fmt.Errorf("everything is recorded but the clean stop: %w", ended)
 	}
 	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; " +
 			"the next start looks up again")
 	}
-	offsets := s.term.settler.TakeOffsets()
-	if err := s.r.store.SaveOffsets(working, offsets); err != nil {
-		return fmt.Errorf("record the clean stop: %w", err)
+	err := s.r.store.SaveOffsets(working, s.term.settler.TakeOffsets())
+	if err == nil {
+		err = s.r.store.CleanStop(working, s.ledger.Confirmed())
 	}
-	if err := s.r.store.CleanStop(working, s.ledger.Confirmed()); err != nil {
-		return fmt.Errorf("record the clean stop: %w", err)
+	if err != nil {
+		return fmt.Errorf("record the clean stop: %w", cmp.Or(context.Cause(working), err)) // what is cut off says only that
 	}
 	s.r.log.Info().Str("confirmed", s.ledger.Confirmed().String()).Msg("clean stop recorded")
 	return nil

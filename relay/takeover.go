@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/recovery"
+	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -196,10 +197,6 @@ const (
 	soundMost  = 64 << 20 // bytes of messages: more than sockets hold, so who ended unread did so before
 )
 
-// errSounded ends a session that has thrown away what it read.
-var errSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
-	"and found nothing wrong; starting a new session")
-
 // sound reads the stream for the reason that it ends with, to where the WAL ended when the slot was granted, or
 // soundMost. What it reads is thrown away: nothing of it is confirmed, and the next session gets it again.
 func (s *session) sound(ctx context.Context) error {
@@ -222,7 +219,7 @@ func (s *session) sound(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return errSounded
+	return restart.ErrSounded
 }
 
 // lastWords is how long the reason for a stream's end may take to arrive after its effect was seen.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/lease"
 	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
+	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settings"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -93,7 +95,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	var workers sync.WaitGroup
 	keeper := t.newKeeper()
 	for _, work := range []func(context.Context){
-		t.settler.Run, t.watch, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune, keeper.Failures,
+		t.settler.Run, t.watch, t.count, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune, keeper.Failures,
 		func(ctx context.Context) { t.r.reconciler.Run(ctx, t.r.store, reconcileHost{t}) },
 		t.keepAlarms,
 	} {
@@ -140,6 +142,9 @@ func (t *term) settleRest(graceOver <-chan struct{}) error {
 				return fmt.Errorf("%d events were still in flight: %w", n, ErrGraceOver)
 			}
 		case <-look.C:
+			if breaker == nil {
+				breaker = t.settler.BreakerPatience()
+			}
 		}
 		if st := t.engine.Status(); st.Unrecorded > st.Waiting && !replaced {
 			since = time.Now()
@@ -152,7 +157,7 @@ func (t *term) settleRest(graceOver <-chan struct{}) error {
 
 // supervise runs one session after another until the context ends.
 func (t *term) supervise(ctx context.Context) error {
-	var row failures
+	var row restart.Failures
 	for {
 		begun := time.Now()
 		err := t.runSession(ctx)
@@ -168,23 +173,23 @@ func (t *term) supervise(ctx context.Context) error {
 		if stop != nil && t.r.repaired(ctx, err) {
 			stop = nil
 		}
-		pause := row.next(lasted, role, err, stop != nil)
+		pause := row.Next(lasted, role == RoleActive, err, stop != nil)
 		switch {
 		case standby:
 			t.r.standBy(busy)
 			t.r.setup().AwaitFree(ctx, spread(standbyPoll))
-			pause, row = 0, failures{}
+			pause, row = 0, restart.Failures{}
 		case stop != nil:
 			t.r.halted(stop)
 			if t.r.c.OnHalt == config.OnHaltExit {
 				return stop
 			}
 		default:
-			reason := restartReason(err)
+			reason := restart.Reason(err)
 			t.r.meter.Stream.Restarted(reason)
-			if news, unsaid := t.r.health.Trouble(reason, err, row.sessions, pause); news {
-				t.r.log.Warn().Err(err).Str("reason", reason).Int("attempt", row.sessions).Dur("retry_in", pause).
-					Int("repeated", unsaid).Msg(halt.Passing(err))
+			if news, unsaid := t.r.health.Trouble(reason, err, row.Sessions, pause); news {
+				t.r.log.Warn().Err(err).Str("reason", reason).Int("attempt", row.Sessions).Dur("retry_in", pause).
+					Int("repeated", unsaid).Msg(restart.Said(err))
 			}
 		}
 		select {
@@ -206,4 +211,9 @@ func (t *term) behind() bool {
 	s, limits := t.engine.Status(), t.r.c.Limits
 	full := max(float64(s.Events)/float64(limits.InFlightEvents), float64(s.Bytes)/float64(limits.InFlightBytes))
 	return full > yieldAbove
+}
+
+// spread varies a pause by a quarter so that several processes do not poll in step.
+func spread(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
 }

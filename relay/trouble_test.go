@@ -350,6 +350,8 @@ func TestAStopThatLeavesNothingInFlightIsNoFailure(t *testing.T) {
 	b := newBed(t)
 	b.c.ShutdownGrace = config.Duration(time.Nanosecond)
 	for n := range 8 {
+		log := &harness.Log{}
+		b.log = log
 		r, stop := b.start()
 		b.waitRole(r, relay.RoleActive)
 		b.pg.Exec(t, many(n+1, 1, 1))
@@ -361,5 +363,9 @@ func TestAStopThatLeavesNothingInFlightIsNoFailure(t *testing.T) {
 			return ""
 		})
 		mustStop(t, stop)
+		dirty := b.pg.Query(t, "SELECT dirty FROM cdc_relay_state") == "true"
+		if orderly := strings.Contains(log.String(), `"message":"stopped"`); orderly == dirty {
+			t.Errorf("stop %d: called orderly %t, and the state says that it was not: %t", n, orderly, dirty)
+		}
 	}
 }

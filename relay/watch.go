@@ -9,12 +9,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
+	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
 const (
 	progressEvery = time.Second      // the state row is written at most this often, and only after events were settled
-	deadEvery     = 10 * time.Second // open dead letters are counted this often
+	storedEvery   = 10 * time.Second // dead letters and parked events are counted this often
+	clockEvery    = 10 * time.Second // the server's clock is compared this often
 	slotEvery     = 2 * time.Second  // pg_replication_slots is read this often, and more often where the lease needs it
 )
 
@@ -32,7 +34,7 @@ type watch struct {
 	changed       time.Time // when seen was another number last
 	saved         outbox.LSN
 
-	wrote, looked, compared, counted time.Time // last
+	wrote, looked, compared, clocked time.Time // last
 }
 
 func (t *term) watch(ctx context.Context) {
@@ -62,9 +64,8 @@ func (w *watch) step(ctx context.Context) {
 		w.looked = time.Now()
 		w.lookAtDatabase(ctx, s)
 	}
-	if s != nil && time.Since(w.counted) >= deadEvery {
-		w.counted = time.Now()
-		w.term.countStored(ctx)
+	if s != nil && time.Since(w.clocked) >= clockEvery {
+		w.clocked = time.Now()
 		w.term.keepClock(ctx)
 	}
 	if s != nil && w.r.blockers.Due() {
@@ -104,6 +105,24 @@ func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
 	if err != nil && ctx.Err() == nil {
 		s.heed(err)
 		w.r.log.Debug().Err(err).Msg("cannot save progress")
+	}
+}
+
+// count counts what is stored as long as there is a session. The watch does not: with many parked events it takes
+// seconds, and without a proof of the lease nothing is sent.
+func (t *term) count(ctx context.Context) {
+	ticker, counted := time.NewTicker(progressEvery), time.Time{}
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if t.session.Load() != nil && time.Since(counted) >= storedEvery {
+				counted = time.Now()
+				t.countStored(ctx)
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -281,8 +300,8 @@ func (t *term) checkLease(s *session, owned bool, slot store.SlotStatus, asked t
 		t.lease.Prove(asked)
 	case !owned: // TakeOver says why
 	case slot.Active:
-		s.lose(errLeaseLost)
+		s.lose(restart.ErrTakenOver)
 	default:
-		s.lose(errNotStreaming)
+		s.lose(restart.ErrNotStreaming)
 	}
 }

@@ -3,11 +3,13 @@ package relay_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -58,4 +60,37 @@ func TestOffsetsAreNotedWhileNothingIsConfirmed(t *testing.T) {
 			b.wantNumbers("outbox.event.order", 41)
 		})
 	}
+}
+
+// What is counted for the metrics waits for a lock. Break it catches: a relay that sends nothing meanwhile, because who
+// counts is who proves the lease. Seen to fail with both in one goroutine.
+func TestEventsFlowWhileWhatIsStoredIsCounted(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Postgres.WALSenderTimeout = config.Duration(time.Second)
+	b.c.Postgres.StatusInterval = config.Duration(100 * time.Millisecond)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	conn := b.pg.Connect(t)
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE outbox_events_dlq IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	const waits = " FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%count(*)%outbox_events_dlq%'"
+	for n := 1; ; n++ { // the lease lasts for half a second
+		b.waitQuery("the dead letters are being counted",
+			"SELECT count(*) > 0"+waits+" AND clock_timestamp() - query_start > '0.7 s'", "true")
+		counting := b.pg.Query(t, "SELECT max(query_start)"+waits)
+		b.pg.Exec(t, many(n, 1, 1))
+		b.waitRecorded(n)
+		if now := b.pg.Query(t, "SELECT max(query_start)"+waits); now == counting && now != "" {
+			break
+		}
+		if n == 3 {
+			t.Fatal("each event waited until the dead letters were counted, or could not be")
+		}
+	}
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	mustStop(t, stop)
 }

@@ -111,10 +111,8 @@ var house = map[string]room{
 	"config": {
 		own: []string{"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
 	},
-	"schemas": {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"relay/internal/halt": { // what Postgres answers has a code, which pgx names
-		own: []string{"decoder", "login", "replication"}, external: []string{"github.com/jackc/pgx/v5"},
-	},
+	"schemas":                    {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"relay/internal/halt":        {own: []string{"decoder", "login", "replication"}},
 	"relay/internal/health":      {own: []string{"relay/internal/halt", "sink"}},
 	"relay/internal/lease":       {},
 	"relay/internal/interleaved": {own: []string{"outbox"}},
@@ -157,6 +155,11 @@ var house = map[string]room{
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"relay/internal/alarms": {own: []string{"sink", "store"}},
+	"relay/internal/gate":   {},
+	"relay/internal/restart": { // of store it uses what an error means
+		own:      []string{"login", "relay/internal/bootstrap", "relay/internal/meter", "replication", "retry", "store"},
+		external: []string{"github.com/jackc/pgx/v5"},
+	},
 	"relay/internal/blockers": {
 		own: []string{"store"}, external: []string{"github.com/rs/zerolog"}, tests: []string{"test/harness"},
 	},
@@ -164,7 +167,7 @@ var house = map[string]room{
 	"relay/internal/tally":    {own: []string{"config"}},
 	"relay/internal/refusal":  {own: []string{"outbox", "sink", "store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"relay/internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
-		own: []string{"config", "offsets", "outbox", "relay/internal/frontier", "relay/internal/halt",
+		own: []string{"config", "offsets", "outbox", "relay/internal/frontier", "relay/internal/gate", "relay/internal/halt",
 			"relay/internal/memory", "relay/internal/refusal", "relay/internal/tally", "retry", "sink", "store"},
 		external: []string{"github.com/rs/zerolog"},
 		tests:    []string{"sink/sinktest"},
@@ -174,8 +177,9 @@ var house = map[string]room{
 			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms", "relay/internal/blockers",
 			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
 			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
-			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/settings",
-			"relay/internal/settle", "relay/internal/upkeep", "replication", "retry", "schemas", "sink", "store",
+			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/restart",
+			"relay/internal/settings", "relay/internal/settle", "relay/internal/upkeep", "replication", "schemas", "sink",
+			"store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"sink/kafka", "sink/sinktest"},

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -71,6 +72,9 @@ const (
 	slotSays     = 2 * time.Second  // after which the relay says for whose
 )
 
+// ErrSlotWaits ends an attempt to create the slot.
+var ErrSlotWaits = errors.New("the server waits for every running transaction to end first")
+
 // createSlot returns the position from which the new slot has everything.
 func (s Setup) createSlot(ctx context.Context) (at outbox.LSN, err error) {
 	bounded, cancel := context.WithTimeout(ctx, slotPatience)
@@ -90,9 +94,8 @@ func (s Setup) createSlot(ctx context.Context) (at outbox.LSN, err error) {
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
 		blockers, _ := s.Store.Barrier(ctx, 0)
-		return 0, fmt.Errorf("create the slot: Postgres waits for every running transaction to end first, and these still "+
-			"run after %v: %s: %w",
-			slotPatience, strings.Join(texts(blockers), "; "), err)
+		return 0, fmt.Errorf("create the slot: %w, and these still run after %v: %s: %w",
+			ErrSlotWaits, slotPatience, strings.Join(texts(blockers), "; "), err)
 	}
 	return 0, err
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -112,29 +110,6 @@ func Refused(err error) *Error {
 	return &Error{Code: Setup, Reason: "cannot log in to Postgres: " + r.Reason, Risk: RiskWAL, Remedy: r.Remedy,
 		Cause: err}
 }
-
-// Passing says why a session ended whose next attempt may do better, and what to do if none does.
-func Passing(err error) string {
-	if r := login.Of(err); r != nil {
-		return "no connection to Postgres; trying again. If it stays so: " + r.Remedy
-	}
-	if _, silent := errors.AsType[*replication.SilentError](err); silent {
-		return "the server has not answered for wal_sender_timeout; connecting again"
-	}
-	if errors.Is(err, replication.ErrServerEnded) {
-		return "the server has ended the stream, as at a shutdown; connecting again"
-	}
-	if pg, is := errors.AsType[*pgconn.PgError](err); is {
-		if strings.HasPrefix(pg.Code, interventions) {
-			return "somebody, or the server, has ended the connection; connecting again"
-		}
-		return "Postgres refused a statement; trying again. If it stays so, cdc-relay check says what is missing"
-	}
-	return "the connection to Postgres broke off; connecting again"
-}
-
-// interventions is the class of SQLSTATE for what an operator does to a connection, pg_terminate_backend for one.
-const interventions = "57"
 
 // MissingColumn is the halt for an outbox that lacks a column, now or when the rows were inserted that come next.
 func MissingColumn(err error) *Error {

@@ -329,7 +329,8 @@ func TestLargerEventsThanAllowedAreDeadBeforeTheyAreSent(t *testing.T) {
 }
 
 // Many events share a buffer for keys and headers. Breaks it catches: a key or header block that the next event, or one
-// that was refused, writes over; a block that outgrows the buffer's rest.
+// that was refused, writes over; a block that outgrows the buffer's rest. Seen to fail with headers of another form
+// taken for none.
 func TestLaterEventsNeverOverwriteEarlierOnes(t *testing.T) {
 	r := newRouted(t, func(c *config.Config) { c.Message.Key = "{aggregate_type}/{aggregate_id}" })
 	const n = 3000

@@ -113,6 +113,26 @@ func (s *Settler) AwaitBreaker(ctx context.Context) error {
 	return nil
 }
 
+// AwaitOpenBreaker returns when the breaker has been open for some time, as BreakerPatience has it, or ctx ends.
+func (s *Settler) AwaitOpenBreaker(ctx context.Context) {
+	for {
+		closed := s.BreakerClosed()
+		if closed == nil {
+			if !sleep(ctx, diverterTick) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-closed:
+		case <-time.After(breakerPatience):
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // BreakerPatience ends some time after the call while the breaker is open: what else was sent is recorded by then,
 // and what waits for the breaker will not be. Nil: it is not open.
 func (s *Settler) BreakerPatience() <-chan time.Time {

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -77,6 +78,7 @@ func (c *copies) result(copied *Delivery) {
 	c.loop.settler.engine.Settled([]*sink.Record{rec})
 	switch {
 	case rec.Result == sink.Published:
+		c.loop.settler.host.Recorded(copyWrite)
 	case rec.Reason != nil && rec.Reason.Class == outbox.Permanent && d.mark().refusal == nil:
 		d.mark().refusal = rec.Reason // it may be too large: once more without its value
 		c.wait = slices.Insert(c.wait, 0, d)
@@ -85,11 +87,23 @@ func (c *copies) result(copied *Delivery) {
 		c.none(d, rec.Topic, rec.Reason)
 		return
 	default:
+		c.refused(rec)
 		c.again = time.Now().Add(copyAgain)
 		c.wait = slices.Insert(c.wait, 0, d)
 		return
 	}
 	c.loop.dead.ready = append(c.loop.dead.ready, d)
+}
+
+// copyWrite is what a copy is among the writes that can fail.
+const copyWrite = "dead_letter_copy"
+
+// refused says why a copy is not taken for now: until it is, no further event becomes a dead letter.
+func (c *copies) refused(rec *sink.Record) {
+	if why := rec.Reason; why != nil && c.loop.settler.host.CannotRecord(copyWrite, errors.New(why.Code+": "+why.Text)) {
+		c.loop.settler.log.Warn().Str("topic", rec.Topic).Str("code", why.Code).Str("reason", why.Text).
+			Msg("dlq.topic does not take a copy of a dead letter; it is tried again each second, and dead letters wait for it")
+	}
 }
 
 // none lets a dead letter go on of which no topic takes a copy.
@@ -98,5 +112,6 @@ func (c *copies) none(d *Delivery, topic string, why *sink.Reason) {
 		Str("position", d.Event.Position.String()).
 		Msg("dlq.topic takes no copy of a dead letter, not even without its value; it is in the table only")
 	c.loop.settler.meter.Uncopied()
+	c.loop.settler.host.Recorded(copyWrite)
 	c.loop.dead.ready = append(c.loop.dead.ready, d)
 }

@@ -37,6 +37,8 @@ func (s *Settler) diverter(ctx context.Context) {
 					Msg("topic recovered; publishing its parked events")
 			case !sick.Diverted && !sick.Well && s.shouldDivert(sick):
 				s.divert(sick.Topic, sick.Partition, sick.Reason)
+			case sick.Diverted && sick.Reason != "" && sick.Kind != sink.ClusterTrouble: // what is known of a topic stays
+				s.because(sick.Topic, sick.Reason)
 			}
 		}
 		s.wakeWell()
@@ -77,8 +79,15 @@ func (s *Settler) shouldDivert(sick sink.TroubleReport) bool {
 	return false
 }
 
+// because notes why something of the topic is diverted, as it is known now.
+func (s *Settler) because(topic, why string) {
+	if known := s.TroubleOf(topic); known == nil || known.Text != why {
+		s.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: inTrouble, Text: why})
+	}
+}
+
 func (s *Settler) divert(topic string, partition int32, why string) {
-	s.diverted.Store(topic, &sink.Reason{Class: outbox.Transient, Code: inTrouble, Text: why})
+	s.because(topic, why)
 	s.engine.Divert(topic, partition, true)
 	s.log.Warn().Str("topic", topic).Int32("partition", partition).Str("reason", why).
 		Msg("topic unavailable; parking its events until it recovers: in order, without spending an attempt")

@@ -33,8 +33,8 @@ type parking struct {
 	lanes  map[string]*parkedLane
 	moved  []*parkedLane // something happened to them since the last advance
 
-	starved bool // events without a key are due, and found the sink's window full
-	ahead   int  // lanes of which a portion is read, or asked for, while the one in front of it is out
+	starved time.Time // when events without a key were due and found the sink's window full; zero: the last ones did not
+	ahead   int       // lanes of which a portion is read, or asked for, while the one in front of it is out
 }
 
 type parkedLane struct {
@@ -253,7 +253,7 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 		la.few = 0
 	}
 	if la.few > fewCycles && la.lane.Key != nil {
-		p.loop.settler.gate.pause(la.name, handOver)
+		p.loop.settler.gate.Pause(la.name, handOver)
 	}
 	if la.lane.Key != nil && !la.draining {
 		rows = rows[:1]
@@ -265,7 +265,9 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 	}
 	taken, err := p.submit(la, records)
 	if la.lane.Key == nil {
-		p.starved = taken == 0
+		if p.starved = (time.Time{}); taken == 0 {
+			p.starved = time.Now()
+		}
 	}
 	cost, again := 0, 0
 	for _, rec := range records[:taken] {
@@ -325,7 +327,7 @@ func (p *parking) advance() {
 				p.loop.settler.retrier.ask(laneAsk{store.Ask{Lane: la.lane}, la.lane.Key != nil && !la.draining})
 			}
 		case la.parking == 0:
-			p.loop.settler.gate.resume(la.name)
+			p.loop.settler.gate.Resume(la.name)
 			delete(p.lanes, la.name)
 		}
 	}
@@ -334,12 +336,16 @@ func (p *parking) advance() {
 	p.loop.settler.moving.Store(int64(len(p.lanes)))
 }
 
+// starvedFor is how long events without a key count as due that found no place: they are handed in again at each look
+// of the retrier, but not when their topic is in trouble again, or when nothing of them is left.
+const starvedFor = 2 * retrierLook
+
 // waitsForParks reports that a lane which could make room cannot go on before what the sink gave back of it is
 // parked: the limit of parked events must not keep that waiting, or both would wait forever. It is bounded by the
 // sink's window. So it is with events without a key, which need a place in the window, while it is full of events
 // that are to be parked.
 func (p *parking) waitsForParks() bool {
-	if p.starved {
+	if time.Since(p.starved) < starvedFor {
 		return true
 	}
 	for _, la := range p.lanes {

@@ -375,15 +375,19 @@ func (s *Settler) LoadParked(ctx context.Context) error {
 		s.engine.Hold(l.Topic, l.Key)
 	}
 	if events == 0 {
+		s.loaded = true
 		return nil
 	}
-	waiting, err := s.tables.WaitingTopics(ctx)
-	if err != nil {
-		return err
+	if !s.loaded { // later the diverter knows what is in trouble, and why
+		waiting, err := s.tables.WaitingTopics(ctx)
+		if err != nil {
+			return err
+		}
+		for _, w := range waiting { // they were in trouble; whether they still are shows by itself
+			s.divert(w.Topic, sink.WholeTopic, beforeStart(w.Why))
+		}
 	}
-	for _, w := range waiting { // they were in trouble; whether they still are shows by itself
-		s.divert(w.Topic, sink.WholeTopic, beforeStart(w.Why))
-	}
+	s.loaded = true
 	s.retrier.tidySoon()
 	s.log.Info().Int64("events", events).Int("keys", len(lanes)).
 		Msg("events are parked; their keys are held until they are published")

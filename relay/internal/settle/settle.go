@@ -31,6 +31,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/gate"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -149,9 +150,10 @@ type Settler struct {
 	breaker  *breaker
 	isCopies func(topic string) bool // of dead letters: dlq.topic
 
-	gate     gate
+	gate     gate.Gate
 	encoder  atomic.Pointer[Encoder] // of the last session, for copies of dead letters
 	diverted sync.Map                // topics of which something is diverted, with the reason
+	loaded   bool                    // a session of the term has diverted what was in trouble before; the supervisor's
 	parked   atomic.Int64            // parked events, about: see retrier.tidy
 	moving   atomic.Int64            // lanes of parked events that move; see parking
 	// parkedUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
@@ -188,8 +190,8 @@ func (s *Settler) Progress() <-chan struct{} { return s.loop.progress }
 // UseEncoder has copies of dead letters made as the session does that has just taken over.
 func (s *Settler) UseEncoder(e Encoder) { s.encoder.Store(&e) }
 
-// Wait returns when the dispatcher may hand in what it has: see gate.
-func (s *Settler) Wait(ctx context.Context) { s.gate.wait(ctx) }
+// Wait returns when the dispatcher may hand in what it has: see package gate.
+func (s *Settler) Wait(ctx context.Context) { s.gate.Wait(ctx) }
 
 // TakeOffsets is below which offset of each partition all records of ours are journaled, where that changed since it
 // was taken last. What cannot be saved is given back.

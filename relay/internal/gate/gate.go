@@ -1,4 +1,5 @@
-package settle
+// Package gate is where who hands in events waits while a lane is handed back to it.
+package gate
 
 import (
 	"context"
@@ -6,8 +7,8 @@ import (
 	"time"
 )
 
-// gate is where the dispatcher waits while a lane is handed back to it: see parking.
-type gate struct {
+// Gate is open unless a lane has paused it. Its zero value is open, and any goroutine may use it.
+type Gate struct {
 	mu     sync.Mutex
 	names  map[string]struct{} // lanes for which it is paused; guarded by mu
 	opened chan struct{}       // closed when it is open again; guarded by mu, nil when nothing is paused
@@ -17,9 +18,9 @@ type gate struct {
 // restAfter is for how many times its length the gate stays open after a pause that ran out.
 const restAfter = 4
 
-// pause stops the gate for the lane, at most so long. A lane that pauses it again does not extend it; one that could
+// Pause stops the gate for the lane, at most so long. A lane that pauses it again does not extend it; one that could
 // not be handed over in that time gets another pause after a while.
-func (g *gate) pause(name string, most time.Duration) {
+func (g *Gate) Pause(name string, most time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names == nil {
@@ -34,8 +35,8 @@ func (g *gate) pause(name string, most time.Duration) {
 	}
 }
 
-// resume ends the lane's pause.
-func (g *gate) resume(name string) {
+// Resume ends the lane's pause.
+func (g *Gate) Resume(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.names, name)
@@ -45,8 +46,8 @@ func (g *gate) resume(name string) {
 	}
 }
 
-// wait returns when the gate is open, or has been paused for long enough.
-func (g *gate) wait(ctx context.Context) {
+// Wait returns when the gate is open, or has been paused for long enough.
+func (g *Gate) Wait(ctx context.Context) {
 	g.mu.Lock()
 	opened, left := g.opened, time.Until(g.until)
 	g.mu.Unlock()
