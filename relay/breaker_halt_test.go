@@ -107,14 +107,15 @@ func TestAStopInAFloodDoesNotWaitOutItsGrace(t *testing.T) {
 	b.staysDead(200)
 }
 
-// Dead letters that waited for Postgres are written while another process has the slot, and then they are a flood. Break
-// it catches: a relay that goes on halted though halts are to end the process. Seen to fail with the breaker's halt
-// shown, and no more, by the session that comes after it.
+// Dead letters that waited for Postgres are written while another process has the slot, and then they are a flood.
+// Break it catches: a relay that goes on halted though halts are to end the process. Seen to fail with the breaker's
+// halt shown, and no more, by the session that comes after it.
 func TestFloodThatNoSessionSawEndsTheNextOne(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.c.OnHalt = config.OnHaltExit
-	b.c.DLQ.Breaker = config.Breaker{Count: 20, Ratio: 0, Window: config.Duration(time.Minute)} // more than are written at once
+	// More than are written at once.
+	b.c.DLQ.Breaker = config.Breaker{Count: 20, Ratio: 0, Window: config.Duration(time.Minute)}
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	conn := b.pg.Connect(t)
