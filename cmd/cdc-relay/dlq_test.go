@@ -90,6 +90,9 @@ func TestDeadLettersByCommand(t *testing.T) {
 	}
 	run("dlq", "discard", plantedID(7), plantedID(8), "--yes", "--note", "test data", "--who", "ann").want(t, exitDone,
 		[]string{"discard: 2 of 2 dead letters discarded"}, nil)
+	if until := s.pg.Query(t, "SELECT bool_and(filter->>'until' IS NOT NULL) FROM cdc_relay_request"); until != "true" {
+		t.Errorf("a request is bounded by when it was confirmed what it concerns: got %s, want true", until)
+	}
 	run("dlq", "list", "--state", "discarded").want(t, exitDone,
 		[]string{plantedID(7), "discarded by ann", "!" + plantedID(9)}, nil)
 	// 9, 59, 109

@@ -64,6 +64,8 @@ func TestHeldEventsByCommand(t *testing.T) {
 		exitDone, []string{"replay: 2 of 2 events replayed"}, nil)
 	run("replay", "--consumer", "billing", plantedID(63), plantedID(61), plantedID(777)).want(t, exitFailed,
 		[]string{"replay: 1 of 1 events replayed"}, []string{plantedID(61) + " is parked", plantedID(777) + " is neither"})
+	run("replay", "--consumer", "billing", plantedID(64), "--type", "other").want(t, exitFailed, nil,
+		[]string{plantedID(64) + " is not what the other flags choose"})
 	run("discard", "--consumer", "billing", "--key", "d7", "--yes", "--who", "ann").want(t, exitDone,
 		[]string{"discard: 6 of 6 events discarded"}, nil)
 	run("list", "--consumer", "billing", "--state", "discarded").want(t, exitDone, []string{plantedID(67),

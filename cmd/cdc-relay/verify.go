@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify/audit"
@@ -48,8 +49,8 @@ func (c verifyCommand) Run(a *cli.App) error {
 	if err := audit.Readable(cfg); err != nil {
 		return cli.Usage(err)
 	}
-	if (rows.Since != nil || rows.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
-		return cli.Usage(errors.New("--since and --until need outbox.columns.created_at, which is empty"))
+	if err := timed(cfg, rows); err != nil {
+		return err
 	}
 	if c.Repair && !c.Yes && !cli.CanAsk() {
 		return cli.Usage(errors.New("--repair publishes lost events again, and there is no terminal to confirm on: pass " +
@@ -82,6 +83,14 @@ func (c verifyCommand) Run(a *cli.App) error {
 }
 
 // effects compares the table with a consumer's inbox.
+// timed refuses bounds of time where rows have none.
+func timed(cfg config.Config, rows store.AuditRange) error {
+	if (rows.Since != nil || rows.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
+		return cli.Usage(errors.New("--since and --until need outbox.columns.created_at, which is empty"))
+	}
+	return nil
+}
+
 func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	if c.Repair {
 		a.Wrong("--repair", "found it beside --consumer",
@@ -89,6 +98,9 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	}
 	cfg, err := a.Load(cli.NeedsPostgres)
 	if err != nil {
+		return err
+	}
+	if err := timed(cfg, rows); err != nil {
 		return err
 	}
 	ctx, stop := cli.UntilSignal(nil)

@@ -79,6 +79,8 @@ func verifyEffects(t *testing.T, ids string) {
 	cdcRelay(t, s.environ, "verify", "--consumer=shipping", "--inbox-schema=inbox", "--inbox-url="+billing.URL).
 		want(t, exitFailed, nil, []string{"read the inbox of shipping"})
 	cdcRelay(t, s.environ, "verify", "--consumer=billing").want(t, exitFailed, nil, []string{"init"})
+	cdcRelay(t, append(slices.Clone(s.environ), "CDC_RELAY_OUTBOX_COLUMNS_CREATED_AT="), "verify", "--consumer=billing",
+		"--since=1h").want(t, exitUsage, nil, []string{"need outbox.columns.created_at"})
 }
 
 // decide does what a consumer would: ten events are done, the next three parked, dead and discarded. Its offset is 0.

@@ -45,25 +45,47 @@ func (r *Repair) do(ctx context.Context, st *store.Store, auditor *verify.Audito
 				"can: cdc-relay parked list", done.Waiting, id))
 		}
 	}
-	return nil
+	dead, err := r.dead(ctx, st, auditor)
+	if dead > 0 {
+		*v.Repaired -= dead
+		v.Notes = append(v.Notes, fmt.Sprintf("%d of the events died, as the broker refuses them: cdc-relay dlq list", dead))
+	}
+	return err
+}
+
+// dead is how many of the lost events are open dead letters now: a journaled one was none before.
+func (r *Repair) dead(ctx context.Context, st *store.Store, auditor *verify.Auditor) (dead int64, err error) {
+	err = inPortions(auditor, func(ids []string) error {
+		n, err := st.Count(ctx, store.RequestReplay, store.Filter{IDs: ids})
+		dead += n
+		return err
+	})
+	return dead, err
 }
 
 // ask writes the requests.
 func (r *Repair) ask(ctx context.Context, st *store.Store, auditor *verify.Auditor) (requests []int64, err error) {
-	var ids []string
-	write := func() error {
+	err = inPortions(auditor, func(ids []string) error {
 		id, err := st.AddRequest(ctx, store.RequestRepublish, store.Filter{IDs: ids}, r.Who, r.Note)
-		requests, ids = append(requests, id), nil
+		requests = append(requests, id)
 		return err
-	}
-	err = auditor.Lost(func(id string) error {
+	})
+	return requests, err
+}
+
+// inPortions gives the lost events' ids in the order of the table.
+func inPortions(auditor *verify.Auditor, do func(ids []string) error) error {
+	var ids []string
+	err := auditor.Lost(func(id string) error {
 		if ids = append(ids, id); len(ids) < repairPortion {
 			return nil
 		}
-		return write()
+		portion := ids
+		ids = nil
+		return do(portion)
 	})
 	if err == nil && len(ids) > 0 {
-		err = write()
+		err = do(ids)
 	}
-	return requests, err
+	return err
 }

@@ -157,22 +157,31 @@ func (c *comparison) take(ctx context.Context, r *store.AuditRow) error {
 	return c.flush(ctx)
 }
 
-// flush asks the inbox about the rows that were taken.
+// flush asks the inbox about the rows that were taken. It has uuids in small letters. A time without a zone is of UTC,
+// as it is for the relay.
 func (c *comparison) flush(ctx context.Context) error {
-	var place int
-	var state *int16
-	var old bool
-	rows, err := c.conn.Query(ctx, `SELECT u.place, (SELECT min(e.state) FROM `+c.table("inbox_event")+` e
-		WHERE e.consumer = $1 AND e.source = ANY ($2) AND e.event_id = u.id),
-		coalesce(u.created::timestamptz < now() - make_interval(secs => $5), false)
-		FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS u (id, created, place)`,
-		c.consumer, c.sources, c.ids, c.created, c.o.Keep.Seconds())
-	if err == nil {
+	err := pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL timezone TO 'UTC'"); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT u.place, (SELECT min(e.state) FROM `+c.table("inbox_event")+` e
+			WHERE e.consumer = $1 AND e.source = ANY ($2) AND e.event_id IN (u.id, lower(u.id))
+			AND (e.event_id = u.id OR e.source = 0)),
+			coalesce(u.created::timestamptz < now() - make_interval(secs => $5), false)
+			FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS u (id, created, place)`,
+			c.consumer, c.sources, c.ids, c.created, c.o.Keep.Seconds())
+		if err != nil {
+			return err
+		}
+		var place int
+		var state *int16
+		var old bool
 		_, err = pgx.ForEachRow(rows, []any{&place, &state, &old}, func() error {
 			c.judge(place-1, state, old)
 			return nil
 		})
-	}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("ask the inbox of %s: %w", c.o.Consumer, err)
 	}

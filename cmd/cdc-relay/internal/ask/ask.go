@@ -100,7 +100,7 @@ func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 	}
 	defer st.Close()
 	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: c.Kind, filter: filter, what: c.What}
-	n, err := st.Count(ctx, c.Kind, filter)
+	n, at, err := st.CountUntil(ctx, c.Kind, filter)
 	if err != nil {
 		return BadFilter(err)
 	}
@@ -116,6 +116,7 @@ func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 			return err
 		}
 	}
+	q.filter.Until = &at // what comes while a person thinks is not meant
 	if err := q.request(ctx); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (c ChangeHeld) Do(a *cli.App, choose ChooseHeld, all All, hand Hand) error 
 	if err != nil {
 		return BadFilter(err)
 	}
-	absent, err := c.absent(ctx, d, filter.IDs, n)
+	absent, err := c.absent(ctx, d, filter)
 	if err != nil {
 		return err
 	}
@@ -100,22 +100,30 @@ func (c ChangeHeld) Do(a *cli.App, choose ChooseHeld, all All, hand Hand) error 
 	return errors.Join(err, notThere(absent))
 }
 
-// absent says of each id that was named, and is not among the n events that are concerned, what it is.
-func (c ChangeHeld) absent(ctx context.Context, d *consumers.Desk, ids []string, n int64) (whys []string, err error) {
-	if n >= int64(len(ids)) {
-		return nil, nil
-	}
-	for _, id := range ids {
+// absent says of each id that was named, and is not among the events that are concerned, what it is.
+func (c ChangeHeld) absent(ctx context.Context, d *consumers.Desk, f consumers.Filter) (whys []string, err error) {
+	for _, id := range f.IDs {
+		one := f
+		one.IDs = []string{id}
+		n, _, err := d.Count(ctx, c.Consumer, c.State, one)
+		if err != nil {
+			return nil, BadFilter(err)
+		}
+		if n > 0 {
+			continue
+		}
 		w, err := d.Event(ctx, c.Consumer, id)
 		switch {
 		case errors.Is(err, consumers.ErrNoEvent):
 			whys = append(whys, cli.Plain(id)+" is neither parked nor a dead letter")
 		case err != nil:
 			return nil, err
-		case w.ResolvedBy != nil:
-			whys = append(whys, fmt.Sprintf("%s was %s by %s", cli.Plain(id), w.State, cli.Text(w.ResolvedBy)))
-		case w.State != c.State:
+		case w.State != c.State && (w.State == consumers.Dead || w.State == consumers.Parked || w.ResolvedBy == nil):
 			whys = append(whys, fmt.Sprintf("%s is %s, and --state is %s", cli.Plain(id), w.State, c.State))
+		case w.State != c.State:
+			whys = append(whys, fmt.Sprintf("%s was %s by %s", cli.Plain(id), w.State, cli.Text(w.ResolvedBy)))
+		default:
+			whys = append(whys, cli.Plain(id)+" is not what the other flags choose")
 		}
 	}
 	return whys, nil
