@@ -73,7 +73,14 @@ func (s *session) try(ctx context.Context, what string, do func(context.Context)
 }
 
 func (s *session) due(ctx context.Context) error {
-	refs, err := s.ledger.DueLanes(ctx)
+	var places []ledger.Place
+	for _, at := range s.engine.Places() {
+		places = append(places, ledger.Place(at))
+	}
+	if len(places) == 0 {
+		return nil
+	}
+	refs, err := s.ledger.DueLanes(ctx, places)
 	for _, ref := range refs {
 		s.engine.Due(lanes.Place(ref.Place), lanes.Name(ref.Lane))
 	}

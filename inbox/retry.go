@@ -58,7 +58,7 @@ func (s *session) park(r *run, job lanes.Job) []lanes.Verdict {
 		err = r.explain(s.ledger.Park(r.ctx, entries))
 	}
 	if err != nil {
-		return s.setAside(job, s.trouble(job, outcome{err: err}))
+		return s.setAside(job, s.notStored(job, err))
 	}
 	job.Pieces[0].Lane.Quarrels = 0
 	return []lanes.Verdict{{Decided: len(tasks), Parked: true}}
@@ -161,12 +161,18 @@ func inMemory(parked bool) int {
 
 // unstored is the verdict when the ledger could not be written: the event is tried again, and no attempt is counted.
 func (s *session) unstored(lane *lanes.Lane, err error) lanes.Verdict {
-	v := s.trouble(lanes.Job{Pieces: []lanes.Piece{{Lane: lane}}}, outcome{err: err})
+	v := s.notStored(lanes.Job{Pieces: []lanes.Piece{{Lane: lane}}}, err)
+	v.Alone = 1
+	return v
+}
+
+// notStored leaves the job alone for a while, whatever the ledger's error is.
+func (s *session) notStored(job lanes.Job, err error) lanes.Verdict {
+	v := s.trouble(job, outcome{err: err})
 	if v.Wait == 0 { // no class that it knows: a right is missing, a table was changed
-		s.c.config.Log.Error("inbox: storing an event that failed", "consumer", s.c.config.Name, "error", err)
+		s.c.config.Log.Error("inbox: storing an event", "consumer", s.c.config.Name, "error", err)
 		v.Wait, v.Failed = time.Second, lanes.Outage
 	}
-	v.Alone = 1
 	return v
 }
 

@@ -1,6 +1,8 @@
 package lanes
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -112,6 +114,13 @@ func (e *Engine) drop(at Place) {
 	p.gone = true
 	p.settleIdle()
 	delete(e.partitions, at)
+}
+
+// Places are the partitions that it has.
+func (e *Engine) Places() []Place {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.partitions))
 }
 
 // Pressure has nothing more fetched of some partitions for now, and of others again: each has its fair share of the

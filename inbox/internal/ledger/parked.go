@@ -65,17 +65,20 @@ func (e Entry) dueIn() (infinite bool, seconds *float64) {
 	return false, &s
 }
 
-// Park stores events of one lane, in their order. Those that somebody has decided are left as they are.
+// Park stores events of one lane, in their order. Those that somebody has decided are left as they are. One that is to
+// wait for others is due at once if there are none: somebody may have discarded them.
 func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
 	return l.within(ctx, "park events", func(tx pgx.Tx) error {
 		var batch pgx.Batch
+		batch.Queue("SELECT "+l.schema+"inbox_lock($1, $2, $3)", l.name, entries[0].Place.Topic, entries[0].Key)
 		for _, e := range entries {
 			infinite, seconds := e.dueIn()
 			batch.Queue(`WITH won AS (INSERT INTO `+l.schema+`inbox_event (consumer, source, event_id, state)
 				VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING RETURNING 1)
 				INSERT INTO `+l.schema+`inbox_parked (`+entryColumns+`, next_at)
 				SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-				CASE WHEN $17 THEN 'infinity' ELSE now() + $18::double precision * interval '1 second' END FROM won`,
+				CASE WHEN $17 THEN 'infinity' ELSE coalesce(now() + $18::double precision * interval '1 second',
+					`+l.schema+`inbox_behind($1, $4, $5, $7)) END FROM won`,
 				append(l.entryValues(e), infinite, seconds)...)
 		}
 		return tx.SendBatch(ctx, &batch).Close()
@@ -212,20 +215,30 @@ type LaneRef struct {
 // ParkedLanes are the lanes of the partitions that have parked events. Read them after the offsets: what was parked
 // below an offset is there then.
 func (l *Ledger) ParkedLanes(ctx context.Context, places []Place) ([]LaneRef, error) {
-	topics, numbers := make([]string, len(places)), make([]int32, len(places))
-	for i, p := range places {
-		topics[i], numbers[i] = p.Topic, p.Partition
-	}
+	topics, numbers := placeColumns(places)
 	return l.lanes(ctx, "read parked keys", `SELECT DISTINCT p.topic, p.partition, p.lane
 		FROM unnest($2::text[], $3::integer[]) AS u (topic, partition)
 		JOIN `+l.schema+`inbox_parked p ON p.consumer = $1 AND p.topic = u.topic AND p.partition = u.partition`,
 		l.consumer, topics, numbers)
 }
 
-// DueLanes are some of the lanes with an event whose time has come, whoever has their partitions.
-func (l *Ledger) DueLanes(ctx context.Context) ([]LaneRef, error) {
-	return l.lanes(ctx, "look for due events", `SELECT topic, partition, lane FROM `+l.schema+`inbox_parked
-		WHERE consumer = $1 AND next_at <= now() ORDER BY next_at LIMIT 1000`, l.consumer)
+// DueLanes are some of the lanes of the partitions whose first event's time has come.
+func (l *Ledger) DueLanes(ctx context.Context, places []Place) ([]LaneRef, error) {
+	topics, numbers := placeColumns(places)
+	return l.lanes(ctx, "look for due events", `SELECT p.topic, p.partition, p.lane FROM `+l.schema+`inbox_parked p
+		WHERE p.consumer = $1 AND p.next_at <= now()
+		AND (p.topic, p.partition) IN (SELECT * FROM unnest($2::text[], $3::integer[]))
+		AND NOT EXISTS (SELECT FROM `+l.schema+`inbox_parked b WHERE b.consumer = $1 AND b.topic = p.topic
+			AND b.partition = p.partition AND b.lane = p.lane AND b.seq < p.seq)
+		ORDER BY p.next_at LIMIT 1000`, l.consumer, topics, numbers)
+}
+
+func placeColumns(places []Place) (topics []string, numbers []int32) {
+	topics, numbers = make([]string, len(places)), make([]int32, len(places))
+	for i, p := range places {
+		topics[i], numbers[i] = p.Topic, p.Partition
+	}
+	return topics, numbers
 }
 
 func (l *Ledger) lanes(ctx context.Context, what, sql string, args ...any) ([]LaneRef, error) {
