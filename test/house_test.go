@@ -100,7 +100,7 @@ var house = map[string]room{
 		tests:    []string{"outbox", "sink/sinktest"},
 	},
 	"sink/redisstream": {
-		own:      []string{"certs", "sink", "sink/conditional", "sink/redisconn"},
+		own:      []string{"certs", "outbox", "sink", "sink/conditional", "sink/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
 		tests:    []string{"sink/sinktest"},
 	},

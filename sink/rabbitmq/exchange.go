@@ -142,6 +142,8 @@ func (e *exchange) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A server with an alarm of memory or disk does not read, and the client waits for its answer without an end.
+	defer context.AfterFunc(ctx, func() { _ = c.CloseDeadline(time.Now().Add(time.Second)) })()
 	ch, err := c.Channel()
 	if err != nil {
 		return &trouble{sink.ClusterTrouble, fmt.Errorf("open a channel: %w", err)}
@@ -152,6 +154,7 @@ func (e *exchange) open(ctx context.Context) error {
 	if err := ch.Confirm(false); err != nil {
 		return e.blame(fmt.Errorf("ask for confirms: %w", err))
 	}
+	e.driver.Reached()
 	e.channel, e.blocked = ch, blocked
 	e.closed = ch.NotifyClose(make(chan *amqp.Error, 1))
 	e.ask, e.ended = make(chan chan []amqp.Return), make(chan struct{})
@@ -217,6 +220,7 @@ func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress
 	}
 	for _, fate := range fates {
 		if err := e.await(ctx, fate); err != nil {
+			e.known(p, wave, ids, fates)
 			e.drop()
 			return sink.Unknown, err
 		}
@@ -254,16 +258,53 @@ func (e *exchange) why() error {
 	return e.blame(errors.New("the channel was closed"))
 }
 
-// conclude takes in what became of a wave of which everything is known. The error is what kept some from being written.
-func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) (problem error) {
+// returns are the messages that were returned so far; false: the channel was closed, and they are not known any more.
+func (e *exchange) returns() ([]amqp.Return, bool) {
 	answer := make(chan []amqp.Return, 1)
 	select {
 	case e.ask <- answer:
-	case <-e.ended: // what was returned is not known any more
+		return <-answer, true
+	case <-e.ended:
+		return nil, false
+	}
+}
+
+// known takes in what the server has said of a wave of which not everything is known: what is confirmed does not come
+// again.
+func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) {
+	var acked []int // before the returns are asked for: a message's return comes before its ack
+	for n := range wave {
+		select {
+		case <-fates[n].Done():
+			if fates[n].Acked() {
+				acked = append(acked, n)
+			}
+		default:
+		}
+	}
+	back, told := e.returns()
+	if !told {
+		return
+	}
+	returned := map[string]bool{}
+	for _, r := range back {
+		returned[r.MessageId] = true
+	}
+	for _, n := range acked {
+		p.sent[wave[n]] = false
+		p.done[wave[n]] = !returned[ids[n]]
+	}
+}
+
+// conclude takes in what became of a wave of which everything is known. The error is what kept some from being written.
+func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) (problem error) {
+	e.driver.Reached()
+	back, told := e.returns()
+	if !told {
 		return e.why()
 	}
 	returned := map[string]bool{}
-	for _, r := range <-answer {
+	for _, r := range back {
 		returned[r.MessageId] = true
 		problem = &trouble{sink.TopicTrouble,
 			fmt.Errorf("exchange %s: no queue takes routing key %q (%s)", e.name, r.RoutingKey, r.ReplyText)}

@@ -1,10 +1,15 @@
 package rabbitmq_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -193,13 +198,15 @@ func TestFullQueueKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a message that no queue takes and that counts as published. Seen to fail with messages that are
-// not mandatory.
+// Breaks it catches: a message that no queue takes and that counts as published (seen to fail with messages that are
+// not mandatory); a server that says so and counts as one that has not answered since, so that nothing is parked and
+// all other exchanges wait behind what is not (seen to fail with returns that are no answer).
 func TestUnroutableMessagesWait(t *testing.T) {
 	b := newBed(t)
 	const topic = "events.unbound"
 	b.exchange(t, topic)
-	f := sinktest.NewFlow(t, b.driver(t))
+	d := b.driver(t)
+	f := sinktest.NewFlow(t, d)
 	if _, err := f.Submit(t.Context(), sinktest.Events(topic, 0, 100)); err != nil {
 		t.Fatal(err)
 	}
@@ -210,6 +217,13 @@ func TestUnroutableMessagesWait(t *testing.T) {
 			}
 		}
 		return fmt.Sprintf("%+v", f.Troubles())
+	})
+	began := time.Now()
+	harness.Eventually(t, 20*time.Second, "the server has answered since", func(context.Context) string {
+		if !d.AnsweredSince(began) {
+			return "it has not"
+		}
+		return ""
 	})
 	b.queue(t, topic, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -245,4 +259,130 @@ func TestWrongPasswordIsConfigurationTrouble(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// mute is a proxy that keeps the confirm of the nth message of a channel to itself, for good.
+func mute(t *testing.T, server string, n uint64) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	var conns []net.Conn
+	var mu sync.Mutex
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			mu.Lock()
+			conns = append(conns, client, to)
+			mu.Unlock()
+			running.Go(func() { _, _ = io.Copy(to, client); _ = to.Close() })
+			running.Go(func() { _ = answers(client, to, n); _ = client.Close() })
+		}
+	})
+	return listener.Addr().String()
+}
+
+// answers copies AMQP's frames: type, channel, size, payload, end; a basic.ack has a tag, and whether it is for all up
+// to that (AMQP 0-9-1, 4.2.3 and 1.8.3.13).
+func answers(to io.Writer, from io.Reader, n uint64) error {
+	for {
+		frame := make([]byte, 7)
+		if _, err := io.ReadFull(from, frame); err != nil {
+			return err
+		}
+		frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame[3:])+1)...)
+		if _, err := io.ReadFull(from, frame[7:]); err != nil {
+			return err
+		}
+		if frame[0] == 1 && bytes.HasPrefix(frame[7:], []byte{0, 60, 0, 80}) && binary.BigEndian.Uint64(frame[11:]) == n {
+			if frame[19]&1 == 0 {
+				continue
+			}
+			binary.BigEndian.PutUint64(frame[11:], n-1) // all before it
+		}
+		if _, err := to.Write(frame); err != nil {
+			return err
+		}
+	}
+}
+
+// One message of many is not confirmed, as by a queue without a majority. Break it catches: all those that were sent
+// with it sent again each time. Seen to fail, without an end, with what was confirmed forgotten.
+func TestOneSilentQueueDoublesNoOthers(t *testing.T) {
+	b := newBed(t)
+	topic := b.topic(t)
+	const n = 50
+	d, err := rabbitmq.New(rabbitmq.Config{
+		URL: "amqp://guest:guest@" + mute(t, b.server.Addr, n), RoutingKey: "order.{id}", IDHeader: "id",
+		TypeHeader: "event_type", RequestTimeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := sinktest.NewFlow(t, d)
+	records := sinktest.Events(topic, 0, n)
+	for i, r := range records {
+		r.Key = fmt.Appendf(nil, "k%d", i) // so that all are sent at once
+	}
+	f.Send(records)
+	if got := d.PossibleDuplicates(); got != 1 {
+		t.Errorf("possible duplicates: got %d, want the one that was not confirmed", got)
+	}
+	if got := len(b.read(t, topic)); got != n+1 {
+		t.Errorf("messages: got %d, want %d", got, n+1)
+	}
+}
+
+// The server has an alarm of memory and reads no more, when a channel is to be opened. Break it catches: a driver that
+// cannot be closed meanwhile. Seen to fail with a context that is not looked at there.
+func TestADriverIsClosedDuringAnAlarm(t *testing.T) {
+	b := newBed(t)
+	first, second := b.topic(t), b.topic(t)
+	d := b.driver(t)
+	f := sinktest.NewFlow(t, d)
+	f.Send(sinktest.Events(first, 0, 1))
+	b.server.Ctl(t, "set_vm_memory_high_watermark", "0.00001")
+	defer b.server.Ctl(t, "set_vm_memory_high_watermark", "0.4")
+	for _, topic := range []string{first, second} { // a connection is read from until it publishes
+		if _, err := f.Submit(t.Context(), sinktest.Events(topic, 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, 20*time.Second, "both are with the driver", func(context.Context) string {
+		if s := f.Status(); s.Waiting > 0 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		_ = f.Abandon(ctx)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the engine has not ended within 20 s")
+	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -26,13 +28,13 @@ type Sentinel struct {
 // off from the Sentinels does not know that it is none any more, and what it takes is lost.
 type sentinels struct {
 	config  Sentinel
-	asked   []redis.Options
 	dialer  net.Dialer
 	secure  func(ctx context.Context, inner net.Conn, addr string) (net.Conn, error) // nil: no TLS
 	timeout func(context.Context) (context.Context, context.CancelFunc)
 
-	mu   sync.Mutex
-	open map[*connection]string // to which address; guarded by mu
+	mu    sync.Mutex
+	asked []redis.Options        // in this order; guarded by mu
+	open  map[*connection]string // to which address; guarded by mu
 }
 
 // connection takes itself out of the list. It stays a TCP connection, of which the client can tell whether it is dead.
@@ -105,28 +107,49 @@ func (s *sentinels) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return s.secure(ctx, c, addr)
 }
 
-// master is the address that the first Sentinel names that knows one.
+// master is the address that the first Sentinel names that knows one. It is asked first from then on, and each has its
+// share of the time: one that is silent would use up all of it, at each connect.
 func (s *sentinels) master(ctx context.Context) (addr string, err error) {
 	kind := sink.ConfigurationTrouble // unless one may know it that does not answer
 	var errs []error
-	for i := range s.asked {
-		host, err := s.ask(ctx, s.asked[i])
+	ctx, cancel := s.timeout(ctx)
+	defer cancel()
+	s.mu.Lock()
+	asked := slices.Clone(s.asked)
+	s.mu.Unlock()
+	for i, one := range asked {
+		host, err := s.ask(ctx, one, len(asked)-i)
 		switch {
 		case err == nil && len(host) == 2:
+			s.prefer(one.Addr)
 			return net.JoinHostPort(host[0], host[1]), nil
 		case errors.Is(err, redis.Nil):
 			err = fmt.Errorf("it watches no master of this name: correct redis.sentinel.master")
 		case troubleOf(err) != sink.ConfigurationTrouble:
 			kind = sink.ClusterTrouble
 		}
-		errs = append(errs, fmt.Errorf("Sentinel %s: %w", s.asked[i].Addr, err))
+		errs = append(errs, fmt.Errorf("Sentinel %s: %w", one.Addr, err))
 	}
 	return "", &trouble{kind, fmt.Errorf("no Sentinel names the master %s: %w", s.config.Master, errors.Join(errs...))}
 }
 
-func (s *sentinels) ask(ctx context.Context, options redis.Options) ([]string, error) {
-	ctx, cancel := s.timeout(ctx)
-	defer cancel()
+// prefer has the Sentinel asked first, as Redis's guidelines for clients say.
+func (s *sentinels) prefer(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := slices.IndexFunc(s.asked, func(o redis.Options) bool { return o.Addr == addr })
+	one := s.asked[n]
+	copy(s.asked[1:], s.asked[:n])
+	s.asked[0] = one
+}
+
+// ask asks one of so many that are still to be asked.
+func (s *sentinels) ask(ctx context.Context, options redis.Options, left int) ([]string, error) {
+	if end, ends := ctx.Deadline(); ends {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(left))
+		defer cancel()
+	}
 	c := redis.NewSentinelClient(&options)
 	defer func() { _ = c.Close() }()
 	return c.GetMasterAddrByName(ctx, s.config.Master).Result()

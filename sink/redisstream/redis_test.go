@@ -235,3 +235,41 @@ func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
 		return ""
 	})
 }
+
+// Break it catches: an event with more headers than a script can append, which stops its stream as if Redis were away.
+// Seen to fail without a look at their number.
+func TestAnEventWithTooManyHeadersIsRefusedAlone(t *testing.T) {
+	b := newBed(t)
+	topic := b.topic(t)
+	f := sinktest.NewFlow(t, b.driver(t))
+	records := sinktest.Events(topic, 0, 30)
+	for _, n := range []int{0, 14, 15} {
+		for i := range 4500 {
+			records[n].Headers.Add(fmt.Sprintf("h%d", i), []byte("v"))
+		}
+	}
+	if _, err := f.Submit(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	refused := map[*sink.Record]bool{}
+	for done := 0; done < len(records); {
+		some, err := f.Results(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range some {
+			if r.Result == sink.Rejected && r.Reason.Code == "TOO_MANY_HEADERS" {
+				refused[r] = true
+			}
+		}
+		done += len(some)
+		f.Settled(some)
+	}
+	for n, r := range records {
+		if want := n == 0 || n == 14 || n == 15; refused[r] != want {
+			t.Errorf("event %d: refused %t, want %t", n, refused[r], want)
+		}
+	}
+}

@@ -17,9 +17,9 @@ import (
 )
 
 // Master and Sentinels have passwords of their own, and one Sentinel is away. Breaks it catches: the master's password
-// told to the Sentinels, or theirs to it; a Sentinel that is away taken for all; a wrong name, or password, that is
-// waited for as if it passed by itself. Seen to fail with every error the cluster's, and, by not ending, with the
-// master's password told to the Sentinels.
+// told to the Sentinels, or theirs to it; a Sentinel that is away, or silent, taken for all; a wrong name, or password,
+// that is waited for as if it passed by itself. Seen to fail with every error the cluster's, and, by not ending, with the
+// master's password told to the Sentinels, and with as much time for the first Sentinel as for all.
 func TestSentinelsNameTheMaster(t *testing.T) {
 	b := newBed(t, "--requirepass", "of-redis")
 	sentinels := harness.RedisSentinels(t, "main", b.server, "sentinel auth-pass main of-redis",
@@ -55,6 +55,15 @@ func TestSentinelsNameTheMaster(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 50)
 
 	sentinels[0].Start(t) // one that does not answer might know more
+	sentinels[0].Freeze()
+	silent := b.topic(t)
+	began := time.Now()
+	flow("main", "of-sentinels").Send(sinktest.Events(silent, 0, 50))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("with a silent Sentinel it took %v", took)
+	}
+	sinktest.WantOnceInOrder(t, b.read(t, silent), 50)
+	sentinels[0].Thaw()
 	for _, c := range []struct{ master, password, says string }{
 		{"other", "of-sentinels", "it watches no master of this name: correct redis.sentinel.master"},
 		{"main", "wrong", "WRONGPASS"},

@@ -5,10 +5,12 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/conditional"
 	"github.com/cdc-relay/cdc-relay/sink/redisconn"
@@ -58,6 +60,18 @@ func (s *stream) Portion() int { return scriptRecords }
 
 // Append implements [conditional.Stream], in one script.
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
+	large := func(r *sink.Record) bool { return r.Headers.Len() > mostHeaders }
+	if n := slices.IndexFunc(records, large); n >= 0 {
+		if n > 0 {
+			if a = s.Append(ctx, end, records[:n]); a.Verdict != sink.Accepted {
+				return a
+			}
+		}
+		a.Verdict, a.Guilty = sink.Refused, n
+		a.Reason = &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS", Text: fmt.Sprintf(
+			"it has %d headers, and a script of Redis can append at most %d", records[n].Headers.Len(), mostHeaders)}
+		return a
+	}
 	first, moved, err := s.run(ctx, end, records)
 	switch {
 	case moved:
@@ -72,6 +86,10 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	}
 	return a
 }
+
+// mostHeaders is as many as a script can name in one call: Lua's stack holds 8,000 strings (LUAI_MAXCSTACK), and each
+// header is two.
+const mostHeaders = 3500
 
 // run runs the script for the records.
 func (s *stream) run(ctx context.Context, end int64, records []*sink.Record) (first int64, moved bool, err error) {
