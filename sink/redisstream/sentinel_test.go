@@ -18,8 +18,8 @@ import (
 
 // Master and Sentinels have passwords of their own, and one Sentinel is away. Breaks it catches: the master's password
 // told to the Sentinels, or theirs to it; a Sentinel that is away, or silent, taken for all; a wrong name, or password,
-// that is waited for as if it passed by itself. Seen to fail with every error the cluster's, and, by not ending, with the
-// master's password told to the Sentinels, and with as much time for the first Sentinel as for all.
+// that is waited for as if it passed by itself. Seen to fail with every error the cluster's, and, by not ending, with
+// the master's password told to the Sentinels, and with as much time for the first Sentinel as for all.
 func TestSentinelsNameTheMaster(t *testing.T) {
 	b := newBed(t, "--requirepass", "of-redis")
 	sentinels := harness.RedisSentinels(t, "main", b.server, "sentinel auth-pass main of-redis",
