@@ -143,9 +143,9 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	}
 }
 
-// A person discards the only parked event of a key, and then others of the key come. Break it catches: a key that stands
-// still until the next rebalance, because its events are parked behind one that is gone. Seen to fail with events parked
-// behind others that are not due whatever is there.
+// A person discards the only parked event of a key, and then others of the key come. Break it catches: a key that
+// stands still until the next rebalance, because its events are parked behind one that is gone. Seen to fail with
+// events parked behind others that are not due whatever is there.
 func TestAKeyGoesOnAfterItsOnlyParkedEventIsDiscarded(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
@@ -180,8 +180,8 @@ func TestAKeyGoesOnAfterItsOnlyParkedEventIsDiscarded(t *testing.T) {
 }
 
 // More parked events are due than one look takes, of a partition that nobody has and behind one that a person holds.
-// Break it catches: keys whose time has come that are never seen behind them. Seen to fail with the partitions not looked
-// at.
+// Break it catches: keys whose time has come that are never seen behind them. Seen to fail with the partitions not
+// looked at.
 func TestWhatIsDueElsewhereHidesNothing(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
@@ -225,8 +225,8 @@ func TestWhatIsDueElsewhereHidesNothing(t *testing.T) {
 	stop()
 }
 
-// The same in SQL, after a claim that has answered behind: while the event before it is being discarded, and when it has
-// been. Seen to fail in the first case with inbox_discard without a lock, and in both with inbox_park as it was.
+// The same in SQL, after a claim that has answered behind: while the event before it is being discarded, and when it
+// has been. Seen to fail in the first case with inbox_discard without a lock, and in both with inbox_park as it was.
 func TestWhatIsParkedBehindADiscardedEventIsDue(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
@@ -257,7 +257,8 @@ func TestWhatIsParkedBehindADiscardedEventIsDue(t *testing.T) {
 		parked <- err
 	}()
 	harness.Eventually(t, 30*time.Second, "the park is over, or waits for the discard", func(context.Context) string {
-		if len(parked) == 0 && pg.Query(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == "0" {
+		waiting := pg.Query(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+		if len(parked) == 0 && waiting == "0" {
 			return "neither"
 		}
 		return ""
