@@ -56,8 +56,7 @@ func TestEndOfAFloodEndsNoOtherHalt(t *testing.T) {
 	<-u.asked
 	u.told <- struct{}{}
 	b.waitRole(r, relay.RoleActive)
-	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
-		SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 6) i`)
+	b.flood(6)
 	b.waitHalt(r, relay.HaltFlood)
 	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO away; SELECT pg_terminate_backend(active_pid) FROM "+
 		"pg_replication_slots WHERE slot_name = '"+b.c.Postgres.Slot+"'")

@@ -39,8 +39,7 @@ func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(1, 100, 7))
 	b.waitRecorded(100)
-	b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
-		SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 60) i`)
+	b.flood(60)
 	position := b.here()
 	b.waitHalt(r, relay.HaltFlood, "10 of ", "INVALID_HEADERS", "cdc-relay resume", "nothing more dies")
 	b.pg.Exec(t, many(101, 50, 7))
@@ -131,8 +130,7 @@ func TestFloodEndsTheProcessWhereHaltsDo(t *testing.T) {
 			}
 			return ""
 		})
-		b.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
-			SELECT 'order', 'k' || i % 7, 'made', '{}', '[]' FROM generate_series(1, 20) i`)
+		b.flood(20)
 		b.waitRole(r, relay.RoleStopping)
 		if err := stop(); !isHalt(err, relay.HaltFlood) {
 			t.Errorf("Run: got %v, want halt %s", err, relay.HaltFlood)

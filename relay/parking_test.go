@@ -227,8 +227,8 @@ func TestCauseOfParkingOutlivesRestarts(t *testing.T) {
 }
 
 // The stream breaks while a topic is in trouble. Breaks it catches: why its events are parked told as what was before
-// this start, though the process has seen it itself; and parked that it goes on to be told so. Seen to fail with what
-// the parked events say read at each session, and with the reason of a start kept.
+// this start, though the process has seen it itself; a reason from before a start told as long as the trouble lasts.
+// Seen to fail with what the parked events say read at each session, and with the reason of a start kept.
 func TestAReconnectForgetsNoReasonForParking(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -82,7 +82,6 @@ func (c verifyCommand) Run(a *cli.App) error {
 	return nil
 }
 
-// effects compares the table with a consumer's inbox.
 // timed refuses bounds of time where rows have none.
 func timed(cfg config.Config, rows store.AuditRange) error {
 	if (rows.Since != nil || rows.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
@@ -91,6 +90,7 @@ func timed(cfg config.Config, rows store.AuditRange) error {
 	return nil
 }
 
+// effects compares the table with a consumer's inbox.
 func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	if c.Repair {
 		a.Wrong("--repair", "found it beside --consumer",

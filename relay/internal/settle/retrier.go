@@ -374,11 +374,7 @@ func (s *Settler) LoadParked(ctx context.Context) error {
 	for _, l := range lanes {
 		s.engine.Hold(l.Topic, l.Key)
 	}
-	if events == 0 {
-		s.loaded = true
-		return nil
-	}
-	if !s.loaded { // later the diverter knows what is in trouble, and why
+	if events > 0 && !s.loaded { // later the diverter knows what is in trouble, and why
 		waiting, err := s.tables.WaitingTopics(ctx)
 		if err != nil {
 			return err
@@ -388,6 +384,9 @@ func (s *Settler) LoadParked(ctx context.Context) error {
 		}
 	}
 	s.loaded = true
+	if events == 0 {
+		return nil
+	}
 	s.retrier.tidySoon()
 	s.log.Info().Int64("events", events).Int("keys", len(lanes)).
 		Msg("events are parked; their keys are held until they are published")

@@ -118,12 +118,12 @@ func (c ChangeHeld) absent(ctx context.Context, d *consumers.Desk, f consumers.F
 			whys = append(whys, cli.Plain(id)+" is neither parked nor a dead letter")
 		case err != nil:
 			return nil, err
-		case w.State != c.State && (w.State == consumers.Dead || w.State == consumers.Parked || w.ResolvedBy == nil):
-			whys = append(whys, fmt.Sprintf("%s is %s, and --state is %s", cli.Plain(id), w.State, c.State))
-		case w.State != c.State:
-			whys = append(whys, fmt.Sprintf("%s was %s by %s", cli.Plain(id), w.State, cli.Text(w.ResolvedBy)))
-		default:
+		case w.State == c.State:
 			whys = append(whys, cli.Plain(id)+" is not what the other flags choose")
+		case w.State == consumers.Dead || w.State == consumers.Parked || w.ResolvedBy == nil:
+			whys = append(whys, fmt.Sprintf("%s is %s, and --state is %s", cli.Plain(id), w.State, c.State))
+		default:
+			whys = append(whys, fmt.Sprintf("%s was %s by %s", cli.Plain(id), w.State, cli.Text(w.ResolvedBy)))
 		}
 	}
 	return whys, nil
