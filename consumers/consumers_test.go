@@ -156,10 +156,11 @@ func TestChangesDoWhatWasCounted(t *testing.T) {
 	if done, err = d.Do(ctx, change); err != nil || done.Done != 1 {
 		t.Errorf("a parked event at once: got %+v, %v", done, err)
 	}
-	if got := pg.Query(t, `SELECT string_agg("offset"::text, ' ' ORDER BY seq) FROM inbox.inbox_parked
-		WHERE next_at <= now() AND class <> 'replay' AND lane = (SELECT lane FROM inbox.inbox_parked WHERE "offset" = 13)`,
-	); got != "8 13" {
-		t.Errorf("due of the key of e13: got %s, want those in front of it, too", got)
+	if got := pg.Query(t, `SELECT string_agg("offset" || CASE WHEN next_at IS NULL THEN ' waits' WHEN next_at <= now()
+		THEN ' is due' ELSE ' is due later' END, ', ' ORDER BY seq) FROM inbox.inbox_parked WHERE class <> 'replay'
+		AND "offset" <= 18 AND lane = (SELECT lane FROM inbox.inbox_parked WHERE "offset" = 13)`,
+	); got != "8 is due, 13 waits, 18 is due later" {
+		t.Errorf("the key of e13: got %s; want the one in front of it due, and e13 as soon as that one has left", got)
 	}
 	change.Filter = Filter{}
 	if _, err := d.Do(ctx, change); !errors.Is(err, store.ErrFilter) {

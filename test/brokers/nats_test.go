@@ -54,19 +54,23 @@ func natsReader(t testing.TB, urls string) *client.Conn {
 	return nc
 }
 
-// messagesOf reads the subject from its first message to its last.
+// messagesOf reads the subject from its first message to its last. A cluster whose leader has just changed may leave a
+// request without an answer.
 func messagesOf(t *testing.T, nc *client.Conn, subject string) (found []message) {
 	t.Helper()
-	js, err := nc.JetStream(client.MaxWait(20 * time.Second))
+	js, err := nc.JetStream(client.MaxWait(5 * time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages, err := js.SubscribeSync(subject, client.OrderedConsumer(), client.DeliverAll())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var messages *client.Subscription
+	harness.Eventually(t, time.Minute, "the subject is read", func(context.Context) string {
+		if messages, err = js.SubscribeSync(subject, client.OrderedConsumer(), client.DeliverAll()); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	for {
-		m, err := messages.NextMsg(5 * time.Second)
+		m, err := messages.NextMsg(20 * time.Second)
 		if err != nil {
 			t.Fatalf("read message %d: %v", len(found)+1, err)
 		}
