@@ -158,6 +158,30 @@ func (c *Config) read(r *kgo.Record, topicID string) (*Message, error) {
 			}
 		}
 	}
+	if unfit := m.unfit(); unfit != nil {
+		m.ID, err = "", errors.Join(err, unfit)
+	}
 	m.identify(topicID)
 	return m, err
+}
+
+// mostID is how many bytes an id or a source may have: what an entry of their tables' keys holds.
+const mostID = 2688
+
+// unfit says why the message cannot be told by its id: the tables could not hold it.
+func (m *Message) unfit() error {
+	for name, text := range map[string]string{"id": m.ID, "source": m.Source} {
+		switch {
+		case len(text) > mostID:
+			return fmt.Errorf("its %s has %d bytes, and the inbox holds %d", name, len(text), mostID)
+		case clean(text) != text:
+			return fmt.Errorf("its %s %.100q is no text that Postgres can hold", name, text)
+		}
+	}
+	return nil
+}
+
+// clean is the text as Postgres can hold it: in UTF-8, without zeros.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }

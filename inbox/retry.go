@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,10 +25,10 @@ const (
 func entry(t *task, lane lanes.Name, r *kgo.Record) ledger.Entry {
 	e := ledger.Entry{
 		ID: t.id, Place: ledger.Place{Topic: r.Topic, Partition: r.Partition}, Offset: r.Offset, Lane: []byte(lane),
-		Key: r.Key, Type: strings.ReplaceAll(t.m.Type, "\x00", ""), Value: r.Value, SentAt: r.Timestamp,
+		Key: r.Key, Type: clean(t.m.Type), Value: r.Value, SentAt: r.Timestamp,
 	}
 	for _, h := range r.Headers {
-		e.HeaderNames = append(e.HeaderNames, h.Key)
+		e.HeaderNames = append(e.HeaderNames, clean(h.Key))
 		e.HeaderValues = append(e.HeaderValues, h.Value)
 	}
 	return e

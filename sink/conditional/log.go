@@ -260,8 +260,11 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 	return nil
 }
 
-// keep remembers an entry until a record claims it.
+// keep remembers an entry until a record claims it. Those of other writers, which none will claim, would push ours out.
 func (l *Log) keep(f Found) {
+	if f.Mark == (Mark{}) {
+		return
+	}
 	if len(l.order) >= strayLimit {
 		l.claimOne(l.order[0])
 		l.order = l.order[1:]

@@ -7,18 +7,22 @@ import (
 	"hash"
 )
 
-// Mark identifies a record by its content: equal for the same event, whoever sent it.
+// Mark identifies a record by its content: equal for the same event, whoever sent it. The zero mark is that of what no
+// relay has written: it lacks the header x-outbox-source, which each record of an event has.
 type Mark [16]byte
 
 // Digest makes a [Mark] of a record's parts, in the order in which they are added. Marks of this form are stored in the
 // notes of BullMQ's jobs: it must not change.
-type Digest struct{ hash hash.Hash }
+type Digest struct {
+	hash hash.Hash
+	ours bool // a relay has written it
+}
 
 // NewDigest begins a mark.
-func NewDigest() Digest { return Digest{sha256.New()} }
+func NewDigest() *Digest { return &Digest{hash: sha256.New()} }
 
 // Add adds a part. None, which is nil, is not the same as an empty one.
-func (d Digest) Add(part []byte) {
+func (d *Digest) Add(part []byte) {
 	var head [9]byte
 	if part == nil {
 		head[0] = 1
@@ -31,19 +35,23 @@ func (d Digest) Add(part []byte) {
 // AddHeader adds what a header says of the event itself: two relays, or two terms of one, can send the same event at
 // different places of the stream or the table, under other epochs, from a server that was promoted, as late, or in
 // another attempt.
-func (d Digest) AddHeader(name string, value []byte) {
+func (d *Digest) AddHeader(name string, value []byte) {
 	switch name {
 	case "x-outbox-position", "x-outbox-epoch", "x-outbox-retry", "x-outbox-late":
 		return
 	case "x-outbox-source": // <system id>/<timeline>/<source>, of which the last is drawn by lot
 		value = value[bytes.LastIndexByte(value, '/')+1:]
+		d.ours = true
 	}
 	d.Add([]byte(name))
 	d.Add(value)
 }
 
 // Mark is the mark of what was added.
-func (d Digest) Mark() (m Mark) {
+func (d *Digest) Mark() (m Mark) {
+	if !d.ours {
+		return m
+	}
 	copy(m[:], d.hash.Sum(nil))
 	return m
 }

@@ -31,6 +31,8 @@ const (
 //     comes again under its id is dropped by the server exactly if it is there.
 //   - P2: the ids of an epoch are greater than those of each epoch before. So the server drops what a relay sends late,
 //     once its successor has published.
+//   - P3: what is confirmed is there only if the name's last id is ours when that is asked afterwards: the server
+//     confirms what it drops, too.
 type publisher struct {
 	driver *Driver
 	stream string
@@ -40,6 +42,7 @@ type publisher struct {
 	name   string // under which ids count
 	source string // from which the name is made
 	epoch  uint64
+	tried  bool   // something may have been sent under the name
 	high   uint64 // the last id that was given to a message
 	stored uint64 // the last id that the stream is known to have
 	looked time.Time
@@ -88,19 +91,9 @@ func (p *publisher) produce(ctx context.Context, b *sink.Batch) sink.Outcome {
 	}
 	stop := context.AfterFunc(ctx, func(c *wire.Conn) func() { return func() { _ = c.Close() } }(p.conn))
 	defer stop()
-	for next := front; next < s.count; {
-		n := p.fill(b.Records[next:], s.first+uint64(next))
-		s.tried = true
-		err := p.conn.Send()
-		if err == nil {
-			err = p.conn.Confirms(s.first+uint64(next), n)
-		}
-		if err != nil {
-			p.drop(err)
-			return failed(s, next, err)
-		}
-		next += n
-		p.stored = s.first + uint64(next) - 1
+	if err := p.send(s, b.Records, front); err != nil {
+		p.drop(err)
+		return failed(s, front, err)
 	}
 	p.driver.heard(nil)
 	o := sink.Outcome{Verdict: sink.Accepted, FirstOffset: -1}
@@ -108,6 +101,36 @@ func (p *publisher) produce(ctx context.Context, b *sink.Batch) sink.Outcome {
 		o.Offsets = p.look(b.Records)
 	}
 	return o
+}
+
+// send sends the records behind the front, and asks whether the stream has them when they are confirmed (P3).
+func (p *publisher) send(s *ids, records []*sink.Record, front int) error {
+	if front == s.count {
+		return nil
+	}
+	p.tried, s.tried = true, true
+	for next := front; next < s.count; {
+		n := p.fill(records[next:], s.first+uint64(next))
+		if err := p.conn.Send(); err != nil {
+			return err
+		}
+		if err := p.conn.Confirms(s.first+uint64(next), n); err != nil {
+			return err
+		}
+		next += n
+	}
+	last, err := p.conn.Sequence(p.name, p.stream)
+	switch {
+	case err != nil:
+		return err
+	case last > p.high:
+		return &foreign{p.name}
+	case last < s.last():
+		return fmt.Errorf("stream %s confirmed publishing id %d of %s and says then that its last is %d", p.stream, s.last(),
+			p.name, last)
+	}
+	p.stored = last
+	return nil
 }
 
 // failed is the outcome of a batch that must come again.
@@ -166,7 +189,7 @@ func (p *publisher) open(ctx context.Context, r *sink.Record) error {
 		p.drop(nil)
 		p.source, p.epoch = source, epoch
 		p.name = p.driver.nameOf(source)
-		p.high, p.stored = max(p.high, epoch<<epochShift), 0
+		p.high, p.stored, p.tried = max(p.high, epoch<<epochShift), 0, false
 	}
 	if p.conn != nil {
 		return nil
@@ -205,7 +228,7 @@ func (p *publisher) declare(c *wire.Conn) error {
 	switch {
 	case err != nil:
 		return err
-	case last > p.high && p.stored == 0:
+	case last > p.high && p.stored == 0 && !p.tried:
 		// A state table that was restored, or lost, counts epochs again that were used: another name has no ids yet.
 		p.name = p.driver.nameOf("")
 		return p.declare(c)
@@ -232,12 +255,6 @@ func (p *publisher) look(records []*sink.Record) (offsets []int64) {
 			return nil
 		})
 	})
-	if err == nil {
-		var last uint64
-		if last, err = p.conn.Sequence(p.name, p.stream); err == nil && last > p.high {
-			err = &foreign{p.name}
-		}
-	}
 	if err != nil {
 		p.drop(err)
 		return nil

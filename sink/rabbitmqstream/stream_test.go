@@ -188,16 +188,42 @@ func of(epoch int, topic string, from, n int) []*sink.Record {
 	return records
 }
 
-// Breaks it catches: a relay that was frozen and wakes up behind its successor, whose late messages the stream takes;
-// a successor's that it drops. Seen to fail with publishing ids that count from 1 in each epoch, and with a name of
-// each driver's own.
+// Breaks it catches: a relay that was frozen and wakes up behind its successor, whose late messages the stream takes, or
+// drops and the relay takes for published; a successor's that it drops. Seen to fail with publishing ids that count from
+// 1 in each epoch, with a name of each driver's own, with confirms believed, and with another name taken by a relay whose
+// first messages were dropped.
 func TestTheStreamDropsWhatAnEarlierEpochSends(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
+	idle := sinktest.NewFlow(t, newDriver(t, b.config()))
+	poison := of(3, topic, 0, 1)
+	poison[0].Key = []byte("another")
+	poison[0].Headers.Add("\xff", nil) // which is seen when there is a connection, and not sent
+	if _, err := idle.Submit(t.Context(), poison); err != nil {
+		t.Fatal(err)
+	}
+	if some, err := idle.Results(t.Context(), nil); err != nil || some[0].Result != sink.Rejected {
+		t.Fatalf("poison: got %v, %v, want it rejected", some, err)
+	}
 	early, late := sinktest.NewFlow(t, newDriver(t, b.config())), sinktest.NewFlow(t, newDriver(t, b.config()))
 	early.Send(of(3, topic, 0, 100))
 	late.Send(of(4, topic, 100, 10))
-	early.Send(of(3, topic, 5000, 300)) // it does not know yet
+	for _, f := range []*sinktest.Flow{early, idle} { // they do not know yet
+		if _, err := f.Submit(t.Context(), of(3, topic, 5000, 300)); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, 20*time.Second, "it learns of its successor", func(context.Context) string {
+			if s := f.Status(); !strings.Contains(fmt.Sprintf("%+v", s), "another relay with a later epoch") {
+				return fmt.Sprintf("%+v", s)
+			}
+			return ""
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if some, err := f.Results(ctx, nil); err == nil {
+			t.Errorf("got %d results for what the stream dropped, the first %d; want none", len(some), some[0].Result)
+		}
+		cancel()
+	}
 	late.Send(of(4, topic, 110, 90))
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 200)
 }

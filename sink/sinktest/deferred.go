@@ -3,6 +3,7 @@ package sinktest
 import (
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -50,9 +51,10 @@ func deferred(t *testing.T, f Fixture) {
 // sentWith gives the records headers that differ between two relays, or two terms, that send the same event.
 func sentWith(records []*sink.Record, position, source, epoch string) {
 	for _, r := range records {
+		r.Headers = outbox.HeadersIn(nil)
 		r.Headers.Add("id", r.Value)
 		r.Headers.Add("x-outbox-position", []byte(position))
-		r.Headers.Add("x-outbox-source", []byte(source))
+		r.Headers.Add(sourceHeader, []byte(source))
 		r.Headers.Add("x-outbox-epoch", []byte(epoch))
 	}
 }

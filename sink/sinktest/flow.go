@@ -37,6 +37,7 @@ func Events(topic string, from, n int) []*sink.Record {
 			Timestamp: 1_700_000_000_000,
 		}
 		r.Headers.Add("id", fmt.Appendf(nil, "%d", number))
+		r.Headers.Add(sourceHeader, []byte("system/1/77"))
 		records[i] = r
 	}
 	return records

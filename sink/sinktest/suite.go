@@ -143,9 +143,14 @@ func (b *bench) want(got []*sink.Record, want string) {
 }
 
 func record(topic, key, value string) *sink.Record {
-	return &sink.Record{Topic: topic, Key: []byte(key), Value: []byte(value), Cost: len(key) + len(value) + 100,
+	r := &sink.Record{Topic: topic, Key: []byte(key), Value: []byte(value), Cost: len(key) + len(value) + 100,
 		Timestamp: 1_700_000_000_000}
+	r.Headers.Add(sourceHeader, []byte("system/1/77"))
+	return r
 }
+
+// sourceHeader is what tells a relay's records from those of other writers.
+const sourceHeader = "x-outbox-source"
 
 // numbered makes n records over the keys in turn; values grow in submit order.
 func numbered(topic string, n, keys int) []*sink.Record {

@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -8,13 +9,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Name is what a lane is called in its partition: a key, or the offset of a record that has none and so no order.
+// Name is what a lane is called in its partition: a key, the digest of a long one, or the offset of a record that has
+// none and so no order.
 type Name string
 
-// NameOf is the lane of a record.
+// longestKey is the longest key that is a lane's name itself. An entry of the parked lanes' index holds 2,704 bytes, of
+// which the topic takes up to 249.
+const longestKey = 2000
+
+// NameOf is the lane of a record, as SQL's inbox_lane says it.
 func NameOf(r *kgo.Record) Name {
-	if r.Key == nil {
+	switch {
+	case r.Key == nil:
 		return loneName(r.Offset)
+	case len(r.Key) > longestKey:
+		digest := sha256.Sum256(r.Key)
+		return Name("h" + string(digest[:]))
 	}
 	return Name("k" + string(r.Key))
 }

@@ -12,6 +12,43 @@ LANGUAGE sql VOLATILE AS $$
         AND p.topic = inbox_behind.topic AND p.partition = inbox_behind.partition AND p.lane = inbox_behind.lane)
 $$;
 
+-- What waits for each other has the same lane. An entry of the lanes' index could not hold a long key.
+CREATE FUNCTION {{.Schema}}.inbox_lane(key bytea, "offset" bigint) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN key IS NULL THEN 'o'::bytea || int8send("offset") WHEN length(key) > 2000 THEN 'h'::bytea || sha256(key)
+        ELSE 'k'::bytea || key END
+$$;
+UPDATE {{.Schema}}.inbox_parked p SET lane = {{.Schema}}.inbox_lane(p.key, p."offset") WHERE length(p.key) > 2000;
+UPDATE {{.Schema}}.inbox_dead d SET lane = {{.Schema}}.inbox_lane(d.key, d."offset") WHERE length(d.key) > 2000;
+
+CREATE OR REPLACE FUNCTION {{.Schema}}.inbox_claim(
+    consumer_name text, id text, topic text DEFAULT NULL, partition integer DEFAULT NULL, key bytea DEFAULT NULL,
+    source_name text DEFAULT '') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    c smallint := {{.Schema}}.inbox_register(consumer_name);
+    i record;
+    s smallint;
+BEGIN
+    SELECT * INTO i FROM {{.Schema}}.inbox_identity(id, source_name);
+    IF key IS NOT NULL THEN
+        -- Or its lane could be parked between this look and the claim.
+        PERFORM {{.Schema}}.inbox_lock(consumer_name, inbox_claim.topic, inbox_claim.key);
+        IF EXISTS (SELECT FROM {{.Schema}}.inbox_parked p WHERE p.consumer = c AND p.topic = inbox_claim.topic
+                   AND p.partition = inbox_claim.partition AND p.lane = {{.Schema}}.inbox_lane(inbox_claim.key, NULL))
+           AND NOT EXISTS (SELECT FROM {{.Schema}}.inbox_event e
+                           WHERE e.consumer = c AND e.source = i.source AND e.event_id = i.event_id) THEN
+            RETURN 'behind';
+        END IF;
+    END IF;
+    INSERT INTO {{.Schema}}.inbox_event (consumer, source, event_id, state) VALUES (c, i.source, i.event_id, 0)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN 'new';
+    END IF;
+    SELECT e.state INTO STRICT s FROM {{.Schema}}.inbox_event e
+    WHERE e.consumer = c AND e.source = i.source AND e.event_id = i.event_id;
+    RETURN {{.Schema}}.inbox_word(s);
+END $$;
+
 CREATE OR REPLACE FUNCTION {{.Schema}}.inbox_park(
     consumer_name text, id text, topic text, partition integer, "offset" bigint, key bytea, value bytea,
     headers jsonb DEFAULT '{}', type text DEFAULT '', error text DEFAULT '', attempts integer DEFAULT 1,
@@ -19,8 +56,7 @@ CREATE OR REPLACE FUNCTION {{.Schema}}.inbox_park(
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     c smallint := {{.Schema}}.inbox_register(consumer_name);
-    in_lane bytea := CASE WHEN inbox_park.key IS NULL THEN 'o'::bytea || int8send(inbox_park."offset")
-        ELSE 'k'::bytea || inbox_park.key END;
+    in_lane bytea := {{.Schema}}.inbox_lane(inbox_park.key, inbox_park."offset");
     i record;
 BEGIN
     SELECT * INTO i FROM {{.Schema}}.inbox_identity(id, source_name);
