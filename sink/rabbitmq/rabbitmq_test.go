@@ -351,3 +351,38 @@ func TestOneSilentQueueDoublesNoOthers(t *testing.T) {
 		t.Errorf("messages: got %d, want %d", got, n+1)
 	}
 }
+
+// The server has an alarm of memory and reads no more, when a channel is to be opened. Break it catches: a driver that
+// cannot be closed meanwhile. Seen to fail with a context that is not looked at there.
+func TestADriverIsClosedDuringAnAlarm(t *testing.T) {
+	b := newBed(t)
+	first, second := b.topic(t), b.topic(t)
+	d := b.driver(t)
+	f := sinktest.NewFlow(t, d)
+	f.Send(sinktest.Events(first, 0, 1))
+	b.server.Ctl(t, "set_vm_memory_high_watermark", "0.00001")
+	defer b.server.Ctl(t, "set_vm_memory_high_watermark", "0.4")
+	for _, topic := range []string{first, second} { // a connection is read from until it publishes
+		if _, err := f.Submit(t.Context(), sinktest.Events(topic, 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, 20*time.Second, "both are with the driver", func(context.Context) string {
+		if s := f.Status(); s.Waiting > 0 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		_ = f.Abandon(ctx)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the engine has not ended within 20 s")
+	}
+}
