@@ -23,6 +23,10 @@ type topicView struct {
 	partitions []leader // by partition id
 	err        error    // why the topic is not usable at present
 	errSince   time.Time
+	absent     bool // the brokers said that there is no such topic, and have not told of one since
+
+	// fewer is since when brokers have been telling a smaller number of partitions than ours; zero when they do not.
+	fewer time.Time
 }
 
 type leader struct {
@@ -33,8 +37,8 @@ type leader struct {
 	doubt time.Time
 }
 
-// doubtPatience is how long an older leader epoch is ignored. A broker that lags behind catches up sooner; one that
-// keeps to it speaks of a topic that was deleted and created again.
+// doubtPatience is how long an older leader epoch, or a smaller number of partitions, is ignored. A broker that lags
+// behind catches up sooner; one that keeps to it speaks of a topic that was deleted and created again.
 const doubtPatience = 3 * time.Second
 
 type topicPartition struct {
@@ -86,9 +90,10 @@ func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
 
 // advance makes the next state of a topic; t is nil before the first answer.
 func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, now time.Time) *topicView {
-	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now}
+	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now, absent: r.ErrorCode == codes.UnknownTopic}
 	if t != nil && t.err != nil {
 		next.errSince = t.errSince
+		next.absent = next.absent || t.absent && r.ErrorCode != 0
 	}
 	if r.ErrorCode != 0 && len(r.Partitions) == 0 {
 		// Keep the number of partitions, so that keys keep their place while the topic is away; nobody leads them, and
@@ -105,6 +110,16 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 	for i := range next.partitions {
 		next.partitions[i] = leader{node: -1, epoch: -1}
 	}
+	if t.doubts(r) {
+		if next.fewer = t.fewer; next.fewer.IsZero() {
+			next.fewer = now
+		}
+		if now.Sub(next.fewer) < doubtPatience {
+			next.partitions = append(next.partitions, t.partitions[len(r.Partitions):]...)
+		} else {
+			next.fewer = time.Time{}
+		}
+	}
 	for i := range r.Partitions {
 		p := &r.Partitions[i]
 		if p.PartitionIndex < 0 || int(p.PartitionIndex) >= len(next.partitions) {
@@ -120,6 +135,13 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 		next.partitions[p.PartitionIndex] = told
 	}
 	return next
+}
+
+// doubts says that the answer has fewer partitions than the topic had. No topic shrinks: either it was deleted and
+// created again, which is certain only when it was seen to be absent, or the broker does not know of those that were
+// added. Keys that went by its number would be in other partitions until another broker is asked.
+func (t *topicView) doubts(r *metadata.ResponseTopic) bool {
+	return t != nil && !t.absent && len(r.Partitions) < len(t.partitions)
 }
 
 // advance weighs what a broker tells against what is known: an older epoch is ignored for a while.
@@ -168,9 +190,10 @@ func (v *view) without(topic string, id, node int32) *view {
 		return v
 	}
 	next := &view{topics: maps.Clone(v.topics), nodes: v.nodes, changed: make(chan struct{})}
-	changed := &topicView{partitions: slices.Clone(t.partitions), err: t.err, errSince: t.errSince}
+	changed := *t
+	changed.partitions = slices.Clone(t.partitions)
 	changed.partitions[id].node = -1
-	next.topics[topic] = changed
+	next.topics[topic] = &changed
 	return next
 }
 
@@ -184,6 +207,9 @@ func (v *view) settled(wanted []string, now time.Time) bool {
 		}
 		if t.err != nil {
 			continue
+		}
+		if !t.fewer.IsZero() {
+			return false
 		}
 		for _, l := range t.partitions {
 			if l.node < 0 || !l.doubt.IsZero() {
