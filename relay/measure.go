@@ -138,6 +138,7 @@ func (r *Relay) sinkStatus() (status sink.Status) {
 func (r *Relay) dismissed() {
 	r.health.Dismiss()
 	r.blockers.Forget()
+	r.alarms.Forget()
 	r.meter.Forget()
 }
 

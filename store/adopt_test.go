@@ -272,9 +272,54 @@ func TestAdoptionNeedsOneMemoryThatNobodyUses(t *testing.T) {
 	refused("two memories", moved, "", "--from")
 	refused("one that does not exist", moved, "nobody", "under slot")
 	refused("a memory of its own beside another", other, "", "two memories cannot become one")
+	refused("another's under a slot with a memory of its own", other, first, "two memories cannot become one")
+	refused("nobody's under a slot with a memory of its own", other, "nobody", "has a memory of its own, and no relay")
 	a, err := open(t, moved).Adopt(t.Context(), store.Home{From: first, SystemID: newServer, Timeline: 1})
 	if err != nil || a.From.Slot != first {
 		t.Errorf("adopt the first by name: got %+v, %v", a, err)
+	}
+}
+
+// Logical replication has copied the rows and no sequence, from a server whose WAL was longer. Breaks caught: a row that
+// gets the number of one that is there: a parked event with a text id was swallowed, in no table, and counted as
+// recorded; batches of the journal and resolved dead letters that are never pruned, for their positions. Seen to fail
+// with the parked events' numbers left out, with batches whose rows are deleted left where they were, and without the
+// dead letters' places.
+func TestAnAdoptedMemoryGoesOnBehindItsNumbersAndPositions(t *testing.T) {
+	pg := harness.Postgres(t)
+	textOutbox(t, pg)
+	c := usual(t, pg)
+	c.AfterPublish = store.Delete
+	before := withMemory(t, pg, c)
+	alarm := store.Alarm{Kind: "k", Topic: "t", Text: "x", Count: 1, FirstSeen: time.Now(), At: time.Now()}
+	must(t, "raise an alarm", before.RaiseAlarm(t.Context(), alarm))
+	asked(t, before)
+	pg.Exec(t, `UPDATE cdc_relay_journal_batch SET wal_lsn = '7FFFFFFF/0', deleted = true;
+UPDATE outbox_events_dlq SET position_order = ('7FFFFFFF/0'::pg_lsn - '0/0')::bigint`)
+	dropSlot(t, pg, c.Slot)
+	const identities = `SELECT attrelid::regclass AS rel, attname FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid
+ WHERE attidentity <> '' AND relkind = 'r' AND relname <> 'outbox_events'`
+	pg.Exec(t, `DO $$ DECLARE r record; BEGIN FOR r IN `+identities+` LOOP
+EXECUTE format('ALTER TABLE %s ALTER COLUMN %I RESTART', r.rel, r.attname); END LOOP; END $$`)
+	s := open(t, c)
+	_, err := s.Adopt(t.Context(), store.Home{SystemID: newServer, Timeline: 3})
+	must(t, "adopt", err)
+	takeOver(t, pg, c, s)
+	parkAll(t, s, []store.Parked{parkedAt(8, "1", time.Minute)})
+	must(t, "settle", s.Settle(t.Context(), published(1, func(int) string { return "new" }), []store.Dead{dead(20)}))
+	asked(t, s)
+	alarm.Topic = "u"
+	must(t, "raise another alarm", s.RaiseAlarm(t.Context(), alarm))
+	pg.Exec(t, `UPDATE cdc_relay_journal_batch SET published_at = now() - interval '2 hours', deleted = true;
+UPDATE outbox_events_dlq SET replayed_at = now() - interval '3 hours', dead_at = now() - interval '4 hours'
+ WHERE replayed_at IS NOT NULL;
+DELETE FROM outbox_events`)
+	confirmHere(t, pg, s)
+	if n, _, err := s.PruneDead(t.Context(), time.Hour, 100); err != nil || n != 1 {
+		t.Errorf("resolved dead letters pruned: got %d, %v; want 1", n, err)
+	}
+	if n, _, err := s.Prune(t.Context(), time.Hour, 100); err != nil || n != 6 {
+		t.Errorf("journal rows pruned: got %d, %v; want 6", n, err)
 	}
 }
 

@@ -106,13 +106,28 @@ func TestAnEditThatCannotBeIsRefusedWhole(t *testing.T) {
 	must(t, "edit", err)
 }
 
-// Break caught: an edit of a dead letter that is resolved while the edit looks at it. Seen to fail without FOR UPDATE.
+// Break caught: an edit of a dead letter that is resolved, replayed or edited while the edit looks at it. Seen to fail
+// without FOR UPDATE, and with the lock taken by the statement that looks, which does not see what it has waited for.
 func TestAnEditWaitsForWhoResolvesTheDeadLetter(t *testing.T) {
+	for what, statement := range map[string]string{
+		"discarded": `UPDATE outbox_events_dlq SET discarded_at = now()`,
+		"replayed": `SELECT FROM outbox_events_dlq FOR UPDATE; INSERT INTO cdc_relay_parked (source, event_id, topic, epoch,
+ from_stream, position_order, position_index, error_class) SELECT source, original_id, topic, 1, true, 1, 1, 'transient'
+ FROM outbox_events_dlq`,
+		"edited": `SELECT FROM outbox_events_dlq FOR UPDATE; INSERT INTO cdc_relay_edit (source, event_id, who)
+ SELECT source, original_id, 'ann' FROM outbox_events_dlq`,
+	} {
+		t.Run(what, func(t *testing.T) { editWaits(t, what, statement) })
+	}
+}
+
+func editWaits(t *testing.T, what, statement string) {
+	t.Helper()
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
 	bury(t, s, deadAt(1, "k"))
 	other := pg.Connect(t)
-	exec(t, other, `BEGIN; UPDATE outbox_events_dlq SET discarded_at = now()`)
+	exec(t, other, `BEGIN; `+statement)
 	edited := make(chan error, 1)
 	go func() {
 		_, err := s.EditDead(t.Context(), store.Edit{ID: uuid(1), Payload: []byte(`{}`), Who: "bob"})
@@ -124,7 +139,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	})
 	exec(t, other, `COMMIT`)
 	if err := <-edited; !errors.Is(err, store.ErrCannot) {
-		t.Errorf("edit of what was discarded meanwhile: got %v, want ErrCannot", err)
+		t.Errorf("edit of what was %s meanwhile: got %v, want ErrCannot", what, err)
 	}
 }
 

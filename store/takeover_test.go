@@ -261,11 +261,11 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Settle of a replay", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
 		{"Settle of a dead letter", func(ctx context.Context) error { return s.Settle(ctx, nil, []store.Dead{dead(4)}) }},
 		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
+		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
 		{"FinishCatchUp", s.FinishCatchUp},
 		{"BeginCatchUp", func(ctx context.Context) error { return s.BeginCatchUp(ctx, true) }},
 		{"BeginCatchUpSince", func(ctx context.Context) error { _, err := s.BeginCatchUpSince(ctx, 1, true); return err }},
 		{"BeginCatchUpOfLost", func(ctx context.Context) error { _, err := s.BeginCatchUpOfLost(ctx); return err }},
-		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
 		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},
 		{"SaveOffsets", func(ctx context.Context) error {
 			return s.SaveOffsets(ctx, []store.Offset{{Topic: "t", Partition: 1, Next: 2}})

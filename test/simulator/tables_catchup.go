@@ -48,6 +48,7 @@ func (t *tables) BeginCatchUp(ctx context.Context, late bool) error {
 }
 
 func (t *tables) tableFirst(st *store.State, late bool) {
+	st.Baseline = st.Baseline || st.Phase == store.Stream
 	st.Phase, st.CatchUpReady, st.Dirty, st.CatchUpLate = store.CatchUp, false, true, late || st.CatchUpLate
 	t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
 }
@@ -70,6 +71,7 @@ func (t *tables) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error)
 	err = t.do(ctx, "begin catch-up of lost", func(db *database) error {
 		st, slot := db.states[t.slot], t.w.server.slots[t.slot]
 		if begun = st != nil && (slot == nil || slot.lost); begun {
+			st.Baseline = st.Baseline || st.Phase == store.Stream
 			st.Phase, st.CatchUpReady, st.Dirty = store.CatchUp, false, true
 			t.w.note("p%d: the table comes first, the slot is lost", t.p.number)
 		}

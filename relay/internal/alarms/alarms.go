@@ -28,7 +28,7 @@ type Tables interface {
 
 // Host is the relay around the keeper.
 type Host interface {
-	// Owns reports whether this process holds the slot. Else it neither tells of alarms nor stores what it has seen.
+	// Owns reports whether this process holds the slot. Else it neither reads alarms nor stores what it has seen.
 	Owns() bool
 	// CannotRecord notes that a kind of write fails, and reports whether that is news; Recorded, that it does not any
 	// more.
@@ -43,6 +43,7 @@ type Keeper struct {
 	mu     sync.Mutex // guards what follows
 	stored []store.Alarm
 	kept   map[seen]uint64 // how many of the driver's are stored
+	forgot int             // how often what was read was dropped
 }
 
 // seen is what one row tells of.
@@ -55,7 +56,8 @@ func New(driver sink.Driver) *Keeper {
 	return k
 }
 
-// Run stores and reads alarms while the relay holds the slot, until the context ends.
+// Run stores and reads alarms while the relay holds the slot, and reads them as long as it tells of some, until the
+// context ends.
 func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -66,17 +68,20 @@ func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
 		case <-ctx.Done():
 			return
 		}
-		if !host.Owns() {
-			k.forget()
+		var fresh []store.Alarm
+		owns := host.Owns()
+		if owns {
+			fresh = k.fresh()
+		} else if !k.tells() {
 			read = time.Time{}
 			continue
 		}
-		fresh := k.fresh()
 		if len(fresh) == 0 && time.Since(read) < readEvery {
 			continue
 		}
 		read = time.Now()
 		switch err := k.step(ctx, tables, fresh); {
+		case !owns: // while Postgres is away, say, what was read last is told of
 		case err == nil:
 			host.Recorded("alarm")
 		case ctx.Err() == nil:
@@ -95,21 +100,35 @@ func (k *Keeper) step(ctx context.Context, tables Tables, fresh []store.Alarm) e
 		k.kept[seen{a.Kind, a.Topic}] += uint64(a.Count)
 		k.mu.Unlock()
 	}
+	k.mu.Lock()
+	before := k.forgot
+	k.mu.Unlock()
 	open, err := tables.Alarms(ctx, false)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
-	k.stored = open
+	if k.forgot == before {
+		k.stored = open
+	}
 	k.mu.Unlock()
 	return nil
 }
 
-// forget drops what was read: another relay has the slot, and tells of it.
-func (k *Keeper) forget() {
+// Forget drops what was read: another relay has the slot, and tells of it. While nobody has it, what was open is told
+// of.
+func (k *Keeper) Forget() {
 	k.mu.Lock()
 	k.stored = nil
+	k.forgot++
 	k.mu.Unlock()
+}
+
+// tells reports whether there is something that was read and may be over.
+func (k *Keeper) tells() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.stored) > 0
 }
 
 // fresh are the driver's alarms that are not stored.

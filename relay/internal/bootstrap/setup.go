@@ -155,7 +155,7 @@ func (s Setup) recoverLost(ctx context.Context, f *found) error {
 
 // begin commits the state of a first start, if that may publish what the table holds.
 func (s Setup) begin(ctx context.Context, f *found) (err error) {
-	if !f.recovered && (f.state == nil || !f.slot.Exists) {
+	if !f.recovered && (f.state == nil || !f.slot.Exists && !f.state.Baseline) {
 		if err := s.countOlderRows(ctx); err != nil {
 			return err // before anything is created
 		}

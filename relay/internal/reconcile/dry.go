@@ -20,10 +20,11 @@ type DryTables interface {
 
 // DryReport is what a look from outside found.
 type DryReport struct {
-	Unrecorded int  `json:"unrecorded"` // rows that were not recorded when they were seen
-	Missed     int  `json:"missed"`     // of those, rows that the stream has not delivered, though it has come past them
-	Streaming  bool `json:"streaming"`  // a relay holds the slot
-	Proved     bool `json:"proved"`     // Missed is proved; else it is not known, and 0
+	Unrecorded int  `json:"unrecorded"`  // rows that were not recorded when they were seen
+	Missed     int  `json:"missed"`      // of those, rows that the stream has not delivered, though it has come past them
+	Streaming  bool `json:"streaming"`   // a relay holds the slot
+	CatchingUp bool `json:"catching_up"` // and publishes rows from the table before it streams
+	Proved     bool `json:"proved"`      // Missed is proved; else it is not known, and 0
 }
 
 const (
@@ -53,7 +54,8 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 	if err != nil {
 		return r, err
 	}
-	if r.Streaming = slot.Active; !slot.Active || state.Phase != store.Stream {
+	r.Streaming = slot.Active
+	if r.CatchingUp = slot.Active && state.Phase != store.Stream; !slot.Active || r.CatchingUp {
 		return r, nil
 	}
 	if len(first) == 0 {

@@ -14,14 +14,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// editableSQL reads a dead letter under a lock, so that no replay takes it meanwhile.
+// lockDeadSQL keeps replays and other edits away. It is a statement of its own: what it has waited for is seen by the
+// next one, all but the row itself.
+const lockDeadSQL = `SELECT FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::{id} FOR UPDATE`
+
+// editableSQL reads a dead letter that is locked.
 const editableSQL = `SELECT d.id, {payload}, d.headers::text,
  CASE WHEN d.replayed_at IS NOT NULL THEN 'it was published already'
   WHEN d.discarded_at IS NOT NULL THEN 'it was discarded'
   WHEN EXISTS (SELECT FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)
   THEN 'it is being replayed' ELSE '' END,
  (SELECT count(*) FROM {edit} e WHERE e.source = d.source AND e.event_id = d.original_id)
-FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::{id} FOR UPDATE OF d`
+FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::{id}`
 
 const keepFormerSQL = `INSERT INTO {edit} (source, event_id, who, note, payload, headers)
 SELECT $1, $2::text::{id}, $3, $4, $5, $6`
@@ -82,6 +86,9 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 	var payload []byte
 	var wasHeaders *string
 	var closed string
+	if _, err := tx.Exec(ctx, fill(lockDeadSQL), source, e.ID); err != nil {
+		return err
+	}
 	err := tx.QueryRow(ctx, fill(editableSQL), source, e.ID).Scan(&number, &payload, &wasHeaders, &closed, &edits)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

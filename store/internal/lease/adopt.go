@@ -117,9 +117,9 @@ func (s *Lease) chooseMemory(all []record.Memory, from string) (m record.Memory,
 	var present, others []record.Memory
 	for _, m := range all {
 		switch {
-		case from != "" && m.Slot != from:
 		case m.Slot == s.db.Config.Slot && m.SystemID != "": // what the slot stands for at present
 			present = append(present, m)
+		case from != "" && m.Slot != from:
 		default:
 			others = append(others, m)
 		}
@@ -129,6 +129,10 @@ func (s *Lease) chooseMemory(all []record.Memory, from string) (m record.Memory,
 	case len(present) > 0 && len(others) > 0 && others[0].Slot != s.db.Config.Slot:
 		err = refused("two memories cannot become one; set postgres.slot to an unused name, and choose one by --from",
 			"slot %q has a memory of its own, and there is one of %s", s.db.Config.Slot, slotList(others))
+	case len(present) > 0 && from != "" && from != s.db.Config.Slot:
+		err = refused("see the slots in cdc_relay_source, and correct --from",
+			"slot %q has a memory of its own, and no relay has recorded anything for table %s under slot %q",
+			s.db.Config.Slot, table, from)
 	case len(present) > 0:
 		m = present[0]
 	case len(others) == 0 && from != "":
@@ -176,7 +180,8 @@ func slotList(all []record.Memory) string {
 }
 
 // moveMemory renames whom the memory stands for. Batches of the journal carry positions of the WAL that they were
-// written in; those beyond the end of this server's would keep rows from being deleted until it gets there.
+// written in; those beyond the end of this server's would keep rows from being deleted, and batches from being pruned,
+// until it gets there. A dead letter that is resolved waits for nothing but that, and for no place in its lane.
 func (s *Lease) moveMemory(ctx context.Context, tx pgx.Tx, a *record.Adoption, home record.Home) error {
 	m, slot := a.From, s.db.Config.Slot
 	steps := []struct {
@@ -191,7 +196,8 @@ WHERE slot = $1 AND table_oid = $2::oid AND source <> $3 AND NOT EXISTS (SELECT 
  CASE WHEN $4 IN ('', $5) OR $4 = ANY (former_systems) THEN former_systems ELSE array_append(former_systems, $4) END
 WHERE source = $6`,
 			[]any{slot, a.TableOID, s.tableName(), m.SystemID, home.SystemID, m.Source}},
-		{"move the state", `UPDATE {state} SET slot = $1, source = $2, system_id = $3, timeline = $4, phase = 'catch_up',
+		{"move the state", `UPDATE {state} SET slot = $1, source = $2, system_id = $3, timeline = $4,
+ ` + settled + `, phase = 'catch_up',
  catch_up_ready = false, catch_up_late = false, dirty = true, confirmed = '0/0', updated_at = now() WHERE slot = $5`,
 			[]any{slot, m.Source, home.SystemID, home.Timeline, m.Slot}},
 		{"raise the epoch", `UPDATE {epoch} SET slot = $1, epoch = epoch + 1, taken_lsn = NULL WHERE slot = $2`,
@@ -201,7 +207,10 @@ WHERE source = $6`,
 			[]any{slot, m.Slot}},
 		{"forget the list of rows to catch up", `DELETE FROM {catch_up} WHERE source = $1`, []any{m.Source}},
 		{"place the journal in this server's WAL", `UPDATE {batch} SET wal_lsn = pg_current_wal_insert_lsn()
-WHERE source = $1 AND NOT deleted AND wal_lsn > pg_current_wal_insert_lsn()`, []any{m.Source}},
+WHERE source = $1 AND wal_lsn > pg_current_wal_insert_lsn()`, []any{m.Source}},
+		{"place resolved dead letters, too", `UPDATE {dlq} SET from_stream = false
+WHERE source = $1 AND from_stream AND (replayed_at IS NOT NULL OR discarded_at IS NOT NULL)
+ AND position_order > pg_current_wal_insert_lsn() - '0/0'::pg_lsn`, []any{m.Source}},
 	}
 	for _, step := range steps {
 		if _, err := tx.Exec(ctx, s.db.Names.SQL(step.text), step.args...); err != nil {
@@ -224,13 +233,24 @@ UPDATE {state} SET dirty = true, updated_at = now() WHERE slot = $1`), s.db.Conf
 // raiseNumbers sets the sequences of the relay's tables beyond the rows: logical replication copies rows and leaves
 // sequences where they were, and the first new batch of the journal would have the number of an old one.
 func (s *Lease) raiseNumbers(ctx context.Context, tx pgx.Tx) error {
-	for table, column := range map[string]string{s.db.Names.Batch: "batch", s.db.Names.DLQ: "id",
-		s.db.Names.Request: "id", s.db.Names.Edit: "id"} {
+	n := s.db.Names
+	rows, err := tx.Query(ctx, `SELECT attrelid::regclass::text, quote_ident(attname), attname FROM pg_attribute
+WHERE attrelid = ANY ($1::text[]::regclass[]) AND attidentity <> ''`,
+		[]string{n.Source, n.Batch, n.Parked, n.DLQ, n.Request, n.Alarms, n.Edit})
+	if err != nil {
+		return fmt.Errorf("look for sequences: %w", err)
+	}
+	type number struct{ Table, Column, Name string }
+	numbers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[number])
+	if err != nil {
+		return fmt.Errorf("look for sequences: %w", err)
+	}
+	for _, c := range numbers {
 		_, err := tx.Exec(ctx, fmt.Sprintf(`SELECT setval(q.name, t.highest)
 FROM (SELECT max(%s) AS highest FROM %s) t, (SELECT pg_get_serial_sequence($1, $2)::regclass AS name) q
-WHERE t.highest > coalesce(pg_sequence_last_value(q.name), 0)`, column, table), table, column)
+WHERE t.highest > coalesce(pg_sequence_last_value(q.name), 0)`, c.Column, c.Table), c.Table, c.Name)
 		if err != nil {
-			return fmt.Errorf("set the sequence of %s: %w", table, err)
+			return fmt.Errorf("set the sequence of %s: %w", c.Table, err)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ type State struct {
 	CatchUpLate  bool       // what the present catch-up publishes is marked as late
 	// the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
 	Era       int64
-	Baseline  bool      // SetBaseline is done
+	Baseline  bool      // which older rows count as published is settled: by SetBaseline, or a relay has streamed since
 	UpdatedAt time.Time // of the last progress
 
 	// FormerSystems are the servers that the source lived on before it was adopted: records that carry them are ours, too.

@@ -32,10 +32,10 @@ gone AS (
 again AS (
  INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id)
  FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r
- HAVING count(*) > 0),
+ HAVING count(*) > 0 RETURNING size),
 done AS (
  UPDATE {batch} SET mirrored = true, deleted = true WHERE source = $1 AND batch = ANY ($3))
-SELECT count(*), count(*) > 0 FROM gone`
+SELECT count(*), coalesce((SELECT sum(size) FROM again), 0) < cardinality($2) FROM gone`
 
 // DeleteStep deletes the outbox rows of about limit journaled events that were published at least so long ago, and says
 // how many it deleted and whether more may be deleted now. It never waits for a row; what is locked by others is found

@@ -34,14 +34,14 @@ again AS (
  INSERT INTO {batch} (source, size, ids, mirrored, deleted) SELECT $1, count(*), array_agg(id), true, baseline FROM (
   SELECT id, coalesce((SELECT j.topic = '' FROM {journal} j WHERE j.source = $1 AND j.event_id = n.id{collate}
   LIMIT 1), false) AS baseline FROM needed n) n
- GROUP BY baseline),
+ GROUP BY baseline RETURNING size),
 done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
-SELECT count(*), count(*) > 0 FROM gone`
+SELECT count(*), coalesce((SELECT sum(size) FROM again), 0) < cardinality($2) FROM gone`
 
 // Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows
 // are gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it
-// removed and whether more are due. It never waits for a lock.
+// removed, which may be none, and whether more are due. It never waits for a lock.
 func (s *Upkeep) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -60,5 +60,6 @@ func (s *Upkeep) Prune(ctx context.Context, retention time.Duration, limit int) 
 	if rows, more, err = s.applyBatches(ctx, o, source, pruning, pruneSQL, b); err != nil {
 		return 0, false, fmt.Errorf("prune %d journal rows: %w", b.ids.n, err)
 	}
-	return rows, more && (b.ids.n >= limit || len(b.numbers) >= batchesPerStep), nil
+	// What was all put back is due again after the retention, and until then others are.
+	return rows, (more || retention >= time.Minute) && (b.ids.n >= limit || len(b.numbers) >= batchesPerStep), nil
 }

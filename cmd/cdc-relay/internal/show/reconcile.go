@@ -17,6 +17,9 @@ func DryReconcile(a *cli.App, r relay.DryReport) {
 	case r.Proved:
 		fmt.Fprintln(a.Out, missed+a.Paint(cli.Red, fmt.Sprint(r.Missed))+
 			" rows were never delivered by the stream; the running relay publishes them at its next look")
+	case r.CatchingUp:
+		fmt.Fprintln(a.Out, missed+
+			"unknown: the relay publishes rows from the table before it streams; ask again when it does (cdc-relay status)")
 	case r.Streaming:
 		fmt.Fprintln(a.Out, missed+
 			"unknown: the relay has not recorded in time what was committed (see cdc-relay status); wait longer with --wait")
