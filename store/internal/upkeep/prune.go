@@ -10,8 +10,9 @@ import (
 
 var pruning = db.Limits{Lock: mirroring.Lock, Statement: 10 * time.Second, Commit: db.Relaxed}
 
-// oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot cannot
-// deliver their events again, so nobody will look them up for that. What is to be marked or deleted is so first: what
+// oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot does
+// not deliver their events again, so nobody will look them up for that, unless the server crashes: its slots go back to
+// the last checkpoint's then, and the retention is to be longer than that. What is to be marked or deleted is so first: what
 // is pruned would be forgotten there.
 const oldBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
