@@ -19,7 +19,7 @@ import (
 )
 
 // The headers besides the record's. They are written as they stand here: the transport sends a POST again by itself
-// when it finds Idempotency-Key under its canonical name, and nobody would count that.
+// when it finds Idempotency-Key or X-Idempotency-Key under its canonical name, and nobody would count that.
 const (
 	idHeader          = "webhook-id"
 	timestampHeader   = "webhook-timestamp"
@@ -28,6 +28,8 @@ const (
 	keyHeader         = "x-outbox-key"
 	tombstoneHeader   = "x-outbox-tombstone"
 	contentType       = "content-type"
+	// repeatHeader is a record's, and is written in small letters for the same reason.
+	repeatHeader = "x-idempotency-key"
 )
 
 // own are the names, in small letters, that no record can set: those above, and those by which HTTP itself works.
@@ -66,6 +68,9 @@ func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.
 		if i := bytes.IndexFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }); i >= 0 {
 			return nil, "", invalid("INVALID_HEADER",
 				fmt.Sprintf("the value of header %.50q has a control character at %d, which HTTP cannot carry", name, i))
+		}
+		if folded == repeatHeader {
+			name = folded
 		}
 		text := string(value)
 		if strings.HasPrefix(folded, "ce-") {
