@@ -117,8 +117,13 @@ func refused(class outbox.ErrorClass, code string, err error) sink.Outcome {
 		Reasons: []*sink.Reason{{Class: class, Code: code, Text: err.Error()}}}
 }
 
-// readShown reads the body, so that the connection can be used again, and gives its beginning for an error.
+// readShown reads the body, so that the connection can be used again, and gives its beginning for an error. Behind 101
+// Switching Protocols the body is the connection itself, which can be written to: there may never be anything to read,
+// and no deadline ends a read of it.
 func readShown(body io.Reader) string {
+	if _, raw := body.(io.Writer); raw {
+		return ""
+	}
 	limited := io.LimitReader(body, maxAnswer)
 	var first [shownAnswer]byte
 	n, err := io.ReadFull(limited, first[:])

@@ -5,9 +5,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
 )
@@ -21,6 +24,33 @@ func take(t *testing.T, w http.ResponseWriter) net.Conn {
 		return nil
 	}
 	return c
+}
+
+// The endpoint switches protocols and says nothing more. Breaks it catches: a lane, and the relay's stop, that wait for
+// ever for the end of a body that has none. Seen to fail with that body read.
+func TestSwitchedProtocolsAreTheEndpointsTrouble(t *testing.T) {
+	var mu sync.Mutex
+	var open []net.Conn
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c := take(t, w)
+		mu.Lock()
+		defer mu.Unlock()
+		open = append(open, c)
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	}))
+	t.Cleanup(s.Close)
+	f := sinktest.NewFlow(t, newBed(t, nil).driver(t, func(c *webhook.Config) { c.URL = s.URL }))
+	t.Cleanup(func() { // before the flow ends, so that a failure of this test is no hang
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+	})
+	submit(t, f, sinktest.Events("orders", 0, 1)...)
+	if reason := awaitTrouble(t, f, sink.TopicTrouble); !strings.Contains(reason, "answered 101") {
+		t.Errorf("reason: got %q", reason)
+	}
 }
 
 // A row has the header by which Go's transport sends a POST again, and the endpoint closes a connection that it has
