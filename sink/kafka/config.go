@@ -162,7 +162,7 @@ type Hooks struct {
 type Reset struct {
 	Topic     string
 	Partition int32
-	Cause     string // the broker's name for it, such as OUT_OF_ORDER_SEQUENCE_NUMBER
+	Cause     string // the broker's name for it, such as OUT_OF_ORDER_SEQUENCE_NUMBER, or ours
 	Uncertain int    // records that may be in the topic twice from now on; 0 when the old range was certainly not written
 }
 

@@ -62,7 +62,8 @@ func (b *fullBatch) submit() []*sink.Record {
 		if i == spoiledRecord {
 			value += " spoiled"
 		}
-		records[i] = &sink.Record{Topic: b.topic, Key: []byte(key), Value: []byte(value), Timestamp: int64(i), Cost: 100}
+		records[i] = &sink.Record{Topic: b.topic, Key: []byte(key), Value: []byte(value), Cost: 100,
+			Timestamp: time.Now().UnixMilli()} // of an old one a broker forgets the batch
 	}
 	if _, err := b.Submit(testContext(b.t), records); err != nil {
 		b.t.Fatal(err)

@@ -70,7 +70,7 @@ func (d *Driver) odd(f flight, a *attempt, m codes.Meaning, o *sink.Outcome) (gi
 		Text: fmt.Sprintf("answered %d times in a row: %v", a.odd.tries, o.Err),
 	}
 	if a.uncertain || m.Verdict == sink.Unknown {
-		a.uncertain = true
+		a.doubt()
 		d.abandon(p, m.Name, a)
 	}
 	*o = sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Code: m.Name}

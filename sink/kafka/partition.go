@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +40,9 @@ type attempt struct {
 	records int
 	bytes   []byte // the encoded record set (K4); empty: to be encoded
 
-	uncertain bool // an attempt may have been written
-	lent      bool // a connection may still be reading bytes
+	uncertain bool      // an attempt may have been written
+	since     time.Time // when it was uncertain first
+	lent      bool      // a connection may still be reading bytes
 	odd       oddness
 }
 
@@ -114,8 +116,35 @@ func (a *attempt) recycle() {
 // attempts are those of batches that got their verdict, for reuse.
 var attempts = sync.Pool{New: func() any { return new(attempt) }}
 
+// doubt notes that an attempt may have been written. The time is the wall clock's: a machine that sleeps counts, too.
+func (a *attempt) doubt() {
+	if !a.uncertain {
+		a.uncertain, a.since = true, time.Now().Round(0)
+	}
+}
+
+// producerMemory is how long a broker surely knows a batch again. It forgets a producer id a day after the newest
+// timestamp of the last batch under it (producer.id.expiration.ms; ProducerStateManager.isProducerExpired), and then
+// takes any sequence of it. Some hours are for clocks that differ.
+const producerMemory = 20 * time.Hour
+
+// forgotten says that the broker may have forgotten an attempt of the batch that was written, and so have written it
+// twice.
+func (a *attempt) forgotten(records []*sink.Record) bool {
+	if !a.uncertain {
+		return false
+	}
+	bound := time.Now().Add(-producerMemory)
+	newest := int64(math.MinInt64)
+	for _, r := range records {
+		newest = max(newest, r.Timestamp)
+	}
+	return a.since.Before(bound) || newest < bound.UnixMilli()
+}
+
 // accepted moves the sequence behind the batch (K3).
-func (d *Driver) accepted(p *partition, a *attempt, firstOffset int64) {
+func (d *Driver) accepted(p *partition, b *sink.Batch, firstOffset int64) {
+	a := b.State.(*attempt)
 	d.noteOffset(p, firstOffset)
 	p.lastAccepted = time.Now()
 	d.lastAccepted.Store(p.lastAccepted.UnixNano())
@@ -124,10 +153,13 @@ func (d *Driver) accepted(p *partition, a *attempt, firstOffset int64) {
 	if firstOffset >= 0 {
 		p.lastAcked = firstOffset + int64(a.records) - 1
 	}
+	if a.forgotten(b.Records) {
+		d.abandon(p, "PRODUCER_ID_EXPIRED", a)
+	}
 }
 
 // abandon gives up the producer id for the partition: its next batch begins at sequence 0 of another one. Records of an
-// uncertain attempt may be in the topic already and will be sent again.
+// uncertain attempt may be in the topic already, and will be sent again or were.
 func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	p.producing, p.uncertain = false, nil
 	r := Reset{Topic: p.topic, Partition: p.id, Cause: cause}

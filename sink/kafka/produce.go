@@ -163,7 +163,8 @@ func (d *Driver) split(flights []flight, err error) {
 func (d *Driver) uncertain(flights []flight, o sink.Outcome) {
 	for _, f := range flights {
 		a := f.batch.State.(*attempt)
-		a.uncertain, a.lent = true, true
+		a.doubt()
+		a.lent = true
 		f.partition.uncertain = a
 		f.batch.Outcome = o
 	}
@@ -231,7 +232,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		d.sequenceLost(f, a, r)
 		return
 	case m.Verdict == sink.Accepted:
-		d.accepted(p, a, r.BaseOffset)
+		d.accepted(p, b, r.BaseOffset)
 		b.Outcome = sink.Outcome{Verdict: sink.Accepted, FirstOffset: r.BaseOffset}
 		b.State = nil
 		a.recycle()
@@ -265,7 +266,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		}
 	}
 	if o.Verdict == sink.Unknown {
-		a.uncertain = true
+		a.doubt()
 		p.uncertain = a
 	} else if a.uncertain {
 		o.Verdict = sink.Unknown
