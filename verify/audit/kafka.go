@@ -23,29 +23,31 @@ const (
 )
 
 // onKafka asks Kafka.
-type onKafka struct{ client *kafkago.Client }
+type onKafka struct {
+	client *kafkago.Client
+	// settled is when a broker has had the time to hear of all topics that were there before: until then it is not
+	// believed that there is none.
+	settled time.Time
+}
 
 func newOnKafka(cfg config.Config) (onKafka, error) {
 	_, client, err := drivers.KafkaClients(cfg)
-	return onKafka{client}, err
+	return onKafka{client, time.Now().Add(leaderPatience)}, err
 }
 
 func (k onKafka) close() { drivers.CloseIdle(k.client) }
 
 // find implements source.
 func (k onKafka) find(ctx context.Context, topic string) (found foundTopic, err error) {
-	answer, err := k.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
-	if err != nil {
-		return found, fmt.Errorf("ask for topic %s: %w", topic, err)
-	}
-	if len(answer.Topics) == 0 || errors.Is(answer.Topics[0].Error, kafkago.UnknownTopicOrPartition) {
+	told, err := k.topic(ctx, topic)
+	if errors.Is(err, kafkago.UnknownTopicOrPartition) {
 		return found, nil
 	}
-	if answer.Topics[0].Error != nil {
-		return found, fmt.Errorf("ask for topic %s: %w", topic, answer.Topics[0].Error)
+	if err != nil {
+		return found, err
 	}
-	for _, p := range answer.Topics[0].Partitions {
-		found.ends = append(found.ends, &partitionEnd{topic: topic, partition: p.ID, unread: -1})
+	for _, p := range told.Partitions {
+		found.ends = append(found.ends, &partitionEnd{topic: topic, partition: int(p.PartitionIndex), unread: -1})
 	}
 	slices.SortFunc(found.ends, func(a, b *partitionEnd) int { return a.partition - b.partition })
 	if err := k.begins(ctx, topic, found.ends); err != nil {
