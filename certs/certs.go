@@ -58,6 +58,8 @@ type Error struct {
 	What  string // what happened
 	Check string // what to look at: configuration keys, or something at the server
 	Err   error  // the cause, nil when What says it all
+	// Ours: our own files are at fault, which are those of every server. Else it is about this server and us.
+	Ours bool
 }
 
 // Error says what happened, why, and what to look at.
@@ -77,6 +79,12 @@ func IsError(err error) bool {
 	return is
 }
 
+// IsOurs reports whether err is, or wraps, an [Error] about our own files.
+func IsOurs(err error) bool {
+	e, is := errors.AsType[*Error](err)
+	return is && e.Ours
+}
+
 // Config reads the files for a connection to the host. Without a host whoever connects fills it in.
 func (f Files) Config(host string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
@@ -86,17 +94,17 @@ func (f Files) Config(host string) (*tls.Config, error) {
 	if f.CAFile != "" {
 		pem, err := os.ReadFile(f.CAFile)
 		if err != nil {
-			return nil, &Error{"the CA file cannot be read", f.Names.ca(), err}
+			return nil, &Error{"the CA file cannot be read", f.Names.ca(), err, true}
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &Error{f.CAFile + " holds no certificate in PEM form", f.Names.ca(), nil}
+			return nil, &Error{f.CAFile + " holds no certificate in PEM form", f.Names.ca(), nil, true}
 		}
 	}
 	if f.CertFile != "" {
 		pair, err := f.pair()
 		if err != nil {
-			return nil, &Error{"the client certificate cannot be used", f.Names.cert(), err}
+			return nil, &Error{"the client certificate cannot be used", f.Names.cert(), err, true}
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -136,18 +144,18 @@ func (f Files) Explain(err error) error {
 	n := f.Names
 	switch {
 	case errors.As(err, &authority):
-		return &Error{"the " + n.Server + "'s certificate is signed by an authority that is not trusted", n.ca(), err}
+		return &Error{"the " + n.Server + "'s certificate is signed by an authority that is not trusted", n.ca(), err, false}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return &Error{"the " + n.Server + "'s certificate is not valid at this time",
-			"the " + n.Server + "'s certificate, and this machine's clock", err}
+			"the " + n.Server + "'s certificate, and this machine's clock", err, false}
 	case errors.As(err, &hostname):
-		return &Error{"the " + n.Server + "'s certificate is for another name", n.Host, err}
+		return &Error{"the " + n.Server + "'s certificate is for another name", n.Host, err, false}
 	case errors.As(err, &certificate):
-		return &Error{"the " + n.Server + "'s certificate is not accepted", n.ca(), err}
+		return &Error{"the " + n.Server + "'s certificate is not accepted", n.ca(), err, false}
 	case errors.As(err, &record):
-		return &Error{"the " + n.Server + " does not speak TLS on this port", n.Port, err}
+		return &Error{"the " + n.Server + " does not speak TLS on this port", n.Port, err, false}
 	case IsAlert(err):
-		return &Error{"the " + n.Server + " rejects the TLS connection: " + f.presented(), n.cert(), err}
+		return &Error{"the " + n.Server + " rejects the TLS connection: " + f.presented(), n.cert(), err, false}
 	}
 	return fmt.Errorf("TLS handshake failed, as it does on a port without TLS: %w", err)
 }
@@ -156,7 +164,7 @@ func (f Files) Explain(err error) error {
 // is lost when it closes before we have read it.
 func (f Files) Dropped(err error) error {
 	return &Error{"the " + f.Names.Server + " closes the connection after the TLS handshake: " + f.presented(),
-		f.Names.cert(), err}
+		f.Names.cert(), err, false}
 }
 
 // IsAlert reports whether the other side said by TLS that it does not want us.

@@ -53,18 +53,22 @@ func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
 	}
 	o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ClusterTrouble, Pause: true}
 	switch {
-	case refusedTLS(err): // it is there, and is not who it should be, or does not want us
+	case certs.IsOurs(err): // and of all endpoints
+		o.Trouble = sink.ConfigurationTrouble
+	case untrusting || refusedTLS(err): // it is there, and is not who it should be, or does not want us
 		e.driver.told.Store(time.Now().UnixNano())
 		o.Trouble = sink.TopicTrouble
-	case untrusting: // our own files
-		o.Trouble = sink.ConfigurationTrouble
 	}
 	return o
 }
 
-// refusedTLS reports whether the connection failed at what the two sides think of each other.
+// refusedTLS reports whether the connection failed at what the two sides think of each other, also through a proxy,
+// where nobody explains it.
 func refusedTLS(err error) bool {
 	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return true
+	}
+	if _, is := errors.AsType[tls.RecordHeaderError](err); is {
 		return true
 	}
 	return certs.IsAlert(err)

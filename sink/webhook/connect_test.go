@@ -5,14 +5,19 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/cdc-relay/cdc-relay/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // take takes over the connection of a request.
@@ -50,6 +55,39 @@ func TestSwitchedProtocolsAreTheEndpointsTrouble(t *testing.T) {
 	submit(t, f, sinktest.Events("orders", 0, 1)...)
 	if reason := awaitTrouble(t, f, sink.TopicTrouble); !strings.Contains(reason, "answered 101") {
 		t.Errorf("reason: got %q", reason)
+	}
+}
+
+// Breaks it catches: one endpoint that does not speak TLS, which stops all others; files of ours that cannot be read,
+// which are all endpoints' trouble, taken for one endpoint's. Seen to fail with every error of package certs taken for
+// our files', and with none.
+func TestAnEndpointWithoutTLSStopsNoOther(t *testing.T) {
+	b := newBed(t, nil)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	harness.CopyFile(t, ca, harness.NewAuthority(t, "authority").File)
+	d := b.driver(t, func(c *webhook.Config) {
+		c.Endpoints = map[string]string{"invoices": "https://" + b.Addr + "/in"}
+		c.TLS = certs.Files{CAFile: ca, Names: certs.ByURL("endpoint", "webhook.tls", "webhook.url")}
+	})
+	f := sinktest.NewFlow(t, d)
+	began := time.Now()
+	submit(t, f, sinktest.Events("invoices", 0, 1)...)
+	if reason := awaitTrouble(t, f, sink.TopicTrouble); !strings.Contains(reason, "does not speak TLS on this port") {
+		t.Errorf("reason: got %q", reason)
+	}
+	if !d.AnsweredSince(began) {
+		t.Error("AnsweredSince: got false, want true: it is there")
+	}
+	submit(t, f, sinktest.Events("orders", 0, 1)...)
+	collect(t, f, 1)
+	if s := f.Status(); s.State == sink.Blocked {
+		t.Errorf("got the status %+v, want nothing blocked", s)
+	}
+	if err := os.Remove(ca); err != nil {
+		t.Fatal(err)
+	}
+	if reason := awaitTrouble(t, f, sink.ConfigurationTrouble); !strings.Contains(reason, "webhook.tls.ca_file") {
+		t.Errorf("reason without the file: got %q", reason)
 	}
 }
 
