@@ -177,7 +177,8 @@ func (t *term) runSession(ctx context.Context) (err error) {
 
 // remember keeps what the next start must know of this session.
 func (t *term) remember(s *session, err error) {
-	t.r.last = t.r.last.Next(bootstrap.Ended{Epoch: s.epoch, Confirmed: s.ledger.Confirmed(), Heard: s.heard, Err: err})
+	t.r.last = t.r.last.Next(bootstrap.Ended{Epoch: s.epoch, Timeline: s.grant.System.Timeline,
+		Confirmed: s.ledger.Confirmed(), Heard: s.heard, Err: err})
 }
 
 // errStateGone says that the slot's state cannot be read between two steps of a start.

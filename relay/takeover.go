@@ -66,7 +66,7 @@ func (s *session) readBack(ctx context.Context) error {
 		s.router.Announced(t.Topic)
 	}
 	promoted := s.term.timeline != 0 && s.term.timeline != s.grant.System.Timeline
-	if s.state.Dirty && (!s.term.informed || promoted) && len(tails) > 0 {
+	if s.unclean() && (!s.term.informed || promoted) && len(tails) > 0 {
 		if err := s.readTails(ctx, tails); err != nil {
 			return err
 		}
@@ -74,6 +74,10 @@ func (s *session) readBack(ctx context.Context) error {
 	s.term.informed, s.term.timeline = true, s.grant.System.Timeline
 	return nil
 }
+
+// unclean reports whether events can come again that the tables do not know. What a promoted server says of a clean stop
+// may be older than a relay that has published since: it lacks what that one noted last, its take-over, too.
+func (s *session) unclean() bool { return s.state.Dirty || s.grant.System.Timeline != s.state.Timeline }
 
 // readTails reads the topics back, and counts what that found. See package recovery.
 func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error {
@@ -103,7 +107,7 @@ func (s *session) compatible() error {
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
 func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	r, term := s.r, s.term
-	if s.state.Phase == store.Stream && s.state.Dirty && term.epoch == 0 { // else it was this process that left it so
+	if s.state.Phase == store.Stream && s.unclean() && term.epoch == 0 { // else it was this process that left it so
 		r.meter.Stream.UncleanStarts.Inc()
 	}
 	var err error
@@ -120,7 +124,7 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 		r.log.Warn().Int32("timeline", s.grant.System.Timeline).Int32("was", s.state.Timeline).
 			Msg("the server was promoted or restored since the last session; what the stream sends again is looked up")
 	}
-	term.epoch = s.epoch
+	term.epoch, term.tookOverOn = s.epoch, s.grant.System.Timeline
 	s.epochSeen.Store(s.epoch)
 	term.lease.Prove(asked)
 	cols := message.Columns(r.c)
@@ -163,10 +167,10 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 }
 
 // expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the
-// slot's own position nothing can come again. Otherwise everything may, up to a token that is written now, when no
+// slot's own position, on the same server, nothing can come again. Otherwise everything may, up to a token that is written now, when no
 // other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
-	clean := s.state.Phase == store.Stream && !s.state.Dirty && s.state.Confirmed == s.grant.Confirmed
+	clean := s.state.Phase == store.Stream && !s.unclean() && s.state.Confirmed == s.grant.Confirmed
 	if clean && len(s.known) == 0 {
 		s.redelivered()
 		return nil

@@ -54,9 +54,10 @@ type term struct {
 	stopping atomic.Bool // no retries begin any more, nor do rounds of the reconciler
 
 	// Owned by the supervisor.
-	epoch    int64 // of its last take-over; 0: none
-	informed bool  // it knows what the topics hold beyond the journal
-	timeline int32 // of the server of which it knows that; 0: none
+	epoch      int64 // of its last take-over; 0: none
+	tookOverOn int32 // the timeline of that
+	informed   bool  // it knows what the topics hold beyond the journal
+	timeline   int32 // of the server of which it knows that; 0: none
 
 	// session is the current one, nil between two. Only the supervisor stores it.
 	session atomic.Pointer[session]
@@ -79,8 +80,11 @@ func newTerm(r *Relay) *term {
 
 // superseded reports that what this process has in memory may have been settled by another relay, or parked, or be out
 // of its place by now. The state is that of the moment at which the slot was granted. A take-over of our own whose
-// answer was lost looks the same, and costs the same.
-func (t *term) superseded(state *store.State) bool { return t.epoch != 0 && state.Epoch != t.epoch }
+// answer was lost looks the same, and costs the same. A promoted server may lack ours: another relay's has the same
+// number there.
+func (t *term) superseded(state *store.State) bool {
+	return t.epoch != 0 && (state.Epoch != t.epoch || state.Timeline != t.tookOverOn)
+}
 
 // run runs sessions, and what works beside them, until the context ends or the relay halts for good. It returns
 // bootstrap.ErrSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a

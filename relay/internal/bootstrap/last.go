@@ -15,6 +15,7 @@ import (
 // LastSession is what a process knows of its own last session.
 type LastSession struct {
 	Epoch     int64      // of its take-over; 0: it has had the slot in no session
+	Timeline  int32      // of the server that it took over on: positions and epochs of another one are others
 	Confirmed outbox.LSN // the most that it can have confirmed
 	// RefusedAt is up to where the slot stood when what it holds could not be read, for the reason in Refusal; 0: it
 	// could. A slot that stands further on is another one, made by another relay: made again once more it would lose what
@@ -28,6 +29,7 @@ type LastSession struct {
 // Ended is how a session ended.
 type Ended struct {
 	Epoch     int64 // 0: it never took over
+	Timeline  int32
 	Confirmed outbox.LSN
 	Heard     bool // its stream was read
 	Err       error
@@ -35,14 +37,14 @@ type Ended struct {
 
 // Next is what a process knows after one more session.
 func (was LastSession) Next(e Ended) LastSession {
-	last := LastSession{Epoch: e.Epoch, Confirmed: e.Confirmed}
+	last := LastSession{Epoch: e.Epoch, Timeline: e.Timeline, Confirmed: e.Confirmed}
 	if last.Epoch == 0 { // it never took over, and confirmed nothing
-		last.Epoch, last.Confirmed = was.Epoch, was.Confirmed
+		last.Epoch, last.Timeline, last.Confirmed = was.Epoch, was.Timeline, was.Confirmed
 	}
 	if why := refusal(e.Err); why != "" {
 		last.RefusedAt, last.Refusal = e.Confirmed, why
 	}
-	last.broken = was.broken.next(e.Err, last.Confirmed > was.Confirmed)
+	last.broken = was.broken.next(e.Err, last.Confirmed > was.Confirmed || last.Timeline != was.Timeline)
 	if !e.Heard {
 		last.Unheard = was.Unheard + 1
 		if store.Classify(e.Err) != store.Corrupt {

@@ -140,7 +140,8 @@ func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.
 	known := state.Confirmed
 	switch {
 	case !state.Dirty:
-	case s.Last.Epoch != 0 && s.Last.Epoch == state.Epoch: // nobody else had it since
+	case s.Last.Epoch != 0 && s.Last.Epoch == state.Epoch && s.Last.Timeline == state.Timeline:
+		// Nobody else had it since: on a promoted server that lacks our take-over, another one's has the same number.
 		known = max(known, s.Last.Confirmed)
 	default:
 		return nil
