@@ -33,6 +33,7 @@ type watch struct {
 	seen, settled uint64    // events settled: as known, and when the state row was written
 	changed       time.Time // when seen was another number last
 	saved         outbox.LSN
+	of            *session // that saved is of: where the slot went back, as on a promoted server, its positions are lower
 
 	wrote, looked, compared, clocked time.Time // last
 }
@@ -95,6 +96,9 @@ func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
 		return
 	}
 	w.wrote = time.Now()
+	if w.of != s {
+		w.of, w.saved = s, 0
+	}
 	at := s.ledger.Confirmed()
 	err := w.term.saveOffsets(ctx)
 	if err == nil && role == RoleActive && at > w.saved {
