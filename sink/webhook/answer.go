@@ -33,12 +33,12 @@ func (e *endpoint) where() string {
 
 // unanswered is what it means that no answer came. Reached: there was a connection, so that the request may have been
 // received, unless the endpoint refused us by TLS, which it can do after our first bytes.
-func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
+func (e *endpoint) unanswered(ctx context.Context, err error, reached bool) sink.Outcome {
 	if u, is := errors.AsType[*url.Error](err); is { // it shows the URL
 		err = u.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer for %v: %w", e.driver.config.Timeout, err)
+		err = e.late(ctx, err, reached)
 	}
 	err = fmt.Errorf("%s: %w", e.where(), err)
 	untrusting := certs.IsError(err)
@@ -60,6 +60,18 @@ func (e *endpoint) unanswered(err error, reached bool) sink.Outcome {
 		o.Trouble = sink.TopicTrouble
 	}
 	return o
+}
+
+// late says what took too long: a connect, which has a bound of its own, is not to be cured by a longer timeout.
+func (e *endpoint) late(ctx context.Context, err error, reached bool) error {
+	over := ctx.Err() != nil
+	switch {
+	case over && reached:
+		return fmt.Errorf("no answer for %v: %w", e.driver.config.Timeout, err)
+	case over:
+		return fmt.Errorf("no connection within %v: %w", e.driver.config.Timeout, err)
+	}
+	return fmt.Errorf("no connection within %v: %w", dialTimeout, err)
 }
 
 // refusedTLS reports whether the connection failed at what the two sides think of each other, also through a proxy,

@@ -118,3 +118,29 @@ func TestARowsHeaderHasNothingSentAgainUncounted(t *testing.T) {
 			named.Load())
 	}
 }
+
+// The endpoint takes connections and does not go on with TLS. Breaks it catches: a connect that takes too long told as
+// an answer that does, for which a person raises the wrong bound. Seen to fail with one text for both, and with the
+// request's own end not looked at.
+func TestASlowConnectIsNoSlowAnswer(t *testing.T) {
+	for timeout, want := range map[time.Duration]string{
+		time.Minute: "no connection within 3s", 100 * time.Millisecond: "no connection within 100ms",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			f := sinktest.NewFlow(t, newBed(t, nil).driver(t, func(c *webhook.Config) {
+				c.URL, c.Timeout = "https://"+l.Addr().String(), timeout
+			}))
+			submit(t, f, sinktest.Events("orders", 0, 1)...)
+			if reason := awaitTrouble(t, f, sink.ClusterTrouble); !strings.Contains(reason, want) ||
+				strings.Contains(reason, "no answer") {
+				t.Errorf("reason: got %q, want %q", reason, want)
+			}
+		})
+	}
+}

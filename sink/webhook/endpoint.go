@@ -112,7 +112,7 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 	e.tried.Store(true)
 	var o sink.Outcome
 	if err != nil {
-		o = e.unanswered(err, reached)
+		o = e.unanswered(ctx, err, reached)
 	} else {
 		e.driver.told.Store(time.Now().UnixNano())
 		defer answer.Body.Close()
