@@ -119,13 +119,18 @@ func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	case status >= 300 && status <= 399:
 		o.Err = fmt.Errorf("%w: redirects are not followed; set the URL to where it is now", err)
 	}
-	if wait > 0 {
-		o.Throttle = wait
-		until := time.Now().Add(wait)
-		asked := fmt.Errorf("%w: it asked for nothing before %s", o.Err, until.UTC().Format(time.RFC3339))
-		e.asked.Store(&silence{until, o.Trouble, asked})
-	}
+	o.Throttle = wait
 	return o
+}
+
+// heed has every lane keep the silence that an answer asked for.
+func (e *endpoint) heed(o *sink.Outcome) {
+	if o.Throttle <= 0 {
+		return
+	}
+	until := time.Now().Add(o.Throttle)
+	asked := fmt.Errorf("%w: it asked for nothing before %s", o.Err, until.UTC().Format(time.RFC3339))
+	e.asked.Store(&silence{until, o.Trouble, asked})
 }
 
 func refused(class outbox.ErrorClass, code string, err error) sink.Outcome {

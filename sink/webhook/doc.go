@@ -18,7 +18,8 @@
 //	anything else, redirects too  the endpoint's trouble: a person must look
 //
 // An event that the endpoint fails on time and again, while it takes others in between, is set aside as its own fault
-// ([stumbles]), so that a lane is not blocked by one event for ever.
+// ([stumbles]), so that a lane is not blocked by one event for ever, and the endpoint not silenced by it. 408, 425 and
+// 429 are never an event's fault, and 503 without Retry-After is one that is doubted: no attempt is spent.
 //
 // # Guarantees
 //
@@ -29,5 +30,6 @@
 //	duplicates, frozen relay      one request per lane that was on its way, and what of a lane's batch follows it
 //	position in the journal       topic, lane, -1: there is none
 //
-// Tested in webhook_test.go, answers_test.go and message_test.go, on a real server behind a proxy that cuts.
+// Tested in webhook_test.go, answers_test.go, connect_test.go and message_test.go, on a real server behind a proxy that
+// cuts; whom failures blame in blame_test.go, on a clock of its own.
 package webhook

@@ -3,6 +3,7 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
@@ -18,6 +19,8 @@ const (
 	// stumbles is how often in a row an endpoint must fail on one event, and take another in between each time, until
 	// the event itself is to blame.
 	stumbles = 10
+	// overloadPause is how long an event at least rests that an endpoint says it is too busy for, while it takes others.
+	overloadPause = 10 * time.Second
 )
 
 // endpoint is one endpoint. Its lanes use it at the same time; a lane's own state is in its batch.
@@ -52,7 +55,7 @@ type silence struct {
 type front struct {
 	uncertain bool      // it may have been delivered
 	failed    time.Time // when it failed last; zero: it has not
-	passed    int       // how often it failed after another was taken in between
+	passed    int       // how often it failed, and may be to blame, after another was taken in between
 }
 
 // produce sends the batch's records one after the other, for as long as a stint.
@@ -111,9 +114,11 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 	answer, err := e.driver.transport.RoundTrip(q)
 	e.tried.Store(true)
 	var o sink.Outcome
+	status := 0
 	if err != nil {
 		o = e.unanswered(ctx, err, reached)
 	} else {
+		status = answer.StatusCode
 		e.driver.told.Store(time.Now().UnixNano())
 		defer answer.Body.Close()
 		e.down.Store(nil)
@@ -123,26 +128,39 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 	if o.Verdict == sink.Accepted {
 		e.accepted.Store(time.Now().UnixNano())
 	} else if reached {
-		f.stumble(e, &o)
+		f.stumble(e, &o, status)
 	}
+	e.heed(&o)
 	return o
 }
 
-// stumble notes that the endpoint failed on the record, and refuses it when that is its own doing.
-func (f *front) stumble(e *endpoint, o *sink.Outcome) {
+// blameless reports whether an answer is about how much or how fast we send, never about what: a limit hits good
+// events, and some of them ten times in a row, while the lanes beside them succeed.
+func blameless(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status == http.StatusTooEarly
+}
+
+// stumble notes that the endpoint failed on the record, with that status or 0 for no answer, and refuses it when that
+// is its own doing. With a 5xx it does so whatever Retry-After says: else one event would have the endpoint left alone
+// again and again, for good.
+func (f *front) stumble(e *endpoint, o *sink.Outcome, status int) {
+	if o.Verdict == sink.Refused || blameless(status) {
+		return
+	}
 	if !f.failed.IsZero() && e.accepted.Load() > f.failed.UnixNano() {
 		f.passed++
 	}
 	f.failed = time.Now()
-	if f.passed < stumbles || o.Verdict == sink.Refused || o.Throttle > 0 {
+	if f.passed < stumbles || o.Throttle > 0 && status < 500 {
 		return
 	}
 	if o.Verdict == sink.Unknown { // it is sent again when its next attempt is due, and nobody knows of this one then
 		e.driver.duplicates.Add(1)
 	}
-	code := cmp.Or(o.Code, "NO_ANSWER")
-	*o = sink.Outcome{Verdict: sink.Refused, Code: o.Code, Reasons: []*sink.Reason{{
-		Class: outbox.Transient, Code: code,
-		Text: "the endpoint fails on this event, and takes others in between: " + o.Err.Error(),
-	}}}
+	reason := &sink.Reason{Class: outbox.Transient, Code: cmp.Or(o.Code, "NO_ANSWER"),
+		Text: "the endpoint fails on this event, and takes others in between: " + o.Err.Error()}
+	if status == http.StatusServiceUnavailable && o.Throttle == 0 { // some tell of their limits so
+		reason.Doubtful, reason.Pause = true, overloadPause
+	}
+	*o = sink.Outcome{Verdict: sink.Refused, Code: o.Code, Reasons: []*sink.Reason{reason}}
 }
