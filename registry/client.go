@@ -66,10 +66,11 @@ type answerError struct {
 	Code    int    `json:"error_code"`
 	Message string `json:"message"`
 	asked   string
+	hint    string // where a person looks
 }
 
 func (e *answerError) Error() string {
-	return fmt.Sprintf("%s answered %d %s: %s", e.asked, e.Status, http.StatusText(e.Status), e.Message)
+	return fmt.Sprintf("%s answered %d %s: %s%s", e.asked, e.Status, http.StatusText(e.Status), e.Message, e.hint)
 }
 
 // isMissing reports whether the registry has no such subject, version or schema.
@@ -214,11 +215,11 @@ func refusal(asked string, status int, answer []byte) error {
 	e.Message = oneLine(errors.New(e.Message[:min(len(e.Message), saidMost)]))
 	switch {
 	case status == http.StatusUnauthorized:
-		e.Message += "; check registry.username and its password, or the token"
+		e.hint = "; check registry.username and its password, or the token"
 	case status == http.StatusForbidden:
-		e.Message += "; grant the login to read the subject, or to register it"
-	case status == http.StatusNotFound && e.Code == 0, status >= 300 && status < 400:
-		e.Message += "; check registry.url, which may need a path"
+		e.hint = "; grant the login to read the subject, or to register it"
+	case status == http.StatusNotFound && !isMissing(e), status >= 300 && status < 400:
+		e.hint = "; check registry.url, which may need a path"
 	}
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -35,13 +36,17 @@ var errUnasked = errors.New("the schema registry was not asked yet")
 
 // find is the subject's schema with its id: that of a file, which the registry must know, or the registry's own.
 func (r *Registry) find(ctx context.Context, subject string, register bool) (*registered, error) {
+	if subject == "" || subject == "." || subject == ".." { // as a path they would name something else
+		return nil, &Lack{subject, "a subject cannot have that name, which comes of the row's columns",
+			"correct registry.subject, or the column that it names", false}
+	}
 	text, file, err := r.fromFile(subject)
 	switch {
 	case err != nil:
 		return nil, err
 	case file == "":
 		found, err := r.client.version(ctx, subject, r.c.Version)
-		return found, r.lacking(subject, file, err)
+		return found, r.lacking(ctx, subject, file, err)
 	}
 	own := registered{Schema: text, Type: r.format.kind}
 	found, err := r.client.lookUp(ctx, subject, own)
@@ -51,7 +56,7 @@ func (r *Registry) find(ctx context.Context, subject string, register bool) (*re
 		}
 	}
 	if err != nil {
-		return nil, r.lacking(subject, file, err)
+		return nil, r.lacking(ctx, subject, file, err)
 	}
 	found.Schema, found.Type = text, r.format.kind
 	return found, nil
@@ -74,7 +79,7 @@ func (r *Registry) fromFile(subject string) (text, file string, err error) {
 }
 
 // lacking makes a *Lack of an answer that says that the subject has no such schema.
-func (r *Registry) lacking(subject, file string, err error) error {
+func (r *Registry) lacking(ctx context.Context, subject, file string, err error) error {
 	said, is := errors.AsType[*answerError](err)
 	if !is {
 		return err
@@ -94,10 +99,28 @@ func (r *Registry) lacking(subject, file string, err error) error {
 			"correct the schema, or the subject's compatibility"
 	case said.Status == unprocessable:
 		l.What, l.Fix = "the registry refuses the schema: "+said.Message, "correct the schema"
+	case r.refuses(ctx, err):
+		l.What, l.Fix = "the registry takes no such name: "+said.Message,
+			"correct registry.subject, or the column that it names"
 	default:
 		return err
 	}
 	return l
+}
+
+// refuses reports whether an answer that a server, or a proxy, gives to what it cannot read at all is about this one
+// subject: the registry has an answer to another question. Else it may be the wrong address.
+func (r *Registry) refuses(ctx context.Context, err error) bool {
+	said, is := errors.AsType[*answerError](err)
+	if !is {
+		return false
+	}
+	switch said.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestURITooLong,
+		http.StatusRequestHeaderFieldsTooLarge: // of which the first line is one, to some
+		return r.Ping(ctx) == nil
+	}
+	return false
 }
 
 // RegisterCommand is how the subject's schema is registered by hand; file is empty where there is none yet.
@@ -123,7 +146,7 @@ func (r *Registry) references(ctx context.Context, subject string, names []refer
 					"make it smaller", false}
 			}
 			found, err := r.client.version(ctx, n.Subject, strconv.Itoa(n.Version))
-			if isMissing(err) {
+			if isMissing(err) || r.refuses(ctx, err) {
 				return &Lack{subject, fmt.Sprintf("its schema refers to %s, which the registry does not have",
 					named(n.Subject, n.Version)), "register that", false}
 			}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// mainFile is the name under which a schema is compiled that others have no name for.
+// mainFile is the name under which a schema is compiled that others have no name for, unless one of them has it.
 const mainFile = "schema.proto"
 
 // protobufSchema makes messages of one .proto. Payloads are JSON as Protobuf maps it ("ProtoJSON Format").
@@ -33,13 +33,18 @@ type protobufMessage struct {
 }
 
 func compileProtobuf(text string, references []reference) (codec, error) {
-	sources := map[string]string{mainFile: text}
+	sources := make(map[string]string, len(references)+1)
 	for _, r := range references {
 		sources[r.name] = r.text
 	}
+	name := mainFile
+	for _, taken := sources[name]; taken; _, taken = sources[name] {
+		name = "_" + name
+	}
+	sources[name] = text
 	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(
 		&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(sources)})}
-	files, err := compiler.Compile(context.Background(), mainFile)
+	files, err := compiler.Compile(context.Background(), name)
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +87,16 @@ func linked(file protoreflect.FileDescriptor) (protoreflect.FileDescriptor, *pro
 	return main, known, err
 }
 
-// add takes in the messages that stand at these indexes, and those inside of them.
+// add takes in the messages that stand at these indexes, and those inside of them. An index counts what the source
+// calls a message, as Java does: the compiler makes one of each map, too, which has no index.
 func (s *protobufSchema) add(list protoreflect.MessageDescriptors, at []int64) {
+	next := int64(0)
 	for i := range list.Len() {
-		m, path := list.Get(i), append(at[:len(at):len(at)], int64(i))
+		m, path := list.Get(i), append(at[:len(at):len(at)], next)
+		if m.IsMapEntry() {
+			continue
+		}
+		next++
 		s.messages[string(m.FullName())] = protobufMessage{m, indexesOf(path)}
 		s.add(m.Messages(), path)
 	}

@@ -38,6 +38,32 @@ func TestJSONBecomesProtobufByTheSchema(t *testing.T) {
 	}
 }
 
+// The compiler makes a message of each map, and Java counts none. Break it catches: an index by which Java reads
+// another message. Seen to fail with the messages of maps counted.
+func TestMapsHaveNoIndex(t *testing.T) {
+	c := compiled(t, "protobuf", `syntax = "proto3"; message Main { map<string, int32> counts = 1;
+		message First { int32 n = 1; } map<string, First> firsts = 2; message Second { int32 n = 1; } }`)
+	for record, want := range map[string]string{"Main.First": "040000" + "0801", "Main.Second": "040002" + "0801"} {
+		if got, err := c.append(nil, record, []byte(`{"n": 1}`)); err != nil || hex.EncodeToString(got) != want {
+			t.Errorf("%s: got %x, %v, want %s", record, got, err, want)
+		}
+	}
+	if got, err := c.append(nil, "Main.CountsEntry", []byte(`{}`)); !isLack(err) {
+		t.Errorf("a map's own message: got %x, %v, want that there is none", got, err)
+	}
+}
+
+// Breaks it catches: a reference that takes the place of the schema that names it. Seen to fail with one name for it.
+func TestAReferenceCanHaveAnyName(t *testing.T) {
+	c := compiled(t, "protobuf", `syntax = "proto3"; import "schema.proto"; message Main { Other other = 2; }`,
+		reference{"_schema.proto", `syntax = "proto3"; message Far { int32 n = 1; }`},
+		reference{"schema.proto", `syntax = "proto3"; import "_schema.proto"; message Other { Far far = 1; }`})
+	got, err := c.append(nil, "", []byte(`{"other": {"far": {"n": 1}}}`))
+	if err != nil || hex.EncodeToString(got) != "00"+"1204"+"0a02"+"0801" {
+		t.Errorf("got %x, %v, want a Main", got, err)
+	}
+}
+
 // Breaks it catches: a reason with a value of the payload, or without its place; a field that is lost. Seen to fail
 // with protojson's own words.
 func TestWhatDoesNotFitProtobufIsSaid(t *testing.T) {

@@ -45,7 +45,13 @@ type Lack struct {
 }
 
 // Error names the subject, what it lacks and what to do.
-func (l *Lack) Error() string { return "subject " + l.Subject + ": " + l.What + "; " + l.Fix }
+func (l *Lack) Error() string {
+	subject := l.Subject
+	if subject == "" {
+		subject = `""`
+	}
+	return "subject " + subject + ": " + l.What + "; " + l.Fix
+}
 
 // Misfit says where and why a payload does not fit its schema, without any of its values.
 type Misfit struct {
@@ -78,6 +84,7 @@ type Registry struct {
 type entry struct {
 	schema *schema // nil: none
 	lack   *Lack   // why there is none; nil: there is one, or the registry could not be asked yet
+	short  bool    // the schema lacks a record that an event is
 	err    error   // why it could not be asked at last; nil: it could
 	asked  time.Time
 	asking chan struct{} // closed when the question under way is answered; nil: none is
@@ -160,9 +167,19 @@ func (r *Registry) Append(dst, subject, record, payload []byte) ([]byte, error) 
 		return out, nil
 	case errors.As(err, &lack):
 		lack.Subject = string(subject)
+		r.fallsShort(lack.Subject, s)
 		return dst, lack
 	default:
 		return dst, &Misfit{string(subject), s.version, err.Error()}
+	}
+}
+
+// fallsShort has a newer version asked for soon: this one lacks a record.
+func (r *Registry) fallsShort(subject string, s *schema) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.entries[subject]; e != nil && e.schema == s {
+		e.short = true
 	}
 }
 
@@ -195,8 +212,10 @@ func (r *Registry) ttl(e *entry) time.Duration {
 		return retryEvery
 	case e.schema != nil && r.c.Version != config.LatestVersion && r.c.Files == "":
 		return 100 * 365 * 24 * time.Hour // a version never changes
-	case e.schema != nil:
+	case e.schema != nil && !e.short:
 		return time.Duration(r.c.CacheTTL)
+	case e.schema != nil:
+		return min(lackTTL, time.Duration(r.c.CacheTTL))
 	}
 	return lackTTL
 }
@@ -299,7 +318,7 @@ func (r *Registry) answered(subject string, e *entry, s *schema, err error) {
 			r.log.Info().Str("subject", subject).Int("version", s.version).Int("was", was.version).
 				Msg("using another version of a schema")
 		}
-		e.schema, e.lack = s, nil
+		e.schema, e.lack, e.short = s, nil, false
 	case lacks:
 		if e.lack == nil || e.lack.What != lack.What {
 			r.log.Warn().Str("subject", subject).Bool("another_in_use", e.schema != nil).Str("reason", lack.What).

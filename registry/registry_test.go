@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ import (
 type troubled struct {
 	mu       sync.Mutex
 	status   int               // of each answer, instead of what is asked for; 0: none
-	subjects map[string]string // path: answer
+	subjects map[string]string // path: answer, behind its status where that is not 200
 	asked    []string
 	auth     string // of the last request
 }
@@ -50,6 +51,10 @@ func (r *troubled) RoundTrip(q *http.Request) (*http.Response, error) {
 	case !has:
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"error_code": 40401, "message": "Subject not found"}`)
+	case len(answer) > 4 && answer[3] == ' ': // a status, and what goes with it
+		status, _ := strconv.Atoi(answer[:3])
+		w.WriteHeader(status)
+		fmt.Fprint(w, answer[4:])
 	default:
 		fmt.Fprint(w, answer)
 	}

@@ -11,7 +11,7 @@ import (
 // Schema is a single schema. It never changes, and any goroutine may use it.
 type Schema struct{ schema *jsonschema.Schema }
 
-// base is where a schema without an $id stands: names of others are relative to it.
+// base is where a schema without an $id stands, unless one of the others does: their names are relative to it.
 const base = "registry:///schema.json"
 
 // Compile makes a schema of its text and of the others that it refers to, by the names that it has for them. It reads
@@ -25,7 +25,7 @@ func Compile(text string, others map[string]string) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the schema: %w", err)
 	}
-	at, err := url.Parse(base)
+	at, err := place(others)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +57,26 @@ func Compile(text string, others map[string]string) (*Schema, error) {
 		return nil, err
 	}
 	return &Schema{schema}, nil
+}
+
+// place is base, or a place beside it that no name of the others leads to.
+func place(others map[string]string) (*url.URL, error) {
+	at, err := url.Parse(base)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[string]bool{}
+	for name := range others {
+		where, err := at.Parse(name)
+		if err != nil {
+			return nil, fmt.Errorf("read the name of the schema %s: %w", name, err)
+		}
+		taken[where.Path] = true
+	}
+	for taken[at.Path] {
+		at.Path = "/_" + at.Path[1:]
+	}
+	return at, nil
 }
 
 // Misfit says where and why a payload does not fit, without any of its values; empty: it fits.
