@@ -105,7 +105,8 @@ func TestConfigInitWritesAFileThatRelays(t *testing.T) {
 }
 
 // Breaks it catches: a file that is lost, a password in a file, a guess between two tables. Seen to fail with the file
-// opened without O_EXCL and without the look before, with the URL as it was given, and with the first of two equals.
+// opened without O_EXCL and without the look before, with the URL as it was given, with a URL written that may still
+// hold a password, and with the first of two equals.
 func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)
@@ -121,7 +122,7 @@ func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 	s.pg.Exec(t, `CREATE TABLE outbox_a (id uuid PRIMARY KEY, type text, payload jsonb);
 		CREATE TABLE outbox_b (id uuid PRIMARY KEY, type text, payload jsonb)`)
 	withPassword := append(slices.Clone(s.environ),
-		"CDC_RELAY_POSTGRES_URL="+strings.Replace(s.pg.URL, "postgres@", "postgres:planted-4711@", 1))
+		"CDC_RELAY_POSTGRES_URL="+strings.Replace(s.pg.URL, "postgres@", "postgres:planted,4711@", 1))
 	cdcRelay(t, withPassword, "config", "init", "--write", file, "--force").want(t, exitDone,
 		[]string{"choose the outbox among public.outbox_a, public.outbox_b", "password_file", "!planted"},
 		[]string{"!planted"})
@@ -134,6 +135,13 @@ func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 	if strings.Contains(text, "planted") || strings.Contains(text, "mine") {
 		t.Errorf("the file holds a password, or what it held before:\n%s", text)
 	}
+	// What may be a password stays out, whatever the reason, and the rest is written.
+	odd := append(slices.Clone(s.environ), "CDC_RELAY_POSTGRES_URL="+s.pg.URL+"&app.password=4711")
+	cdcRelay(t, odd, "config", "init", "--write", file, "--force").want(t, exitDone,
+		[]string{"set postgres.url, without a password in it", "!4711"}, []string{"!4711"})
+	if text := contentOf(t, file); strings.Contains(text, "4711") || !strings.Contains(text, "brokers:") {
+		t.Errorf("the file holds what may be a password, or no brokers:\n%s", text)
+	}
 	cdcRelay(t, s.environ, "config", "init", "--outbox-table", "public.outbox_b", "--write", "-").want(t, exitDone,
 		[]string{"table: public.outbox_b", "event_type: type", "topic: outbox.event", "choose message.topic"}, nil)
 	cdcRelay(t, nil, "config", "init", "--postgres-url", s.pg.URL, "--write", "-").want(t, exitUsage, nil,
@@ -142,7 +150,8 @@ func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 		"--write", newFile(t)).want(t, exitFailed, nil, []string{"connect to Postgres"})
 }
 
-// The address of each sink gets into the file. Seen to fail with an address left out of those that are written.
+// The address of each sink gets into the file, without a password. Seen to fail with an address left out of those that
+// are written, with a webhook's written as it is, and with a file refused for the address that is left out.
 func TestConfigInitWritesTheSinksAddress(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)
@@ -166,4 +175,7 @@ func TestConfigInitWritesTheSinksAddress(t *testing.T) {
 		}
 		cdcRelay(t, nil, "config", "show", "--config", file).want(t, exitDone, nil, nil)
 	}
+	cdcRelay(t, nil, "config", "init", "--postgres-url", s.pg.URL, "--write", "-", "--sink", "webhook", "--webhook-url",
+		"https://us:planted@partner/events").want(t, exitDone,
+		[]string{"- set webhook.url, without a password", "!planted"}, nil)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -127,10 +125,16 @@ func (w *writer) rest() {
 			continue
 		}
 		switch {
+		case k.Key == "webhook.url" && !isClean(w.cfg.Webhook.URL):
+			w.leaveOut(k.Key, w.cfg.Webhook.URL)
 		case k.Key == "webhook.url": // a receiver's token can be part of it
 			w.page.set(k.Key, quote(w.cfg.Webhook.URL))
 		case isAddress:
-			text, had := withoutPassword(address)
+			text, had, clean := withoutPassword(address, slices.Contains(lists, k.Key))
+			if !clean {
+				w.leaveOut(k.Key, address)
+				continue
+			}
 			w.page.set(k.Key, quote(text))
 			if had && k.Key != "postgres.replication_url" {
 				section, _, _ := strings.Cut(k.Key, ".")
@@ -152,36 +156,4 @@ func inFile(k config.Shown) string {
 		}
 	}
 	return k.Value
-}
-
-var passwordPair = regexp.MustCompile(`(?i)\s*\b(ssl)?password\s*=\s*('(?:[^'\\]|\\.)*'|\S*)`)
-
-// withoutPassword is a URL, several of them with commas, or key=value pairs, without the passwords in it.
-func withoutPassword(text string) (clean string, had bool) {
-	if !strings.Contains(text, "://") {
-		clean = strings.TrimSpace(passwordPair.ReplaceAllString(text, ""))
-		return clean, clean != strings.TrimSpace(text)
-	}
-	parts := strings.Split(text, ",")
-	for i, one := range parts {
-		u, err := url.Parse(one)
-		if err != nil || u.Scheme == "" { // further hosts of the one before
-			continue
-		}
-		if _, has := u.User.Password(); has {
-			u.User, had = url.User(u.User.Username()), true
-		}
-		q := u.Query()
-		for _, name := range []string{"password", "sslpassword"} {
-			if q.Has(name) {
-				q.Del(name)
-				had = true
-			}
-		}
-		if had {
-			u.RawQuery = q.Encode()
-			parts[i] = u.String()
-		}
-	}
-	return strings.Join(parts, ","), had
 }

@@ -69,7 +69,7 @@ func (c initCommand) Run(a *cli.App) error {
 	w.relayOf(ctx)
 	w.rest()
 	text := w.page.text(w.head())
-	in := config.Input{File: c.Write, Text: []byte(text), Required: cli.NeedsBoth}
+	in := config.Input{File: c.Write, Text: []byte(text), Required: cli.NeedsBoth, Flags: w.left}
 	if _, err := config.Load(in); err != nil {
 		return fmt.Errorf("what would be written is refused, so nothing is; set these keys by flags: %w", err)
 	}
@@ -129,7 +129,15 @@ type writer struct {
 	cfg   config.Config
 	d     database
 	isSet func(key string) bool
-	table string // that was recognised, or named
+	table string           // that was recognised, or named
+	left  []config.Setting // what the file is complete with: it holds a password, so it is not written
+}
+
+// leaveOut does not write a value from which the password could not be taken out.
+func (w *writer) leaveOut(key, value string) {
+	w.left = append(w.left, config.Setting{Flag: "--set", Key: key, Value: value})
+	w.page.remember("set %s, without a password in it: the value that was given may hold one that could not be taken "+
+		"out, so it is not written", key)
 }
 
 func (w *writer) head() []string {
@@ -142,13 +150,17 @@ func (w *writer) head() []string {
 
 // postgres writes how the database is reached.
 func (w *writer) postgres() {
-	url, had := withoutPassword(w.cfg.Postgres.URL)
-	var comments []string
-	if had {
-		comments = []string{"The password that was given is not written. Put it into a file, and name it in password_file."}
+	url, had, clean := withoutPassword(w.cfg.Postgres.URL, false)
+	switch {
+	case !clean:
+		w.leaveOut("postgres.url", w.cfg.Postgres.URL)
+	case had:
+		w.page.set("postgres.url", quote(url),
+			"The password that was given is not written. Put it into a file, and name it in password_file.")
 		w.page.remember("name a file with the password in postgres.password_file")
+	default:
+		w.page.set("postgres.url", quote(url))
 	}
-	w.page.set("postgres.url", quote(url), comments...)
 	if w.d.walLevel != "logical" {
 		w.page.remember("wal_level is %s: ALTER SYSTEM SET wal_level = 'logical'; and restart Postgres (managed services "+
 			"have a parameter for it)", w.d.walLevel)
