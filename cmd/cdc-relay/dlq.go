@@ -134,9 +134,11 @@ func (c dlqEditCommand) Run(a *cli.App) error {
 	switch {
 	case err != nil:
 		return err
-	case !changed:
+	case !changed && !a.JSON:
 		fmt.Fprintln(a.Out, "nothing was changed; the dead letter stays as it is")
 		return nil
+	case !changed:
+		return a.PrintJSON(d)
 	case c.NoReplay && a.JSON:
 		if d, err = st.DeadLetter(ctx, c.ID); err != nil {
 			return err

@@ -16,7 +16,8 @@ import (
 
 // The relay is killed, a dead letter is edited, and the next relay is killed as soon as it has begun. Breaks it
 // catches: an edit that a killed process forgets, or sends twice; one that nobody is told of; one that is not made and
-// said to be. Seen to fail with the edit not written, and with the replay not asked for.
+// said to be; words instead of JSON where nothing was changed. Seen to fail with the edit not written, with the replay
+// not asked for, and with the words whatever was asked for.
 func TestEditedDeadLetterIsPublishedAfterKill9(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)
@@ -40,6 +41,8 @@ func TestEditedDeadLetterIsPublishedAfterKill9(t *testing.T) {
 	run("dlq", "edit", plantedID(1), "--payload-file", file("{")).want(t, exitFailed, nil,
 		[]string{"cannot be edited like this", "jsonb"})
 	run("dlq", "edit", plantedID(1), "--payload-file", same).want(t, exitDone, []string{"nothing was changed"}, nil)
+	run("dlq", "edit", plantedID(1), "--payload-file", same, "--json").want(t, exitDone,
+		[]string{`"` + plantedID(1) + `"`, "!nothing was changed"}, nil)
 	r.stop(t, os.Kill)
 
 	run("dlq", "edit", plantedID(1), "--payload-file", fixed, "--headers-file", headers, "--note", "sign", "--who",
