@@ -215,9 +215,15 @@ func (g guard) named(host string) bool {
 
 // sameOrigin reports whether a browser, if it was one, sent the request for a page of ours, or for nobody's. See
 // https://www.w3.org/TR/fetch-metadata/ and https://fetch.spec.whatwg.org/#origin-header.
+//
+// What the browser says of the site is enough: it compares the origins that it sees itself, and no page can set the
+// header. A proxy in front gives the request another Host, so that Origin and Host differ for the page that it serves.
+// They are compared where the browser says nothing, as it does to an address that is neither HTTPS nor this machine's.
 func sameOrigin(req *http.Request) bool {
 	switch req.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none":
+	case "same-origin":
+		return true
+	case "", "none":
 	default:
 		return false
 	}
