@@ -14,8 +14,9 @@ import (
 )
 
 // By keys alone somebody asks where events are. Breaks caught: a page that does not open, an answer that is not shown
-// or is another event's, an aggregate that is looked for as an id. Seen to fail with the texts of the answer left out,
-// and with the slash of an aggregate not looked at.
+// or is another event's, an aggregate that is looked for as an id, a link to a queue that shows none, as queues are
+// listed by their first events. Seen to fail with the texts of the answer left out, with the slash of an aggregate not
+// looked at, and with the link by the event's own id.
 func TestConsoleSaysWhereAnEventIs(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -56,4 +57,16 @@ func TestConsoleSaysWhereAnEventIs(t *testing.T) {
 	b.atEachWidth("find")
 	look("nonsense")
 	b.wait("it says what is wrong", found("a uuid such as"))
+
+	s.pg.Exec(t, absent)
+	harness.Eventually(t, time.Minute, "they are parked", func(context.Context) string {
+		if got := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_parked"); got != "12" {
+			return got + " are parked"
+		}
+		return ""
+	})
+	look(s.pg.Query(t, "SELECT id FROM outbox_events WHERE aggregate_id = 'customer-1' ORDER BY seq DESC LIMIT 1"))
+	b.wait("it waits", found("behind 3 others of its key"))
+	b.choose("#found a")
+	b.wait("the queue that it is in is shown", has("customer-1")+" && "+has("4 events")+" && !"+has("customer-2"))
 }

@@ -19,10 +19,11 @@ function kind(item) {
 }
 
 function card(item) {
+  const first = item.parked && item.parked.behind || item.id; // queues are listed by their first event
   return el("li", { class: "found" },
     el("div", {}, el("span", { class: "pill", "data-tone": tones[item.state] || "quiet" }, item.state.replaceAll("_", " ")), " ",
       el("span", { class: "code strong" }, item.id), " ", copy(item.id, "the id"), " ", el("bdi", { class: "soft" }, kind(item))),
-    el("p", {}, item.says), (item.state === "dead" || item.state === "parked") && el("p", {}, el("a", { href: (item.state === "dead" ? "#/dead-letters?id=" : "#/parked?id=") + encodeURIComponent(item.id) },
+    el("p", {}, item.says), (item.state === "dead" || item.state === "parked") && el("p", {}, el("a", { href: item.state === "dead" ? "#/dead-letters?id=" + encodeURIComponent(item.id) : "#/parked?id=" + encodeURIComponent(first) },
       item.state === "dead" ? "Look at it, replay or discard it" : "Look at its queue", el("span", { class: "unseen" }, ": " + item.id))), item.do && el("p", {}, el("strong", {}, "What to do: "), item.do));
 }
 
