@@ -80,6 +80,10 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, auditor.Close()) }()
+	began, err := st.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
 	t := &truth{auditor: auditor, reader: reader, tell: o.Tell}
 	if err := t.read(ctx, cfg, st, o.Rows); err != nil {
 		return nil, err
@@ -92,7 +96,7 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 	if err != nil {
 		return nil, err
 	}
-	v = verdictOn(found, reader.said())
+	v = verdictOn(found, append(reader.said(), unseen(cfg)...))
 	if o.Repair == nil || v.Lost == 0 {
 		return v, nil
 	}
@@ -100,6 +104,7 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 	if err != nil {
 		return v, err
 	}
+	repair.until = began
 	return v, repair.do(ctx, st, auditor, v)
 }
 
@@ -125,6 +130,18 @@ func (t *truth) watch(ctx context.Context, patience time.Duration) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// unseen says which rows nobody can compare any more, as the relay deletes them.
+func unseen(cfg config.Config) []string {
+	const rest = ": what the topics hold, or have lost, of those is not compared"
+	switch o := cfg.Outbox; {
+	case o.Retention > 0:
+		return []string{fmt.Sprintf("outbox.retention is %v: rows published longer ago are deleted%s", o.Retention, rest)}
+	case o.AfterPublish == config.AfterPublishDelete:
+		return []string{"outbox.after_publish is delete: published rows are deleted" + rest}
+	}
+	return nil
 }
 
 func verdictOn(f verify.Audited, notes []string) *Verdict {

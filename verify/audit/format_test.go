@@ -42,14 +42,35 @@ func TestPayloadIsFoundInTheMessage(t *testing.T) {
 // round. Seen to fail with tombstones taken for values.
 func TestValuesBySchemasAreComparedAsValuesOrNone(t *testing.T) {
 	for _, format := range []string{"avro", "protobuf"} {
-		if got := payloadOf(format, "jsonb", nil); got != nil || expected(format, nil) != nil {
-			t.Errorf("%s: a tombstone: got %q of the message, %q of the row", format, got, expected(format, nil))
+		if got := payloadOf(format, "jsonb", nil); got != nil || expected(format, "jsonb", nil) != nil {
+			t.Errorf("%s: a tombstone: got %q of the message, %q of the row", format, got, expected(format, "jsonb", nil))
 		}
-		if got := expected(format, []byte(`{"a": 1}`)); string(got) != string(encoded) {
+		if got := expected(format, "jsonb", []byte(`{"a": 1}`)); string(got) != string(encoded) {
 			t.Errorf("%s: a row: got %q", format, got)
 		}
 	}
-	if got := expected("json_schema", []byte(`{}`)); string(got) != `{}` {
+	if got := expected("json_schema", "jsonb", []byte(`{}`)); string(got) != `{}` {
 		t.Errorf("json_schema: a row: got %q", got)
+	}
+}
+
+// Breaks it catches: the white space around a document, which the column keeps and an envelope does not, called a
+// difference; white space that is a text's own, or inside of a document, not compared. Seen to fail with the row's
+// payload as it is, and with each type trimmed.
+func TestWhiteSpaceAroundADocumentIsNotTheDocuments(t *testing.T) {
+	for _, c := range []struct{ format, payloadType, payload, value string }{
+		{"envelope", "json", " \r\n\t{\"a\" : 1} \n", "{\"payload\": \r\n\t{\"a\" : 1} \n}"},
+		{"envelope", "text", " a ", `{"payload":" a "}`},
+		{"plain", "json", " {} ", " {} "},
+	} {
+		got := payloadOf(c.format, c.payloadType, []byte(c.value))
+		if want := expected(c.format, c.payloadType, []byte(c.payload)); !bytes.Equal(got, want) {
+			t.Errorf("%s, %s: got %q of the message, %q of the row", c.format, c.payloadType, got, want)
+		}
+	}
+	for _, c := range [][2]string{{"envelope", "text"}, {"plain", "json"}} {
+		if got := expected(c[0], c[1], []byte(" {} ")); string(got) != " {} " {
+			t.Errorf("%s, %s: got %q, want it as it is", c[0], c[1], got)
+		}
 	}
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// asAlice asks a fake broker, where alice may describe and read the topics "seen" and "absent", of which there is
-// other, and not "hidden".
+// asAlice asks a fake broker with the topics "seen" and "hidden"; alice may describe and read "seen" and "absent".
 func asAlice(t *testing.T) (onKafka, *kfake.Cluster) {
 	t.Helper()
 	var granted []kfake.ACL
@@ -48,7 +47,8 @@ func TestATopicThatMayNotBeSeenIsAnError(t *testing.T) {
 	k, _ := asAlice(t)
 	k.settled = time.Now()
 	found, err := k.find(t.Context(), "hidden")
-	if !errors.Is(err, kafkago.TopicAuthorizationFailed) || !strings.Contains(err.Error(), "grant the principal Describe") {
+	if !errors.Is(err, kafkago.TopicAuthorizationFailed) ||
+		!strings.Contains(err.Error(), "grant the principal Describe") {
 		t.Errorf("hidden: got %d partitions and %v, want an error that says what to grant", len(found.ends), err)
 	}
 	if found, err := k.find(t.Context(), "seen"); err != nil || len(found.ends) != 3 {

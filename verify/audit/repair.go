@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/verify"
@@ -16,6 +17,9 @@ const repairPortion = 2000
 type Repair struct {
 	Who, Note string
 	Follow    func(ctx context.Context, request int64) (*store.Request, error)
+
+	// until is the database's time before the audit read the table: what was published later may be in the topics.
+	until time.Time
 }
 
 // do asks the relay, and notes how many events of it are published.
@@ -40,6 +44,10 @@ func (r *Repair) do(ctx context.Context, st *store.Store, auditor *verify.Audito
 			return err
 		}
 		*v.Repaired += done.Done - done.Waiting
+		if done.Total != nil && done.Done < *done.Total {
+			v.Notes = append(v.Notes, fmt.Sprintf("%d events of request %d were not published again: that has happened since "+
+				"this audit began, as by another repair, or their rows are gone. Verify again", *done.Total-done.Done, id))
+		}
 		if done.Waiting > 0 {
 			v.Notes = append(v.Notes, fmt.Sprintf("%d events of request %d wait among the parked events and go out when they "+
 				"can: cdc-relay parked list", done.Waiting, id))
@@ -66,7 +74,7 @@ func (r *Repair) dead(ctx context.Context, st *store.Store, auditor *verify.Audi
 // ask writes the requests.
 func (r *Repair) ask(ctx context.Context, st *store.Store, auditor *verify.Auditor) (requests []int64, err error) {
 	err = inPortions(auditor, func(ids []string) error {
-		id, err := st.AddRequest(ctx, store.RequestRepublish, store.Filter{IDs: ids}, r.Who, r.Note)
+		id, err := st.AddRequest(ctx, store.RequestRepublish, store.Filter{IDs: ids, Until: &r.until}, r.Who, r.Note)
 		requests = append(requests, id)
 		return err
 	})

@@ -41,7 +41,7 @@ func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wa
 // take decides what is to be expected of a row.
 func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
 	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns),
-		Value: verify.DigestOf(expected(templates.format, r.Payload)), Order: r.Order}
+		Value: verify.DigestOf(expected(templates.format, t.reader.payload, r.Payload)), Order: r.Order}
 	if key := templates.key.ofColumns(r.Columns); key != "" {
 		row.Key = []byte(key)
 	}
