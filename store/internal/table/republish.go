@@ -10,8 +10,9 @@ import (
 )
 
 // republishRowsSQL numbers all rows of the request, in the table's order, and gives those that are left: journaled
-// before it was made, and not parked. Parking takes an event out of the journal; published, it comes back with a time
-// after the request's; dead, it does not come back.
+// before it was made, and before its filter's Until, when the audit that asks began to read: what was published later
+// may be in a topic that it had read already. And not parked: parking takes an event out of the journal; published, it
+// comes back with a time after the request's; dead, it does not come back.
 const republishRowsSQL = ` FROM (SELECT o.*, row_number() OVER (ORDER BY {order}
 ) AS cdc_relay_n FROM {outbox} o WHERE o.{id} = ANY ($2)) o
 LEFT JOIN LATERAL (SELECT true AS edited, d.payload, d.headers FROM {dlq} d
@@ -26,12 +27,16 @@ ORDER BY n LIMIT `
 func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	var rows []record.CatchUpRow
+	until := r.RequestedAt
+	if u := r.Filter.Until; u != nil && u.Before(until) {
+		until = *u
+	}
 	if err == nil {
 		p := new(db.Params).Int4(source)
 		if err = p.IDs(o.IDType, len(r.Filter.IDs), func(i int) []byte { return []byte(r.Filter.IDs[i]) }); err != nil {
 			err = fmt.Errorf("%w: %w", record.ErrFilter, err)
 		} else {
-			p.Text(r.RequestedAt.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
+			p.Text(until.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
 			rows, err = s.readPage(ctx, o, limit,
 				`SELECT cdc_relay_n AS n`+s.editedColumns()+republishRowsSQL+strconv.Itoa(limit), p)
 		}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/verify/audit"
+)
+
+// Two people verify a topic that lost its events, and both repair it: the one is done before the other says yes. Breaks
+// it catches: the events published by both; a second repair that does not say why it published none. Seen to fail with
+// requests that do not say when their audit began.
+func TestRepairsThatOverlapPublishOnce(t *testing.T) {
+	t.Parallel()
+	cluster := harness.Kafka(t)
+	topic := harness.Unique(t, "repair") + ".order"
+	cluster.CreateTopic(t, topic, 3, nil)
+	s := services{pg: harness.Postgres(t)}
+	s.environ = []string{
+		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","),
+		"CDC_RELAY_MESSAGE_TOPIC=" + topic,
+		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_HTTP_LISTEN=127.0.0.1:0",
+	}
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	r := startRelay(t, s.environ)
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', 'k' || i, 'x', to_jsonb(i) FROM generate_series(1, 20) i`)
+	settled(t, s.pg, "20")
+	makeAnew(t, cluster, topic, 3)
+
+	cfg, err := config.Load(config.Input{Environ: s.environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), relay.StoreConfig(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	follow := func(ctx context.Context, id int64) (done *store.Request, err error) {
+		harness.Eventually(t, time.Minute, "the request is done", func(context.Context) string {
+			if done, err = st.Request(ctx, id); err == nil && done.FinishedAt == nil {
+				return "it is under way"
+			}
+			return ""
+		})
+		return done, err
+	}
+	v, err := audit.Run(t.Context(), cfg, st, audit.Options{Temp: t.TempDir(), Repair: func(int) (*audit.Repair, error) {
+		o := cdcRelay(t, s.environ, "verify", "--json", "--wait=0s", "--repair", "--yes")
+		if v := verdictOf(t, o); o.code != exitDone || v.Repaired == nil || *v.Repaired != 20 {
+			t.Errorf("the first: got exit code %d and %+v, errors %s; want all 20 repaired", o.code, v, o.errors)
+		}
+		return &audit.Repair{Who: "second", Follow: follow}, nil
+	}})
+	if err != nil || v.Lost != 20 || v.Repaired == nil || *v.Repaired != 0 ||
+		!strings.Contains(fmt.Sprint(v.Notes), "20 events of request 2 were not published again") {
+		t.Errorf("the second: got %+v and %v, want 20 lost, none repaired, and why", v, err)
+	}
+	settled(t, s.pg, "20")
+	o := cdcRelay(t, s.environ, "verify", "--json", "--wait=0s")
+	if v := verdictOf(t, o); o.code != exitDone || v.Missing+v.Duplicated != 0 {
+		t.Errorf("after both: got exit code %d and %+v, want nothing missing or twice", o.code, v)
+	}
+	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+		t.Errorf("got exit code %d, want 0; log:\n%s", code, r.log)
+	}
+}
