@@ -155,7 +155,7 @@ func TestConsoleShowsWhatConsumersHoldBack(t *testing.T) {
 	}
 	b.tabTo("dialog [data-key='replay this']")
 	b.press("\r")
-	b.wait("it asks first", has("Replay this event?"))
+	b.wait("it asks first", has("Replay this event of billing?"))
 	b.fill("#ask-note", "customer created")
 	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", planted+"\r")
@@ -169,7 +169,7 @@ func TestConsoleShowsWhatConsumersHoldBack(t *testing.T) {
 	b.wait("the others are there", `document.querySelectorAll("main .tick input").length === 2`)
 	b.tabTo("[data-key='discard matching']")
 	b.press("\r")
-	b.wait("it says how many", has("Discard 2 dead letters?"))
+	b.wait("it says how many", has("Discard 2 dead letters of billing?"))
 	s.pg.Exec(t, "SELECT inbox.inbox_failed('billing', 'e6', 'late')")
 	b.press("\r")
 	b.wait("it is done, and the late one is left", has("2 of 2 discarded")+
@@ -186,7 +186,7 @@ func TestConsoleShowsWhatConsumersHoldBack(t *testing.T) {
 	b.press(" ")
 	b.tabTo("[data-key='replay chosen']")
 	b.press("\r")
-	b.wait("it asks first", has("Try now 3 parked events?"))
+	b.wait("it asks first", has("Try now 3 parked events of shipping?"))
 	b.press("\r")
 	b.wait("they are due", has("3 of 3 replayed"))
 	if got := s.pg.Query(t, `SELECT string_agg(c.name || ' ' || q.n, ', ' ORDER BY c.name) FROM inbox.inbox_consumer c,

@@ -12,9 +12,10 @@ const things = (n, thing) => count(n) + " " + thing + (n === 1 ? "" : "s");
 export class Choice {
   // Actions are {kind, verb, path, line, thing, one, class, text, many, none}; filter gives what the list is filtered by; after is
   // called with the number that was asked for and the answer. More, where it is given, is what an action says beside
-  // what is chosen; counts is where matches are counted.
-  constructor({ actions, filter, after, counts = () => "/api/v1/count?", more = () => ({}) }) {
-    Object.assign(this, { actions, filter, after, counts, more });
+  // what is chosen, and flags is the same for its command; counts is where matches are counted. More is asked once, when
+  // an action begins: what the page shows by the time somebody confirms is not what was counted.
+  constructor({ actions, filter, after, counts = () => "/api/v1/count?", more = () => ({}), flags = () => "" }) {
+    Object.assign(this, { actions, filter, after, counts, more, flags });
     this.ids = new Set();
     this.shown = [];
     this.all = el("input", { type: "checkbox", id: "choose-all", "data-key": "choose all", onchange: () => this.takeAll() });
@@ -46,6 +47,11 @@ export class Choice {
     this.tell();
   }
 
+  // hide is for a list that cannot be read: nobody sees what an action would concern. What is chosen stays so.
+  hide() {
+    this.node.hidden = true;
+  }
+
   takeAll() {
     const take = this.all.checked;
     this.ids = new Set(take ? this.shown : []);
@@ -67,9 +73,11 @@ export class Choice {
   }
 
   async runMatching(action) {
+    const more = this.more();
+    const given = { ...this.filter() };
     let counted;
     try {
-      counted = await get(this.counts() + "kind=" + action.kind + parameters({ ...this.more(), ...this.filter() }));
+      counted = await get(this.counts() + "kind=" + action.kind + parameters({ ...more, ...given }));
     } catch (error) {
       toast(error.message, "bad");
       return;
@@ -78,25 +86,28 @@ export class Choice {
       toast(action.none);
       return;
     }
-    const given = { ...this.filter() };
     for (const name of Object.keys(given)) if (given[name] === "") delete given[name];
     const words = Object.entries(given).map(([name, text]) => name.replaceAll("_", " ") + " " + text);
     if (given.id) { given.ids = [given.id]; delete given.id; }
-    await this.confirm(action, counted.count, things(counted.count, action.thing) + (counted.count === 1 ? " matches " : " match ") +
+    await this.confirm(action, more, counted.count, things(counted.count, action.thing) + (counted.count === 1 ? " matches " : " match ") +
       (words.length ? "the filter (" + words.join(", ") + ")" : "without a filter") + ". What comes after this count is left alone. ",
-    { filter: { ...given, all: words.length === 0, until: counted.until } }, commandOf(action.line, given));
+    { filter: { ...given, all: words.length === 0, until: counted.until } }, given);
   }
 
-  async run(action, ids) {
-    return this.confirm(action, ids.length, "", { ids }, ids.length <= 20 ? commandOf(action.line, { ids }) : "");
+  async run(action, ids, more = this.more()) {
+    return this.confirm(action, more, ids.length, "", { ids }, ids.length <= 20 ? { ids } : null);
   }
 
-  async confirm(action, n, said, body, line) {
+  // confirm asks, and has it done to what more and body choose; shown is what its command would choose, if it has one.
+  async confirm(action, more, n, said, body, shown) {
+    const what = action.verb + " " + (n === 1 && !said ? "this " + action.one : things(n, action.thing));
+    const line = shown ? commandOf(action.line + this.flags(more), shown) : "";
     let asked;
     const done = await ask({
-      title: action.verb + " " + (n === 1 && !said ? "this " + action.one : things(n, action.thing)) + "?", action: action.verb, note: true, danger: action.class === "danger",
+      title: what + (more.consumer ? " of " + more.consumer : "") + "?", action: action.verb, note: true, danger: action.class === "danger",
+      heading: [what, more.consumer && [" of ", el("bdi", {}, more.consumer)], "?"],
       text: said + (n === 1 ? action.text : action.many), more: line ? [command(line, "the command that does the same")] : [],
-      run: async (note) => { asked = await post(action.path, { ...this.more(), ...body, note }); },
+      run: async (note) => { asked = await post(action.path, { ...more, ...body, note }); },
     });
     if (!done) return false;
     if (asked.request !== undefined) toast(action.verb + " requested.");

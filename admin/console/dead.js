@@ -49,7 +49,7 @@ export function dead(given) {
     },
   });
   function again() {
-    choice.clear();
+    choice.show([]);
     list.pages = 1;
     list.seen = "";
     list.load();
@@ -57,6 +57,7 @@ export function dead(given) {
   const list = new List({
     path: () => "/api/v1/dlq?limit=50&state=" + state + parameters(filter()),
     shown: (items) => choice.show(state === "open" ? items : []),
+    lost: () => choice.hide(),
     missing: "This relay's API does not list dead letters. They are in the table of dead letters, outbox_events_dlq.",
     none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
       ? empty("None of these", "No dead letter matches the filter.")

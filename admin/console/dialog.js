@@ -35,7 +35,8 @@ function loginPart() {
 }
 
 // ask opens a dialog over the page and resolves with true after the action has succeeded, false when it was given up.
-export function ask({ title, text, action, danger = false, note = false, must = false, more = [], run = () => {} }) {
+// Heading is the title where it holds more than text.
+export function ask({ title, heading = title, text, action, danger = false, note = false, must = false, more = [], run = () => {} }) {
   return new Promise((resolve) => {
     const problem = el("p", { class: "problem", role: "alert" });
     const noteField = note ? el("input", { id: "ask-note", type: "text", maxLength: 500, autocomplete: "off", placeholder: "why, for whoever looks later" }) : null;
@@ -64,7 +65,7 @@ export function ask({ title, text, action, danger = false, note = false, must = 
         }
       },
     },
-    el("h2", {}, title), text && el("p", {}, text), more,
+    el("h2", {}, heading), text && el("p", {}, text), more,
     note && el("label", { class: "field" }, "Note", noteField), login.node, problem,
     el("div", { class: "actions" }, !must && el("button", { type: "button", onclick: () => close(false) }, "Cancel"), go));
     const dialog = el("dialog", { class: "ask", "aria-label": title, oncancel: (event) => { event.preventDefault(); if (!must) close(false); } }, form);

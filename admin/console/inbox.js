@@ -33,8 +33,8 @@ export function inbox(given) {
     inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, value: given.get(name) || "", onchange: () => again() });
   }
   const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
-  const line = (kind) => "cdc-relay inbox " + kind + " --consumer=" + word(consumer) + (state === "parked" ? " --state=parked" : "");
-  const act = (kind, more) => Object.defineProperty({ kind, path: "/api/v1/inbox/" + kind, one: "event", ...more }, "line", { get: () => line(kind) });
+  const flags = (of) => " --consumer=" + word(of.consumer) + (of.state === "parked" ? " --state=parked" : "");
+  const act = (kind, more) => ({ kind, path: "/api/v1/inbox/" + kind, line: "cdc-relay inbox " + kind, one: "event", ...more });
   const actions = {
     dead: [
       act("replay", { verb: "Replay", thing: "dead letter", class: "main", none: "No dead letter that could be replayed matches.",
@@ -57,7 +57,7 @@ export function inbox(given) {
   const choices = {};
   for (const which of Object.keys(actions)) {
     choices[which] = new Choice({
-      actions: actions[which], filter, counts: () => "/api/v1/inbox/count?", more: () => ({ consumer, state: which }),
+      actions: actions[which], filter, counts: () => "/api/v1/inbox/count?", more: () => ({ consumer, state: which }), flags,
       after: (n, answer, action) => {
         const left = n - answer.done;
         toast(count(answer.done) + " of " + count(n) + " " + done[action.kind] + (left > 0 ? "; the others were handled, replayed or discarded meanwhile" : "") + ".");
@@ -69,26 +69,36 @@ export function inbox(given) {
   }
   const bulk = el("div", {});
   function again() {
-    for (const choice of Object.values(choices)) choice.clear();
+    for (const choice of Object.values(choices)) choice.show([]); // what is still drawn may be another consumer's
     list.pages = 1;
     list.seen = "";
     for (const b of tabs.children) b.setAttribute("aria-pressed", String(b.dataset.key === "state " + state));
     fill(bulk, choices[state] && choices[state].node);
     if (consumer) list.load();
+    else list.stop();
+  }
+
+  // turnTo shows what a consumer holds back, and nothing any more of the one before: the same event may be in both.
+  function turnTo(name) {
+    consumer = name;
+    list.of = name;
+    list.stopped = all.stopped;
+    events.hidden = !name;
+    fill(title, "Events of ", el("bdi", {}, name));
+    fill(list.node);
+    again();
   }
 
   const all = new List({
     path: () => "/api/v1/inbox?",
     shown: (items) => {
-      if (!items.some((item) => item.name === consumer)) consumer = items.length ? items[0].name : "";
-      events.hidden = !consumer;
-      fill(title, "Events of ", el("bdi", {}, consumer));
-      if (consumer && list.of !== consumer) { list.of = consumer; again(); }
+      const name = items.some((item) => item.name === consumer) ? consumer : items.length ? items[0].name : "";
+      if (list.of !== name) turnTo(name);
     },
     none: () => empty("No consumer yet", "The inbox is there, and no consumer has handled anything with it."),
     head: () => [{ text: "consumer" }, { text: "parked" }, { text: "dead letters" }, { text: "progress" }],
     row: (item) => el("tr", {},
-      el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "consumer " + item.name, "aria-pressed": String(item.name === consumer), onclick: () => { consumer = item.name; all.seen = ""; all.load(); } }, el("bdi", {}, item.name)),
+      el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "consumer " + item.name, "aria-pressed": String(item.name === consumer), onclick: () => { turnTo(item.name); all.seen = ""; all.load(); } }, el("bdi", {}, item.name)),
         item.name === consumer && el("span", { class: "soft" }, " · shown below")),
       el("td", { class: "num" }, item.parked_events ? count(item.parked_events) + (item.parked_events === 1 ? " event of " : " events of ") + count(item.parked_keys) + (item.parked_keys === 1 ? " key" : " keys") : "none parked",
         item.parked_since && el("div", { class: "soft", title: clock(item.parked_since) }, "the first " + ago(item.parked_since))),
@@ -114,15 +124,17 @@ export function inbox(given) {
 
   const detail = el("dialog", { class: "detail", "aria-label": "Event of a consumer" });
   async function show(id) {
+    const of = consumer; // the dialog stays about this one
     let item;
     try {
-      item = await get("/api/v1/inbox/events/" + encodeURIComponent(id) + "?consumer=" + encodeURIComponent(consumer));
+      item = await get("/api/v1/inbox/events/" + encodeURIComponent(id) + "?consumer=" + encodeURIComponent(of));
     } catch (error) {
       toast(error.message, "bad");
       return;
     }
     const fact = (name, value, more) => value !== null && value !== undefined && value !== "" && [el("dt", {}, name), el("dd", { class: "code" }, String(value), " ", more)];
     const own = actions[item.state] || [];
+    const more = { consumer: of, state: item.state };
     fill(detail,
       el("header", {}, el("h2", {}, item.event_type || "Event"), el("button", { type: "button", class: "plain", id: "close-detail", onclick: () => detail.close() }, "Close")),
       el("p", { class: "why" }, el("span", { class: "tag" }, item.class), " ", item.last_error, " ", copy(item.class + ": " + item.last_error, "the reason"), " ", runbook("inbox", "events of consumers")),
@@ -134,8 +146,8 @@ export function inbox(given) {
       el("h3", {}, "Payload"),
       item.payload_hidden ? el("p", { class: "soft" }, "Payloads are not shown: http.show_payloads is false.") : payload(item),
       item.headers && item.headers.length > 0 && [el("h3", {}, "Headers"), el("pre", { class: "code", tabIndex: 0 }, item.headers.map((h) => h.name + ": " + h.value).join("\n"))],
-      own.length > 0 && [el("h3", {}, "On the command line"), command(chosen(own[0].line, { ids: [item.id] }), "the command that does it"),
-        el("div", { class: "actions" }, own.toReversed().map((a) => el("button", { type: "button", class: a.class, "data-key": a.kind + " this", onclick: () => choices[item.state].run(a, [item.id]) }, a.verb + "…")))]);
+      own.length > 0 && [el("h3", {}, "On the command line"), command(chosen(own[0].line + flags(more), { ids: [item.id] }), "the command that does it"),
+        el("div", { class: "actions" }, own.toReversed().map((a) => el("button", { type: "button", class: a.class, "data-key": a.kind + " this", onclick: () => choices[item.state].run(a, [item.id], more) }, a.verb + "…")))]);
     if (!detail.open) modal(detail, detail.querySelector("#close-detail"));
   }
 

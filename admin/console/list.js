@@ -6,12 +6,13 @@ import { get } from "./api.js";
 const again = 4000;
 
 export class List {
-  // shown, where it is given, is called with the items before they are drawn.
-  constructor({ path, row, head, none, missing, shown = () => {} }) {
-    Object.assign(this, { path, row, head, none, missing, shown });
+  // shown, where it is given, is called with the items before they are drawn, and lost when they cannot be read.
+  constructor({ path, row, head, none, missing, shown = () => {}, lost = () => {} }) {
+    Object.assign(this, { path, row, head, none, missing, shown, lost });
     this.node = el("div", { class: "list" });
     this.pages = 1;
     this.seen = "";
+    this.turn = 0; // of the newest load
   }
 
   start() {
@@ -21,25 +22,31 @@ export class List {
 
   stop() {
     this.stopped = true;
+    this.turn++;
     clearTimeout(this.timer);
   }
 
-  // load asks for all the pages that are shown.
+  // load asks for all the pages that are shown. Of loads that run at once the newest counts, whichever ends last: the
+  // others were asked with another filter, or before something was done. All pages of a load answer one question.
   async load() {
     clearTimeout(this.timer);
+    const turn = ++this.turn;
+    const path = this.path();
     try {
       let items = [];
       let next = "";
       for (let page = 0; page < this.pages; page++) {
-        const answer = await get(this.path() + (next ? "&after=" + encodeURIComponent(next) : ""));
+        const answer = await get(path + (next ? "&after=" + encodeURIComponent(next) : ""));
+        if (turn !== this.turn) return;
         items = items.concat(answer.items || []);
         next = answer.next || "";
         if (!next) break;
       }
       this.show(items, next);
     } catch (error) {
+      if (turn !== this.turn) return;
       this.seen = "";
-      this.shown([]);
+      this.lost(); // and not shown([]): nobody knows that there are none
       const gone = error.status === 404;
       fill(this.node, empty(gone ? "Not to be had here" : "The list cannot be read", gone && this.missing || error.message));
     }

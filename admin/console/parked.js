@@ -48,7 +48,7 @@ export function parked(given) {
     },
   });
   function again() {
-    choice.clear();
+    choice.show([]);
     list.pages = 1;
     list.seen = "";
     list.load();
@@ -56,6 +56,7 @@ export function parked(given) {
   const list = new List({
     path: () => "/api/v1/parked?limit=50" + parameters(filter()),
     shown: (items) => choice.show(items),
+    lost: () => choice.hide(),
     missing: "This relay's API does not list parked events. The queues are in the table cdc_relay_parked.",
     none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
       ? empty("None of these", "No key whose first parked event matches the filter.")
