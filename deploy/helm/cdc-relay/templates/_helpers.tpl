@@ -48,6 +48,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{/* The seconds of a duration of the configuration, read as Go reads it: 90s, 1m30s, 0.5h. A variable cannot be read here. */}}
+{{- define "cdc-relay.seconds" -}}
+{{- $units := dict "ns" 1e-9 "us" 1e-6 "µs" 1e-6 "μs" 1e-6 "ms" 1e-3 "s" 1.0 "m" 60.0 "h" 3600.0 }}
+{{- $one := "([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h)" }}
+{{- $sum := 0.0 }}
+{{- if regexMatch (printf "^[+]?(%s)+$" $one) .value }}
+{{- range regexFindAll $one .value -1 }}
+{{- $sum = addf $sum (mulf (regexFind "^[0-9.]+" . | float64) (index $units (regexFind "[^0-9.]+$" .))) }}
+{{- end }}
+{{- else if not (regexMatch "^[+-]?0+$" .value) }}
+{{- fail (printf "config.%s is %s, which the chart cannot read: write it as a number with a unit, such as 20s, 1m30s or 90000ms" .key .value) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
 {{/* The configuration, after a look at what the values' schema cannot know. */}}
 {{- define "cdc-relay.config" -}}
 {{- $text := toYaml .Values.config }}
@@ -57,11 +72,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.init.urlKey (not .Values.existingSecret) }}
 {{- fail "init.urlKey is a key of existingSecret, which is empty" }}
 {{- end }}
-{{- $grace := default "20s" .Values.config.shutdown_grace | toString }}
-{{- $seconds := 0 }}
-{{- if regexMatch "^[0-9]+s$" $grace }}{{ $seconds = trimSuffix "s" $grace | int }}{{ end }}
-{{- if regexMatch "^[0-9]+m$" $grace }}{{ $seconds = mul 60 (trimSuffix "m" $grace | int) }}{{ end }}
-{{- if le (int .Values.terminationGracePeriodSeconds) (int $seconds) }}
+{{- $grace := toString (dig "shutdown_grace" "20s" .Values.config) }}
+{{- $seconds := include "cdc-relay.seconds" (dict "key" "shutdown_grace" "value" $grace) | float64 }}
+{{- if le (float64 .Values.terminationGracePeriodSeconds) $seconds }}
 {{- fail (printf "terminationGracePeriodSeconds is %v, and must be more than config.shutdown_grace, %s" .Values.terminationGracePeriodSeconds $grace) }}
 {{- end }}
 {{- $text }}
