@@ -20,6 +20,16 @@ type Column struct {
 	Key  bool   // part of the replica identity
 }
 
+// TypeOf is the type of a column by its OID; 0 when there is no such column.
+func (r *Relation) TypeOf(column string) uint32 {
+	for _, c := range r.Columns {
+		if c.Name == column {
+			return c.Type
+		}
+	}
+	return 0
+}
+
 // byteaOID is the type whose text form is a coding and not the value (src/include/catalog/pg_type.dat).
 const byteaOID = 17
 

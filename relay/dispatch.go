@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type step struct {
 	time     int64            // begin: commit time, microseconds since the Unix epoch
 	delivery *settle.Delivery // insert
 	mark     *reconcile.Mark  // mark; its lsn is the commit LSN
+	payload  uint32           // relation: the OID of the payload column's type
 }
 
 type stepKind uint8
@@ -36,6 +38,7 @@ const (
 	stepKeepalive
 	stepToken
 	stepMark
+	stepRelation
 )
 
 // dispatch reads the stream until it ends (nil: the stream's own error tells why) or stop says so, then up to the end
@@ -101,7 +104,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 			s.passing = false
 			s.redelivered()
 		}
-		if refused != nil {
+		if refused = cmp.Or(s.retyped, refused); refused != nil {
 			s.settleBefore(ctx)
 			return refused
 		}
@@ -113,8 +116,8 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 // refusedPatience is how long a halt waits for what was sent before it.
 const refusedPatience = 5 * time.Second
 
-// settleBefore waits for the outcome of what came before a message that is refused, so that it is confirmed when the
-// session ends. What is not comes again under the table's shape of that time, and after a column was renamed no
+// settleBefore waits for the outcome of what came before a message that ends the session, so that it is confirmed by
+// then. What is not comes again under the table's shape of that time, and after a column was renamed no
 // configuration fits the rows before and after it.
 func (s *session) settleBefore(ctx context.Context) {
 	select {
@@ -151,6 +154,9 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			s.index++
 			s.use()
 			steps = append(steps, step{kind: stepInsert, delivery: d})
+		case decoder.RelationMessage:
+			oid := message.Relation.TypeOf(s.r.c.Outbox.Columns.Payload)
+			steps = append(steps, step{kind: stepRelation, payload: oid})
 		case decoder.LogicalMessage:
 			if s.lookup && string(message.Prefix) == tokenPrefix && string(message.Content) == s.token {
 				steps = append(steps, step{kind: stepToken})
@@ -216,9 +222,7 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 	}
 	set := make(map[string]bool)
 	for i, id := range ids {
-		if found[i] {
-			set[string(id)] = true
-		}
+		set[string(id)] = found[i]
 	}
 	return set, nil
 }
@@ -254,6 +258,10 @@ func (s *session) apply(
 		case stepMark:
 			st.mark.Delivered(st.lsn)
 			s.marked = st.mark
+		case stepRelation:
+			if s.retyped = s.retype(st.payload); s.retyped != nil {
+				return out
+			}
 		case stepToken:
 			s.lookup, s.known, s.passing = false, nil, true
 			s.lookingUp.Store(false)
@@ -263,6 +271,7 @@ func (s *session) apply(
 			if s.comesAgain(st.delivery, found) {
 				continue
 			}
+			s.payload.Used = true
 			d := st.delivery
 			s.r.meter.Stream.Interleaved.Note(&d.Event)
 			d.Txn, d.Ledger = s.ledger.Add(), s.ledger

@@ -78,6 +78,8 @@ type transaction struct {
 	commitLSN outbox.LSN
 	index     uint32
 	reached   outbox.LSN // end of the last transaction or keepalive
+	payload   decoder.Payload
+	retyped   error // why the stream's rows cannot be made into messages any more in this session
 }
 
 // shown is what other goroutines read: for status and metrics, and passed for the settler and the reconciler.
@@ -164,15 +166,10 @@ func (t *term) runSession(ctx context.Context) (err error) {
 	endStream()
 	ended := <-streamErr
 	t.lease.Disown()
-	switch {
-	case halt.Of(err) != nil, ctx.Err() != nil:
-		return err
-	case cause != nil:
-		return cause
-	case err != nil:
+	if halt.Of(err) != nil || ctx.Err() != nil {
 		return err
 	}
-	return ended
+	return cmp.Or(cause, err, ended)
 }
 
 // remember keeps what the next start must know of this session.

@@ -75,8 +75,8 @@ func (s *session) readBack(ctx context.Context) error {
 	return nil
 }
 
-// unclean reports whether events can come again that the tables do not know. What a promoted server says of a clean stop
-// may be older than a relay that has published since: it lacks what that one noted last, its take-over, too.
+// unclean reports whether events can come again that the tables do not know. What a promoted server says of a clean
+// stop may be older than a relay that has published since: it lacks what that one noted last, its take-over, too.
 func (s *session) unclean() bool { return s.state.Dirty || s.grant.System.Timeline != s.state.Timeline }
 
 // readTails reads the topics back, and counts what that found. See package recovery.
@@ -130,22 +130,44 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	cols := message.Columns(r.c)
 	cols.Seq = r.meter.Stream.Interleaved.Begin(r.c.Outbox.OrderBy)
 	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
-	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry}
-	if s.router, err = message.New(r.c, cols, table.PayloadType, hooks); err != nil {
-		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
-			Cause: err}
+	s.payload = decoder.NewPayload(table.PayloadType)
+	if s.router, err = s.encoder(table.PayloadType); err == nil {
+		s.again.x, err = s.encoder(table.PayloadType)
 	}
-	again, err := message.New(r.c, cols, table.PayloadType, hooks)
 	if err != nil {
 		return err
 	}
-	source := outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source)
-	s.router.Begin(source, s.epoch)
-	again.Begin(source, s.epoch)
-	s.again = parkedEncoder{again}
 	term.settler.UseEncoder(s.again)
 	s.known = term.inflight.Snapshot()
 	return nil
+}
+
+// encoder makes the encoder of events whose payload column has the type.
+func (s *session) encoder(payloadType string) (*message.Encoder, error) {
+	r := s.r
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry}
+	x, err := message.New(r.c, message.Columns(r.c), payloadType, hooks)
+	if err != nil {
+		return nil, &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
+			Cause: err}
+	}
+	x.Begin(outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source), s.epoch)
+	x.At(time.Now())
+	return x, nil
+}
+
+// retype has the rows that follow in the stream made into messages by the type of their payload, which the stream has
+// announced: that of their time, not of the catalog.
+func (s *session) retype(oid uint32) error {
+	changed, err := s.payload.Becomes(oid)
+	if !changed {
+		return err
+	}
+	x, err := s.encoder(s.payload.Type)
+	if err == nil {
+		s.router = x
+	}
+	return err
 }
 
 // explainLost says why the slot is not ours on the SQL side, when that is another server.
@@ -167,8 +189,8 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 }
 
 // expectRedelivery decides whether ids are looked up before they are sent, and until where. After a clean stop at the
-// slot's own position, on the same server, nothing can come again. Otherwise everything may, up to a token that is written now, when no
-// other process writes to the slot any more.
+// slot's own position, on the same server, nothing can come again. Otherwise everything may, up to a token that is
+// written now, when no other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
 	clean := s.state.Phase == store.Stream && !s.unclean() && s.state.Confirmed == s.grant.Confirmed
 	if clean && len(s.known) == 0 {
@@ -232,7 +254,8 @@ const lastWords = time.Second
 // hearOut reads the rest of a stream that the server has ended, for the reason that stands at its end. It has not
 // begun to count, so that nothing of it is confirmed.
 func (s *session) hearOut(ctx context.Context) {
-	patience := time.After(lastWords)
+	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
 	for {
 		select {
 		case b, more := <-s.stream.Batches():
@@ -241,8 +264,6 @@ func (s *session) hearOut(ctx context.Context) {
 			}
 			b.Recycle(false)
 		case <-ctx.Done():
-			return
-		case <-patience:
 			return
 		}
 	}

@@ -259,7 +259,10 @@ func (t *term) lookForDrift(ctx context.Context, s *session) {
 	bounded, cancel := context.WithTimeout(ctx, driftPatience)
 	defer cancel()
 	owner := t.owner()
-	err := t.drift(bounded, s)
+	table, err := t.r.setup().Drift(bounded, s.state)
+	if table.OIDs != nil {
+		t.r.reconciler.Covers(table.OIDs)
+	}
 	owner.heed(err)
 	if stop := halt.Of(err); stop != nil && t.session.Load() == s {
 		t.noteLeftOut(bounded, stop)
@@ -276,14 +279,6 @@ func (t *term) noteLeftOut(ctx context.Context, why *halt.Error) {
 			t.r.log.Warn().Err(err).Msg("cannot note that the stream has left rows out; the reconciler will find them")
 		}
 	}
-}
-
-func (t *term) drift(ctx context.Context, s *session) error {
-	table, err := t.r.setup().Drift(ctx, s.state)
-	if table.OIDs != nil {
-		t.r.reconciler.Covers(table.OIDs)
-	}
-	return err
 }
 
 // repaired reports whether the cause of a session's end is gone, which was what the slot holds: then the next session
