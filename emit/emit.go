@@ -127,16 +127,26 @@ type QueryRow[R Row] interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
 }
 
+// ErrNoRow is the answer of [WaitPublished] about an event that has no row in the outbox: its id is unknown, as that of
+// a transaction that did not commit, or it was published and its row deleted.
+var ErrNoRow = errors.New("unknown, or published and deleted")
+
 // WaitPublished waits until the relay has recorded the event as published, and returns its status: published, or failed
-// for a dead letter. view is the outbox's status view, such as public.outbox_events_status. Its end is the context's.
+// for a dead letter. view is the outbox's status view, such as public.outbox_events_status; call it after the commit,
+// where the commit is seen. It needs rows that stay: with after_publish: delete, or once a row is cleaned up, nothing
+// tells an event that was published from one that never was, and the error is [ErrNoRow]. Its end is the context's.
 func WaitPublished[R Row](ctx context.Context, db QueryRow[R], view, id string) (status string, err error) {
+	// The parameter takes the type of the outbox's id: so its index is used, and a uuid may be written in capitals.
+	query := "SELECT coalesce((SELECT status FROM " + view + " WHERE id = $1), '')"
 	pause := time.Millisecond
 	for {
-		err := db.QueryRow(ctx, "SELECT coalesce((SELECT status FROM "+view+" WHERE id::text = $1), '')", id).Scan(&status)
-		if err != nil {
+		err := db.QueryRow(ctx, query, id).Scan(&status)
+		switch {
+		case err != nil:
 			return "", fmt.Errorf("look up event %s: %w", id, err)
-		}
-		if status == "published" || status == "failed" {
+		case status == "":
+			return "", fmt.Errorf("emit: event %s has no row: %w", id, ErrNoRow)
+		case status == "published" || status == "failed":
 			return status, nil
 		}
 		select {

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -28,6 +31,9 @@ func (p *Plan) MakeEmit(ctx context.Context, cfg config.Config, st *store.Store)
 		return err
 	default:
 		if err := takesEmit(cfg, table); err != nil {
+			return err
+		}
+		if err := typesTakeEmit(ctx, cfg); err != nil {
 			return err
 		}
 	}
@@ -64,15 +70,46 @@ func takesEmit(cfg config.Config, table store.Outbox) error {
 	return nil
 }
 
-// emitSQL are the statements, in order.
-func emitSQL(cfg config.Config) []string {
+// typesTakeEmit asks Postgres whether it would assign what emit writes to the columns. EXPLAIN resolves the types and
+// inserts nothing, so no trigger and no constraint has a say. Rights are looked at after the types: whether they are
+// there is not asked here.
+func typesTakeEmit(ctx context.Context, cfg config.Config) error {
+	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	schema, name := config.SplitTable(cfg.Outbox.Table)
+	_, err = conn.Exec(ctx, "EXPLAIN INSERT INTO "+sqlName(schema, name)+" ("+emitColumnList(cfg)+
+		") SELECT NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb")
+	var refused *pgconn.PgError
+	const mismatch, denied = "42804", "42501"
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &refused):
+	case refused.Code == denied:
+		return nil
+	case refused.Code == mismatch:
+		return fmt.Errorf("the function emit writes a uuid, text and JSON, and %s does not take them: %s: change the column, "+
+			"or insert into the table without emit", cfg.Outbox.Table, refused.Message)
+	}
+	return fmt.Errorf("ask whether %s takes what emit writes: %w", cfg.Outbox.Table, err)
+}
+
+func emitColumnList(cfg config.Config) string {
 	var columns []string
 	for _, column := range emitColumns(cfg.Outbox.Columns) {
 		columns = append(columns, sqlName(column))
 	}
+	return strings.Join(columns, ", ")
+}
+
+// emitSQL are the statements, in order.
+func emitSQL(cfg config.Config) []string {
+	schema, name := config.SplitTable(cfg.Outbox.Table)
 	text := strings.NewReplacer("{{.Schema}}", sqlName(schema), "{{.Outbox}}",
-		sqlName(schema, name), "{{.Columns}}", strings.Join(columns, ", ")).Replace(emitFunction)
+		sqlName(schema, name), "{{.Columns}}", emitColumnList(cfg)).Replace(emitFunction)
 	create, revoke, _ := strings.Cut(text, "\nREVOKE ")
 	return []string{create, "REVOKE " + revoke}
 }
