@@ -91,8 +91,8 @@ func typesTakeEmit(ctx context.Context, cfg config.Config) error {
 	case refused.Code == denied:
 		return nil
 	case refused.Code == mismatch:
-		return fmt.Errorf("the function emit writes a uuid, text and JSON, and %s does not take them: %s: change the column, "+
-			"or insert into the table without emit", cfg.Outbox.Table, refused.Message)
+		return fmt.Errorf("the function emit writes a uuid, text and JSON, and %s does not take them: %s: change the "+
+			"column, or insert into the table without emit", cfg.Outbox.Table, refused.Message)
 	}
 	return fmt.Errorf("ask whether %s takes what emit writes: %w", cfg.Outbox.Table, err)
 }
