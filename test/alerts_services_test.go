@@ -60,7 +60,9 @@ func (c ruleCase) among() ruleCase {
 	other := strings.NewReplacer(`service="shop"`, `service="post"`)
 	name := strings.NewReplacer("shop", "post")
 	for _, s := range c.Series {
-		c.Series = append(c.Series, ruleSeries{other.Replace(s.Series), s.Values})
+		if its := other.Replace(s.Series); its != s.Series { // what is of a process is there once
+			c.Series = append(c.Series, ruleSeries{its, s.Values})
+		}
 	}
 	for series, value := range well {
 		c.Series = append(c.Series, ruleSeries{series, value + "x1000"})

@@ -243,9 +243,12 @@ func slug(heading string) string {
 }
 
 var (
-	ruleWindow  = regexp.MustCompile(`(\[|for: )(\d+)m\b`)
+	ruleWindow  = regexp.MustCompile(`(\[|for: |offset )(\d+)m\b`)
 	ruleSeconds = regexp.MustCompile(`(limit:outbox_(?:oldest_pending|silence):seconds', expr: vector\()(\d+)0\)`)
 )
+
+// processAge is the age, in seconds, below which a process has counted all that it counts within 15 minutes.
+const processAge = "< 15 * 60)"
 
 // hastened are the rules with every window, and the limits of age and silence, a sixtieth: minutes become seconds. What
 // the relay itself does by the minute, such as reconciling, keeps its limit.
@@ -255,7 +258,11 @@ func hastened(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ruleSeconds.ReplaceAllStringFunc(ruleWindow.ReplaceAllString(string(text), "${1}${2}s"),
+	rules := ruleWindow.ReplaceAllString(string(text), "${1}${2}s")
+	if strings.Count(rules, processAge) != 1 || !strings.Contains(rules, "keep_firing_for: 5s") {
+		t.Fatal("the age of a young process, or for how long alarms fire on, is not where it was")
+	}
+	return ruleSeconds.ReplaceAllStringFunc(strings.Replace(rules, processAge, "< 15)", 1),
 		func(limit string) string {
 			m := ruleSeconds.FindStringSubmatch(limit)
 			tens, err := strconv.Atoi(m[2])
