@@ -138,6 +138,12 @@ func renderSet(t *testing.T, c *chart.Chart, path, release string) rendered {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return renderValues(t, c, values, release)
+}
+
+// renderValues renders the chart with the values, and reads all that it makes strictly.
+func renderValues(t *testing.T, c *chart.Chart, values map[string]any, release string) rendered {
+	t.Helper()
 	files, err := render(c, values, release)
 	if err != nil {
 		t.Fatalf("render: %v", err)
