@@ -95,8 +95,8 @@ func TestAlarmsOutliveTheProcessUntilAPersonHasLooked(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Break it catches: an alarm that seems to be over while its relay is halted. Seen to fail with what was read dropped as
-// soon as the relay has no session, and with nothing read until it has one.
+// Break it catches: an alarm that seems to be over while its relay is halted. Seen to fail with what was read dropped
+// as soon as the relay has no session, and with nothing read until it has one.
 func TestAlarmsStayOpenDuringAHalt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -280,8 +280,8 @@ func TestAdoptionNeedsOneMemoryThatNobodyUses(t *testing.T) {
 	}
 }
 
-// Logical replication has copied the rows and no sequence, from a server whose WAL was longer. Breaks caught: a row that
-// gets the number of one that is there: a parked event with a text id was swallowed, in no table, and counted as
+// Logical replication has copied the rows and no sequence, from a server whose WAL was longer. Breaks caught: a row
+// that gets the number of one that is there: a parked event with a text id was swallowed, in no table, and counted as
 // recorded; batches of the journal and resolved dead letters that are never pruned, for their positions. Seen to fail
 // with the parked events' numbers left out, with batches whose rows are deleted left where they were, and without the
 // dead letters' places.

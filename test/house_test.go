@@ -215,7 +215,7 @@ var house = map[string]room{
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},
-		external: []string{"github.com/rs/zerolog"}},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"}},
 	"install/inbox": {external: []string{"github.com/jackc/pgx/v5"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {

@@ -22,8 +22,8 @@ func TestMarksStayWhatTheyWere(t *testing.T) {
 	}
 }
 
-// Break it catches: what other writers have written taken for a relay's, and kept for a record that never comes. Seen to
-// fail with a mark for any content.
+// Break it catches: what other writers have written taken for a relay's, and kept for a record that never comes. Seen
+// to fail with a mark for any content.
 func TestWhatNoRelayWroteHasNoMark(t *testing.T) {
 	digest := conditional.NewDigest()
 	digest.AddHeader("id", []byte("7"))

@@ -29,7 +29,7 @@ func TestFewerPartitionsAreDoubtedForAWhile(t *testing.T) {
 			t.Errorf("%s: got %d partitions and %d resizes, want %d and %d", when, got, len(n.resizes), count, resizes)
 		}
 	}
-	six, n := emptyView().advance(partitions(6, 0), now)
+	six, _ := emptyView().advance(partitions(6, 0), now)
 	stale, n := six.advance(partitions(3, 0), now)
 	want(stale, n, 6, 0, "told by a broker that lags")
 	if l := stale.topics["t"].partitions[5]; l.node != 1 || stale.changed != six.changed {

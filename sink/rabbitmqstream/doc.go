@@ -8,10 +8,10 @@
 // without a word, so an id is used for one message only.
 //
 // The name is the source's (x-outbox-source) and the service's; an id begins with the epoch (x-outbox-epoch). So the
-// server drops what a frozen relay sends late, as soon as its successor has published. It confirms that as well. So when
-// a batch is confirmed the publisher asks for the last id, and a later one than its own says that the batch may have been
-// dropped. Where the server has ids of this epoch or a later one before the first message, as when the state table was
-// restored, the publisher takes a name of its own.
+// server drops what a frozen relay sends late, as soon as its successor has published. It confirms that as well. So
+// when a batch is confirmed the publisher asks for the last id, and a later one than its own says that the batch may
+// have been dropped. Where the server has ids of this epoch or a later one before the first message, as when the state
+// table was restored, the publisher takes a name of its own.
 //
 // # Guarantees
 //

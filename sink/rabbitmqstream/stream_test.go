@@ -188,10 +188,10 @@ func of(epoch int, topic string, from, n int) []*sink.Record {
 	return records
 }
 
-// Breaks it catches: a relay that was frozen and wakes up behind its successor, whose late messages the stream takes, or
-// drops and the relay takes for published; a successor's that it drops. Seen to fail with publishing ids that count from
-// 1 in each epoch, with a name of each driver's own, with confirms believed, and with another name taken by a relay whose
-// first messages were dropped.
+// Breaks it catches: a relay that was frozen and wakes up behind its successor, whose late messages the stream takes,
+// or drops and the relay takes for published; a successor's that it drops. Seen to fail with publishing ids that count
+// from 1 in each epoch, with a name of each driver's own, with confirms believed, and with another name taken by a
+// relay whose first messages were dropped.
 func TestTheStreamDropsWhatAnEarlierEpochSends(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)

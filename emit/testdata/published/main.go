@@ -1,6 +1,8 @@
 // Command published asks emit.WaitPublished about events, by each driver and each way in which a driver sends its
 // arguments, and prints a line for each answer. The module emit has no dependency, so its test with a driver is a
-// program of its own: TestWaitPublishedTellsWhatBecameOfEvents of the package install runs it.
+// program of its own.
+//
+// Tested in package install (published_test.go), which runs it.
 package main
 
 import (

@@ -12,8 +12,8 @@ var pruning = db.Limits{Lock: mirroring.Lock, Statement: 10 * time.Second, Commi
 
 // oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot does
 // not deliver their events again, so nobody will look them up for that, unless the server crashes: its slots go back to
-// the last checkpoint's then, and the retention is to be longer than that. What is to be marked or deleted is so first: what
-// is pruned would be forgotten there.
+// the last checkpoint's then, and the retention is to be longer than that. What is to be marked or deleted is so first:
+// what is pruned would be forgotten there.
 const oldBatchesSQL = `SELECT batch, size, ids FROM (
  SELECT batch, size, ids, sum(size) OVER (ORDER BY batch) AS total FROM (
   SELECT batch, size, ids` + head + bounded + `(mirrored OR NOT $6) AND (deleted OR NOT $7) AND ` + finished + `
