@@ -37,10 +37,13 @@ type site struct {
 
 var topics = map[string]int32{"outbox.event.order": 3}
 
-// newSite migrates the database and listens; run starts the relay.
-func newSite(t *testing.T) (s *site, run func()) {
+// newSite migrates the database, with tables of the test's own if it gives some, and listens; run starts the relay.
+func newSite(t *testing.T, tables ...string) (s *site, run func()) {
 	t.Helper()
 	s = &site{t: t, pg: harness.Postgres(t)}
+	for _, table := range tables {
+		s.pg.Exec(t, table)
+	}
 	var err error
 	if s.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: topics}); err != nil {
 		t.Fatal(err)
@@ -50,12 +53,12 @@ func newSite(t *testing.T) (s *site, run func()) {
 	c.Service = "shop"
 	c.Postgres.URL, c.Postgres.Slot, c.Postgres.Publication = s.pg.URL, s.pg.Database, s.pg.Database
 	c.Outbox.Columns.Headers = "headers"
-	tables, err := store.Open(t.Context(), relay.StoreConfig(c))
+	memory, err := store.Open(t.Context(), relay.StoreConfig(c))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tables.Close()
-	if err := tables.Migrate(t.Context()); err != nil {
+	defer memory.Close()
+	if err := memory.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	driver, err := kafka.New(kafka.Config{Brokers: s.broker.Addresses()})

@@ -16,8 +16,8 @@ import (
 
 // Breaks it catches: an edit without the token, or where payloads are hidden; one that is misread and changes something
 // all the same; digits of a number that are lost on the way to a page and back; an edited event that is not published
-// as it was edited. Seen to fail without the look at http.show_payloads, with what is left out taken for none, and with
-// the payload as JSON only.
+// as it was edited. Seen to fail without the look at http.show_payloads, with what is left out taken for none, with the
+// payload as JSON only, and without the texts of what was there before.
 func TestDeadLettersAreEditedOverHTTP(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -83,6 +83,8 @@ func TestDeadLettersAreEditedOverHTTP(t *testing.T) {
 	}
 	if code, body, _ := open.try("GET", path+"?payload=text", ""); code != 200 ||
 		!strings.Contains(body, `"payload_text": "{\"n\": 12345678901234567890}"`) ||
+		!strings.Contains(body, `"headers_text": "{\"tenant\": \"x\"}"`) ||
+		!strings.Contains(body, `"former_payload_text": "{}"`) || !strings.Contains(body, `"former_headers_text": "[]"`) ||
 		!strings.Contains(body, `"former_headers": []`) || !strings.Contains(body, `"edited_by": "ann via api@127.0.0.1"`) {
 		t.Errorf("the dead letter: got %d %s, want both edits", code, body)
 	}

@@ -104,13 +104,19 @@ func (i inbox) events(w http.ResponseWriter, req *http.Request) {
 
 func (i inbox) event(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
-	consumer := q.take("consumer")
+	consumer, payload := q.take("consumer"), q.take("payload")
+	if payload != "" && payload != "text" {
+		q.errs = append(q.errs, fmt.Errorf("payload: found %.20q; allowed: text", payload))
+	}
 	i.tell(w, req, q.end(), func(ctx context.Context, d *consumers.Desk) (any, error) {
 		whole, err := d.Event(ctx, consumer, req.PathValue("id"))
 		if err != nil {
 			return nil, err
 		}
 		whole.Hidden = i.guard.c.HidePayloads
+		if payload == "text" && !whole.Hidden {
+			return textualEvent(whole)
+		}
 		return whole, nil
 	})
 }

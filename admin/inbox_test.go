@@ -42,9 +42,10 @@ func (s *site) desk(schema string) *consumers.Desk {
 }
 
 // Breaks it catches: a change that needs no token, takes what came after the count, is not in the log, or does what was
-// not asked; a list of another consumer; a payload where none is to be shown; a database without an inbox that looks
-// like an empty one. Seen to fail without the token asked for, without the log line, with payloads always shown, and
-// with a consumer left out taken for the first.
+// not asked; a list of another consumer; a payload where none is to be shown, as text or not; a payload asked for as
+// text that is not there as it is; a database without an inbox that looks like an empty one. Seen to fail without the
+// token asked for, without the log line, with payloads always shown, with them shown as text though they are hidden,
+// without the text, and with a consumer left out taken for the first.
 func TestInboxOverHTTP(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
@@ -72,11 +73,16 @@ func TestInboxOverHTTP(t *testing.T) {
 	want(200, "GET", "/api/v1/inbox/events?consumer=billing&limit=2", "", `"e9"`, `"e8"`, `"next": "2"`)
 	want(200, "GET", "/api/v1/inbox/events?consumer=billing&state=parked&key=p1", "", `"e1"`, `"events": 2`)
 	want(200, "GET", "/api/v1/inbox/events/e7?consumer=billing", "", "12345678901234567890", `"tenant"`)
+	want(200, "GET", "/api/v1/inbox/events/e7?consumer=billing&payload=text", "",
+		`"payload_text": "{\"total\": 12345678901234567890, \"note\": \"\u003cb\u003enot bold\u003c/b\u003e\"}"`)
+	want(400, "GET", "/api/v1/inbox/events/e7?consumer=billing&payload=txt", "", "allowed: text")
 	want(404, "GET", "/api/v1/inbox/events/e77?consumer=billing", "", "no parked event")
 	hidden := s.door(admin.Config{Address: "127.0.0.1:0", HidePayloads: true, Inbox: desk})
-	if _, text, _ := hidden.try("GET", "/api/v1/inbox/events/e7?consumer=billing", ""); strings.Contains(text, "total") ||
-		!strings.Contains(text, `"payload_hidden": true`) {
-		t.Errorf("where payloads are hidden: got %s", text)
+	for _, text := range []string{"", "&payload=text"} {
+		if _, text, _ = hidden.try("GET", "/api/v1/inbox/events/e7?consumer=billing"+text, ""); strings.Contains(text,
+			"total") || !strings.Contains(text, `"payload_hidden": true`) {
+			t.Errorf("where payloads are hidden: got %s", text)
+		}
 	}
 
 	var counted struct {
@@ -127,8 +133,8 @@ func TestInboxOverHTTP(t *testing.T) {
 // By keys alone somebody looks at what two consumers hold back, replays one, discards all that match, and has parked
 // events tried. Breaks it catches: a page that a phone cuts, that axe refuses or keys do not reach; a text of an event
 // that becomes code; an event of another consumer; a discard of what came after the count; numbers that stay as they
-// were. Seen to fail with the consumer left out of the change, with the list of the one before kept, and with the tabs
-// without names.
+// were; a number of a payload that the browser has rounded. Seen to fail with the consumer left out of the change, with
+// the list of the one before kept, with the tabs without names, and with the payload shown as the browser read it.
 func TestConsoleShowsWhatConsumersHoldBack(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -147,7 +153,8 @@ func TestConsoleShowsWhatConsumersHoldBack(t *testing.T) {
 	b.tabTo("[data-key='show e8']")
 	b.press("\r")
 	b.wait("its payload is shown as it is",
-		`document.getElementById("payload").textContent.includes("<b>not bold</b>") && `+has("tenant: a"))
+		`document.getElementById("payload").textContent.includes("<b>not bold</b>") && `+has("tenant: a")+" && "+
+			has("12345678901234567890"))
 	b.atEachWidth("inbox-event")
 	if got := b.text(`document.querySelector("dialog .command .copy").dataset.copy`); got !=
 		"cdc-relay inbox replay --consumer=billing e8" {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -87,8 +85,8 @@ func (l lists) deadLetter(w http.ResponseWriter, req *http.Request) {
 		switch {
 		case l.c.HidePayloads:
 			return hidden{d.DeadLetter, true}, nil
-		case req.URL.Query().Get("payload") == "text" && utf8.Valid(d.Payload): // to be edited: numbers as they are
-			return textual{d, string(d.Payload)}, nil
+		case req.URL.Query().Get("payload") == "text":
+			return textual(d)
 		}
 		return d, nil
 	})
@@ -98,22 +96,6 @@ func (l lists) deadLetter(w http.ResponseWriter, req *http.Request) {
 type hidden struct {
 	store.DeadLetter
 	PayloadHidden bool `json:"payload_hidden"`
-}
-
-// textual is a dead letter with its payload as text, whatever it is.
-type textual struct {
-	*store.DeadLetterWhole
-	text string
-}
-
-// MarshalJSON adds the text to what a dead letter shows.
-func (t textual) MarshalJSON() ([]byte, error) {
-	shown, err := json.Marshal(t.DeadLetterWhole)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(t.text)
-	return slices.Concat(shown[:len(shown)-1], []byte(`, "payload_text": `), text, []byte("}")), err
 }
 
 func (l lists) request(w http.ResponseWriter, req *http.Request) {

@@ -9,6 +9,7 @@ import { ask, modal, post } from "./dialog.js";
 import { ofCode } from "./runbooks.js";
 import { List, filters } from "./list.js";
 import { Outcome } from "./outcome.js";
+import { indented, payload, text } from "./payload.js";
 
 const fields = [["id", "event id"], ["key", "message key"], ["type", "event type"], ["topic", "topic"], ["aggregate", "aggregate: TYPE/ID"], ["position", "position, such as 0/16B3748"],
   ["class", "class: permanent"], ["newer_than", "died within: 24h"], ["older_than", "died before: 7d"]];
@@ -49,7 +50,7 @@ export function dead(given) {
     },
   });
   function again() {
-    choice.show([]);
+    choice.clear();
     list.pages = 1;
     list.seen = "";
     list.load();
@@ -74,7 +75,8 @@ export function dead(given) {
   });
   const resolve = (kind, id) => choice.run(actions.find((a) => a.kind === kind), [id]);
 
-  // The payload goes to and fro as text: what a browser reads as JSON loses digits of large numbers.
+  // The payload goes to and fro as text: what a browser reads as JSON loses digits of large numbers. What nobody changed
+  // is not sent: a field has line breaks of its own, and a payload may be larger than a request.
   async function edit(item) {
     let whole, asked;
     try {
@@ -83,16 +85,28 @@ export function dead(given) {
       toast(error.message, "bad");
       return;
     }
-    const payloadField = el("textarea", { id: "edit-payload", rows: 10, spellcheck: false, class: "code", value: whole.payload_text || "" });
-    const headersField = el("textarea", { id: "edit-headers", rows: 4, spellcheck: false, class: "code", value: whole.headers ? pretty(whole.headers) : "" });
+    if (whole.payload_text === undefined) {
+      toast("The payload is no text any more: cdc-relay dlq edit can change it.", "bad");
+      return;
+    }
+    const payloadField = el("textarea", { id: "edit-payload", rows: 10, spellcheck: false, class: "code", value: whole.payload_text });
+    const headersField = el("textarea", { id: "edit-headers", rows: 4, spellcheck: false, class: "code", value: whole.headers ? indented(whole.headers_text) : "" });
+    const before = { payload: payloadField.value, headers: headersField.value };
+    const breaks = new Set(whole.payload_text.match(/\r\n|\r|\n/g));
+    const [lineBreak = "\n"] = breaks;
     const done = await ask({
       title: "Edit and replay this event?", action: "Edit and replay", note: true,
       text: "It is published with what stands here, under the same id, to the same topic and key. What was there before is kept, with your note. Its row in the outbox stays as it is.",
-      more: [el("label", { class: "field" }, "Payload", payloadField), el("label", { class: "field" }, "Headers", headersField)],
+      more: [el("label", { class: "field" }, "Payload", payloadField),
+        breaks.size > 1 && el("p", { class: "hint" }, "Its line breaks differ. If you change the payload, all become the first one's."), el("label", { class: "field" }, "Headers", headersField)],
       run: async (note) => {
-        const body = { note, edits_seen: (whole.edits || []).length, headers: null };
-        if (payloadField.value !== "" || whole.payload_encoding !== "null") Object.assign(body, { payload: payloadField.value, payload_encoding: "text" });
-        if (headersField.value.trim() !== "") {
+        const body = { note, edits_seen: (whole.edits || []).length };
+        if (payloadField.value !== before.payload) {
+          Object.assign(body, { payload: payloadField.value.replaceAll("\n", lineBreak), payload_encoding: "text" });
+        }
+        if (headersField.value.trim() === "") {
+          body.headers = null;
+        } else if (headersField.value !== before.headers) {
           try {
             body.headers = JSON.parse(headersField.value);
           } catch (error) {
@@ -113,7 +127,7 @@ export function dead(given) {
   async function show(id) {
     let item;
     try {
-      item = await get("/api/v1/dlq/" + encodeURIComponent(id));
+      item = await get("/api/v1/dlq/" + encodeURIComponent(id) + "?payload=text");
     } catch (error) {
       toast(error.message, "bad");
       return;
@@ -129,13 +143,13 @@ export function dead(given) {
         fact("by", item.resolved_by), fact("note", item.note), fact("edited", item.edited_at && clock(item.edited_at) + " by " + item.edited_by)),
       el("h3", {}, "Payload"),
       item.payload_hidden ? el("p", { class: "soft" }, "Payloads are not shown: http.show_payloads is false.") : payload(item),
-      item.headers && [el("h3", {}, "Headers"), el("pre", { class: "code", tabIndex: 0 }, pretty(item.headers))],
+      item.headers && [el("h3", {}, "Headers"), el("pre", { class: "code", tabIndex: 0 }, indented(item.headers_text))],
       (item.edits || []).map((e) => [el("h3", {}, "Before the edit of " + clock(e.edited_at) + " by " + e.edited_by + (e.note ? ": " + e.note : "")),
-        el("pre", { class: "code", tabIndex: 0 }, e.former_payload_encoding === "json" ? pretty(e.former_payload) : String(e.former_payload ?? "none: a tombstone")),
-        e.former_headers && el("pre", { class: "code", tabIndex: 0 }, pretty(e.former_headers))]),
+        el("pre", { class: "code", tabIndex: 0 }, text(e, "former_payload") ?? "none: a tombstone"),
+        e.former_headers && el("pre", { class: "code", tabIndex: 0 }, indented(e.former_headers_text))]),
       open && [el("h3", {}, "On the command line"), command(chosen("cdc-relay dlq replay", { ids: [item.id] }), "the command that replays it")],
       open && el("div", { class: "actions" },
-        !item.payload_hidden && item.payload_encoding !== "base64" && el("button", { type: "button", id: "edit", onclick: () => edit(item) }, "Edit…"),
+        item.payload_text !== undefined && el("button", { type: "button", id: "edit", onclick: () => edit(item) }, "Edit…"),
         el("button", { type: "button", class: "danger", onclick: () => resolve("discard", item.id) }, "Discard…"),
         el("button", { type: "button", class: "main", onclick: () => resolve("replay", item.id) }, "Replay…")));
     if (!detail.open) modal(detail, detail.querySelector("#close-detail"));
@@ -157,13 +171,4 @@ export function dead(given) {
     enter: () => list.start(),
     leave: () => list.stop(),
   };
-}
-
-function payload(item) {
-  if (item.payload_encoding === "null" || item.payload === undefined || item.payload === null) return el("p", { class: "soft" }, "None: a tombstone.");
-  return el("pre", { class: "code", tabIndex: 0, id: "payload" }, item.payload_encoding === "json" ? pretty(item.payload) : item.payload);
-}
-
-function pretty(value) {
-  return JSON.stringify(value, null, 2);
 }

@@ -7,6 +7,7 @@ import { Choice } from "./choice.js";
 import { chosen, command, copy, word } from "./copy.js";
 import { modal } from "./dialog.js";
 import { List, filters } from "./list.js";
+import { payload } from "./payload.js";
 import { runbook } from "./runbooks.js";
 
 const fields = [["id", "event id"], ["key", "message key"], ["type", "event type"], ["topic", "topic"], ["class", "class: permanent, exhausted"],
@@ -69,13 +70,19 @@ export function inbox(given) {
   }
   const bulk = el("div", {});
   function again() {
-    for (const choice of Object.values(choices)) choice.show([]); // what is still drawn may be another consumer's
+    for (const choice of Object.values(choices)) choice.clear();
     list.pages = 1;
     list.seen = "";
     for (const b of tabs.children) b.setAttribute("aria-pressed", String(b.dataset.key === "state " + state));
     fill(bulk, choices[state] && choices[state].node);
     if (consumer) list.load();
     else list.stop();
+  }
+
+  // anew is for another list, of which nothing is known yet: what was shown when it was looked at last is not meant.
+  function anew() {
+    for (const choice of Object.values(choices)) choice.show([]);
+    again();
   }
 
   // turnTo shows what a consumer holds back, and nothing any more of the one before: the same event may be in both.
@@ -86,7 +93,7 @@ export function inbox(given) {
     events.hidden = !name;
     fill(title, "Events of ", el("bdi", {}, name));
     fill(list.node);
-    again();
+    anew();
   }
 
   const all = new List({
@@ -127,7 +134,7 @@ export function inbox(given) {
     const of = consumer; // the dialog stays about this one
     let item;
     try {
-      item = await get("/api/v1/inbox/events/" + encodeURIComponent(id) + "?consumer=" + encodeURIComponent(of));
+      item = await get("/api/v1/inbox/events/" + encodeURIComponent(id) + "?payload=text&consumer=" + encodeURIComponent(of));
     } catch (error) {
       toast(error.message, "bad");
       return;
@@ -152,7 +159,7 @@ export function inbox(given) {
   }
 
   const tabs = el("div", { class: "segments", role: "group", "aria-label": "Which" }, states.map(([name, text]) =>
-    el("button", { type: "button", "data-key": "state " + name, "aria-pressed": String(name === state), onclick: () => { state = name; again(); } }, text)));
+    el("button", { type: "button", "data-key": "state " + name, "aria-pressed": String(name === state), onclick: () => { state = name; anew(); } }, text)));
   const title = el("h2", {});
   const events = el("section", { class: "card", hidden: true }, el("header", {}, title, tabs), filters(fields.map(([name]) => inputs[name]), usual), bulk, list.node);
   return {
@@ -162,9 +169,4 @@ export function inbox(given) {
     enter: () => all.start(),
     leave: () => { all.stop(); list.stop(); },
   };
-}
-
-function payload(item) {
-  if (item.payload_encoding === "null" || item.payload === null) return el("p", { class: "soft" }, "None: a tombstone.");
-  return el("pre", { class: "code", tabIndex: 0, id: "payload" }, item.payload_encoding === "json" ? JSON.stringify(item.payload, null, 2) : item.payload);
 }

@@ -48,7 +48,7 @@ export function parked(given) {
     },
   });
   function again() {
-    choice.show([]);
+    choice.clear();
     list.pages = 1;
     list.seen = "";
     list.load();
