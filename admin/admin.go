@@ -110,7 +110,7 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, live.status())
 	})
-	lists{g.c, r}.register(mux)
+	lists{g.c, r, make(chan struct{}, readers)}.register(mux)
 	changes{g, r}.register(mux)
 	inbox{g}.register(mux)
 	sessions{g}.register(mux)

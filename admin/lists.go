@@ -19,12 +19,18 @@ const (
 	usualPage     = 50
 	largestPage   = 1000
 	lookupTimeout = 10 * time.Second // of what a request asks of Postgres
+	// readers is how many lists are read at once. They come over the relay's own connections, half of which are left to
+	// the lease and the journal however many ask for a list that takes seconds.
+	readers = 2
 )
+
+var errManyRead = errors.New("others read lists for longer than this request waits; ask again")
 
 // lists answers what is parked, what is dead, and what became of a request.
 type lists struct {
-	c Config
-	r *relay.Relay
+	c     Config
+	r     *relay.Relay
+	turns chan struct{} // holds a token for each list that is read
 }
 
 func (l lists) register(mux *http.ServeMux) {
@@ -127,6 +133,13 @@ func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error,
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
+	select {
+	case l.turns <- struct{}{}:
+		defer func() { <-l.turns }()
+	case <-ctx.Done():
+		fail(w, http.StatusServiceUnavailable, errManyRead)
+		return
+	}
 	body, err := read(ctx, s)
 	if err != nil {
 		fail(w, codeOf(err), err)
