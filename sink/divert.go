@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -49,18 +50,12 @@ func (e *Engine) Divert(topicName string, partition int32, on bool) {
 	if !on {
 		return
 	}
-	if t.diverted {
-		for range t.waiting.length {
-			if r := t.waiting.pop(); !e.divert(t, r) {
-				t.waiting.push(r)
-			}
-		}
-	}
 	for _, p := range t.partitions {
 		if t.diverted || p.diverted {
 			e.divertQueue(p)
 		}
 	}
+	e.sift(t)
 	e.switchIfDrained(t)
 	signal(e.arrived)
 }
@@ -138,11 +133,7 @@ func (e *Engine) Troubles() []TroubleReport {
 	ill := e.ill(now)
 	var reports []TroubleReport
 	for _, t := range e.topics {
-		whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: t.trouble(), Diverted: t.diverted,
-			Well: len(t.partitions) > 0 && t.err == nil}
-		if !whole.Well && (t.waiting.length > 0 || t.diverted) {
-			whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
-		}
+		whole := e.reportWhole(t, now)
 		for _, p := range t.partitions {
 			r := e.report(p, ill, now)
 			if r.Kind == TopicTrouble && !r.Since.IsZero() && t.takes(r.Since) {
@@ -164,6 +155,27 @@ func (e *Engine) Troubles() []TroubleReport {
 		}
 	}
 	return reports
+}
+
+// reportWhole tells of the topic itself. A new number of partitions takes effect in a moment, as a rule, and nothing is
+// told of it; but not while one that the topic had does not answer, and what is new of the topic waits for that.
+func (e *Engine) reportWhole(t *topic, now time.Time) TroubleReport {
+	whole := TroubleReport{Topic: t.name, Partition: WholeTopic, Kind: t.trouble(), Diverted: t.diverted,
+		Well: len(t.partitions) > 0 && t.err == nil && t.next == 0}
+	switch {
+	case whole.Well || t.waiting.length == 0 && !t.diverted:
+	case t.next == 0:
+		whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
+	default:
+		for _, p := range t.partitions {
+			if slow, _ := p.slowSince(now); e.ails(p) || slow && p.hasWork() {
+				whole.Since, whole.Reason = t.since, because(fmt.Sprintf(
+					"topic %q has %d partitions instead of %d, and what was sent to partition %d before is not answered",
+					t.name, t.next, len(t.partitions), p.number), cmp.Or(p.err, t.err))
+			}
+		}
+	}
+	return whole
 }
 
 // trouble is whose trouble it is that the topic is not usable. One of which the brokers have said nothing waits for
@@ -259,12 +271,17 @@ func (p *partition) slowSince(now time.Time) (slow bool, since time.Time) {
 func (e *Engine) ill(now time.Time) (n int) {
 	for _, t := range e.topics {
 		for _, p := range t.partitions {
-			if slow, _ := p.slowSince(now); p.hasWork() && (slow || p.failures > 0 || e.driver.Node(t.name, p.number) < 0) {
+			if slow, _ := p.slowSince(now); slow && p.hasWork() || e.ails(p) {
 				n++
 			}
 		}
 	}
 	return n
+}
+
+// ails says that the partition has work, and what it has will not be sent before trouble is over.
+func (e *Engine) ails(p *partition) bool {
+	return p.hasWork() && (p.failures > 0 || e.driver.Node(p.topic.name, p.number) < 0)
 }
 
 // fills says whether the partition's records take its part of what the ill ones may hold together.

@@ -13,6 +13,9 @@ type Driver interface {
 	// the driver learn it in the background; it closes the channel of Changed when there is news. The error says why a
 	// topic is not usable at present (unknown to the broker, not authorized); it is informative, and asking goes on. It is
 	// the topic's trouble unless the error, or one that it wraps, is a [Troubled].
+	//
+	// A smaller number than before, without an error, is certain: another topic has its name now, and the partitions
+	// beyond are gone with all that was written to them. Node knows none of them any more.
 	Partitions(topic string) (int, error)
 
 	// Partition chooses the partition of a record, given the topic's number of partitions. The same key must always go
@@ -40,7 +43,7 @@ type Driver interface {
 	// another node. That is what makes a driver's duplicate detection work. Only its front is missing then, if the driver
 	// said by Outcome.Written that it is done. A batch is re-cut by the engine only after Refused; the driver must make
 	// that safe (an earlier attempt of the same batch may have been Unknown). After [Engine.Abandon] a batch that was
-	// Unknown never comes again, and others of its partition do.
+	// Unknown never comes again, and others of its partition do; nor does one whose partition is gone, see [Dropper].
 	Produce(ctx context.Context, node int32, batches []*Batch)
 
 	// Close frees connections. No call follows it.
@@ -50,6 +53,10 @@ type Driver interface {
 // Leaver is a [Driver] that keeps what it knows of its brokers' ends for the engine on it, and must hear when that one
 // has gone ([Engine.Abandon]): the next begins with what it reads back, or knows that nothing is missing.
 type Leaver interface{ Left() }
+
+// Dropper is a [Driver] that must hear when the engine gives up a batch that the driver has seen, because its partition
+// is gone: no Produce has it, and its records come again in other batches. It must not block, nor call the engine.
+type Dropper interface{ Dropped(b *Batch) }
 
 // Batch is consecutive records of one partition that are produced together.
 type Batch struct {

@@ -34,7 +34,7 @@ type event struct {
 	poison   int  // so often the broker will reject it
 
 	published, dead   bool
-	unknown           bool // an attempt of it had an unknown outcome
+	unknown, dropped  bool // an attempt of it had an unknown outcome; its batch's partition was gone
 	handed, writtenTo bool // to the broker and not settled or refused; the broker wrote it
 }
 
@@ -76,9 +76,10 @@ func (s *scenario) failf(format string, arguments ...any) {
 }
 
 // TestEngineKeepsItsContractInRandomScenarios mixes submits, broker faults, rejections, retries, releases, settles,
-// moves of leaders and new partitions, and checks after every step: one result per submit and retry, results of a lane
-// in order, nothing of a held lane sent but its retry, unrecorded and window within their bounds; and in the end: first
-// appearances in order, no duplicate without an unknown outcome, nothing rejected in the topic, nothing left over.
+// moves of leaders, more and fewer partitions, and checks after every step: one result per submit and retry, results of
+// a lane in order, nothing of a held lane sent but its retry, unrecorded and window within their bounds; and in the
+// end: first appearances in order, no duplicate without an unknown outcome, nothing rejected in the topic, nothing left
+// over.
 //
 // Seen to fail with: a held lane forgotten in cut; a batch re-cut after Unknown; Release or Retry that ignore the
 // generation; a rejection that does not wait for its lane; results taken from the wrong end; credit not given back.
@@ -159,7 +160,7 @@ func (s *scenario) start() {
 		limit: s.config.MaxUnrecorded,
 	}
 	s.broker.Answer = s.faults.answer
-	s.engine = sink.New(s.broker, s.config)
+	s.engine = sink.New(shrinking{s.broker, &s.faults}, s.config)
 }
 
 // step does one random thing.

@@ -100,6 +100,22 @@ func (l *ready) append(other *ready) {
 	}
 }
 
+// isolate gives the partition its own worker, so that nobody waits for it.
+func (e *Engine) isolate(p *partition, node int32) *worker {
+	p.solo = e.start(&worker{node: node, solo: p})
+	e.solos[p.solo] = struct{}{}
+	return p.solo
+}
+
+// retire ends a solo, whose partition is well again or gone.
+func (e *Engine) retire(w *worker) {
+	w.retired = true
+	w.solo.solo = nil
+	delete(e.solos, w)
+	w.ready.pop()
+	signal(w.wake)
+}
+
 // cut makes the partition's next batch from the head of its queue, and gives rejected records back when it is their
 // turn. The batch is nil if nothing can be sent: the queue is empty then, or there is no unrecorded credit.
 func (e *Engine) cut(p *partition, now time.Time) *Batch {
@@ -179,14 +195,7 @@ func (e *Engine) sweep(p *partition) {
 		p.topic.queued--
 		e.holdQueued(r, l)
 	}
-	for range p.topic.waiting.length {
-		r := p.topic.waiting.pop()
-		if l := p.topic.blocks(r); l != nil {
-			e.holdQueued(r, l)
-		} else {
-			p.topic.waiting.push(r)
-		}
-	}
+	e.sift(p.topic)
 }
 
 // next takes the head of the queue out of it, into a batch or to the results.

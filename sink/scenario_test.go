@@ -116,6 +116,25 @@ func (f *faults) note(b *sink.Batch, plan sinktest.Plan) {
 	}
 }
 
+// shrinking is the broker, and takes down what becomes of events whose partition is gone.
+type shrinking struct {
+	*sinktest.Broker
+	faults *faults
+}
+
+func (b shrinking) Dropped(batch *sink.Batch) {
+	b.faults.mu.Lock()
+	for _, r := range batch.Records {
+		ev := r.Owner.(*event)
+		if ev.dropped = true; ev.handed {
+			ev.handed = false
+			b.faults.handed--
+		}
+	}
+	b.faults.mu.Unlock()
+	b.Broker.Dropped(batch)
+}
+
 // settleSome settles the first n events that have their final result.
 func (s *scenario) settleSome(n int) {
 	events := s.settle[:n]
@@ -237,7 +256,7 @@ func (s *scenario) retry(l *modelLane, events []*event) {
 	}
 }
 
-// disturb moves a leader, takes one away, or makes a topic larger.
+// disturb moves a leader, takes one away, makes a topic larger, or another one of fewer partitions.
 func (s *scenario) disturb() {
 	l := s.lanes[s.random.IntN(len(s.lanes))]
 	n := s.topics[l.topic]
@@ -246,6 +265,11 @@ func (s *scenario) disturb() {
 		s.topics[l.topic] = n
 		s.broker.SetTopic(l.topic, n)
 		return
+	}
+	if n > 1 && s.random.IntN(8) == 0 {
+		n--
+		s.topics[l.topic] = n
+		s.broker.SetTopic(l.topic, n)
 	}
 	s.broker.SetLeader(l.topic, s.random.Int32N(int32(n)), s.random.Int32N(4)-1)
 }
@@ -335,7 +359,7 @@ func (s *scenario) judge() {
 			s.failf("event %d: published %v, dead %v", ev.number, ev.published, ev.dead)
 		case ev.dead && n > 0, ev.published && n == 0:
 			s.failf("event %d: %d times in the topic, published %v", ev.number, n, ev.published)
-		case n > 1 && !(s.broker.Forgetful && ev.unknown):
+		case n > 1 && !((s.broker.Forgetful || ev.dropped) && ev.unknown):
 			s.failf("event %d: %d times in the topic", ev.number, n)
 		}
 	}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,19 @@ func (e *Engine) route(t *topic, r *Record) {
 	}
 }
 
+// sift gives back what waits in the topic and is held or diverted by now. What is in front of it in partitions must
+// have come back before.
+func (e *Engine) sift(t *topic) {
+	for range t.waiting.length { // once around
+		r := t.waiting.pop()
+		if l := t.blocks(r); l != nil {
+			e.holdQueued(r, l)
+		} else if !t.diverted || !e.divert(t, r) {
+			t.waiting.push(r)
+		}
+	}
+}
+
 // switchIfDrained changes the topic's routing if it must and nothing of the topic is queued or in flight.
 func (e *Engine) switchIfDrained(t *topic) {
 	if t.queued == 0 && t.next != 0 {
@@ -68,23 +82,71 @@ func (e *Engine) switchIfDrained(t *topic) {
 	}
 }
 
-// ask learns the topic's number of partitions from the driver. A new number takes effect when nothing of the topic is
-// queued or in flight: a key's records must not be in two partitions at a time.
-func (e *Engine) ask(t *topic) {
+// ask learns the topic's number of partitions from the driver, and says whether that waits to take effect. It does when
+// nothing of the topic is queued or in flight: a key's records must not be in two partitions at a time.
+//
+// That may take for ever if one partition is ill, and everything new of the topic waits meanwhile. So a larger number
+// is put off then, and what waits goes where it always went. A smaller one cannot be: partitions beyond it are gone.
+func (e *Engine) ask(t *topic) (waits bool) {
 	n, err := e.driver.Partitions(t.name)
 	t.err = err
-	switch {
+	switch had := len(t.partitions); {
 	case n <= 0: // not known, or not known any more: the partitions that we know wait for their leaders
-		return
-	case n == len(t.partitions):
+		return t.next != 0
+	case n == had || n > had && slices.ContainsFunc(t.partitions, e.ails):
 		t.next = 0
+		e.reroute(t) // nothing to wait for any more
 	default:
 		t.next = n
 	}
-	if t.next == 0 {
-		e.reroute(t) // nothing to wait for any more
+	if err == nil && n < len(t.partitions) {
+		e.vacate(t, t.partitions[n:])
 	}
 	e.switchIfDrained(t)
+	return n != len(t.partitions)
+}
+
+// vacate takes everything out of partitions that are gone, to the front of what waits for the topic's new number of
+// partitions: a lane has nothing in others, and all that waits of it came later. Their batches are given up, as no
+// broker will ever answer for them. One that is with the driver is left for the next time.
+func (e *Engine) vacate(t *topic, gone []*partition) {
+	var all recordQueue
+	for _, p := range gone {
+		if p.busy {
+			continue
+		}
+		if b := p.batch; b != nil {
+			if d, ok := e.driver.(Dropper); ok {
+				d.Dropped(b)
+			}
+			e.resolve(p)
+			e.unrecorded -= len(b.Records)
+			for _, r := range b.Records {
+				r.engine.place, r.engine.counted = queued, false
+				all.push(r)
+			}
+			e.recycle(b)
+		}
+		for p.queue.length > 0 {
+			all.push(p.next())
+		}
+		if p.solo != nil {
+			e.retire(p.solo)
+		}
+	}
+	if all.length == 0 {
+		return
+	}
+	t.queued -= all.length
+	if t.waiting.length == 0 {
+		t.since = time.Now()
+	}
+	for t.waiting.length > 0 {
+		all.push(t.waiting.pop())
+	}
+	t.waiting = all
+	e.sift(t)
+	e.feed()
 }
 
 // reroute makes the next number of partitions the current one and routes what waited.
@@ -105,7 +167,12 @@ func (e *Engine) reroute(t *topic) {
 	waiting := t.waiting
 	t.waiting = recordQueue{}
 	for waiting.length > 0 {
-		e.route(t, waiting.pop())
+		r := waiting.pop()
+		if l := t.blocks(r); l != nil { // held since it waits
+			e.holdQueued(r, l)
+		} else {
+			e.route(t, r)
+		}
 	}
 }
 
@@ -137,8 +204,7 @@ func (e *Engine) refresh() (waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range e.topics {
-		e.ask(t)
-		waits = waits || t.waiting.length > 0 && len(t.partitions) == 0
+		waits = e.ask(t) || waits || t.waiting.length > 0 && len(t.partitions) == 0
 	}
 	var moved ready
 	moved.append(&e.homeless)
@@ -146,7 +212,9 @@ func (e *Engine) refresh() (waits bool) {
 		moved.append(&w.ready)
 	}
 	for p := moved.pop(); p != nil; p = moved.pop() {
-		e.enlist(p)
+		if int(p.number) < len(p.topic.partitions) { // else it is gone, and has no work
+			e.enlist(p)
+		}
 	}
 	for w := range e.solos {
 		signal(w.wake)

@@ -34,7 +34,7 @@ type worker struct {
 	failures int       // requests in a row that brought no answer; of a solo: that failed
 	pause    time.Time // no request before
 	homeless bool      // a solo whose partition has no leader
-	retired  bool      // a solo whose partition is well again
+	retired  bool      // a solo whose partition is well again, or gone
 }
 
 // enlist puts a partition that has work, and is neither listed nor busy, where it is served: its own worker, its
@@ -61,13 +61,6 @@ func (e *Engine) enlist(p *partition) {
 	}
 	w.ready.push(p)
 	signal(w.wake)
-}
-
-// isolate gives the partition its own worker, so that nobody waits for it.
-func (e *Engine) isolate(p *partition, node int32) *worker {
-	p.solo = e.start(&worker{node: node, solo: p})
-	e.solos[p.solo] = struct{}{}
-	return p.solo
 }
 
 func (e *Engine) start(w *worker) *worker {
@@ -320,10 +313,7 @@ func (e *Engine) paceSolo(w *worker, now time.Time, took time.Duration) {
 	}
 	w.failures, w.pause = 0, time.Time{}
 	if took < slowRequest {
-		w.retired = true
-		p.solo = nil
-		delete(e.solos, w)
-		w.ready.pop() // conclude lists it elsewhere
+		e.retire(w) // conclude lists it elsewhere
 	}
 }
 

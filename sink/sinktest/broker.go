@@ -64,7 +64,10 @@ type Broker struct {
 	closed     bool
 }
 
-type brokerTopic struct{ partitions []*brokerPartition }
+type brokerTopic struct {
+	partitions []*brokerPartition // those that are gone come last
+	number     int                // of those that are not
+}
 
 type brokerPartition struct {
 	leader int32
@@ -88,7 +91,8 @@ func NewBroker() *Broker {
 	return &Broker{topics: make(map[string]*brokerTopic), changed: make(chan struct{})}
 }
 
-// SetTopic makes the topic, or gives it more partitions; new partitions are led by node 0.
+// SetTopic makes the topic, or gives it more partitions; new partitions are led by node 0. With fewer the topic is
+// another one: those beyond are gone, and Log alone remembers what was in them.
 func (b *Broker) SetTopic(name string, partitions int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,6 +104,7 @@ func (b *Broker) SetTopic(name string, partitions int) {
 	for len(t.partitions) < partitions {
 		t.partitions = append(t.partitions, &brokerPartition{})
 	}
+	t.number = partitions
 	b.change()
 }
 
@@ -149,7 +154,7 @@ func (b *Broker) Partitions(topic string) (int, error) {
 	if t == nil {
 		return 0, errors.New("the broker has no such topic")
 	}
-	return len(t.partitions), nil
+	return t.number, nil
 }
 
 // Partition implements [sink.Driver]: by hash of the key, or one after the other.
@@ -167,7 +172,7 @@ func (b *Broker) Partition(r *sink.Record, partitions int) int32 {
 func (b *Broker) Node(topic string, partition int32) int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.topics[topic]; t != nil && int(partition) < len(t.partitions) {
+	if t := b.topics[topic]; t != nil && int(partition) < t.number {
 		return t.partitions[partition].leader
 	}
 	return -1
@@ -186,6 +191,18 @@ func (b *Broker) Limits(string) (batch, record int) { return b.BatchLimit, b.Rec
 // Size implements [sink.Driver].
 func (b *Broker) Size(r *sink.Record) int {
 	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + 16
+}
+
+// Dropped implements [sink.Dropper].
+func (b *Broker) Dropped(batch *sink.Batch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.topics[batch.Topic]
+	p := t.partitions[batch.Partition]
+	if int(batch.Partition) < t.number || p.out || p.open == nil || batch.State != p.open {
+		b.violation("%s/%d: a batch is dropped that is not the one of a partition that is gone", batch.Topic, batch.Partition)
+	}
+	p.open = nil
 }
 
 // Close implements [sink.Driver].
@@ -233,10 +250,15 @@ func (b *Broker) receive(node int32, batches []*sink.Batch) (delay time.Duration
 		b.violation("a request without a batch")
 	}
 	for _, batch := range batches {
-		p := b.topics[batch.Topic].partitions[batch.Partition]
+		t := b.topics[batch.Topic]
+		p := t.partitions[batch.Partition]
 		history := b.check(p, batch)
 		plan := Plan{}
-		if p.leader != node {
+		if int(batch.Partition) >= t.number {
+			plan.Outcome = sink.Outcome{
+				Verdict: sink.Unknown, Trouble: sink.TopicTrouble, Err: errors.New("the broker has no such partition"),
+			}
+		} else if p.leader != node {
 			plan.Outcome = sink.Outcome{
 				Verdict: sink.NotWritten, Trouble: sink.PartitionTrouble,
 				Err: fmt.Errorf("node %d does not lead the partition, node %d does", node, p.leader),
