@@ -59,7 +59,10 @@ type heard struct {
 	lastAccepted atomic.Int64 // when a batch was accepted last, in nanoseconds since 1970
 }
 
-var _ sink.Driver = (*Driver)(nil)
+var (
+	_ sink.Driver  = (*Driver)(nil)
+	_ sink.Dropper = (*Driver)(nil)
+)
 
 // New makes a driver. It connects beside its caller, so that brokers that are away are no error here, and asks at once
 // for what the first batch needs of any broker: a start has other things to wait for meanwhile.

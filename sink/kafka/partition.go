@@ -173,6 +173,21 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
+// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before.
+func (d *Driver) Dropped(b *sink.Batch) {
+	a, _ := b.State.(*attempt)
+	if a == nil {
+		return
+	}
+	p := d.partitionOf(b.Topic, b.Partition)
+	defer p.busy.Store(false)
+	if a.uncertain {
+		d.abandon(p, "PARTITION_GONE", a)
+	}
+	b.State = nil
+	a.recycle()
+}
+
 // aheadPatience is how long a first batch may have to wait for a broker that is not its leader's.
 const aheadPatience = 500 * time.Millisecond
 

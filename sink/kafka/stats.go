@@ -7,8 +7,8 @@ type Stats struct {
 	Requests uint64 // Produce requests sent or tried
 	// those of them that were given up because the answer took unusually long, and sent again batch by batch
 	SplitRequests uint64
-	// records that may be in a topic twice: sent again under another producer id, or when the broker may have forgotten
-	// theirs
+	// records that may be in a topic twice: sent again under another producer id, to another partition because theirs was
+	// gone, or when the broker may have forgotten them
 	PossibleDuplicates uint64
 	ProducerResets     uint64 // producer ids given up for a partition
 	LeaderMoves        uint64 // changes of a partition's leader, to none included
