@@ -55,9 +55,14 @@ const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervals
 const catalogFirst = `set_config('search_path',
  concat_ws(', ', 'pg_catalog', NULLIF(current_setting('search_path'), '')), true)`
 
+// noTransactionTimeout keeps a transaction_timeout of the role or the database from ending what has limits of its own,
+// or takes as long as it takes. It is unknown before PostgreSQL 17; asking costs no look at a table.
+const noTransactionTimeout = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+ THEN set_config('transaction_timeout', '0', true) END`
+
 func (l Limits) SQL() string {
-	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true), %s",
-		l.Lock.Milliseconds(), l.Statement.Milliseconds(), catalogFirst)
+	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",
+		l.Lock.Milliseconds(), l.Statement.Milliseconds()) + ", " + noTransactionTimeout + ", " + catalogFirst
 	if l.Statement > 0 { // a process that is frozen within a transaction would hold up VACUUM for as long as it is
 		text += fmt.Sprintf(", set_config('idle_in_transaction_session_timeout', '%d', true)", l.Statement.Milliseconds())
 	}
