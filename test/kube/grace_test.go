@@ -15,7 +15,8 @@ func TestChartReadsTheGraceAsTheRelayDoes(t *testing.T) {
 	for _, grace := range []string{
 		"0", "0s", "1s", "20s", "29s", "29.9s", "29999ms", "+5s", ".25m", "29s999ms", "29999999us", "29999999µs",
 		"29999999999ns", "0.008h",
-		"30s", "30.5s", "30000ms", "1m", "1m30s", "90000ms", "0.5h", "1h0m0s", "0.5m", "29s1000ms", "30000000us", "60000000µs",
+		"30s", "30.5s", "30000ms", "1m", "1m30s", "90000ms", "0.5h", "1h0m0s", "0.5m", "29s1000ms", "30000000us",
+		"60000000µs",
 	} {
 		d, err := time.ParseDuration(grace)
 		if err != nil {
