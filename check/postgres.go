@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +40,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	defer st.Close()
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
-		e.server, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.replicationRole,
+		e.server, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.standbys, e.replicationRole,
 		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication,
 		e.slot, e.decoding,
 	} {
@@ -238,7 +237,7 @@ func (e *postgresExam) slot() error {
 		e.add(Fail, name, fmt.Sprintf("belongs to database %s, and postgres.url is for %s", slot.Database, e.database),
 			"set postgres.slot to another name")
 	case slot.WALStatus == "lost":
-		e.add(Fail, name, strings.TrimSpace("is lost: the server removed WAL that it needed "+slot.InvalidationReason), again)
+		e.add(Fail, name, replication.Invalidated(slot.InvalidationReason), again)
 	case slot.Recovery && slot.Synced && slot.Temporary:
 		e.add(Warn, name, "this standby's copy is temporary: a promotion now would lose it",
 			"wait until the relay has confirmed events since the standby began to copy; if that does not help, read the "+

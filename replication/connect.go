@@ -38,40 +38,6 @@ type Config struct {
 	Ahead *Ahead
 }
 
-// NoticeText is a notice or warning that the server sent.
-type NoticeText struct{ Severity, Code, Message string }
-
-// SlotMissingError says that the slot does not exist on this server.
-type SlotMissingError struct{ Slot string }
-
-func (e *SlotMissingError) Error() string {
-	return fmt.Sprintf("replication slot %q does not exist on this server", e.Slot)
-}
-
-// SlotBusyError says that another backend streams from the slot (SQLSTATE 55006).
-type SlotBusyError struct {
-	Slot string
-	PID  int64 // 0: not known
-}
-
-func (e *SlotBusyError) Error() string {
-	return fmt.Sprintf("replication slot %q is in use by backend %d", e.Slot, e.PID)
-}
-
-// SlotLostError says that the slot exists and can never stream again: the server removed WAL that it needed.
-type SlotLostError struct{ Slot, Why string }
-
-func (e *SlotLostError) Error() string {
-	return fmt.Sprintf("replication slot %q is lost: %s", e.Slot, e.Why)
-}
-
-// SlotMismatchError says that the slot was made for something else than this stream.
-type SlotMismatchError struct{ Slot, Why string }
-
-func (e *SlotMismatchError) Error() string {
-	return fmt.Sprintf("replication slot %q cannot be used: %s", e.Slot, e.Why)
-}
-
 // NoDecodingError says that the server writes too little into its WAL to decode rows from: wal_level is not logical.
 type NoDecodingError struct{ Said string }
 
@@ -86,14 +52,7 @@ func (e *PublicationMissingError) Error() string {
 	return fmt.Sprintf("publication %q does not exist at the slot's position (the server said: %s)", e.Publication, e.Said)
 }
 
-// The server's routines that say that a publication is missing: an error, from PostgreSQL 18 a warning. Their texts are
-// in the language of the server (lc_messages), which only a superuser may choose.
-const (
-	missingPublication = "get_publication_oid"
-	skippedPublication = "LoadPublications"
-)
-
-var lastNumber = regexp.MustCompile(`\d+$`)
+var firstNumber, lastNumber = regexp.MustCompile(`^\d+`), regexp.MustCompile(`\d+$`)
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
@@ -154,6 +113,8 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		"statement_timeout":    "0",
 		"lock_timeout":         "0",
 		"idle_session_timeout": "0",
+		// a role's setting may hide warnings, of which some end the stream; see takeNotice for why it asks for more
+		"client_min_messages": "log",
 	} {
 		conf.RuntimeParams[name] = value
 	}
@@ -176,7 +137,9 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	}
 	if c.OnNotice != nil {
 		conf.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-			c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
+			if n.SeverityUnlocalized != logSeverity {
+				c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
+			}
 		}
 	}
 	conf.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
@@ -187,7 +150,24 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return nil, fmt.Errorf("connect for replication: %w", login.Explain(err, c.Password))
 	}
 	l.net = socketOf(l.conn.Conn())
+	if l.version() >= transactionTimeoutVersion {
+		if err := l.conn.Exec(ctx, "SET transaction_timeout = 0").Close(); err != nil {
+			l.close()
+			return nil, fmt.Errorf("connect for replication: keep transaction_timeout from ending the stream: %w", err)
+		}
+	}
 	return l, nil
+}
+
+// The versions of Postgres from which on a slot may have copies on standbys, and there is a transaction_timeout. That
+// cuts off the decoding of a large transaction, too, at each attempt again; an older server refuses a connection that
+// asks for it.
+const failoverVersion, transactionTimeoutVersion = 17, 17
+
+// version is the server's major version: of 18.3, 18beta1 and 18devel alike.
+func (l *link) version() int {
+	n, _ := strconv.Atoi(firstNumber.FindString(l.conn.ParameterStatus("server_version")))
+	return n
 }
 
 // writable refuses a standby, so that the next host of the URL is tried: target_session_attrs=read-write or primary. A
@@ -218,34 +198,6 @@ func (l *link) identify(ctx context.Context) (System, error) {
 	return System{ID: r.SystemID, Timeline: r.Timeline, WALFlush: outbox.LSN(r.XLogPos)}, nil
 }
 
-// slot reads the slot's confirmed_flush_lsn and refuses slots that cannot serve this stream.
-func (l *link) slot(ctx context.Context, name string) (outbox.LSN, error) {
-	// The name is checked by validate; a replication connection has no extended protocol to bind it.
-	sql := `SELECT slot_type, coalesce(plugin, ''), coalesce(database, ''), current_database(), coalesce(wal_status, ''),
-		coalesce(confirmed_flush_lsn::text, '0/0') FROM pg_replication_slots WHERE slot_name = '` + name + `'`
-	results, err := l.conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return 0, fmt.Errorf("read slot %q: %w", name, err)
-	}
-	if len(results) != 1 || len(results[0].Rows) == 0 {
-		return 0, &SlotMissingError{Slot: name}
-	}
-	row := results[0].Rows[0]
-	kind, plugin, database, here, status := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4])
-	switch {
-	case kind != "logical" || plugin != "pgoutput":
-		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with "+
-			"pgoutput is needed", kind, plugin)}
-	case database != here:
-		return 0, &SlotMismatchError{Slot: name,
-			Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
-	case status == "lost":
-		return 0, &SlotLostError{Slot: name, Why: "its wal_status is lost: WAL that it needed was removed " +
-			"(max_slot_wal_keep_size, or idle_replication_slot_timeout)"}
-	}
-	return outbox.ParseLSN(string(row[5]))
-}
-
 // start asks for the stream from 0/0, which the server takes as "from what the slot confirmed". Any other position
 // could skip WAL silently (PostgreSQL: CreateDecodingContext fast-forwards only to a later position, never back).
 func (l *link) start(ctx context.Context, c Config) error {
@@ -269,97 +221,11 @@ func (l *link) start(ctx context.Context, c Config) error {
 			return &SlotBusyError{Slot: c.Slot, PID: pid}
 		case pg.Code == "42704" && strings.Contains(pg.Message, "replication slot"):
 			return &SlotMissingError{Slot: c.Slot}
-		case pg.Code == "55000" && strings.Contains(pg.Message, "can no longer get changes"), pg.Code == "58P01":
-			return &SlotLostError{Slot: c.Slot, Why: pg.Message}
+		case pg.Code == "55000" && strings.Contains(pg.Message, "can no longer "), pg.Code == "58P01":
+			return &SlotLostError{Slot: c.Slot, Why: strings.TrimSuffix(pg.Message+": "+pg.Detail, ": ")}
 		}
 	}
 	return fmt.Errorf("start replication from slot %q: %w", c.Slot, err)
-}
-
-// CreateSlot creates the logical slot and returns the position from which it is consistent. The server waits for every
-// transaction that runs at this moment, prepared ones too, so the context should have a deadline.
-func CreateSlot(ctx context.Context, c Config) (outbox.LSN, error) {
-	l, err := dial(ctx, c)
-	if err != nil {
-		return 0, err
-	}
-	defer l.close()
-	// The library knows no FAILOVER. The row is slot_name, consistent_point, snapshot_name, output_plugin.
-	results, err := l.conn.Exec(ctx, `CREATE_REPLICATION_SLOT "`+c.Slot+`" LOGICAL pgoutput `+l.slotOptions()).ReadAll()
-	if err != nil {
-		return 0, fmt.Errorf("create replication slot %q: %w", c.Slot, refusedSlot(err))
-	}
-	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 2 {
-		return 0, fmt.Errorf("create replication slot %q: the server's answer has another form", c.Slot)
-	}
-	return outbox.ParseLSN(string(results[0].Rows[0][1]))
-}
-
-// refusedSlot adds to what the server says what a person can do.
-func refusedSlot(err error) error {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case ok && pg.Code == "55000" && strings.Contains(pg.Message, "wal_level"): // object_not_in_prerequisite_state
-		return &NoDecodingError{Said: pg.Message}
-	case ok && pg.Code == "53400": // configuration_limit_exceeded
-		return fmt.Errorf("%w; drop a slot that nobody uses (SELECT slot_name, active FROM pg_replication_slots; SELECT "+
-			"pg_drop_replication_slot('…')), or raise max_replication_slots and restart Postgres", err)
-	}
-	return err
-}
-
-const failoverVersion = 17 // of Postgres
-
-// slotOptions ask for a slot that a standby may keep a copy of, where the server can: with sync_replication_slots
-// there, the slot survives a promotion.
-func (l *link) slotOptions() string {
-	major, _, _ := strings.Cut(l.conn.ParameterStatus("server_version"), ".")
-	if n, err := strconv.Atoi(major); err == nil && n >= failoverVersion {
-		return `(SNAPSHOT 'nothing', FAILOVER true)`
-	}
-	return `NOEXPORT_SNAPSHOT`
-}
-
-// DropSlot drops the slot, which nobody may be using.
-func DropSlot(ctx context.Context, c Config) error {
-	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{})
-}
-
-// DropSlotWhenFree drops the slot as soon as nobody uses it: a walsender holds it for a moment after its client has
-// gone.
-func DropSlotWhenFree(ctx context.Context, c Config) error {
-	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{Wait: true})
-}
-
-func dropSlot(ctx context.Context, c Config, how pglogrepl.DropReplicationSlotOptions) error {
-	l, err := dial(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if err := pglogrepl.DropReplicationSlot(ctx, l.conn, c.Slot, how); err != nil {
-		return fmt.Errorf("drop replication slot %q: %w", c.Slot, err)
-	}
-	return nil
-}
-
-// AdvanceSlot moves the slot, which nobody may be using, forward without sending anything, and returns where it stands:
-// at a commit's end at or behind the position.
-func AdvanceSlot(ctx context.Context, c Config, to outbox.LSN) (outbox.LSN, error) {
-	l, err := dial(ctx, c)
-	if err != nil {
-		return 0, err
-	}
-	defer l.close()
-	results, err := l.conn.Exec(ctx, `SELECT end_lsn FROM pg_replication_slot_advance('`+c.Slot+`', '`+to.String()+
-		`')`).ReadAll()
-	if err != nil {
-		return 0, fmt.Errorf("advance replication slot %q: %w", c.Slot, err)
-	}
-	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return 0, fmt.Errorf("advance replication slot %q: the server's answer has another form", c.Slot)
-	}
-	return outbox.ParseLSN(string(results[0].Rows[0][0]))
 }
 
 // Identify connects, asks the server who it is, and disconnects.

@@ -252,18 +252,7 @@ func (s *Session) take(kind byte, body []byte) error {
 	case 'd':
 		return s.takeCopyData(body)
 	case 'N':
-		var n pgproto3.NoticeResponse
-		if err := n.Decode(body); err != nil {
-			return fmt.Errorf("read notice: %w", err)
-		}
-		if n.Routine == skippedPublication || strings.Contains(n.Message, "skipped loading publication") {
-			// From PostgreSQL 18 a missing publication is only a warning, and its rows are skipped: silent loss.
-			return &PublicationMissingError{Publication: s.c.Publication, Said: n.Message}
-		}
-		if s.c.OnNotice != nil {
-			s.c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
-		}
-		return nil
+		return s.takeNotice(body)
 	case 'S': // ParameterStatus: a reload of the server's configuration
 		return nil
 	case 'E':

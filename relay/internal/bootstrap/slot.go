@@ -10,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
+	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -20,8 +21,7 @@ const lostWAL = "lost"
 func lostSlot(state *store.State, slot store.SlotStatus) string {
 	switch {
 	case slot.Exists && slot.WALStatus == lostWAL:
-		return "was invalidated: the server removed WAL that it needed (max_slot_wal_keep_size, or " +
-			"idle_replication_slot_timeout)"
+		return replication.Invalidated(slot.InvalidationReason)
 	case !slot.Exists && state != nil && state.Phase == store.Stream:
 		return "is gone from this server"
 	}

@@ -33,8 +33,9 @@ func (e *Error) Page() string { return "docs/runbooks/" + e.Code + ".md" }
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// RiskWAL is the usual risk of a halt: nothing is lost, and the server keeps WAL for the slot.
-const RiskWAL = "nothing is lost; events wait, and Postgres keeps WAL for the slot until they are relayed"
+// RiskWAL is the usual risk of a halt: nothing is lost, and the server keeps WAL for the slot, unless it has a limit.
+const RiskWAL = "nothing is lost; events wait, and Postgres keeps WAL for the slot until they are relayed, " +
+	"as long as max_slot_wal_keep_size and idle_replication_slot_timeout allow"
 
 // The codes of halts. Each has a page in docs/runbooks.
 const (
@@ -94,10 +95,22 @@ func Of(err error) *Error {
 	if e, ok := errors.AsType[*replication.NoDecodingError](err); ok {
 		return NoDecoding(e.Error(), err)
 	}
+	if e, ok := errors.AsType[*replication.SynchronousStandbyError](err); ok {
+		return synchronousStandby(e, err)
+	}
 	if e, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return MissingColumn(e)
 	}
 	return nil
+}
+
+// synchronousStandby is the halt for a server that would wait for the relay with each commit, and have the relay wait
+// for itself.
+func synchronousStandby(e *replication.SynchronousStandbyError, cause error) *Error {
+	return &Error{Code: Setup, Reason: e.Error(), Cause: cause,
+		Risk: "if the relay streamed, commits would wait for what it confirms, its own commits, too: none would ever end, " +
+			"the application's included. As long as it does not, " + RiskWAL,
+		Remedy: replication.StandbyRemedy + "; the relay goes on by itself then"}
 }
 
 // Refused is the halt for a server that lets nobody in until somebody changes something: a password, a role, a

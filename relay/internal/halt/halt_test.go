@@ -14,7 +14,8 @@ import (
 
 // Breaks it catches: an error that loses events when it is tried again, one that a new session cures and that halts
 // all the same, a halt that hides its cause, has a code without a series, or leaves out what is at risk or what to do.
-// Seen to fail with the case of a missing publication left out, and with a cause that is dropped.
+// Seen to fail with the case of a missing publication, and of a synchronous standby, left out, and with a cause that is
+// dropped.
 func TestHaltsAreExactlyWhatNoNewSessionCures(t *testing.T) {
 	column := &decoder.ColumnError{Column: "payload"}
 	for _, row := range []struct {
@@ -29,6 +30,7 @@ func TestHaltsAreExactlyWhatNoNewSessionCures(t *testing.T) {
 		{&replication.SlotMismatchError{Slot: "s", Why: "it is physical"}, halt.SlotMismatch},
 		{&replication.PublicationMissingError{}, halt.Publication},
 		{&replication.NoDecodingError{}, halt.Setup},
+		{&replication.SynchronousStandbyError{ApplicationName: "a", Names: "*"}, halt.Setup},
 		{column, halt.Column},
 		{halt.WrongServer("1", "2"), halt.OtherServer},
 	} {
