@@ -85,6 +85,26 @@ type link struct {
 	net  *socket   // below raw, and below TLS
 }
 
+// pinned are the settings of the session.
+func pinned(c Config) map[string]string {
+	return map[string]string{
+		"replication":          "database",
+		"application_name":     c.ApplicationName,
+		"client_encoding":      "UTF8",
+		"datestyle":            "ISO, YMD",
+		"intervalstyle":        "postgres",
+		"timezone":             "UTC",
+		"bytea_output":         "hex",
+		"extra_float_digits":   "1",
+		"wal_sender_timeout":   fmt.Sprintf("%dms", c.WALSenderTimeout.Milliseconds()),
+		"statement_timeout":    "0",
+		"lock_timeout":         "0",
+		"idle_session_timeout": "0",
+		// a role's setting may hide warnings, of which some end the stream; see takeNotice for why it asks for more
+		"client_min_messages": "log",
+	}
+}
+
 // dial opens a connection in replication mode with the session settings pinned, so that the text form of every column
 // does not depend on the server's or role's defaults.
 func dial(ctx context.Context, c Config) (*link, error) {
@@ -100,22 +120,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	if err := login.UsePassword(ctx, conf, c.Password); err != nil {
 		return nil, err
 	}
-	for name, value := range map[string]string{
-		"replication":          "database",
-		"application_name":     c.ApplicationName,
-		"client_encoding":      "UTF8",
-		"datestyle":            "ISO, YMD",
-		"intervalstyle":        "postgres",
-		"timezone":             "UTC",
-		"bytea_output":         "hex",
-		"extra_float_digits":   "1",
-		"wal_sender_timeout":   fmt.Sprintf("%dms", c.WALSenderTimeout.Milliseconds()),
-		"statement_timeout":    "0",
-		"lock_timeout":         "0",
-		"idle_session_timeout": "0",
-		// a role's setting may hide warnings, of which some end the stream; see takeNotice for why it asks for more
-		"client_min_messages": "log",
-	} {
+	for name, value := range pinned(c) {
 		conf.RuntimeParams[name] = value
 	}
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second,

@@ -13,11 +13,11 @@ type NoticeText struct{ Severity, Code, Message string }
 // The server's routines that say why a stream must not go on. Their texts are in the language of the server
 // (lc_messages), which only a superuser may choose.
 const (
-	// a publication is missing: an error, from PostgreSQL 18 a warning
+	// A publication is missing: an error, from PostgreSQL 18 a warning.
 	missingPublication = "get_publication_oid"
 	skippedPublication = "LoadPublications"
-	// the server has begun to count on this stream as on a synchronous standby: for its log, and for the stream if that
-	// asks for what is for the log
+	// The server has begun to count on this stream as on a synchronous standby: for its log, and for the stream if that
+	// asks for what is for the log.
 	countedAsStandby = "SyncRepReleaseWaiters"
 )
 

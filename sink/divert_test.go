@@ -52,7 +52,8 @@ func TestEngineCallsSilenceTheClusters(t *testing.T) {
 }
 
 // Catches: records of a topic that does not exist which keep their place in the window; later ones that are not given
-// back; a lane that is not held, so that a later record overtakes; a retry that is diverted too.
+// back; a lane that is not held, so that a later record overtakes; a retry that is diverted too. Seen to fail with
+// nothing told of the topic.
 func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {
 	inRig(t, 2, sink.Config{MaxEvents: 10}, func(sinktest.Attempt) sinktest.Plan {
 		return sinktest.Plan{}
