@@ -184,7 +184,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 		f.Send(sinktest.Events(topic, 0, n))
 	}()
 	turn := 0
-	cutproxy.Disturb(b.proxy, done, func() {
+	cutproxy.Disturb(b.proxy, f.Progress, done, func() {
 		if turn++; turn == 3 {
 			b.server.Kill9()
 			b.server.Start(t)

@@ -191,7 +191,7 @@ func cutsLoseDoubleAndReorderNothing(t *testing.T, b *bed) {
 		defer close(done)
 		f.Send(sinktest.Events(subject, 0, n))
 	}()
-	cutproxy.Disturb(b.proxy, done, func() {
+	cutproxy.Disturb(b.proxy, f.Progress, done, func() {
 		if _, err := b.js.Publish(subject, []byte("foreign")); err != nil {
 			t.Errorf("publish as another writer: %v", err)
 		}

@@ -170,7 +170,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 		defer close(done)
 		f.Send(sinktest.Events(topic, 0, n))
 	}()
-	cutproxy.Disturb(b.proxy, done, func() {})
+	cutproxy.Disturb(b.proxy, f.Progress, done, func() {})
 	sinktest.WantOnceInOrder(t, b.read(t, topic), n)
 	t.Logf("%d connections were cut", b.proxy.Cuts())
 	if b.proxy.Cuts() == 0 || d.PossibleDuplicates() > 0 {

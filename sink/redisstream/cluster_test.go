@@ -97,7 +97,7 @@ func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
 	}()
 	var disturbers sync.WaitGroup
 	for _, p := range c.proxies {
-		disturbers.Go(func() { cutproxy.Disturb(p, done, func() {}) })
+		disturbers.Go(func() { cutproxy.Disturb(p, f.Progress, done, func() {}) })
 	}
 	moves := 0
 	for going := true; going; {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,12 +14,16 @@ import (
 // Flow is an engine on a driver, to which a test sends numbered events.
 type Flow struct {
 	*sink.Engine
-	t testing.TB
+	t    testing.TB
+	done atomic.Int64
 }
+
+// Progress is how many records have had a result.
+func (f *Flow) Progress() int64 { return f.done.Load() }
 
 // NewFlow makes an engine, which is closed with its driver at the test's end.
 func NewFlow(t testing.TB, d sink.Driver) *Flow {
-	f := &Flow{sink.New(d, sink.Config{}), t}
+	f := &Flow{Engine: sink.New(d, sink.Config{}), t: t}
 	t.Cleanup(func() {
 		ended, end := context.WithTimeout(context.Background(), 10*time.Second)
 		defer end()
@@ -68,6 +73,7 @@ func (f *Flow) Send(records []*sink.Record) {
 			}
 		}
 		done += len(some)
+		f.done.Add(int64(len(some)))
 		f.Settled(some)
 	}
 	if err := <-submitted; err != nil {

@@ -159,7 +159,7 @@ func TestCutsLoseAndReorderNothing(t *testing.T) {
 		defer close(done)
 		f.Send(sinktest.Events(topic, 0, n))
 	}()
-	cutproxy.Disturb(b.proxy, done, func() { b.Kill(); b.Start(t) })
+	cutproxy.Disturb(b.proxy, f.Progress, done, func() { b.Kill(); b.Start(t) })
 	duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), n)
 	t.Logf("%d connections were cut, %d duplicates, %d possible", b.proxy.Cuts(), duplicates, d.PossibleDuplicates())
 	if b.proxy.Cuts() == 0 || duplicates > int(d.PossibleDuplicates()) {

@@ -103,7 +103,14 @@ func judge(t *testing.T, s scenario) {
 		<-written
 		awaitPublished(t, pg, transactions*rows)
 	}()
-	cutproxy.Disturb(s.proxy, done, func() {})
+	looker := pg.Connect(t)
+	cutproxy.Disturb(s.proxy, func() (last int64) {
+		const journaled = "SELECT coalesce(max(batch), 0) FROM cdc_relay_journal_batch"
+		if err := looker.QueryRow(t.Context(), journaled).Scan(&last); err != nil {
+			t.Errorf("look how far the relay is: %v", err)
+		}
+		return last
+	}, done, func() {})
 	relay.Stop(t)
 	t.Logf("%d connections were cut", s.proxy.Cuts())
 	s.look(t, settings, transactions*rows)
