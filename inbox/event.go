@@ -170,13 +170,18 @@ const mostID = 2688
 
 // unfit says why the message cannot be told by its id: the tables could not hold it.
 func (m *Message) unfit() error {
-	for name, text := range map[string]string{"id": m.ID, "source": m.Source} {
-		switch {
-		case len(text) > mostID:
-			return fmt.Errorf("its %s has %d bytes, and the inbox holds %d", name, len(text), mostID)
-		case clean(text) != text:
-			return fmt.Errorf("its %s %.100q is no text that Postgres can hold", name, text)
-		}
+	if err := unfit("id", m.ID); err != nil {
+		return err
+	}
+	return unfit("source", m.Source)
+}
+
+func unfit(name, text string) error {
+	switch {
+	case len(text) > mostID:
+		return fmt.Errorf("its %s has %d bytes, and the inbox holds %d", name, len(text), mostID)
+	case clean(text) != text:
+		return fmt.Errorf("its %s %.100q is no text that Postgres can hold", name, text)
 	}
 	return nil
 }

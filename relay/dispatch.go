@@ -222,7 +222,9 @@ func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, 
 	}
 	set := make(map[string]bool)
 	for i, id := range ids {
-		set[string(id)] = found[i]
+		if found[i] {
+			set[string(id)] = true
+		}
 	}
 	return set, nil
 }

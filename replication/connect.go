@@ -140,12 +140,8 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	if conf.ConnectTimeout == 0 {
 		conf.ConnectTimeout = c.WALSenderTimeout
 	}
-	if c.OnNotice != nil {
-		conf.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-			if n.SeverityUnlocalized != logSeverity {
-				c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
-			}
-		}
+	conf.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		c.notice(n.SeverityUnlocalized, NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
 	}
 	conf.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		l.raw = r // the last attempt wins: fallbacks (host, TLS) build a frontend each

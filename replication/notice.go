@@ -37,8 +37,14 @@ func (s *Session) takeNotice(body []byte) error {
 		return &PublicationMissingError{Publication: s.c.Publication, Said: n.Message}
 	case n.Routine == countedAsStandby: // seen while the stream is read; Open has looked before
 		return &SynchronousStandbyError{ApplicationName: s.c.ApplicationName, Said: n.Message}
-	case s.c.OnNotice != nil && n.SeverityUnlocalized != logSeverity:
-		s.c.OnNotice(NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
 	}
+	s.c.notice(n.SeverityUnlocalized, NoticeText{Severity: n.Severity, Code: n.Code, Message: n.Message})
 	return nil
+}
+
+// notice hands on what the server says, unless it says that to its log only.
+func (c Config) notice(severity string, n NoticeText) {
+	if c.OnNotice != nil && severity != logSeverity {
+		c.OnNotice(n)
+	}
 }

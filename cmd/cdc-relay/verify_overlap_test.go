@@ -20,20 +20,7 @@ import (
 // requests that do not say when their audit began.
 func TestRepairsThatOverlapPublishOnce(t *testing.T) {
 	t.Parallel()
-	cluster := harness.Kafka(t)
-	topic := harness.Unique(t, "repair") + ".order"
-	cluster.CreateTopic(t, topic, 3, nil)
-	s := services{pg: harness.Postgres(t)}
-	s.environ = []string{
-		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","),
-		"CDC_RELAY_MESSAGE_TOPIC=" + topic,
-		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_HTTP_LISTEN=127.0.0.1:0",
-	}
-	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
-	r := startRelay(t, s.environ)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', 'k' || i, 'x', to_jsonb(i) FROM generate_series(1, 20) i`)
-	settled(t, s.pg, "20")
+	cluster, topic, s, r := published20(t, "i")
 	makeAnew(t, cluster, topic, 3)
 
 	cfg, err := config.Load(config.Input{Environ: s.environ})

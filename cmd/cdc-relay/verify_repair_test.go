@@ -95,25 +95,31 @@ func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
 	}
 }
 
-// A topic is made again with a smaller limit than one of its lost events needs. Break it catches: an event that died in
-// the repair called repaired. Seen to fail with dead letters not looked at.
-func TestRepairDoesNotCountWhatDied(t *testing.T) {
-	t.Parallel()
-	cluster := harness.Kafka(t)
-	topic := harness.Unique(t, "repair") + ".order"
+// published20 is a relay that has published 20 events, i from 1 on, to a topic of three partitions.
+func published20(t *testing.T, payload string) (cluster *harness.Cluster, topic string, s services, r *running) {
+	t.Helper()
+	cluster = harness.Kafka(t)
+	topic = harness.Unique(t, "repair") + ".order"
 	cluster.CreateTopic(t, topic, 3, nil)
-	s := services{pg: harness.Postgres(t)}
+	s = services{pg: harness.Postgres(t)}
 	s.environ = []string{
 		"CDC_RELAY_POSTGRES_URL=" + s.pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + strings.Join(cluster.Addrs, ","),
 		"CDC_RELAY_MESSAGE_TOPIC=" + topic,
 		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_HTTP_LISTEN=127.0.0.1:0",
 	}
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
-	r := startRelay(t, s.environ)
-	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', 'k' || i, 'x', to_jsonb(repeat('x', CASE i WHEN 5 THEN 50000 ELSE 10 END))
-		FROM generate_series(1, 20) i`)
+	r = startRelay(t, s.environ)
+	s.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', 'k' || i, 'x', to_jsonb(%s) FROM generate_series(1, 20) i`, payload))
 	settled(t, s.pg, "20")
+	return cluster, topic, s, r
+}
+
+// A topic is made again with a smaller limit than one of its lost events needs. Break it catches: an event that died in
+// the repair called repaired. Seen to fail with dead letters not looked at.
+func TestRepairDoesNotCountWhatDied(t *testing.T) {
+	t.Parallel()
+	cluster, topic, s, r := published20(t, "repeat('x', CASE i WHEN 5 THEN 50000 ELSE 10 END)")
 	makeAnew(t, cluster, topic, 3, "max.message.bytes", "5000")
 	o := cdcRelay(t, s.environ, "verify", "--json", "--wait=0s", "--repair", "--yes")
 	if v := verdictOf(t, o); o.code != exitFailed || v.Lost != 20 || v.Repaired == nil || *v.Repaired != 19 ||
