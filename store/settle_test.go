@@ -78,7 +78,8 @@ func TestABatchWhoseSessionEndsKeepsItsMemory(t *testing.T) {
 		settled := make(chan error)
 		go func() { settled <- s.Settle(t.Context(), batch, nil) }()
 		pg.Exec(t, `DO $$ BEGIN LOOP
-PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%COPY%' AND state = 'active'
+PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND query LIKE '%COPY%' AND state = 'active'
  AND wait_event = 'ClientRead' AND pid <> pg_backend_pid();
 EXIT WHEN FOUND;
 PERFORM pg_stat_clear_snapshot(), pg_sleep(0.01);
