@@ -297,6 +297,9 @@ func TestAnAdoptedMemoryGoesOnBehindItsNumbersAndPositions(t *testing.T) {
 	pg.Exec(t, `UPDATE cdc_relay_journal_batch SET wal_lsn = '7FFFFFFF/0', deleted = true;
 UPDATE outbox_events_dlq SET position_order = ('7FFFFFFF/0'::pg_lsn - '0/0')::bigint`)
 	dropSlot(t, pg, c.Slot)
+	pg.Exec(t, neighbourDead+`;
+CREATE TABLE others (id bigint GENERATED ALWAYS AS IDENTITY);
+INSERT INTO others OVERRIDING SYSTEM VALUE VALUES (7)`)
 	const identities = `SELECT attrelid::regclass AS rel, attname FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid
  WHERE attidentity <> '' AND relkind = 'r' AND relname <> 'outbox_events'`
 	pg.Exec(t, `DO $$ DECLARE r record; BEGIN FOR r IN `+identities+` LOOP
@@ -304,6 +307,14 @@ EXECUTE format('ALTER TABLE %s ALTER COLUMN %I RESTART', r.rel, r.attname); END 
 	s := open(t, c)
 	_, err := s.Adopt(t.Context(), store.Home{SystemID: newServer, Timeline: 3})
 	must(t, "adopt", err)
+	if got := pg.Query(t, `SELECT nextval(pg_get_serial_sequence('others', 'id'))`); got != "1" {
+		t.Errorf("next number of a table that is not the relay's: got %s, want 1 as before", got)
+	}
+	if got := pg.Query(t, `SELECT string_agg((source = 91) || ' ' || right(original_id::text, 1) || ' ' || from_stream,
+ ', ' ORDER BY source = 91, original_id) FROM outbox_events_dlq`); got !=
+		"false 0 false, false 6 true, false 7 false, true 0 true" {
+		t.Errorf("places: got %s, want that of the open dead letter, and of another slot's, as before", got)
+	}
 	takeOver(t, pg, c, s)
 	parkAll(t, s, []store.Parked{parkedAt(8, "1", time.Minute)})
 	must(t, "settle", s.Settle(t.Context(), published(1, func(int) string { return "new" }), []store.Dead{dead(20)}))
@@ -322,6 +333,12 @@ DELETE FROM outbox_events`)
 		t.Errorf("journal rows pruned: got %d, %v; want 6", n, err)
 	}
 }
+
+// neighbourDead is a dead letter of another slot that was replayed.
+const neighbourDead = `INSERT INTO outbox_events_dlq (source, original_id, topic, position, epoch, from_stream,
+ position_order, position_index, attempts, error_class, error_code, last_error, replayed_at)
+ SELECT 91, original_id, topic, position, epoch, true, position_order, position_index, attempts, error_class,
+ error_code, last_error, now() FROM outbox_events_dlq ORDER BY original_id LIMIT 1`
 
 // asked is the number of a new request.
 func asked(t *testing.T, s *store.Store) int64 {

@@ -143,6 +143,19 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
 }
 
+// Break caught: an edit that waits for whoever has another dead letter, or another slot's of that id. Seen to fail with
+// more locked than the one.
+func TestAnEditWaitsForNoOtherDeadLetter(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	bury(t, s, deadAt(1, "k"), deadAt(2, "k"))
+	pg.Exec(t, neighbourDead)
+	exec(t, pg.Connect(t), `BEGIN; SELECT FROM outbox_events_dlq WHERE source = 91 OR original_id = '`+uuid(2)+`'
+FOR UPDATE`)
+	_, err := s.EditDead(t.Context(), store.Edit{ID: uuid(1), Payload: []byte(`{}`), Who: "bob"})
+	must(t, "edit", err)
+}
+
 // A dead letter has headers where its outbox has none. Break it catches: the edited ones lost when a topic has lost the
 // event and it is published again. Seen to fail with the headers taken from the row, which has none.
 func TestEditedHeadersOutliveAnOutboxWithoutHeaders(t *testing.T) {

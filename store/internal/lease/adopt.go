@@ -209,8 +209,7 @@ WHERE source = $6`,
 		{"place the journal in this server's WAL", `UPDATE {batch} SET wal_lsn = pg_current_wal_insert_lsn()
 WHERE source = $1 AND wal_lsn > pg_current_wal_insert_lsn()`, []any{m.Source}},
 		{"place resolved dead letters, too", `UPDATE {dlq} SET from_stream = false
-WHERE source = $1 AND from_stream AND (replayed_at IS NOT NULL OR discarded_at IS NOT NULL)
- AND position_order > pg_current_wal_insert_lsn() - '0/0'::pg_lsn`, []any{m.Source}},
+WHERE source = $1 AND (replayed_at IS NOT NULL OR discarded_at IS NOT NULL)`, []any{m.Source}},
 	}
 	for _, step := range steps {
 		if _, err := tx.Exec(ctx, s.db.Names.SQL(step.text), step.args...); err != nil {
