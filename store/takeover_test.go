@@ -140,8 +140,14 @@ func TestTakeOverEndsOlderSessionsOfThisSlotOnly(t *testing.T) {
 	if st, err := next.State(t.Context()); err != nil || !st.Dirty || st.Confirmed != 5 {
 		t.Errorf("state: got %+v, %v, want dirty, confirmed 0/5", st, err)
 	}
-	_, _, err := next.TakeOver(t.Context(), conn.PID(), 2)
+	epoch, _, err := next.TakeOver(t.Context(), conn.PID(), 2)
 	must(t, "take over on the next timeline", err)
+	if epoch != 1002 {
+		t.Errorf("epoch at a server that was promoted: got %d, want 1002: it may have missed take-overs", epoch)
+	}
+	if epoch, _, err = next.TakeOver(t.Context(), conn.PID(), 2); err != nil || epoch != 1003 {
+		t.Errorf("the next epoch there: got %d, %v, want 1003", epoch, err)
+	}
 	if st, err := next.State(t.Context()); err != nil || st.Timeline != 2 {
 		t.Errorf("state after a promotion: got %+v, %v, want timeline 2", st, err)
 	}

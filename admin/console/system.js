@@ -5,10 +5,10 @@ import { ago, bytes, clock, count, rate, seconds, span } from "./format.js";
 import { get } from "./api.js";
 
 const walWords = {
-  reserved: "within what Postgres keeps anyway",
-  extended: "more than usual is kept, within the limit",
+  reserved: "within max_wal_size, as usual",
+  extended: "more than max_wal_size is kept, within the limit if there is one",
   unreserved: "beyond the limit: it may be lost at the next checkpoint",
-  lost: "lost: Postgres removed WAL that was still needed",
+  lost: "lost: Postgres has invalidated the slot, mostly as WAL was removed that it still needed",
 };
 
 const noteWords = {

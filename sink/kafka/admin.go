@@ -64,7 +64,7 @@ func (d *Driver) CheckProducer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.producer = &s
+	d.producer.Store(&s)
 	return nil
 }
 

@@ -31,8 +31,8 @@ type Driver struct {
 	learn  chan struct{} // to limitsLoop: a topic has no limit yet
 	create chan struct{} // to createLoop: a topic does not exist
 
-	asking   chan struct{}    // held while producer is used
-	producer *recordset.Stamp // the producer id that partitions take, nil before the first
+	asking   chan struct{}                   // held by who asks for a producer id, unless that takes long (askPatience)
+	producer atomic.Pointer[recordset.Stamp] // the producer id that partitions take, nil before the first
 
 	mu         sync.Mutex
 	wanted     []string                      // topics asked for, sorted

@@ -200,34 +200,55 @@ func (d *Driver) producerAhead() {
 		return // somebody asks already
 	}
 	defer func() { <-d.asking }()
-	if d.producer != nil {
+	if d.producer.Load() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, aheadPatience)
 	defer cancel()
 	if s, err := d.initProducer(ctx, d.endpoint(d.candidates()[0])); err == nil {
-		d.producer = &s
+		d.producer.Store(&s)
 	}
 }
 
+// askPatience is how long a partition waits for an id that another one asks for. The broker that was asked may be frozen
+// while this partition's leader is well.
+const askPatience = 250 * time.Millisecond
+
 // newProducer takes a producer id that the partition has never used, at sequence 0. Partitions share one id, as the
-// sequences are per id and partition; a partition that gave the shared one up makes the driver ask for a new one.
+// sequences are per id and partition; a partition that gave the shared one up makes the driver ask for a new one. Each
+// id is shared once, when it was granted, so that none comes back to a partition that gave it up.
 func (d *Driver) newProducer(ctx context.Context, e *endpoint, p *partition) error {
+	if p.take(d.producer.Load()) {
+		return nil
+	}
+	patience := time.NewTimer(askPatience)
+	defer patience.Stop()
 	select {
 	case d.asking <- struct{}{}:
 		defer func() { <-d.asking }()
+	case <-patience.C:
 	case <-ctx.Done():
 		return fmt.Errorf("wait for a producer id: %w", context.Cause(ctx))
 	}
-	if d.producer == nil || d.producer.Producer == p.next.Producer {
-		s, err := d.initProducer(ctx, e)
-		if err != nil {
-			return err
-		}
-		d.producer = &s
+	if p.take(d.producer.Load()) {
+		return nil
 	}
-	p.next, p.producing = *d.producer, true
+	s, err := d.initProducer(ctx, e)
+	if err != nil {
+		return err
+	}
+	d.producer.Store(&s)
+	p.next, p.producing = s, true
 	return nil
+}
+
+// take begins to produce with the shared id, unless there is none or it is the one that was given up.
+func (p *partition) take(shared *recordset.Stamp) bool {
+	if shared == nil || shared.Producer == p.next.Producer {
+		return false
+	}
+	p.next, p.producing = *shared, true
+	return true
 }
 
 // Pace and patience of asking for a producer id while the brokers load their state, which they do for some tenths of a

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,4 +100,42 @@ func TestUnusuallySlowAnswerIsSplit(t *testing.T) {
 	if s := d.Stats(); s.SplitRequests != 1 || s.ProducerResets != 0 {
 		t.Errorf("stats: got %+v, want one split request and no reset", s)
 	}
+}
+
+// Breaks when a leader that is frozen before it has granted a producer id keeps the partitions of the others from their
+// first batch. Seen to fail without the bound of the wait: 6 seconds.
+func TestFrozenLeaderDelaysNoFirstBatchOfAnother(t *testing.T) {
+	c := newFake(t)
+	leader, other := c.LeaderFor("t", 0), int32(1)
+	if c.LeaderFor("t", other) == leader {
+		t.Fatal("both partitions have one leader")
+	}
+	asked, thawed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if c.CurrentNode() == leader {
+			once.Do(func() { close(asked) })
+			c.SleepControl(func() { <-thawed })
+		}
+		return nil, nil, false
+	})
+	d := newDriver(t, c.ListenAddrs(), nil)
+	awaitTopic(t, d, "t")
+	first := newBatch(d, "t", 0, "a")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.Produce(testContext(t), d.Node("t", 0), []*sink.Batch{first})
+	}()
+	<-asked
+	began := time.Now()
+	wantAccepted(t, send(t, d, newBatch(d, "t", other, "b")), 0)
+	if took := time.Since(began); took > 10*askPatience {
+		t.Errorf("the other leader's first batch took %v, want little more than %v", took, askPatience)
+	}
+	close(thawed)
+	<-ended
+	wantAccepted(t, first.Outcome, 0)
+	wantAccepted(t, send(t, d, newBatch(d, "t", 0, "c")), 1)
 }

@@ -113,7 +113,7 @@ func TestKafkaTakesTheSequenceWrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := d.partitionOf(topic, 0)
-	p.next, p.producing = *d.producer, true
+	p.next, p.producing = *d.producer.Load(), true
 	p.next.Sequence = math.MaxInt32 - 1
 	p.busy.Store(false)
 	for i := range int64(3) {

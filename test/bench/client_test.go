@@ -51,6 +51,9 @@ var producers = map[string]func(*desk) (producer, error){
 	"writer":       newWriterProducer,
 }
 
+// javaClient is Kafka's own producer, a program of its own: Producer.java.
+const javaClient = "java"
+
 // desk is what all clients share: the records' content, and the book of what was acknowledged.
 type desk struct {
 	orders

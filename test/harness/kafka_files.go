@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -28,6 +29,17 @@ func kafkaPrograms(ctx context.Context) (java, classpath string, err error) {
 		return "", "", fmt.Errorf("get Kafka %s, or set CDC_RELAY_TEST_KAFKA: %w", kafkaVersion, err)
 	}
 	return java, filepath.Join(jars, "*"), nil
+}
+
+// KafkaPrograms are Java and the class path of Kafka's own programs and clients; without them the test is skipped, or
+// fails in CI.
+func KafkaPrograms(t testing.TB) (java, classpath string) {
+	t.Helper()
+	java, classpath, err := kafkaPrograms(t.Context())
+	if err != nil {
+		missing(t, "Kafka's own clients", err)
+	}
+	return java, classpath
 }
 
 // moduleDir is the root of the repository.

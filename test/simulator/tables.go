@@ -259,6 +259,9 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		}
 		s.takeOver = s.called
 		db.epochs[t.slot]++
+		if db.states[t.slot].Timeline != timeline {
+			db.epochs[t.slot] += 999 // a server that was promoted may have missed take-overs
+		}
 		epoch = db.epochs[t.slot]
 		t.w.serials++
 		t.w.takers = append(t.w.takers, t.p)

@@ -193,8 +193,7 @@ func (b *breaker) trip(d *Delivery) {
 		Reason: fmt.Sprintf("%d of %d events died within %v and more are to: more than dlq.breaker.count = %d, and than "+
 			"the share dlq.breaker.ratio = %v; the next one: %s: %.300s",
 			dead, all, time.Duration(b.limits.Window), b.limits.Count, b.limits.Ratio, d.Reason.Code, d.Reason.Text),
-		Risk: "nothing is lost and nothing more dies; events wait, and Postgres keeps WAL for the slot until they " +
-			"are relayed",
+		Risk: "nothing more dies; " + halt.RiskWAL,
 		Remedy: "fix what makes them bad (a deployment of the producer, the topic's limits, or this configuration, which " +
 			"needs a restart): the relay goes on when an event that was refused is accepted; to let them die run " +
 			"cdc-relay resume"}

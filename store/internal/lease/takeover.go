@@ -19,8 +19,12 @@ const terminateWait = time.Second
 var takingOver = db.Limits{Lock: db.Writing.Statement, Statement: db.Writing.Statement + terminateWait,
 	Commit: db.Durable}
 
+// epochsMissed is by how much the epoch rises at a server that was promoted: more than it can have missed take-overs of,
+// so that no relay of the time before has the epoch of one after. Sinks have room for millions of epochs.
+const epochsMissed = 1000
+
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
-// older epochs of this slot, raises the epoch, names the pool's connections after it, sets dirty, and notes the
+// older epochs of this slot, raises the epoch (by more than one at a server that was promoted since), names the pool's connections after it, sets dirty, and notes the
 // server's timeline. walsenderPID is the backend of our replication connection; [record.ErrLeaseLost] when the slot is
 // not held by it. listed says whether there is a list of rows to catch up with for this slot: one that was made for a
 // slot before it, which was taken over when the WAL had not come to where this one begins, is void, since it lacks what
@@ -48,10 +52,11 @@ FROM {epoch} WHERE slot = $1 FOR UPDATE`), s.db.Config.Slot).Scan(&other)
 			return err
 		}
 		err = tx.QueryRow(ctx,
-			s.db.Names.SQL(`UPDATE {epoch} SET epoch = epoch + 1, taken_at = now(), taken_lsn = pg_current_wal_insert_lsn()
+			s.db.Names.SQL(`UPDATE {epoch} SET taken_at = now(), taken_lsn = pg_current_wal_insert_lsn(),
+ epoch = epoch + CASE (SELECT t.timeline FROM {state} t WHERE t.slot = $1) WHEN $3 THEN 1 ELSE $4 END
 WHERE slot = $1 AND EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2)
  RETURNING epoch`),
-			s.db.Config.Slot, int64(walsenderPID)).Scan(&epoch)
+			s.db.Config.Slot, int64(walsenderPID), timeline, epochsMissed).Scan(&epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return record.ErrLeaseLost
 		}
