@@ -133,7 +133,7 @@ test-matrix: ## what speaks to Postgres, on each version of MATRIX, 14 15 16 17 
 
 .PHONY: test-newest
 test-newest: ## what differs between versions of Postgres, on the newest: publications, slots, failover; a minute
-	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -race -count=1 -p 2 -timeout 10m -run 'Publication(Dropped|MadeAnew|That)|MissingPublication|PartitionedOutboxW|LostSlot|SlotMoved|WithTheSlot' ./replication ./relay ./test
+	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -race -count=1 -p 2 -timeout 10m -run 'Publication(Dropped|MadeAnew|That)|MissingPublication|PartitionedOutboxW|LostSlot|SlotMoved|WithTheSlot|TransactionTimeout|StreamIs|SettingsOf|NamesOfStandbys|SynchronousStandby' ./replication ./store ./relay ./test
 
 .PHONY: fuzz
 fuzz: ## fuzz each fuzz target for FUZZTIME, 1m

@@ -212,3 +212,18 @@ func TestWhatWasEditedStaysTheTruthAboutTheEvent(t *testing.T) {
 		t.Errorf("edits of dead letters that are gone: got %s, want 0", n)
 	}
 }
+
+// Break caught: a payload shown as JSON whose bytes are no UTF-8, so that it is shown, and edited, as another. Seen to
+// fail with the syntax alone looked at.
+func TestPayloadIsShownAsWhatItsBytesAre(t *testing.T) {
+	for payload, want := range map[string]string{
+		`{"n": 1}`: "json", `"é"`: "json", "\"\xff\"": "base64", "é": "text", "\xff": "base64", "": "text",
+	} {
+		if _, got := store.ShownPayload([]byte(payload)); got != want {
+			t.Errorf("payload %q: got shown as %s, want %s", payload, got, want)
+		}
+	}
+	if shown, got := store.ShownPayload(nil); shown != nil || got != "null" {
+		t.Errorf("no payload: got %v as %s, want null", shown, got)
+	}
+}

@@ -54,7 +54,7 @@ func ShownPayload(payload []byte) (shown any, encoding string) {
 	switch {
 	case payload == nil:
 		return nil, "null"
-	case json.Valid(payload):
+	case json.Valid(payload) && utf8.Valid(payload):
 		return json.RawMessage(payload), "json"
 	case utf8.Valid(payload):
 		return string(payload), "text"
