@@ -210,8 +210,8 @@ func (d *Driver) producerAhead() {
 	}
 }
 
-// askPatience is how long a partition waits for an id that another one asks for. The broker that was asked may be frozen
-// while this partition's leader is well.
+// askPatience is how long a partition waits for an id that another one asks for. The broker that was asked may be
+// frozen while this partition's leader is well.
 const askPatience = 250 * time.Millisecond
 
 // newProducer takes a producer id that the partition has never used, at sequence 0. Partitions share one id, as the

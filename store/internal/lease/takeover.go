@@ -19,16 +19,16 @@ const terminateWait = time.Second
 var takingOver = db.Limits{Lock: db.Writing.Statement, Statement: db.Writing.Statement + terminateWait,
 	Commit: db.Durable}
 
-// epochsMissed is by how much the epoch rises at a server that was promoted: more than it can have missed take-overs of,
+// epochsMissed is by how much the epoch rises at a server that was promoted: more take-overs than it can have missed,
 // so that no relay of the time before has the epoch of one after. Sinks have room for millions of epochs.
 const epochsMissed = 1000
 
 // TakeOver makes this relay the owner of the slot that its replication connection holds: it ends the SQL sessions of
-// older epochs of this slot, raises the epoch (by more than one at a server that was promoted since), names the pool's connections after it, sets dirty, and notes the
-// server's timeline. walsenderPID is the backend of our replication connection; [record.ErrLeaseLost] when the slot is
-// not held by it. listed says whether there is a list of rows to catch up with for this slot: one that was made for a
-// slot before it, which was taken over when the WAL had not come to where this one begins, is void, since it lacks what
-// was committed in between.
+// older epochs of this slot, raises the epoch (by more than one at a server that was promoted since), names the pool's
+// connections after it, sets dirty, and notes the server's timeline. walsenderPID is the backend of our replication
+// connection; [record.ErrLeaseLost] when the slot is not held by it. listed says whether there is a list of rows to
+// catch up with for this slot: one that was made for a slot before it, which was taken over when the WAL had not come
+// to where this one begins, is void, since it lacks what was committed in between.
 //
 // The order matters. The sessions end first, so that none of them can be in the middle of a fenced write; the epoch's
 // row then waits for those that are, and any later one finds the epoch moved on.
