@@ -103,7 +103,7 @@ func TestUnusuallySlowAnswerIsSplit(t *testing.T) {
 }
 
 // Breaks when a leader that is frozen before it has granted a producer id keeps the partitions of the others from their
-// first batch. Seen to fail without the bound of the wait: 6 seconds.
+// first batch. Seen to fail without the bound of the wait: not even sent within 8 seconds.
 func TestFrozenLeaderDelaysNoFirstBatchOfAnother(t *testing.T) {
 	c := newFake(t)
 	leader, other := c.LeaderFor("t", 0), int32(1)
