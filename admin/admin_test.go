@@ -201,6 +201,13 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 		t.Errorf("/api/v1/status: got %d %s, want active, ready, epoch 1", code, body)
 	}
 
+	harness.Eventually(t, 30*time.Second, "the event is published", func(context.Context) string {
+		_, body, _ := s.ask(http.MethodGet, "/api/v1/status")
+		if st := (relay.Status{}); json.Unmarshal([]byte(body), &st) != nil || st.InFlight > 0 || st.LastPublished == nil {
+			return body
+		}
+		return ""
+	})
 	s.broker.Close() // nothing waits for it now
 	s.wantReady(http.StatusServiceUnavailable, "broker unreachable")
 	if s.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Port: port, Topics: topics}); err != nil {

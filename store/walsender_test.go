@@ -2,8 +2,10 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -26,6 +28,14 @@ func TestWalsenderIsToldAsFarAsTheRoleMaySee(t *testing.T) {
 	slot := harness.Unique(t, "theirs")
 	pg.Exec(t, "SELECT pg_create_logical_replication_slot('"+slot+"', 'pgoutput')")
 	owns := walsender(t, &theirs, slot)
+	harness.Eventually(t, 30*time.Second, "both send", func(context.Context) string { // a moment after they were started
+		n := pg.Query(t, fmt.Sprintf(`SELECT count(*) FROM pg_stat_replication
+WHERE sent_lsn IS NOT NULL AND pid IN (%d, %d)`, supers.PID(), owns.PID()))
+		if n != "2" {
+			return n + " of them"
+		}
+		return ""
+	})
 	for _, of := range []struct {
 		name          string
 		s             *store.Store
