@@ -202,9 +202,8 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 	}
 
 	harness.Eventually(t, 30*time.Second, "the event is published", func(context.Context) string {
-		_, body, _ := s.ask(http.MethodGet, "/api/v1/status")
-		if st := (relay.Status{}); json.Unmarshal([]byte(body), &st) != nil || st.InFlight > 0 || st.LastPublished == nil {
-			return body
+		if st := s.status(); st["in_flight_events"] != 0.0 || st["last_published_at"] == nil {
+			return fmt.Sprint(st)
 		}
 		return ""
 	})

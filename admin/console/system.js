@@ -8,7 +8,7 @@ const walWords = {
   reserved: "within max_wal_size, as usual",
   extended: "more than max_wal_size is kept, within the limit if there is one",
   unreserved: "beyond the limit: it may be lost at the next checkpoint",
-  lost: "lost: Postgres has invalidated the slot, mostly as WAL was removed that it still needed",
+  lost: "lost: Postgres has invalidated the slot, most often because WAL that it still needed was removed",
 };
 
 const noteWords = {

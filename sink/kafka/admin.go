@@ -60,12 +60,8 @@ func (d *Driver) CheckProducer(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for a producer id: %w", context.Cause(ctx))
 	}
-	s, err := d.initProducer(ctx, d.endpoint(c.Brokers[0].Address))
-	if err != nil {
-		return err
-	}
-	d.producer.Store(&s)
-	return nil
+	_, err = d.initProducer(ctx, d.endpoint(c.Brokers[0].Address))
+	return err
 }
 
 // Topic is what a cluster says of a topic.

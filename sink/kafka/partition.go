@@ -205,9 +205,7 @@ func (d *Driver) producerAhead() {
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, aheadPatience)
 	defer cancel()
-	if s, err := d.initProducer(ctx, d.endpoint(d.candidates()[0])); err == nil {
-		d.producer.Store(&s)
-	}
+	_, _ = d.initProducer(ctx, d.endpoint(d.candidates()[0]))
 }
 
 // askPatience is how long a partition waits for an id that another one asks for. The broker that was asked may be
@@ -237,7 +235,6 @@ func (d *Driver) newProducer(ctx context.Context, e *endpoint, p *partition) err
 	if err != nil {
 		return err
 	}
-	d.producer.Store(&s)
 	p.next, p.producing = s, true
 	return nil
 }
@@ -258,7 +255,7 @@ const (
 	loadingPatience = 3 * time.Second
 )
 
-// initProducer asks the endpoint for a new producer id. Any broker can answer it.
+// initProducer asks the endpoint for a new producer id, which partitions share from then on. Any broker can answer it.
 func (d *Driver) initProducer(ctx context.Context, e *endpoint) (recordset.Stamp, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.controlTimeout()+loadingPatience)
 	defer cancel()
@@ -271,7 +268,9 @@ func (d *Driver) initProducer(ctx context.Context, e *endpoint) (recordset.Stamp
 		}
 		r := answer.(*initproducerid.Response)
 		if r.ErrorCode == 0 {
-			return recordset.Stamp{Producer: r.ProducerID, Epoch: r.ProducerEpoch}, nil
+			s := recordset.Stamp{Producer: r.ProducerID, Epoch: r.ProducerEpoch}
+			d.producer.Store(&s)
+			return s, nil
 		}
 		err = fmt.Errorf("ask %s for a producer id: %w", e.Address, codes.ErrorOf(r.ErrorCode, ""))
 		if codes.Of(r.ErrorCode).Trouble == sink.ConfigurationTrouble || time.Now().After(giveUp) {

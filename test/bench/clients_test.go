@@ -97,6 +97,7 @@ func (c comparison) compareCPU(t *testing.T, r *result) {
 		}
 		for _, name := range names[1:] {
 			samples = append(samples,
+				sample{"sink / " + name + ": CPU", perMillion("sink") / perMillion(name), mark{}},
 				sample{"sink / " + name + ": records per second", by[name].Seconds / by["sink"].Seconds, mark{}})
 		}
 		for _, name := range names {

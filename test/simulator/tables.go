@@ -258,10 +258,11 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 			}
 		}
 		s.takeOver = s.called
-		db.epochs[t.slot]++
+		rise := int64(1)
 		if db.states[t.slot].Timeline != timeline {
-			db.epochs[t.slot] += 999 // a server that was promoted may have missed take-overs
+			rise = 1000 // a server that was promoted may have missed take-overs
 		}
+		db.epochs[t.slot] += rise
 		epoch = db.epochs[t.slot]
 		t.w.serials++
 		t.w.takers = append(t.w.takers, t.p)
