@@ -193,11 +193,11 @@ shellcheck: ## shellcheck on the scripts that run on machines of others, and on 
 
 .PHONY: fmt-check
 fmt-check: ## fail if a file is not as gofmt has it
-	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not as gofmt has them:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); if [ -n "$$unformatted" ]; then echo "not as gofmt has them:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: fmt
 fmt: ## format the Go files
-	gofmt -w .
+	git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -w
 
 .PHONY: release
 release: ## make and sign the release of this commit's tag; .github/workflows/release.yml runs it, as it may publish

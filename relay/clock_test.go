@@ -19,6 +19,8 @@ type clocked struct {
 	Tables
 	off  atomic.Int64 // time.Duration
 	slow atomic.Int64 // it takes so long to answer, after it has looked at its clock
+
+	counts, counting atomic.Int64 // how often it has counted, and how long each time takes
 }
 
 func (c *clocked) Clock(context.Context) (time.Time, error) {
@@ -27,7 +29,11 @@ func (c *clocked) Clock(context.Context) (time.Time, error) {
 	return at, nil
 }
 
-func (*clocked) CountDead(context.Context) (int64, error) { return 0, nil }
+func (c *clocked) CountDead(context.Context) (int64, error) {
+	time.Sleep(time.Duration(c.counting.Load()))
+	c.counts.Add(1)
+	return 0, nil
+}
 
 func (*clocked) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) {
 	return nil, nil
@@ -88,6 +94,27 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Dead letters and parked events are counted by reading each of them. Break it catches: millions of them are read again
+// each ten seconds, however long that takes. Seen to fail with the ten seconds alone.
+func TestCountOfMuchRestsTheServer(t *testing.T) {
+	for took, want := range map[time.Duration]int64{time.Millisecond: 60, 3 * time.Second: 20, time.Minute: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := assemble(options{config: config.Default()})
+			server := &clocked{}
+			server.counting.Store(int64(took))
+			r.store = server
+			tm := idleTerm(t, r)
+			tm.session.Store(&session{})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			tm.count(ctx)
+			if got := server.counts.Load(); got < max(1, want-5) || got > want {
+				t.Errorf("a count takes %v: %d were made in ten minutes, want %d", took, got, want)
+			}
+		})
+	}
 }
 
 // idleTerm is a term of the relay whose goroutines the test plays.

@@ -15,7 +15,8 @@ import (
 
 const (
 	progressEvery = time.Second      // the state row is written at most this often, and only after events were settled
-	storedEvery   = 10 * time.Second // dead letters and parked events are counted this often
+	storedEvery   = 10 * time.Second // dead letters and parked events are counted this often,
+	countRests    = 10               // but at most a tenth of the time: each of them is read
 	clockEvery    = 10 * time.Second // the server's clock is compared this often
 	slotEvery     = 2 * time.Second  // pg_replication_slots is read this often, and more often where the lease needs it
 )
@@ -115,14 +116,14 @@ func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
 // count counts what is stored as long as there is a session. The watch does not: with many parked events it takes
 // seconds, and without a proof of the lease nothing is sent.
 func (t *term) count(ctx context.Context) {
-	ticker, counted := time.NewTicker(progressEvery), time.Time{}
+	ticker, next := time.NewTicker(progressEvery), time.Time{}
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			if t.session.Load() != nil && time.Since(counted) >= storedEvery {
-				counted = time.Now()
+			if began := time.Now(); t.session.Load() != nil && !began.Before(next) {
 				t.countStored(ctx)
+				next = began.Add(max(storedEvery, countRests*time.Since(began)))
 			}
 		case <-ctx.Done():
 			return
