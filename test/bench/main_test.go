@@ -50,6 +50,7 @@ var (
 	backlogFlag = flag.Int("events-backlog", 5_000_000, "events of backlog")
 	largeFlag   = flag.Int("large-bytes", 200_000_000, "bytes of all payloads of drain-10k, and of drain-100k, at most")
 	parkedFlag  = flag.Int("parked-keys", 10_000, "parked keys of parked")
+	longFlag    = flag.Int("long-journal", 50_000_000, "events in the journal when long-journal and long-journal-v4 begin")
 	ratesFlag   = flag.String("rates", "200,1000,5000",
 		"events per second of the paced scenario, by commas: one in a transaction up to 5000, more above")
 	payloadsFlag = flag.String("payloads", "",
@@ -74,6 +75,7 @@ type options struct {
 	singles, backlog    int // of the drains of these names
 	largeBytes          int // of all payloads of a drain with large ones, at most
 	manyParked          int // keys
+	longJournal         int // events
 	shape                   // of the events, where a scenario does not say otherwise
 	rates               []int
 	payloads            []int // bytes, of paces; none: as in shape
@@ -89,8 +91,8 @@ type options struct {
 func flagOptions() (options, error) {
 	o := options{
 		runs: *runsFlag, events: *eventsFlag, singles: *singleFlag, backlog: *backlogFlag, largeBytes: *largeFlag,
-		manyParked: *parkedFlag,
-		pacedWarm:  2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag, kafkaWarmUp: *warmFlag,
+		manyParked: *parkedFlag, longJournal: *longFlag,
+		pacedWarm: 2 * time.Second, pacedFor: *pacedFlag, longWarmUp: *longWarmUpFlag, kafkaWarmUp: *warmFlag,
 		shape:    shape{payload: *payloadFlag, keys: *keysFlag, partitions: *partsFlag, afterPublish: *mirrorFlag},
 		postgres: postgresSettings(*fsyncFlag, *buffersFlag), perf: *perfFlag,
 	}
@@ -172,7 +174,7 @@ func TestBench(t *testing.T) {
 
 // unlike are the scenarios of which none differs from another one in numbers only.
 var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", "drain-100k", "drain-delete",
-	"drain-keep", "parked", paced}
+	"drain-keep", "parked", drainLongV4, paced}
 
 // TestBenchMeasuresEveryScenario runs each kind of scenario once with little to do. Breaks it catches: a bench that no
 // longer fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge,
@@ -184,7 +186,7 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 		t.Skip("left out while measuring")
 	}
 	report := measure(t, options{
-		scenarios: unlike, runs: 1, events: 3000, singles: 500, largeBytes: 5_000_000, manyParked: 300,
+		scenarios: unlike, runs: 1, events: 3000, singles: 500, largeBytes: 5_000_000, manyParked: 300, longJournal: 2000,
 		rates:     []int{200, 6000},
 		pacedWarm: 100 * time.Millisecond, pacedFor: 400 * time.Millisecond, kafkaWarmUp: 1000,
 		shape:    shape{payload: 310, keys: 50, partitions: 3, afterPublish: "mark"},

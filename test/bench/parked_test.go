@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -32,12 +33,16 @@ func (r *run) parked() (keys int) {
 	return keys
 }
 
-// drainBeside drains once with keys parked and once without, all else alike; who begins changes from turn to turn.
+// drainBeside drains once with keys parked, or a long journal, and once without, all else alike. Who begins
+// changes from turn to turn.
 func (st *stage) drainBeside(t *testing.T, v variant, d drain, turn int) []sample {
 	free := *st
-	free.parkedKeys = 0
-	stages := map[string]*stage{"parked": st, "none parked": &free}
+	free.parkedKeys, free.journal = 0, 0
 	names := []string{"parked", "none parked"}
+	if st.journal > 0 {
+		names = []string{"long journal", "no journal"}
+	}
+	stages := map[string]*stage{names[0]: st, names[1]: &free}
 	by := make(map[string][]sample)
 	for n := range names {
 		name := names[(n+turn)%len(names)]
@@ -45,9 +50,12 @@ func (st *stage) drainBeside(t *testing.T, v variant, d drain, turn int) []sampl
 			t.FailNow()
 		}
 	}
-	with, without := by["parked"], by["none parked"]
-	return append(with,
-		sample{"none parked: " + without[0].name, without[0].value, mark{}},
-		sample{"parked / none parked, events/s", with[0].value / without[0].value, mark{}},
-	)
+	with, without := by[names[0]], by[names[1]]
+	for n, s := range without {
+		if slices.Contains([]string{relayRate, journaledRate, walJournaled}, s.name) {
+			with = append(with, sample{names[1] + ": " + s.name, s.value, mark{}},
+				sample{"  " + names[0] + " / " + names[1], with[n].value / s.value, mark{}})
+		}
+	}
+	return with
 }

@@ -24,6 +24,8 @@ type shape struct {
 	partitions   int    // of each topic
 	afterPublish string // outbox.after_publish
 	parkedKeys   int    // further keys, each with an event that the broker has refused
+	journal      int    // events that were published before
+	randomIDs    bool   // version 4; else 7
 }
 
 // or gives what is not said in s by what others say.
@@ -32,7 +34,7 @@ func (s shape) or(others shape) shape {
 		cmp.Or(s.payload, others.payload), cmp.Or(s.headers, others.headers), cmp.Or(s.keys, others.keys),
 		cmp.Or(s.hotKeys, others.hotKeys),
 		cmp.Or(s.types, others.types), cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish),
-		cmp.Or(s.parkedKeys, others.parkedKeys),
+		cmp.Or(s.parkedKeys, others.parkedKeys), cmp.Or(s.journal, others.journal), cmp.Or(s.randomIDs, others.randomIDs),
 	}
 }
 
@@ -43,6 +45,12 @@ func (s shape) String() string {
 	}
 	if s.parkedKeys > 0 {
 		keys += fmt.Sprintf(", %d others parked", s.parkedKeys)
+	}
+	if s.randomIDs {
+		keys += ", random ids"
+	}
+	if s.journal > 0 {
+		keys += fmt.Sprintf(", a journal of %d events", s.journal)
 	}
 	partitions := fmt.Sprintf("%d partitions", s.partitions)
 	if s.types > 1 {
@@ -81,6 +89,8 @@ func (o options) drains() []drain {
 		{"drain-keep", o.events, 100, shape{afterPublish: "keep"}},
 		{"backlog", o.backlog, 100, shape{}},
 		{"parked", o.events, 100, shape{parkedKeys: o.manyParked}},
+		{drainLongV7, o.events, 100, shape{journal: o.longJournal}},
+		{drainLongV4, o.events, 100, shape{journal: o.longJournal, randomIDs: true}},
 	}
 }
 

@@ -25,6 +25,7 @@ type stage struct {
 	server *harness.PG // its database is used for nothing but making others
 	kafka  *harness.Cluster
 	guard  *guard // nil where nothing is encrypted
+	filled string // the database that has a long journal, where one is wanted
 }
 
 // newStage starts the servers.
@@ -107,7 +108,7 @@ type run struct {
 func (st *stage) newRun(t *testing.T, v variant) *run {
 	st = st.of(v)
 	name := harness.Unique(t, "bench")
-	st.server.Exec(t, "CREATE DATABASE "+name)
+	st.create(t, name)
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
 	settings := harness.NewSettings(t, pg, st.kafka.Addrs).With("outbox.after_publish",
@@ -128,6 +129,9 @@ func (st *stage) newRun(t *testing.T, v variant) *run {
 	}
 	r.relay.Begin(t)
 	r.conn = pg.Connect(t)
+	if st.randomIDs {
+		r.exec("ALTER TABLE outbox_events ALTER id SET DEFAULT gen_random_uuid()")
+	}
 	r.steady()
 	r.checkGuarded()
 	return r
