@@ -134,7 +134,7 @@ func (l *loader) assign(required []string) Config {
 		if isSet {
 			if err := key.assign(&cfg, r); err != nil {
 				broken[key.Name] = true
-				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "found " + key.mask(r.String()),
+				l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: "found " + r.shown(key),
 					Allowed: key.Allowed})
 				continue
 			}
@@ -152,7 +152,7 @@ func (l *loader) assign(required []string) Config {
 		}
 		if complaint := l.complaint(key, value.Interface()); complaint != "" {
 			broken[key.Name] = true
-			found := "found " + key.mask(r.String())
+			found := "found " + r.shown(key)
 			if complaint != notAllowed {
 				found += ": " + key.mask(complaint)
 			}

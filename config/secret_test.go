@@ -22,6 +22,16 @@ func TestPasswordsAreMasked(t *testing.T) {
 		`host=db PASSWORD = 'hunter2 it\'s' user=a`:          "host=db PASSWORD = xxxxx user=a",
 		"host=db password='hunter2":                          "host=db password=xxxxx",
 		"postgres://app@db:5432/app":                         "postgres://app@db:5432/app",
+		"postgres://app@srv:hunter2@db:5432/app":             "postgres://app@srv:xxxxx@db:5432/app",
+		"postgres://app@srv:hun/ter2@db/app":                 "postgres://app@srv:xxxxx@db/app",
+		"nats://a@h1:4222,b:hunter2@h2:4222":                 "nats://a@h1:4222,b:xxxxx@h2:4222",
+		"nats://a@h1:4222,b@h2:4222":                         "nats://a@h1:4222,b@h2:4222",
+		"redis://a@h1:6379,redis://b@h2:6379":                "redis://a@h1:6379,redis://b@h2:6379",
+		"host=db password=hun&ter2 user=a":                   "host=db password=xxxxx user=a",
+		`host=db password=hun\ ter2 user=a`:                  "host=db password=xxxxx user=a",
+		`host=db password=hun\`:                              "host=db password=xxxxx",
+		"host=db password=hun'ter2 user=a":                   "host=db password=xxxxx user=a",
+		"host=db password='hun'ter2 user=a":                  "host=db password=xxxxx user=a",
 		"host=db user=app":                                   "host=db user=app",
 	} {
 		if got := MaskURL(in); got != want {
@@ -48,5 +58,32 @@ func TestRedactedHidesAndLeavesTheOriginal(t *testing.T) {
 func TestPasswordKeysAreMaskedByName(t *testing.T) {
 	if got := (Key{Name: "kafka.sasl.old_password"}).mask("hunter2"); got == "hunter2" {
 		t.Errorf("got %q, want it masked", got)
+	}
+}
+
+// Break it catches: a password, or a token of NATS, in what a person sees of a wrong configuration. Seen to fail with the
+// text quoted before it is masked, and with a user of nats.url taken for a name.
+func TestSecretsAreNotShownByProblems(t *testing.T) {
+	_, err := Load(Input{Environ: []string{
+		"CDC_RELAY_POSTGRES_URL=host=h password='a\\' hunter2' \x00",
+		"CDC_RELAY_POSTGRES_REPLICATION_URL=postgres://a@b:hunter2@c:x/d", "CDC_RELAY_NATS_URL=nats://hunter2@h:x", "CDC_RELAY_SINK=nats",
+	}})
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v, want problems without a secret", err)
+	}
+	for _, key := range []string{"postgres.url", "postgres.replication_url", "nats.url"} {
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("got %v, want something of %s", err, key)
+		}
+	}
+	cfg := Default()
+	cfg.NATS.URL = "nats://hunter2@h:4222"
+	cfg.Kafka.SASL.OAuth.Parameters = map[string]string{"Client_Secret": "hunter2", "audience": "shown"}
+	r := cfg.Redacted()
+	if got := r.NATS.URL + r.Kafka.SASL.OAuth.Parameters["Client_Secret"]; strings.Contains(got, "hunter2") {
+		t.Errorf("got %s shown, want it masked", got)
+	}
+	if r.Kafka.SASL.OAuth.Parameters["audience"] != "shown" {
+		t.Errorf("got %v, want the audience as it is", r.Kafka.SASL.OAuth.Parameters)
 	}
 }

@@ -27,15 +27,16 @@ const (
 	isPairs
 )
 
-// String is the value for an error message.
-func (r raw) String() string {
+// shown is the value of a key for an error message. Secrets are masked before the text is quoted: what is escaped twice
+// is hard to recognise.
+func (r raw) shown(key Key) string {
 	switch r.shape {
 	case isList:
-		return formatList(r.list)
+		return key.mask(formatList(r.list))
 	case isPairs:
-		return formatPairs(r.pairs)
+		return key.mask(formatPairs(r.pairs))
 	default:
-		return strconv.Quote(r.text)
+		return strconv.Quote(key.mask(r.text))
 	}
 }
 

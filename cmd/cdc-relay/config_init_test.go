@@ -151,7 +151,7 @@ func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 }
 
 // The address of each sink gets into the file, without a password. Seen to fail with an address left out of those that
-// are written, with a webhook's written as it is, and with a file refused for the address that is left out.
+// are written, with a webhook's written as it is, with a token of NATS taken for a user, and with a file refused for the address that is left out.
 func TestConfigInitWritesTheSinksAddress(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)
@@ -160,6 +160,8 @@ func TestConfigInitWritesTheSinksAddress(t *testing.T) {
 		want string
 	}{
 		{[]string{"--sink", "nats", "--nats-url", "nats://nats:4222"}, "url: nats://nats:4222"},
+		{[]string{"--sink", "nats", "--nats-url", "nats://planted@a:4222,nats://r:planted@b:4222"},
+			`url: "nats://a:4222,nats://b:4222"`},
 		{[]string{"--sink", "redis-stream"}, "url: redis://127.0.0.1:6379/0"},
 		{[]string{"--sink", "bullmq", "--redis-url", "redis://r:planted@redis:6379/0"}, "url: redis://r@redis:6379/0"},
 		{[]string{"--sink", "rabbitmq"}, "url: amqp://guest@127.0.0.1:5672/"},

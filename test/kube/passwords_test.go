@@ -60,7 +60,8 @@ func forms(kind config.Kind, text string) []any {
 
 // Break it catches: a password for all who may read ConfigMaps, because a key that holds a URL has no guard. Seen to
 // fail with the guard of each of registry.url, webhook.endpoints and rabbitmq.stream_url taken out, and with the
-// password's pattern of before, which took what begins with a dollar, or has a slash in it.
+// password's pattern of before, which took what begins with a dollar, has a slash in it, or stands behind a user with an @
+// in his name; and with a token of NATS let through.
 func TestNoURLTakesAPassword(t *testing.T) {
 	t.Parallel()
 	c := loadChart(t)
@@ -69,10 +70,12 @@ func TestNoURLTakesAPassword(t *testing.T) {
 			"https://user:secret@host/path": true, "nats://a:4222,nats://user:secret@b:4222": true,
 			"https://user:$ecret@host/path": true, "https://user:${PART}secret@host/path": true,
 			"https://user:se/cret@host/path": true, "postgres://host/shop?password=secret": true,
-			"host=db password=$ecret": true,
+			"host=db password=$ecret": true, "postgres://user@server:secret@host/shop": true,
+			"nats://user@a:4222": k.Name == "nats.url", "nats://a:4222,nats://user@b:4222": k.Name == "nats.url",
 
 			"https://user:${PASSWORD}@host/path": false, "https://user@host:8443/path": false, "https://h:8443/p@q": false,
-			"nats://a:4222,nats://user@b:4222": false, "postgres://u@a:5432,b:5432/shop": false, "https://[::1]:8443/a@b": false,
+			"nats://${TOKEN}@a:4222": false, "redis://user@a:6379,redis://b:6379": false,
+			"postgres://user@server:${PASSWORD}@host/shop": false, "postgres://u@a:5432,b:5432/shop": false, "https://[::1]:8443/a@b": false,
 		} {
 			for _, value := range forms(k.Kind, text) {
 				_, err := render(c, with(t, k.Name, value), "shop")

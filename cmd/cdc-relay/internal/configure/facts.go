@@ -135,6 +135,11 @@ func (w *writer) rest() {
 				w.leaveOut(k.Key, address)
 				continue
 			}
+			if bare := natsLogin.ReplaceAllString(text, "$1"); k.Key == "nats.url" && (had || bare != text) {
+				w.page.set(k.Key, quote(bare))
+				w.page.remember("give nats.username and nats.password_file, or nats.token_file: the login in nats.url is not written")
+				continue
+			}
 			w.page.set(k.Key, quote(text))
 			if had && k.Key != "postgres.replication_url" {
 				section, _, _ := strings.Cut(k.Key, ".")

@@ -15,6 +15,9 @@ var lists = []string{"nats.url", "redis.url"}
 // passwordPair is a password among key=value pairs; in a value without quotes a backslash keeps a space in it.
 var passwordPair = regexp.MustCompile(`(?is)\s*\b(ssl)?password\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)`)
 
+// natsLogin is what stands before a host of nats.url: a user without a password is a token there, to be kept secret.
+var natsLogin = regexp.MustCompile(`(://|,)[^/@,]*@`)
+
 // withoutPassword is an address (a URL, key=value pairs, in a list several URLs with commas) without the passwords in
 // it, and whether there were any. What is not clean is no such address, or may still hold one: it must not be written.
 func withoutPassword(text string, list bool) (without string, had, clean bool) {
