@@ -13,8 +13,8 @@ import (
 
 type findCommand struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Aggregate string   `help:"All events of this aggregate." placeholder:"TYPE/ID" env:"CDC_RELAY_FIND_AGGREGATE"`
-	Since     string   `help:"With --aggregate: only rows created since: 90s, 24h, 7d." placeholder:"AGE" env:"CDC_RELAY_FIND_SINCE"`
+	Aggregate string   `help:"All events of this aggregate." placeholder:"TYPE/ID" empty:"no" env:"CDC_RELAY_FIND_AGGREGATE"`
+	Since     string   `help:"With --aggregate: only rows created since: 90s, 24h, 7d." placeholder:"AGE" empty:"no" env:"CDC_RELAY_FIND_SINCE"`
 	Limit     int      `help:"With --aggregate: how many, 1 to 1000." default:"50" env:"CDC_RELAY_FIND_LIMIT"`
 }
 
@@ -44,7 +44,7 @@ func (c findCommand) Run(a *cli.App) error {
 			a.Wrong("--since", fmt.Sprintf("found %q", c.Since), "a duration above zero such as 90s, 24h or 7d")
 		}
 	}
-	a.AtLeast("--limit", c.Limit, 1)
+	ask.Page{Limit: c.Limit}.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := ask.OpenTables(ctx, a)

@@ -197,3 +197,20 @@ func TestOutputThatIsNoTerminalHasNoColour(t *testing.T) {
 	o.want(t, exitFailed, []string{"FAIL  postgres: ", "FAIL  broker 127.0.0.1:1: ", "; fix: ", "!\x1b"},
 		[]string{"!\x1b"})
 }
+
+// A script's variable is not set: --older-than "$AGE". Break it catches: a criterion that chooses nothing, and so
+// everything, of what is to be discarded. Seen to fail with the tag of each field taken out.
+func TestEmptyCriteriaAreRefused(t *testing.T) {
+	t.Parallel()
+	for command, flags := range map[string]string{
+		"dlq discard --all --yes":                "type class topic aggregate position older-than newer-than",
+		"inbox discard --consumer c --all --yes": "type class topic older-than newer-than",
+		"verify":                                 "since until from-id to-id consumer",
+		"find":                                   "aggregate since",
+	} {
+		for _, flag := range strings.Fields(flags) {
+			cdcRelay(t, nil, append(strings.Fields(command), "--"+flag+"=")...).want(t, exitUsage, nil,
+				[]string{"--" + flag + `: found ""`})
+		}
+	}
+}

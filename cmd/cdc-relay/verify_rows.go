@@ -54,15 +54,18 @@ func (c verifyCommand) rows(a *cli.App, now time.Time) store.AuditRange {
 		}
 		at, err := time.Parse(time.RFC3339, bound.text)
 		if err != nil {
-			age, ageErr := time.ParseDuration(bound.text)
+			age, ageErr := store.ParseAge(bound.text)
 			if ageErr != nil {
 				a.Wrong(bound.flag, fmt.Sprintf("found %q", bound.text),
-					"a time such as 2026-01-31T12:00:00Z, or an age such as 24h")
+					"a time such as 2026-01-31T12:00:00Z, or an age above zero such as 90s, 24h or 7d")
 				continue
 			}
-			at = now.Add(-age)
+			at = now.Add(-time.Duration(age))
 		}
 		*bound.into = &at
+	}
+	if w.Since != nil && w.Until != nil && !w.Since.Before(*w.Until) {
+		a.Wrong("--until", fmt.Sprintf("found %q, and --since %q", c.Until, c.Since), "a later time: no row is between the two")
 	}
 	return w
 }

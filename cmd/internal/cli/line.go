@@ -30,6 +30,7 @@ type helper interface{ Help() string }
 //	placeholder:"X" what stands for the value in --help
 //	env:"X"         the environment variable that stands for the flag
 //	enum:"a,b"      the only values; values:"a,b" are completed and not checked
+//	empty:"no"      an empty text is a mistake, as where a script's variable is not set
 //	sep:"none"      commas do not divide the values of a list
 //	type:"path"     a file's path, which begins here or with ~/
 //	required:""     the command does not run without it

@@ -30,7 +30,7 @@ type feedCommand struct {
 	After  time.Duration  `help:"When." default:"2m"`
 	Until  *time.Duration `help:"How long." xor:"end"`
 	Never  bool           `help:"Not at all." xor:"end" env:"ZOO_FEED_NEVER"`
-	Plan   string         `help:"A file." type:"path" placeholder:"FILE"`
+	Plan   string         `help:"A file." type:"path" placeholder:"FILE" empty:"no" env:"ZOO_FEED_PLAN"`
 	Kind   string         `help:"How." default:"slow" enum:"slow,fast" short:"k"`
 	ByHand bool           `help:"Without a bucket."`
 }
@@ -112,6 +112,8 @@ func TestCommandLineIsReadAsTheTagsSay(t *testing.T) {
 		{"ZOO_ROW=x", "cages list", 2, `zoo: --row (ZOO_ROW): found "x"; allowed: a whole number`},
 		{"ZOO_ROW=x", "clean", 0, ""}, // it is another command's
 		{"", "feed ape --after", 2, "--after: found no value; needed: --after=DURATION"},
+		{"", "feed ape --plan=", 2, `zoo: --plan: found ""; allowed: a text that is not empty`},
+		{"ZOO_FEED_PLAN=", "feed ape", 2, `zoo: --plan (ZOO_FEED_PLAN): found ""; allowed: a text that is not empty`},
 		{"", "feed ape --gram 1", 2, `zoo: unknown flag --gram, did you mean "--grams"?`},
 		{"", "feed ape -x", 2, "zoo: unknown flag -x\nTry: zoo feed --help"},
 		{"", "cages list", 2, "zoo: missing flags: --row=N\nTry: zoo cages list --help\n"},

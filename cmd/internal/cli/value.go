@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,6 +75,9 @@ func (v *value) read(text string, into reflect.Value) error {
 	case *string:
 		if *target = text; v.tag.Get("type") == "path" {
 			*target = absolute(text)
+		}
+		if text == "" && v.tag.Get("empty") == "no" {
+			return errors.New(`found ""; allowed: a text that is not empty, or no flag at all`)
 		}
 		if options := v.options(); v.tag.Get("enum") != "" && !slices.Contains(options, text) {
 			allowed = strings.Join(options, ", ")

@@ -11,13 +11,13 @@ import (
 type Choose struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
 	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
-	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
-	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" env:"CLASS"`
-	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" env:"TOPIC"`
-	Aggregate string   `help:"Only of this aggregate." placeholder:"TYPE/ID" env:"AGGREGATE"`
-	Position  string   `help:"Only at this position: 0/16B3748/2 as in x-outbox-position, or 0/16B3748 for a whole transaction." placeholder:"POSITION" env:"POSITION"`
-	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
-	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no" env:"TYPE"`
+	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" empty:"no" env:"CLASS"`
+	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" empty:"no" env:"TOPIC"`
+	Aggregate string   `help:"Only of this aggregate." placeholder:"TYPE/ID" empty:"no" env:"AGGREGATE"`
+	Position  string   `help:"Only at this position: 0/16B3748/2 as in x-outbox-position, or 0/16B3748 for a whole transaction." placeholder:"POSITION" empty:"no" env:"POSITION"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no" env:"OLDER_THAN"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no" env:"NEWER_THAN"`
 }
 
 // All is the flag of what changes something: nothing chosen must not mean everything.

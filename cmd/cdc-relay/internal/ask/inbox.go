@@ -16,11 +16,11 @@ import (
 type ChooseHeld struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
 	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
-	Type      string   `help:"Only of this event type." placeholder:"TYPE" env:"TYPE"`
-	Class     string   `help:"Only of this class: permanent, exhausted, process, transient, replay or discarded." placeholder:"CLASS" env:"CLASS"`
-	Topic     string   `help:"Only from this topic." placeholder:"TOPIC" env:"TOPIC"`
-	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" env:"OLDER_THAN"`
-	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" env:"NEWER_THAN"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no" env:"TYPE"`
+	Class     string   `help:"Only of this class: permanent, exhausted, process, transient, replay or discarded." placeholder:"CLASS" empty:"no" env:"CLASS"`
+	Topic     string   `help:"Only from this topic." placeholder:"TOPIC" empty:"no" env:"TOPIC"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no" env:"OLDER_THAN"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no" env:"NEWER_THAN"`
 }
 
 // Filter notes what is wrong with the flags.
