@@ -199,7 +199,7 @@ func TestOutputThatIsNoTerminalHasNoColour(t *testing.T) {
 }
 
 // A script's variable is not set: --older-than "$AGE". Break it catches: a criterion that chooses nothing, and so
-// everything, of what is to be discarded. Seen to fail with the tag of each field taken out.
+// everything, of what is to be discarded. Seen to fail with the tags taken out.
 func TestEmptyCriteriaAreRefused(t *testing.T) {
 	t.Parallel()
 	for command, flags := range map[string]string{

@@ -1,13 +1,17 @@
 // Package clean deletes what is older than its retention, step by step, until nothing more is due: what a running relay
 // does a little at a time.
 //
-// Tested by the command cleanup (cmd/cdc-relay).
+// Tested by the command cleanup (cmd/cdc-relay), too.
 package clean
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -53,22 +57,48 @@ func (c Cleaner) Run(ctx context.Context, cfg config.Config, due store.Cleanable
 	return done, c.all(ctx, "dead letters", due.Dead, &done.Dead, forgets)
 }
 
+const (
+	patience = time.Minute // while each step fails for something else than a lock
+	again    = time.Second // before the next step then, at least
+)
+
 // all repeats a step until nothing is left. A lock that another session holds is waited for, for as long as the person
 // likes.
 func (c Cleaner) all(ctx context.Context, what string, about int64, done *int64, step func() (int, bool, error)) error {
+	var failing time.Time // since when
 	for more := true; more; {
-		rows, again, err := step()
-		if err != nil && !store.IsTransient(err) {
+		rows, left, err := step()
+		pause := c.Pause
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case !store.IsTransient(err):
 			return err
+		case isLock(err):
+		case failing.IsZero():
+			failing = time.Now()
+		case time.Since(failing) >= patience:
+			return fmt.Errorf("%s: no step has succeeded for %v; if each takes too long, give a smaller --batch: %w", what,
+				patience, err)
 		}
-		more = again || err != nil
+		if !failing.IsZero() {
+			pause = max(pause, again)
+		}
+		more = left || err != nil
 		*done += int64(rows)
 		c.Tell(fmt.Sprintf("%s: %d of about %d", what, *done, max(about, *done)))
 		select {
-		case <-time.After(c.Pause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// isLock says that another session stands in the way, and will not for ever: serialization_failure, deadlock_detected,
+// lock_not_available.
+func isLock(err error) bool {
+	var said *pgconn.PgError
+	return errors.As(err, &said) && slices.Contains([]string{"40001", "40P01", "55P03"}, said.Code)
 }
