@@ -74,6 +74,7 @@ func (c Config) validate() error {
 // System identifies the server that a session talks to.
 type System struct {
 	ID       string // the cluster's system identifier
+	Database string // that is connected to
 	Timeline int32
 	WALFlush outbox.LSN // the server's flush position when asked; never a place to start from
 }
@@ -196,7 +197,7 @@ func (l *link) identify(ctx context.Context) (System, error) {
 	if err != nil {
 		return System{}, fmt.Errorf("identify system: %w", err)
 	}
-	return System{ID: r.SystemID, Timeline: r.Timeline, WALFlush: outbox.LSN(r.XLogPos)}, nil
+	return System{ID: r.SystemID, Database: r.DBName, Timeline: r.Timeline, WALFlush: outbox.LSN(r.XLogPos)}, nil
 }
 
 // start asks for the stream from 0/0, which the server takes as "from what the slot confirmed". Any other position

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -111,4 +112,30 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code after SIGTERM: got %d, want %d", code, exitDone)
 	}
+}
+
+// The server drops a slot by its name, whatever database or program it is for. Breaks it catches: a configuration with a
+// wrong name or a wrong server that drops what another relay needs, after a question about something else. Seen to fail
+// with the database, the plugin and the server not looked at.
+func TestSlotOfOthersIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s, other := newServices(t, nil), newServices(t, nil)
+	cdcRelay(t, other.environ, "init").want(t, exitDone, nil, nil)
+	theirs := other.pg.Query(t, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
+	s.pg.Exec(t, "SELECT pg_create_logical_replication_slot('"+theirs+"_d', 'test_decoding')")
+	for _, c := range [][]string{{theirs, "belongs to database " + other.pg.Database},
+		{theirs + "_d", `was made for "test_decoding"`}} {
+		for _, args := range [][]string{{"slot", "drop", "--yes"}, {"slot", "advance", "--to", "end", "--yes"}} {
+			cdcRelay(t, s.environ, append(args, "--postgres-slot", c[0])...).want(t, exitFailed, nil, []string{c[1]})
+		}
+	}
+	s.pg.Exec(t, "SELECT pg_drop_replication_slot('"+theirs+"_d')")
+	elsewhere := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	cdcRelay(t, other.environ, "slot", "drop", "--yes", "--postgres-replication-url",
+		elsewhere.Server.URL(elsewhere.Database)).want(t, exitFailed, nil, []string{"belongs to database"})
+	elsewhere.Exec(t, "CREATE DATABASE "+other.pg.Database)
+	cdcRelay(t, other.environ, "slot", "drop", "--yes", "--postgres-replication-url",
+		elsewhere.Server.URL(other.pg.Database)).want(t, exitFailed, nil, []string{"postgres.url reaches system"})
+	cdcRelay(t, other.environ, "slot", "status").want(t, exitDone, nil, nil)
+	cdcRelay(t, other.environ, "slot", "drop", "--yes").want(t, exitDone, nil, nil)
 }

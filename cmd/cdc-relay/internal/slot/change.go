@@ -30,13 +30,16 @@ Example:
 // Run drops the slot.
 func (c dropCommand) Run(a *cli.App) error {
 	return work(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
-		if err := mayChange(cfg, s); err != nil {
+		if err := mayChange(ctx, cfg, s); err != nil {
 			return err
 		}
-		what := fmt.Sprintf("This drops the slot %s, which stands at %s.", cfg.Postgres.Slot, s.Confirmed)
+		what := fmt.Sprintf("This drops the slot %s of database %s, which stands at %s.", cfg.Postgres.Slot, s.Database,
+			s.Confirmed)
 		if err := a.Confirm(c.Yes, cfg.Postgres.Slot, what); err != nil {
 			return err
 		}
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		if err := replication.DropSlot(ctx, relay.ReplicationConfig(cfg)); err != nil {
 			return err
 		}
@@ -74,7 +77,7 @@ func (c advanceCommand) Run(a *cli.App) error {
 	}
 	return work(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
 		to := cmp.Or(position, s.WALEnd)
-		if err := mayChange(cfg, s); err != nil {
+		if err := mayChange(ctx, cfg, s); err != nil {
 			return err
 		}
 		if to <= s.Confirmed || to > s.WALEnd {
@@ -82,11 +85,13 @@ func (c advanceCommand) Run(a *cli.App) error {
 				to, s.Confirmed, s.WALEnd))
 		}
 		what := fmt.Sprintf(
-			"This moves the slot %s from %s to %s. What was committed in between does not come by the stream.",
-			cfg.Postgres.Slot, s.Confirmed, to)
+			"This moves the slot %s of database %s from %s to %s. What was committed in between does not come by the stream.",
+			cfg.Postgres.Slot, s.Database, s.Confirmed, to)
 		if err := a.Confirm(c.Yes, cfg.Postgres.Slot, what); err != nil {
 			return err
 		}
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		at, err := replication.AdvanceSlot(ctx, relay.ReplicationConfig(cfg), to)
 		if err != nil {
 			return err

@@ -12,6 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -29,20 +31,20 @@ func (Command) Help() string {
   cdc-relay slot status --config relay.yaml`
 }
 
-const patience = 30 * time.Second
+const patience = 30 * time.Second // for each thing that the server is asked
 
 // work loads the configuration, reads the slot and hands it over.
 func work(a *cli.App, do func(ctx context.Context, cfg config.Config, slot store.SlotStatus) error) error {
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	st, cfg, err := ask.OpenTables(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	slot, err := st.Slot(ctx)
+	looking, cancel := context.WithTimeout(ctx, patience) // people may think about the answer for longer
+	slot, err := st.Slot(looking)
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -75,14 +77,41 @@ func (statusCommand) Run(a *cli.App) error {
 	})
 }
 
-// mayChange refuses what the server would refuse, with what to do.
-func mayChange(cfg config.Config, s store.SlotStatus) error {
+// mayChange refuses what the server would refuse, with what to do, and a slot that cannot be this relay's: the server
+// drops any by its name.
+func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
+	name := cfg.Postgres.Slot
 	switch {
 	case !s.Exists:
-		return fmt.Errorf("there is no slot %q on this server", cfg.Postgres.Slot)
+		return fmt.Errorf("there is no slot %q on this server", name)
 	case s.Active:
-		return fmt.Errorf("the slot %q is held by backend %d: stop every relay that uses it first", cfg.Postgres.Slot,
-			s.ActivePID)
+		return fmt.Errorf("the slot %q is held by backend %d: stop every relay that uses it first", name, s.ActivePID)
+	case s.Plugin != "pgoutput":
+		return fmt.Errorf("the slot %q was made for %q, not for pgoutput: it is another program's; set postgres.slot", name,
+			s.Plugin)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	system, err := replication.Identify(ctx, relay.ReplicationConfig(cfg))
+	if err != nil {
+		return err
+	}
+	if system.Database != s.Database {
+		return fmt.Errorf("the slot %q belongs to database %s, and this configuration is for %s: set postgres.slot to its own",
+			name, s.Database, system.Database)
+	}
+	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var shown string
+	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&shown); err != nil {
+		return fmt.Errorf("ask which server this is: %w", err)
+	}
+	if shown != system.ID {
+		return fmt.Errorf("postgres.url reaches system %s, and postgres.replication_url system %s: the slot that was looked at "+
+			"is not the one that would be changed; give both URLs of one server", shown, system.ID)
 	}
 	return nil
 }
