@@ -51,9 +51,12 @@ func Everything(ctx context.Context, cfg config.Config) Report {
 		examineKafka(ctx, cfg, &r, known)
 		examineRegistry(ctx, cfg, &r, known.subjects)
 	default:
-		if text, err := drivers.Examine(ctx, cfg); err != nil {
+		switch text, risky, err := drivers.Examine(ctx, cfg); {
+		case err != nil:
 			r.add(Fail, "sink "+cfg.Sink, err.Error(), "check the keys of the sink, the network and that the server runs")
-		} else {
+		case risky:
+			r.add(Warn, "sink "+cfg.Sink, text, "")
+		default:
 			r.add(OK, "sink "+cfg.Sink, text, "")
 		}
 	}

@@ -184,29 +184,39 @@ func Browser(cfg config.Config) (sink.Browser, error) {
 }
 
 // Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was
-// found.
-func Examine(ctx context.Context, cfg config.Config) (text string, err error) {
+// found; risky, that something in it is a warning.
+func Examine(ctx context.Context, cfg config.Config) (text string, risky bool, err error) {
 	if cfg.Sink == config.SinkKafka || cfg.Sink == config.SinkStdout {
-		return "", nil
+		return "", false, nil
 	}
 	topics, err := TopicsOf(cfg.Message.Topic)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	driver, err := New(cfg, zerolog.Nop(), io.Discard)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer func() { _ = driver.Close() }()
 	switch d := driver.(type) {
 	case interface {
 		Examine(context.Context) (string, error)
 	}:
+		text, err = d.Examine(ctx)
+		return text, false, err
+	case interface {
+		Examine(context.Context) (string, bool, error)
+	}:
 		return d.Examine(ctx)
 	case interface {
 		Examine(context.Context, string) (string, error)
 	}:
+		text, err = d.Examine(ctx, topics.Exact)
+		return text, false, err
+	case interface {
+		Examine(context.Context, string) (string, bool, error)
+	}:
 		return d.Examine(ctx, topics.Exact)
 	}
-	return "", fmt.Errorf("sink %s cannot be examined", cfg.Sink)
+	return "", false, fmt.Errorf("sink %s cannot be examined", cfg.Sink)
 }

@@ -31,15 +31,16 @@ func TestDefaultsMakeDrivers(t *testing.T) {
 }
 
 // Breaks it catches: a check that does not ask the endpoints, or that asks for another topic than the only one. Seen to
-// fail with the sink left out, and with no topic.
+// fail with the sink left out, with no topic, and with what is risky called good.
 func TestExamineAsksTheEndpoints(t *testing.T) {
 	asked := ""
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { asked = q.URL.Path }))
 	defer server.Close()
 	cfg := config.Default()
 	cfg.Sink, cfg.Webhook.URL, cfg.Message.Topic = config.SinkWebhook, server.URL+"/in", "orders"
-	text, err := drivers.Examine(t.Context(), cfg)
-	if err != nil || !strings.Contains(text, "answers (200 to HEAD)") || asked != "/in/orders" {
-		t.Errorf("got %q, %v, path %q; want an answer of /in/orders", text, err, asked)
+	text, risky, err := drivers.Examine(t.Context(), cfg)
+	if err != nil || !strings.Contains(text, "answers (200 to HEAD)") || asked != "/in/orders" || !risky {
+		t.Errorf("got %q, risky %t, %v, path %q; want an answer of /in/orders, risky as nothing is signed", text, risky, err,
+			asked)
 	}
 }

@@ -104,13 +104,13 @@ func (s *Server) shareOf(err error) sink.Trouble {
 }
 
 // examineNodes examines each master, and says of all of them what was found of the first that can lose something.
-func (s *Server) examineNodes(ctx context.Context) (text string, err error) {
+func (s *Server) examineNodes(ctx context.Context) (text string, risky bool, err error) {
 	info, err := s.cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		return "", fmt.Errorf("ask the cluster: %w", err)
+		return "", false, fmt.Errorf("ask the cluster: %w", err)
 	}
 	if !strings.Contains(info, "cluster_state:ok") {
-		return "", errors.New("the cluster says that it is not well: see redis-cli --cluster check")
+		return "", false, errors.New("the cluster says that it is not well: see redis-cli --cluster check")
 	}
 	found := make(chan string, 1)
 	masters := atomic.Int64{}
@@ -129,12 +129,12 @@ func (s *Server) examineNodes(ctx context.Context) (text string, err error) {
 		return nil
 	})
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	select {
 	case text = <-found:
-		return text, nil
+		return text, true, nil
 	default:
-		return fmt.Sprintf("all %d masters of the cluster answer; appendfsync is always", masters.Load()), nil
+		return fmt.Sprintf("all %d masters of the cluster answer; appendfsync is always", masters.Load()), false, nil
 	}
 }

@@ -343,7 +343,7 @@ func TestAnEndpointThatIsAwayIsUnreachable(t *testing.T) {
 // not say that nothing is signed. Seen to fail with POST in the place of HEAD, and with the secrets not counted.
 func TestExamineDeliversNothing(t *testing.T) {
 	b := newBed(t, nil)
-	text, err := b.driver(t, nil).Examine(t.Context(), "orders")
+	text, _, err := b.driver(t, nil).Examine(t.Context(), "orders")
 	if err != nil || !strings.Contains(text, "answers (204 to HEAD)") || !strings.Contains(text, "NOT signed") {
 		t.Errorf("got %q, %v; want it found, and not signed", text, err)
 	}
@@ -351,15 +351,15 @@ func TestExamineDeliversNothing(t *testing.T) {
 		t.Errorf("got %d deliveries, want none", len(found))
 	}
 	missing := b.driver(t, func(c *webhook.Config) { c.SecretFile = t.TempDir() + "/{topic}" })
-	if _, err := missing.Examine(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "webhook secret") {
+	if _, _, err := missing.Examine(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "webhook secret") {
 		t.Errorf("without the secret's file: got %v", err)
 	}
 	nowhere := b.driver(t, func(c *webhook.Config) { c.URL = "" })
-	if _, err := nowhere.Examine(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "no endpoint") {
+	if _, _, err := nowhere.Examine(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "no endpoint") {
 		t.Errorf("without an endpoint: got %v", err)
 	}
 	b.proxy.Close()
-	if _, err := b.driver(t, nil).Examine(t.Context(), ""); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := b.driver(t, nil).Examine(t.Context(), ""); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with nobody there: got %v", err)
 	}
 }

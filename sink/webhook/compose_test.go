@@ -59,7 +59,7 @@ func TestReceiverOfComposeTakesWhatTheRelaySigned(t *testing.T) {
 	if got, want := printed(2), "/order key-0 - 0 000000000"; got != want {
 		t.Errorf("the receiver printed %q, want %q", got, want)
 	}
-	if text, err := ours.Examine(t.Context(), "order"); err != nil || !strings.Contains(text, "204 to HEAD") {
+	if text, _, err := ours.Examine(t.Context(), "order"); err != nil || !strings.Contains(text, "204 to HEAD") {
 		t.Errorf("examined: got %q, %v", text, err)
 	}
 }

@@ -193,7 +193,7 @@ func examine(t *testing.T, cfg config.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := drivers.Examine(ctx, cfg)
+	_, _, err := drivers.Examine(ctx, cfg)
 	return err
 }
 
