@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -65,16 +66,20 @@ func (c verifyCommand) Run(a *cli.App) error {
 	defer st.Close()
 	options := audit.Options{Rows: rows, Wait: c.Wait, Temp: c.Temp, Tell: a.Progress()}
 	if c.Repair {
-		options.Repair = func(lost int) (*audit.Repair, error) { return c.repair(a, st, lost) }
+		options.Repair = func(found *audit.Verdict) (*audit.Repair, error) { return c.repair(a, st, found) }
 	}
 	v, err := audit.Run(ctx, cfg, st, options)
-	if err != nil {
+	if v == nil {
 		return explained(err)
 	}
+	// A look may have taken an hour: what it found is shown whatever became of the repair.
 	if !a.JSON {
 		show.Verdict(a, v)
 	} else if err := a.PrintJSON(v); err != nil {
 		return err
+	}
+	if err != nil {
+		return explained(err)
 	}
 	if v.Left() > 0 || v.Different > 0 {
 		return cli.ErrFailed
@@ -136,9 +141,12 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	return nil
 }
 
-// repair asks for confirmation, and follows the requests that are made then.
-func (c verifyCommand) repair(a *cli.App, st *store.Store, lost int) (*audit.Repair, error) {
-	what := fmt.Sprintf("This publishes %d events once more, behind what their keys have in the topics by now.", lost)
+// repair asks for confirmation, and follows the requests that are made then. Who is asked sees first what was found.
+func (c verifyCommand) repair(a *cli.App, st *store.Store, found *audit.Verdict) (*audit.Repair, error) {
+	if !c.Yes && !a.JSON {
+		show.Verdict(a, found)
+	}
+	what := fmt.Sprintf("This publishes %d events once more, behind what their keys have in the topics by now.", found.Lost)
 	if err := a.Confirm(c.Yes, "repair", what); err != nil {
 		return nil, err
 	}
@@ -152,7 +160,11 @@ func explained(err error) error {
 		return cli.Usage(fmt.Errorf("--from-id, --to-id: %w", err))
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
-		return fmt.Errorf("%w: cdc-relay init creates it", err)
+		creates := "cdc-relay init"
+		if strings.Contains(pg.Message, "inbox_") {
+			creates = "the Go package inbox, or cdc-relay init --inbox, in the database of inbox.url,"
+		}
+		return fmt.Errorf("%w: %s creates it", err, creates)
 	}
 	return err
 }

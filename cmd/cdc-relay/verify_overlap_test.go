@@ -41,7 +41,7 @@ func TestRepairsThatOverlapPublishOnce(t *testing.T) {
 		})
 		return done, err
 	}
-	v, err := audit.Run(t.Context(), cfg, st, audit.Options{Temp: t.TempDir(), Repair: func(int) (*audit.Repair, error) {
+	v, err := audit.Run(t.Context(), cfg, st, audit.Options{Temp: t.TempDir(), Repair: func(*audit.Verdict) (*audit.Repair, error) {
 		o := cdcRelay(t, s.environ, "verify", "--json", "--wait=0s", "--repair", "--yes")
 		if v := verdictOf(t, o); o.code != exitDone || v.Repaired == nil || *v.Repaired != 20 {
 			t.Errorf("the first: got exit code %d and %+v, errors %s; want all 20 repaired", o.code, v, o.errors)

@@ -62,7 +62,7 @@ type Options struct {
 
 	// Repair is asked, when the topics have lost rows, whether and how the relay shall publish them once more; nil: they
 	// stay lost.
-	Repair func(lost int) (*Repair, error)
+	Repair func(found *Verdict) (*Repair, error)
 }
 
 // Run reads the truth, then what the topics hold, lets the auditor compare, and has repaired what was lost.
@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 	if o.Repair == nil || v.Lost == 0 {
 		return v, nil
 	}
-	repair, err := o.Repair(v.Lost)
+	repair, err := o.Repair(v)
 	if err != nil {
 		return v, err
 	}

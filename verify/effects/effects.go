@@ -6,6 +6,7 @@ package effects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -98,6 +99,10 @@ func (c *comparison) table(name string) string {
 func (c *comparison) begin(ctx context.Context, st *store.Store) error {
 	err := c.conn.QueryRow(ctx, "SELECT consumer FROM "+c.table("inbox_consumer")+" WHERE name = $1", c.o.Consumer).
 		Scan(&c.consumer)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("no consumer %q has its inbox in this database: cdc-relay inbox list names those that have",
+			c.o.Consumer)
+	}
 	if err != nil {
 		return fmt.Errorf("find the consumer: %w", err)
 	}
