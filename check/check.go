@@ -49,7 +49,7 @@ func Everything(ctx context.Context, cfg config.Config) Report {
 	case config.SinkKafka:
 		known := chosenTopics(ctx, cfg, &r)
 		examineKafka(ctx, cfg, &r, known)
-		examineRegistry(ctx, cfg, &r, known.subjects)
+		examineRegistry(ctx, cfg, &r, known)
 	default:
 		switch text, risky, err := drivers.Examine(ctx, cfg); {
 		case err != nil:

@@ -2,9 +2,12 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -21,6 +24,8 @@ type chosen struct {
 	copies []string // that dead letters of the rows would choose, where dlq.topic names columns of the row
 
 	subjects []string // of the schemas of the rows' events, in the formats that need a registry
+
+	known bool // the rows were asked for, and answered: what is not here is chosen by none of them
 }
 
 // chosenTopics asks the database. What cannot be read is left out: the look at the database has said why.
@@ -34,21 +39,30 @@ func chosenTopics(ctx context.Context, cfg config.Config, r *Report) (c chosen) 
 	if err != nil {
 		seen = nil // there are no tables yet
 	}
-	c.events = append(seen, ofRows(ctx, st, eventParts(cfg), "topics of the rows", r)...)
+	c.known = true
+	c.events = append(seen, c.ofRows(ctx, st, eventParts(cfg), "topics of the rows", r)...)
 	slices.Sort(c.events)
 	c.events = slices.Compact(c.events)
 	if namesColumns(cfg.DLQ.Topic) {
-		c.copies = ofRows(ctx, st, copyParts(cfg), "topics of the rows' dead letters", r)
+		c.copies = c.ofRows(ctx, st, copyParts(cfg), "topics of the rows' dead letters", r)
 	}
 	if cfg.Message.NeedsRegistry() {
-		c.subjects = ofRows(ctx, st, subjectParts(cfg), "subjects of the rows", r)
+		c.subjects = c.ofRows(ctx, st, subjectParts(cfg), "subjects of the rows", r)
 	}
 	return c
 }
 
-// ofRows are the topics that a template makes of the rows.
-func ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, name string, r *Report) []string {
+// ofRows are the topics that a template makes of the rows. Where there is no table yet, there are no rows.
+func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, name string, r *Report) []string {
 	list, all, err := st.ChosenTopics(ctx, parts, chosenMost)
+	switch code := sqlState(err); {
+	case err == nil || code == "42P01": // undefined_table
+	case strings.HasPrefix(code, "42"): // a column or a right is missing, as the look at the database has said
+		c.known = false
+	default:
+		c.known = false
+		r.add(Warn, name, "not known: "+err.Error(), "")
+	}
 	if err == nil && !all {
 		r.add(Warn, name, "the outbox is large: some of its rows were looked at",
 			"the log of run names each topic that it lacks")
@@ -57,6 +71,14 @@ func ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, name stri
 		r.add(Warn, name, fmt.Sprintf("the rows choose %d topics or more: these were looked at", chosenMost), "")
 	}
 	return list
+}
+
+// sqlState is Postgres's code of an error, if it is one of its.
+func sqlState(err error) string {
+	if pg, is := errors.AsType[*pgconn.PgError](err); is {
+		return pg.Code
+	}
+	return ""
 }
 
 // eventParts are the parts of message.topic by the table's columns.

@@ -40,7 +40,7 @@ func examineKafka(ctx context.Context, cfg config.Config, r *Report, known chose
 	} else {
 		r.add(OK, "producer", "the broker grants an idempotent producer", "")
 	}
-	events, err := examineTopics(ctx, cfg, driver, r, known.events)
+	events, err := examineTopics(ctx, cfg, driver, r, known)
 	if err == nil {
 		err = examineCopies(ctx, cfg, driver, r, copyTopics(cfg, events, known))
 	}
@@ -114,7 +114,7 @@ func pingBroker(ctx context.Context, cfg config.Config, broker string) (kafka.Cl
 
 // examineTopics looks at the topics that events can go to, as far as they are known, and lists them.
 func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *Report,
-	chosen []string) (found []string, err error) {
+	known chosen) (found []string, err error) {
 	names, err := drivers.TopicsOf(cfg.Message.Topic)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	}
 	copies := cfg.DLQ.Matcher()
 	found = slices.DeleteFunc(found, func(t string) bool { return !names.Matches(t) || copies(t) })
-	found = append(found, chosen...) // a broker shows a topic that we may not see to nobody who does not name it
+	found = append(found, known.events...) // a broker shows a topic that we may not see to nobody who does not name it
 	slices.Sort(found)
 	found = slices.Compact(found)
 	if names.Exact == "" && len(found) == 0 && cfg.Kafka.CreateTopics.Enabled {
@@ -134,8 +134,12 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 		return nil, nil
 	}
 	if names.Exact == "" && len(found) == 0 {
-		r.add(Warn, "topics", fmt.Sprintf("none begins with %q, or we may see none, and no row chooses one yet; events "+
-			"wait until theirs exists", names.Prefix),
+		rows := ""
+		if known.known {
+			rows = ", and no row chooses one yet"
+		}
+		r.add(Warn, "topics", fmt.Sprintf("none begins with %q, or we may see none%s; events wait until theirs exists",
+			names.Prefix, rows),
 			fmt.Sprintf("create one for each value of %s, such as: %s; or set kafka.create_topics.enabled; where they "+
 				"exist: %s", placeholdersOf(cfg.Message.Topic), drivers.Kafka(cfg).Command(names.Prefix+"VALUE"),
 				drivers.Kafka(cfg).GrantCommand(names.Prefix+" --resource-pattern-type prefixed", principalOf(cfg))))

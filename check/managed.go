@@ -24,7 +24,7 @@ type managed struct {
 }
 
 // noALTER is the advice for a setting that ALTER SYSTEM cannot change there.
-const noALTER = "set it among the parameters of %s, if it offers that; otherwise alert on cdc_slot_retained_wal_bytes"
+const noALTER = "set it among the parameters of %s, if it offers that"
 
 // services are in the order of the page docs/cloud/postgres.md.
 var services = []managed{

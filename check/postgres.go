@@ -137,6 +137,10 @@ func (e *postgresExam) walLevel() error {
 	if err != nil {
 		return err
 	}
+	if value != "logical" && e.version >= 190_000 {
+		e.add(OK, "wal_level", value+": PostgreSQL 19 raises it while there are logical slots", "")
+		return nil
+	}
 	if value != "logical" {
 		e.add(Fail, "wal_level", value, cmp.Or(e.managed.walLevel,
 			"ALTER SYSTEM SET wal_level = 'logical'; and restart Postgres (managed services have a parameter for it, such as "+
@@ -170,8 +174,9 @@ func (e *postgresExam) room(setting string, most, used int, ours bool) {
 	case ours:
 		e.add(OK, setting, text+", one of them ours", "")
 	case used >= most:
-		e.add(Fail, setting, text, e.setTo(fmt.Sprintf(
-			"ALTER SYSTEM SET %s = %d; and restart Postgres, or drop what is not used", setting, most+4)))
+		const drop = ", or drop what is not used"
+		e.add(Fail, setting, text, e.setTo(fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres", setting, most+4)+drop,
+			drop))
 	default:
 		e.add(OK, setting, text, "")
 	}
@@ -184,17 +189,19 @@ func (e *postgresExam) walLimit() error {
 	}
 	if value == "-1" {
 		e.add(Warn, "max_slot_wal_keep_size", "-1: while the relay is down its slot keeps WAL until the disk is full",
-			e.setTo("ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; (what the disk can spare) and SELECT pg_reload_conf();"))
+			e.setTo("ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; (what the disk can spare) and SELECT pg_reload_conf();",
+				"; otherwise alert on cdc_slot_retained_wal_bytes"))
 		return nil
 	}
 	e.add(OK, "max_slot_wal_keep_size", value, "")
 	return nil
 }
 
-// setTo is the advice to change a setting, where that can be done by SQL.
-func (e *postgresExam) setTo(statement string) string {
+// setTo is the advice to change a setting, where that can be done by SQL. Otherwise is what helps where a
+// service does not offer it.
+func (e *postgresExam) setTo(statement, otherwise string) string {
 	if e.managed.name != "" {
-		return fmt.Sprintf(noALTER, e.managed.name)
+		return fmt.Sprintf(noALTER, e.managed.name) + otherwise
 	}
 	return statement
 }

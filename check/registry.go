@@ -13,7 +13,8 @@ import (
 )
 
 // examineRegistry asks the schema registry, in the formats that need one, and looks at the schemas of the rows' events.
-func examineRegistry(ctx context.Context, cfg config.Config, r *Report, subjects []string) {
+func examineRegistry(ctx context.Context, cfg config.Config, r *Report, rows chosen) {
+	subjects := rows.subjects
 	schemas, err := registry.Open(cfg, zerolog.Nop())
 	if err != nil {
 		r.add(Fail, "schema registry", err.Error(), "correct registry.tls")
@@ -48,7 +49,7 @@ func examineRegistry(ctx context.Context, cfg config.Config, r *Report, subjects
 	if more := len(subjects) - topicsShown; more > 0 {
 		r.add(OK, "subjects", fmt.Sprintf("%d more were looked at", more), "")
 	}
-	if len(subjects) == 0 {
+	if len(subjects) == 0 && rows.known {
 		r.add(Warn, "subjects", "no row chooses one yet; events wait until the schema of theirs is registered",
 			"register the schemas of "+cfg.Registry.Subject)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/check"
+	"github.com/cdc-relay/cdc-relay/config"
 )
 
 var orderTopic = map[string]int32{"outbox.event.order": 3}
@@ -178,4 +179,29 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		})
 	}
 	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"!FAIL"}, nil)
+}
+
+// The outbox is locked, or nobody has asked the database. Break it catches: rows that choose no topic, as it is said,
+// though nobody knows. Seen to fail with an error of the look taken for no rows, and at a start.
+func TestUnknownTopicsOfRowsAreUnknown(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, nil)
+	cdcRelay(t, s.environ, "check").want(t, exitFailed, []string{"no row chooses one yet"}, nil)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"no row chooses one yet"}, nil)
+	cfg, err := config.Load(config.Input{Environ: s.environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range check.Brokers(t.Context(), cfg).Checks {
+		if strings.Contains(c.Text, "no row chooses") {
+			t.Errorf("nobody asked the database, and got %+v", c)
+		}
+	}
+	conn := s.pg.Connect(t)
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE outbox_events"); err != nil {
+		t.Fatal(err)
+	}
+	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"warn  topics of the rows: not known: ", "!no row chooses"},
+		nil)
 }

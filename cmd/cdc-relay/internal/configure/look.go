@@ -33,8 +33,9 @@ type slot struct {
 }
 
 const (
+	// PostgreSQL 19 raises wal_level by itself.
 	serverSQL = `SELECT current_database()::text, current_user::text, current_setting('server_version'),
-		current_setting('wal_level')`
+		CASE WHEN current_setting('server_version_num')::int < 190000 THEN current_setting('wal_level') ELSE 'logical' END`
 	// The relay's own tables, dead letters among them, are no outbox.
 	tablesSQL = `SELECT n.nspname::text, c.relname::text, array_agg(a.attname::text ORDER BY a.attnum),
 		array_agg(format_type(a.atttypid, NULL) ORDER BY a.attnum)
