@@ -58,7 +58,7 @@ func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot 
 	if p.SQL = append(p.SQL, statements...); len(statements) > 0 {
 		p.Tables = Created
 	}
-	published, err := publicationExists(ctx, cfg)
+	published, release, err := look(ctx, cfg)
 	if err != nil {
 		return p, err
 	}
@@ -76,22 +76,32 @@ func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot 
 		p.Slot = Left
 	default:
 		p.Slot = Created
-		p.SQL = append(p.SQL, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", cfg.Postgres.Slot))
+		p.SQL = append(p.SQL, slotSQL(cfg.Postgres.Slot, release))
 	}
 	return p, nil
 }
 
-func publicationExists(ctx context.Context, cfg config.Config) (found bool, err error) {
+// slotSQL makes the slot as the relay does (replication): one that standbys keep a copy of, where the release can.
+func slotSQL(name string, release int) string {
+	if release >= 17 {
+		return fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput', failover => true)", name)
+	}
+	return fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", name)
+}
+
+// look asks for the publication and the server's release, such as 17.
+func look(ctx context.Context, cfg config.Config) (published bool, release int, err error) {
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	const look = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)"
-	if err := conn.QueryRow(ctx, look, cfg.Postgres.Publication).Scan(&found); err != nil {
-		return false, fmt.Errorf("look for the publication: %w", err)
+	const sql = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1), " +
+		"current_setting('server_version_num')::int / 10000"
+	if err := conn.QueryRow(ctx, sql, cfg.Postgres.Publication).Scan(&published, &release); err != nil {
+		return false, 0, fmt.Errorf("look for the publication: %w", err)
 	}
-	return found, nil
+	return published, release, nil
 }
 
 // Create creates what is missing, for a program that embeds a relay.

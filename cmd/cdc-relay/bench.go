@@ -28,17 +28,12 @@ func (c benchCommand) Run(a *cli.App) (err error) {
 		servers.Configure(&cfg)
 	}
 	cli.TuneMemory(cfg)
-	report, err := bench.Run(ctx, c.options(a, cfg))
-	if err != nil {
-		return err
-	}
-	if report.StandIn = c.Demo; c.SVG != "" {
-		if err := report.Draw(c.SVG); err != nil {
-			return err
-		}
+	report, err := bench.Run(ctx, c.options(a, cfg)) // with an error: what was measured before
+	if report.StandIn = c.Demo; c.SVG != "" && len(report.Scenarios) > 0 {
+		err = errors.Join(err, report.Draw(c.SVG))
 	}
 	if a.JSON {
-		err = a.PrintJSON(report)
+		err = errors.Join(err, a.PrintJSON(report))
 	} else if c.Demo {
 		fmt.Fprintln(a.Out, "The broker was a stand-in (kfake), not Kafka: its figures say little about a cluster.")
 	}

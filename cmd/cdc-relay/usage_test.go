@@ -214,3 +214,12 @@ func TestEmptyCriteriaAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Break it catches: an exit code 0 for something that was not done. Seen to fail with what is left out not told.
+func TestInitOfOneThingTakesNoFlagOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--inbox=public", "--roles"}, {"--inbox=public", "--no-slot"},
+		{"--rabbitmq-topology", "--emit"}} {
+		cdcRelay(t, nil, append([]string{"init"}, args...)...).want(t, exitUsage, nil, []string{"another run of init"})
+	}
+}

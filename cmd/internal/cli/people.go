@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"os/user"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -81,14 +83,39 @@ func (a *App) Confirm(yes bool, word, what string) error {
 		return Usage(fmt.Errorf("%s There is no terminal to confirm on: pass --yes to go ahead", what))
 	}
 	fmt.Fprintf(a.Err, "%s\nType %s to go on: ", what, word)
-	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil && err != io.EOF {
-		return fmt.Errorf("read the answer: %w", err)
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(stop)
+	err := answered(os.Stdin, stop, word)
+	if errors.Is(err, errInterrupted) {
+		fmt.Fprintln(a.Err)
 	}
-	if strings.TrimSpace(answer) != word {
-		return errors.New("not confirmed; nothing was done")
+	return err
+}
+
+var errInterrupted = errors.New("interrupted; nothing was done")
+
+// answered reads the answer, and does not wait for it any longer when there is a signal: the commands take the first one
+// for themselves.
+func answered(in io.Reader, stop <-chan os.Signal, word string) error {
+	answers := make(chan error, 1)
+	go func() { // who gets no answer ends with the program
+		answer, err := bufio.NewReader(in).ReadString('\n')
+		switch {
+		case err != nil && err != io.EOF:
+			answers <- fmt.Errorf("read the answer: %w", err)
+		case strings.TrimSpace(answer) != word:
+			answers <- errors.New("not confirmed; nothing was done")
+		default:
+			answers <- nil
+		}
+	}()
+	select {
+	case err := <-answers:
+		return err
+	case <-stop:
+		return errInterrupted
 	}
-	return nil
 }
 
 // CanAsk reports whether there is a person at the terminal.

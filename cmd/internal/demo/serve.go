@@ -18,10 +18,12 @@ type Addresses struct {
 	KafkaBrokers []string `json:"kafka_brokers"`
 }
 
-// Configure makes them the servers of a configuration.
+// Configure makes them the servers of a configuration. They know no logins, which are for others.
 func (s Addresses) Configure(cfg *config.Config) {
-	cfg.Postgres.URL, cfg.Postgres.ReplicationURL, cfg.Postgres.PasswordFile = s.PostgresURL, "", ""
+	cfg.Postgres.URL, cfg.Postgres.ReplicationURL = s.PostgresURL, ""
+	cfg.Postgres.PasswordFile, cfg.Postgres.PasswordCommand = "", nil
 	cfg.Kafka.Brokers, cfg.Sink = s.KafkaBrokers, config.SinkKafka
+	cfg.Kafka.TLS, cfg.Kafka.SASL = config.Default().Kafka.TLS, config.Default().Kafka.SASL
 }
 
 // Servers are throw-away servers in a process of their own. They end when Close is called, or this process ends.

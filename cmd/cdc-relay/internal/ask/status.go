@@ -42,7 +42,9 @@ func get(ctx context.Context, address, tokenFile, path string) ([]byte, error) {
 			request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 		}
 	}
-	response, err := http.DefaultClient.Do(request)
+	// No proxy stands between this command and a relay, and none should get its token.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with "+
 			"--http-listen", address, err)
