@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -36,15 +37,31 @@ func (st *stage) fillJournal(t *testing.T) (database string) {
 	ids := formerIDs[st.randomIDs]
 	pg.Exec(t, fmt.Sprintf("ALTER TABLE cdc_relay_source ALTER source SET DEFAULT %d", journalSource))
 	pg.Exec(t, "ALTER TABLE cdc_relay_journal DROP CONSTRAINT cdc_relay_journal_pkey")
-	const portion = 1_000_000
-	for from := 1; from <= st.journal; from += portion {
-		to := min(from+portion-1, st.journal)
-		pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
-SELECT %d, %s, '%s', n %% 12, n FROM generate_series(%d, %d) n`, journalSource, ids, formerTopic, from, to))
-		pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_journal_batch (source, size, ids, mirrored)
+	var filled sync.WaitGroup
+	for _, sql := range []string{
+		fmt.Sprintf(`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
+SELECT %d, %s, '%s', n %% 12, n FROM generate_series($1::int, $2) n`, journalSource, ids, formerTopic),
+		fmt.Sprintf(`INSERT INTO cdc_relay_journal_batch (source, size, ids, mirrored)
 SELECT %d, count(*), array_agg(id), true
-FROM (SELECT (n - 1) / 10 AS b, %s AS id FROM generate_series(%d, %d) n) x GROUP BY b ORDER BY b`,
-			journalSource, ids, from, to))
+FROM (SELECT (n - 1) / 10 AS b, %s AS id FROM generate_series($1::int, $2) n) x GROUP BY b ORDER BY b`,
+			journalSource, ids),
+	} {
+		conn := pg.Connect(t)
+		filled.Go(func() {
+			const portion = 1_000_000
+			for from := 1; from <= st.journal; from += portion {
+				if _, err := conn.Exec(t.Context(), sql, from, min(from+portion-1, st.journal)); err != nil {
+					t.Errorf("%s: %v", sql, err)
+					return
+				}
+			}
+			if err := conn.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if filled.Wait(); t.Failed() {
+		t.FailNow()
 	}
 	pg.Exec(t, "SET maintenance_work_mem = '1GB'; ALTER TABLE cdc_relay_journal ADD PRIMARY KEY (source, event_id)")
 	pg.Exec(t, "VACUUM ANALYZE")

@@ -278,23 +278,55 @@ func TestPolicyLetsTheRelayOutToItsBroker(t *testing.T) {
 	for set, want := range map[string]string{
 		"nats": "[53 53 5432 4222]", "redis-stream": "[53 53 5432 6379]", "bullmq": "[53 53 5432 6379]",
 		"rabbitmq": "[53 53 5432 5671 5672]", "rabbitmq-stream": "[53 53 5432 5551 5552]",
-		"webhook": "[53 53 5432 80 443]", "everything": "[53 53 5432 6432 9093 9094 4318]",
+		"webhook": "[53 53 5432 80 443]", "everything": "[53 53 5432 6432 9093 9094 9092 4318]",
 	} {
 		r := renderSet(t, c, chartFolder+"/ci/"+set+"-values.yaml", "shop")
 		for _, name := range []string{"shop-cdc-relay", "shop-cdc-relay-init"} {
 			p := get[networking.NetworkPolicy](t, r, name)
-			var ports []int
-			for _, rule := range p.Spec.Egress {
-				for _, port := range rule.Ports {
-					ports = append(ports, port.Port.IntValue())
-				}
-			}
-			if fmt.Sprint(ports) != want {
-				t.Errorf("%s, %s: got the ports %v, want %s", set, name, ports, want)
+			if ports := fmt.Sprint(portsOut(p)); ports != want {
+				t.Errorf("%s, %s: got the ports %s, want %s", set, name, ports, want)
 			}
 			if in := p.Spec.Ingress; (len(in) == 1) != (name == "shop-cdc-relay") || len(p.Spec.PolicyTypes) != 2 {
 				t.Errorf("%s, %s: got ingress %v for %v", set, name, in, p.Spec.PolicyTypes)
 			}
+		}
+	}
+}
+
+// portsOut are those that the policy lets out to.
+func portsOut(p *networking.NetworkPolicy) (ports []int) {
+	for _, rule := range p.Spec.Egress {
+		for _, port := range rule.Ports {
+			ports = append(ports, port.Port.IntValue())
+		}
+	}
+	return ports
+}
+
+// Break it catches: a pooler, a second server or a broker on ports of its own that the policy shuts out, so that the
+// installation waits for its init until it fails. Seen to fail with 5432 alone, and with brokers without a port left out.
+func TestPolicyFollowsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	c := loadChart(t)
+	for _, row := range []struct{ config, want string }{
+		{"postgres: {url: 'postgres://u@db/shop'}, kafka: {brokers: ['a:9094']}", "[53 53 5432 9094]"},
+		{"postgres: {url: 'postgres://u@pool:6432/shop', replication_url: 'postgres://r@db:5433/shop'}, " +
+			"kafka: {brokers: 'a:9092,b:9094'}",
+			"[53 53 6432 5433 9092 9094]"},
+		{"postgres: {url: 'postgres://u:${PASSWORD}@a:6432,b,c:6433/shop?x=1:2'}, " +
+			"kafka: {brokers: ['a:9094', '${BROKER}']}",
+			"[53 53 6432 5432 6433 9094 9092 9093]"},
+		{"postgres: {url: 'host=a port=6432,6433 dbname=shop'}, inbox: {url: 'host=b'}, kafka: {brokers: ['a:1']}",
+			"[53 53 6432 6433 5432 1]"},
+		{"postgres: {url: 'postgres://u@[::1]:6432/shop'}, kafka: {brokers: ['[::1]:9095']}", "[53 53 6432 9095]"},
+	} {
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte("networkPolicy: {enabled: true}\nconfig: {"+row.config+"}"), &values); err != nil {
+			t.Fatal(err)
+		}
+		p := get[networking.NetworkPolicy](t, renderValues(t, c, values, "shop"), "shop-cdc-relay")
+		if ports := fmt.Sprint(portsOut(p)); ports != row.want {
+			t.Errorf("%s: got the ports %s, want %s", row.config, ports, row.want)
 		}
 	}
 }

@@ -133,14 +133,36 @@ priorityClassName: {{ . | quote }}
 {{- else if eq $sink "kafka" }}
 {{- $brokers := .Values.config.kafka.brokers }}
 {{- if kindIs "string" $brokers }}{{ $brokers = splitList "," $brokers }}{{ end }}
+{{- $unknown := false }}
 {{- range $brokers }}
 {{- $port := regexFind "[0-9]+$" (trim .) }}
-{{- if $port }}{{ $ports = append $ports (int $port) }}{{ end }}
+{{- if $port }}{{ $ports = append $ports (int $port) }}{{ else }}{{ $unknown = true }}{{ end }}
 {{- end }}
+{{- if $unknown }}{{ $ports = concat $ports (index $usual $sink) }}{{ end }}
 {{- $ports = uniq $ports }}
 {{- end }}
 {{- if not $ports }}{{ $ports = index $usual $sink }}{{ end }}
 {{- toJson (dict "ports" $ports) }}
+{{- end }}
+
+{{/* The ports of Postgres: those of the hosts in the URLs, as a list in JSON under ports. A host without one has 5432. */}}
+{{- define "cdc-relay.postgresPorts" -}}
+{{- $config := .Values.config }}
+{{- $ports := .Values.networkPolicy.postgres.ports }}
+{{- if not $ports }}
+{{- range $url := list $config.postgres.url (default "" $config.postgres.replication_url) (dig "inbox" "url" "" $config) }}
+{{- if contains "://" $url }}
+{{- range splitList "," (regexReplaceAll "^[^:]*://([^/?]*@)?([^/?]*).*$" $url "${2}") }}
+{{- $ports = append $ports (int (default "5432" (regexFind "[0-9]+$" (regexFind ":[0-9]+$" .)))) }}
+{{- end }}
+{{- else if $url }}
+{{- range splitList "," (default "5432" (regexFind "[0-9,]+$" (regexFind "port *= *'?[0-9,]+" $url))) }}
+{{- $ports = append $ports (int .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson (dict "ports" (uniq $ports)) }}
 {{- end }}
 
 {{- define "cdc-relay.egress" -}}
@@ -154,7 +176,7 @@ priorityClassName: {{ . | quote }}
     {{- toYaml . | nindent 4 }}
   {{- end }}
 - ports:
-    {{- range .Values.networkPolicy.postgres.ports }}
+    {{- range (include "cdc-relay.postgresPorts" . | fromJson).ports }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
   {{- with .Values.networkPolicy.postgres.to }}
