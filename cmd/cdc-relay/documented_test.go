@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/docs"
 )
 
 // inline is a command between backquotes; the other kind has a line of its own in a block of code.
@@ -105,3 +109,40 @@ func understood(args []string) error {
 }
 
 func understoodExactly(args []string) error { return program().Parse(args) }
+
+// commandsOf are the command lines of a type, without flags: "slot drop".
+func commandsOf(of reflect.Type, before string) (names []string) {
+	for field := range of.Fields() {
+		_, is := field.Tag.Lookup("cmd")
+		_, embedded := field.Tag.Lookup("embed")
+		switch {
+		case is:
+			name := before + cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
+			if inner := commandsOf(field.Type, name+" "); len(inner) > 0 {
+				names = append(names, inner...)
+			} else {
+				names = append(names, name)
+			}
+		case embedded && field.Type.Kind() == reflect.Struct:
+			names = append(names, commandsOf(field.Type, before)...)
+		}
+	}
+	return names
+}
+
+// Break it catches: a command that the page of all commands does not have. Seen to fail with a row taken out of it.
+func TestPageOfCommandsHasAll(t *testing.T) {
+	page, err := docs.Files.ReadFile("commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := commandsOf(reflect.TypeFor[commands](), "")
+	for _, name := range names {
+		if !regexp.MustCompile("`" + regexp.QuoteMeta(name) + "[` ]").Match(page) {
+			t.Errorf("docs/commands.md has no %q", name)
+		}
+	}
+	if len(names) < 30 {
+		t.Errorf("got %d commands, which cannot be all: %v", len(names), names)
+	}
+}
