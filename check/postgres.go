@@ -175,8 +175,8 @@ func (e *postgresExam) room(setting string, most, used int, ours bool) {
 		e.add(OK, setting, text+", one of them ours", "")
 	case used >= most:
 		const drop = ", or drop what is not used"
-		e.add(Fail, setting, text, e.setTo(fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres", setting, most+4)+drop,
-			drop))
+		e.add(Fail, setting, text, e.setTo(
+			fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres", setting, most+4)+drop, drop))
 	default:
 		e.add(OK, setting, text, "")
 	}

@@ -2,75 +2,34 @@ package config
 
 import (
 	"reflect"
-	"regexp"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config/internal/masking"
 )
-
-const masked = "xxxxx" // what net/url and pgx put in the place of a password, too
-
-var (
-	// From the colon after the user to the last @ anywhere: a password with an unescaped @, :, /, ? or # is wrong in a
-	// URL, but must not leak for that. An @ in the query makes it hide more than the password, which does no harm.
-	userinfo = regexp.MustCompile(`(?s)(://[^:@]*):.*@`)
-	// The same where there is an @ in the name of the user, which Go and pgx take; up to the next URL of a list. What
-	// begins with a number and a comma is a port, and another host.
-	userinfoOfAt = regexp.MustCompile(`(://[^:/?#\s]*@[^:/?#\s]*):(\d+,)?(?:[^:]|:[^/]|:/[^/])*@`)
-	// The same before a further host of a list, which has no scheme.
-	userinfoOfHost = regexp.MustCompile(`(,[^:/?#,@\s]+):[^,/]*@`)
-	// password=… of a URL's query.
-	passwordQuery = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)[^\s&]+`)
-	// password=… of a key=value string, where it is quoted with ' or ends at a space that no backslash keeps.
-	passwordPair = regexp.MustCompile(`(?is)((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?)?(?:[^\s\\]|\\.?)*`)
-	isURL        = regexp.MustCompile(`^\s*\w[\w+.-]*://`)
-	// A user without a password is a token for NATS.
-	token = regexp.MustCompile(`(://)[^:/?#@\s]+@`)
-)
-
-// secretPair is a parameter that holds a secret, where none belongs, as a file or a variable writes it.
-var secretPair = regexp.MustCompile(`(?i)(\w*(?:secret|password|assertion|token)\w*\s*[:=]\s*)[^,}]*`)
 
 // MaskURL replaces every password in a connection URL or key=value string, well-formed or not.
-func MaskURL(s string) string {
-	hidden := userinfo.ReplaceAllString(s, "$1:"+masked+"@")
-	hidden = userinfoOfAt.ReplaceAllStringFunc(hidden, func(found string) string {
-		if m := userinfoOfAt.FindStringSubmatch(found); m[2] == "" {
-			return m[1] + ":" + masked + "@"
-		}
-		return found
-	})
-	if isURL.MatchString(s) {
-		hidden = userinfoOfHost.ReplaceAllString(hidden, "$1:"+masked+"@")
-		return passwordQuery.ReplaceAllString(hidden, "${1}"+masked)
-	}
-	return passwordPair.ReplaceAllString(hidden, "${1}"+masked)
-}
+func MaskURL(s string) string { return masking.URL(s) }
 
 const (
 	endpointsKey  = "webhook.endpoints" // its values are URLs
 	parametersKey = "kafka.sasl.oauth.parameters"
 )
 
-// query is that of a URL, up to the next one in a list.
-var query = regexp.MustCompile(`\?[^\s,}]*`)
-
-// maskEndpoint hides what follows the path, too: receivers' tokens are there.
-func maskEndpoint(s string) string { return query.ReplaceAllString(MaskURL(s), "?"+masked) }
-
 // mask hides what is secret in the value of a key, for messages.
 func (k Key) mask(value string) string {
 	switch last := lastWord(k.Name); {
 	case k.Name == "webhook.url":
-		return maskEndpoint(value)
+		return masking.Endpoint(value)
 	case k.Name == "nats.url":
-		return token.ReplaceAllString(MaskURL(value), "${1}"+masked+"@")
+		return masking.NATS(value)
 	case strings.HasSuffix(last, "url"):
-		return MaskURL(value)
+		return masking.URL(value)
 	case strings.HasSuffix(last, "password"), strings.HasSuffix(last, "secret"):
-		return masked
+		return masking.Masked
 	case k.Name == endpointsKey:
-		return maskEndpoint(value)
+		return masking.Endpoint(value)
 	case k.Name == parametersKey:
-		return secretPair.ReplaceAllString(value, "${1}"+masked)
+		return masking.Pairs(value)
 	}
 	return value
 }
@@ -79,9 +38,9 @@ func (k Key) mask(value string) string {
 func (k Key) maskPair(name, text string) string {
 	switch {
 	case k.Name == endpointsKey:
-		return maskEndpoint(text)
-	case k.Name == parametersKey && secretPair.MatchString(name+"="):
-		return masked
+		return masking.Endpoint(text)
+	case k.Name == parametersKey && masking.Secret(name):
+		return masking.Masked
 	}
 	return text
 }

@@ -104,8 +104,8 @@ func hooks(log zerolog.Logger) kafka.Hooks {
 		ProducerReset: func(r kafka.Reset) {
 			log.Warn().Str("topic", r.Topic).Int32("partition", r.Partition).Str("cause", r.Cause).Int("possible_duplicates",
 				r.Uncertain).
-				Msg("the producer id was given up for this partition: no event is lost, possible_duplicates of them may be in the " +
-					"topic twice")
+				Msg("the producer id was given up for this partition: no event is lost, possible_duplicates of them may be in " +
+					"the topic twice")
 		},
 		Odd: func(o kafka.Odd) {
 			log.Warn().Err(o.Err).Str("topic", o.Topic).Int32("partition", o.Partition).Int("tries", o.Tries).

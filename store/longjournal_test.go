@@ -206,7 +206,8 @@ func TestWorkCostsTheSameInALongJournal(t *testing.T) {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: before PostgreSQL 15 the server's counts come late")
 	}
 	for _, ids := range strings.Fields(*longIDs) {
-		short, long := newWeighed(t, pg, ids+"_short", ids, few, *longBatch), newWeighed(t, pg, ids+"_long", ids, rows, *longBatch)
+		short := newWeighed(t, pg, ids+"_short", ids, few, *longBatch)
+		long := newWeighed(t, pg, ids+"_long", ids, rows, *longBatch)
 		short.c.URL += "&options=-c%20enable_seqscan%3Doff" // so few rows would be read one after the other
 		t.Logf("ids %s: %d rows and %d, the journal %s and %s", ids, few, rows, short.size(t), long.size(t))
 		for _, of := range works {
@@ -225,7 +226,7 @@ func TestWorkCostsTheSameInALongJournal(t *testing.T) {
 				t.Errorf("ids %s: %.0f events a second are pruned, want 1,000", ids, rate)
 			}
 		}
-		pg.Exec(t, "DROP SCHEMA "+short.schema+", "+long.schema+" CASCADE") // the disk need hold the journals of one kind only
+		pg.Exec(t, "DROP SCHEMA "+short.schema+", "+long.schema+" CASCADE") // the disk holds one kind at a time
 	}
 }
 

@@ -168,6 +168,9 @@ func Classify(err error) Class { return record.Classify(err) }
 // IsTransient reports whether the same call may succeed later without anybody changing the relay's set-up.
 func IsTransient(err error) bool { return record.IsTransient(err) }
 
+// IsLock reports whether another session stood in the way, and will not for ever.
+func IsLock(err error) bool { return record.IsLock(err) }
+
 // IsAboutRows reports whether Postgres refuses what is in a row, so that other rows of the same statement may be taken.
 func IsAboutRows(err error) bool { return record.IsAboutRows(err) }
 

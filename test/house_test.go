@@ -107,9 +107,10 @@ var house = map[string]room{
 	"sink/webhook": {own: []string{"certs", "outbox", "sink"}, tests: []string{"sink/sinktest"}},
 	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
 
+	"config/internal/masking":  {},
 	"config/internal/spelling": {},
 	"config": {
-		own: []string{"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
+		own: []string{"config/internal/masking", "config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
 	},
 	"schemas":                    {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"relay/internal/halt":        {own: []string{"decoder", "login", "replication"}},

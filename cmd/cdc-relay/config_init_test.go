@@ -151,7 +151,8 @@ func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 }
 
 // The address of each sink gets into the file, without a password. Seen to fail with an address left out of those that
-// are written, with a webhook's written as it is, with a token of NATS taken for a user, and with a file refused for the address that is left out.
+// are written, with a webhook's written as it is, with a token of NATS taken for a user, and with a file refused for
+// the address that is left out.
 func TestConfigInitWritesTheSinksAddress(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)

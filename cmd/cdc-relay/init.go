@@ -78,8 +78,8 @@ func (c initCommand) Run(a *cli.App) error {
 	case c.Inbox != "" && c.Rabbit:
 		return cli.Usage(errors.New("--inbox and --rabbitmq-topology each create only one thing: run init once with each"))
 	case (c.Inbox != "" || c.Rabbit) && (c.Roles || c.Emit || c.NoSlot):
-		return cli.Usage(errors.New("--inbox and --rabbitmq-topology create only what they name: --roles, --emit and --no-slot " +
-			"are for another run of init"))
+		return cli.Usage(errors.New("--inbox and --rabbitmq-topology create only what they name: --roles, --emit and " +
+			"--no-slot are for another run of init"))
 	case c.Inbox != "":
 		return c.makeInbox(ctx, a)
 	case c.Rabbit:

@@ -114,9 +114,9 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 	}
 }
 
-// The server drops a slot by its name, whatever database or program it is for. Breaks it catches: a configuration with a
-// wrong name or a wrong server that drops what another relay needs, after a question about something else. Seen to fail
-// with the database, the plugin and the server not looked at.
+// The server drops a slot by its name, whatever database or program it is for. Breaks it catches: a configuration with
+// a wrong name or a wrong server that drops what another relay needs, after a question about something else. Seen to
+// fail with the database, the plugin and the server not looked at.
 func TestSlotOfOthersIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s, other := newServices(t, nil), newServices(t, nil)

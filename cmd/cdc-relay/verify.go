@@ -146,7 +146,8 @@ func (c verifyCommand) repair(a *cli.App, st *store.Store, found *audit.Verdict)
 	if !c.Yes && !a.JSON {
 		show.Verdict(a, found)
 	}
-	what := fmt.Sprintf("This publishes %d events once more, behind what their keys have in the topics by now.", found.Lost)
+	what := fmt.Sprintf("This publishes %d events once more, behind what their keys have in the topics by now.",
+		found.Lost)
 	if err := a.Confirm(c.Yes, "repair", what); err != nil {
 		return nil, err
 	}

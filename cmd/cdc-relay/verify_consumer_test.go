@@ -47,8 +47,8 @@ func verifyEffects(t *testing.T, ids string) {
 
 	cdcRelay(t, s.environ, "verify", "--consumer=billing", "--inbox-schema=inbox").want(t, exitFailed, nil,
 		[]string{"cdc-relay init --inbox"})
-	cdcRelay(t, s.environ, "verify", "--consumer=nobody", "--inbox-schema=inbox", "--inbox-url="+billing.URL).want(t, exitFailed,
-		nil, []string{`no consumer "nobody"`, "inbox list"})
+	cdcRelay(t, s.environ, "verify", "--consumer=nobody", "--inbox-schema=inbox", "--inbox-url="+billing.URL).want(t,
+		exitFailed, nil, []string{`no consumer "nobody"`, "inbox list"})
 	audit := func(args ...string) (v effects.Verdict, code int) {
 		t.Helper()
 		o := cdcRelay(t, s.environ, append([]string{"verify", "--json", "--consumer=billing", "--inbox-schema=inbox",

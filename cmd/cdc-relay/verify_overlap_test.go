@@ -41,13 +41,15 @@ func TestRepairsThatOverlapPublishOnce(t *testing.T) {
 		})
 		return done, err
 	}
-	v, err := audit.Run(t.Context(), cfg, st, audit.Options{Temp: t.TempDir(), Repair: func(*audit.Verdict) (*audit.Repair, error) {
+	options := audit.Options{Temp: t.TempDir()}
+	options.Repair = func(*audit.Verdict) (*audit.Repair, error) {
 		o := cdcRelay(t, s.environ, "verify", "--json", "--wait=0s", "--repair", "--yes")
 		if v := verdictOf(t, o); o.code != exitDone || v.Repaired == nil || *v.Repaired != 20 {
 			t.Errorf("the first: got exit code %d and %+v, errors %s; want all 20 repaired", o.code, v, o.errors)
 		}
 		return &audit.Repair{Who: "second", Follow: follow}, nil
-	}})
+	}
+	v, err := audit.Run(t.Context(), cfg, st, options)
 	if err != nil || v.Lost != 20 || v.Repaired == nil || *v.Repaired != 0 ||
 		!strings.Contains(fmt.Sprint(v.Notes), "20 events of request 2 were not published again") {
 		t.Errorf("the second: got %+v and %v, want 20 lost, none repaired, and why", v, err)

@@ -65,7 +65,8 @@ func (c verifyCommand) rows(a *cli.App, now time.Time) store.AuditRange {
 		*bound.into = &at
 	}
 	if w.Since != nil && w.Until != nil && !w.Since.Before(*w.Until) {
-		a.Wrong("--until", fmt.Sprintf("found %q, and --since %q", c.Until, c.Since), "a later time: no row is between the two")
+		a.Wrong("--until", fmt.Sprintf("found %q, and --since %q", c.Until, c.Since),
+			"a later time: no row is between the two")
 	}
 	return w
 }

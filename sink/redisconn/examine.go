@@ -9,15 +9,16 @@ import (
 )
 
 // Examine connects and asks how durable the server is. The text says what was found, with what can be lost; a server
-// that does not let itself be asked (ACL, some hosted ones) is taken as it is. Risky says that something can be lost, or that it is
-// not known.
+// that does not let itself be asked (ACL, some hosted ones) is taken as it is. Risky says that something can be lost,
+// or that it is not known.
 func (s *Server) Examine(ctx context.Context) (text string, risky bool, err error) {
 	one, alone := s.Client.(*redis.Client)
 	if !alone {
 		return s.examineNodes(ctx)
 	}
 	if info, err := one.Info(ctx, "cluster").Result(); err == nil && strings.Contains(info, "cluster_enabled:1") {
-		return "", false, fmt.Errorf("the server is a node of a cluster, and holds a part of the keys: set redis.cluster.enabled")
+		return "", false, fmt.Errorf("the server is a node of a cluster, and holds a part of the keys: set " +
+			"redis.cluster.enabled")
 	}
 	return s.examine(ctx, one)
 }

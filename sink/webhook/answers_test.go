@@ -351,7 +351,8 @@ func TestExamineDeliversNothing(t *testing.T) {
 		t.Errorf("got %d deliveries, want none", len(found))
 	}
 	missing := b.driver(t, func(c *webhook.Config) { c.SecretFile = t.TempDir() + "/{topic}" })
-	if _, _, err := missing.Examine(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "webhook secret") {
+	_, _, err = missing.Examine(t.Context(), "orders")
+	if err == nil || !strings.Contains(err.Error(), "webhook secret") {
 		t.Errorf("without the secret's file: got %v", err)
 	}
 	nowhere := b.driver(t, func(c *webhook.Config) { c.URL = "" })

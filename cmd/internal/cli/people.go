@@ -95,8 +95,8 @@ func (a *App) Confirm(yes bool, word, what string) error {
 
 var errInterrupted = errors.New("interrupted; nothing was done")
 
-// answered reads the answer, and does not wait for it any longer when there is a signal: the commands take the first one
-// for themselves.
+// answered reads the answer, and does not wait for it any longer when there is a signal: the commands take the first
+// one for themselves.
 func answered(in io.Reader, stop <-chan os.Signal, word string) error {
 	answers := make(chan error, 1)
 	go func() { // who gets no answer ends with the program

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Breaks it catches: a question that Ctrl-C does not end, and an answer that is taken for another. Seen to fail with the
-// signal not looked at, and with any answer taken.
+// Breaks it catches: a question that Ctrl-C does not end, and an answer that is taken for another. Seen to fail with
+// the signal not looked at, and with any answer taken.
 func TestQuestionEndsByItsAnswerOrASignal(t *testing.T) {
 	for said, want := range map[string]string{"drop\n": "", " drop \n": "", "drop": "", "no\n": "not confirmed",
 		"": "not confirmed", "\n": "not confirmed"} {

@@ -73,8 +73,8 @@ func (m *Meter) waiting(f factory) {
 		m.MirrorAge)
 	f.counted("outbox_marked_total", "Rows of the outbox that were marked or deleted because they were published.",
 		func() float64 { return float64(m.Database.marked.Load()) })
-	f.known("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s, or less often "+
-		"where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
+	f.known("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s, or less "+
+		"often where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
 	f.known("outbox_backlog_gauge",
 		"Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", m.Backlog)
 	f.known("outbox_oldest_pending_age_seconds",

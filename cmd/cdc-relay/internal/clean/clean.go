@@ -6,12 +6,8 @@ package clean
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -74,7 +70,7 @@ func (c Cleaner) all(ctx context.Context, what string, about int64, done *int64,
 			failing = time.Time{}
 		case !store.IsTransient(err):
 			return err
-		case isLock(err):
+		case store.IsLock(err):
 		case failing.IsZero():
 			failing = time.Now()
 		case time.Since(failing) >= patience:
@@ -94,11 +90,4 @@ func (c Cleaner) all(ctx context.Context, what string, about int64, done *int64,
 		}
 	}
 	return nil
-}
-
-// isLock says that another session stands in the way, and will not for ever: serialization_failure, deadlock_detected,
-// lock_not_available.
-func isLock(err error) bool {
-	var said *pgconn.PgError
-	return errors.As(err, &said) && slices.Contains([]string{"40001", "40P01", "55P03"}, said.Code)
 }

@@ -137,7 +137,8 @@ func (w *writer) rest() {
 			}
 			if bare := natsLogin.ReplaceAllString(text, "$1"); k.Key == "nats.url" && (had || bare != text) {
 				w.page.set(k.Key, quote(bare))
-				w.page.remember("give nats.username and nats.password_file, or nats.token_file: the login in nats.url is not written")
+				w.page.remember("give nats.username and nats.password_file, or nats.token_file: the login in nats.url is " +
+					"not written")
 				continue
 			}
 			w.page.set(k.Key, quote(text))

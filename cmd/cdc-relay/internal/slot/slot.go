@@ -97,8 +97,8 @@ func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error
 		return err
 	}
 	if system.Database != s.Database {
-		return fmt.Errorf("the slot %q belongs to database %s, and this configuration is for %s: set postgres.slot to its own",
-			name, s.Database, system.Database)
+		return fmt.Errorf("the slot %q belongs to database %s, and this configuration is for %s: set postgres.slot to its "+
+			"own", name, s.Database, system.Database)
 	}
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
 	if err != nil {
@@ -110,8 +110,8 @@ func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error
 		return fmt.Errorf("ask which server this is: %w", err)
 	}
 	if shown != system.ID {
-		return fmt.Errorf("postgres.url reaches system %s, and postgres.replication_url system %s: the slot that was looked at "+
-			"is not the one that would be changed; give both URLs of one server", shown, system.ID)
+		return fmt.Errorf("postgres.url reaches system %s, and postgres.replication_url system %s: the slot that was looked "+
+			"at is not the one that would be changed; give both URLs of one server", shown, system.ID)
 	}
 	return nil
 }

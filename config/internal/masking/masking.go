@@ -1,0 +1,61 @@
+// Package masking hides passwords and tokens in addresses, well-formed or not.
+//
+// Tested by package config, too, whose messages it is for.
+package masking
+
+import "regexp"
+
+// Masked stands in the place of a secret. It is what net/url and pgx put there, too.
+const Masked = "xxxxx"
+
+var (
+	// From the colon after the user to the last @ anywhere: a password with an unescaped @, :, /, ? or # is wrong in a
+	// URL, but must not leak for that. An @ in the query makes it hide more than the password, which does no harm.
+	userinfo = regexp.MustCompile(`(?s)(://[^:@]*):.*@`)
+	// The same where there is an @ in the name of the user, which Go and pgx take; up to the next URL of a list. What
+	// begins with a number and a comma is a port, and another host.
+	userinfoOfAt = regexp.MustCompile(`(://[^:/?#\s]*@[^:/?#\s]*):(\d+,)?(?:[^:]|:[^/]|:/[^/])*@`)
+	// The same before a further host of a list, which has no scheme.
+	userinfoOfHost = regexp.MustCompile(`(,[^:/?#,@\s]+):[^,/]*@`)
+	// password=… of a URL's query.
+	passwordQuery = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)[^\s&]+`)
+	// password=… of a key=value string, where it is quoted with ' or ends at a space that no backslash keeps.
+	passwordPair = regexp.MustCompile(`(?is)((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?)?(?:[^\s\\]|\\.?)*`)
+	isURL        = regexp.MustCompile(`^\s*\w[\w+.-]*://`)
+	// A user without a password is a token for NATS.
+	token = regexp.MustCompile(`(://)[^:/?#@\s]+@`)
+)
+
+// URL replaces every password in a connection URL or key=value string, well-formed or not.
+func URL(s string) string {
+	hidden := userinfo.ReplaceAllString(s, "$1:"+Masked+"@")
+	hidden = userinfoOfAt.ReplaceAllStringFunc(hidden, func(found string) string {
+		if m := userinfoOfAt.FindStringSubmatch(found); m[2] == "" {
+			return m[1] + ":" + Masked + "@"
+		}
+		return found
+	})
+	if isURL.MatchString(s) {
+		hidden = userinfoOfHost.ReplaceAllString(hidden, "$1:"+Masked+"@")
+		return passwordQuery.ReplaceAllString(hidden, "${1}"+Masked)
+	}
+	return passwordPair.ReplaceAllString(hidden, "${1}"+Masked)
+}
+
+// NATS is URL for addresses of NATS, where a user without a password is a token.
+func NATS(s string) string { return token.ReplaceAllString(URL(s), "${1}"+Masked+"@") }
+
+// query is that of a URL, up to the next one in a list.
+var query = regexp.MustCompile(`\?[^\s,}]*`)
+
+// Endpoint hides what follows the path, too: receivers' tokens are there.
+func Endpoint(s string) string { return query.ReplaceAllString(URL(s), "?"+Masked) }
+
+// secretPair is a parameter that holds a secret, where none belongs, as a file or a variable writes it.
+var secretPair = regexp.MustCompile(`(?i)(\w*(?:secret|password|assertion|token)\w*\s*[:=]\s*)[^,}]*`)
+
+// Pairs hides the values whose names say that they are secret.
+func Pairs(s string) string { return secretPair.ReplaceAllString(s, "${1}"+Masked) }
+
+// Secret says that a name is one of a secret.
+func Secret(name string) bool { return secretPair.MatchString(name + "=") }
