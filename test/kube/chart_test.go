@@ -304,7 +304,8 @@ func portsOut(p *networking.NetworkPolicy) (ports []int) {
 }
 
 // Break it catches: a pooler, a second server or a broker on ports of its own that the policy shuts out, so that the
-// installation waits for its init until it fails. Seen to fail with 5432 alone, and with brokers without a port left out.
+// installation waits for its init until it fails. Seen to fail with 5432 alone, and with brokers without a port left
+// out.
 func TestPolicyFollowsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	c := loadChart(t)

@@ -60,8 +60,8 @@ func forms(kind config.Kind, text string) []any {
 
 // Break it catches: a password for all who may read ConfigMaps, because a key that holds a URL has no guard. Seen to
 // fail with the guard of each of registry.url, webhook.endpoints and rabbitmq.stream_url taken out, and with the
-// password's pattern of before, which took what begins with a dollar, has a slash in it, or stands behind a user with an @
-// in his name; and with a token of NATS let through.
+// password's pattern of before, which took what begins with a dollar, has a slash in it, or stands behind a user with
+// an @ in his name; and with a token of NATS let through.
 func TestNoURLTakesAPassword(t *testing.T) {
 	t.Parallel()
 	c := loadChart(t)
