@@ -78,7 +78,7 @@ func TestRightValuesAreTaken(t *testing.T) {
 		`config: {postgres: {url: "postgres://relay:${PGPASSWORD}@db:5432/shop"}, kafka: {brokers: "a:9092,b:9092"}}`,
 		`config: {postgres: {url: "host=db password=${PGPASSWORD}"}, kafka: {brokers: ["${BROKERS}"]}}`,
 		`config: {postgres: {url: "postgres://db:5432/shop?user=relay"}, kafka: {brokers: [a]}}`,
-		`config: {sink: nats, nats: {url: "tls://a:4222,tls://u@b:4222"}, postgres: {url: "postgres://u@db/shop"}}`,
+		`config: {sink: nats, nats: {url: "tls://a:4222,tls://${NATS_TOKEN}@b:4222"}, postgres: {url: "postgres://u@db/shop"}}`,
 		required + "\nglobal: {anything: true}",
 		required + "\nresources: {limits: {memory: null, cpu: 2}}",
 		required + "\npodSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}",
