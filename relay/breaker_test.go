@@ -50,6 +50,7 @@ func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 	r, stop = b.start()
 	b.waitHalt(r, relay.HaltFlood)
 	b.staysDead(10)
+	b.waitReceived(r, 110) // what comes after a person has said so is another flood
 	r.Resumed()
 	b.waitRecorded(150)
 	b.waitDead(60)
