@@ -191,13 +191,16 @@ lint: fmt-check ## go vet and golangci-lint, in the version that CI uses, of thi
 shellcheck: ## shellcheck on the scripts that run on machines of others, and on those that make and try the packages
 	shellcheck install.sh deploy/packages/*.sh .ci/run
 
+# What git ignores is nobody's to format.
+GO_FILES = git ls-files -z --cached --others --exclude-standard '*.go'
+
 .PHONY: fmt-check
 fmt-check: ## fail if a file is not as gofmt has it
-	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); if [ -n "$$unformatted" ]; then echo "not as gofmt has them:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$($(GO_FILES) | xargs -0 gofmt -l); if [ -n "$$unformatted" ]; then echo "not as gofmt has them:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: fmt
 fmt: ## format the Go files
-	git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -w
+	$(GO_FILES) | xargs -0 gofmt -w
 
 .PHONY: release
 release: ## make and sign the release of this commit's tag; .github/workflows/release.yml runs it, as it may publish

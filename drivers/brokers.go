@@ -200,19 +200,9 @@ func Examine(ctx context.Context, cfg config.Config) (text string, risky bool, e
 	defer func() { _ = driver.Close() }()
 	switch d := driver.(type) {
 	case interface {
-		Examine(context.Context) (string, error)
-	}:
-		text, err = d.Examine(ctx)
-		return text, false, err
-	case interface {
 		Examine(context.Context) (string, bool, error)
 	}:
 		return d.Examine(ctx)
-	case interface {
-		Examine(context.Context, string) (string, error)
-	}:
-		text, err = d.Examine(ctx, topics.Exact)
-		return text, false, err
 	case interface {
 		Examine(context.Context, string) (string, bool, error)
 	}:

@@ -79,7 +79,7 @@ func TestTLSAndPasswordFile(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 100)
 
 	c.TLS.CAFile = theirs.File
-	_, err := newDriver(t, c).Examine(context.Background(), "")
+	_, _, err := newDriver(t, c).Examine(context.Background(), "")
 	if err == nil || sink.TroubleOf(err, sink.ClusterTrouble) != sink.ConfigurationTrouble {
 		t.Errorf("a server that another authority vouches for: got %v, want trouble of the configuration", err)
 	}

@@ -330,10 +330,10 @@ func TestStreamsAreCreatedOnDemand(t *testing.T) {
 		t.Errorf("created: got %v", created)
 	}
 	without := newDriver(t, b.config())
-	if _, err := without.Examine(t.Context(), name); err != nil {
+	if _, _, err := without.Examine(t.Context(), name); err != nil {
 		t.Errorf("examine a stream that is there: %v", err)
 	}
-	_, err := without.Examine(t.Context(), "none-"+name)
+	_, _, err := without.Examine(t.Context(), "none-"+name)
 	if err == nil || !strings.Contains(err.Error(), "rabbitmqadmin declare queue name=none-"+name) {
 		t.Errorf("examine a stream that is missing: got %v, want the command", err)
 	}
