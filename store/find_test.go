@@ -13,14 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Ids of event n, as SQL: the odd ones are of version 4, scattered over the index, the even ones of version 7, in the
-// order of time.
-const (
-	randomID  = `(substr(md5(n::text), 1, 12) || '4' || substr(md5(n::text), 14, 3) || 'a' || substr(md5(n::text), 18))`
-	orderedID = `(lpad(to_hex(1790000000000 + n / 5), 12, '0') || '7' || substr(md5(n::text), 1, 3) || 'a' ||
- substr(md5(n::text), 18))`
-	eventID = `(CASE n % 2 WHEN 1 THEN ` + randomID + ` ELSE ` + orderedID + ` END)::uuid`
-)
+// eventID is the id of event n, as SQL: the odd ones are of version 4, scattered over the index, the even ones of
+// version 7, in the order of time.
+const eventID = `(CASE n % 2 WHEN 1 THEN ` + harness.RandomID + ` ELSE ` + harness.OrderedID + ` END)::uuid`
 
 // Where an event is must be told at once, however long the journal is kept. Break it catches: a look at the journal, or
 // at another table, that is not by its index. docs/operations.md has the figures. Seen to fail

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/embedded"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -26,7 +23,7 @@ var (
 )
 
 // ofNumber are ids of version 7 and 4 of event n, as SQL.
-var ofNumber = map[string]string{"v7": orderedID + "::uuid", "v4": randomID + "::uuid"}
+var ofNumber = map[string]string{"v7": harness.OrderedID + "::uuid", "v4": harness.RandomID + "::uuid"}
 
 // weighed is a journal of so many rows in a schema of its own, and what is done with it.
 type weighed struct {
@@ -51,20 +48,8 @@ func newWeighed(t *testing.T, pg *harness.PG, schema, ids string, rows, batch in
 	if !inOrder {
 		w.exec(t, `ALTER TABLE cdc_relay_journal DROP CONSTRAINT cdc_relay_journal_pkey`)
 	}
-	var filled sync.WaitGroup
-	for _, sql := range []string{
-		`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
-SELECT (SELECT source FROM cdc_relay_state), ` + w.id + `, 'orders', n % 12, n FROM generate_series($1::int, $2) n`,
-		fmt.Sprintf(`INSERT INTO cdc_relay_journal_batch (source, size, ids, mirrored)
-SELECT (SELECT source FROM cdc_relay_state), count(*), array_agg(id), true
-FROM (SELECT (n - 1) / %d AS b, %s AS id FROM generate_series($1::int, $2) n) x GROUP BY b ORDER BY b`, batch, w.id),
-	} {
-		conn := w.pg.Connect(t)
-		filled.Go(func() { w.fill(t, conn, sql) })
-	}
-	if filled.Wait(); t.Failed() {
-		t.FailNow()
-	}
+	pg.FillJournal(t, harness.Former{Schema: schema, Source: "(SELECT source FROM cdc_relay_state)", ID: w.id,
+		Topic: "orders", Events: rows, Batch: batch})
 	if !inOrder {
 		w.exec(t, `ALTER TABLE cdc_relay_journal ADD PRIMARY KEY (source, event_id)`)
 	}
@@ -72,18 +57,6 @@ FROM (SELECT (n - 1) / %d AS b, %s AS id FROM generate_series($1::int, $2) n) x 
 	w.insert(t, rows-999, rows)
 	w.exec(t, `VACUUM ANALYZE`)
 	return w
-}
-
-// fill writes the rows of the events $1 to $2, a million at a time.
-func (w *weighed) fill(t *testing.T, conn *pgx.Conn, sql string) {
-	const portion = 1_000_000
-	_, err := conn.Exec(t.Context(), "SET search_path = "+w.schema)
-	for from := 1; err == nil && from <= w.rows; from += portion {
-		_, err = conn.Exec(t.Context(), sql, from, min(from+portion-1, w.rows))
-	}
-	if err = cmp.Or(err, conn.Close(t.Context())); err != nil {
-		t.Errorf("%s: %v", sql, err)
-	}
 }
 
 func (w *weighed) exec(t *testing.T, sql string) {

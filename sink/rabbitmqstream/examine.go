@@ -9,7 +9,8 @@ import (
 )
 
 // Examine connects and looks for the stream, which is the only one that there is, or empty. The text says what answered
-// and whether the stream is missing; nothing that could be risky is asked for. The error is why the server cannot be used.
+// and whether the stream is missing; nothing that could be risky is asked for. The error is why the server cannot
+// be used.
 func (d *Driver) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
 	c, err := d.dial(ctx)
 	if err != nil {

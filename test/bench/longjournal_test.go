@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -12,15 +10,8 @@ const (
 	formerTopic   = "of the weeks before" // of the events of a long journal
 	drainLongV7   = "long-journal"        // ids in the order of time, as the relay's own table makes them
 	drainLongV4   = "long-journal-v4"     // random ids
-	journalSource = 1                     // its number, which is drawn by lot otherwise
+	journalSource = "1"                   // its number, which is drawn by lot otherwise
 )
-
-// formerIDs are those of events n of a long journal, as SQL, by whether they are random.
-var formerIDs = map[bool]string{
-	false: `(lpad(to_hex(1760000000000 + n / 5), 12, '0') || '7' || substr(md5(n::text), 1, 3) || 'a' ||
- substr(md5(n::text), 18))::uuid`,
-	true: `(substr(md5(n::text), 1, 12) || '4' || substr(md5(n::text), 14, 3) || 'a' || substr(md5(n::text), 18))::uuid`,
-}
 
 // fillJournal makes a database whose relay has published so many events in the weeks before, for runs to begin with a
 // copy of it.
@@ -34,35 +25,14 @@ func (st *stage) fillJournal(t *testing.T) (database string) {
 	// Its tables are what is wanted of it; each run has a relay of its own.
 	pg.Exec(t, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
 	pg.Exec(t, "TRUNCATE cdc_relay_source, cdc_relay_epoch, cdc_relay_state CASCADE")
-	ids := formerIDs[st.randomIDs]
-	pg.Exec(t, fmt.Sprintf("ALTER TABLE cdc_relay_source ALTER source SET DEFAULT %d", journalSource))
+	pg.Exec(t, "ALTER TABLE cdc_relay_source ALTER source SET DEFAULT "+journalSource)
 	pg.Exec(t, "ALTER TABLE cdc_relay_journal DROP CONSTRAINT cdc_relay_journal_pkey")
-	var filled sync.WaitGroup
-	for _, sql := range []string{
-		fmt.Sprintf(`INSERT INTO cdc_relay_journal (source, event_id, topic, partition, "offset")
-SELECT %d, %s, '%s', n %% 12, n FROM generate_series($1::int, $2) n`, journalSource, ids, formerTopic),
-		fmt.Sprintf(`INSERT INTO cdc_relay_journal_batch (source, size, ids, mirrored)
-SELECT %d, count(*), array_agg(id), true
-FROM (SELECT (n - 1) / 10 AS b, %s AS id FROM generate_series($1::int, $2) n) x GROUP BY b ORDER BY b`,
-			journalSource, ids),
-	} {
-		conn := pg.Connect(t)
-		filled.Go(func() {
-			const portion = 1_000_000
-			for from := 1; from <= st.journal; from += portion {
-				if _, err := conn.Exec(t.Context(), sql, from, min(from+portion-1, st.journal)); err != nil {
-					t.Errorf("%s: %v", sql, err)
-					return
-				}
-			}
-			if err := conn.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
+	ids := harness.OrderedID
+	if st.randomIDs {
+		ids = harness.RandomID
 	}
-	if filled.Wait(); t.Failed() {
-		t.FailNow()
-	}
+	pg.FillJournal(t, harness.Former{Schema: "public", Source: journalSource, ID: ids + "::uuid", Topic: formerTopic,
+		Events: st.journal, Batch: 10})
 	pg.Exec(t, "SET maintenance_work_mem = '1GB'; ALTER TABLE cdc_relay_journal ADD PRIMARY KEY (source, event_id)")
 	pg.Exec(t, "VACUUM ANALYZE")
 	pg.Exec(t, "CHECKPOINT") // what was written leaves the WAL
