@@ -349,7 +349,7 @@ var house = map[string]room{
 	}},
 	"examples/shop": {own: []string{"emit", "inbox"}, external: []string{"github.com/jackc/pgx/v5"}},
 
-	"test": {tests: []string{"test/mutate/seen"}},
+	"test": {},
 	"test/harness": {
 		own: []string{"embedded", "embedded/child", "verify"},
 		external: []string{
