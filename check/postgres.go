@@ -157,8 +157,8 @@ func (e *postgresExam) capacity() error {
 	var exists, active bool
 	err := e.row(`SELECT current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots),
 		current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_stat_replication),
-		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1),
-		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`,
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND database = current_database()),
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND database = current_database() AND active)`,
 		[]any{e.cfg.Postgres.Slot}, &slots, &usedSlots, &senders, &usedSenders, &exists, &active)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (e *postgresExam) room(setting string, most, used int, ours bool) {
 	case ours:
 		e.add(OK, setting, text+", one of them ours", "")
 	case used >= most:
-		const drop = ", or drop what is not used"
+		const drop = ", or ask the owners of unused ones to remove them"
 		e.add(Fail, setting, text, e.setTo(
 			fmt.Sprintf("ALTER SYSTEM SET %s = %d; and restart Postgres", setting, most+4)+drop, drop))
 	default:
@@ -233,18 +233,16 @@ func (e *postgresExam) slot() error {
 		return err
 	}
 	name := "slot " + e.cfg.Postgres.Slot
-	again := fmt.Sprintf("SELECT pg_drop_replication_slot('%s'); then cdc-relay init", e.cfg.Postgres.Slot)
+	if why := slot.Mismatch(); why != "" {
+		e.add(Fail, name, why, store.OtherSlotName)
+		return nil
+	}
 	switch {
 	case !slot.Exists:
 		e.add(Warn, name, "does not exist yet", "cdc-relay init creates it, and so does the first start of cdc-relay run")
 		return e.longTransactions()
-	case slot.Plugin != "pgoutput":
-		e.add(Fail, name, fmt.Sprintf("was made for %q, not for pgoutput", slot.Plugin), "set postgres.slot to another name")
-	case slot.Database != e.database:
-		e.add(Fail, name, fmt.Sprintf("belongs to database %s, and postgres.url is for %s", slot.Database, e.database),
-			"set postgres.slot to another name")
 	case slot.WALStatus == "lost":
-		e.add(Fail, name, replication.Invalidated(slot.InvalidationReason), again)
+		return e.lostSlot(name, slot)
 	case slot.Recovery && slot.Synced && slot.Temporary:
 		e.add(Warn, name, "this standby's copy is temporary: a promotion now would lose it",
 			"wait until the relay has confirmed events since the standby began to copy; if that does not help, read the "+
@@ -267,6 +265,21 @@ func (e *postgresExam) slot() error {
 				"stop the relay, then on a replication connection: ALTER_REPLICATION_SLOT "+e.cfg.Postgres.Slot+" (FAILOVER true);")
 		}
 	}
+	return nil
+}
+
+// lostSlot advises to drop a slot only where the relay's tables name it as theirs; the start does it by itself then.
+func (e *postgresExam) lostSlot(name string, slot store.SlotStatus) error {
+	fix := "if it is not this relay's, " + store.OtherSlotName
+	state, err := e.store.State(e.ctx)
+	switch {
+	case err == nil && state != nil && e.cfg.Postgres.OnSlotLost == config.SlotLostRecover:
+		fix = "start cdc-relay run: it replaces the slot and publishes from the table what is not published"
+	case err == nil && state != nil:
+		fix = "set postgres.on_slot_lost: recover, and start cdc-relay run: it replaces the slot and publishes from the " +
+			"table what is not published"
+	}
+	e.add(Fail, name, replication.Invalidated(slot.InvalidationReason), fix)
 	return nil
 }
 

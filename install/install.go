@@ -41,6 +41,9 @@ type Plan struct {
 // Missing finds out what is missing. It only reads.
 func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot bool) (Plan, error) {
 	p := Plan{SQL: []string{}, Tables: Exists, Publication: Exists, Slot: Exists}
+	if err := setup(cfg, st).CheckSlot(ctx); err != nil {
+		return p, err // before anything is made: all that is made would be for nothing
+	}
 	statements, err := st.Plan(ctx)
 	if err != nil {
 		return p, err
@@ -117,6 +120,9 @@ func Create(ctx context.Context, cfg config.Config) error {
 // All creates what is missing, the way that a first start would, and before that the outbox itself.
 func All(ctx context.Context, cfg config.Config, st *store.Store) error {
 	s := setup(cfg, st)
+	if err := s.CheckSlot(ctx); err != nil {
+		return err
+	}
 	if err := s.CanDecode(ctx); err != nil {
 		return err
 	}

@@ -78,18 +78,40 @@ func (l *link) slot(ctx context.Context, name string) (outbox.LSN, error) {
 	row := results[0].Rows[0]
 	kind, plugin, database, here, status := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4])
 	switch {
+	case kind == "logical" && database != here:
+		return 0, notHere(name, database, here)
 	case kind != "logical" || plugin != "pgoutput":
 		return 0, &SlotMismatchError{Slot: name, Why: fmt.Sprintf("it is a %s slot with plugin %q; a logical slot with "+
 			"pgoutput is needed", kind, plugin)}
-	case database != here:
-		return 0, &SlotMismatchError{Slot: name,
-			Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
 	case status == "lost":
 		return 0, &SlotLostError{Slot: name, Why: "it " + Invalidated(string(row[6]))}
 	case NamesStandby(string(row[7]), string(row[8])):
 		return 0, &SynchronousStandbyError{ApplicationName: string(row[8]), Names: string(row[7])}
 	}
 	return outbox.ParseLSN(string(row[5]))
+}
+
+func notHere(name, database, here string) error {
+	return &SlotMismatchError{Slot: name,
+		Why: fmt.Sprintf("it belongs to database %q and this connection is to %q", database, here)}
+}
+
+// ours refuses a slot of another database: the server drops any slot by its name, whichever database a connection is
+// to. It leaves a name that no slot has to the server.
+func (l *link) ours(ctx context.Context, name string) error {
+	results, err := l.conn.Exec(ctx, `SELECT coalesce(database, ''), current_database() FROM pg_replication_slots `+
+		`WHERE slot_name = '`+name+`'`).ReadAll()
+	if err != nil {
+		return fmt.Errorf("read slot %q: %w", name, err)
+	}
+	for _, r := range results {
+		for _, row := range r.Rows {
+			if database, here := string(row[0]), string(row[1]); database != here {
+				return notHere(name, database, here)
+			}
+		}
+	}
+	return nil
 }
 
 // CreateSlot creates the logical slot and returns the position from which it is consistent. The server waits for every
@@ -118,8 +140,8 @@ func refusedSlot(err error) error {
 	case ok && pg.Code == "55000" && strings.Contains(pg.Message, "wal_level"): // object_not_in_prerequisite_state
 		return &NoDecodingError{Said: pg.Message}
 	case ok && pg.Code == "53400": // configuration_limit_exceeded
-		return fmt.Errorf("%w; drop a slot that nobody uses (SELECT slot_name, active FROM pg_replication_slots; SELECT "+
-			"pg_drop_replication_slot('…')), or raise max_replication_slots and restart Postgres", err)
+		return fmt.Errorf("%w; raise max_replication_slots and restart Postgres, or ask the owners of unused slots to remove "+
+			"them (SELECT slot_name, database, plugin, active FROM pg_replication_slots)", err)
 	}
 	return err
 }
@@ -150,6 +172,9 @@ func dropSlot(ctx context.Context, c Config, how pglogrepl.DropReplicationSlotOp
 		return err
 	}
 	defer l.close()
+	if err := l.ours(ctx, c.Slot); err != nil {
+		return fmt.Errorf("drop replication slot %q: %w", c.Slot, err)
+	}
 	if err := pglogrepl.DropReplicationSlot(ctx, l.conn, c.Slot, how); err != nil {
 		return fmt.Errorf("drop replication slot %q: %w", c.Slot, err)
 	}
@@ -164,6 +189,9 @@ func AdvanceSlot(ctx context.Context, c Config, to outbox.LSN) (outbox.LSN, erro
 		return 0, err
 	}
 	defer l.close()
+	if err := l.ours(ctx, c.Slot); err != nil {
+		return 0, fmt.Errorf("advance replication slot %q: %w", c.Slot, err)
+	}
 	results, err := l.conn.Exec(ctx, `SELECT end_lsn FROM pg_replication_slot_advance('`+c.Slot+`', '`+to.String()+
 		`')`).ReadAll()
 	if err != nil {

@@ -72,6 +72,9 @@ const (
 	Delete = record.Delete
 )
 
+// OtherSlotName is what to do about a slot that has a [SlotStatus.Mismatch].
+const OtherSlotName = record.OtherSlotName
+
 // The phases of a relay.
 const (
 	CatchUp = record.CatchUp

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 
+	"github.com/rs/zerolog"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -41,6 +43,9 @@ func (c adoptCommand) Run(a *cli.App) error {
 	system, err := replication.Identify(ctx, relay.ReplicationConfig(cfg))
 	if err != nil {
 		return err
+	}
+	if err := relay.NewSetup(cfg, st, zerolog.Nop()).CheckSlot(ctx); err != nil {
+		return err // before anything is made
 	}
 	if !c.DryRun {
 		if err := errors.Join(st.Migrate(ctx), st.MakeView(ctx)); err != nil {

@@ -123,8 +123,8 @@ func TestSlotOfOthersIsLeftAlone(t *testing.T) {
 	cdcRelay(t, other.environ, "init").want(t, exitDone, nil, nil)
 	theirs := other.pg.Query(t, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
 	s.pg.Exec(t, "SELECT pg_create_logical_replication_slot('"+theirs+"_d', 'test_decoding')")
-	for _, c := range [][]string{{theirs, "belongs to database " + other.pg.Database},
-		{theirs + "_d", `was made for "test_decoding"`}} {
+	for _, c := range [][]string{{theirs, `belongs to database "` + other.pg.Database + `"`},
+		{theirs + "_d", `plugin is "test_decoding"`}} {
 		for _, args := range [][]string{{"slot", "drop", "--yes"}, {"slot", "advance", "--to", "end", "--yes"}} {
 			cdcRelay(t, s.environ, append(args, "--postgres-slot", c[0])...).want(t, exitFailed, nil, []string{c[1]})
 		}

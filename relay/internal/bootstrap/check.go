@@ -16,19 +16,41 @@ import (
 func (s Setup) checkState(ctx context.Context, f *found) error {
 	state, table, slot := f.state, f.table, f.slot
 	switch {
-	case slot.Exists && slot.Plugin != "pgoutput":
-		// Seen here, before a publication is asked for that such a slot has no use for.
-		return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot,
-			Why: fmt.Sprintf("its plugin is %q; a logical slot with pgoutput is needed", slot.Plugin)})
 	case state != nil && state.TableOID != table.OID:
 		return s.otherTable(ctx, state, table)
 	case slot.Exists && !s.Config.Outbox.CatchUp && (state == nil || state.Phase == store.CatchUp && !state.Baseline):
 		return &halt.Error{Code: halt.Baseline,
 			Reason: fmt.Sprintf("outbox.catch_up is false and the slot %q was made before the relay could note which rows "+
 				"are older than it", s.Config.Postgres.Slot),
-			Risk: "rows that the slot holds could be taken for older ones and never be published",
-			Remedy: "drop the slot (SELECT pg_drop_replication_slot('" + s.Config.Postgres.Slot + "')) and let the relay " +
-				"create it, or set outbox.catch_up: true"}
+			Risk:   "rows that the slot holds could be taken for older ones and never be published",
+			Remedy: s.baselineRemedy(state)}
+	}
+	return nil
+}
+
+// baselineRemedy advises to drop the slot only where the state says that a relay with this configuration made it.
+func (s Setup) baselineRemedy(state *store.State) string {
+	if state == nil {
+		return "set postgres.slot to a name that no slot has, and the relay creates it; or set outbox.catch_up: true"
+	}
+	return "let the relay create the slot again (cdc-relay slot drop --postgres-slot " + s.Config.Postgres.Slot +
+		" shows whose it is and asks), or set outbox.catch_up: true"
+}
+
+// CheckSlot returns a *halt.Error for a slot of that name that is another's. It makes nothing.
+func (s Setup) CheckSlot(ctx context.Context) error {
+	slot, err := s.Store.Slot(ctx)
+	if err != nil {
+		return explainStore(err)
+	}
+	return s.mismatch(slot)
+}
+
+// mismatch is the halt for a slot of another database, or of another kind: nothing else of it concerns this relay, least
+// of all who streams from it.
+func (s Setup) mismatch(slot store.SlotStatus) error {
+	if why := slot.Mismatch(); why != "" {
+		return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot, Why: why})
 	}
 	return nil
 }

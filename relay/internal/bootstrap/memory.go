@@ -39,13 +39,13 @@ func secondSlot(table, slot string, running, gone []string) *halt.Error {
 	h := &halt.Error{Code: halt.SecondSlot,
 		Risk: "a relay under another slot does not know what that one has published: every event would be published again"}
 	if len(running) > 0 {
-		h.Reason = fmt.Sprintf("a relay publishes from table %s by slot %s already, which this server has; "+
+		h.Reason = fmt.Sprintf("a relay publishes from table %s by slot %s already, which this database has; "+
 			"this one would be the second, by slot %q", table, quoted(running), slot)
 		h.Remedy = fmt.Sprintf("for a standby or a restart set postgres.slot: %s; to publish every event twice on purpose, "+
 			"to other topics for example, set postgres.allow_second_slot: true", running[0])
 		return h
 	}
-	h.Reason = fmt.Sprintf("a relay has published from table %s by slot %s, which this server does not have; this one "+
+	h.Reason = fmt.Sprintf("a relay has published from table %s by slot %s, which this database does not have; this one "+
 		"begins under slot %q", table, quoted(gone), slot)
 	h.Remedy = "if this relay is to go on where that one stopped, on this server or moved from another one, run " +
 		"cdc-relay adopt; if it is to begin with nothing published, set postgres.allow_second_slot: true"

@@ -94,8 +94,11 @@ func (s Setup) Prepare(ctx context.Context) (store.Outbox, error) {
 	return f.table, nil
 }
 
-// look reads what is there, and migrates the relay's own tables.
+// look reads what is there, and migrates the relay's own tables, unless the slot is another's.
 func (s Setup) look(ctx context.Context, f *found) (err error) {
+	if err := s.CheckSlot(ctx); err != nil {
+		return err
+	}
 	if f.table, err = s.Store.Outbox(ctx); err != nil {
 		return explainTable(err)
 	}
@@ -115,6 +118,9 @@ func (s Setup) look(ctx context.Context, f *found) (err error) {
 func (s Setup) examine(ctx context.Context, f *found) error {
 	if f.slot.Recovery {
 		return readOnly(nil)
+	}
+	if err := s.mismatch(f.slot); err != nil {
+		return err
 	}
 	if err := decodes(f.slot); err != nil {
 		return err

@@ -84,7 +84,7 @@ func Of(err error) *Error {
 	}
 	if e, ok := errors.AsType[*replication.SlotMismatchError](err); ok {
 		return &Error{Code: SlotMismatch, Reason: e.Error(), Risk: RiskWAL, Cause: err,
-			Remedy: "set postgres.slot to a name of its own, or drop the slot that has this name"}
+			Remedy: "set postgres.slot to a name that no slot of this server has; leave the other slot to its owner"}
 	}
 	if e, ok := errors.AsType[*replication.PublicationMissingError](err); ok {
 		return &Error{Code: Publication, Reason: e.Error(), Cause: err,

@@ -23,7 +23,7 @@ const memoriesSQL = `SELECT s.source, s.slot, s.table_oid, s.table_name,
  EXISTS (SELECT FROM {journal} j WHERE j.source = s.source) OR EXISTS (SELECT FROM {parked} p WHERE p.source = s.source)
   OR EXISTS (SELECT FROM {dlq} d WHERE d.source = s.source), r.slot_name IS NOT NULL, coalesce(r.active_pid, 0)
 FROM {source} s LEFT JOIN {state} t ON t.source = s.source
-LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot
+LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.plugin = 'pgoutput' AND r.database = current_database()
 WHERE s.slot = $1 OR s.table_oid = $2::oid OR s.table_name = $3 ORDER BY s.created_at DESC, s.source`
 
 // Memories lists what relays have recorded in this schema under the slot, for the outbox, or for a table of its name;
@@ -87,6 +87,9 @@ func (s *Lease) Adopt(ctx context.Context, home record.Home) (a record.Adoption,
 }
 
 func (s *Lease) adopt(ctx context.Context, tx pgx.Tx, home record.Home, a *record.Adoption) error {
+	if err := s.slotIsHere(ctx, tx); err != nil {
+		return err
+	}
 	all, err := s.memories(ctx, tx, a.TableOID)
 	if err != nil {
 		return err
@@ -108,6 +111,24 @@ FROM {dlq} WHERE source = $1`), a.From.Source).Scan(&a.Parked, &a.DeadLetters, &
 		return s.moveMemory(ctx, tx, a, home)
 	case home.Restored:
 		return s.distrust(ctx, tx)
+	}
+	return nil
+}
+
+// slotIsHere refuses a slot name that another database of the server, or another kind of slot, has: no start could go on
+// under it.
+func (s *Lease) slotIsHere(ctx context.Context, tx pgx.Tx) error {
+	st := record.SlotStatus{Exists: true}
+	err := tx.QueryRow(ctx, `SELECT coalesce(plugin::text, ''), coalesce(database::text, ''), current_database()::text
+FROM pg_replication_slots WHERE slot_name = $1`, s.db.Config.Slot).Scan(&st.Plugin, &st.Database, &st.Here)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if why := st.Mismatch(); why != "" {
+		return refused(record.OtherSlotName, "the slot %q cannot be used: %s", s.db.Config.Slot, why)
 	}
 	return nil
 }
@@ -160,9 +181,10 @@ func (s *Lease) unused(m record.Memory) error {
 		return refused("stop that relay first",
 			"a relay streams from slot %q (pid %d) and uses the memory", m.Slot, m.SlotPID)
 	case m.SlotThere && m.Slot != s.db.Config.Slot:
-		return refused(fmt.Sprintf("go on with it by postgres.slot: %s, or give it up: SELECT pg_drop_replication_slot(%s)",
-			m.Slot, db.Literal(m.Slot)),
-			"this server still has the slot %q, which keeps what that relay has not read", m.Slot)
+		return refused(fmt.Sprintf("go on with it by postgres.slot: %s; if that relay is retired, "+
+			"cdc-relay slot drop --postgres-slot %s, with that relay's configuration, first shows whose the slot is",
+			m.Slot, m.Slot),
+			"this database still has the slot %q, which keeps what that relay has not read", m.Slot)
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ func ErrBarrier(blockers []Blocker) error {
 type SlotStatus struct {
 	Exists, Active      bool
 	ActivePID           uint32 // the walsender that holds it; 0 = none
-	Plugin, Database    string
+	Plugin, Database    string // empty: a physical slot has none
+	Here                string // the database that was asked
 	Confirmed, Restart  outbox.LSN
 	WALEnd              outbox.LSN // as written on this server; replayed, on a standby
 	WALStatus           string     // reserved, extended, unreserved or lost
@@ -75,6 +76,26 @@ type SlotStatus struct {
 	Recovery            bool   // this server is a standby
 	// the server's wal_level, if it makes no logical slot with that; PostgreSQL 19 raises it when it needs to
 	TooLowWALLevel string
+}
+
+// OtherSlotName is what to do about a slot that has a [SlotStatus.Mismatch]. Whose it is nobody here knows, so that it
+// is left alone.
+const OtherSlotName = "set postgres.slot to a name that no slot of this server has; leave the other slot to its owner"
+
+// Mismatch reports why the slot cannot be this relay's, as the end of a sentence about it; "" if it can be, or if there
+// is none. All databases of a server share the names of slots, so it is looked at before anything else of the slot.
+func (s SlotStatus) Mismatch() string {
+	switch {
+	case !s.Exists:
+		return ""
+	case s.Database != "" && s.Database != s.Here:
+		return fmt.Sprintf("it belongs to database %q and this connection is to %q", s.Database, s.Here)
+	case s.Plugin == "":
+		return "it is a physical slot; a logical slot with pgoutput is needed"
+	case s.Plugin != "pgoutput":
+		return fmt.Sprintf("its plugin is %q; a logical slot with pgoutput is needed", s.Plugin)
+	}
+	return ""
 }
 
 // Walsender is what the server shows of the process that reads the WAL for a slot.

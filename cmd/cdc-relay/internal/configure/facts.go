@@ -59,6 +59,11 @@ func (w *writer) relayOf(ctx context.Context) {
 func (w *writer) slot() {
 	name, others := w.cfg.Postgres.Slot, []string{}
 	for _, s := range w.d.slots {
+		if s.name == name && s.database != w.d.name {
+			w.page.set("postgres.slot", quote(name), "The name is taken: "+s.elsewhere()+".")
+			w.page.remember("set postgres.slot to a name that no slot of this server has: %s is taken (%s)", name, s.elsewhere())
+			return
+		}
 		if s.name == name {
 			state := "not in use now"
 			if s.active {
@@ -71,7 +76,9 @@ func (w *writer) slot() {
 			}
 			return
 		}
-		others = append(others, s.name)
+		if s.database == w.d.name {
+			others = append(others, s.name)
+		}
 	}
 	comments := []string{"The slot does not exist yet: cdc-relay init creates it."}
 	if len(others) > 0 {
@@ -82,6 +89,14 @@ func (w *writer) slot() {
 		w.page.remember("relays have published from this database (their tables are in %s): postgres.slot must be theirs, "+
 			"or read docs/moving-postgres.md", strings.Join(w.d.schemas, ", "))
 	}
+}
+
+// elsewhere is whose a slot is that is not of this database.
+func (s slot) elsewhere() string {
+	if s.database == "" {
+		return "a physical slot of this server has it"
+	}
+	return "a slot of database " + s.database + " on this server has it"
 }
 
 // publication writes the publication's name, and whether it publishes the table.

@@ -28,8 +28,8 @@ type publication struct {
 }
 
 type slot struct {
-	name, plugin, status string
-	active               bool
+	name, database, plugin, status string // those of every database of the server, which share names
+	active                         bool
 }
 
 const (
@@ -50,8 +50,8 @@ const (
 	publicationsSQL = `SELECT p.pubname::text, p.pubinsert, p.puballtables,
 		ARRAY(SELECT t.schemaname || '.' || t.tablename FROM pg_publication_tables t WHERE t.pubname = p.pubname)
 		FROM pg_publication p ORDER BY 1`
-	slotsSQL = `SELECT slot_name::text, coalesce(plugin, '')::text, coalesce(wal_status, ''), active
-		FROM pg_replication_slots WHERE database = current_database() ORDER BY 1`
+	slotsSQL = `SELECT slot_name::text, coalesce(database, '')::text, coalesce(plugin, '')::text,
+		coalesce(wal_status, ''), active FROM pg_replication_slots ORDER BY 1`
 )
 
 // rows is what a query answers with.
@@ -117,6 +117,6 @@ func look(ctx context.Context, cfg config.Config) (d database, err error) {
 	}
 	var s slot
 	r, err = conn.Query(ctx, slotsSQL)
-	err = each("slots", r, err, func() { d.slots = append(d.slots, s) }, &s.name, &s.plugin, &s.status, &s.active)
+	err = each("slots", r, err, func() { d.slots = append(d.slots, s) }, &s.name, &s.database, &s.plugin, &s.status, &s.active)
 	return d, err
 }

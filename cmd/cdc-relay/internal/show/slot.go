@@ -26,6 +26,7 @@ type Slot struct {
 	Failover     bool   `json:"failover"`
 	Synced       bool   `json:"synced"`
 	Temporary    bool   `json:"temporary"`
+	Mismatch     string `json:"mismatch,omitempty"` // why it cannot be this relay's
 }
 
 // SlotOf is what the server says of the slot of that name.
@@ -34,6 +35,7 @@ func SlotOf(name string, s store.SlotStatus) Slot {
 		Name: name, Exists: s.Exists, Active: s.Active, ActivePID: s.ActivePID, Plugin: s.Plugin, Database: s.Database,
 		WALEnd: s.WALEnd.String(), Retained: s.RetainedBytes, Safe: s.SafeWALSize, WALStatus: s.WALStatus,
 		Invalidation: s.InvalidationReason, Failover: s.Failover, Synced: s.Synced, Temporary: s.Temporary,
+		Mismatch: s.Mismatch(),
 	}
 	if s.Exists {
 		r.ConfirmedLSN, r.RestartLSN = s.Confirmed.String(), s.Restart.String()
@@ -52,6 +54,9 @@ func (r Slot) Print(a *cli.App) {
 		return
 	}
 	line("slot", "%s, plugin %s, database %s", r.Name, r.Plugin, r.Database)
+	if r.Mismatch != "" {
+		line("mismatch", "%s", a.Paint(cli.Red, r.Mismatch+": "+store.OtherSlotName))
+	}
 	switch {
 	case r.Active:
 		line("held by", "backend %d", r.ActivePID)

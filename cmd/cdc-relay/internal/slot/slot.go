@@ -54,7 +54,7 @@ func work(a *cli.App, do func(ctx context.Context, cfg config.Config, slot store
 type statusCommand struct{}
 
 func (statusCommand) Help() string {
-	return `Exit code 1 if there is no such slot, or it is lost.
+	return `Exit code 1 if there is no such slot, it is lost, or it belongs to another database or program.
 
 Example:
 
@@ -70,7 +70,7 @@ func (statusCommand) Run(a *cli.App) error {
 		} else if err := a.PrintJSON(r); err != nil {
 			return err
 		}
-		if !s.Exists || s.WALStatus == "lost" {
+		if !s.Exists || s.WALStatus == "lost" || s.Mismatch() != "" {
 			return cli.ErrFailed
 		}
 		return nil
@@ -84,11 +84,10 @@ func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error
 	switch {
 	case !s.Exists:
 		return fmt.Errorf("there is no slot %q on this server", name)
+	case s.Mismatch() != "":
+		return fmt.Errorf("the slot %q cannot be this relay's: %s; %s", name, s.Mismatch(), store.OtherSlotName)
 	case s.Active:
 		return fmt.Errorf("the slot %q is held by backend %d: stop every relay that uses it first", name, s.ActivePID)
-	case s.Plugin != "pgoutput":
-		return fmt.Errorf("the slot %q was made for %q, not for pgoutput: it is another program's; set postgres.slot", name,
-			s.Plugin)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -97,8 +96,8 @@ func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error
 		return err
 	}
 	if system.Database != s.Database {
-		return fmt.Errorf("the slot %q belongs to database %s, and this configuration is for %s: set postgres.slot to its "+
-			"own", name, s.Database, system.Database)
+		return fmt.Errorf("the slot %q belongs to database %q, and postgres.replication_url is for %q: give both URLs of "+
+			"one database", name, s.Database, system.Database)
 	}
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
 	if err != nil {
