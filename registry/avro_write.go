@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
 // append reads the payload as JSON and writes it by the schema. JSON is what programs write, in which a union's value
@@ -28,6 +30,9 @@ func (s *avroSchema) append(dst []byte, record string, payload []byte) ([]byte, 
 	if record != "" && root.name != record {
 		return dst, lacksRecord(record)
 	}
+	if excess := schemas.Measure(payload).Oversize(); excess != "" {
+		return dst, &wrong{what: excess}
+	}
 	reader := json.NewDecoder(bytes.NewReader(payload))
 	reader.UseNumber()
 	var value any
@@ -37,7 +42,9 @@ func (s *avroSchema) append(dst []byte, record string, payload []byte) ([]byte, 
 	if _, err := reader.Token(); !errors.Is(err, io.EOF) {
 		return dst, &wrong{what: "something follows the JSON"}
 	}
-	out, bad := root.append(dst, value)
+	var effort schemas.Effort
+	effort.Begin()
+	out, bad := root.append(dst, value, &effort)
 	if bad != nil {
 		return dst, bad
 	}
@@ -86,20 +93,22 @@ func kindOf(value any) string {
 	return "an object"
 }
 
-// append writes the value; dst is good only without an error.
-func (t *avroType) append(dst []byte, value any) ([]byte, *wrong) {
+// append writes the value; dst is good only without an error. Unions of records that refer to themselves can take time
+// that is exponential in the depth of the payload, so each value is a step of the effort.
+func (t *avroType) append(dst []byte, value any, effort *schemas.Effort) ([]byte, *wrong) {
+	effort.Step()
 	switch t.kind {
 	case "record":
-		return t.appendRecord(dst, value)
+		return t.appendRecord(dst, value, effort)
 	case "union":
-		return t.appendUnion(dst, value)
+		return t.appendUnion(dst, value, effort)
 	case "array":
 		if list, is := value.([]any); is {
-			return t.appendArray(dst, list)
+			return t.appendArray(dst, list, effort)
 		}
 	case "map":
 		if object, is := value.(map[string]any); is {
-			return t.appendMap(dst, object)
+			return t.appendMap(dst, object, effort)
 		}
 	case "enum":
 		if text, is := value.(string); is {
@@ -115,7 +124,7 @@ func (t *avroType) append(dst []byte, value any) ([]byte, *wrong) {
 	return dst, t.unfit(value)
 }
 
-func (t *avroType) appendRecord(dst []byte, value any) ([]byte, *wrong) {
+func (t *avroType) appendRecord(dst []byte, value any, effort *schemas.Effort) ([]byte, *wrong) {
 	object, is := value.(map[string]any)
 	if !is {
 		return dst, t.unfit(value)
@@ -127,7 +136,7 @@ func (t *avroType) appendRecord(dst []byte, value any) ([]byte, *wrong) {
 		switch {
 		case has:
 			var bad *wrong
-			if dst, bad = f.typ.append(dst, member); bad != nil {
+			if dst, bad = f.typ.append(dst, member, effort); bad != nil {
 				return dst, bad.inside(f.name)
 			}
 			taken++
@@ -149,14 +158,14 @@ func (t *avroType) appendRecord(dst []byte, value any) ([]byte, *wrong) {
 }
 
 // appendUnion writes the branch that the value names, {"branch": value}, or else the first that it fits.
-func (t *avroType) appendUnion(dst []byte, value any) ([]byte, *wrong) {
+func (t *avroType) appendUnion(dst []byte, value any, effort *schemas.Effort) ([]byte, *wrong) {
 	if object, is := value.(map[string]any); is && len(object) == 1 {
 		for name, inner := range object {
 			at, branch := t.branch(name)
 			if branch == nil || branch.kind == "null" {
 				break
 			}
-			if out, bad := branch.append(appendLong(dst, int64(at)), inner); bad == nil {
+			if out, bad := branch.append(appendLong(dst, int64(at)), inner, effort); bad == nil {
 				return out, nil
 			}
 		}
@@ -166,7 +175,7 @@ func (t *avroType) appendUnion(dst []byte, value any) ([]byte, *wrong) {
 		if (value == nil) != (branch.kind == "null") {
 			continue
 		}
-		out, bad := branch.append(appendLong(dst, int64(i)), value)
+		out, bad := branch.append(appendLong(dst, int64(i)), value, effort)
 		if bad == nil {
 			return out, nil
 		}
@@ -178,13 +187,13 @@ func (t *avroType) appendUnion(dst []byte, value any) ([]byte, *wrong) {
 	return dst, &wrong{what: "it is " + kindOf(value) + " that fits no branch of the union"}
 }
 
-func (t *avroType) appendArray(dst []byte, list []any) ([]byte, *wrong) {
+func (t *avroType) appendArray(dst []byte, list []any, effort *schemas.Effort) ([]byte, *wrong) {
 	if len(list) > 0 {
 		dst = appendLong(dst, int64(len(list)))
 	}
 	for i, item := range list {
 		var bad *wrong
-		if dst, bad = t.element.append(dst, item); bad != nil {
+		if dst, bad = t.element.append(dst, item, effort); bad != nil {
 			return dst, bad.inside(strconv.Itoa(i))
 		}
 	}
@@ -192,13 +201,13 @@ func (t *avroType) appendArray(dst []byte, list []any) ([]byte, *wrong) {
 }
 
 // appendMap writes the members by name, so that the same event is the same bytes whenever it is sent.
-func (t *avroType) appendMap(dst []byte, object map[string]any) ([]byte, *wrong) {
+func (t *avroType) appendMap(dst []byte, object map[string]any, effort *schemas.Effort) ([]byte, *wrong) {
 	if len(object) > 0 {
 		dst = appendLong(dst, int64(len(object)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		var bad *wrong
-		if dst, bad = t.element.append(appendBytes(dst, name), object[name]); bad != nil {
+		if dst, bad = t.element.append(appendBytes(dst, name), object[name], effort); bad != nil {
 			return dst, bad.inside(name)
 		}
 	}

@@ -15,10 +15,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
 // mainFile is the name under which a schema is compiled that others have no name for, unless one of them has it.
 const mainFile = "schema.proto"
+
+const (
+	// nestedMost bounds messages in messages, as the libraries of other languages do ("ParseFromString: too many levels
+	// of nesting"): what is deeper could not be read.
+	nestedMost = 100
+	// rescanMost bounds the depth of a payload times its bytes: a google.protobuf.Any is read twice at each level.
+	rescanMost = 1 << 30
+)
 
 // protobufSchema makes messages of one .proto. Payloads are JSON as Protobuf maps it ("ProtoJSON Format").
 type protobufSchema struct {
@@ -53,7 +63,7 @@ func compileProtobuf(text string, references []reference) (codec, error) {
 		return nil, err
 	}
 	s := &protobufSchema{messages: map[string]protobufMessage{},
-		read: protojson.UnmarshalOptions{Resolver: dynamicpb.NewTypes(known)}}
+		read: protojson.UnmarshalOptions{Resolver: dynamicpb.NewTypes(known), RecursionLimit: nestedMost}}
 	list := main.Messages()
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("it has no message")
@@ -123,6 +133,14 @@ func (s *protobufSchema) append(dst []byte, record string, payload []byte) ([]by
 	if !has {
 		return dst, &Lack{What: fmt.Sprintf("its schema has no message %.200q", record),
 			Fix: "register a version that has it, or correct registry.record"}
+	}
+	shape := schemas.Measure(payload)
+	if excess := shape.Oversize(); excess != "" {
+		return dst, &wrong{what: excess}
+	}
+	if shape.Depth*len(payload) > rescanMost {
+		return dst, &wrong{what: fmt.Sprintf("it is nested %d levels deep in %d bytes, which is too much to be written",
+			shape.Depth, len(payload))}
 	}
 	value := dynamicpb.NewMessage(m.descriptor)
 	if err := s.read.Unmarshal(payload, value); err != nil {

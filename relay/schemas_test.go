@@ -75,6 +75,36 @@ func TestSchemasThatCannotBeCompiledAreAProblemAtTheStart(t *testing.T) {
 	}
 }
 
+// Breaks it catches: content that ends the process, at each start again, and one that keeps its neighbours waiting.
+// Seen to fail (SIGSEGV in the validator) without the bounds, and without them and with the recover by 20,000
+// numbers, which take 84 s.
+func TestHostileNumbersDieAlone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.Message.Schemas = schemasOf(t, `{"properties": {"n": {"multipleOf": 2, "minimum": 0}}, "items": {"minimum": 0}}`)
+	b.textIDs()
+	b.pg.Exec(t, "ALTER TABLE outbox_events ALTER payload TYPE text, ALTER id SET DEFAULT gen_random_uuid()::text")
+	good, bad := "", ""
+	hostile := []string{`{"n": 1e999999999}`, `{"n": -1e-999999999}`, `[` + strings.Repeat("1e1000000,", 20_000) + `1]`,
+		`{"n": ` + strings.Repeat("8", 50_000) + `}`, strings.Repeat(`{"n":`, 9_000) + "2" + strings.Repeat("}", 9_000)}
+	for i, payload := range hostile {
+		good += insert("order", "a", fmt.Sprintf(`{"n": %d}`, 2*i), "")
+		bad += insert("order", "a", payload, "") + insert("order", "a", fmt.Sprintf(`{"n": %d}`, 100+2*i), "")
+	}
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, good+bad)
+	b.waitDead(len(hostile))
+	b.waitRecorded(2 * len(hostile))
+	codes := b.pg.Query(t, "SELECT string_agg(DISTINCT error_code, ' ') FROM outbox_events_dlq")
+	if codes != "INVALID_PAYLOAD" {
+		t.Errorf("codes: got %s, want INVALID_PAYLOAD", codes)
+	}
+	b.waitQuery("dead letters with their whole payload", `SELECT count(*) FROM outbox_events_dlq d
+ JOIN outbox_events o ON o.id = d.original_id AND o.payload = d.payload`, fmt.Sprint(len(hostile)))
+	mustStop(t, stop)
+}
+
 // Breaks it catches: schemas that a program has compiled already, and that are read again, or not used. Seen to fail
 // with the directory read all the same.
 func TestSchemasOfTheProgramAreNotReadAgain(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// This file is what a session does before it reads its stream, and reading ahead where it never came to that. It is the
-// session's goroutine that runs it.
+// This file is what a session does before it reads its stream, and reading ahead where it never came to that. It is
+// the session's goroutine that runs it.
 
 // begin is everything before the first event of the stream.
 func (s *session) begin(ctx, working context.Context, table store.Outbox) error {
@@ -145,7 +145,11 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 // encoder makes the encoder of events whose payload column has the type.
 func (s *session) encoder(payloadType string) (*message.Encoder, error) {
 	r := s.r
-	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry}
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry,
+		Panicked: func(id []byte, value any, stack []byte) {
+			r.log.Error().Bytes("id", id).Str("panic", fmt.Sprint(value)).Bytes("stack", stack).
+				Msg("making an event's message failed by a mistake in the program; the event becomes a dead letter")
+		}}
 	x, err := message.New(r.c, message.Columns(r.c), payloadType, hooks)
 	if err != nil {
 		return nil, &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",

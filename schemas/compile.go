@@ -9,7 +9,10 @@ import (
 )
 
 // Schema is a single schema. It never changes, and any goroutine may use it.
-type Schema struct{ schema *jsonschema.Schema }
+type Schema struct {
+	schema *jsonschema.Schema
+	effort *sharedEffort
+}
 
 // base is where a schema without an $id stands, unless one of the others does: their names are relative to it.
 const base = "registry:///schema.json"
@@ -17,10 +20,10 @@ const base = "registry:///schema.json"
 // Compile makes a schema of its text and of the others that it refers to, by the names that it has for them. It reads
 // no file and asks no network. Without $schema it is of draft 7, which registries take such a schema for.
 func Compile(text string, others map[string]string) (*Schema, error) {
-	compiler := jsonschema.NewCompiler()
-	compiler.DefaultDraft(jsonschema.Draft7)
-	compiler.AssertFormat()
-	compiler.UseLoader(nothing{})
+	strict, bounded := newCompiler(jsonschema.Draft7), newCompiler(jsonschema.Draft7)
+	effort := bound(bounded)
+	strict.UseLoader(nothing{})
+	bounded.UseLoader(nothing{})
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("read the schema: %w", err)
@@ -45,18 +48,25 @@ func Compile(text string, others map[string]string) (*Schema, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the name of the schema %s: %w", name, err)
 		}
-		if err := compiler.AddResource(where.String(), other); err != nil {
+		if err := addTwice(strict, bounded, where.String(), other); err != nil {
 			return nil, fmt.Errorf("add the schema %s: %w", name, err)
 		}
 	}
-	if err := compiler.AddResource(at.String(), document); err != nil {
+	if err := addTwice(strict, bounded, at.String(), document); err != nil {
 		return nil, err
 	}
-	schema, err := compiler.Compile(at.String())
+	schema, err := compileTwice(strict, bounded, at.String())
 	if err != nil {
 		return nil, err
 	}
-	return &Schema{schema}, nil
+	return &Schema{schema, effort}, nil
+}
+
+func addTwice(strict, bounded *jsonschema.Compiler, at string, document any) error {
+	if err := strict.AddResource(at, document); err != nil {
+		return err
+	}
+	return bounded.AddResource(at, document)
 }
 
 // place is base, or a place beside it that no name of the others leads to.
@@ -81,7 +91,7 @@ func place(others map[string]string) (*url.URL, error) {
 
 // Misfit says where and why a payload does not fit, without any of its values; empty: it fits.
 func (s *Schema) Misfit(payload []byte) string {
-	why, isJSON := misfit(s.schema, payload)
+	why, isJSON := s.misfit(payload)
 	if !isJSON {
 		return "it is no JSON"
 	}

@@ -1,5 +1,5 @@
-// Package schemas holds the JSON Schemas of event types and says where a payload breaks its own. It reads its directory
-// once, and nothing from a network; what becomes of an event that does not fit is not its concern.
+// Package schemas holds the JSON Schemas of event types and says where a payload breaks its own. It reads its
+// directory once, and nothing from a network; what becomes of an event that does not fit is not its concern.
 //
 // Tested here, and a single schema by package registry.
 package schemas
@@ -21,11 +21,11 @@ const extension = ".json"
 
 // Set is the schemas of a directory. It never changes, and any goroutine may use it.
 type Set struct {
-	byType map[string]*jsonschema.Schema
+	byType map[string]*Schema
 }
 
-// Load compiles every <event type>.json of the directory; a reference between them is the name of a file. The error has
-// a line for each file that is no schema. Without a directory there is no set: nil.
+// Load compiles every <event type>.json of the directory; a reference between them is the name of a file. The error
+// has a line for each file that is no schema. Without a directory there is no set: nil.
 func Load(directory string) (*Set, error) {
 	if directory == "" {
 		return nil, nil
@@ -34,22 +34,21 @@ func Load(directory string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	compiler := jsonschema.NewCompiler()
-	compiler.DefaultDraft(jsonschema.Draft2020)
-	compiler.AssertFormat()
-	s := &Set{byType: map[string]*jsonschema.Schema{}}
+	strict, bounded := newCompiler(jsonschema.Draft2020), newCompiler(jsonschema.Draft2020)
+	effort := bound(bounded)
+	s := &Set{byType: map[string]*Schema{}}
 	var problems []error
 	for _, file := range files {
 		eventType, is := strings.CutSuffix(file.Name(), extension)
 		if !is || eventType == "" || strings.HasPrefix(eventType, ".") {
 			continue
 		}
-		schema, err := compiler.Compile(filepath.Join(directory, file.Name()))
+		schema, err := compileTwice(strict, bounded, filepath.Join(directory, file.Name()))
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: %s", file.Name(), strings.Join(strings.Fields(err.Error()), " ")))
 			continue
 		}
-		s.byType[eventType] = schema
+		s.byType[eventType] = &Schema{schema, effort}
 	}
 	if len(s.byType)+len(problems) == 0 {
 		problems = append(problems, fmt.Errorf("there is no file <event type>%s in it", extension))
@@ -72,7 +71,7 @@ func (s *Set) Check(eventType, payload []byte) string {
 	if !has || payload == nil {
 		return ""
 	}
-	why, isJSON := misfit(schema, payload)
+	why, isJSON := schema.misfit(payload)
 	switch {
 	case why == "":
 		return ""
@@ -82,13 +81,17 @@ func (s *Set) Check(eventType, payload []byte) string {
 	return fmt.Sprintf("the payload does not fit the schema of %s: %s", eventType, why)
 }
 
-// misfit says where and why a payload does not fit, empty: it does; or why it is no JSON.
-func misfit(schema *jsonschema.Schema, payload []byte) (why string, isJSON bool) {
+// misfit says where and why a payload does not fit, empty: it does; or why it is no JSON. It panics with a *TooLong
+// when that takes too long.
+func (s *Schema) misfit(payload []byte) (why string, isJSON bool) {
+	if excess := Measure(payload).excess(); excess != "" {
+		return excess, true
+	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(payload))
 	if err != nil {
 		return err.Error(), false
 	}
-	err = schema.Validate(value)
+	err = s.effort.validate(s.schema, value)
 	if err == nil {
 		return "", true
 	}

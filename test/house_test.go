@@ -125,7 +125,7 @@ var house = map[string]room{
 		},
 	},
 	"relay/internal/memory": {},
-	"relay/internal/message": {own: []string{"config", "outbox", "registry", "relay/internal/memory", "sink"},
+	"relay/internal/message": {own: []string{"config", "outbox", "registry", "relay/internal/memory", "schemas", "sink"},
 		external: []string{"github.com/rs/zerolog"}}, // of its tests
 	"relay/internal/settings": {
 		own: []string{"config", "relay/internal/message", "replication", "retry", "secret", "store"},

@@ -29,6 +29,11 @@ type Dead struct {
 // Copy fills the record, all but its owner, with the message for dlq.topic: key, value and headers of the event, and
 // why it is dead. A reason says that there is no topic for it.
 func (x *Encoder) Copy(d Dead, rec *sink.Record) (reason *sink.Reason) {
+	defer func() {
+		if value := recover(); value != nil {
+			reason = x.recovered(d.Event.ID, value)
+		}
+	}()
 	if rec.Topic, reason = x.copyTopic(d); reason != nil {
 		return reason
 	}

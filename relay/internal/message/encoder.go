@@ -58,6 +58,9 @@ type Hooks struct {
 	Shadowed func() // called for each header of a row that the relay's own replaces
 	// Misfit gives why a payload does not fit what is expected of its event type, "" if it does. nil: nothing is.
 	Misfit func(eventType, payload []byte) string
+	// Panicked is called when an event's message could not be made because of a mistake in the program or in a library.
+	// nil: nobody is told.
+	Panicked func(id []byte, value any, stack []byte)
 	// Schemas makes values in the formats that need a registry; nil: they have none, for who wants topics and keys.
 	Schemas *registry.Registry
 }
@@ -127,8 +130,8 @@ func (x *Encoder) Now() time.Time { return x.now }
 // StampsCreatedAt reports whether the timestamp of a record is its event's created_at, and not the time of publishing.
 func (x *Encoder) StampsCreatedAt() bool { return x.createdAt }
 
-// TailHeaders are the headers by which a start recognises the relay's own records in a topic: of the event's id, of its
-// source, and of what only a copy of a dead letter has.
+// TailHeaders are the headers by which a start recognises the relay's own records in a topic: of the event's id, of
+// its source, and of what only a copy of a dead letter has.
 func (x *Encoder) TailHeaders() [3]string {
 	return [3]string{x.names[fieldID], sourceHeader, errorClassHeader}
 }
@@ -142,7 +145,18 @@ type Marks struct {
 
 // Encode fills the record from the event, all but its owner. Created is created_at in microseconds since the Unix
 // epoch; not dated: it could not be read. A reason says that the event cannot be a message at all.
+//
+// The content of one event never ends the process: a panic below is that event's reason.
 func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created int64, dated bool, reason *sink.Reason) {
+	defer func() {
+		if value := recover(); value != nil {
+			reason = x.recovered(e.ID, value)
+		}
+	}()
+	return x.encode(e, rec, m)
+}
+
+func (x *Encoder) encode(e *outbox.Event, rec *sink.Record, m Marks) (created int64, dated bool, reason *sink.Reason) {
 	x.arena.begin()
 	x.compose(e)
 	rec.Key = x.renderKey(e)
@@ -204,8 +218,8 @@ func (x *Encoder) parseCreated(text []byte) (time.Time, error) {
 const Overhead = 1000
 
 // Cost is what an event that holds so many bytes takes of the window: as much again as it holds is for its copy in a
-// request and for garbage that is not collected yet. So the window is what the events add to the process, not just what
-// is alive.
+// request and for garbage that is not collected yet. So the window is what the events add to the process, not just
+// what is alive.
 func Cost(held int) int { return 2 * (Overhead + held) }
 
 func permanent(code, text string) *sink.Reason {

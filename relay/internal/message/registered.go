@@ -46,20 +46,29 @@ func (x *Encoder) Await(ctx context.Context, stop <-chan struct{}, e *outbox.Eve
 	stopped bool, err error,
 ) {
 	r := &x.registered
-	if !r.on || e.Payload == nil {
+	if !r.on || e.Payload == nil || !x.needsSchema(e) {
 		return false, nil
 	}
+	return x.hooks.Schemas.Await(ctx, stop, string(r.scratch[0]), told)
+}
+
+// needsSchema reports whether the event's subject, which it renders, is still to be asked for. An event without a
+// topic, or one that panics, needs none: Encode tells what is wrong with it.
+func (x *Encoder) needsSchema(e *outbox.Event) (needs bool) {
+	defer func() {
+		if recover() != nil {
+			needs = false
+		}
+	}()
+	r := &x.registered
 	x.arena.begin()
 	x.compose(e)
 	topic, reason := x.renderTopic(e)
 	if reason != nil {
-		return false, nil //nolint:nilerr // an event without a topic needs no schema: Encode tells what is wrong with it
+		return false
 	}
 	r.scratch[0] = renderWith(r.scratch[0][:0], r.subject, e, topic)
-	if x.hooks.Schemas.Has(r.scratch[0]) {
-		return false, nil
-	}
-	return x.hooks.Schemas.Await(ctx, stop, string(r.scratch[0]), told)
+	return !x.hooks.Schemas.Has(r.scratch[0])
 }
 
 // registeredValue makes a value by its subject's schema. What cannot be made yet is not dead: its reason is doubtful.
