@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"net/url"
@@ -61,6 +62,7 @@ func Listen(c Config, r *relay.Relay) (*Server, error) {
 			Handler:           handler(newGuard(c, listener.Addr()), r, live),
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
+			ErrorLog: log.New(c.Logger.With().Str("logger", "http").Logger(), "", 0), // else standard error, which may block
 		},
 	}
 	go func() { s.done <- s.http.Serve(listener) }()

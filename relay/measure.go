@@ -35,6 +35,7 @@ func (r *Relay) newMeter(version string) *meter.Meter {
 	return meter.New(meter.Options{
 		Service: r.c.Service, Version: version, Topics: message.FixedTopic(r.c.Message.Topic), Reasons: degradedReasons,
 		Start: settle.Start, Started: r.started, Driver: r.driver, Health: &r.health, Source: measured{r},
+		Lines: r.lines,
 	})
 }
 
@@ -74,10 +75,6 @@ func (r *Relay) Counts() Counts { return r.meter.Counts() }
 
 // Topics are the events that the broker has acknowledged, by topic.
 func (r *Relay) Topics() map[string]uint64 { return r.meter.Outcomes.Topics() }
-
-// Live reports whether the relay's loops turn, and if not, which of them is stuck. Only a stuck process is worth a
-// restart: outages and halts are not cured by one, and are what Status tells.
-func (r *Relay) Live() (live bool, reasons []string) { return r.meter.Live() }
 
 // Window is what may be in memory at once; see limits.in_flight_events and limits.in_flight_bytes.
 func (r *Relay) Window() (events, bytes int) {

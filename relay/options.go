@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay/internal/logs"
 	"github.com/cdc-relay/cdc-relay/schemas"
@@ -27,6 +28,7 @@ type options struct {
 	config     config.Config
 	driver     sink.Driver
 	log        *zerolog.Logger
+	lines      *logqueue.Writer // that log writes to; nil: not known
 	version    string
 	postgres   Postgres
 	tracer     Tracer
@@ -41,11 +43,18 @@ type options struct {
 // Option changes a default of [New].
 type Option func(*options)
 
-// WithLogger logs to l; by default the relay logs to standard error, as the section log of the configuration says.
-func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log = &l } }
+// WithLogger logs to l; by default the relay logs to standard error, as the section log of the configuration says. The
+// relay waits for l, and events with it: give it a writer that never blocks, such as a [logqueue.Writer].
+func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log, o.lines = &l, nil } }
 
-// WithSlog logs to l, which decides about the level.
-func WithSlog(l *slog.Logger) Option { return WithLogger(logs.To(l)) }
+// WithLoggerTo logs to l, which writes to lines. The relay counts the lines that were dropped, and flushes the rest
+// when Run ends.
+func WithLoggerTo(l zerolog.Logger, lines *logqueue.Writer) Option {
+	return func(o *options) { o.log, o.lines = &l, lines }
+}
+
+// WithSlog logs to l, which decides about the level. The relay never waits for l.
+func WithSlog(l *slog.Logger) Option { return WithLoggerTo(logs.To(l)) }
 
 // WithRegisterer registers the relay's metrics with r, too, until Run has ended; [Relay.Registry] has them in any
 // case. The metrics of the process and of Go are left to the program.
@@ -83,8 +92,7 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 		return nil, err
 	}
 	if o.log == nil {
-		l := logs.New(cfg)
-		o.log = &l
+		WithLoggerTo(logs.New(cfg))(&o)
 	}
 	var err error
 	if o.registry, err = registry.Open(cfg, *o.log); err != nil {

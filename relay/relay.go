@@ -45,6 +45,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
 	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
@@ -116,6 +117,7 @@ type given struct {
 	begun  func()                                 // see WithBegun; further calls do nothing
 
 	registry *registry.Registry // nil: the format needs none
+	lines    *logqueue.Writer   // of log; nil: not known
 }
 
 // assemble makes a relay of what it is given, whatever that is worth; see New.
@@ -126,7 +128,7 @@ func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
 		postgres: o.postgres, pausing: requests.NewPausing(),
-		given: given{o.tracer, o.schemas.Misfit(), sync.OnceFunc(o.begun), o.registry},
+		given: given{o.tracer, o.schemas.Misfit(), sync.OnceFunc(o.begun), o.registry, o.lines},
 	}
 	if o.log != nil {
 		r.log = *o.log
@@ -146,6 +148,7 @@ func assemble(o options) *Relay {
 // within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
 // is exit, ErrGraceOver when a stop took longer than the grace, or an error when it could not even begin.
 func (r *Relay) Run(ctx context.Context) (err error) {
+	defer r.flushLog()
 	defer r.meter.Leave()
 	defer r.registry.Close()
 	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
@@ -172,6 +175,15 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		}
 		r.health.Forget()
 		r.dismissed()
+	}
+}
+
+// logPatience is how long the end of Run waits for its last log lines to be read.
+const logPatience = time.Second
+
+func (r *Relay) flushLog() {
+	if r.lines != nil {
+		r.lines.Flush(logPatience)
 	}
 }
 

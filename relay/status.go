@@ -109,17 +109,9 @@ func (r *Relay) Status() Status {
 	if s := r.session(); s != nil {
 		st.Epoch, st.LookingUp = new(s.epochSeen.Load()), s.lookingUp.Load()
 	}
-	if r.owner() != nil {
-		if st.Paused, _ = r.pausing.State(); st.Paused != nil {
-			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on",
-				st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
-		}
-	}
-	r.describeSink(&st)
+	r.describe(&st)
 	st.Alarms = r.alarms.Open()
-	r.describeHealth(&st)
-	waits := len(st.Reasons) == 0 && st.Role == RoleActive && st.InFlight > 0
-	if stood := time.Since(r.moved()); waits && stood > standstill {
+	if stood := r.stood(&st); stood > standstill {
 		st.Reasons = append(st.Reasons,
 			fmt.Sprintf("no event was settled for %v, and %d wait", stood.Round(time.Second), st.InFlight))
 	}
@@ -127,6 +119,18 @@ func (r *Relay) Status() Status {
 	st.Degraded = r.degradations()
 	st.State = st.state()
 	return st
+}
+
+// describe fills in the role, and all that events may wait for.
+func (r *Relay) describe(st *Status) {
+	if r.owner() != nil {
+		if st.Paused, _ = r.pausing.State(); st.Paused != nil {
+			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on",
+				st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
+		}
+	}
+	r.describeSink(st)
+	r.describeHealth(st)
 }
 
 func (r *Relay) figures() Figures {
@@ -162,6 +166,34 @@ func position(lsn outbox.LSN) *string {
 // standstill is how long events may be in flight without any being settled before the relay calls itself not ready,
 // though nobody says what they wait for.
 const standstill = 30 * time.Second
+
+// deadStandstill is how long that may go on before only a restart is left to be tried.
+const deadStandstill = 90 * time.Second
+
+// stood is how long events have been in flight, without any being settled, for no reason that the status knows.
+func (r *Relay) stood(st *Status) time.Duration {
+	if len(st.Reasons) > 0 || st.Role != RoleActive || st.InFlight == 0 {
+		return 0
+	}
+	return time.Since(r.moved())
+}
+
+// Live reports whether the relay's loops turn and events settle, and if not, why. Only a stuck process is worth a
+// restart: outages and halts are not cured by one, and Status reports them. So a standstill counts only while Status
+// knows no reason for it, and more events may be parked.
+func (r *Relay) Live() (live bool, reasons []string) {
+	live, reasons = r.meter.Live()
+	if r.Parked() >= int64(r.c.Limits.ParkedEvents) {
+		return live, reasons
+	}
+	st := Status{Work: Work{InFlight: r.inFlight()}}
+	r.describe(&st)
+	if stood := r.stood(&st); stood > deadStandstill {
+		reasons = append(reasons, fmt.Sprintf("%d events are in flight and none was settled for %v, for no reason that is "+
+			"known: something is stuck", st.InFlight, stood.Round(time.Second)))
+	}
+	return len(reasons) == 0, reasons
+}
 
 // moved is when an event was settled last, or nothing was in flight.
 func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }

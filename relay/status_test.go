@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -67,7 +68,8 @@ func TestStatusNamesAreStable(t *testing.T) {
 }
 
 // Break it catches: events that nobody settles, and nobody says why, shown as ready (seen to fail with the moves never
-// noted, and with an idle relay's time counted).
+// noted, and with an idle relay's time counted), or as live for good; an outage taken for such a standstill. Seen to
+// fail with Live asking the pulses alone, and with reasons not looked at.
 func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})
@@ -93,8 +95,23 @@ func TestStandstillIsNotReady(t *testing.T) {
 		ready(true)
 		time.Sleep(standstill + time.Second)
 		ready(false)
+		if live, reasons := r.Live(); !live {
+			t.Errorf("not live when only just not ready: %q", reasons)
+		}
+		time.Sleep(deadStandstill - standstill)
+		if live, reasons := r.Live(); live || len(reasons) != 1 {
+			t.Errorf("live: got %v %q, want a restart", live, reasons)
+		}
+		r.health.CannotRecord("journal", errors.New("connection refused"))
+		if live, reasons := r.Live(); !live {
+			t.Errorf("not live in an outage, which no restart ends: %q", reasons)
+		}
+		r.health.Recorded("journal")
 		term.inflight.Forget(waiting)
 		ready(true)
+		if live, reasons := r.Live(); !live {
+			t.Errorf("not live with nothing to do: %q", reasons)
+		}
 	})
 }
 

@@ -18,14 +18,16 @@ var storeWords = []string{"outbox", "store/internal/record", "store/internal/db"
 // other: they meet in relay. A new folder, or a new arrow, is a decision about the design and belongs into
 // docs/design.md.
 var house = map[string]room{
-	"outbox":  {},
-	"offsets": {own: []string{"outbox"}},
-	"decoder": {own: []string{"outbox"}},
-	"retry":   {own: []string{"outbox"}},
-	"sql":     {},
-	"verify":  {},
-	"certs":   {},
-	"secret":  {external: []string{"github.com/aws/aws-msk-iam-sasl-signer-go", "golang.org/x/oauth2"}},
+	"outbox":   {},
+	"offsets":  {own: []string{"outbox"}},
+	"decoder":  {own: []string{"outbox"}},
+	"retry":    {own: []string{"outbox"}},
+	"sql":      {},
+	"verify":   {},
+	"certs":    {},
+	"plain":    {},
+	"logqueue": {own: []string{"plain"}, external: []string{"github.com/rs/zerolog"}},
+	"secret":   {external: []string{"github.com/aws/aws-msk-iam-sasl-signer-go", "golang.org/x/oauth2"}},
 	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
 		tests: []string{"replication", "store"}},
 
@@ -117,7 +119,7 @@ var house = map[string]room{
 	"relay/internal/health":      {own: []string{"relay/internal/halt", "sink"}},
 	"relay/internal/lease":       {},
 	"relay/internal/interleaved": {own: []string{"outbox"}},
-	"relay/internal/logs":        {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
+	"relay/internal/logs":        {own: []string{"config", "logqueue"}, external: []string{"github.com/rs/zerolog"}},
 	"registry": {
 		own: []string{"certs", "config", "retry", "schemas", "secret"},
 		external: []string{
@@ -132,7 +134,8 @@ var house = map[string]room{
 	},
 	"relay/internal/meter": { // of store it uses the row of the slot
 		own: []string{
-			"outbox", "relay/internal/halt", "relay/internal/health", "relay/internal/interleaved", "sink", "store",
+			"logqueue", "outbox", "relay/internal/halt", "relay/internal/health", "relay/internal/interleaved", "sink",
+			"store",
 		},
 		external: []string{
 			"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "google.golang.org/protobuf",
@@ -175,7 +178,8 @@ var house = map[string]room{
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "drivers", "offsets", "outbox", "relay/internal/alarms", "relay/internal/blockers",
+			"config", "decoder", "drivers", "logqueue", "offsets", "outbox", "relay/internal/alarms",
+			"relay/internal/blockers",
 			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
 			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
 			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/restart",
@@ -236,7 +240,7 @@ var house = map[string]room{
 
 	// A command parses, calls and prints.
 	"cmd/internal/cli": {
-		own: []string{"config", "login", "schemas"},
+		own: []string{"config", "login", "logqueue", "plain", "schemas"},
 		external: []string{
 			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty", "github.com/rs/zerolog",
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
@@ -272,7 +276,7 @@ var house = map[string]room{
 			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/early",
 			"cmd/cdc-relay/internal/edit", "cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/resident",
 			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
-			"config", "consumers", "drivers", "install", "install/inbox", "outbox", "relay", "replication", "store",
+			"config", "consumers", "drivers", "install", "install/inbox", "logqueue", "outbox", "relay", "replication", "store",
 			"tracing", "verify/audit", "verify/effects",
 		},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

@@ -79,7 +79,7 @@ Example:
 // Run serves until standard input ends.
 func (serveCommand) Run(a *cli.App) (err error) {
 	signal.Ignore(syscall.SIGINT)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

@@ -36,8 +36,9 @@ func (c demoCommand) Run(a *cli.App) (err error) {
 	if err != nil {
 		return err
 	}
+	cli.OutliveReaders() // to stop the servers when nobody watches
 	// A further Ctrl-C does nothing: the end is bounded, and cutting it short would leave files behind.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), cli.Endings()...)
 	defer stop()
 
 	say := a.Narration()
@@ -114,12 +115,13 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 	if err := install.All(ctx, cfg, st); err != nil {
 		return err
 	}
-	r, err := relay.New(cfg, relay.WithLogger(a.Logger(cfg)), relay.WithVersion(a.Build.Facts().Version))
+	log, lines := a.Logger(cfg)
+	r, err := relay.New(cfg, relay.WithLoggerTo(log, lines), relay.WithVersion(a.Build.Facts().Version))
 	if err != nil {
 		return err
 	}
 	server, err := listen(admin.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: a.Logger(cfg),
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
 	}, r)
 	if err != nil {
 		return errors.Join(err, r.Close())

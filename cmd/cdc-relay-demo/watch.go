@@ -35,7 +35,9 @@ func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) erro
 		if lineEnd == "" {
 			line = "\r\x1b[K" + line
 		}
-		fmt.Fprint(say, line+lineEnd)
+		if _, err := fmt.Fprint(say, line+lineEnd); err != nil {
+			return fmt.Errorf("nobody watches any more: %w", err)
+		}
 	}
 }
 

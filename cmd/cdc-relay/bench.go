@@ -44,8 +44,9 @@ func (c benchCommand) Run(a *cli.App) (err error) {
 }
 
 func (c benchCommand) options(a *cli.App, cfg config.Config) bench.Options {
+	log, _ := a.Logger(cfg)
 	o := bench.Options{
-		Config: cfg, Logger: a.Logger(cfg), Version: a.Build.Facts().Version,
+		Config: cfg, Logger: log, Version: a.Build.Facts().Version,
 		Scenarios: c.Scenarios, Rates: c.Rates, Events: c.Events, Runs: c.Runs, For: c.For,
 		Payload: c.Payload, Keys: c.Keys, Partitions: c.Partitions, ReplicationFactor: c.ReplicationFactor,
 		Tell: a.Progress(),

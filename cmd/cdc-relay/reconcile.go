@@ -89,7 +89,8 @@ func (c reconcileCommand) ask(ctx context.Context, a *cli.App, st *store.Store) 
 }
 
 func (c reconcileCommand) here(ctx context.Context, a *cli.App, cfg config.Config) error {
-	report, err := reconcile.Here(ctx, cfg, a.Logger(cfg), a.Build.Facts().Version, c.Wait)
+	log, _ := a.Logger(cfg)
+	report, err := reconcile.Here(ctx, cfg, log, a.Build.Facts().Version, c.Wait)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	stdlog "log"
 
 	"github.com/rs/zerolog"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/consumers"
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/tracing"
@@ -21,8 +23,9 @@ import (
 type runCommand struct{}
 
 func (runCommand) Help() string {
-	return `Streams until SIGTERM or SIGINT. The first signal stops in order and waits for requests in flight
-(shutdown_grace); a second one exits at once. Logs go to standard error. Run cdc-relay init once first.
+	return `Streams until SIGTERM, SIGINT or SIGHUP. The first signal stops in order and waits for requests in flight
+(shutdown_grace); a second one exits at once. Logs go to standard error, and the relay never waits for their reader:
+lines beyond 1 MiB are dropped and counted. Run cdc-relay init once first.
 
 Examples:
 
@@ -40,9 +43,11 @@ func (runCommand) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	log, version := a.Logger(cfg), a.Build.Facts().Version
-	options := []relay.Option{relay.WithLogger(log), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
-		relay.WithOutput(cli.Beneath(a.Out)), // the file itself: the driver writes again what it could not write
+	log, lines := logger(a, cfg)
+	version := a.Build.Facts().Version
+	reader := newReader(cli.Beneath(a.Out)) // of the file itself: the driver writes again what it could not write
+	options := []relay.Option{relay.WithLoggerTo(log, lines), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
+		relay.WithOutput(reader),
 		relay.WithBegun(func() { go settleMemory(cfg, log) })}
 	tracer, err := tracing.New(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,
@@ -78,6 +83,8 @@ func (runCommand) Run(a *cli.App) error {
 		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
 	})
 	defer stop()
+	ctx, endWithReader := reader.until(ctx, log, lines)
+	defer endWithReader()
 	log.Info().Str("http", server.Address()).Str("version", version).Msg("cdc-relay starts")
 	warn(cfg, log)
 	looking, seen := context.WithCancel(context.Background())
@@ -85,7 +92,20 @@ func (runCommand) Run(a *cli.App) error {
 	if cfg.Sink == config.SinkKafka {
 		go ahead.Look(looking, cfg, log)
 	}
-	return errors.Join(r.Run(ctx), server.Close())
+	err = errors.Join(r.Run(ctx), server.Close())
+	if err == nil && reader.isGone() {
+		err = errors.New("standard output has no reader")
+	}
+	return err
+}
+
+// logger makes the loggers of a relay and of its libraries. None of them waits for a reader, or ends with one.
+func logger(a *cli.App, cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
+	cli.OutliveReaders()
+	log, lines := a.Logger(cfg)
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(log.With().Str("logger", "library").Logger())
+	return log, lines
 }
 
 // settleMemory is for the time after the start.

@@ -10,24 +10,27 @@ import (
 	"os/user"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/logqueue"
 )
 
-// Logger writes to standard error in the configured form.
-func (a *App) Logger(cfg config.Config) zerolog.Logger {
+// Logger writes to standard error in the configured form, by way of the lines that it returns: it never waits for
+// whoever reads them. Call it once.
+func (a *App) Logger(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	level, err := zerolog.ParseLevel(cfg.Log.Level)
 	if err != nil {
 		level = zerolog.InfoLevel
 	}
-	w := a.Err
+	to := a.Err
 	if cfg.Log.Format == config.LogConsole {
-		w = zerolog.ConsoleWriter{Out: a.Err, NoColor: !a.coloured(a.Err), TimeFormat: time.RFC3339}
+		to = logqueue.Console(to, a.coloured(to))
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
+	service := func(c zerolog.Context) zerolog.Context { return c.Timestamp().Str("service", cfg.Service) }
+	a.log = logqueue.New(to).Reports(service)
+	return service(zerolog.New(a.log).Level(level).With()).Logger(), a.log
 }
 
 // Narration is where a command tells people what it is doing: with --json standard output is for machines.

@@ -11,11 +11,13 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/login"
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
@@ -97,7 +99,9 @@ func (p Program) Execute(args []string, s Streams) int {
 	s.Out = out
 	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags,
 		line: l}
-	return p.exitCode(out.ended(l.run[l.chosen].Run(app)), s.Err)
+	code, why := p.exitCode(out.ended(l.run[l.chosen].Run(app)))
+	app.leave(why)
+	return code
 }
 
 // streams reports whether what the command prints is what it is there for, not news of what it does.
@@ -109,25 +113,53 @@ func (p Program) Parse(args []string) error {
 	return err
 }
 
-// exitCode says on standard error what went wrong, unless the command did, and returns the code for it.
-func (p Program) exitCode(err error, w io.Writer) int {
+// exitCode is the code for what came of a command, and what went wrong in words, unless the command has said it.
+func (p Program) exitCode(err error) (code int, why string) {
 	if err == nil {
-		return ExitDone
+		return ExitDone, ""
 	}
 	if errors.Is(err, ErrFailed) {
-		return ExitFailed
+		return ExitFailed, ""
 	}
-	fmt.Fprintf(w, "%s: %v\n", p.Name, err)
+	why = fmt.Sprintf("%s: %v\n", p.Name, err)
 	if refused := login.Of(err); refused != nil {
-		fmt.Fprintf(w, "To do: %s\n", refused.Remedy)
+		why += fmt.Sprintf("To do: %s\n", refused.Remedy)
 	}
 	if _, ok := errors.AsType[config.Problems](err); ok {
-		return ExitUsage
+		return ExitUsage, why
 	}
 	if _, ok := errors.AsType[UsageError](err); ok {
-		return ExitUsage
+		return ExitUsage, why
 	}
-	return ExitFailed
+	return ExitFailed, why
+}
+
+// leavePatience is how long the end of a command that logs waits for its last lines to be read.
+const leavePatience = time.Second
+
+// leave writes the last words of a command. One that logs does not wait forever for a log that is not read.
+func (a *App) leave(why string) {
+	if a.log == nil {
+		_, _ = io.WriteString(a.Err, why) // where else to report it?
+		return
+	}
+	a.log.Flush(leavePatience)
+	if why != "" {
+		within(leavePatience, func() { _, _ = io.WriteString(a.Err, why) })
+	}
+}
+
+// within returns when f has ended, or after the patience; a program that is about to exit leaves f behind.
+func within(patience time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+	}
 }
 
 // App is what a command works with.
@@ -138,6 +170,7 @@ type App struct {
 	Build Build
 	Args  []string // the command line, without the program's name
 
+	log      *logqueue.Writer // of Logger; nil: the command logs nothing
 	flags    *Flags
 	line     *line
 	mistakes config.Problems // in the command's own flags and arguments; see Wrong

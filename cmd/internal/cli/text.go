@@ -2,21 +2,13 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
+
+	"github.com/cdc-relay/cdc-relay/plain"
 )
 
-// Plain makes a text of events, brokers or people harmless for a terminal: no control characters, on one line.
-func Plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		// escape sequences, and marks that turn the direction of a line
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
-			return '\ufffd'
-		}
-		return r
-	}, text)
-}
+// Plain is [plain.Text].
+func Plain(text string) string { return plain.Text(text) }
 
 // Text is a nullable text for people.
 func Text(s *string) string {

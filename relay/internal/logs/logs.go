@@ -14,24 +14,30 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/logqueue"
 )
 
-// New logs to standard error as the configuration says.
-func New(cfg config.Config) zerolog.Logger {
+// New logs to standard error as the configuration says, by way of the lines that it returns.
+func New(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	level, err := zerolog.ParseLevel(cfg.Log.Level)
 	if err != nil {
 		level = zerolog.InfoLevel // not a valid configuration
 	}
 	var w io.Writer = os.Stderr
 	if cfg.Log.Format == config.LogConsole {
-		w = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.RFC3339}
+		w = logqueue.Console(os.Stderr, true)
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Str("service", cfg.Service).Logger()
+	service := func(c zerolog.Context) zerolog.Context { return c.Timestamp().Str("service", cfg.Service) }
+	lines := logqueue.New(w).Reports(service)
+	return service(zerolog.New(lines).Level(level).With()).Logger(), lines
 }
 
-// To logs to l, which decides about the level. The relay logs changes, never events, so that reading each line once
-// more costs nothing that counts.
-func To(l *slog.Logger) zerolog.Logger { return zerolog.New(writer{l}) }
+// To logs to l, which decides about the level, by way of the lines that it returns: a handler may block. The relay logs
+// changes, never events, so reading each line once more costs nothing that counts.
+func To(l *slog.Logger) (zerolog.Logger, *logqueue.Writer) {
+	lines := logqueue.New(writer{l})
+	return zerolog.New(lines), lines
+}
 
 // writer hands the lines of a zerolog.Logger to a slog.Logger.
 type writer struct{ to *slog.Logger }
@@ -53,6 +59,7 @@ func (w writer) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	text, _ := fields[zerolog.MessageFieldName].(string)
 	delete(fields, zerolog.MessageFieldName)
 	delete(fields, zerolog.LevelFieldName)
+	delete(fields, zerolog.TimestampFieldName) // the record has its own
 	record := slog.NewRecord(time.Now(), severity, text, 0)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		record.AddAttrs(slog.Any(name, fields[name]))

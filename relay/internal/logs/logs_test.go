@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 )
 
 // Breaks it catches: a message, a level or a field that gets lost between the relay's logger and the program's. Seen
@@ -18,11 +19,12 @@ func TestLogsReachTheProgramsLogger(t *testing.T) {
 		return a
 	}
 	handler := slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime})
-	log := To(slog.New(handler))
+	log, lines := To(slog.New(handler))
 	log.Debug().Msg("not shown")
 	log.Info().Msg("begins")
 	log.Warn().Err(errors.New("broken")).Int("partition", 3).Msg("told")
 	log.Error().Str("code", "SETUP").Msg("halted")
+	lines.Flush(time.Minute)
 	const want = "level=INFO msg=begins\nlevel=WARN msg=told error=broken partition=3\nlevel=ERROR msg=halted code=SETUP\n"
 	if text.String() != want {
 		t.Errorf("got %q, want %q", text.String(), want)

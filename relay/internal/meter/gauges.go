@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -53,6 +54,7 @@ func (m *Meter) gauges(f factory, o Options) {
 	f.known("outbox_audited_until_seconds",
 		"Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, "+
 			"halts included.", m.audited)
+	m.log(f, o.Lines)
 	f.states("cdc_relay_role", "1 for the role that the process has.", "role", health.Roles,
 		func(role string) float64 { return indicator(string(m.health.Role()) == role) })
 	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halt.Codes(),
@@ -63,6 +65,18 @@ func (m *Meter) gauges(f factory, o Options) {
 	f.collector(info, build)
 	f.collector(slotCollector{m}, slotRetained, slotSafe, slotStatus)
 	f.collector(senderCollector{m}, senderDefinitions...)
+}
+
+// log counts what the log could not take.
+func (m *Meter) log(f factory, lines *logqueue.Writer) {
+	dropped := definition{"outbox_log_dropped_total", "counter",
+		"Log lines dropped because the log was not read, or could not be written; not there where a program that embeds " +
+			"the relay logs by its own writer.", nil}
+	if lines == nil {
+		*f.defined = append(*f.defined, dropped)
+		return
+	}
+	f.counted(dropped.name, dropped.help, func() float64 { return float64(lines.Dropped()) })
 }
 
 // waiting are the gauges of what waits, and of what is not known at all times.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -53,6 +54,7 @@ type Options struct {
 	Driver  sink.Driver // asked for alarms and duplicates, if it is a sink.Witness
 	Health  *health.State
 	Source  Source
+	Lines   *logqueue.Writer // of the log; nil: what becomes of it is not known
 }
 
 // Meter is what one process measures: made once, never reset. Each part says who may call it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -51,6 +53,7 @@ func fresh() (*Meter, *played, *health.State) {
 	now := time.Now()
 	m := New(Options{
 		Service: "outbox", Version: "1.2.3", Reasons: []string{"topic"}, Start: now, Started: now, Health: h, Source: p,
+		Lines: logqueue.New(io.Discard),
 	})
 	return m, p, h
 }
