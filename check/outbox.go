@@ -131,6 +131,13 @@ func (e *postgresExam) lacks(name, role string, missing []store.Grant) {
 
 // relayTables looks at the relay's own tables: whether init made them and whether this role may use them.
 func (e *postgresExam) relayTables() error {
+	if e.table.OID != 0 && len(e.lacking) == 0 {
+		_, err := e.store.Plan(e.ctx)
+		if obstacle, is := errors.AsType[*store.ObstacleError](err); is { // init would say the same
+			e.add(Fail, "relay's tables", obstacle.What, obstacle.Fix)
+			return nil
+		}
+	}
 	var found int
 	var role string
 	err := e.row(`SELECT current_user::text, count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

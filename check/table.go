@@ -83,5 +83,32 @@ func (e *postgresExam) identity() error {
 	if unique && always {
 		e.add(OK, what, "unique and NOT NULL", "")
 	}
+	if unique {
+		return e.idRange(what)
+	}
+	return nil
+}
+
+const manyIDs = 0.5 // the share of a column's range from which there is something to do
+
+// idRange looks how many ids are left: a table that runs out of them takes no more events. The relay's view names the
+// column, so that Postgres changes its type only without it.
+func (e *postgresExam) idRange(what string) error {
+	column, table := quoteName(e.cfg.Outbox.Columns.ID), quoteTable(e.cfg.Outbox.Table)
+	var most, last int64 // most: 0 for a type with enough of them
+	if err := e.row(`SELECT coalesce((SELECT CASE coalesce(nullif(t.typbasetype, 0), t.oid)::regtype::text
+		WHEN 'smallint' THEN 32767 WHEN 'integer' THEN 2147483647 END FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+		WHERE a.attrelid = $1 AND a.attname = $2), 0)::bigint`, []any{e.table.OID, e.cfg.Outbox.Columns.ID},
+		&most); err != nil || most == 0 {
+		return err
+	}
+	if err := e.row("SELECT coalesce(max("+column+"), 0)::bigint FROM "+table, nil, &last); err != nil {
+		return err
+	}
+	if used := float64(last) / float64(most); used >= manyIDs {
+		e.add(Warn, what, fmt.Sprintf("its largest id is %d of at most %d: %.0f %% of the ids are used", last, most, used*100),
+			fmt.Sprintf("DROP VIEW %s; ALTER TABLE %s ALTER COLUMN %s TYPE bigint; then cdc-relay init, which makes the view again "+
+				"(docs/operations.md, Your migrations)", e.store.ViewName(), table, column))
+	}
 	return nil
 }

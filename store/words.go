@@ -40,6 +40,7 @@ type (
 	Home            = record.Home
 	Lane            = record.Lane
 	Memory          = record.Memory
+	ObstacleError   = record.ObstacleError
 	Offset          = record.Offset
 	Outbox          = record.Outbox
 	Outcome         = record.Outcome

@@ -119,7 +119,18 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			breakIt: `SELECT pg_create_logical_replication_slot('check_other_plugin', 'test_decoding')`,
 			repair:  `SELECT pg_drop_replication_slot('check_other_plugin')`,
 			args:    []string{"--postgres-slot=check_other_plugin"}, code: exitFailed,
-			want: []string{`was made for "test_decoding"`},
+			want: []string{`its plugin is "test_decoding"`},
+		},
+		{
+			name: "another's dead letters", breakIt: `CREATE SCHEMA other; CREATE TABLE other.outbox_events_dlq ()`,
+			repair: `DROP SCHEMA other CASCADE`, args: []string{"--postgres-schema=other"}, code: exitFailed,
+			want: []string{`FAIL  relay's tables: there is a table "other"."outbox_events_dlq" already`, "fix: set dlq.table"},
+		},
+		{
+			name: "ids that run out", breakIt: `CREATE TABLE numbered (id int PRIMARY KEY, aggregate_type text, aggregate_id text,
+ event_type text, payload jsonb, created_at timestamptz); INSERT INTO numbered VALUES (2000000000)`,
+			repair: `DROP TABLE numbered`, args: []string{"--outbox-table=public.numbered"}, code: exitFailed,
+			want: []string{"warn  column id: its largest id is 2000000000 of at most 2147483647: 93 %", "DROP VIEW"},
 		},
 		{
 			name: "role without privileges", breakIt: `CREATE ROLE check_weak LOGIN`, repair: `DROP ROLE check_weak`,

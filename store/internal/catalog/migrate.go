@@ -125,6 +125,11 @@ func (s *Catalog) look(ctx context.Context, tx pgx.Tx) (is seen, err error) {
 
 func (s *Catalog) plan(ctx context.Context, tx pgx.Tx, is seen) ([]string, error) {
 	var statements []string
+	if is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
+		if err := s.obstacles(ctx, tx, is); err != nil {
+			return nil, err
+		}
+	}
 	schemas := []string{s.db.Config.Schema, s.db.Names.OutboxSchema, s.db.Names.DLQSchema}
 	slices.Sort(schemas)
 	for _, name := range slices.Compact(schemas) {
@@ -199,8 +204,17 @@ func (s *Catalog) planView(ctx context.Context, tx pgx.Tx, is seen) ([]string, e
 	if err != nil || same {
 		return nil, err
 	}
+	if err := s.viewObstacle(ctx, tx, is); err != nil {
+		return nil, err
+	}
 	view, err := schema.View(is.names)
-	return []string{view}, err
+	if err != nil {
+		return nil, err
+	}
+	if retyped, err := s.retyped(ctx, tx, is.outbox); err != nil || retyped {
+		return []string{"DROP VIEW " + s.db.Names.View + ";\n" + view}, err
+	}
+	return []string{view}, nil
 }
 
 // planOutbox is the table as it is, or as it would be made.

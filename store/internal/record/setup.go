@@ -35,6 +35,11 @@ func ExpressionErrors(err error) (list []*ExpressionError) {
 	return list
 }
 
+// ObstacleError says that something has a name that the relay needs, and is not the relay's. It is left as it is.
+type ObstacleError struct{ What, Fix string }
+
+func (e *ObstacleError) Error() string { return e.What + ": it is left as it is; " + e.Fix }
+
 // Grant is one privilege on one thing, which can be missing by itself.
 type Grant struct {
 	Schema    string // without quotes; set alone for a privilege on the schema
