@@ -42,6 +42,7 @@ type Consumer struct {
 	problems   []error // of registering
 
 	ran     atomic.Bool
+	began   bool                    // a session has begun; of Run's goroutine
 	session atomic.Pointer[session] // nil between sessions
 	last    atomic.Int64            // when an event was decided last, in Unix nanoseconds
 
@@ -83,8 +84,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was told to end
 		}
-		if kind := classify(err); !errors.Is(err, ledger.ErrSetBack) && kind != causeLost && kind != causeConflict {
+		if !c.worthWaiting(err) {
 			return err
+		}
+		if errors.Is(err, ledger.ErrSetBack) {
+			c.pool.Reset() // connections to a database that was swapped out would bring it back
 		}
 		c.setDown("beginning", err)
 		if time.Since(began) > lastPause {
@@ -98,6 +102,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 		pause = min(2*pause, lastPause)
 	}
+}
+
+// worthWaiting reports whether a session that ended with the error is followed by another. Once a session has begun,
+// the configuration is right, and whatever ends it may pass: a restore takes tables and rights away for a while.
+func (c *Consumer) worthWaiting(err error) bool {
+	if c.began || errors.Is(err, ledger.ErrSetBack) || errors.Is(err, ledger.ErrUnfinished) {
+		return true
+	}
+	kind := classify(err)
+	return kind == causeLost || kind == causeConflict
 }
 
 // setDown notes what does not work, and reports whether it was so before.
@@ -115,12 +129,16 @@ func (c *Consumer) setDown(what string, err error) (was bool) {
 
 // once runs one session: from the offsets of the database on, until the context ends or the database is another one.
 func (c *Consumer) once(ctx context.Context) error {
+	migrate := ledger.Migrate
+	if c.began {
+		migrate = ledger.Update
+	}
 	if !c.config.SkipMigration {
-		if err := ledger.Migrate(ctx, c.pool, c.config.Schema); err != nil {
+		if err := migrate(ctx, c.pool, c.config.Schema); err != nil {
 			return err
 		}
 	}
-	l, err := ledger.Open(ctx, c.pool, c.config.Schema, c.config.Name, c.config.IdleTimeout)
+	l, err := ledger.Open(ctx, c.pool, c.config.Schema, c.config.Name, c.config.IdleTimeout, c.config.Keep)
 	if err != nil {
 		return err
 	}
@@ -129,6 +147,7 @@ func (c *Consumer) once(ctx context.Context) error {
 		return err
 	}
 	c.setDown("beginning", nil)
+	c.began = true
 	c.session.Store(s)
 	defer c.session.Store(nil)
 	return s.run(ctx)

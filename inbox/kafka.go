@@ -201,7 +201,11 @@ func (s *session) assign(
 		at := lanes.Place(p.Place)
 		next := lower(starts[p.Place], p.Next, offsets[p.Topic][p.Partition])
 		adjusted[p.Topic][p.Partition] = kgo.NewOffset().At(next)
-		s.begin(at, next, names[at], starts[p.Place].Unclean)
+		wrote := p.Next
+		if starts[p.Place].Known {
+			wrote = starts[p.Place].Next
+		}
+		s.begin(at, next, wrote, names[at], starts[p.Place].Unclean)
 	}
 	return adjusted, nil
 }
@@ -218,9 +222,10 @@ func lower(start ledger.Start, first int64, group kgo.Offset) int64 {
 	return start.Next
 }
 
-func (s *session) begin(at lanes.Place, next int64, parked []lanes.Name, unclean bool) {
+func (s *session) begin(at lanes.Place, next, wrote int64, parked []lanes.Name, unclean bool) {
 	s.mu.Lock()
 	delete(s.careful, at)
+	s.wrote[at] = wrote
 	if unclean {
 		// What was in flight when the process died is among the first new events that its memory can have held.
 		s.careful[at] = &caution{left: s.c.config.MaxEvents}

@@ -87,38 +87,57 @@ func (s *session) due(ctx context.Context) error {
 	return err
 }
 
-// note writes how far the partitions are, where that has changed: to the database first, for a start takes the lower.
+// note writes how far the partitions are, and looks whether the database still has what was written before, also where
+// nothing has changed.
 func (s *session) note(ctx context.Context, noted map[lanes.Place]int64) error {
-	var moved []lanes.Progress
-	for _, p := range s.engine.Progress() {
-		if noted[p.Place] != p.Next {
-			moved = append(moved, p)
-		}
-	}
-	if len(moved) == 0 {
-		return nil
-	}
-	if err := s.noteThese(ctx, moved); err != nil {
+	progress := s.engine.Progress()
+	if err := s.noteThese(ctx, progress, noted); err != nil {
 		return err
 	}
-	for _, p := range moved {
+	for _, p := range progress {
 		noted[p.Place] = p.Next
 	}
 	return nil
 }
 
-func (s *session) noteThese(ctx context.Context, progress []lanes.Progress) error {
-	partitions := make([]ledger.Partition, len(progress))
+// noteThese writes to the database first, for a start takes the lower of its offsets and Kafka's. Kafka is told of those
+// that differ from what was noted.
+func (s *session) noteThese(ctx context.Context, progress []lanes.Progress, noted map[lanes.Place]int64) error {
+	var partitions []ledger.Partition
 	offsets := map[string]map[int32]kgo.EpochOffset{}
-	for i, p := range progress {
-		partitions[i] = ledger.Partition{Place: ledger.Place(p.Place), TopicID: s.topicID(p.Place.Topic), Next: p.Next}
+	s.mu.Lock()
+	for _, p := range progress {
+		wrote, begun := s.wrote[p.Place]
+		if !begun {
+			continue
+		}
+		partitions = append(partitions, ledger.Partition{
+			Place: ledger.Place(p.Place), TopicID: s.topicIDs[p.Place.Topic], Next: p.Next, Wrote: wrote,
+		})
+		if before, there := noted[p.Place]; there && before == p.Next {
+			continue
+		}
 		if offsets[p.Place.Topic] == nil {
 			offsets[p.Place.Topic] = map[int32]kgo.EpochOffset{}
 		}
 		offsets[p.Place.Topic][p.Place.Partition] = kgo.EpochOffset{Epoch: -1, Offset: p.Next}
 	}
+	s.mu.Unlock()
+	if len(partitions) == 0 {
+		return nil
+	}
 	if err := s.ledger.Note(ctx, partitions); err != nil {
 		return err
+	}
+	s.mu.Lock()
+	for _, p := range partitions {
+		if wrote, begun := s.wrote[lanes.Place(p.Place)]; begun {
+			s.wrote[lanes.Place(p.Place)] = max(wrote, p.Next)
+		}
+	}
+	s.mu.Unlock()
+	if len(offsets) == 0 {
+		return nil
 	}
 	return s.commit(ctx, offsets)
 }
@@ -135,7 +154,7 @@ func (s *session) release(ctx context.Context, going []lanes.Place) error {
 	if len(progress) == 0 {
 		return nil
 	}
-	committed := s.noteThese(ctx, progress)
+	committed := s.noteThese(ctx, progress, nil)
 	if errors.Is(committed, ledger.ErrSetBack) {
 		s.fail(committed)
 		return committed

@@ -264,7 +264,7 @@ func (s *session) settle(
 ) (same bool, err error) {
 	tx, err := s.ledger.Begin(r.ctx)
 	if err != nil {
-		return false, r.explain(err)
+		return false, own(r.explain(err))
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(r.ctx)) }()
 	now, _, err := s.ledger.Lowest(r.ctx, tx, ledger.Place(lane.Place()), []byte(lane.Name), len(due))
@@ -288,7 +288,7 @@ func (s *session) settle(
 	if err := guard.acquit(r.ctx, tx); err != nil {
 		return false, own(r.explain(err))
 	}
-	if err := tx.Commit(r.ctx); err != nil {
+	if err := tx.CommitEvent(r.ctx, due[len(due)-1].ID, ledger.Done); err != nil {
 		return false, r.explain(err)
 	}
 	return true, nil

@@ -31,6 +31,7 @@ type session struct {
 	mu        sync.Mutex
 	topicIDs  map[string]string
 	careful   map[lanes.Place]*caution
+	wrote     map[lanes.Place]int64 // the offset that inbox_offset has at least: read or written last
 	running   map[*run]struct{}
 	heartbeat time.Time        // of the last answer
 	sources   map[string]int16 // numbers of sources, by name
@@ -45,7 +46,7 @@ var (
 func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 	s := &session{
 		c: c, ledger: l, holder: rand.Text(), over: make(chan error, 1),
-		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, running: map[*run]struct{}{},
+		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, wrote: map[lanes.Place]int64{}, running: map[*run]struct{}{},
 		sources: map[string]int16{}, trace: newTracing(c.config.Tracer),
 		engine: lanes.New(lanes.Options{
 			Workers: c.config.Workers, MaxBatch: c.config.MaxBatch, BatchTime: c.config.BatchTime,

@@ -173,7 +173,7 @@ func (s *session) trouble(job lanes.Job, o outcome) lanes.Verdict {
 func (s *session) transact(r *run, tasks []*task, guard *guard) (o outcome) {
 	tx, err := s.ledger.Begin(r.ctx)
 	if err != nil {
-		return outcome{err: r.explain(err)}
+		return outcome{err: own(r.explain(err))}
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(r.ctx)) }()
 	fresh, o := s.claim(r, tx, tasks)
@@ -186,10 +186,10 @@ func (s *session) transact(r *run, tasks []*task, guard *guard) (o outcome) {
 	if err := guard.acquit(r.ctx, tx); err != nil {
 		return outcome{err: own(r.explain(err))}
 	}
-	if err := tx.Commit(r.ctx); err != nil {
-		return outcome{err: r.explain(err)}
+	if len(fresh) == 0 {
+		return outcome{err: own(r.explain(tx.Commit(r.ctx)))}
 	}
-	return outcome{}
+	return outcome{err: r.explain(tx.CommitEvent(r.ctx, fresh[len(fresh)-1].id, ledger.Done))}
 }
 
 // explain says why a context has ended, where that is the reason.
@@ -205,7 +205,7 @@ func (r *run) explain(err error) error {
 }
 
 // claim enters the events' rows; fresh are those whose effects are to be had now.
-func (s *session) claim(r *run, tx pgx.Tx, tasks []*task) (fresh []*task, o outcome) {
+func (s *session) claim(r *run, tx *ledger.Tx, tasks []*task) (fresh []*task, o outcome) {
 	asked := make([]*task, 0, len(tasks))
 	ids := make([]ledger.ID, 0, len(tasks))
 	repeated := map[ledger.ID]bool{}

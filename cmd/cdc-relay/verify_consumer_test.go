@@ -59,7 +59,7 @@ func verifyEffects(t *testing.T, ids string) {
 		return v, o.code
 	}
 	want := effects.Verdict{Consumer: "billing", Published: 20, Done: 10, Parked: 1, Dead: 1, Discarded: 1, Waiting: 7,
-		Held: 1, IDs: []string{}}
+		Held: 1, IDs: []string{}, Rewind: []string{}}
 	if v, code := audit(); code != exitDone || fmt.Sprint(v) != fmt.Sprint(want) {
 		t.Errorf("before the consumer has come to all: got exit code %d and %+v, want 0 and %+v", code, v, want)
 	}
@@ -68,10 +68,20 @@ func verifyEffects(t *testing.T, ids string) {
 	v, code := audit()
 	slices.Sort(v.IDs)
 	lost := slices.Sorted(slices.Values(published[13:]))
+	for _, statement := range v.Rewind {
+		if got := billing.Query(t, strings.TrimSuffix(statement, ";")); got != "true" {
+			t.Errorf("%s: got %s, want true", statement, got)
+		}
+	}
+	if _, code := audit(); code != exitDone {
+		t.Errorf("after %q: got exit code %d, want 0: they wait", v.Rewind, code)
+	}
+	billing.Exec(t, "UPDATE inbox.inbox_offset SET next_offset = 1000")
+	want.Rewind = v.Rewind
 	if want.IDs = lost; code != exitFailed || fmt.Sprint(v) != fmt.Sprint(want) {
 		t.Errorf("when it has passed them: got exit code %d and %+v, want 1 and %+v", code, v, want)
 	}
-	want.Missing, want.Forgotten, want.IDs = 0, 7, []string{}
+	want.Missing, want.Forgotten, want.IDs, want.Rewind = 0, 7, []string{}, []string{}
 	if v, code := audit("--inbox-keep=0s"); code != exitDone || fmt.Sprint(v) != fmt.Sprint(want) {
 		t.Errorf("when ids are not kept: got exit code %d and %+v, want 0 and %+v", code, v, want)
 	}

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"testing"
@@ -128,6 +129,11 @@ func def[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// newLog writes what is a warning or worse.
+func newLog(to io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func until(t *testing.T, pg *harness.PG, sql, want string) {

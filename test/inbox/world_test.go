@@ -271,16 +271,23 @@ func (w *world) backUp(ctx context.Context) error {
 	return w.exec(ctx, sql+"COMMIT")
 }
 
-// setBack brings the copy back, as another server. Whoever has looked which server it is holds a lock on that row's
-// table until the transaction's end, so none is under way, as none survives a restore.
-func (w *world) setBack(ctx context.Context) error {
+// setBack brings the copy back, as another server, or into the tables of the same one. Whoever has looked which server
+// it is holds a lock on that row's table until the transaction's end, so none is under way, as none survives a restore.
+func (w *world) setBack(ctx context.Context, sameServer bool) error {
+	empty := "TRUNCATE"
+	if sameServer {
+		empty = "DELETE FROM"
+	}
 	sql := fmt.Sprintf("BEGIN; LOCK TABLE %[1]s.inbox_consumer IN ACCESS EXCLUSIVE MODE; "+
 		"LOCK TABLE %[1]s.server IN ACCESS EXCLUSIVE MODE; ", w.schema)
 	for _, table := range inboxTables {
-		sql += fmt.Sprintf(`TRUNCATE %[1]s.%[2]s; INSERT INTO %[1]s.%[2]s OVERRIDING SYSTEM VALUE
-			SELECT * FROM %[1]s_older.%[2]s; `, w.schema, table)
+		sql += fmt.Sprintf(`%[3]s %[1]s.%[2]s; INSERT INTO %[1]s.%[2]s OVERRIDING SYSTEM VALUE
+			SELECT * FROM %[1]s_older.%[2]s; `, w.schema, table, empty)
 	}
-	sql += "UPDATE " + w.schema + ".server SET at = at + interval '1 s'; COMMIT"
+	if !sameServer {
+		sql += "UPDATE " + w.schema + ".server SET at = at + interval '1 s'; "
+	}
+	sql += "COMMIT"
 	for { // whoever took locks in another order may win
 		err := w.exec(ctx, sql)
 		if pg := new(pgconn.PgError); !errors.As(err, &pg) || pg.Code != "40P01" {

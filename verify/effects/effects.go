@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ type Verdict struct {
 	Unplaced  int      `json:"unplaced"`  // nobody knows where it is in its topic, and the inbox knows nothing of it
 	Held      int      `json:"held"`      // not published: pending, parked or dead at the relay
 	IDs       []string `json:"missing_ids"`
+	Rewind    []string `json:"rewind"` // statements for the inbox's database that get the missing ones handled
 }
 
 const (
@@ -60,6 +62,7 @@ type comparison struct {
 	consumer int16
 	sources  []int16 // the inbox's numbers for what this outbox's ids are unique in
 	next     map[place]int64
+	lowest   map[place]int64 // offsets of missing events
 	v        *Verdict
 
 	ids     []string
@@ -70,7 +73,8 @@ type comparison struct {
 
 // Run compares. conn leads to the inbox's database. What is published while it runs is waiting at most.
 func Run(ctx context.Context, st *store.Store, conn *pgx.Conn, o Options) (*Verdict, error) {
-	c := &comparison{o: o, conn: conn, next: map[place]int64{}, v: &Verdict{Consumer: o.Consumer, IDs: []string{}}}
+	c := &comparison{o: o, conn: conn, next: map[place]int64{}, lowest: map[place]int64{}}
+	c.v = &Verdict{Consumer: o.Consumer, IDs: []string{}, Rewind: []string{}}
 	if err := c.begin(ctx, st); err != nil {
 		return nil, fmt.Errorf("read the inbox of %s: %w", o.Consumer, err)
 	}
@@ -88,8 +92,23 @@ func Run(ctx context.Context, st *store.Store, conn *pgx.Conn, o Options) (*Verd
 	if err != nil {
 		return nil, err
 	}
-	return c.v, c.flush(ctx)
+	if err := c.flush(ctx); err != nil {
+		return nil, err
+	}
+	c.rewind()
+	return c.v, nil
 }
+
+// rewind says how the missing events are handled: the consumer begins again at the first of them, and skips the others.
+func (c *comparison) rewind() {
+	for at, offset := range c.lowest {
+		c.v.Rewind = append(c.v.Rewind, fmt.Sprintf("SELECT %s(%s, %s, %d, %d);", c.table("inbox_rewind"),
+			quoted(c.o.Consumer), quoted(at.topic), at.partition, offset))
+	}
+	slices.Sort(c.v.Rewind)
+}
+
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 func (c *comparison) table(name string) string {
 	return pgx.Identifier{c.o.Schema, name}.Sanitize()
@@ -212,6 +231,9 @@ func (c *comparison) judge(n int, state *int16, old bool) {
 		v.Forgotten++
 	default:
 		v.Missing++
+		if lowest, there := c.lowest[c.at[n]]; !there || c.offsets[n] < lowest {
+			c.lowest[c.at[n]] = c.offsets[n]
+		}
 		if len(v.IDs) < idsListed {
 			v.IDs = append(v.IDs, c.ids[n])
 		}

@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,19 +41,23 @@ type Place struct {
 	Partition int32
 }
 
-// ErrSetBack says that the server is another one than that from which the offsets were read, or was started again. What
-// was committed there may be gone: what is in memory is to be forgotten, and read again.
-var ErrSetBack = errors.New("the database's server is not the one that the offsets were read from")
+// ErrSetBack reports that the database is not the one that the offsets were read from, or lacks what this process
+// committed: its server was started again, or it was restored. The caller forgets what it has in memory and reads again.
+var ErrSetBack = errors.New("the database was set back, or is another one")
+
+// ErrUnfinished reports that the inbox's tables are incomplete, as while a restore runs. The caller waits.
+var ErrUnfinished = errors.New("the inbox's tables are incomplete")
 
 const (
 	codeSetBack = "IB001"
-	// LockWait is how long a transaction waits for another one's row; inbox_claim_all has the same.
+	// LockWait is how long a transaction waits for another one's row; inbox_claim_events has the same.
 	LockWait = 200 * time.Millisecond
 )
 
 // Ledger is one consumer's view of the tables. It keeps:
 //
-//  1. Whatever it writes is written by a transaction that has seen the server of Open.
+//  1. Whatever it writes is written by a transaction that has seen the server and the tables of Open, and what was
+//     committed or read last.
 //  2. A row of inbox_parked exists exactly while its event's state is parked.
 //  3. A partition's next offset only grows.
 type Ledger struct {
@@ -60,19 +66,95 @@ type Ledger struct {
 	consumer int16
 	name     string // the consumer's
 	server   time.Time
-	begin    string // a handler's transaction
-	beginOwn string // one without handlers
+	file     string        // of inbox_offset: see inbox_file
+	keep     time.Duration // of ids
+	begin    string        // a handler's transaction
+	beginOwn string        // one without handlers
+
+	mu     sync.Mutex
+	number int64  // of the last fact
+	facts  []fact // what was committed or read, and no transaction that was committed later has looked for
+}
+
+// fact is what a database has unless it was set back: an event's row, which a transaction of this process has committed,
+// or an offset, which it has read.
+type fact struct {
+	number int64
+	id     ID   // of the event; without one the fact is an offset
+	done   bool // the event's state does not change any more
+	at     time.Time
+	offset Partition
+}
+
+// Tx is a transaction for handlers. Claim or Lowest is the first statement in it.
+type Tx struct {
+	pgx.Tx
+	l    *Ledger
+	seen int64 // the number up to which facts were looked for
+}
+
+// CommitEvent commits. id is one of the transaction's events, whose row has the state.
+func (tx *Tx) CommitEvent(ctx context.Context, id ID, state State) error {
+	if err := tx.Tx.Commit(ctx); err != nil {
+		return err
+	}
+	tx.l.committed(tx.seen, id, state)
+	return nil
+}
+
+// committed notes an event that a transaction has committed which looked for the facts up to the number.
+func (l *Ledger) committed(seen int64, id ID, state State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.facts = slices.DeleteFunc(l.facts, func(f fact) bool { return f.number <= seen })
+	l.number++
+	l.facts = append(l.facts, fact{number: l.number, id: id, done: state == Done, at: time.Now()})
+}
+
+// read notes offsets, in the place of what was known of their partitions.
+func (l *Ledger) read(offsets []Partition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range offsets {
+		l.facts = slices.DeleteFunc(l.facts, func(f fact) bool { return f.id.Event == "" && f.offset.Place == p.Place })
+		l.number++
+		l.facts = append(l.facts, fact{number: l.number, offset: p})
+	}
+}
+
+// known are the arguments of inbox_same, and the number of the last fact among them. An event whose id may soon be
+// forgotten proves nothing.
+func (l *Ledger) known() (args []any, seen int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sources, ids, done := []int16{}, []string{}, []bool{}
+	topics, partitions, offsets := []string{}, []int32{}, []int64{}
+	for _, f := range l.facts {
+		switch {
+		case f.id.Event == "":
+			topics, partitions = append(topics, f.offset.Topic), append(partitions, f.offset.Partition)
+			offsets = append(offsets, f.offset.Next)
+		case time.Since(f.at) < l.keep/2:
+			sources, ids, done = append(sources, f.id.Source), append(ids, f.id.Event), append(done, f.done)
+		}
+	}
+	return []any{l.consumer, l.name, l.server, l.file, sources, ids, done, topics, partitions, offsets}, l.number
 }
 
 // Open finds the consumer, or enters it. Sessions that stand still in a transaction are ended by the server after idle:
 // nobody else could go on with their keys.
-func Open(ctx context.Context, pool *pgxpool.Pool, schema, consumer string, idle time.Duration) (*Ledger, error) {
-	l := &Ledger{pool: pool, schema: prefix(schema), name: consumer}
+func Open(
+	ctx context.Context, pool *pgxpool.Pool, schema, consumer string, idle, keep time.Duration,
+) (*Ledger, error) {
+	if err := complete(ctx, pool, schema); err != nil {
+		return nil, err
+	}
+	l := &Ledger{pool: pool, schema: prefix(schema), name: consumer, keep: keep}
 	l.begin = fmt.Sprintf("begin isolation level read committed; set local idle_in_transaction_session_timeout = %d",
 		idle.Milliseconds())
 	l.beginOwn = l.begin + fmt.Sprintf("; set local lock_timeout = %d", LockWait.Milliseconds())
-	err := pool.QueryRow(ctx, "SELECT "+l.schema+"inbox_register($1), pg_postmaster_start_time()", consumer).
-		Scan(&l.consumer, &l.server)
+	err := pool.QueryRow(ctx, "SELECT "+l.schema+"inbox_register($1), pg_postmaster_start_time(), "+
+		l.schema+"inbox_file()", consumer).Scan(&l.consumer, &l.server, &l.file)
 	if err != nil {
 		return nil, fmt.Errorf("register consumer %s: %w", consumer, err)
 	}
@@ -81,32 +163,51 @@ func Open(ctx context.Context, pool *pgxpool.Pool, schema, consumer string, idle
 
 func prefix(schema string) string { return pgx.Identifier{schema}.Sanitize() + "." }
 
-// Begin opens a transaction for handlers. Claim or Lowest is the first statement in it.
-func (l *Ledger) Begin(ctx context.Context) (pgx.Tx, error) {
+// Begin opens a transaction for handlers.
+func (l *Ledger) Begin(ctx context.Context) (*Tx, error) {
 	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.begin})
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
 	}
-	return tx, nil
+	return &Tx{Tx: tx, l: l}, nil
+}
+
+func (l *Ledger) same() string {
+	return "SELECT " + l.schema + "inbox_same($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 }
 
 // within runs a transaction of the ledger's own.
 func (l *Ledger) within(ctx context.Context, what string, body func(pgx.Tx) error) error {
+	_, err := l.inside(ctx, what, body)
+	return err
+}
+
+// entering is within for what leaves an event's row in a state, whoever has written it.
+func (l *Ledger) entering(ctx context.Context, what string, id ID, state State, body func(pgx.Tx) error) error {
+	seen, err := l.inside(ctx, what, body)
+	if err == nil {
+		l.committed(seen, id, state)
+	}
+	return err
+}
+
+func (l *Ledger) inside(ctx context.Context, what string, body func(pgx.Tx) error) (seen int64, err error) {
 	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.beginOwn})
 	if err != nil {
-		return fmt.Errorf("%s: begin: %w", what, err)
+		return 0, fmt.Errorf("%s: begin: %w", what, err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, "SELECT "+l.schema+"inbox_same_server($1)", l.server); err != nil {
-		return fmt.Errorf("%s: %w", what, setBack(err))
+	known, seen := l.known()
+	if _, err := tx.Exec(ctx, l.same(), known...); err != nil {
+		return 0, fmt.Errorf("%s: %w", what, setBack(err))
 	}
 	if err := body(tx); err != nil {
-		return fmt.Errorf("%s: %w", what, setBack(err))
+		return 0, fmt.Errorf("%s: %w", what, setBack(err))
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("%s: commit: %w", what, err)
+		return 0, fmt.Errorf("%s: commit: %w", what, err)
 	}
-	return nil
+	return seen, nil
 }
 
 // setBack turns the functions' error into ErrSetBack.
@@ -126,10 +227,13 @@ type Conflict struct {
 
 // Claim enters the events as done, in the caller's transaction, except for those that it returns. It waits at most
 // LockWait for a transaction that has one of them.
-func (l *Ledger) Claim(ctx context.Context, tx pgx.Tx, ids []ID) ([]Conflict, error) {
+func (l *Ledger) Claim(ctx context.Context, tx *Tx, ids []ID) ([]Conflict, error) {
 	sources, events := columns(ids)
-	rows, err := tx.Query(ctx, "SELECT place, state FROM "+l.schema+"inbox_claim_all($1, $2, $3, $4)",
-		l.consumer, l.server, sources, events)
+	known, seen := l.known()
+	tx.seen = seen
+	rows, err := tx.Query(ctx, "SELECT place, state FROM "+l.schema+
+		"inbox_claim_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+		append(known, sources, events)...)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d events: %w", len(ids), setBack(err))
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -20,6 +22,7 @@ type Partition struct {
 	Place
 	TopicID string
 	Next    int64 // where to begin when the database does not know it, or how far it is decided
+	Wrote   int64 // what this process wrote or read last: the database has no less
 }
 
 // Starts reads how far the partitions are, and enters the holder. first says where to begin with one that the database
@@ -28,8 +31,9 @@ func (l *Ledger) Starts(
 	ctx context.Context, holder string, partitions []Partition,
 ) (map[Place]Start, error) {
 	starts := make(map[Place]Start, len(partitions))
+	read := slices.Clone(partitions)
 	err := l.within(ctx, "read offsets", func(tx pgx.Tx) error {
-		for _, p := range partitions {
+		for i, p := range partitions {
 			var topicID string
 			var before *string
 			var s Start
@@ -42,6 +46,9 @@ func (l *Ledger) Starts(
 			s.Known = err == nil && topicID == p.TopicID
 			s.Unclean = before != nil && *before != holder
 			starts[p.Place] = s
+			if s.Known {
+				read[i].Next = s.Next
+			}
 			_, err = tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_offset AS o
 				(consumer, topic, partition, topic_id, next_offset, holder) VALUES ($1, $2, $3, $4, $5, $6)
 				ON CONFLICT (consumer, topic, partition) DO UPDATE SET holder = excluded.holder, at = now(),
@@ -53,24 +60,41 @@ func (l *Ledger) Starts(
 		}
 		return nil
 	})
+	if err == nil {
+		l.read(read)
+	}
 	return starts, err
 }
 
-// Note says how far partitions are decided. The offsets only grow.
+// Note writes how far partitions are decided. The offsets only grow: one that is less than what this process wrote or
+// read last was set back, and then nothing is written.
 func (l *Ledger) Note(ctx context.Context, partitions []Partition) error {
 	topics, ids := make([]string, len(partitions)), make([]string, len(partitions))
 	numbers, next := make([]int32, len(partitions)), make([]int64, len(partitions))
+	wrote := make([]int64, len(partitions))
 	for i, p := range partitions {
-		topics[i], numbers[i], ids[i], next[i] = p.Topic, p.Partition, p.TopicID, p.Next
+		topics[i], numbers[i], ids[i], next[i], wrote[i] = p.Topic, p.Partition, p.TopicID, p.Next, p.Wrote
 	}
 	return l.within(ctx, "note offsets", func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE `+l.schema+`inbox_offset o
-			SET next_offset = greatest(o.next_offset, u.next), at = now()
-			FROM unnest($2::text[], $3::integer[], $4::text[], $5::bigint[]) AS u (topic, partition, topic_id, next)
-			WHERE o.consumer = $1 AND o.topic = u.topic AND o.partition = u.partition AND o.topic_id = u.topic_id`,
-			l.consumer, topics, numbers, ids, next)
-		if err == nil && int(tag.RowsAffected()) != len(partitions) {
-			err = fmt.Errorf("%d of %d rows of inbox_offset are there: %w", tag.RowsAffected(), len(partitions), ErrSetBack)
+		rows, err := tx.Query(ctx, `WITH mine AS (
+				SELECT * FROM unnest($2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[])
+					AS u (topic, partition, topic_id, next, wrote)),
+			moved AS (UPDATE `+l.schema+`inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now()
+				FROM mine u WHERE o.consumer = $1 AND o.topic = u.topic AND o.partition = u.partition
+				AND o.topic_id = u.topic_id AND o.next_offset >= u.wrote AND u.next > u.wrote)
+			SELECT format('%s/%s: this process wrote offset %s, and the database has %s', u.topic, u.partition, u.wrote,
+				CASE WHEN o.topic_id <> u.topic_id THEN 'another topic of that name'
+					ELSE coalesce(o.next_offset::text, 'none') END)
+			FROM mine u LEFT JOIN `+l.schema+`inbox_offset o
+				ON o.consumer = $1 AND o.topic = u.topic AND o.partition = u.partition
+			WHERE o.topic_id IS DISTINCT FROM u.topic_id OR o.next_offset < u.wrote ORDER BY 1`,
+			l.consumer, topics, numbers, ids, next, wrote)
+		if err != nil {
+			return err
+		}
+		behind, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err == nil && len(behind) > 0 {
+			err = fmt.Errorf("%w: %s", ErrSetBack, strings.Join(behind, "; "))
 		}
 		return err
 	})

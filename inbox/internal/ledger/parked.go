@@ -68,7 +68,8 @@ func (e Entry) dueIn() (infinite bool, seconds *float64) {
 // Park stores events of one lane, in their order. Those that somebody has decided are left as they are. One that is to
 // wait for others is due at once if there are none: somebody may have discarded them.
 func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
-	return l.within(ctx, "park events", func(tx pgx.Tx) error {
+	last := entries[len(entries)-1].ID
+	return l.entering(ctx, "park events", last, Parked, func(tx pgx.Tx) error {
 		var batch pgx.Batch
 		batch.Queue("SELECT "+l.schema+"inbox_lock($1, $2, $3)", l.name, entries[0].Place.Topic, entries[0].Key)
 		for _, e := range entries {
@@ -88,10 +89,12 @@ func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
 // Lowest takes the lane's first parked events into the caller's transaction, as far as they are due; early: there are
 // some, and the first is not. It waits at most LockWait for another one that has them.
 func (l *Ledger) Lowest(
-	ctx context.Context, tx pgx.Tx, place Place, lane []byte, most int,
+	ctx context.Context, tx *Tx, place Place, lane []byte, most int,
 ) (due []Entry, early bool, err error) {
 	var batch pgx.Batch
-	batch.Queue("SELECT "+l.schema+"inbox_same_server($1)", l.server)
+	known, seen := l.known()
+	tx.seen = seen
+	batch.Queue(l.same(), known...)
 	batch.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", LockWait.Milliseconds()))
 	batch.Queue(`SELECT seq, `+entryColumns+`, coalesce(next_at > now(), false)
 		FROM `+l.schema+`inbox_parked WHERE consumer = $1 AND topic = $2 AND partition = $3 AND lane = $4
@@ -182,7 +185,7 @@ func (l *Ledger) Failed(ctx context.Context, e Entry, attemptsBefore int) error 
 // Bury makes an event a dead letter: one that was parked, when it has a row, or one that nobody has decided. If
 // somebody has, nothing happens.
 func (l *Ledger) Bury(ctx context.Context, e Entry) error {
-	return l.within(ctx, "store a dead letter", func(tx pgx.Tx) error {
+	return l.entering(ctx, "store a dead letter", e.ID, Dead, func(tx pgx.Tx) error {
 		if e.Seq != 0 {
 			tag, err := tx.Exec(ctx, "DELETE FROM "+l.schema+"inbox_parked WHERE seq = $1", e.Seq)
 			if err != nil || tag.RowsAffected() == 0 {

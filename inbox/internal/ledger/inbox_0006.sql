@@ -1,0 +1,88 @@
+-- Stops a process whose database is no longer the one that it has read its offsets from: the server was started again, the
+-- database was swapped for another one, the tables were restored, or what the process committed or read last is gone.
+-- last_done: such an event was done, and is done for good; otherwise it has a row, in whatever state. Offsets only grow.
+CREATE FUNCTION {{.Schema}}.inbox_same(
+    c smallint, known_name text, known timestamptz, known_file text, last_sources smallint[], last_ids text[],
+    last_done boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    lost text;
+BEGIN
+    IF pg_postmaster_start_time() <> known THEN
+        RAISE EXCEPTION 'the server is not the one that this process has read its offsets from'
+            USING ERRCODE = 'IB001';
+    ELSIF {{.Schema}}.inbox_file() IS DISTINCT FROM known_file THEN
+        RAISE EXCEPTION 'the database or its inbox tables are not those that this process has read its offsets from'
+            USING ERRCODE = 'IB001';
+    END IF;
+    IF cardinality(last_topics) > 0 THEN
+        SELECT format('offset %s of %s/%s', u.next, u.topic, u.number) INTO lost
+        FROM unnest(last_topics, last_partitions, last_offsets) AS u (topic, number, next)
+        WHERE NOT EXISTS (SELECT FROM {{.Schema}}.inbox_offset o WHERE o.consumer = c AND o.topic = u.topic
+                            AND o.partition = u.number AND o.next_offset >= u.next)
+        LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION '% is gone, which this process has read', lost USING ERRCODE = 'IB001';
+        END IF;
+    END IF;
+    IF cardinality(last_ids) = 0 THEN
+        IF cardinality(last_topics) = 0
+           AND NOT EXISTS (SELECT FROM {{.Schema}}.inbox_consumer n WHERE n.consumer = c AND n.name = known_name) THEN
+            RAISE EXCEPTION 'consumer % has another number than this process has read', quote_literal(known_name)
+                USING ERRCODE = 'IB001';
+        END IF;
+        RETURN;
+    END IF;
+    SELECT u.id INTO lost FROM unnest(last_sources, last_ids, last_done) AS u (source, id, done)
+    WHERE NOT EXISTS (SELECT FROM {{.Schema}}.inbox_event e
+                      WHERE e.consumer = c AND e.source = u.source AND e.event_id = u.id AND (e.state = 0 OR NOT u.done))
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'event % is gone, which this process has committed', quote_literal(lost) USING ERRCODE = 'IB001';
+    END IF;
+END $$;
+
+-- The file of inbox_offset. It has the database's number in it, and a restore that makes or empties the table gives it another.
+CREATE FUNCTION {{.Schema}}.inbox_file() RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT pg_relation_filepath($name${{.Schema}}.inbox_offset$name$::regclass)
+$$;
+
+-- inbox_claim_all behind inbox_same.
+CREATE FUNCTION {{.Schema}}.inbox_claim_events(
+    c smallint, known_name text, known timestamptz, known_file text, last_sources smallint[], last_ids text[],
+    last_done boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[], sources smallint[], ids text[])
+RETURNS TABLE (place integer, state smallint) LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+DECLARE
+    won_sources smallint[];
+    won_ids     text[];
+BEGIN
+    PERFORM {{.Schema}}.inbox_same(c, known_name, known, known_file, last_sources, last_ids, last_done,
+        last_topics, last_partitions, last_offsets);
+    WITH won AS (
+        INSERT INTO {{.Schema}}.inbox_event AS e (consumer, source, event_id, state)
+        SELECT c, u.source, u.id, 0 FROM unnest(sources, ids) AS u (source, id) ORDER BY u.source, u.id COLLATE "C"
+        ON CONFLICT DO NOTHING
+        RETURNING e.source, e.event_id)
+    SELECT array_agg(w.source), array_agg(w.event_id) INTO won_sources, won_ids FROM won w;
+    IF coalesce(cardinality(won_ids), 0) < cardinality(ids) THEN
+        RETURN QUERY
+        SELECT u.place::integer, e.state
+        FROM unnest(sources, ids) WITH ORDINALITY AS u (source, id, place)
+        JOIN {{.Schema}}.inbox_event e ON e.consumer = c AND e.source = u.source AND e.event_id = u.id
+        WHERE NOT EXISTS (
+            SELECT FROM unnest(won_sources, won_ids) AS w (source, id) WHERE w.source = u.source AND w.id = u.id);
+    END IF;
+END $$;
+
+-- Has a consumer handle a partition again from an offset on, also while it runs: within a second it begins again there, and
+-- skips what it has done. False: its offset is not above. Ids that are forgotten are not known: their effects come again.
+CREATE FUNCTION {{.Schema}}.inbox_rewind(consumer_name text, topic text, partition integer, "offset" bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    c smallint := {{.Schema}}.inbox_known(consumer_name);
+BEGIN
+    UPDATE {{.Schema}}.inbox_offset o SET next_offset = inbox_rewind."offset", at = now()
+    WHERE o.consumer = c AND o.topic = inbox_rewind.topic AND o.partition = inbox_rewind.partition
+      AND o.next_offset > inbox_rewind."offset";
+    RETURN FOUND;
+END $$;
