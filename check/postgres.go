@@ -40,7 +40,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	defer st.Close()
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
-		e.server, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.standbys, e.replicationRole,
+		e.server, e.encoding, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.standbys, e.replicationRole,
 		e.schemas, e.outbox, e.expressions, e.identity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication,
 		e.slot, e.decoding,
 	} {
@@ -111,6 +111,25 @@ func (e *postgresExam) server() error {
 			"point postgres.url and postgres.replication_url at the primary, or add target_session_attrs=read-write")
 	} else {
 		e.add(OK, "primary", "the server is not a standby", "")
+	}
+	return nil
+}
+
+// encoding says what a database's encoding means for its events.
+func (e *postgresExam) encoding() error {
+	value, err := e.setting("server_encoding")
+	switch {
+	case err != nil:
+		return err
+	case value == "UTF8":
+		e.add(OK, "encoding", value, "")
+	case value == "SQL_ASCII":
+		e.add(Warn, "encoding", "SQL_ASCII: text is bytes of any encoding, and published as they are; headers that are not "+
+			"UTF-8, and with message.format envelope or cloudevents any such text, make a dead letter",
+			"have producers write UTF-8, or move to a database with ENCODING 'UTF8'")
+	default:
+		e.add(OK, "encoding", value+": events are published in UTF-8; text without an equivalent there halts the relay "+
+			"(invalid_encoding), and what the relay writes about events is transliterated", "")
 	}
 	return nil
 }

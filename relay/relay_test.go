@@ -35,7 +35,13 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, pg: harness.Postgres(t)}
+	return newBedOn(t, harness.Postgres(t))
+}
+
+// newBedOn is newBed with a database of the test's own.
+func newBedOn(t *testing.T, pg *harness.PG) *bed {
+	t.Helper()
+	b := &bed{t: t, pg: pg}
 	var err error
 	b.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"outbox.event.order": 12}})
 	if err != nil {

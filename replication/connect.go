@@ -45,6 +45,18 @@ func (e *NoDecodingError) Error() string {
 	return fmt.Sprintf("the server decodes nothing from its WAL, whose wal_level is not logical (it said: %s)", e.Said)
 }
 
+// EncodingError says that the server cannot convert text of the stream into UTF-8: every attempt ends at the same row.
+type EncodingError struct {
+	Encoding string // of the database
+	Said     string // with the bytes
+	Where    string // the server's context: the slot, and the position of the change
+}
+
+func (e *EncodingError) Error() string {
+	return fmt.Sprintf("the database's encoding is %s, and the stream has text that does not exist in UTF-8 (the server "+
+		"said: %s; %s)", e.Encoding, e.Said, e.Where)
+}
+
 // PublicationMissingError says that the server decodes WAL of a moment at which the publication did not exist.
 type PublicationMissingError struct{ Publication, Said string }
 
@@ -152,6 +164,13 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return nil, fmt.Errorf("connect for replication: %w", login.Explain(err, c.Password))
 	}
 	l.net = socketOf(l.conn.Conn())
+	// Bytes of any encoding, which a server that was asked for UTF-8 refuses to send, and the stream would end there.
+	if l.conn.ParameterStatus("server_encoding") == "SQL_ASCII" {
+		if err := l.conn.Exec(ctx, "SET client_encoding = 'SQL_ASCII'").Close(); err != nil {
+			l.close()
+			return nil, fmt.Errorf("connect for replication: ask for text as it is stored: %w", err)
+		}
+	}
 	if l.version() >= transactionTimeoutVersion {
 		if err := l.conn.Exec(ctx, "SET transaction_timeout = 0").Close(); err != nil {
 			l.close()

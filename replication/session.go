@@ -263,6 +263,9 @@ func (s *Session) take(kind byte, body []byte) error {
 		if e.Code == "42704" && (e.Routine == missingPublication || strings.Contains(e.Message, "publication")) {
 			return &PublicationMissingError{Publication: s.c.Publication, Said: e.Message}
 		}
+		if e.Code == "22P05" || e.Code == "22021" {
+			return &EncodingError{Encoding: s.link.conn.ParameterStatus("server_encoding"), Said: e.Message, Where: e.Where}
+		}
 		return fmt.Errorf("stream: %w", pgconn.ErrorResponseToPgError(&e))
 	case 'c', 'C', 'Z':
 		return ErrServerEnded

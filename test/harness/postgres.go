@@ -63,7 +63,18 @@ func Postgres(t testing.TB) *PG {
 	if err != nil {
 		missing(t, "Postgres", err)
 	}
-	return newDatabase(t, server)
+	return newDatabase(t, server, "")
+}
+
+// PostgresIn is Postgres with a database of the encoding.
+func PostgresIn(t testing.TB, encoding string) *PG {
+	t.Helper()
+	needsServers(t)
+	server, err := sharedPostgres()
+	if err != nil {
+		missing(t, "Postgres", err)
+	}
+	return newDatabase(t, server, " ENCODING '"+encoding+"' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
 }
 
 // NewOwnPostgres starts a server for this test alone, which it may stop, kill and freeze.
@@ -88,11 +99,11 @@ func NewOwnPostgres(t testing.TB, c embedded.PostgresConfig) *PG {
 	return p
 }
 
-func newDatabase(t testing.TB, server *embedded.Postgres) *PG {
+func newDatabase(t testing.TB, server *embedded.Postgres, options string) *PG {
 	t.Helper()
 	name := Unique(t, "test")
 	p := &PG{Server: server, Database: name, URL: server.URL(name)}
-	if err := execOn(t.Context(), server.URL("postgres"), "CREATE DATABASE "+name); err != nil {
+	if err := execOn(t.Context(), server.URL("postgres"), "CREATE DATABASE "+name+options); err != nil {
 		t.Fatalf("create the test's database: %v", err)
 	}
 	t.Cleanup(func() {

@@ -57,6 +57,7 @@ const (
 	Unreadable      = "unreadable"
 	Setup           = "setup"
 	Flood           = "dlq_flood"
+	Encoding        = "invalid_encoding"
 )
 
 // Codes are all codes; each has a series of cdc_relay_halted.
@@ -64,6 +65,7 @@ func Codes() []string {
 	return []string{
 		SlotMissing, SlotLost, SlotMoved, ReadOnly, TwoServers, SlotMismatch, SecondSlot, OtherServer, OtherTable,
 		Baseline, CatchUpTooLarge, NotInitialised, Publication, Column, MalformedWAL, Unreadable, Setup, Flood,
+		Encoding,
 	}
 }
 
@@ -94,6 +96,12 @@ func Of(err error) *Error {
 	}
 	if e, ok := errors.AsType[*replication.NoDecodingError](err); ok {
 		return NoDecoding(e.Error(), err)
+	}
+	if e, ok := errors.AsType[*replication.EncodingError](err); ok {
+		return &Error{Code: Encoding, Reason: e.Error(), Risk: RiskWAL, Cause: err,
+			Remedy: "correct the row's text in the table, which has the bytes that the server names (docs/runbooks/" +
+				"invalid_encoding.md has the statement that finds it), then cdc-relay slot advance --to end --yes: the relay " +
+				"publishes from the table what that skips"}
 	}
 	if e, ok := errors.AsType[*replication.SynchronousStandbyError](err); ok {
 		return synchronousStandby(e, err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -27,6 +28,10 @@ func (x *Encoder) headers(e *outbox.Event, rec *sink.Record, m Marks, dated bool
 	x.columnHeaders(&h, e, dated)
 	var scratch [64]byte
 	if e.Headers != nil {
+		if !utf8.Valid(e.Headers) {
+			return permanent("INVALID_ENCODING", "the headers are not valid UTF-8, as JSON is; the database's encoding is "+
+				"SQL_ASCII, which holds bytes of any encoding: have the producer write UTF-8")
+		}
 		if err := x.rowHeaders(&h, e.Headers); err != nil {
 			return permanent("INVALID_HEADERS", err.Error())
 		}

@@ -38,6 +38,8 @@ type DB struct {
 	epoch  atomic.Int64          // 0 until TakeOver
 	source atomic.Int32          // 0 until State or Register
 	table  atomic.Pointer[Table] // nil until the outbox is read
+
+	encoding atomic.Pointer[string] // of the database; nil before the first connection
 }
 
 // Open checks the configuration and prepares the pool; the first call connects.
@@ -65,7 +67,7 @@ func Open(ctx context.Context, c record.Config) (*DB, error) {
 	}
 	cc.DialFunc = newDialer(cc.ConnectTimeout).DialContext
 	cc.RuntimeParams["client_encoding"] = "UTF8"
-	pc.BeforeConnect = s.beforeConnect
+	pc.BeforeConnect, pc.AfterConnect = s.beforeConnect, s.afterConnect
 	if s.Pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}

@@ -24,7 +24,7 @@ func (s *Desk) RaiseAlarm(ctx context.Context, a record.Alarm) error {
 	_, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.db.Names.SQL(raiseSQL), source, a.Kind, a.Topic, a.Partition, db.Clean(a.Text), a.Repair,
+			_, err := tx.Exec(ctx, s.db.Names.SQL(raiseSQL), source, a.Kind, a.Topic, a.Partition, s.db.Clean(a.Text), a.Repair,
 				a.At, a.Count)
 			return err
 		})
@@ -78,7 +78,7 @@ func (s *Desk) AckAlarms(ctx context.Context, ids []int64, all bool, who, note s
 			rows, err := tx.Query(ctx, s.db.Names.SQL(`UPDATE {alarms} SET acknowledged_at = now(), acknowledged_by = $4,
  acknowledged_note = NULLIF($5, '')
 WHERE source = $1 AND acknowledged_at IS NULL AND ($2 OR id = ANY ($3)) RETURNING id`),
-				source, all, ids, db.Brief(who, maxWho), db.Brief(note, maxNote))
+				source, all, ids, s.db.Brief(who, maxWho), s.db.Brief(note, maxNote))
 			if err == nil {
 				acked, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			}

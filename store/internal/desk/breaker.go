@@ -35,7 +35,7 @@ FROM {state} t WHERE t.slot = $2`), source, s.db.Config.Slot, window.Microsecond
 
 // OpenBreaker records, durably, that dlq.breaker is open and why. Fenced.
 func (s *Desk) OpenBreaker(ctx context.Context, said string) error {
-	return s.setBreaker(ctx, `breaker_at = coalesce(breaker_at, now()), breaker_said = $2`, db.Clean(said))
+	return s.setBreaker(ctx, `breaker_at = coalesce(breaker_at, now()), breaker_said = $2`, s.db.Clean(said))
 }
 
 // CloseBreaker records that it is closed: deaths from before do not count any more. Fenced.

@@ -49,7 +49,7 @@ func (s *Desk) EditDead(ctx context.Context, e record.Edit) (request int64, err 
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
-	e.Who, e.Note = db.Brief(e.Who, maxWho), db.Brief(e.Note, maxNote)
+	e.Who, e.Note = s.db.Brief(e.Who, maxWho), s.db.Brief(e.Note, maxNote)
 	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) (err error) {
 		if err = s.edit(ctx, tx, o, source, e); err == nil && e.Replay {
 			request, err = s.requestReplay(ctx, tx, e)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
@@ -39,7 +38,7 @@ func (s *Desk) Outcomes(ctx context.Context, r *record.Request) error {
 		}
 		r.Outcomes, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o record.Outcome, err error) {
 			err = row.Scan(&o.State, &o.Topic, &o.Code, &o.Reason, &o.Events)
-			o.Reason = db.Clean(o.Reason)
+			o.Reason = s.db.Clean(o.Reason)
 			return o, err
 		})
 		return err

@@ -39,9 +39,12 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	}
 	filter, err := json.Marshal(f)
 	if err == nil {
+		err = s.db.LearnEncoding(ctx)
+	}
+	if err == nil {
 		err = s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&id) },
-			s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, kind, string(filter), db.Brief(who, maxWho),
-			db.Brief(note, maxNote))
+			s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, kind, string(filter), s.db.Brief(who, maxWho),
+			s.db.Brief(note, maxNote))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write the request: %w", err)
@@ -161,7 +164,7 @@ func (s *Desk) FinishRequest(ctx context.Context, id int64, failed string) error
 		_, err := tx.Exec(ctx,
 			s.db.Names.SQL(
 				`UPDATE {request} SET started_at = coalesce(started_at, now()), finished_at = now(), error = NULLIF($2, '')
-WHERE id = $1 AND finished_at IS NULL`), id, db.Clean(failed))
+WHERE id = $1 AND finished_at IS NULL`), id, s.db.Clean(failed))
 		return err
 	})
 	if err != nil {

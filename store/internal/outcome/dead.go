@@ -48,7 +48,7 @@ func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source 
 	position := e.Position
 	p.Text(position.String()).Int8(position.Epoch).Boolean(!position.Table)
 	p.Int8(int64(position.Order)).Int8(int64(position.Index)).Int4(int32(d.Attempts))
-	p.Text(string(d.Class)).Text(db.Clean(d.Code)).Text(db.Clean(d.Text)).Boolean(d.Holds)
+	p.Text(string(d.Class)).Text(s.db.Clean(d.Code)).Text(s.db.Clean(d.Text)).Boolean(d.Holds)
 	if err := db.ExecWire(ctx, tx, s.db.SQL(o, deadSQL), p); err != nil {
 		return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
 	}
@@ -64,7 +64,7 @@ func (s *Writer) dieAgain(ctx context.Context, tx pgx.Tx, o *db.Table, source in
 	if err := p.ID(o.IDType, d.Event.ID); err != nil {
 		return false, err
 	}
-	p.Int4(int32(d.Attempts)).Text(string(d.Class)).Text(db.Clean(d.Code)).Text(db.Clean(d.Text)).Boolean(d.Holds)
+	p.Int4(int32(d.Attempts)).Text(string(d.Class)).Text(s.db.Clean(d.Code)).Text(s.db.Clean(d.Text)).Boolean(d.Holds)
 	result := tx.Conn().PgConn().ExecParams(ctx,
 		s.db.Names.SQL(`UPDATE {dlq} SET attempts = attempts + $3, error_class = $4, error_code = $5, last_error = $6,
  holds = $7, dead_at = now(), replayed_at = NULL, discarded_at = NULL WHERE source = $1 AND original_id = $2`),

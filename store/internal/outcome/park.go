@@ -82,7 +82,7 @@ func (s *Writer) parkParams(o *db.Table, source int32, e *record.Parked) (*db.Pa
 	p.Add(pgtype.TextOID, db.TextFormat, ev.EventType).Add(pgtype.ByteaOID, db.BinaryFormat, ev.Payload)
 	p.Add(pgtype.TextOID, db.TextFormat, ev.Headers).Add(pgtype.TextOID, db.TextFormat, ev.CreatedAt)
 	p.Add(pgtype.JSONBOID, db.TextFormat, extra).Int4(int32(e.Attempts)).Int8(dueParam(e.RetryIn))
-	return p.Text(db.Clean(e.Text)).Text(string(e.Class)).Boolean(e.Late), nil
+	return p.Text(s.db.Clean(e.Text)).Text(string(e.Class)).Boolean(e.Late), nil
 }
 
 func dueParam(d time.Duration) int64 {

@@ -91,7 +91,7 @@ func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error 
 			for i := range failed {
 				f := &failed[i]
 				attempts, micros = db.AppendInt4(attempts, int32(f.Attempts)), db.AppendInt8(micros, dueParam(f.RetryIn))
-				texts, classes = db.AppendText(texts, db.Clean(f.Text)), db.AppendText(classes, string(f.Class))
+				texts, classes = db.AppendText(texts, s.db.Clean(f.Text)), db.AppendText(classes, string(f.Class))
 			}
 			p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, attempts).Add(pgtype.Int8ArrayOID, db.BinaryFormat, micros)
 			p.Add(pgtype.TextArrayOID, db.BinaryFormat, texts).Add(pgtype.TextArrayOID, db.BinaryFormat, classes)
