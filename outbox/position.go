@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// Position is an event's place in the total order in which its lane must reach Kafka. It is for order only: identity
-// is always the event id, because LSNs go back when Postgres or the relay restarts and several rows share one.
+// Position is an event's place in the total order in which its lane must reach Kafka. It is for order. An event
+// is known by its id, because LSNs go back when Postgres or the relay restarts and several rows share one; of events
+// whose application uses ids again, the position tells which is which (see Mark).
 //
 // There are two kinds. Stream positions are (LSN of the commit record, index of the row in its transaction). Table
 // positions belong to rows that a catch-up read from the outbox table: (epoch of the catch-up, row number). Within one
@@ -51,4 +52,22 @@ func (p Position) AppendText(b []byte) []byte {
 	b = LSN(p.Order).AppendText(b)
 	b = append(b, '/')
 	return strconv.AppendUint(b, uint64(p.Index), 10)
+}
+
+// Mark folds a stream position into 31 bits: an event that comes again has the mark that it had, another one that uses
+// its id has another. Commit records begin at multiples of eight bytes. 0: a table position has none. [MarkSQL] is the
+// same in SQL.
+func (p Position) Mark() int32 {
+	if p.Table || p.Order == 0 {
+		return 0
+	}
+	return int32((p.Order/8 + uint64(p.Index)*markFactor) % (1 << 31))
+}
+
+// markFactor is a prime below 2^31 that spreads the rows of a transaction.
+const markFactor = 1640531527
+
+// MarkSQL is [Position.Mark] of the columns position_order and position_index of a table.
+func MarkSQL(table string) string {
+	return "((" + table + ".position_order / 8 + " + table + ".position_index * 1640531527) % 2147483648)::integer"
 }

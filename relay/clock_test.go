@@ -56,7 +56,7 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		committed := time.Now().Add(off - 10*time.Minute)
-		s.apply([]step{{kind: stepBegin, lsn: 10, time: committed.UnixMicro()}}, nil, nil, nil)
+		s.apply([]step{{kind: stepBegin, lsn: 10, time: committed.UnixMicro()}}, nil, nil)
 		if age := r.meter.Stream.Age(); age < 9*time.Minute || age > 11*time.Minute {
 			t.Errorf("a transaction of 10 minutes ago, the server's clock off by %v: got an age of %v", off, age)
 		}
@@ -88,7 +88,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 			server.slow.Store(int64(now.slow))
 			time.Sleep(3 * clockEvery)
 			s.ledger, s.inTx = offsets.New(1), false
-			s.apply([]step{{kind: stepBegin, lsn: 10, time: time.Now().Add(now.off).UnixMicro()}}, nil, nil, nil)
+			s.apply([]step{{kind: stepBegin, lsn: 10, time: time.Now().Add(now.off).UnixMicro()}}, nil, nil)
 			if age := r.meter.Stream.Age().Abs(); age > time.Millisecond {
 				t.Errorf("a transaction of now, the server's clock off by %v, slow by %v: got an age of %v", now.off, now.slow, age)
 			}

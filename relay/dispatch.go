@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // This file is the hot path: from bytes of the stream to the sink. The goroutine of the session runs it, and all that
@@ -27,6 +28,8 @@ type step struct {
 	delivery *settle.Delivery // insert
 	mark     *reconcile.Mark  // mark; its lsn is the commit LSN
 	payload  uint32           // relation: the OID of the payload column's type
+
+	recognized store.Recognition // insert: what the tables say of it, while look-ups are on
 }
 
 type stepKind uint8
@@ -88,13 +91,13 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		pulse.Works()
 		steps, refused = s.decode(batch, steps[:0])
 		pulse.Waits() // for Postgres, or a schema registry
-		found, stopped, err := s.ready(ctx, stop, steps)
+		stopped, err := s.ready(ctx, stop, steps)
 		if stopped || err != nil {
 			return err
 		}
 		pulse.Works()
 		s.large = false
-		out = s.apply(steps, found, stop, out[:0])
+		out = s.apply(steps, stop, out[:0])
 		batch.Recycle(s.large)
 		pulse.Waits() // for room in the window; see submitting
 		if err := s.send(ctx, out); err != nil {
@@ -144,12 +147,12 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		}
 		switch message.Kind {
 		case decoder.Begin:
-			s.commitLSN, s.index = message.LSN, 0
+			s.commitLSN, s.committed, s.index = message.LSN, message.Time, 0
 			steps = append(steps, step{kind: stepBegin, lsn: message.LSN, time: message.Time})
 		case decoder.Commit:
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
-			d.Received = received
+			d.Received, d.Committed = received, s.committed
 			d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(s.commitLSN), Index: s.index}
 			s.index++
 			s.use()
@@ -186,54 +189,21 @@ func (s *session) use() {
 
 // ready returns when all that the steps need is there: what of them is recorded, and the schemas of the rest.
 // Stopped: a stop came while they were waited for.
-func (s *session) ready(ctx context.Context, stop <-chan struct{}, steps []step) (
-	found map[string]bool, stopped bool, err error,
-) {
-	if found, err = s.recorded(ctx, steps); err != nil || s.r.registry == nil {
-		return found, false, err
+func (s *session) ready(ctx context.Context, stop <-chan struct{}, steps []step) (stopped bool, err error) {
+	if err = s.recognize(ctx, steps); err != nil || s.r.registry == nil {
+		return false, err
 	}
 	for _, st := range steps {
 		if st.kind == stepInsert && !stopped && err == nil {
 			stopped, err = s.awaitSchema(ctx, stop, &st.delivery.Event)
 		}
 	}
-	return found, stopped, err
-}
-
-// recorded says, while redelivery is to be expected, which of the inserts are journaled, parked or dead letters.
-func (s *session) recorded(ctx context.Context, steps []step) (map[string]bool, error) {
-	if !s.lookup {
-		return nil, nil
-	}
-	var ids [][]byte
-	for _, st := range steps {
-		if st.kind == stepInsert {
-			if _, ours := s.known[string(st.delivery.Event.ID)]; !ours {
-				ids = append(ids, st.delivery.Event.ID)
-			}
-		}
-	}
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	found, err := s.r.store.Lookup(ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("look up redelivered events: %w", err)
-	}
-	set := make(map[string]bool)
-	for i, id := range ids {
-		if found[i] {
-			set[string(id)] = true
-		}
-	}
-	return set, nil
+	return stopped, err
 }
 
 // apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
 // the end of the current transaction; what follows was not taken and comes again.
-func (s *session) apply(
-	steps []step, found map[string]bool, stop <-chan struct{}, out []*settle.Delivery,
-) []*settle.Delivery {
+func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delivery) []*settle.Delivery {
 	s.router.At(time.Now())
 	received, transactions := 0, 0
 	defer func() { s.count(received, transactions) }()
@@ -265,12 +235,12 @@ func (s *session) apply(
 				return out
 			}
 		case stepToken:
-			s.lookup, s.known, s.passing = false, nil, true
+			s.lookup, s.known, s.passing = false, settle.Known{}, true
 			s.lookingUp.Store(false)
-			s.r.log.Info().Str("token", s.token).Msg("redelivery is over; look-ups end")
+			s.r.log.Info().Str("token", s.token).Int("reused_ids", s.reusedIDs).Msg("redelivery is over; look-ups end")
 		case stepInsert:
 			received++
-			if s.comesAgain(st.delivery, found) {
+			if s.lookup && s.comesAgain(&st) {
 				continue
 			}
 			s.payload.Used = true
@@ -279,6 +249,9 @@ func (s *session) apply(
 			d.Txn, d.Ledger = s.ledger.Add(), s.ledger
 			encode(s.router, d)
 			s.large = !keep(s.router, d) || s.large
+			if st.recognized > store.Recorded {
+				s.reused(d, st.recognized)
+			}
 			out = append(out, d)
 		}
 	}
@@ -290,25 +263,6 @@ func (s *session) count(received, transactions int) {
 	s.taken.Store(uint64(s.reached))
 	s.r.meter.Stream.Took(s.router.Now(), received, transactions)
 	s.events.Add(uint64(received))
-}
-
-// comesAgain says that an event is already in flight or recorded. One in flight counts for this session's ledger from
-// now.
-func (s *session) comesAgain(d *settle.Delivery, found map[string]bool) bool {
-	if !s.lookup {
-		return false
-	}
-	id := d.Event.ID
-	if earlier, ours := s.known[string(id)]; ours {
-		s.term.inflight.Attach(earlier, id, s.ledger) // false: it has become terminal meanwhile
-		s.r.meter.Stream.SkippedMemory.Inc()
-		return true
-	}
-	if found[string(id)] {
-		s.r.meter.Stream.SkippedJournal.Inc()
-		return true
-	}
-	return false
 }
 
 // send admits what apply collected and hands it to the sink, blocking while the window is full. Events that cannot be

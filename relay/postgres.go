@@ -65,6 +65,7 @@ type Tables interface {
 
 	// What is recorded of an event, and what is parked.
 	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
+	Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error)
 	CountDead(ctx context.Context) (int64, error)
 	OldestParked(ctx context.Context) (time.Time, error)
 	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)

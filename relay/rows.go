@@ -102,7 +102,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 	s.router.At(now)
 	var out []*settle.Delivery
 	for i := range rows {
-		if _, ours := s.known[string(rows[i].Event.ID)]; ours {
+		if s.known.Has(rows[i].Event.ID) {
 			continue // in flight since an earlier session of this process
 		}
 		d := s.next()

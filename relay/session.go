@@ -68,14 +68,18 @@ type scratch struct {
 type redelivery struct {
 	lookup  bool
 	token   string
-	known   map[string]*settle.Delivery // in flight when the session began
-	passing bool                        // the token is in what is being sent
+	known   settle.Known // in flight when the session began
+	passing bool         // the token is in what is being sent
+
+	reusedIDs int                 // events that were sent though their ids are recorded: of other events
+	unsure    map[string][]string // of those, by topic, the first ids of which nothing tells what was recorded
 }
 
 // transaction is the place in the stream.
 type transaction struct {
 	inTx      bool
 	commitLSN outbox.LSN
+	committed int64 // when, microseconds since the Unix epoch
 	index     uint32
 	reached   outbox.LSN // end of the last transaction or keepalive
 	payload   decoder.Payload
@@ -233,7 +237,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	}
 	s.term.enter(RoleActive)
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
-		Bool("look_up", s.lookup).Int("in_flight", len(s.known)).Msg("streaming")
+		Bool("look_up", s.lookup).Int("in_flight", s.known.Len()).Msg("streaming")
 	s.heard = true
 	s.r.begun()
 	return s.dispatch(working, ctx.Done())

@@ -197,7 +197,7 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 // written now, when no other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
 	clean := s.state.Phase == store.Stream && !s.unclean() && s.state.Confirmed == s.grant.Confirmed
-	if clean && len(s.known) == 0 {
+	if clean && s.known.Len() == 0 {
 		s.redelivered()
 		return nil
 	}

@@ -11,10 +11,11 @@ const (
 	AlarmLostData         = "lost_data"          // a broker forgot what it had acknowledged
 	AlarmOffsetsWentBack  = "offsets_went_back"  // a log was cut, or its topic deleted and created again
 	AlarmPartitionChanged = "partitions_changed" // keys may be in another partition from now on
+	AlarmIDsReused        = "ids_reused"         // an id is recorded of this event, or of another one: it was sent
 )
 
 // Alarms are the kinds that there are.
-var Alarms = []string{AlarmLostData, AlarmOffsetsWentBack, AlarmPartitionChanged}
+var Alarms = []string{AlarmLostData, AlarmOffsetsWentBack, AlarmPartitionChanged, AlarmIDsReused}
 
 // Alarm is what a driver noticed at its broker and nothing on this side can mend: a person must look.
 type Alarm struct {

@@ -85,7 +85,7 @@ type Step struct {
 var (
 	relay = []string{"relay_0001.sql", "relay_0002.sql", "relay_0003.sql", "relay_0004.sql", "relay_0005.sql",
 		"relay_0006.sql", "relay_0007.sql", "relay_0008.sql", "relay_0009.sql", "relay_0010.sql", "relay_0011.sql",
-		"relay_0012.sql"}
+		"relay_0012.sql", "relay_0013.sql"}
 	outbox = []string{"outbox_0001.sql", "outbox_0002.sql", "outbox_0003.sql", "outbox_0004.sql", "outbox_0005.sql",
 		"outbox_0006.sql", "outbox_0007.sql"}
 )

@@ -267,6 +267,10 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Settle of a replay", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
 		{"Settle of a dead letter", func(ctx context.Context) error { return s.Settle(ctx, nil, []store.Dead{dead(4)}) }},
 		{"Lookup", func(ctx context.Context) error { _, err := s.Lookup(ctx, [][]byte{[]byte(uuid(0))}); return err }},
+		{"Recognize", func(ctx context.Context) error {
+			_, err := s.Recognize(ctx, []store.Sighting{{ID: []byte(uuid(0))}})
+			return err
+		}},
 		{"SetBaseline", func(ctx context.Context) error { _, err := s.SetBaseline(ctx); return err }},
 		{"FinishCatchUp", s.FinishCatchUp},
 		{"BeginCatchUp", func(ctx context.Context) error { return s.BeginCatchUp(ctx, true) }},

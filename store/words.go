@@ -52,9 +52,11 @@ type (
 	Portion         = record.Portion
 	Problem         = record.Problem
 	Published       = record.Published
+	Recognition     = record.Recognition
 	Request         = record.Request
 	Roles           = record.Roles
 	Running         = record.Running
+	Sighting        = record.Sighting
 	SlotStatus      = record.SlotStatus
 	State           = record.State
 	Step            = record.Step
@@ -75,6 +77,14 @@ const (
 
 // OtherSlotName is what to do about a slot that has a [SlotStatus.Mismatch].
 const OtherSlotName = record.OtherSlotName
+
+// What the tables say of an event.
+const (
+	Unrecorded = record.Unrecorded
+	Recorded   = record.Recorded
+	Reused     = record.Reused
+	Unsure     = record.Unsure
+)
 
 // The phases of a relay.
 const (
@@ -155,6 +165,7 @@ const (
 // Errors that callers tell apart.
 var (
 	ErrFenced       = record.ErrFenced
+	ErrIDTaken      = record.ErrIDTaken
 	ErrLeaseLost    = record.ErrLeaseLost
 	ErrNoOutbox     = record.ErrNoOutbox
 	ErrCannot       = record.ErrCannot

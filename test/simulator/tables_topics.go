@@ -65,3 +65,19 @@ func (t *tables) Tails(ctx context.Context) (tails []store.TopicTail, err error)
 	})
 	return tails, err
 }
+
+// Recognize says which events are terminal: no id is used again.
+func (t *tables) Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error) {
+	ids := make([][]byte, len(events))
+	for i := range events {
+		ids[i] = events[i].ID
+	}
+	found, err := t.Lookup(ctx, ids)
+	said := make([]store.Recognition, len(events))
+	for i := range found {
+		if found[i] {
+			said[i] = store.Recorded
+		}
+	}
+	return said, err
+}

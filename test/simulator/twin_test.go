@@ -158,6 +158,12 @@ func (t twin) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 		func(ctx context.Context) ([]bool, error) { return t.tables.Lookup(ctx, ids) })
 }
 
+func (t twin) Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error) {
+	return read(ctx, t, "recognize",
+		func(ctx context.Context) ([]store.Recognition, error) { return t.real.Recognize(ctx, events) },
+		func(ctx context.Context) ([]store.Recognition, error) { return t.tables.Recognize(ctx, events) })
+}
+
 func (t twin) Settle(ctx context.Context, published []store.Published, dead []store.Dead) error {
 	return do(ctx, t, "settle", func(ctx context.Context) error { return t.real.Settle(ctx, published, dead) },
 		func(ctx context.Context) error { return t.tables.Settle(ctx, published, dead) })

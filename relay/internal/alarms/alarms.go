@@ -38,7 +38,8 @@ type Host interface {
 
 // Keeper keeps alarms. Open may be called from any goroutine, Run is one.
 type Keeper struct {
-	witness sink.Witness // nil: the driver notices nothing
+	witness sink.Witness   // nil: the driver notices nothing
+	own     sink.AlarmBook // what the relay itself noticed
 
 	mu     sync.Mutex // guards what follows
 	stored []store.Alarm
@@ -131,12 +132,15 @@ func (k *Keeper) tells() bool {
 	return len(k.stored) > 0
 }
 
-// fresh are the driver's alarms that are not stored.
+// Raise notes what the relay itself noticed.
+func (k *Keeper) Raise(a sink.Alarm) { k.own.Raise(a, nil) }
+
+// fresh are the alarms of the driver and the relay that are not stored.
 func (k *Keeper) fresh() (fresh []store.Alarm) {
-	if k.witness == nil {
-		return nil
+	raised := k.own.Alarms()
+	if k.witness != nil {
+		raised = append(raised, k.witness.Alarms()...)
 	}
-	raised := k.witness.Alarms()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range raised {
@@ -170,7 +174,7 @@ func (k *Keeper) OpenOf(kind string) (n int) {
 
 // repair is the command that brings back what an alarm of the kind says was lost; "" where nothing was.
 func repair(kind string) string {
-	if kind == sink.AlarmPartitionChanged {
+	if kind == sink.AlarmPartitionChanged || kind == sink.AlarmIDsReused {
 		return ""
 	}
 	return "cdc-relay verify --repair"

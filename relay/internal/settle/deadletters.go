@@ -169,6 +169,7 @@ func deadOf(d *Delivery) store.Dead {
 	return store.Dead{
 		Event: &d.Event, Topic: d.Record.Topic, Key: d.Record.Key, Partition: -1,
 		Attempts: max(d.Attempts, 1), Class: d.Reason.Class, Code: d.Reason.Code, Text: d.Reason.Text,
+		Committed: d.Committed,
 	}
 }
 

@@ -34,6 +34,8 @@ type Delivery struct {
 	Reason   *sink.Reason  // why it is or will be a dead letter
 	Attempts int           // spent so far by a parked event
 
+	Committed int64 // of an event that the stream brought: when, by the server's clock; 0: unknown
+
 	Txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up; this and what follows: by Registry.mu
 	Ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
 	prev, next *Delivery       // in the registry's list of what is in flight
@@ -212,19 +214,85 @@ func (g *Registry) Each(look func(*Delivery)) {
 	}
 }
 
-// Snapshot lists what is in flight by event id.
-func (g *Registry) Snapshot() map[string]*Delivery {
-	found := map[string]*Delivery{}
-	g.Each(func(d *Delivery) { found[string(d.Event.ID)] = d })
-	return found
+// placed reports whether the event's position is the one that the stream gave it.
+func (d *Delivery) placed() bool { return !d.Late && !d.Event.Position.Table }
+
+// streamMark is the stream position's [outbox.Position.Mark], 0 for what was read from the table.
+func (d *Delivery) streamMark() int32 {
+	if !d.placed() {
+		return 0
+	}
+	return d.Event.Position.Mark()
 }
 
+// Snapshot lists what is in flight by event id.
+func (g *Registry) Snapshot() Known {
+	k := Known{first: map[string]flying{}}
+	g.Each(func(d *Delivery) {
+		id, f := string(d.Event.ID), flying{d, d.Event.Position, d.placed()}
+		if _, twice := k.first[id]; !twice {
+			k.first[id] = f
+			return
+		}
+		if k.more == nil {
+			k.more = map[string][]flying{}
+		}
+		k.more[id] = append(k.more[id], f)
+	})
+	return k
+}
+
+// Known is what was in flight when a [Registry] was asked. The zero value knows nothing.
+type Known struct {
+	first map[string]flying   // by event id
+	more  map[string][]flying // further ones whose ids were used again
+}
+
+// flying is a delivery with what it was when it was listed: by now it may be another event's.
+type flying struct {
+	d      *Delivery
+	at     outbox.Position
+	placed bool
+}
+
+// Len is how many ids it knows.
+func (k Known) Len() int { return len(k.first) }
+
+// Has reports whether an event with the id was in flight.
+func (k Known) Has(id []byte) bool {
+	_, known := k.first[string(id)]
+	return known
+}
+
+// Find is the delivery of an event that the stream brings again, nil if it was not in flight. Of one that was read from
+// the table nothing but its id is known.
+func (k Known) Find(e *outbox.Event) *Delivery {
+	f, known := k.first[string(e.ID)]
+	if !known {
+		return nil
+	}
+	if f.is(e) {
+		return f.d
+	}
+	for _, f := range k.more[string(e.ID)] {
+		if f.is(e) {
+			return f.d
+		}
+	}
+	return nil
+}
+
+func (f flying) is(e *outbox.Event) bool { return !f.placed || samePlace(f.at, e.Position) }
+
+// samePlace compares places in the stream, whatever the era.
+func samePlace(a, b outbox.Position) bool { return a.Order == b.Order && a.Index == b.Index }
+
 // Attach gives a delivery that came again its entry in the new session's ledger. False: it has become terminal.
-func (g *Registry) Attach(d *Delivery, id []byte, l *offsets.Ledger) bool {
+func (g *Registry) Attach(d *Delivery, e *outbox.Event, l *offsets.Ledger) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !d.admitted || string(d.Event.ID) != string(id) { // it is free or another event's by now
-		return false
+	if !d.admitted || string(d.Event.ID) != string(e.ID) || d.placed() && !samePlace(d.Event.Position, e.Position) {
+		return false // it is free or another event's by now
 	}
 	if d.Ledger != l { // else its id is twice in the stream: the first is enough, it holds back what comes after it
 		d.Txn, d.Ledger = l.Add(), l

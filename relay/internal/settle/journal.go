@@ -63,6 +63,7 @@ func (j *journal) add(d *Delivery) {
 	rec, job := &d.Record, j.pending
 	job.rows = append(job.rows, store.Published{
 		ID: d.Event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset,
+		Mark: d.streamMark(),
 	})
 	job.deliveries = append(job.deliveries, d)
 	job.records = append(job.records, rec)

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -81,6 +82,7 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 		parks[i] = store.Parked{
 			Event: &a.d.Event, Topic: a.d.Record.Topic, Key: a.d.Record.Key,
 			Class: a.class, Attempts: a.attempts, RetryIn: a.in, Text: a.text, Late: a.d.Late,
+			Committed: a.d.Committed,
 		}
 	}
 	return l.parks.refusals.Narrow(0, len(parks), func(from, to int) error {
@@ -92,7 +94,11 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 	}, func(i int, why error) error {
 		d := portion[i].d
 		portion[i].refused = true
-		d.Reason = refusal.Reason("NOT_PARKED", "it was to be parked, and the table of parked events refuses its row", why)
+		code := "NOT_PARKED"
+		if errors.Is(why, store.ErrIDTaken) {
+			code = "ID_REUSED"
+		}
+		d.Reason = refusal.Reason(code, "it was to be parked, and the table of parked events refuses its row", why)
 		dead := deadOf(d)
 		dead.Holds = l.settler.holds(d)
 		return l.writeDeadLetter(ctx, d, dead)

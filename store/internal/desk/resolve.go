@@ -145,23 +145,28 @@ ORDER BY d.epoch, d.from_stream, d.position_order, d.position_index, d.id LIMIT 
 // replaySQL parks dead letters again, at the place that they had, with new attempts. What a relay that had lost the
 // slot published meanwhile is in the journal, and is not sent again. What is behind one of its key that this replay has
 // brought to the broker, and that died again, stays what it is.
-const replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order,
+var replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order,
  position_index, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count,
  next_retry_at, last_error, error_class, last_error_at, replay)
 SELECT d.source, d.original_id, d.topic, d.key, d.epoch, d.from_stream, d.position_order, d.position_index,
  d.aggregate_type, d.aggregate_id, d.event_type, {payload}, d.headers::text, d.created_at::text, d.extra, 0, now(),
  d.last_error, 'transient', d.dead_at, $3
 FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
- AND NOT EXISTS (SELECT 1 FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
+ AND NOT EXISTS (SELECT 1 FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id
+  AND ` + journaledItself + `)
  AND NOT EXISTS (SELECT 1 FROM {dlq} e WHERE e.source = $1 AND e.replay = $3 AND e.dead_at > $4 AND NOT e.holds
   AND e.replayed_at IS NULL AND e.discarded_at IS NULL AND e.topic = d.topic AND e.key = d.key
   AND (e.epoch, e.from_stream, e.position_order, e.position_index) <
    (d.epoch, d.from_stream, d.position_order, d.position_index))
 ON CONFLICT DO NOTHING`
 
-const journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3,
+// journaledItself: what is journaled under the id of a dead letter is not another event that used it again.
+var journaledItself = `(j.stream_mark IS NULL OR NOT d.from_stream OR j.stream_mark = ` + outbox.MarkSQL("d") + `)`
+
+var journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3,
  note = coalesce($4, d.note)
-FROM {journal} j WHERE d.source = $1 AND d.id = ANY ($2) AND j.source = $1 AND j.event_id = d.original_id`
+FROM {journal} j WHERE d.source = $1 AND d.id = ANY ($2) AND j.source = $1 AND j.event_id = d.original_id
+ AND ` + journaledItself
 
 const discardSQL = `UPDATE {dlq} d SET discarded_at = now(), resolved_by = $3, note = coalesce($4, d.note)
  WHERE d.source = $1 AND d.id = ANY ($2)`

@@ -43,7 +43,8 @@ func (s *Writer) copyInto(ctx context.Context, c *pgconn.PgConn, before, after s
 		"COPY "+s.db.Names.Batch+" (source, size, ids) FROM STDIN (FORMAT binary)")
 	if err == nil {
 		_, err = c.CopyFrom(ctx, bytes.NewReader(buffer.rows),
-			"COPY "+s.db.Names.Journal+` (source, event_id, topic, partition, "offset") FROM STDIN (FORMAT binary)`+after)
+			"COPY "+s.db.Names.Journal+` (source, event_id, topic, partition, "offset", stream_mark) FROM STDIN
+ (FORMAT binary)`+after)
 	}
 	if err == nil { // pgx may still be reading what it could not send
 		s.buffers.put(buffer)
@@ -83,6 +84,7 @@ func (s copyBuffers) put(b *copyBuffer) {
 const (
 	copyHeader  = "PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	copyTrailer = 0xffff
+	null        = 0xffffffff // as the length of a field
 )
 
 // fill encodes a batch: one row with the array of its ids, and its journal rows.
@@ -117,18 +119,23 @@ func (c *copyBuffer) fill(idType string, source int32, published []record.Publis
 func (c *copyBuffer) appendRows(source int32, ids []byte, published []record.Published) {
 	size := len(copyHeader) + 2 + len(ids)
 	for i := range published {
-		size += 2 + 4*4 + 4 + 4 + 8 + len(published[i].Topic)
+		size += 2 + 5*4 + 4 + 4 + 8 + 4 + len(published[i].Topic)
 	}
 	b := append(slices.Grow(c.rows[:0], size), copyHeader...)
 	for _, i := range c.order {
 		e := &published[i]
-		b = binary.BigEndian.AppendUint16(b, 5) // fields
+		b = binary.BigEndian.AppendUint16(b, 6) // fields
 		b = db.AppendInt4(b, source)
 		id := 4 + binary.BigEndian.Uint32(ids)
 		b, ids = append(b, ids[:id]...), ids[id:]
 		b = db.AppendText(b, e.Topic)
 		b = db.AppendInt4(b, e.Partition)
 		b = db.AppendInt8(b, e.Offset)
+		if e.Mark == 0 {
+			b = binary.BigEndian.AppendUint32(b, null)
+		} else {
+			b = db.AppendInt4(b, e.Mark)
+		}
 	}
 	c.rows = binary.BigEndian.AppendUint16(b, copyTrailer)
 }

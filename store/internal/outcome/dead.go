@@ -49,10 +49,55 @@ func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source 
 	p.Text(position.String()).Int8(position.Epoch).Boolean(!position.Table)
 	p.Int8(int64(position.Order)).Int8(int64(position.Index)).Int4(int32(d.Attempts))
 	p.Text(string(d.Class)).Text(s.db.Clean(d.Code)).Text(s.db.Clean(d.Text)).Boolean(d.Holds)
-	if err := db.ExecWire(ctx, tx, s.db.SQL(o, deadSQL), p); err != nil {
-		return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
+	for {
+		result := tx.Conn().PgConn().ExecParams(ctx, s.db.SQL(o, deadSQL), p.Values, p.OIDs, p.Formats, nil).Read()
+		again := false
+		err := result.Err
+		if err == nil && result.CommandTag.RowsAffected() == 0 && d.Committed != 0 && position.Mark() != 0 {
+			again, err = s.makeRoom(ctx, tx, o, source, d)
+		}
+		if err != nil {
+			return fmt.Errorf("insert dead letter %.64q: %w", e.ID, err)
+		}
+		if !again {
+			return nil
+		}
 	}
-	return nil
+}
+
+// namesakeSQL reports of another event's dead letter with the same id whether something became of it.
+var namesakeSQL = `SELECT r.id, (r.replayed_at IS NOT NULL OR r.discarded_at IS NOT NULL)::text FROM {dlq} r
+WHERE r.source = $1 AND r.original_id = $2
+ AND CASE WHEN r.from_stream THEN (r.position_order, r.position_index) <> ($3, $4) ELSE
+  r.dead_at < ` + committedAt("$5::bigint") + ` END FOR UPDATE`
+
+// makeRoom deletes the dead letter of another event that has the id of d, if something became of it. False: the dead
+// letter is that of d.
+func (s *Writer) makeRoom(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, d *record.Dead) (bool, error) {
+	p := new(db.Params).Int4(source)
+	if err := p.ID(o.IDType, d.Event.ID); err != nil {
+		return false, err
+	}
+	at := d.Event.Position
+	p.Int8(int64(at.Order)).Int8(int64(at.Index)).Int8(d.Committed)
+	found := tx.Conn().PgConn().ExecParams(ctx, s.db.SQL(o, namesakeSQL), p.Values, p.OIDs, p.Formats, nil).Read()
+	switch {
+	case found.Err != nil || len(found.Rows) == 0:
+		return false, found.Err
+	case string(found.Rows[0][1]) != "true":
+		return false, record.ErrIDTaken
+	}
+	gone := new(db.Params).Int4(source)
+	if err := gone.ID(o.IDType, d.Event.ID); err != nil {
+		return false, err
+	}
+	for _, text := range []string{`DELETE FROM {edit} WHERE source = $1 AND event_id = $2`,
+		`DELETE FROM {dlq} WHERE source = $1 AND original_id = $2`} {
+		if err := db.ExecWire(ctx, tx, s.db.SQL(o, text), gone); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // dieAgain notes in its dead letter that a replayed event was given up once more, and that nothing has become of it

@@ -21,19 +21,33 @@ const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $1
  CASE WHEN $17::bigint >= 0 THEN now() + $17 * interval '1 microsecond' WHEN $17 = -2 THEN 'infinity'::timestamptz END,
  $18, $19, now(), $20`
 
-const parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
-WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2)
- AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2)
+var parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
+WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2 AND CASE WHEN $21 = 0 THEN true
+  WHEN r.stream_mark IS NULL THEN r.published_at >= ` + committedAt("$22::bigint") + ` ELSE r.stream_mark = $21 END)
+ AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2 AND CASE WHEN $21 = 0 THEN true
+  WHEN r.from_stream THEN (r.position_order, r.position_index) = ($7, $8)
+  ELSE r.dead_at >= ` + committedAt("$22::bigint") + ` END)
 ON CONFLICT DO NOTHING`
+
+// takenSQL reports whether another event than the one to be parked is parked under its id.
+var takenSQL = `SELECT FROM {parked} r WHERE r.source = $1 AND r.event_id = $2 AND
+ CASE WHEN r.from_stream AND NOT r.late THEN (r.position_order, r.position_index) <> ($3, $4)
+ ELSE r.parked_at < ` + committedAt("$5::bigint") + ` END`
 
 // Park commits events aside, all or none, durably, and says how many of them were not there yet. An id that is parked
 // already keeps its first place. One that is journaled or dead is left alone: another relay had the slot for a while
-// and settled it. Fenced.
+// and settled it. ErrIDTaken: another event with the same id is parked. Fenced.
 func (s *Writer) Park(ctx context.Context, events []record.Parked) (parked int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-			parked, err = s.parkEach(ctx, tx, o, source, events, parkSQL, nil)
+			var left []*record.Parked
+			parked, left, err = s.parkEach(ctx, tx, o, source, events, parkSQL, func(p *db.Params, e *record.Parked) {
+				p.Int4(markOf(e)).Int8(e.Committed)
+			})
+			if err == nil {
+				err = s.refuseTaken(ctx, tx, o, source, left)
+			}
 			return err
 		})
 	}
@@ -43,27 +57,60 @@ func (s *Writer) Park(ctx context.Context, events []record.Parked) (parked int64
 	return parked, nil
 }
 
-// parkEach runs the statement, in one round trip, for each event, and says how many it parked. more, if it is not nil,
+// markOf is 0 where the place of the event tells nothing of its identity.
+func markOf(e *record.Parked) int32 {
+	if e.Late || e.Committed == 0 {
+		return 0
+	}
+	return e.Event.Position.Mark()
+}
+
+// refuseTaken is ErrIDTaken if one of the events was not parked because another one with its id is.
+func (s *Writer) refuseTaken(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, left []*record.Parked) error {
+	for _, e := range left {
+		if markOf(e) == 0 {
+			continue
+		}
+		p := new(db.Params).Int4(source)
+		if err := p.ID(o.IDType, e.Event.ID); err != nil {
+			return err
+		}
+		at := e.Event.Position
+		p.Int8(int64(at.Order)).Int8(int64(at.Index)).Int8(e.Committed)
+		found := tx.Conn().PgConn().ExecParams(ctx, s.db.SQL(o, takenSQL), p.Values, p.OIDs, p.Formats, nil).Read()
+		if found.Err != nil {
+			return found.Err
+		}
+		if len(found.Rows) > 0 {
+			return fmt.Errorf("park %.64q: %w", e.Event.ID, record.ErrIDTaken)
+		}
+	}
+	return nil
+}
+
+// parkEach runs the statement, in one round trip, for each event, and says how many it parked, and which it left. more
 // adds what the statement needs besides parkedValues.
 func (s *Writer) parkEach(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, events []record.Parked,
-	statement string, more func(*db.Params)) (parked int64, err error) {
+	statement string, more func(*db.Params, *record.Parked)) (parked int64, left []*record.Parked, err error) {
 	var b pgconn.Batch
 	text := s.db.SQL(o, statement)
 	for i := range events {
 		p, err := s.parkParams(o, source, &events[i])
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
-		if more != nil {
-			more(p)
-		}
+		more(p, &events[i])
 		b.ExecParams(text, p.Values, p.OIDs, p.Formats, nil)
 	}
 	results, err := tx.Conn().PgConn().ExecBatch(ctx, &b).ReadAll()
-	for _, r := range results {
-		parked += r.CommandTag.RowsAffected()
+	for i, r := range results {
+		if n := r.CommandTag.RowsAffected(); n > 0 {
+			parked += n
+		} else if i < len(events) {
+			left = append(left, &events[i])
+		}
 	}
-	return parked, err
+	return parked, left, err
 }
 
 func (s *Writer) parkParams(o *db.Table, source int32, e *record.Parked) (*db.Params, error) {

@@ -21,7 +21,8 @@ func (s *Writer) Republish(ctx context.Context, r *record.Request, events []reco
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-			parked, err = s.parkEach(ctx, tx, o, source, events, republishSQL, func(p *db.Params) { p.Int8(r.ID) })
+			parked, _, err = s.parkEach(ctx, tx, o, source, events, republishSQL,
+				func(p *db.Params, _ *record.Parked) { p.Int8(r.ID) })
 			if err == nil {
 				_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {request} SET done = done + $2 WHERE id = $1`), r.ID, parked)
 			}

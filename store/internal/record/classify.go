@@ -83,6 +83,9 @@ func Classify(err error) Class {
 // IsAboutRows reports whether Postgres refuses what is in a row, so that other rows of the same statement may be taken:
 // a value or a constraint, a limit, or what a trigger raises. Not a key that is there twice: that has its own answer.
 func IsAboutRows(err error) bool {
+	if errors.Is(err, ErrIDTaken) {
+		return true
+	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || len(pg.Code) != 5 || pg.Code == "23505" {
 		return false

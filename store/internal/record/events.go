@@ -25,6 +25,8 @@ type Parked struct {
 	RetryIn  time.Duration // or NotDue, WhenWell
 	Text     string        // the last error, for people
 	Late     bool          // the stream had not delivered it in its place
+
+	Committed int64 // of an event of the stream: see [Sighting]; 0: unknown
 }
 
 // Lane names the events that keep an order among them.
@@ -71,6 +73,7 @@ type Published struct {
 	Topic     string
 	Partition int32
 	Offset    int64 // -1 when the broker could not say
+	Mark      int32 // [outbox.Position.Mark]; 0: it was read from the table
 }
 
 // Dead is one event that was given up, with what a person needs to judge it and to publish it again.
@@ -85,4 +88,5 @@ type Dead struct {
 	Text      string // for people
 	Holds     bool   // its lane waits until it is replayed or discarded; only of an event with a key
 	Stops     bool   // dead letters that are replayed behind it in its lane stay what they were; only of a replay
+	Committed int64  // of an event of the stream: see [Sighting]; 0: unknown
 }

@@ -18,6 +18,9 @@ var ErrFenced = errors.New("another relay took over this slot: nothing was writt
 // ErrLeaseLost says that the slot is not, or no longer, held by the replication connection that TakeOver was told of.
 var ErrLeaseLost = errors.New("the replication slot is not held by this relay's connection")
 
+// ErrIDTaken says that another event with the same id is parked, or an open dead letter, and keeps its row.
+var ErrIDTaken = errors.New("another event with this id is parked or a dead letter: replay or discard that one")
+
 // What becomes of the outbox row after its event is journaled.
 const (
 	Mark   = "mark"

@@ -23,7 +23,8 @@ WHERE total - size < $2`
 
 // deleteSQL deletes what it can lock at once, and notes the rest as a new batch; see markSQL. Where rows are marked,
 // one whose mark somebody took away stays.
-const deleteSQL = `WITH locked AS MATERIALIZED (
+const deleteSQL = `WITH ` + newest + `,
+locked AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND {said} FOR UPDATE SKIP LOCKED),
 todo AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY (` + unlockedSQL + `) AND {said}),
@@ -36,6 +37,10 @@ again AS (
 done AS (
  UPDATE {batch} SET mirrored = true, deleted = true WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), coalesce((SELECT sum(size) FROM again), 0) < cardinality($2) FROM gone`
+
+// notReused: the id was not used again, by an event that has a later batch.
+const notReused = ` AND NOT EXISTS (SELECT FROM {journal} j WHERE j.source = $1 AND j.event_id = {oid}
+ AND EXISTS (SELECT FROM newest b WHERE ` + writtenLater + `))`
 
 // DeleteStep deletes the outbox rows of about limit journaled events that were published at least so long ago, and says
 // how many it deleted and whether more may be deleted now. It never waits for a row; what is locked by others is found
@@ -61,6 +66,9 @@ func (s *Upkeep) DeleteStep(ctx context.Context, retention time.Duration, limit 
 	said := "true"
 	if o.MarkSet != "" {
 		said = "{published}"
+	}
+	if retention > 0 {
+		said += notReused
 	}
 	if rows, more, err = s.applyBatches(ctx, o, source, mirroring, strings.ReplaceAll(deleteSQL, "{said}", said),
 		b); err != nil {

@@ -22,13 +22,23 @@ const oldBatchesSQL = `SELECT batch, size, ids FROM (
   ORDER BY batch LIMIT $3) b) b
 WHERE total - size < $2`
 
+// newest is the newest of the batches $3; writtenLater: the journal row j is of a later one, because another event used
+// its id again. It takes both: rows of a restored dump have later transactions, and a clock can be set back.
+const (
+	newest = `newest AS MATERIALIZED (
+ SELECT max(published_at) AS at, min(age(xid::xid)) AS age FROM {batch} WHERE source = $1 AND batch = ANY ($3))`
+	writtenLater = `j.published_at > b.at AND age(j.xmin) < b.age`
+)
+
 // pruneSQL keeps the journal row of every outbox row that does not say by itself that it is published: its id goes into
 // a new batch and is looked at again after another retention. What was there before the first start stays told apart:
-// it is never to be deleted.
-const pruneSQL = `WITH needed AS MATERIALIZED (
+// it is never to be deleted. An id that another event used again has a later batch.
+const pruneSQL = `WITH ` + newest + `,
+needed AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
 gone AS (
- DELETE FROM {journal} WHERE source = $1 AND event_id = ANY ($2)
+ DELETE FROM {journal} j WHERE source = $1 AND event_id = ANY ($2)
+ AND NOT EXISTS (SELECT FROM newest b WHERE ` + writtenLater + `)
  AND NOT EXISTS (SELECT 1 FROM needed n WHERE n.id{collate} = event_id)
  RETURNING 1),
 again AS (

@@ -1,0 +1,86 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/store"
+)
+
+// This file tells, while redelivery is to be expected, events that come again from others. An id alone does not: an
+// application can use ids again, say after TRUNCATE … RESTART IDENTITY. The place in the stream does.
+
+// recognize finds out, while redelivery is to be expected, which of the inserts are journaled, parked or dead letters.
+func (s *session) recognize(ctx context.Context, steps []step) error {
+	if !s.lookup {
+		return nil
+	}
+	var events []store.Sighting
+	var of []int
+	for i, st := range steps {
+		if st.kind != stepInsert {
+			continue
+		}
+		if e := &st.delivery.Event; s.known.Find(e) == nil {
+			events = append(events, store.Sighting{ID: e.ID, Position: e.Position, Committed: st.delivery.Committed})
+			of = append(of, i)
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	found, err := s.r.store.Recognize(ctx, events)
+	if err != nil {
+		return fmt.Errorf("look up redelivered events: %w", err)
+	}
+	for i, recognized := range found {
+		steps[of[i]].recognized = recognized
+	}
+	return nil
+}
+
+// comesAgain reports whether an event is already in flight or recorded. One in flight counts for this session's ledger
+// from now.
+func (s *session) comesAgain(st *step) bool {
+	e := &st.delivery.Event
+	if earlier := s.known.Find(e); earlier != nil {
+		s.term.inflight.Attach(earlier, e, s.ledger) // false: it has become terminal meanwhile
+		s.r.meter.Stream.SkippedMemory.Inc()
+		return true
+	}
+	if st.recognized == store.Recorded {
+		s.r.meter.Stream.SkippedJournal.Inc()
+		return true
+	}
+	return false
+}
+
+// reused takes note of an event that is sent although its id is recorded. The log names the first of a session; what
+// may be a duplicate is an alarm.
+func (s *session) reused(d *settle.Delivery, r store.Recognition) {
+	s.reusedIDs++
+	if s.reusedIDs == 1 {
+		s.r.log.Warn().Bytes("id", d.Event.ID[:min(len(d.Event.ID), 200)]).Stringer("position", d.Event.Position).
+			Msg("the id of this event was used before, by another event that is recorded: sending this one")
+	}
+	if r != store.Unsure {
+		return
+	}
+	topic := d.Record.Topic
+	if s.unsure == nil {
+		s.unsure = map[string][]string{}
+	}
+	if ids := s.unsure[topic]; len(ids) < unsureNamed {
+		s.unsure[topic] = append(ids, fmt.Sprintf("%.200q", d.Event.ID))
+	}
+	s.r.alarms.Raise(sink.Alarm{Kind: sink.AlarmIDsReused, Topic: topic, Partition: sink.WholeTopic,
+		Text: fmt.Sprintf("these ids are recorded, and the server's clock does not tell whether of the events that came "+
+			"now or of others that had the ids before; the events were sent, perhaps a second time: %s",
+			strings.Join(s.unsure[topic], ", "))})
+}
+
+// unsureNamed is how many ids an alarm names.
+const unsureNamed = 20

@@ -1,0 +1,21 @@
+package record
+
+import "github.com/cdc-relay/cdc-relay/outbox"
+
+// Sighting is an event of the stream of which the tables may know already.
+type Sighting struct {
+	ID        []byte // text form, as pgoutput gives it
+	Position  outbox.Position
+	Committed int64 // by the server's clock, microseconds since the Unix epoch; 0: unknown
+}
+
+// Recognition is what the tables say of a [Sighting].
+type Recognition uint8
+
+// What can be said of an event.
+const (
+	Unrecorded Recognition = iota // its id is not recorded
+	Recorded                      // the event is journaled, parked, or a dead letter
+	Reused                        // its id is recorded, of another event that had it before
+	Unsure                        // its id is recorded, and nothing tells of which event
+)
