@@ -48,7 +48,8 @@ func serviceOf(ctx context.Context, conn *pgx.Conn) (managed, error) {
 		roles = append(roles, s.role)
 	}
 	const look = "SELECT ARRAY(SELECT rolname::text FROM pg_roles WHERE rolname = ANY($1))"
-	if err := conn.QueryRow(ctx, look, roles).Scan(&there); err != nil {
+	err := store.ReadOnly(ctx, conn, func(tx pgx.Tx) error { return tx.QueryRow(ctx, look, roles).Scan(&there) })
+	if err != nil {
 		return managed{}, fmt.Errorf("look for the roles of managed services: %w", err)
 	}
 	for _, s := range services {
@@ -115,7 +116,10 @@ func lookAtService(ctx context.Context, cfg config.Config) (s managed, walLevel 
 		return s, "", err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := conn.QueryRow(ctx, "SELECT current_setting('wal_level')").Scan(&walLevel); err != nil {
+	err = store.ReadOnly(ctx, conn, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "SELECT current_setting('wal_level')").Scan(&walLevel)
+	})
+	if err != nil {
 		return s, "", fmt.Errorf("ask for wal_level: %w", err)
 	}
 	s, err = serviceOf(ctx, conn)

@@ -31,6 +31,10 @@ func (e *postgresExam) outbox() error {
 			e.byInit("cdc-relay init creates it; or set outbox.table to the one that you have, spelled as the catalog does"))
 		return nil
 	}
+	if hidden, is := errors.AsType[*store.HiddenError](err); is {
+		e.add(Fail, what, hidden.What, hidden.Repair)
+		return nil
+	}
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {
 		return err
@@ -65,17 +69,21 @@ func (e *postgresExam) indexes() error {
 	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish != config.AfterPublishMark || e.cfg.Outbox.MarkSet != "" {
 		return nil
 	}
-	rows, err := e.conn.Query(e.ctx, `SELECT DISTINCT i.indexrelid::regclass::text FROM pg_index i
+	var spoiling []string
+	const query = `SELECT DISTINCT i.indexrelid::regclass::text FROM pg_index i
 		JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am am ON am.oid = c.relam
 		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
 		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = d.refobjsubid
 		WHERE i.indrelid = $1 AND a.attname = $2
-		AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)`, e.table.OID, publishedAt)
-	if err != nil {
-		return fmt.Errorf("read the outbox's indexes: %w", err)
-	}
-	spoiling, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)`
+	err := store.ReadOnly(e.ctx, e.conn, func(tx pgx.Tx) error {
+		rows, err := tx.Query(e.ctx, query, e.table.OID, publishedAt)
+		if err == nil {
+			spoiling, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("read the outbox's indexes: %w", err)
 	}

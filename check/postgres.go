@@ -80,7 +80,9 @@ type postgresExam struct {
 func (e *postgresExam) add(l Level, name, text, fix string) { e.report.add(l, name, text, fix) }
 
 func (e *postgresExam) row(query string, args []any, into ...any) error {
-	err := e.conn.QueryRow(e.ctx, query, args...).Scan(into...)
+	err := store.ReadOnly(e.ctx, e.conn, func(tx pgx.Tx) error {
+		return tx.QueryRow(e.ctx, query, args...).Scan(into...)
+	})
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("ask the server (%.60s…): %w", query, err)
 	}

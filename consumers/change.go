@@ -81,7 +81,7 @@ func (d *Desk) doPart(ctx context.Context, c Change, rows []int64) (n int, err e
 			JOIN %s l ON l.%s = u.number LEFT JOIN inbox_source s ON s.source = l.source
 			WHERE l.consumer = (SELECT i.consumer FROM inbox_consumer i WHERE i.name = $1)
 			ORDER BY u.place OFFSET 0) o`, c.Kind, table, numberOf[c.State]))
-	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+	err = store.ReadWrite(ctx, d.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return err
 		}

@@ -154,7 +154,7 @@ func (d *Desk) Count(ctx context.Context, consumer, state string, f Filter) (n i
 	if err != nil {
 		return 0, at, err
 	}
-	err = d.pool.QueryRow(ctx, d.sql("SELECT count(*), now() FROM ("+c.query("")+") l"), c.args...).Scan(&n, &at)
+	err = d.row(ctx, "SELECT count(*), now() FROM ("+c.query("")+") l", c.args, &n, &at)
 	if err != nil {
 		return 0, at, fmt.Errorf("count the events of %s: %w", consumer, d.explained(err))
 	}
@@ -162,7 +162,7 @@ func (d *Desk) Count(ctx context.Context, consumer, state string, f Filter) (n i
 }
 
 // chosen are the numbers of the rows that a change is about, in the order of their keys.
-func (d *Desk) chosen(ctx context.Context, consumer, state string, f Filter) ([]int64, error) {
+func (d *Desk) chosen(ctx context.Context, consumer, state string, f Filter) (list []int64, err error) {
 	number, err := d.number(ctx, consumer)
 	if err != nil {
 		return nil, err
@@ -171,12 +171,16 @@ func (d *Desk) chosen(ctx context.Context, consumer, state string, f Filter) ([]
 	if err != nil {
 		return nil, err
 	}
-	rows, err := d.pool.Query(ctx, d.sql(`SELECT l.`+numberOf[state]+` FROM (`+c.query("")+`) l
-		ORDER BY l.topic, l.partition, l."offset", 1`), c.args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	text := d.sql(`SELECT l.` + numberOf[state] + ` FROM (` + c.query("") + `) l
+		ORDER BY l.topic, l.partition, l."offset", 1`)
+	err = store.ReadOnly(ctx, d.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, text, c.args...)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		}
+		return err
+	})
+	return list, err
 }
 
 // numberOf is the column that numbers the rows of what a change can be about.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 const (
@@ -63,6 +64,7 @@ func Open(ctx context.Context, c Config) (*Desk, error) {
 	if cc.ConnectTimeout == 0 {
 		cc.ConnectTimeout = connectTimeout
 	}
+	login.OnPrimary(&cc.Config, c.URL)
 	cc.RuntimeParams["client_encoding"] = "UTF8"
 	pc.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
 		return login.UsePassword(ctx, &cc.Config, c.Password)
@@ -103,6 +105,13 @@ func (d *Desk) explained(err error) error {
 	return err
 }
 
+// row asks a question with one row as the answer, in a transaction of its own.
+func (d *Desk) row(ctx context.Context, text string, args []any, into ...any) error {
+	return store.ReadOnly(ctx, d.pool, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, d.sql(text), args...).Scan(into...)
+	})
+}
+
 // Consumer is one by its name, with what it holds back. Names in JSON are stable.
 type Consumer struct {
 	Name        string     `json:"name"`
@@ -114,9 +123,7 @@ type Consumer struct {
 	ProgressAt  *time.Time `json:"progress_at"`  // when it last recorded an offset
 }
 
-// Consumers lists all that the inbox knows, by name.
-func (d *Desk) Consumers(ctx context.Context) ([]Consumer, error) {
-	rows, err := d.pool.Query(ctx, d.sql(`SELECT c.name, coalesce(p.events, 0), coalesce(p.keys, 0), p.since,
+const consumersSQL = `SELECT c.name, coalesce(p.events, 0), coalesce(p.keys, 0), p.since,
 		(SELECT count(*) FROM inbox_dead l
 		 WHERE l.consumer = c.consumer AND l.replayed_at IS NULL AND l.discarded_at IS NULL),
 		coalesce(o.partitions, 0), o.at
@@ -126,23 +133,30 @@ func (d *Desk) Consumers(ctx context.Context) ([]Consumer, error) {
 				GROUP BY consumer, topic, partition, lane) lane GROUP BY consumer) p ON p.consumer = c.consumer
 		LEFT JOIN (SELECT consumer, count(*) AS partitions, max(at) AS at FROM inbox_offset GROUP BY consumer) o
 			ON o.consumer = c.consumer
-		ORDER BY c.name`))
-	if err == nil {
-		var all []Consumer
-		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Consumer, err error) {
-			return c, row.Scan(&c.Name, &c.Parked, &c.ParkedKeys, &c.ParkedSince, &c.DeadLetters, &c.Partitions,
-				&c.ProgressAt)
-		})
+		ORDER BY c.name`
+
+// Consumers lists all that the inbox knows, by name.
+func (d *Desk) Consumers(ctx context.Context) ([]Consumer, error) {
+	var all []Consumer
+	err := store.ReadOnly(ctx, d.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, d.sql(consumersSQL))
 		if err == nil {
-			return all, nil
+			all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Consumer, err error) {
+				return c, row.Scan(&c.Name, &c.Parked, &c.ParkedKeys, &c.ParkedSince, &c.DeadLetters, &c.Partitions,
+					&c.ProgressAt)
+			})
 		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list consumers: %w", d.explained(err))
 	}
-	return nil, fmt.Errorf("list consumers: %w", d.explained(err))
+	return all, nil
 }
 
 // number is the consumer's in the tables.
 func (d *Desk) number(ctx context.Context, name string) (n int16, err error) {
-	err = d.pool.QueryRow(ctx, d.sql("SELECT consumer FROM inbox_consumer WHERE name = $1"), name).Scan(&n)
+	err = d.row(ctx, "SELECT consumer FROM inbox_consumer WHERE name = $1", []any{name}, &n)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return n, d.explained(err)
 	}

@@ -161,10 +161,14 @@ func (d *Desk) Events(ctx context.Context, consumer, state string, f Filter, aft
 		}
 		c.add(behind, n)
 	}
-	rows, err := d.pool.Query(ctx, d.sql(c.query("")+" ORDER BY "+order+" LIMIT "+strconv.Itoa(limit+1)), c.args...)
-	if err == nil {
-		page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) { return e, scan(&e, row) })
-	}
+	text := d.sql(c.query("") + " ORDER BY " + order + " LIMIT " + strconv.Itoa(limit+1))
+	err = store.ReadOnly(ctx, d.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, text, c.args...)
+		if err == nil {
+			page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) { return e, scan(&e, row) })
+		}
+		return err
+	})
 	if err != nil {
 		return page, fmt.Errorf("list the events of %s: %w", consumer, d.explained(err))
 	}
@@ -189,8 +193,10 @@ func (d *Desk) Event(ctx context.Context, consumer, id string) (*Whole, error) {
 		var w Whole
 		var names []string
 		var values [][]byte
-		row := d.pool.QueryRow(ctx, d.sql(c.query(payloadColumns)+" LIMIT 1"), c.args...)
-		err = scan(&w.Event, row, &w.Payload, &names, &values)
+		err = store.ReadOnly(ctx, d.pool, func(tx pgx.Tx) error {
+			row := tx.QueryRow(ctx, d.sql(c.query(payloadColumns)+" LIMIT 1"), c.args...)
+			return scan(&w.Event, row, &w.Payload, &names, &values)
+		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
 		}

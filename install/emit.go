@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/config"
@@ -80,8 +81,11 @@ func typesTakeEmit(ctx context.Context, cfg config.Config) error {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	schema, name := config.SplitTable(cfg.Outbox.Table)
-	_, err = conn.Exec(ctx, "EXPLAIN INSERT INTO "+sqlName(schema, name)+" ("+emitColumnList(cfg)+
-		") SELECT NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb")
+	err = store.ReadOnly(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "EXPLAIN INSERT INTO "+sqlName(schema, name)+" ("+emitColumnList(cfg)+
+			") SELECT NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb")
+		return err
+	})
 	var refused *pgconn.PgError
 	const mismatch, denied = "42804", "42501"
 	switch {

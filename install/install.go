@@ -101,7 +101,10 @@ func look(ctx context.Context, cfg config.Config) (published bool, release int, 
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	const sql = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1), " +
 		"current_setting('server_version_num')::int / 10000"
-	if err := conn.QueryRow(ctx, sql, cfg.Postgres.Publication).Scan(&published, &release); err != nil {
+	err = store.ReadOnly(ctx, conn, func(tx store.Tx) error {
+		return tx.QueryRow(ctx, sql, cfg.Postgres.Publication).Scan(&published, &release)
+	})
+	if err != nil {
 		return false, 0, fmt.Errorf("look for the publication: %w", err)
 	}
 	return published, release, nil

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -45,27 +47,27 @@ func proposals(ctx context.Context, cfg config.Config, o store.Outbox) ([]Line, 
 		return nil, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	rows, err := conn.Query(ctx, columnsSQL, o.OID)
+	var columns []column
+	err = store.ReadOnly(ctx, conn, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, columnsSQL, o.OID)
+		if err == nil {
+			columns, err = pgx.CollectRows(rows, scanColumn)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the outbox's columns: %w", err)
 	}
-	defer rows.Close()
-	var columns []column
-	for rows.Next() {
-		var c column
-		var checks string
-		if err := rows.Scan(&c.name, &c.kind, &c.length, &c.nullable, &c.words, &checks); err != nil {
-			return nil, fmt.Errorf("read the outbox's columns: %w", err)
-		}
-		for _, found := range literal.FindAllStringSubmatch(checks, -1) {
-			c.words = append(c.words, strings.ReplaceAll(found[1], "''", "'"))
-		}
-		columns = append(columns, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read the outbox's columns: %w", err)
-	}
 	return propose(cfg.Outbox, columns), nil
+}
+
+func scanColumn(row pgx.CollectableRow) (c column, err error) {
+	var checks string
+	err = row.Scan(&c.name, &c.kind, &c.length, &c.nullable, &c.words, &checks)
+	for _, found := range literal.FindAllStringSubmatch(checks, -1) {
+		c.words = append(c.words, strings.ReplaceAll(found[1], "''", "'"))
+	}
+	return c, err
 }
 
 // What applications call these columns, in lower case and without underscores, and the states that they know.

@@ -101,14 +101,16 @@ type link struct {
 // pinned are the settings of the session.
 func pinned(c Config) map[string]string {
 	return map[string]string{
-		"replication":          "database",
-		"application_name":     c.ApplicationName,
-		"client_encoding":      "UTF8",
-		"datestyle":            "ISO, YMD",
-		"intervalstyle":        "postgres",
-		"timezone":             "UTC",
-		"bytea_output":         "hex",
-		"extra_float_digits":   "1",
+		"replication":        "database",
+		"application_name":   c.ApplicationName,
+		"client_encoding":    "UTF8",
+		"datestyle":          "ISO, YMD",
+		"intervalstyle":      "postgres",
+		"timezone":           "UTC",
+		"bytea_output":       "hex",
+		"extra_float_digits": "1",
+		// names in what is asked, and as values of regclass and the like are printed; the SQL side has the same
+		"search_path":          "pg_catalog, pg_temp",
 		"wal_sender_timeout":   fmt.Sprintf("%dms", c.WALSenderTimeout.Milliseconds()),
 		"statement_timeout":    "0",
 		"lock_timeout":         "0",
@@ -148,7 +150,9 @@ func dial(ctx context.Context, c Config) (*link, error) {
 		return newSocket(conn), nil
 	}
 	if conf.ValidateConnect != nil {
-		conf.ValidateConnect = writable // the library's own asks in a way that a replication connection refuses
+		// The library's own asks in a way that a replication connection refuses. A slot is of use on no other server than
+		// the primary, so a wish for another is not followed.
+		conf.ValidateConnect = login.Primary
 	}
 	if conf.ConnectTimeout == 0 {
 		conf.ConnectTimeout = c.WALSenderTimeout
@@ -189,19 +193,6 @@ const failoverVersion, transactionTimeoutVersion = 17, 17
 func (l *link) version() int {
 	n, _ := strconv.Atoi(firstNumber.FindString(l.conn.ParameterStatus("server_version")))
 	return n
-}
-
-// writable refuses a standby, so that the next host of the URL is tried: target_session_attrs=read-write or primary. A
-// slot is of use on no other server, so a wish for one is not followed.
-func writable(ctx context.Context, conn *pgconn.PgConn) error {
-	results, err := conn.Exec(ctx, "SHOW transaction_read_only").ReadAll()
-	if err != nil {
-		return fmt.Errorf("ask whether the server is writable: %w", err)
-	}
-	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "on" {
-		return errors.New("the server is read-only, a standby")
-	}
-	return nil
 }
 
 func (l *link) close() {

@@ -98,7 +98,7 @@ func haltWrites(t *testing.T, pg *harness.PG, do, table string) {
 	t.Helper()
 	pg.Exec(t, `CREATE TABLE go (); CREATE FUNCTION halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 IF current_user <> (SELECT rolname FROM pg_roles WHERE oid = 10) THEN
- LOOP EXIT WHEN EXISTS (SELECT FROM go); PERFORM pg_sleep(0.01); END LOOP;
+ LOOP EXIT WHEN EXISTS (SELECT FROM public.go); PERFORM pg_sleep(0.01); END LOOP;
 END IF; RETURN NULL; END $$;
 CREATE TRIGGER halt BEFORE `+do+` ON `+table+` FOR EACH STATEMENT EXECUTE FUNCTION halt()`)
 }

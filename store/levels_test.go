@@ -67,9 +67,9 @@ func everyWriteHasItsLevel(t *testing.T, byDefault, after string, seen map[strin
 	pg.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET synchronous_commit = '%s'`, pg.Database, byDefault))
 	pg.Exec(t, `CREATE TABLE levels (level text);
 CREATE FUNCTION note_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-INSERT INTO levels VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
+INSERT INTO public.levels VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
 CREATE FUNCTION note_ddl() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
-INSERT INTO levels VALUES (current_setting('synchronous_commit')); END $$;
+INSERT INTO public.levels VALUES (current_setting('synchronous_commit')); END $$;
 CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 	want := func(what string) {
 		t.Helper()
@@ -95,7 +95,7 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 	pg.Exec(t, `DROP VIEW outbox_events_status; TRUNCATE levels`)
 	must(t, "make the view", s.MakeView(t.Context()))
 	want("MakeView")
-	must(t, "apply", s.Apply(t.Context(), []string{"GRANT SELECT ON outbox_events TO CURRENT_USER"}))
+	must(t, "apply", s.Apply(t.Context(), []string{"GRANT SELECT ON public.outbox_events TO CURRENT_USER"}))
 	want("Apply")
 	must(t, "create the publication", s.CreatePublication(t.Context(), "test"))
 	want("CreatePublication")

@@ -288,6 +288,7 @@ func TestOnlyOldTransactionsThatHaveWrittenAreNamed(t *testing.T) {
 	named("transactions of an hour", list, err)
 
 	done := make(chan struct{})
+	began := pg.Query(t, `SELECT clock_timestamp()`)
 	var blockers []store.Blocker
 	go func() {
 		defer close(done)
@@ -295,7 +296,7 @@ func TestOnlyOldTransactionsThatHaveWrittenAreNamed(t *testing.T) {
 	}()
 	harness.Eventually(t, waitLong, "the barrier has its number", func(context.Context) string {
 		return pg.Query(t, `SELECT CASE WHEN count(*) = 0 THEN 'not yet' END FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%> $1::text::xid8'`)
+WHERE datname = current_database() AND query = 'COMMIT' AND query_start > '`+began+`'`)
 	})
 	younger, prepared := pg.Connect(t), pg.Connect(t)
 	exec(t, younger, `BEGIN; SELECT pg_current_xact_id()`)

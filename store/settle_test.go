@@ -141,7 +141,7 @@ func TestSettleLimitsHowLongItsTransactionMayBeIdle(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))
 	pg.Exec(t, `CREATE TABLE seen (setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-INSERT INTO seen VALUES (current_setting('idle_in_transaction_session_timeout')); RETURN NULL; END $$;
+INSERT INTO public.seen VALUES (current_setting('idle_in_transaction_session_timeout')); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note()`)
 	must(t, "settle", s.Settle(t.Context(), published(1, uuid), nil))
 	if got := pg.Query(t, `SELECT setting FROM seen`); got != "10s" {
@@ -208,7 +208,7 @@ func TestSettleWaitsForTheDiskWhateverTheDefault(t *testing.T) {
 	s := owner(t, pg, usual(t, pg))
 	pg.Exec(t, `CREATE TABLE seen (what text,
  setting text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
+INSERT INTO public.seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER INSERT ON cdc_relay_journal FOR EACH STATEMENT EXECUTE FUNCTION note();
 CREATE TRIGGER note AFTER INSERT ON outbox_events_dlq FOR EACH STATEMENT EXECUTE FUNCTION note()`)
 	for _, row := range []struct{ byDefault, want string }{{"off", "on"}, {"local", "on"}, {"remote_write", "on"},

@@ -29,6 +29,7 @@ type (
 	Edit            = record.Edit
 	Edited          = record.Edited
 	ExpressionError = record.ExpressionError
+	HiddenError     = record.HiddenError
 	Filter          = record.Filter
 	Found           = record.Found
 	FoundDeath      = record.FoundDeath

@@ -221,7 +221,7 @@ var house = map[string]room{
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"}},
-	"install/inbox": {external: []string{"github.com/jackc/pgx/v5"}},
+	"install/inbox": {own: []string{"store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"check": {
 		own: []string{"config", "drivers", "login", "outbox", "registry", "relay", "replication", "sink", "sink/kafka",

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/store"
 )
 
 //go:embed *.sql
@@ -30,24 +32,30 @@ type Plan struct {
 // Create creates what the schema lacks of an inbox, and the schema; with a dry run it only says what that is.
 func Create(ctx context.Context, conn *pgx.Conn, schema string, dryRun bool) (p Plan, err error) {
 	p = Plan{DryRun: dryRun, Schema: schema, SQL: []string{}}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lock); err != nil {
-			return err
-		}
-		if p.SQL, err = missing(ctx, tx, schema); err != nil || dryRun {
-			return err
-		}
-		for _, statements := range p.SQL {
-			if _, err := tx.Conn().PgConn().Exec(ctx, statements).ReadAll(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	begin := store.ReadWrite
+	if dryRun {
+		begin = store.ReadOnly
+	}
+	err = begin(ctx, conn, func(tx pgx.Tx) error { return create(ctx, tx, &p) })
 	if err != nil {
 		return p, fmt.Errorf("create the inbox's tables in schema %s: %w", schema, err)
 	}
 	return p, nil
+}
+
+func create(ctx context.Context, tx pgx.Tx, p *Plan) (err error) {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lock); err != nil {
+		return err
+	}
+	if p.SQL, err = missing(ctx, tx, p.Schema); err != nil || p.DryRun {
+		return err
+	}
+	for _, statements := range p.SQL {
+		if _, err := tx.Conn().PgConn().Exec(ctx, statements).ReadAll(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func missing(ctx context.Context, tx pgx.Tx, schema string) ([]string, error) {

@@ -116,7 +116,16 @@ func (c *comparison) table(name string) string {
 
 // begin reads how far the consumer is. What is before that must have a row when it is looked at later.
 func (c *comparison) begin(ctx context.Context, st *store.Store) error {
-	err := c.conn.QueryRow(ctx, "SELECT consumer FROM "+c.table("inbox_consumer")+" WHERE name = $1", c.o.Consumer).
+	numbers, err := st.Sources(ctx)
+	if err != nil {
+		return err
+	}
+	return store.ReadOnly(ctx, c.conn, func(tx pgx.Tx) error { return c.read(ctx, tx, numbers) })
+}
+
+// read does it; numbers are the outbox's sources.
+func (c *comparison) read(ctx context.Context, tx pgx.Tx, numbers []int32) error {
+	err := tx.QueryRow(ctx, "SELECT consumer FROM "+c.table("inbox_consumer")+" WHERE name = $1", c.o.Consumer).
 		Scan(&c.consumer)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("no consumer %q has its inbox in this database: cdc-relay inbox list names those that have",
@@ -127,7 +136,7 @@ func (c *comparison) begin(ctx context.Context, st *store.Store) error {
 	}
 	var at place
 	var offset int64
-	rows, err := c.conn.Query(ctx, "SELECT topic, partition, next_offset FROM "+c.table("inbox_offset")+
+	rows, err := tx.Query(ctx, "SELECT topic, partition, next_offset FROM "+c.table("inbox_offset")+
 		" WHERE consumer = $1", c.consumer)
 	if err != nil {
 		return err
@@ -138,14 +147,10 @@ func (c *comparison) begin(ctx context.Context, st *store.Store) error {
 	}); err != nil {
 		return err
 	}
-	numbers, err := st.Sources(ctx)
-	if err != nil {
-		return err
-	}
 	c.sources = []int16{0} // of uuids
 	var source int16
 	var name string
-	rows, err = c.conn.Query(ctx, "SELECT source, name FROM "+c.table("inbox_source"))
+	rows, err = tx.Query(ctx, "SELECT source, name FROM "+c.table("inbox_source"))
 	if err != nil {
 		return err
 	}
@@ -184,10 +189,7 @@ func (c *comparison) take(ctx context.Context, r *store.AuditRow) error {
 // flush asks the inbox about the rows that were taken. It has uuids in small letters. A time without a zone is of UTC,
 // as it is for the relay.
 func (c *comparison) flush(ctx context.Context) error {
-	err := pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL timezone TO 'UTC'"); err != nil {
-			return err
-		}
+	err := store.ReadOnly(ctx, c.conn, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT u.place, (SELECT min(e.state) FROM `+c.table("inbox_event")+` e
 			WHERE e.consumer = $1 AND e.source = ANY ($2) AND e.event_id IN (u.id, lower(u.id))
 			AND (e.event_id = u.id OR e.source = 0)),

@@ -68,7 +68,7 @@ func refusedExpressions(refused []*store.ExpressionError, cause error) *halt.Err
 // readOnly is the halt for a standby.
 func readOnly(cause error) *halt.Error {
 	return &halt.Error{Code: halt.ReadOnly, Cause: cause,
-		Reason: "the server that postgres.url reaches is a standby, or read-only: nothing can be recorded there",
+		Reason: "the server that postgres.url reaches is a standby: nothing can be recorded there",
 		Risk:   halt.RiskWAL,
 		Remedy: "point postgres.url and postgres.replication_url at the primary, or list all hosts and add " +
 			"target_session_attrs=read-write; after a promotion it passes by itself"}
@@ -77,7 +77,8 @@ func readOnly(cause error) *halt.Error {
 // explainTable is explainStore for the look at the outbox itself: when the catalog could be read and the table is
 // there, what is wrong is one of its columns, and the error says which and how to repair it.
 func explainTable(err error) error {
-	if errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified || login.Of(err) != nil {
+	_, isHidden := errors.AsType[*store.HiddenError](err)
+	if isHidden || errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified || login.Of(err) != nil {
 		return explainStore(err)
 	}
 	return halt.MissingColumn(err)
@@ -92,7 +93,10 @@ func explainStore(err error) error {
 		return err
 	}
 	refused := store.ExpressionErrors(err)
+	hidden, isHidden := errors.AsType[*store.HiddenError](err)
 	switch {
+	case isHidden:
+		return &halt.Error{Code: halt.Setup, Reason: hidden.What, Risk: halt.RiskWAL, Cause: err, Remedy: hidden.Repair}
 	case len(refused) > 0:
 		return refusedExpressions(refused, err)
 	case errors.Is(err, store.ErrNoOutbox):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,10 +106,23 @@ func (s *Catalog) checkExpressions(ctx context.Context, tx pgx.Tx, o *db.Table) 
 			return fmt.Errorf("parse %s: %w", e.key, err)
 		}
 		if refused != nil {
-			problems = append(problems, &record.ExpressionError{Key: e.key, Value: e.value, Fix: e.fix, Err: refused})
+			problems = append(problems, &record.ExpressionError{Key: e.key, Value: e.value, Fix: e.fix + qualified(refused),
+				Err: refused})
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// qualified is what to do besides about a name that is not found: expressions are parsed in the catalog alone, whatever
+// the role's search_path.
+func qualified(err error) string {
+	const function, object, table, schema = "42883", "42704", "42P01", "3F000"
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && slices.Contains([]string{function, object, table, schema}, pg.Code) {
+		return "; names that are not Postgres's own need their schema, as in public.is_sent(state), 'SENT'::public.state or " +
+			"a OPERATOR(public.=) b"
+	}
+	return ""
 }
 
 // checkExpression says why the server refuses the expression; err is trouble with asking.

@@ -102,15 +102,21 @@ func (s *Catalog) MissingGrants(ctx context.Context, o record.Outbox) (role stri
 func (s *Catalog) RolesSQL(ctx context.Context, o record.Outbox, roles record.Roles) (statements []string, err error) {
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		var database string
-		if err := tx.QueryRow(ctx, "SELECT current_database()::text").Scan(&database); err != nil {
+		var policies bool
+		if err := tx.QueryRow(ctx, `SELECT current_database()::text,
+ coalesce((SELECT relrowsecurity FROM pg_class WHERE oid = $1), false)`, o.OID).Scan(&database, &policies); err != nil {
 			return err
 		}
-		for _, r := range []struct{ name, attributes string }{{roles.Stream, "LOGIN REPLICATION"}, {roles.SQL, "LOGIN"}} {
+		ofSQL := "LOGIN"
+		if policies {
+			ofSQL = "LOGIN BYPASSRLS"
+		}
+		for _, r := range []struct{ name, attributes string }{{roles.Stream, "LOGIN REPLICATION"}, {roles.SQL, ofSQL}} {
 			var exists, fits bool
-			if err := tx.QueryRow(ctx,
-				"SELECT count(*) > 0, coalesce(bool_and(rolcanlogin AND (rolreplication OR NOT $2)), false) FROM pg_roles WHERE "+
-					"rolname = $1",
-				r.name, strings.Contains(r.attributes, "REPLICATION")).Scan(&exists, &fits); err != nil {
+			if err := tx.QueryRow(ctx, `SELECT count(*) > 0, coalesce(bool_and(rolcanlogin AND (rolreplication OR NOT $2)
+ AND (rolbypassrls OR NOT $3)), false) FROM pg_roles WHERE rolname = $1`,
+				r.name, strings.Contains(r.attributes, "REPLICATION"), strings.Contains(r.attributes, "BYPASSRLS")).
+				Scan(&exists, &fits); err != nil {
 				return err
 			}
 			switch {

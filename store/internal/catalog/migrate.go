@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,10 +17,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// migrating bounds the waits of a migration: it may have to wait for another relay's, or for a lock on the outbox,
-// which the status view needs for an instant.
-var migrating = db.Limits{Lock: 10 * time.Second, Statement: time.Minute, Commit: db.Durable}
-
 // Migrate creates what is missing: the relay's schema, the outbox if there is none, the relay's own tables, the dead
 // letters and the view. It changes nothing that is there at the version it knows or a later one, runs in one
 // transaction, and waits while another Migrate runs in the same schema. When nothing is missing it only reads.
@@ -30,7 +25,7 @@ func (s *Catalog) Migrate(ctx context.Context) error {
 	if err != nil || len(statements) == 0 {
 		return err
 	}
-	err = s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
+	err = s.db.Tx(ctx, db.Migrating, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
@@ -173,7 +168,7 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx, is seen) ([]string, error
 // MakeView makes the view where the steps once made it and it is gone, since DROP TABLE … CASCADE of an outbox takes it
 // along, or was made by another configuration or version. A start does without: it is for people only.
 func (s *Catalog) MakeView(ctx context.Context) error {
-	err := s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
+	err := s.db.Tx(ctx, db.Migrating, func(tx pgx.Tx) error {
 		is, err := s.look(ctx, tx)
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ func (s *Catalog) PublicationSQL(name string) string {
 // [Catalog.CheckPublication]. It needs the outbox's ownership and CREATE on the database, and must come before the
 // slot: a slot that is older than its publication fails for ever (SQLSTATE 42704).
 func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
-	err := s.db.Tx(ctx, migrating, func(tx pgx.Tx) error {
+	err := s.db.Tx(ctx, db.Migrating, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
 			return err
 		}

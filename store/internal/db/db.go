@@ -65,6 +65,7 @@ func Open(ctx context.Context, c record.Config) (*DB, error) {
 	if cc.ConnectTimeout == 0 {
 		cc.ConnectTimeout = connectTimeout
 	}
+	login.OnPrimary(&cc.Config, c.URL)
 	cc.DialFunc = newDialer(cc.ConnectTimeout).DialContext
 	cc.RuntimeParams["client_encoding"] = "UTF8"
 	pc.BeforeConnect, pc.AfterConnect = s.beforeConnect, s.afterConnect

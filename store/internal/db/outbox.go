@@ -55,7 +55,10 @@ func (s *DB) Describe(ctx context.Context, tx pgx.Tx) (Table, error) {
 		return o, err
 	}
 	o.HasJSON = slices.ContainsFunc(columns, func(c column) bool { return c.base == "json" || c.base == "json[]" })
-	return o, s.fit(&o, columns)
+	if err := s.fit(&o, columns); err != nil {
+		return o, err
+	}
+	return o, s.checkHidden(ctx, tx, &o)
 }
 
 func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {

@@ -111,9 +111,12 @@ func (s *Desk) Request(ctx context.Context, id int64) (*record.Request, error) {
 // reconciles, which may take long, and republishes, which may wait for what other requests decide, last; nil when there
 // is none. It is asked several times a second, so it is one statement by an index that is empty most of the time.
 func (s *Desk) NextRequest(ctx context.Context) (*record.Request, error) {
-	r, err := scanRequest(s.db.Pool.QueryRow(ctx,
-		s.db.Names.SQL(`SELECT `+requestColumns+` FROM {request} r WHERE r.slot = $1 AND r.finished_at IS NULL
-ORDER BY r.kind NOT IN ('pause', 'resume'), r.kind IN ('reconcile', 'republish'), r.id LIMIT 1`), s.db.Config.Slot))
+	var r *record.Request
+	err := s.db.One(ctx, db.Reading, func(row pgx.Row) (err error) {
+		r, err = scanRequest(row)
+		return err
+	}, s.db.Names.SQL(`SELECT `+requestColumns+` FROM {request} r WHERE r.slot = $1 AND r.finished_at IS NULL
+ORDER BY r.kind NOT IN ('pause', 'resume'), r.kind IN ('reconcile', 'republish'), r.id LIMIT 1`), s.db.Config.Slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

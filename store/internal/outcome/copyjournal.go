@@ -21,7 +21,7 @@ import (
 func (s *Writer) copyJournal(ctx context.Context, o *db.Table, source int32, published []record.Published) error {
 	return s.db.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		c := conn.Conn().PgConn()
-		err := s.copyInto(ctx, c, "BEGIN; "+db.Writing.SQL()+"; ", "; COMMIT", o, source, published)
+		err := s.copyInto(ctx, c, db.Writing.Opening(), "; COMMIT", o, source, published)
 		if err != nil && !c.IsClosed() {
 			_ = c.Exec(ctx, "ROLLBACK").Close() // or the pool would close the connection
 		}

@@ -36,7 +36,8 @@ again AS (
  HAVING count(*) > 0 RETURNING size),
 done AS (
  UPDATE {batch} SET mirrored = true, deleted = true WHERE source = $1 AND batch = ANY ($3))
-SELECT count(*), coalesce((SELECT sum(size) FROM again), 0) < cardinality($2) FROM gone`
+SELECT count(*), coalesce((SELECT sum(size) FROM again), 0) < cardinality($2) FROM gone
+WHERE ` + db.InRolesPath
 
 // notReused: the id was not used again, by an event that has a later batch.
 const notReused = ` AND NOT EXISTS (SELECT FROM {journal} j WHERE j.source = $1 AND j.event_id = {oid}

@@ -74,7 +74,7 @@ SELECT d.id::text, (extract(epoch FROM d.at) * 1000000)::bigint,
  AND (EXISTS (SELECT FROM seen s WHERE s.id = d.id)
   OR NOT age(d.writer) BETWEEN 0 AND age(pg_snapshot_xmin(pg_current_snapshot())::xid)),
  EXISTS (SELECT FROM shown WHERE published)
-FROM due d`
+FROM due d WHERE ` + db.InRolesPath
 
 // noteShownSQL takes a note of what was shown, unless the event has failed again meanwhile. It waits for no row.
 const noteShownSQL = `UPDATE %table SET shown_at = %at WHERE ctid = ANY (ARRAY(

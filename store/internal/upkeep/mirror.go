@@ -17,7 +17,8 @@ import (
 // mirroring waits for no row, and for a table that is locked only as long as it takes others to extend it: what is not
 // free then is tried again at the next step. The mark may be forgotten by a crash of the server together with the note
 // that it was made.
-var mirroring = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Second, Commit: db.Relaxed}
+var mirroring = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Second, Commit: db.Relaxed,
+	Triggers: true}
 
 // batchesPerStep bounds how many batches of the journal one step reads, whatever their size.
 const batchesPerStep = 500
@@ -56,7 +57,7 @@ again AS (
  HAVING count(*) > 0 RETURNING 1),
 done AS (
  UPDATE {batch} SET mirrored = true WHERE source = $1 AND batch = ANY ($3))
-SELECT count(*), EXISTS (SELECT 1 FROM again) OR ` + leftSQL + ` FROM marked`
+SELECT count(*), EXISTS (SELECT 1 FROM again) OR ` + leftSQL + ` FROM marked WHERE ` + db.InRolesPath
 
 // unlockedSQL is the ids among which those that were not locked are to be looked for: none when all were, which is
 // nearly always so, and spares the server one look at each row of three. Ids are counted, not rows: several rows may

@@ -87,13 +87,18 @@ func look(ctx context.Context, cfg config.Config) (d database, err error) {
 		return d, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := conn.QueryRow(ctx, serverSQL).Scan(&d.name, &d.role, &d.version, &d.walLevel); err != nil {
-		return d, fmt.Errorf("look at the server: %w", err)
+	err = store.ReadOnly(ctx, conn, func(tx store.Tx) error { return d.read(ctx, tx) })
+	return d, err
+}
+
+func (d *database) read(ctx context.Context, tx store.Tx) error {
+	if err := tx.QueryRow(ctx, serverSQL).Scan(&d.name, &d.role, &d.version, &d.walLevel); err != nil {
+		return fmt.Errorf("look at the server: %w", err)
 	}
 	d.version, _, _ = strings.Cut(d.version, " ")
 	var schema, name string
 	var names, kinds []string
-	r, err := conn.Query(ctx, tablesSQL)
+	r, err := tx.Query(ctx, tablesSQL)
 	err = each("tables", r, err, func() {
 		t := table{schema: schema, name: name}
 		for i := range names {
@@ -102,21 +107,21 @@ func look(ctx context.Context, cfg config.Config) (d database, err error) {
 		d.tables = append(d.tables, t)
 	}, &schema, &name, &names, &kinds)
 	if err != nil {
-		return d, err
+		return err
 	}
-	r, err = conn.Query(ctx, schemasSQL)
+	r, err = tx.Query(ctx, schemasSQL)
 	if err := each("schemas", r, err, func() { d.schemas = append(d.schemas, schema) }, &schema); err != nil {
-		return d, err
+		return err
 	}
 	var p publication
-	r, err = conn.Query(ctx, publicationsSQL)
+	r, err = tx.Query(ctx, publicationsSQL)
 	err = each("publications", r, err, func() { d.publications = append(d.publications, p) },
 		&p.name, &p.inserts, &p.all, &p.published)
 	if err != nil {
-		return d, err
+		return err
 	}
 	var s slot
-	r, err = conn.Query(ctx, slotsSQL)
+	r, err = tx.Query(ctx, slotsSQL)
 	err = each("slots", r, err, func() { d.slots = append(d.slots, s) }, &s.name, &s.database, &s.plugin, &s.status, &s.active)
-	return d, err
+	return err
 }

@@ -105,7 +105,10 @@ func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var shown string
-	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&shown); err != nil {
+	err = store.ReadOnly(ctx, conn, func(tx store.Tx) error {
+		return tx.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&shown)
+	})
+	if err != nil {
 		return fmt.Errorf("ask which server this is: %w", err)
 	}
 	if shown != system.ID {
