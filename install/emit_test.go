@@ -63,8 +63,8 @@ func TestEmitIsRefusedWhereAColumnsTypeCannotTakeIt(t *testing.T) {
 		"ALTER COLUMN id TYPE text, ALTER COLUMN headers TYPE text": "",
 		"ALTER COLUMN aggregate_id TYPE uuid USING NULL":            `"aggregate_id" is of type uuid`,
 		"ALTER COLUMN aggregate_id TYPE bigint USING NULL":          `"aggregate_id" is of type bigint`,
-		"ALTER COLUMN event_type TYPE kind USING NULL":              `"event_type" is of type kind`,
-		"DROP COLUMN aggregate_type, ADD aggregate_type kind":       `"aggregate_type" is of type kind`,
+		"ALTER COLUMN event_type TYPE kind USING NULL":              `"event_type" is of type public.kind`,
+		"DROP COLUMN aggregate_type, ADD aggregate_type kind":       `"aggregate_type" is of type public.kind`,
 	} {
 		t.Run(change, func(t *testing.T) {
 			pg := harness.Postgres(t)
