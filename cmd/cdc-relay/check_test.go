@@ -88,7 +88,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		{
 			name: "index that spoils HOT", breakIt: `CREATE INDEX spoils ON outbox_events (id) WHERE published_at IS NULL`,
 			repair: `DROP INDEX spoils`,
-			want:   []string{"warn  HOT: ", "spoils", "DROP INDEX CONCURRENTLY spoils"},
+			want:   []string{"warn  HOT: ", "spoils", "DROP INDEX CONCURRENTLY public.spoils"},
 		},
 		{
 			name:    "other forms of dates",
