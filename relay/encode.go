@@ -14,7 +14,7 @@ import (
 
 // encode makes the delivery's message of its event. Its Reason says that the event cannot be one at all.
 func encode(x *message.Encoder, d *settle.Delivery) {
-	d.Record.Owner, d.Record.Again = d, d.Replay
+	d.Record.Owner, d.Record.Again, d.Record.Probe = d, d.Replay, false
 	d.Created, d.Dated, d.Reason = x.Encode(&d.Event, &d.Record,
 		message.Marks{Attempts: d.Attempts, Replay: d.Replay, Late: d.Late})
 }

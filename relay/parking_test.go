@@ -61,6 +61,18 @@ func (b *bed) createTopic(topic string, partitions int32) {
 	}
 }
 
+func (b *bed) deleteTopic(topic string) {
+	b.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.c.Kafka.Brokers...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := kadm.NewClient(client).DeleteTopic(b.t.Context(), topic); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // commit commits the numbers from..to, each in a transaction of its own, over so many keys, for an aggregate type.
 func (b *bed) commit(aggregateType string, from, to, keys int) {
 	b.t.Helper()

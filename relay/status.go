@@ -266,11 +266,19 @@ func (t *term) noteSink(st *Status) {
 	slices.Sort(topics)
 	for _, topic := range topics {
 		if why := t.settler.TroubleOf(topic); why != nil {
-			t.r.health.SinkTrouble(fmt.Sprintf("topic %s: its events are parked: %s", topic, why.Text))
+			t.r.health.SinkTrouble(fmt.Sprintf("topic %s: %s: %s", topic, t.parkedOf(topic), why.Text))
 			return
 		}
 	}
 	t.r.health.SinkTrouble("")
+}
+
+// parkedOf says what is parked of a topic in trouble: all but what was sent and has no answer.
+func (t *term) parkedOf(topic string) string {
+	if n := t.engine.Unanswered(topic); n > 0 {
+		return fmt.Sprintf("its events are parked, except %d that were sent and have no definite answer", n)
+	}
+	return "its events are parked"
 }
 
 func (r *Relay) describeHealth(st *Status) {
@@ -324,7 +332,7 @@ func (r *Relay) degradations() []Degradation {
 		slices.Sort(topics)
 		for _, topic := range topics {
 			if why := t.settler.TroubleOf(topic); why != nil {
-				text := fmt.Sprintf("topic %s is unavailable; its events are parked: %s", topic, why.Text)
+				text := fmt.Sprintf("topic %s is unavailable; %s: %s", topic, t.parkedOf(topic), why.Text)
 				found = append(found, Degradation{degradedTopic, text})
 			}
 		}

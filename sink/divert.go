@@ -36,20 +36,27 @@ const WholeTopic = -1
 
 // Divert gives back, as Held, what is not sent of a topic or of one of its partitions, now and, while it is on,
 // whatever is submitted for it, so that it does not fill the window. The lanes of these records are held from then on,
-// one by one, until they are released; a record without a key comes back with generation 0 and no lane. Retries are not
-// diverted, nor is a batch that the driver has seen: it goes on being tried, and so shows when the trouble is over.
+// one by one, until they are released; a record without a key comes back with generation 0 and no lane. A batch that
+// failed goes back as well, now or after its next attempt: see giveBack. Retries are not diverted, nor is a record
+// whose Probe is set: one of them shows when the trouble is over ([TroubleReport].Probe).
 func (e *Engine) Divert(topicName string, partition int32, on bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.topicOf(topicName)
 	if partition == WholeTopic {
-		t.diverted = on
+		t.diverted = on && t.illegal == ""
 	} else if partition >= 0 && int(partition) < len(t.partitions) {
 		t.partitions[partition].diverted = on
 	}
 	if !on {
+		for _, p := range t.partitions {
+			if !t.diverted && !p.diverted {
+				p.trust()
+			}
+		}
 		return
 	}
+	e.giveAllBack(t)
 	for _, p := range t.partitions {
 		if t.diverted || p.diverted {
 			e.divertQueue(p)
@@ -81,7 +88,7 @@ func (e *Engine) divertQueue(p *partition) {
 // divert gives a record back as Held unless it was retried, inserted or is about to be rejected by the broker's
 // word.
 func (e *Engine) divert(t *topic, r *Record) bool {
-	if r.engine.generation != 0 || r.engine.alone || r.Reason != nil && !r.Doomed {
+	if r.engine.generation != 0 || r.engine.alone || r.Probe || r.Reason != nil && !r.Doomed {
 		return false
 	}
 	if r.Key != nil {
@@ -113,6 +120,10 @@ type TroubleReport struct {
 	// which were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make that
 	// worse.
 	Slow, Alone bool
+	// Probe means that nothing of it is with the engine, and that only another attempt can show whether it is well: the
+	// submitter hands in one record for partition ProbeAt, by [Engine.Resume], or with Record.Probe set.
+	Probe   bool
+	ProbeAt int32
 }
 
 const (
@@ -139,7 +150,11 @@ func (e *Engine) Troubles() []TroubleReport {
 			if r.Kind == TopicTrouble && !r.Since.IsZero() && t.takes(r.Since) {
 				r.Kind = PartitionTrouble
 			}
-			if !r.Well && (r.Kind == TopicTrouble || t.err != nil) { // one partition's answer speaks for the topic
+			if whole.Diverted && r.Probe {
+				whole.Probe, whole.ProbeAt = true, p.number
+			}
+			// One partition's answer speaks for the topic.
+			if !r.Well && (r.Kind == TopicTrouble || t.err != nil || t.diverted && p.unproved()) {
 				whole.Well = false
 				if !r.Since.IsZero() && (whole.Since.IsZero() || r.Since.Before(whole.Since)) { // zero: nothing of it waits
 					whole.Since, whole.Reason = r.Since, r.Reason
@@ -209,9 +224,10 @@ func (e *Engine) report(p *partition, ill int, now time.Time) TroubleReport {
 		if p.failures == 0 {
 			r.Kind = PartitionTrouble
 		}
-		if p.hasWork() || p.diverted {
+		if p.hasWork() || p.diverted || p.unproved() {
 			r.Since, r.Reason, r.Full = p.since, p.reason(), full
 		}
+		r.Probe, r.ProbeAt = p.unproved() && !p.hasWork() && !leaderless, p.number
 	case slow && (full || p.diverted && p.batch != nil): // slow is trouble only of a partition that is in others' way
 		r.Kind, r.Since, r.Full, r.Slow, r.Alone = PartitionTrouble, since, full, true, e.slowAlone(p, now)
 		r.Reason = fmt.Sprintf("topic %q partition %d: its requests take longer than %v, and %d records wait", p.topic.name,

@@ -43,7 +43,7 @@ type Driver interface {
 	// another node. That is what makes a driver's duplicate detection work. Only its front is missing then, if the driver
 	// said by Outcome.Written that it is done. A batch is re-cut by the engine only after Refused; the driver must make
 	// that safe (an earlier attempt of the same batch may have been Unknown). After [Engine.Abandon] a batch that was
-	// Unknown never comes again, and others of its partition do; nor does one whose partition is gone, see [Dropper].
+	// Unknown never comes again, and others of its partition do; nor does one that the engine gives up, see [Dropper].
 	Produce(ctx context.Context, node int32, batches []*Batch)
 
 	// Close frees connections. No call follows it.
@@ -54,8 +54,9 @@ type Driver interface {
 // has gone ([Engine.Abandon]): the next begins with what it reads back, or knows that nothing is missing.
 type Leaver interface{ Left() }
 
-// Dropper is a [Driver] that must hear when the engine gives up a batch that the driver has seen, because its partition
-// is gone: no Produce has it, and its records come again in other batches. It must not block, nor call the engine.
+// Dropper is a [Driver] that keeps state for a batch it has seen. The engine calls Dropped when it gives such a batch
+// up, because the partition is gone or the records go back to the submitter ([Engine.Divert]): no Produce has it, and
+// its records come again in other batches, if at all. It must not block, nor call the engine.
 type Dropper interface{ Dropped(b *Batch) }
 
 // Batch is consecutive records of one partition that are produced together.
@@ -84,7 +85,7 @@ type Verdict uint8
 const (
 	Unanswered Verdict = iota
 	Accepted           // written durably; or known to have been written by an earlier attempt
-	NotWritten         // certainly not written; try again
+	NotWritten         // certainly not written, by this attempt or an earlier one; try again
 	Unknown            // may have been written; try again, unchanged
 	Refused            // certainly not written, and the same bytes would be refused again
 )
@@ -130,6 +131,9 @@ type Outcome struct {
 	FirstOffset int64
 	// Accepted, or Written: the offset of each written record, where they do not follow the first; else nil.
 	Offsets []int64
+	// Beyond, with NotWritten or Unknown, lists the records behind the front that are written durably, in order of their
+	// indexes. The engine publishes them if it gives the batch up; until then the driver leaves them out of its requests.
+	Beyond []Placed
 	// Refused: the indexes of the guilty records when the broker named them. Empty: the guilty are not known, the engine
 	// bisects; a batch of one record is guilty itself.
 	Guilty []int
@@ -141,6 +145,9 @@ type Outcome struct {
 	// of what it has written, or wants the engine to ask again whether it may send, before it goes on.
 	Err     error
 	Trouble Trouble
+	// Unproved, with TopicTrouble and Unknown, means that the broker may lag behind its cluster. Only an error of
+	// Partitions proves then that the topic is missing or forbidden, and lets the engine give the batch up.
+	Unproved bool
 	// Prove, with NotWritten and no error: the driver goes on once the engine's Permit has said yes to this time.
 	Prove time.Time
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at
@@ -154,6 +161,12 @@ type Outcome struct {
 	Alone bool
 	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
 	Throttle time.Duration
+}
+
+// Placed is a record of a batch that is written, by index, and its offset; -1 when the broker could not say.
+type Placed struct {
+	Index  int
+	Offset int64
 }
 
 // goesOn reports that nothing is wrong: the driver tells of a front that is written, or has only prepared itself,

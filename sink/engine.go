@@ -69,6 +69,9 @@ type Config struct {
 	// more: that what it relies on was learned by a question that was put after it; see Outcome.Prove. Nil: always yes. It
 	// must be quick and must not call the engine.
 	Permit func(after time.Time) bool
+	// Illegal says why no topic can have the name, such as "must not be empty"; "" for a name that one can have. Records
+	// for such a topic are rejected (INVALID_TOPIC), and the driver never sees the name. Nil: only the empty name.
+	Illegal func(topic string) string
 	// Hooks observe.
 	Hooks Hooks
 }
@@ -130,6 +133,7 @@ type Engine struct {
 	spare       []*Batch    // for reuse
 	generations uint64      // the last generation given to a lane
 	given       uint64      // results so far
+	returns     uint64      // batches that were given back; see giveBack
 	rerouted    uint64      // changes of a topic's number of partitions
 	prompt      time.Time   // when the latest request was sent of those that were accepted and not slow
 }
@@ -201,6 +205,14 @@ func New(d Driver, c Config) *Engine {
 	setDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
+	}
+	if c.Illegal == nil {
+		c.Illegal = func(topic string) string {
+			if topic == "" {
+				return "must not be empty"
+			}
+			return ""
+		}
 	}
 	sending, giveUp := context.WithCancel(context.Background())
 	e := &Engine{

@@ -12,6 +12,7 @@ type lane struct {
 	out        int    // records that were rejected or held and are neither settled nor retried
 	earlier    int    // those of out that were rejected, or held after they had been queued: all but the latest
 	retrying   int    // records of the retry that is out, without a result
+	returned   uint64 // Engine.returns when records of the lane were given back with their batch last
 }
 
 // blocks is the held lane that keeps the record from being sent, or nil. It looks nothing up while no lane of the topic

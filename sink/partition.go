@@ -43,7 +43,7 @@ type partition struct {
 	// since when it is known that a later request than its slow one was answered in time; zero: not known
 	passed   time.Time
 	accepted time.Time // when a batch was accepted last
-	failures int       // of the batch, in a row
+	failures int       // of the batch, in a row; without a batch: of the last that was given back, see giveBack
 	since    time.Time // of the first of these, or since when it has had no leader
 	kind     Trouble   // of the last of these
 	err      error     // of the last of these
@@ -267,9 +267,12 @@ func (e *Engine) acceptFront(p *partition, now time.Time) {
 	b.Bytes -= size
 	e.publish(p, b, n, now)
 	b.Records = slices.Delete(b.Records, 0, n)
-	guilty := b.Outcome.Guilty
+	guilty, beyond := b.Outcome.Guilty, b.Outcome.Beyond
 	for i := range guilty {
 		guilty[i] -= n
+	}
+	for i := range beyond {
+		beyond[i].Index -= n
 	}
 	p.failures, p.kind, p.err, p.since = 0, NoTrouble, nil, time.Time{} // it went on
 }
@@ -282,21 +285,29 @@ func (e *Engine) publish(p *partition, b *Batch, n int, now time.Time) {
 	}
 	p.accepted = now
 	for i, r := range b.Records[:n] {
-		if l := r.engine.lane; l != nil {
-			l.retrying--
-			r.engine.lane, r.engine.generation = nil, 0
-		}
-		r.Partition, r.Offset = p.number, -1
+		offset := int64(-1)
 		switch {
 		case o.Offsets != nil:
-			r.Offset = o.Offsets[i]
+			offset = o.Offsets[i]
 		case o.FirstOffset >= 0:
-			r.Offset = o.FirstOffset + int64(i)
+			offset = o.FirstOffset + int64(i)
 		}
-		e.finish(r, Published, now)
+		e.publishOne(p, r, offset, now)
+	}
+	if p.topic.diverted {
+		p.topic.accepts()
 	}
 	p.topic.queued -= n
 	e.switchIfDrained(p.topic)
+}
+
+func (e *Engine) publishOne(p *partition, r *Record, offset int64, now time.Time) {
+	if l := r.engine.lane; l != nil {
+		l.retrying--
+		r.engine.lane, r.engine.generation = nil, 0
+	}
+	r.Partition, r.Offset = p.number, offset
+	e.finish(r, Published, now)
 }
 
 // refuse puts the records of the partition's batch back to the head of its queue, and marks those that are guilty;

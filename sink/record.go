@@ -40,7 +40,9 @@ type Record struct {
 	Doomed bool
 	// Again, which the submitter sets, says that a person asks for it once more, having mended what it was refused for:
 	// nothing that the driver learned of its topic before is a reason to refuse it unsent.
-	Again   bool
+	Again bool
+	// Probe, which the submitter sets, lets a record without a key pass a diversion, to show whether the trouble is over.
+	Probe   bool
 	WasHeld bool // with Held: the lane was held already, for an earlier record
 
 	engine engineState // the engine's own; see engine.go

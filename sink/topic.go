@@ -1,8 +1,11 @@
 package sink
 
 import (
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
 // topic routes records to partitions. Guarded by Engine.mu.
@@ -16,6 +19,7 @@ type topic struct {
 	held     map[string]*lane // held lanes by key
 	since    time.Time        // when records began to wait for the number of partitions
 	err      error            // why the driver does not know it
+	illegal  string           // why no topic can have the name; the driver is never asked about one
 	diverted bool             // see Engine.Divert
 }
 
@@ -23,7 +27,7 @@ type topic struct {
 func (e *Engine) topicOf(name string) *topic {
 	t := e.topics[name]
 	if t == nil {
-		t = &topic{name: name}
+		t = &topic{name: name, illegal: e.config.Illegal(name)}
 		e.topics[name] = t
 		e.ask(t)
 	}
@@ -35,6 +39,10 @@ func (e *Engine) topicOf(name string) *topic {
 func (e *Engine) route(t *topic, r *Record) {
 	if l := t.blocks(r); l != nil {
 		e.hold(r, l)
+		return
+	}
+	if t.illegal != "" {
+		e.rejectIllegal(t, r)
 		return
 	}
 	if t.diverted && e.divert(t, r) {
@@ -60,6 +68,15 @@ func (e *Engine) route(t *topic, r *Record) {
 	if !p.listed && !p.busy {
 		e.enlist(p)
 	}
+}
+
+// rejectIllegal gives a record back whose topic cannot exist.
+func (e *Engine) rejectIllegal(t *topic, r *Record) {
+	r.Reason = &Reason{
+		Class: outbox.Permanent, Code: "INVALID_TOPIC",
+		Text: fmt.Sprintf("it is for the topic %.260q, which %s", t.name, t.illegal),
+	}
+	e.reject(&partition{topic: t, number: -1}, r, time.Now())
 }
 
 // sift gives back what waits in the topic and is held or diverted by now. What is in front of it in partitions must
@@ -88,7 +105,13 @@ func (e *Engine) switchIfDrained(t *topic) {
 // That may take for ever if one partition is ill, and everything new of the topic waits meanwhile. So a larger number
 // is put off then, and what waits goes where it always went. A smaller one cannot be: partitions beyond it are gone.
 func (e *Engine) ask(t *topic) (waits bool) {
+	if t.illegal != "" {
+		return false
+	}
 	n, err := e.driver.Partitions(t.name)
+	if t.err != nil && err == nil {
+		t.returns()
+	}
 	t.err = err
 	switch had := len(t.partitions); {
 	case n <= 0: // not known, or not known any more: the partitions that we know wait for their leaders
@@ -205,6 +228,9 @@ func (e *Engine) refresh() (waits bool) {
 	defer e.mu.Unlock()
 	for _, t := range e.topics {
 		waits = e.ask(t) || waits || t.waiting.length > 0 && len(t.partitions) == 0
+		if t.diverted && t.err != nil { // its batches may never get another attempt
+			e.giveAllBack(t)
+		}
 	}
 	var moved ready
 	moved.append(&e.homeless)

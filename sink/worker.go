@@ -268,6 +268,7 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 		e.paceNode(w, answered, now, took)
 	}
 	for _, p := range w.sending {
+		e.giveBack(p, now)
 		if p.hasWork() && !p.listed {
 			e.enlist(p)
 		}

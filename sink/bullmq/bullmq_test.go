@@ -148,6 +148,19 @@ func decoded(t *testing.T, text string) []byte {
 	return b
 }
 
+// spoil puts a value of another type in the place of the relay's notes of the queue, and the notes back.
+func (b *bed) spoil(t *testing.T, topic string) func() {
+	must := func(arguments ...any) {
+		if err := b.client.Do(t.Context(), arguments...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notes := "cdc-relay:" + cmp.Or(b.config.Prefix, "bull") + ":" + topic + ":notes"
+	must("RENAME", notes, "kept:"+notes)
+	must("SET", notes, "a string")
+	return func() { must("RENAME", "kept:"+notes, notes) }
+}
+
 // TestConformance runs the suite of all drivers on a real server behind a proxy that cuts, for the keys of both
 // libraries. Breaks it catches: see there. Seen to fail with the key left out, and without reading back.
 func TestConformance(t *testing.T) {
@@ -164,6 +177,7 @@ func TestConformance(t *testing.T) {
 					Deduplicates: true,
 					LoseAnswers:  b.proxy.LoseAnswers,
 					Outage:       b.proxy.Outage,
+					Ruins:        map[string]func(*testing.T, string) func(){"WrongType": b.spoil},
 				}
 			})
 		})

@@ -60,7 +60,10 @@ func NewLog() *Log {
 
 // progress is Batch.State: the offsets of the batch's records, -1 for those that are not known to be written. It may be
 // longer than the batch, by the front that the engine was told of.
-type progress struct{ offsets []int64 }
+type progress struct {
+	offsets []int64
+	sent    bool // in an append whose outcome is not known; it says something only while the log is in doubt
+}
 
 // Start leaves the log at the end up to which it was read before the first append. Once an end is known it changes
 // nothing: what stands behind the older one is found by the next append. Without it the first call asks for the end,
@@ -125,13 +128,19 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	began := time.Now()
 	if err := l.take(ctx); err != nil {
 		for _, b := range batches {
-			b.Outcome = l.failed(b, Answer{Verdict: sink.NotWritten, Err: err, Pause: true})
+			verdict := sink.NotWritten
+			if p, _ := b.State.(*progress); p != nil && p.sent { // whether the log is in doubt is not ours to read
+				verdict = sink.Unknown
+			}
+			b.Outcome = failed(b, Answer{Verdict: verdict, Err: err, Pause: true})
 		}
 		return
 	}
 	defer l.give()
 	for _, b := range batches {
 		prepare(b)
+		p := b.State.(*progress)
+		p.sent = p.sent && l.doubt
 	}
 	answer := result{Answer: Answer{Verdict: sink.NotWritten}}
 	if time.Since(began) <= endPatience { // else an earlier request was slow, and the engine must ask again
@@ -190,6 +199,9 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch, began
 			continue
 		case a.Verdict == sink.Unknown:
 			l.doubt = true
+			for _, b := range batches {
+				b.State.(*progress).sent = true
+			}
 		}
 		return result{Answer: a}
 	}
@@ -321,71 +333,3 @@ func undone(batches []*sink.Batch) (records []*sink.Record, places []*int64) {
 	}
 	return records, places
 }
-
-// outcome is the batch's outcome, given the answer to the last append.
-func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
-	offsets := b.State.(*progress).offsets
-	front := slices.Index(offsets, -1)
-	if front < 0 {
-		return sink.Outcome{Verdict: sink.Accepted, FirstOffset: offsets[0], Offsets: apart(offsets)}
-	}
-	if a.Verdict != sink.Refused {
-		o := l.failed(b, a.Answer)
-		o.Prove = a.prove
-		return o
-	}
-	guilty := slices.Index(b.Records, a.guilty)
-	if guilty < 0 { // another batch's fault: this one comes again as it is
-		err := &trouble{sink.PartitionTrouble, fmt.Errorf("the broker refused another record of the request: %w", a.Reason)}
-		return l.failed(b, Answer{Verdict: sink.NotWritten, Err: err})
-	}
-	for i := front + 1; i < len(offsets); i++ { // the batch is cut again: what is written behind the front is found again
-		if offsets[i] >= 0 {
-			l.keep(Found{offsets[i], s.Mark(b.Records[i])})
-		}
-	}
-	o := sink.Outcome{Verdict: sink.Refused, Guilty: []int{guilty}, Reasons: []*sink.Reason{a.Reason}, Code: a.Code}
-	written(&o, offsets[:front])
-	return o
-}
-
-// failed is the outcome of a batch that must come again.
-func (l *Log) failed(b *sink.Batch, a Answer) sink.Outcome {
-	o := sink.Outcome{Verdict: a.Verdict, Err: a.Err, Trouble: sink.TroubleOf(a.Err, sink.ClusterTrouble), Pause: a.Pause,
-		Code: a.Code, FirstOffset: -1}
-	if a.Err == nil {
-		o.Trouble = sink.NoTrouble
-	}
-	if p, ok := b.State.(*progress); ok {
-		written(&o, p.offsets[:max(0, slices.Index(p.offsets, -1))])
-	}
-	return o
-}
-
-// written tells of the front.
-func written(o *sink.Outcome, offsets []int64) {
-	o.FirstOffset = -1
-	if o.Written = len(offsets); o.Written > 0 {
-		o.FirstOffset, o.Offsets = offsets[0], apart(offsets)
-	}
-}
-
-// apart is the offsets, or nil if they follow each other.
-func apart(offsets []int64) []int64 {
-	for i, offset := range offsets {
-		if offset != offsets[0]+int64(i) {
-			return offsets
-		}
-	}
-	return nil
-}
-
-// trouble is an error that says whose it is.
-type trouble struct {
-	kind sink.Trouble
-	err  error
-}
-
-func (t *trouble) Error() string         { return t.err.Error() }
-func (t *trouble) Unwrap() error         { return t.err }
-func (t *trouble) Trouble() sink.Trouble { return t.kind }

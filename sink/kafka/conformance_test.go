@@ -70,6 +70,14 @@ func newFixture(t *testing.T, brokers []string, replicas int) sinktest.Fixture {
 			out.Store(true)
 			return func() { out.Store(false) }
 		},
+		Ruins: map[string]func(*testing.T, string) func(){
+			"Deleted": func(t *testing.T, topic string) func() {
+				if _, err := newAdmin(t, brokers).DeleteTopics(testContext(t), topic); err != nil {
+					t.Fatal(err)
+				}
+				return func() { create(t, topic, 3) }
+			},
+		},
 		MissingTopic: func(t *testing.T) (string, func()) {
 			name := harness.Unique(t, "missing")
 			return name, func() { create(t, name, 3) }
@@ -105,6 +113,13 @@ func TestConformanceOnAFake(t *testing.T) {
 			if err := c.MoveTopicPartition(topic, partition, (c.LeaderFor(topic, partition)+1)%3); err != nil {
 				t.Fatal(err)
 			}
+		}
+		f.Ruins["WriteDenied"] = func(_ *testing.T, topic string) func() {
+			var denied atomic.Bool
+			denied.Store(true)
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.TopicAuthorizationFailed, Count: -1,
+				When: func(kmsg.Request) bool { return denied.Load() }})
+			return func() { denied.Store(false) }
 		}
 		marker := []byte("a record that this broker rejects")
 		f.Poison = func(topic string, key []byte) *sink.Record {

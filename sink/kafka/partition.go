@@ -173,7 +173,7 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
-// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before.
+// Dropped is [sink.Dropper]. What was written of the batch went with its topic, or is there and comes a second time.
 func (d *Driver) Dropped(b *sink.Batch) {
 	a, _ := b.State.(*attempt)
 	if a == nil {
@@ -182,7 +182,11 @@ func (d *Driver) Dropped(b *sink.Batch) {
 	p := d.partitionOf(b.Topic, b.Partition)
 	defer p.busy.Store(false)
 	if a.uncertain {
-		d.abandon(p, "PARTITION_GONE", a)
+		cause := "PARTITION_GONE"
+		if t := d.view.Load().topics[b.Topic]; t != nil && !t.absent && int(b.Partition) < len(t.partitions) {
+			cause = "TOPIC_DENIED"
+		}
+		d.abandon(p, cause, a)
 	}
 	b.State = nil
 	a.recycle()

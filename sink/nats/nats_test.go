@@ -165,6 +165,15 @@ func conformance(t *testing.T, b *bed) {
 			},
 			LoseAnswers: b.proxy.LoseAnswers,
 			Outage:      b.proxy.Outage,
+			Ruins: map[string]func(*testing.T, string) func(){
+				"Deleted": func(t *testing.T, topic string) func() {
+					name := strings.TrimPrefix(topic, "events.")
+					if err := b.js.DeleteStream(name); err != nil {
+						t.Fatal(err)
+					}
+					return func() { b.stream(t, name, topic) }
+				},
+			},
 			MissingTopic: func(t *testing.T) (string, func()) {
 				b.count++
 				name := fmt.Sprintf("missing-%d", b.count)

@@ -67,6 +67,7 @@ type Driver struct {
 var (
 	_ sink.Driver  = (*Driver)(nil)
 	_ sink.Witness = (*Driver)(nil)
+	_ sink.Dropper = (*Driver)(nil)
 )
 
 // New makes a driver, which connects in the background.
@@ -136,6 +137,19 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	e := d.exchanges.At(node)
 	for _, b := range batches {
 		e.produce(ctx, b)
+	}
+}
+
+// Dropped implements [sink.Dropper]: what may have been written comes again as a new message.
+func (d *Driver) Dropped(b *sink.Batch) {
+	p, _ := b.State.(*progress)
+	if p == nil {
+		return
+	}
+	for i, sent := range p.sent {
+		if sent && !p.done[i] {
+			d.duplicates.Add(1)
+		}
 	}
 }
 

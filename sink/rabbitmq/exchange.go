@@ -121,15 +121,19 @@ func (p *progress) failed(verdict sink.Verdict, err error) sink.Outcome {
 	for front < len(p.done) && p.done[front] {
 		front++
 	}
-	for i, sent := range p.sent {
-		if sent && !p.done[i] {
-			verdict = sink.Unknown
-		}
-	}
-	return sink.Outcome{
+	o := sink.Outcome{
 		Verdict: verdict, Err: err, Trouble: sink.TroubleOf(err, sink.ClusterTrouble), FirstOffset: -1, Written: front,
 		Pause: true,
 	}
+	for i := front; i < len(p.done); i++ {
+		switch {
+		case p.done[i]:
+			o.Beyond = append(o.Beyond, sink.Placed{Index: i, Offset: -1})
+		case p.sent[i]:
+			o.Verdict = sink.Unknown
+		}
+	}
+	return o
 }
 
 // open makes the channel, if there is none, and looks whether the exchange is there.

@@ -140,6 +140,7 @@ func TestConformance(t *testing.T) {
 			},
 			LoseAnswers: b.proxy.LoseAnswers,
 			Outage:      b.proxy.Outage,
+			Ruins:       b.ruins(),
 			MissingTopic: func(t *testing.T) (string, func()) {
 				name := harness.Unique(t, "missing")
 				b.exchange(t, "other-"+name)

@@ -34,6 +34,7 @@ var (
 	_ sink.Tailer  = (*Driver)(nil)
 	_ sink.Witness = (*Driver)(nil)
 	_ sink.Leaver  = (*Driver)(nil)
+	_ sink.Dropper = (*Driver)(nil)
 )
 
 // New makes a driver, which connects in the background.
@@ -104,6 +105,13 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	p := d.publishers.At(node)
 	for _, b := range batches {
 		b.Outcome = p.produce(ctx, b)
+	}
+}
+
+// Dropped implements [sink.Dropper]: what may have been sent comes again under other ids.
+func (d *Driver) Dropped(b *sink.Batch) {
+	if s, _ := b.State.(*ids); s != nil && s.tried {
+		d.duplicates.Add(uint64(s.count))
 	}
 }
 

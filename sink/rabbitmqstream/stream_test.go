@@ -149,6 +149,14 @@ func TestConformance(t *testing.T) {
 			},
 			LoseAnswers: b.proxy.LoseAnswers,
 			Outage:      b.proxy.Outage,
+			Ruins: map[string]func(*testing.T, string) func(){
+				"Deleted": func(t *testing.T, topic string) func() {
+					if _, err := b.channel.QueueDelete(topic, false, false, false); err != nil {
+						t.Fatal(err)
+					}
+					return func() { b.make(t, topic) }
+				},
+			},
 			MissingTopic: func(t *testing.T) (string, func()) {
 				name := harness.Unique(t, "missing")
 				return name, func() { b.make(t, name) }

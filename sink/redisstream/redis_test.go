@@ -83,6 +83,18 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	return found
 }
 
+// spoil puts a value of another type in the stream's place, and the stream back.
+func (b *bed) spoil(t *testing.T, topic string) func() {
+	must := func(arguments ...any) {
+		if err := b.client.Do(t.Context(), arguments...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must("RENAME", topic, "kept:"+topic)
+	must("SET", topic, "a string")
+	return func() { must("RENAME", "kept:"+topic, topic) }
+}
+
 // TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
 // there. Seen to fail with the key's field left out, and without reading back.
 func TestConformance(t *testing.T) {
@@ -96,6 +108,7 @@ func TestConformance(t *testing.T) {
 			Lacks:        sinktest.Lacks{Timestamps: true, NullHeaders: true},
 			LoseAnswers:  b.proxy.LoseAnswers,
 			Outage:       b.proxy.Outage,
+			Ruins:        map[string]func(*testing.T, string) func(){"WrongType": b.spoil},
 		}
 	})
 }

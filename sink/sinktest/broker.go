@@ -199,8 +199,10 @@ func (b *Broker) Dropped(batch *sink.Batch) {
 	defer b.mu.Unlock()
 	t := b.topics[batch.Topic]
 	p := t.partitions[batch.Partition]
-	if int(batch.Partition) < t.number || p.out || p.open == nil || batch.State != p.open {
-		b.violation("%s/%d: a batch is dropped that is not the one of a partition that is gone", batch.Topic, batch.Partition)
+	o := &batch.Outcome
+	resolved := int(batch.Partition) >= t.number || o.Verdict == sink.NotWritten || o.Trouble == sink.TopicTrouble
+	if !resolved || p.out || p.open == nil || batch.State != p.open {
+		b.violation("%s/%d: a batch is dropped that must come again", batch.Topic, batch.Partition)
 	}
 	p.open = nil
 }

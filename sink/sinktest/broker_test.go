@@ -21,12 +21,15 @@ func fixture(t *testing.T, named bool) sinktest.Fixture {
 	b := sinktest.NewBroker()
 	b.RecordLimit, b.BatchLimit = 100_000, 100_000
 	var lost atomic.Int64
-	var away atomic.Bool
+	var away, forbidden atomic.Bool
 	b.Answer = func(a sinktest.Attempt) sinktest.Plan {
 		switch {
 		case away.Load():
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble, Pause: true,
 				Err: errors.New("away")}}
+		case forbidden.Load() && a.Batch.Topic == "topic-1":
+			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.TopicTrouble, Pause: true,
+				Err: errors.New("forbidden")}}
 		case lost.Add(-1) >= 0:
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Unknown, Trouble: sink.ClusterTrouble,
 				Err: errors.New("lost")}, Written: true}
@@ -67,6 +70,10 @@ func fixture(t *testing.T, named bool) sinktest.Fixture {
 			leader++
 			b.SetLeader(topic, partition, leader%3)
 		},
+		Ruins: map[string]func(*testing.T, string) func(){"Forbidden": func(*testing.T, string) func() {
+			forbidden.Store(true)
+			return func() { forbidden.Store(false) }
+		}},
 		MissingTopic: func(*testing.T) (string, func()) { return "missing", func() { b.SetTopic("missing", 3) } },
 	}
 }

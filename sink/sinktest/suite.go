@@ -42,6 +42,8 @@ type Fixture struct {
 	MoveLeader func(t *testing.T, topic string, partition int32)
 	// MissingTopic returns the name of a topic that does not exist, and what makes it, with 3 partitions.
 	MissingTopic func(t *testing.T) (name string, create func())
+	// Ruins are ways in which a topic that is in use becomes unusable, by name: what ruins it, and what cures that.
+	Ruins map[string]func(t *testing.T, topic string) (cure func())
 }
 
 // Lacks is what a broker's messages do not have, and what the driver's documentation says in words.
@@ -75,6 +77,12 @@ func Run(t *testing.T, newFixture func(*testing.T) Fixture) {
 		{"CloseEnds", closeEnds},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newFixture(t)) })
+	}
+	for name := range newFixture(t).Ruins {
+		t.Run("NothingOfAnUnusableTopicStays/"+name, func(t *testing.T) {
+			f := newFixture(t)
+			unusable(t, f, f.Ruins[name])
+		})
 	}
 }
 

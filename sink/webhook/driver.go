@@ -62,6 +62,7 @@ type Driver struct {
 var (
 	_ sink.Driver  = (*Driver)(nil)
 	_ sink.Witness = (*Driver)(nil)
+	_ sink.Dropper = (*Driver)(nil)
 )
 
 // New makes a driver, which connects when there is something to send.
@@ -152,6 +153,13 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	e := d.endpoints.At(node / int32(d.config.Lanes))
 	for _, b := range batches {
 		e.produce(ctx, b)
+	}
+}
+
+// Dropped implements [sink.Dropper].
+func (d *Driver) Dropped(b *sink.Batch) {
+	if f, _ := b.State.(*front); f != nil && f.uncertain {
+		d.duplicates.Add(1)
 	}
 }
 

@@ -89,7 +89,11 @@ func (e *endpoint) produce(ctx context.Context, b *sink.Batch) {
 func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.Outcome {
 	if s := e.asked.Load(); s != nil {
 		if wait := time.Until(s.until); wait > 0 {
-			return sink.Outcome{Verdict: sink.NotWritten, Err: s.err, Trouble: s.trouble, Pause: true, Throttle: wait}
+			o := sink.Outcome{Verdict: sink.NotWritten, Err: s.err, Trouble: s.trouble, Pause: true, Throttle: wait}
+			if f.uncertain {
+				o.Verdict = sink.Unknown
+			}
+			return o
 		}
 		e.asked.CompareAndSwap(s, nil)
 	}
@@ -97,19 +101,20 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 	defer cancel()
 	content := &body{all: r.Value}
 	defer content.shut()
-	reached := false
+	reached, doubt := false, f.uncertain
 	q, reason, err := e.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { reached = true },
+		GotConn: func(httptrace.GotConnInfo) {
+			if doubt && !reached {
+				e.driver.duplicates.Add(1)
+			}
+			reached = true
+		},
 	}), r, content)
 	switch {
 	case reason != nil:
 		return sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Unsent: true}
 	case err != nil:
 		return sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ConfigurationTrouble, Pause: true}
-	}
-	if f.uncertain {
-		e.driver.duplicates.Add(1)
-		f.uncertain = false
 	}
 	answer, err := e.driver.transport.RoundTrip(q)
 	e.tried.Store(true)
@@ -123,6 +128,9 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 		defer answer.Body.Close()
 		e.down.Store(nil)
 		o = e.judge(answer)
+	}
+	if doubt && o.Verdict == sink.NotWritten { // an earlier attempt may have been received
+		o.Verdict = sink.Unknown
 	}
 	f.uncertain = o.Verdict == sink.Unknown
 	if o.Verdict == sink.Accepted {

@@ -127,6 +127,12 @@ func TestConformance(t *testing.T) {
 			},
 			LoseAnswers: b.proxy.LoseAnswers,
 			Outage:      b.proxy.Outage,
+			Ruins: map[string]func(*testing.T, string) func(){
+				"NotFound": func(_ *testing.T, topic string) func() {
+					b.setMissing(topic, true)
+					return func() { b.setMissing(topic, false) }
+				},
+			},
 			MissingTopic: func(t *testing.T) (string, func()) {
 				name := harness.Unique(t, "missing")
 				b.setMissing(name, true)

@@ -33,12 +33,18 @@ func (s *Settler) diverter(ctx context.Context) {
 			switch {
 			case sick.Diverted && sick.Well:
 				s.engine.Divert(sick.Topic, sick.Partition, false)
-				s.log.Info().Str("topic", sick.Topic).Int32("partition", sick.Partition).
-					Msg("topic recovered; publishing its parked events")
+				said := "topic recovered; publishing its parked events"
+				if why := s.TroubleOf(sick.Topic); why != nil && strings.HasSuffix(why.Text, before) { // nothing was tried since
+					said = "publishing parked events of a topic that was unavailable before this start"
+				}
+				s.log.Info().Str("topic", sick.Topic).Int32("partition", sick.Partition).Msg(said)
 			case !sick.Diverted && !sick.Well && s.shouldDivert(sick):
 				s.divert(sick.Topic, sick.Partition, sick.Reason)
 			case sick.Diverted && sick.Reason != "" && sick.Kind != sink.ClusterTrouble: // what is known of a topic stays
 				s.because(sick.Topic, sick.Reason)
+			}
+			if sick.Diverted && sick.Probe {
+				s.probe(sick)
 			}
 		}
 		s.wakeWell()
@@ -51,6 +57,7 @@ func (s *Settler) wakeWell() {
 	for _, topic := range s.TroubledTopics() {
 		if !s.engine.Diverted(topic) {
 			s.diverted.Delete(topic)
+			s.probes.end(topic)
 			s.retrier.isWell(topic)
 		}
 	}

@@ -207,10 +207,13 @@ func (l *loop) sort(records []*sink.Record) {
 			d.Reason, d.dead = rec.Reason, d.dead.tried()
 			l.rejected(d)
 		case sink.Held:
-			if !d.parked && l.lanes.has(d) {
-				l.lanes.held(d)
-			} else {
+			switch {
+			case d.parked || !l.lanes.has(d):
 				l.parking.held(d)
+			case l.lanes.diverted(d):
+				l.setAside(d)
+			default:
+				l.lanes.held(d)
 			}
 		default:
 			panic("settle: the sink gave a record back without a result")

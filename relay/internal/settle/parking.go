@@ -45,6 +45,7 @@ type parkedLane struct {
 	parking   int    // parks wanted and not committed
 	version   uint64 // counts these, wanted and committed
 	due       bool   // its head's time has come, it is said
+	probe     bool   // its head is to show whether its topic is well
 	draining  bool   // its head has been published: go on until it is empty
 	asking    bool   // rows were asked for
 	askedAt   uint64 // version when they were
@@ -88,8 +89,8 @@ func (p *parking) held(d *Delivery) {
 		la := p.of(d.Record.Topic, d.Record.Key)
 		p.returned(d, la)
 		p.stopRun(la)
-		if d.Record.Key == nil {
-			la.draining = false // its topic is diverted
+		if d.Record.Key == nil || p.loop.settler.troubled(d.Record.Topic) {
+			la.draining = false
 		}
 		p.loop.release(d)
 	case d.Record.WasHeld:
@@ -105,6 +106,7 @@ func (p *parking) diverted(d *Delivery) {
 		p.park(d, outbox.Transient, 0, 0)
 		return
 	}
+	p.loop.settler.probes.remember(p.of(d.Record.Topic, d.Record.Key).lane, d.Record.Partition)
 	p.park(d, outbox.Transient, 0, store.WhenWell)
 }
 
@@ -200,6 +202,10 @@ func (p *parking) take(word retrierWord) {
 		la := p.of(lane.Topic, lane.Key)
 		la.due, la.waiting = true, false
 	}
+	for _, lane := range word.probes {
+		la := p.of(lane.Topic, lane.Key)
+		la.due, la.probe, la.waiting = true, true, false
+	}
 	for i := range word.portions {
 		p.takePortion(&word.portions[i], word.session)
 	}
@@ -223,8 +229,10 @@ func (p *parking) takePortion(read *store.Portion, session Session) {
 	case read.Held: // until a person has decided about the dead letter
 		la.due, la.draining, la.few = false, false, 0
 	case len(read.Rows) == 0:
+		p.loop.settler.probes.forget(la.lane)
+		la.probe = false
 		p.empty(la)
-	case !read.Rows[0].Due:
+	case !read.Rows[0].Due && !la.probe:
 		la.due, la.draining = false, false
 	default:
 		p.handIn(la, read, session)
@@ -255,11 +263,12 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 	if la.few > fewCycles && la.lane.Key != nil {
 		p.loop.settler.gate.Pause(la.name, handOver)
 	}
-	if la.lane.Key != nil && !la.draining {
+	if la.lane.Key != nil && !la.draining || la.probe {
 		rows = rows[:1]
 	}
 	la.due = false
 	records := p.deliver(la, rows, session)
+	la.probe = false
 	if len(records) == 0 {
 		return
 	}
@@ -368,6 +377,7 @@ func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session Sessio
 		d.Event, d.Attempts, d.Late, d.Replay = rows[i].Event, rows[i].Attempts, rows[i].Late, rows[i].Replay
 		d.parked, d.Received = true, SinceStart(now)
 		encoder.Encode(d, now)
+		d.Record.Probe = la.probe
 		if d.Reason != nil && len(records) > 0 {
 			break
 		}

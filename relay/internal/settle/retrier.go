@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -30,7 +29,8 @@ const (
 // retrierWord is what the retrier tells the settler: lanes that are due, or a lane's next portion, which was asked
 // for.
 type retrierWord struct {
-	due []store.Lane
+	due    []store.Lane
+	probes []store.Lane // the first event of each is wanted, due or not
 
 	portions []store.Portion
 	session  Session // in which they were read
@@ -55,13 +55,14 @@ type retrier struct {
 	troubled bool    // since the last round
 	session  Session // of the round
 
-	mu    sync.Mutex // guards what follows
-	asked []laneAsk
-	again []store.Lane        // to be looked at, whether due or not
-	soon  bool                // tidy, as soon as retries may begin
-	well  map[string]struct{} // topics of which what waits is to be made due
-	next  time.Time           // of the next look for due lanes
-	bytes map[string]int      // by topic: handed in, without an outcome
+	mu     sync.Mutex // guards what follows
+	asked  []laneAsk
+	again  []store.Lane // to be looked at, whether due or not
+	probes []store.Lane
+	soon   bool                // tidy, as soon as retries may begin
+	well   map[string]struct{} // topics of which what waits is to be made due
+	next   time.Time           // of the next look for due lanes
+	bytes  map[string]int      // by topic: handed in, without an outcome
 }
 
 func newRetrier(s *Settler) *retrier {
@@ -211,10 +212,10 @@ func (t *retrier) makeDue(ctx context.Context) (more bool) {
 // lookAgain has lanes looked at that may be empty.
 func (t *retrier) lookAgain(ctx context.Context) (more bool) {
 	t.mu.Lock()
-	lanes := t.again
-	t.again = nil
+	word := retrierWord{due: t.again, probes: t.probes}
+	t.again, t.probes = nil, nil
 	t.mu.Unlock()
-	return len(lanes) == 0 || t.tell(ctx, retrierWord{due: lanes})
+	return len(word.due)+len(word.probes) == 0 || t.tell(ctx, word)
 }
 
 // answer reads what the settler asked for, many lanes at once. Lanes of a topic that has enough out wait.
@@ -361,34 +362,4 @@ func (s *Settler) mayRetry() Session {
 		return nil
 	}
 	return session
-}
-
-// LoadParked makes the sink hold the lanes that have parked events. A session does it before anything of the stream
-// is sent.
-func (s *Settler) LoadParked(ctx context.Context) error {
-	lanes, events, err := s.tables.ParkedLanes(ctx)
-	if err != nil {
-		return err
-	}
-	s.parked.Store(events)
-	for _, l := range lanes {
-		s.engine.Hold(l.Topic, l.Key)
-	}
-	if events > 0 && !s.loaded { // later the diverter knows what is in trouble, and why
-		waiting, err := s.tables.WaitingTopics(ctx)
-		if err != nil {
-			return err
-		}
-		for _, w := range waiting { // they were in trouble; whether they still are shows by itself
-			s.divert(w.Topic, sink.WholeTopic, beforeStart(w.Why))
-		}
-	}
-	s.loaded = true
-	if events == 0 {
-		return nil
-	}
-	s.retrier.tidySoon()
-	s.log.Info().Int64("events", events).Int("keys", len(lanes)).
-		Msg("events are parked; their keys are held until they are published")
-	return nil
 }

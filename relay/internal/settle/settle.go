@@ -152,10 +152,11 @@ type Settler struct {
 
 	gate     gate.Gate
 	encoder  atomic.Pointer[Encoder] // of the last session, for copies of dead letters
-	diverted sync.Map                // topics of which something is diverted, with the reason
-	loaded   bool                    // a session of the term has diverted what was in trouble before; the supervisor's
-	parked   atomic.Int64            // parked events, about: see retrier.tidy
-	moving   atomic.Int64            // lanes of parked events that move; see parking
+	probes   probing
+	diverted sync.Map     // topics of which something is diverted, with the reason
+	loaded   bool         // a session of the term has diverted what was in trouble before; the supervisor's
+	parked   atomic.Int64 // parked events, about: see retrier.tidy
+	moving   atomic.Int64 // lanes of parked events that move; see parking
 	// parkedUpTo is up to which result of the sink, counted from the first, all that was given back is parked.
 	parkedUpTo atomic.Uint64
 }

@@ -1,0 +1,21 @@
+package rabbitmq_test
+
+import "testing"
+
+// ruins are the ways in which an exchange that is in use stops taking messages.
+func (b *bed) ruins() map[string]func(*testing.T, string) func() {
+	return map[string]func(*testing.T, string) func(){
+		"ExchangeDeleted": func(t *testing.T, topic string) func() {
+			if err := b.channel.ExchangeDelete(topic, false, false); err != nil {
+				t.Fatal(err)
+			}
+			return func() { b.exchange(t, topic); b.queue(t, topic, nil) }
+		},
+		"QueueUnbound": func(t *testing.T, topic string) func() {
+			if err := b.channel.QueueUnbind(topic, "#", topic, nil); err != nil {
+				t.Fatal(err)
+			}
+			return func() { b.queue(t, topic, nil) }
+		},
+	}
+}
