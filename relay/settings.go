@@ -51,6 +51,7 @@ func (t *term) sinkConfig() sink.Config {
 		MaxUnrecorded:   t.r.c.Limits.MaxUnrecorded,
 		MaxRequestBytes: settings.MaxRequest(t.r.c, sink.DefaultMaxRequestBytes),
 		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.MayProduce,
+		Illegal: config.IllegalTopic,
 		Hooks: sink.Hooks{
 			Request: t.r.meter.Requests.Sent,
 			Rerouted: func(topic string, from, to int) {

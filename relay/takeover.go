@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
@@ -62,6 +64,8 @@ func (s *session) readBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// An earlier release may have noted names that no topic can have: nothing was sent there.
+	tails = slices.DeleteFunc(tails, func(t store.TopicTail) bool { return config.IllegalTopic(t.Topic) != "" })
 	for _, t := range tails {
 		s.router.Announced(t.Topic)
 	}

@@ -119,6 +119,9 @@ func (d *Driver) Partitions(topic string) (int, error) {
 		}
 		return len(t.partitions), nil
 	}
+	if topic == "" { // brokers close the connection on a metadata request with an empty name
+		return 0, errors.New("a topic has a name")
+	}
 	d.want(topic)
 	if silent := d.trouble.Load(); silent != nil {
 		return 0, troubled{silent.err}
