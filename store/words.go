@@ -167,6 +167,7 @@ const (
 var (
 	ErrFenced       = record.ErrFenced
 	ErrIDTaken      = record.ErrIDTaken
+	ErrInherited    = record.ErrInherited
 	ErrLeaseLost    = record.ErrLeaseLost
 	ErrNoOutbox     = record.ErrNoOutbox
 	ErrCannot       = record.ErrCannot

@@ -106,6 +106,13 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 				"warn  column id: it may be NULL", `ALTER TABLE "public"."outbox_events" ALTER COLUMN "id" SET NOT NULL;`, "!FAIL"},
 		},
 		{
+			name:    "a table that inherits",
+			breakIt: `CREATE TABLE outbox_events_eu (region text, PRIMARY KEY (id)) INHERITS (outbox_events)`,
+			repair:  `DROP TABLE outbox_events_eu`, code: exitFailed,
+			want: []string{"FAIL  outbox public.outbox_events: table public.outbox_events_eu inherits from it",
+				`ALTER TABLE public.outbox_events_eu NO INHERIT "public"."outbox_events"`},
+		},
+		{
 			name: "partitioned by another column",
 			breakIt: `CREATE TABLE parted (LIKE outbox_events INCLUDING DEFAULTS, PRIMARY KEY (id, created_at))
  PARTITION BY RANGE (created_at)`,

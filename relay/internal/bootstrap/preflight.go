@@ -81,6 +81,10 @@ func explainTable(err error) error {
 	if isHidden || errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified || login.Of(err) != nil {
 		return explainStore(err)
 	}
+	if errors.Is(err, store.ErrInherited) {
+		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
+			Remedy: "take the table out of the outbox's inheritance as said; the relay goes on by itself then"}
+	}
 	return halt.MissingColumn(err)
 }
 

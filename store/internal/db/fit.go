@@ -36,13 +36,18 @@ func (s *DB) MappedColumns() []Mapped {
 }
 
 // fit checks the mapped columns, all at once, and fills in the defaults that depend on the table.
-func (s *DB) fit(o *Table, columns []column) error {
+func (s *DB) fit(o *Table, columns []column, children []string) error {
 	byName := make(map[string]column, len(columns))
 	for _, c := range columns {
 		byName[c.name] = c
 		o.Columns = append(o.Columns, c.name)
 	}
 	var problems []error
+	for _, child := range children {
+		problems = append(problems, fmt.Errorf("table %s inherits from it (INHERITS), which %w: move the rows that are still "+
+			"to be published into the outbox, then ALTER TABLE %s NO INHERIT %s.%s; or partition the outbox "+
+			"(docs/partitioned-outbox.md)", child, record.ErrInherited, child, Quote(o.Schema), Quote(o.Name)))
+	}
 	for _, w := range s.MappedColumns() {
 		if w.Name == "" {
 			continue

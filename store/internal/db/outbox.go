@@ -54,11 +54,26 @@ func (s *DB) Describe(ctx context.Context, tx pgx.Tx) (Table, error) {
 	if err != nil {
 		return o, err
 	}
+	children, err := inheriting(ctx, tx, o.OID)
+	if err != nil {
+		return o, err
+	}
 	o.HasJSON = slices.ContainsFunc(columns, func(c column) bool { return c.base == "json" || c.base == "json[]" })
-	if err := s.fit(&o, columns); err != nil {
+	if err := s.fit(&o, columns, children); err != nil {
 		return o, err
 	}
 	return o, s.checkHidden(ctx, tx, &o)
+}
+
+// inheriting lists the tables that inherit from the table and are not partitions of it, ready to stand in SQL.
+func inheriting(ctx context.Context, tx pgx.Tx, oid uint32) ([]string, error) {
+	rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_inherits i
+JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE i.inhparent = $1 AND NOT c.relispartition ORDER BY 1`, oid)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {
