@@ -23,6 +23,13 @@ func (e *postgresExam) outbox() error {
 		if e.cfg.Outbox.Columns.Headers == "" && slices.Contains(table.Columns, "headers") {
 			said += `; its column "headers" is not published, as outbox.columns.headers is not set`
 		}
+		if table.Zone != "" {
+			origin := "the database's time zone"
+			if e.cfg.Outbox.TimeZone != "" {
+				origin = "outbox.time_zone"
+			}
+			said += fmt.Sprintf("; times without a time zone are in %s (%s)", table.Zone, origin)
+		}
 		e.add(OK, what, said, "")
 		return nil
 	}

@@ -60,6 +60,7 @@ type Outbox struct {
 	DeadSet       string   `key:"dead_set" help:"SET list that marks the row of a dead letter; {last_error}, {attempts} and {error_class} are its values; empty: the row stays as it is"`
 	RetrySet      string   `key:"retry_set" help:"the same for the row of an event that failed and is tried again, and of a dead letter that is replayed"`
 	PublishedWhen string   `key:"published_when" help:"SQL condition for rows that count as published without a journal row; default: published_at IS NOT NULL, if there is such a column"`
+	TimeZone      string   `key:"time_zone" help:"time zone of the table's columns of type timestamp (without time zone), such as America/Lima; default: the database's"`
 	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns separated by commas; default: seq if present, else created_at, id"`
 	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`
 	CatchUpMax    int      `key:"catch_up_max" help:"on the first start, halt if there are more of them; 0: no limit"`

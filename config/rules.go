@@ -64,6 +64,7 @@ var rules = map[string]rule{
 	"outbox.dead_set":               failureSet(),
 	"outbox.retry_set":              failureSet(),
 	"outbox.published_when":         sql("an SQL condition such as processed"),
+	"outbox.time_zone":              optional(timeZone()),
 	"outbox.order_by":               optional(columnList()),
 	"outbox.catch_up":               boolean(),
 	"outbox.catch_up_max":           count(0, 1<<40),
@@ -305,6 +306,14 @@ func oneOf(values ...string) rule {
 	r := typed(strings.Join(values, ", "), func(v string) string { return accept(slices.Contains(values, v)) })
 	r.values = values
 	return r
+}
+
+// timeZone is a name that both this program and Postgres know.
+func timeZone() rule {
+	return typed("a name of the IANA time zone database such as America/Lima or UTC", func(v string) string {
+		_, err := time.LoadLocation(v)
+		return accept(err == nil && v != "Local")
+	})
 }
 
 func boolean() rule { return typed("true, false", func(bool) string { return "" }) }

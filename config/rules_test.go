@@ -47,6 +47,7 @@ func TestRules(t *testing.T) {
 			because: "there are {last_error}, {attempts}, {error_class}"},
 		{key: "outbox.retry_set", allowed: []string{"n = {attempts}"}, refused: []string{"e = '{last_error}'",
 			`"{attempts}" = 1, n = 1`}, because: "stands in quotes"},
+		{key: "outbox.time_zone", allowed: []string{"", "America/Lima", "UTC"}, refused: []string{"Lima", "-05", "Local"}},
 		{key: "outbox.order_by", allowed: []string{"", "seq", "created_at DESC, id asc"},
 			refused: []string{"a b", "a,,b", "a; drop", "lower(a)"}},
 		{key: "outbox.catch_up", allowed: []string{"true", "false"}, refused: []string{"yes", "1", "True", ""},

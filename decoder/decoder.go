@@ -11,6 +11,7 @@ package decoder
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
@@ -54,6 +55,9 @@ type Config struct {
 	// relation are Ignored with Foreign set. Binding to OIDs and not to a name is what notices a table that was swapped
 	// for another of the same name.
 	Tables []uint32
+	// CreatedIn is the time zone of a created_at that has none; its values are turned into UTC. nil: they stay as they
+	// are.
+	CreatedIn *time.Location
 }
 
 // Message is one decoded message. Fields that its kind does not name are zero.
@@ -101,6 +105,7 @@ const postgresEpoch = 946_684_800_000_000
 type Decoder struct {
 	columns outbox.Columns
 	bound   map[uint32]bool
+	created *time.Location
 
 	relations map[uint32]*binding // what this connection announced, bound and foreign
 	last      *binding            // the relation of the last row: rows come in runs
@@ -115,7 +120,7 @@ type Decoder struct {
 
 // New returns a decoder for a new connection.
 func New(c Config) *Decoder {
-	d := &Decoder{columns: c.Columns, bound: make(map[uint32]bool, len(c.Tables))}
+	d := &Decoder{columns: c.Columns, created: c.CreatedIn, bound: make(map[uint32]bool, len(c.Tables))}
 	d.columns.Extra = append([]string(nil), c.Columns.Extra...)
 	for _, oid := range c.Tables {
 		d.bound[oid] = true

@@ -87,6 +87,9 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 	}
 	if b.createdAt != noColumn {
 		ev.CreatedAt = d.values[b.createdAt]
+		if d.created != nil {
+			outbox.ToUTC(ev.CreatedAt, d.created)
+		}
 	}
 	ev.Seq = 0
 	if b.seq != noColumn {

@@ -133,7 +133,11 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	term.lease.Prove(asked)
 	cols := message.Columns(r.c)
 	cols.Seq = r.meter.Stream.Interleaved.Begin(r.c.Outbox.OrderBy)
-	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs})
+	created, err := createdIn(table)
+	if err != nil {
+		return err
+	}
+	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs, CreatedIn: created})
 	s.payload = decoder.NewPayload(table.PayloadType)
 	if s.router, err = s.encoder(table.PayloadType); err == nil {
 		s.again.x, err = s.encoder(table.PayloadType)
@@ -144,6 +148,18 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	term.settler.UseEncoder(s.again)
 	s.known = term.inflight.Snapshot()
 	return nil
+}
+
+// createdIn is the zone in which the stream's created_at is to be read; nil: it has one, or is in UTC.
+func createdIn(table store.Outbox) (*time.Location, error) {
+	if table.CreatedZone == "" {
+		return nil, nil
+	}
+	zone, err := time.LoadLocation(table.CreatedZone) // the store has looked that there is one
+	if err != nil {
+		return nil, fmt.Errorf("read the time zone of created_at: %w", err)
+	}
+	return zone, nil
 }
 
 // encoder makes the encoder of events whose payload column has the type.

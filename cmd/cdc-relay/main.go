@@ -5,6 +5,8 @@
 package main
 
 import (
+	_ "time/tzdata" // outbox.time_zone, where the system has no zones
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/configure"
 	_ "github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/early"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/slot"

@@ -20,6 +20,7 @@ func Store(c config.Config) store.Config {
 		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
 		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
+		TimeZone: c.Outbox.TimeZone,
 	}
 }
 

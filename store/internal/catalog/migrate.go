@@ -246,7 +246,7 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
 	}
-	n.Shown = schema.Shown{Event: eventFields(c), HasJSON: o.HasJSON}
+	n.Shown = schema.Shown{Event: eventFields(c, o.CreatedZone), HasJSON: o.HasJSON}
 	if n.HeadersType == "" {
 		n.HeadersType = "jsonb"
 	}
@@ -266,13 +266,18 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 }
 
 // eventFields are the view's columns that say what an event is.
-func eventFields(c outbox.Columns) []schema.Field {
+func eventFields(c outbox.Columns, zone string) []schema.Field {
 	of := func(column string) string { return "(o.fields ->> " + db.Literal(column) + ")" }
 	created := "NULL::timestamptz"
 	if c.CreatedAt != "" {
-		// A time without a zone is UTC, as for the relay, whatever the session's is.
+		// A time without a zone is in the outbox's, as for the relay, whatever the session's is.
+		suffix := "'Z'"
+		if zone != "" {
+			suffix = db.Literal(" " + zone)
+		}
 		created = of(c.CreatedAt)
-		created = "(" + created + " || CASE WHEN " + created + " ~ '^[0-9-]+T[0-9:.]+$' THEN 'Z' ELSE '' END)::timestamptz"
+		created = "(" + created + " || CASE WHEN " + created + " ~ '^[0-9-]+T[0-9:.]+$' THEN " + suffix +
+			" ELSE '' END)::timestamptz"
 	}
 	return []schema.Field{
 		{Name: "event_type", Expression: db.Compose(c.EventType, nil, of)},

@@ -62,7 +62,10 @@ func (s *DB) Describe(ctx context.Context, tx pgx.Tx) (Table, error) {
 	if err := s.fit(&o, columns, children); err != nil {
 		return o, err
 	}
-	return o, s.checkHidden(ctx, tx, &o)
+	if err := s.checkHidden(ctx, tx, &o); err != nil {
+		return o, err
+	}
+	return o, s.readZone(ctx, tx, &o, columns)
 }
 
 // inheriting lists the tables that inherit from the table and are not partitions of it, ready to stand in SQL.

@@ -19,8 +19,9 @@ import (
 type Limits struct {
 	Lock, Statement time.Duration
 	Commit          commitMode
-	Interpreted     bool // do not compile the statement: one that probes indexes looks dear to Postgres and is not
-	Triggers        bool // the statement changes the outbox, so it runs the application's triggers; see InRolesPath
+	Zone            string // the time zone in which times become timestamps without one; "" = see pinned
+	Interpreted     bool   // do not compile the statement: one that probes indexes looks dear to Postgres and is not
+	Triggers        bool   // the statement changes the outbox, so it runs the application's triggers; see InRolesPath
 }
 
 // commitMode is what a commit waits for.
@@ -113,7 +114,11 @@ func (l Limits) opening(more ...string) []string {
 	if l.Triggers {
 		list = append(list, keepPath)
 	}
-	return append(list, SafePath, strings.Join(append([]string{l.settings()}, more...), ", "))
+	settings := append([]string{l.settings()}, more...)
+	if l.Zone != "" { // after what pins it for values that are read
+		settings = append(settings, "set_config('timezone', "+Literal(l.Zone)+", true)")
+	}
+	return append(list, SafePath, strings.Join(settings, ", "))
 }
 
 // Opening is one text that begins a transaction, for the simple protocol.

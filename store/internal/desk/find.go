@@ -74,11 +74,19 @@ func (s *Desk) findText(o *db.Table) string {
 	var columns []string
 	for _, column := range [][2]string{{db.Text(c.AggregateType, c.TypeParts), "aggregate_type"},
 		{db.Text(c.AggregateID, c.IDParts), "aggregate_id"},
-		{db.Text(c.EventType, nil), "event_type"}, {db.Text(c.CreatedAt, nil), "created_at"}} {
+		{db.Text(c.EventType, nil), "event_type"}, {s.createdText(o), "created_at"}} {
 		columns = append(columns, column[0]+" AS "+column[1])
 	}
 	text := strings.NewReplacer("{row}", strings.Join(columns, ", "), "{idtype}", o.IDType).Replace(findSQL)
 	return s.db.SQL(o, text)
+}
+
+// createdText is created_at as text, in UTC; the row itself may tell it in the database's zone.
+func (s *Desk) createdText(o *db.Table) string {
+	if s.db.Config.Columns.CreatedAt == "" {
+		return db.Text("", nil)
+	}
+	return s.db.Created(o) + "::text"
 }
 
 func scanFound(row pgx.CollectableRow) (f record.Found, err error) {
@@ -179,8 +187,8 @@ func (s *Desk) alike(ctx context.Context, o *db.Table, where, like, kind, id str
 		if c.CreatedAt == "" {
 			return nil, fmt.Errorf("%w: the configuration names no created_at to look since", record.ErrFilter)
 		}
-		where += fmt.Sprintf(" AND o.%s >= now() - %d * interval '1 microsecond'", db.Quote(c.CreatedAt),
-			since.Microseconds())
+		where += " AND o." + db.Quote(c.CreatedAt) + " >= " +
+			o.AsCreated(fmt.Sprintf("(now() - %d * interval '1 microsecond')", since.Microseconds()))
 	}
 	err = s.db.Tx(ctx, db.Scanning, func(tx pgx.Tx) error {
 		sources, err := s.db.Sources(ctx, tx, o)

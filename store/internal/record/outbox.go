@@ -14,6 +14,8 @@ type Outbox struct {
 	PayloadType    string   // jsonb, json, text or bytea (of a domain: the type below it)
 	HeadersType    string   // jsonb or json; text when the column is one; "" = no such column
 	HasPublishedAt bool     // there is a column published_at
+	Zone           string   // of the columns of type timestamp without time zone; "" = there are none
+	CreatedZone    string   // Zone, if created_at is one of them and the zone is not UTC; else ""
 	Columns        []string // all of the table's, in its order
 
 	// Ready to stand in SQL, defaults filled in.

@@ -47,5 +47,6 @@ type Config struct {
 	RetrySet      string // the same for the rows of events that failed and are tried again
 	PublishedWhen string // condition on a row; "" = published_at IS NOT NULL if there is such a column, else false
 	OrderBy       string // expressions; "" = seq if there is such a column, else created_at, id
+	TimeZone      string // of columns of type timestamp without time zone; "" = the database's
 	DLQTable      string // schema.table; "" = <Schema>.<outbox>_dlq
 }

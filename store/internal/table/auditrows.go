@@ -115,13 +115,21 @@ func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []stri
 		where("o."+db.Quote(c.ID)+" <= $%d::text::"+o.IDType, within.ToID)
 	}
 	if within.Since != nil {
-		where("o."+db.Quote(c.CreatedAt)+" >= $%d", *within.Since)
+		where("o."+db.Quote(c.CreatedAt)+" >= "+o.AsCreated("$%d::timestamptz"), *within.Since)
 	}
 	if within.Until != nil {
-		where("o."+db.Quote(c.CreatedAt)+" < $%d", *within.Until)
+		where("o."+db.Quote(c.CreatedAt)+" < "+o.AsCreated("$%d::timestamptz"), *within.Until)
 	}
 	list := ""
 	for _, name := range columns {
+		if name == c.CreatedAt {
+			created := "{created}"
+			if !o.CreatedZoned {
+				created = "({created} AT TIME ZONE 'UTC')" // it is read in another session
+			}
+			list += ", " + created + "::text"
+			continue
+		}
 		list += ", o." + db.Quote(name) + "::text"
 	}
 	position := o.Position

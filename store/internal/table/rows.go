@@ -91,6 +91,12 @@ func (s *Reader) eventColumns() string {
 
 func (s *Reader) columns(payload, headers string) string {
 	c := s.db.Config.Columns
+	own := func(name string) string {
+		if name != "" && name == c.CreatedAt {
+			return "{created}"
+		}
+		return own(name)
+	}
 	text := ", " + strings.Join([]string{own(c.ID), own(c.AggregateType), own(c.AggregateID), own(c.EventType), payload,
 		headers, own(c.CreatedAt)}, ", ")
 	for _, name := range c.Extra {

@@ -134,7 +134,7 @@ func (s *Upkeep) showThese(ctx context.Context, f failures, o *db.Table, source 
 	ids []string) (done int, err error) {
 	var shown []string
 	var times []int64
-	err = s.db.Tx(ctx, mirroring, func(tx pgx.Tx) error {
+	err = s.db.Tx(ctx, marking(o), func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, f.sql(s.db, o, showSQL), source, ids)
 		if err != nil {
 			return err

@@ -20,6 +20,14 @@ import (
 var mirroring = db.Limits{Lock: 250 * time.Millisecond, Statement: 10 * time.Second, Commit: db.Relaxed,
 	Triggers: true}
 
+// marking is mirroring for statements that write into the outbox: times become its columns' as the application writes
+// them.
+func marking(o *db.Table) db.Limits {
+	l := mirroring
+	l.Zone = o.Zone
+	return l
+}
+
 // batchesPerStep bounds how many batches of the journal one step reads, whatever their size.
 const batchesPerStep = 500
 
@@ -88,7 +96,7 @@ func (s *Upkeep) MirrorStep(ctx context.Context, limit int) (rows int, more bool
 	if len(b.numbers) == 0 {
 		text = `SELECT 0::bigint, ` + leftSQL + ` WHERE $2 IS NOT NULL`
 	}
-	if rows, more, err = s.applyBatches(ctx, o, source, mirroring, text, b); err != nil {
+	if rows, more, err = s.applyBatches(ctx, o, source, marking(o), text, b); err != nil {
 		return 0, false, fmt.Errorf("mark %d outbox rows: %w", b.ids.n, err)
 	}
 	return rows, more, nil
