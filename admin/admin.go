@@ -27,15 +27,19 @@ import (
 
 const (
 	headerTimeout = 5 * time.Second
-	writeTimeout  = 30 * time.Second
+	writeTimeout  = 10 * time.Second // a turn included
 	maxHeader     = 16 << 10
 	closeTimeout  = time.Second
 )
+
+// ReadOpen is the value of Config.Read that lets this machine read without the token.
+const ReadOpen = "open"
 
 // Config says where and what is served.
 type Config struct {
 	Address      string          // http.listen, such as 127.0.0.1:9464
 	TokenFile    string          // http.token_file; empty: nothing can be changed
+	Read         string          // http.read
 	HidePayloads bool            // http.show_payloads: false
 	Inbox        *consumers.Desk // nil: nothing is shown of consumers; whoever opened it closes it
 	Logger       zerolog.Logger
@@ -55,17 +59,20 @@ func Listen(c Config, r *relay.Relay) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", c.Address, err)
 	}
+	g := newGuard(c, listener.Addr())
+	g.warnOfShort()
 	live, endLive := newLive(r)
 	s := &Server{
 		listener: listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
-			Handler:           handler(newGuard(c, listener.Addr()), r, live),
+			Handler:           handler(g, r, live),
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
-			ErrorLog: log.New(c.Logger.With().Str("logger", "http").Logger(), "", 0), // else standard error, which may block
+			ConnContext: withConnection,
+			ErrorLog:    log.New(c.Logger.With().Str("logger", "http").Logger(), "", 0), // else standard error, which may block
 		},
 	}
-	go func() { s.done <- s.http.Serve(listener) }()
+	go func() { s.done <- s.http.Serve(newConnections(listener)) }()
 	return s, nil
 }
 
@@ -116,7 +123,7 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	changes{g, r}.register(mux)
 	inbox{g}.register(mux)
 	sessions{g}.register(mux)
-	return g.wrap(wellFormed(mux))
+	return newLimits().wrap(g.wrap(wellFormed(mux)))
 }
 
 // wellFormed refuses addresses whose parameters cannot be read: what is dropped could be what the question was about.

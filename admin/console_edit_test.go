@@ -22,7 +22,7 @@ func TestConsoleEditsDeadLetters(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', id, 'order_' || id, '{"n": 12345678901234567890, "a": 1}', '[]' FROM unnest('{a,b}'::text[]) id`)
 	harness.Eventually(t, 30*time.Second, "two dead letters", s.deadLetters(t, "2"))
@@ -82,7 +82,7 @@ func TestConsoleEditsOnlyWhatSomebodyChanges(t *testing.T) {
 		created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz)`)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES
 		('order', 'a', 'kept', 'one\015\012two\012', '[]'), ('order', 'b', 'changed', 'one\015\012two\015\012', '[]'),
 		('order', 'c', 'binary', '{"a": "\377"}', '[]'),

@@ -55,7 +55,7 @@ func TestConsoleChangesTheConsumerThatItAskedAbout(t *testing.T) {
 	s.wantReady(http.StatusOK, "")
 	desk := s.withInbox()
 	s.pg.Exec(t, fmt.Sprintf(held, "billing")+";"+fmt.Sprintf(held, "shipping"))
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Inbox: desk})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen, Inbox: desk})
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.do("open the console", chromedp.Navigate(d.url+"/#/inbox?consumer=shipping"),

@@ -18,7 +18,7 @@ func TestConsoleTellsWhatBecameOfAReplay(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', 'b', 'made_' || n, '{}', '[]' FROM generate_series(1, 2) n`)
 	b := openTab(t)
@@ -55,7 +55,7 @@ func TestConsoleAcknowledgesAlarms(t *testing.T) {
 	s.pg.Exec(t, `INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen, last_seen,
  count) SELECT source, 'lost_data', topic, 1, 'records are gone', 'cdc-relay verify --repair', now(), now(), 1
 FROM cdc_relay_source, unnest(ARRAY['orders', 'invoices']) topic`)
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.fine = "status of 401" // a wrong token is typed below

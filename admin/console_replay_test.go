@@ -43,7 +43,7 @@ func TestConsoleReplaysAndDiscardsDeadLetters(t *testing.T) {
 	if err := os.WriteFile(tokenFile, []byte(planted+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile, Read: admin.ReadOpen})
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.fine = "status of 401" // a wrong token is typed below

@@ -41,7 +41,7 @@ func TestConsoleActsByKeysOnWhatIsChosenOrMatches(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	s.die("made", 3)
 	s.die("sent", 2)
 	b := openTab(t)
@@ -152,7 +152,7 @@ func TestConsoleShowsAndCopiesWhatItIsGivenAsText(t *testing.T) {
 	s.pg.Exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen,
 		last_seen, count) SELECT source, 'lost_data', '%[1]s', 1, '%[1]s', 'cdc-relay verify --repair', now(), now(), 1
 		FROM cdc_relay_source`, quoted))
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.do("open the console", chromedp.Navigate(d.url+"/#/overview"))

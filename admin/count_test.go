@@ -23,7 +23,7 @@ func TestWhatWasCountedIsWhatIsDone(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	die := func(name string, n int, all string) {
 		s.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 			SELECT 'order', 'k' || n, '%s', '{}', '[]' FROM generate_series(1, %d) n`, name, n))

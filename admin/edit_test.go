@@ -27,8 +27,8 @@ func TestDeadLettersAreEditedOverHTTP(t *testing.T) {
 	harness.Eventually(t, 30*time.Second, "a dead letter", s.deadLetters(t, "1"))
 	id := s.pg.Query(t, "SELECT original_id FROM outbox_events_dlq")
 	token := tokenFile(t, planted)
-	open := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: token})
-	closed := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: token, HidePayloads: true})
+	open := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: token, Read: admin.ReadOpen})
+	closed := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: token, Read: admin.ReadOpen, HidePayloads: true})
 	path := "/api/v1/dlq/" + id
 	for _, row := range []struct {
 		name, path, body string

@@ -20,8 +20,9 @@ import (
 // guard decides who may ask for what:
 //
 //   - metrics, health and the project's pages: whoever reaches the address;
-//   - everything else that reads: on a loopback address, whoever asks for it by a name of this machine, so that a page
-//     in a browser cannot make a name of its own point here; on any other address, who has the token;
+//   - everything else that reads: who has the token, or logged in with it. Without a token, or with http.read: open,
+//     also whoever asks on this machine: at a loopback address, by a name of this machine, so that a page in a browser
+//     cannot make a name of its own point here, and not by way of a proxy, which asks for others;
 //   - changes: who has the token, or logged in with it, and not from a page of another origin. A browser adds the
 //     cookie of a session by itself, so with one it must say that a page of this origin asks.
 type guard struct {
@@ -39,9 +40,9 @@ func newGuard(c Config, a net.Addr) guard {
 // open are the paths that nobody needs a token for, on any address.
 var open = []string{"/metrics", "/livez", "/readyz", "/healthz", "/health"}
 
-func isOpen(path string) bool {
-	return slices.Contains(open, path) || path == "/docs" || strings.HasPrefix(path, "/docs/")
-}
+func isOpen(path string) bool { return slices.Contains(open, path) || isPage(path) }
+
+func isPage(path string) bool { return path == "/docs" || strings.HasPrefix(path, "/docs/") }
 
 // refusalsEvery bounds how often refusals are logged: whoever is refused could fill the log.
 const refusalsEvery = time.Second
@@ -85,11 +86,32 @@ func (g guard) mayRead(req *http.Request) (code int, err error) {
 				"localhost, or let the proxy in front set the header Host so", req.Host)
 	case api && !sameOrigin(req):
 		return http.StatusForbidden, errors.New("a page of another origin may not ask")
-	case api && !g.loopback && (req.URL.Path != sessionPath || req.Method == http.MethodGet):
+	case g.isLocal(req) && (g.c.TokenFile == "" || g.c.Read == ReadOpen):
+		return 0, nil
+	case g.c.TokenFile == "":
+		return http.StatusForbidden,
+			fmt.Errorf("the request came through a proxy (header %s), and without a token only this machine may read: %s",
+				forwarded(req), needsTokenFile)
+	case api && (req.URL.Path != sessionPath || req.Method == http.MethodGet):
 		_, code, err = g.identify(req)
 		return code, err
 	}
 	return 0, nil
+}
+
+// isLocal reports whether the request was made on this machine. What a proxy passes on arrives from this machine, too.
+func (g guard) isLocal(req *http.Request) bool { return g.loopback && forwarded(req) == "" }
+
+// forwarded is a header of the request that only proxies add, empty without one: Forwarded (RFC 7239), Via (RFC 9110),
+// and those that proxies use by habit.
+func forwarded(req *http.Request) string {
+	for name := range req.Header {
+		switch {
+		case name == "Forwarded", name == "Via", name == "X-Real-Ip", strings.HasPrefix(name, "X-Forwarded-"):
+			return name
+		}
+	}
+	return ""
 }
 
 // mayChange reports whether the request may change something, and whose it is; mayRead has let it pass.
@@ -118,6 +140,20 @@ func (g guard) token() (token string, code int, err error) {
 		return "", http.StatusServiceUnavailable, errors.New("http.token_file is empty")
 	}
 	return token, 0, nil
+}
+
+// shortToken is how long a token is at least that nobody guesses: 16 random bytes in hexadecimal.
+const shortToken = 32
+
+// warnOfShort warns of a token that may be guessed: nothing slows down those who try.
+func (g guard) warnOfShort() {
+	if g.c.TokenFile == "" {
+		return
+	}
+	if token, _, err := g.token(); err == nil && len(token) < shortToken {
+		g.c.Logger.Warn().Int("bytes", len(token)).Msg("the token of http.token_file is shorter than 32 bytes, and may be " +
+			"guessed: replace it, as by openssl rand -hex 32")
+	}
 }
 
 // same compares tokens. What the time of the answer tells does not depend on either.

@@ -96,7 +96,7 @@ func TestChangesNeedTheTokenAndComeFromNoOtherOrigin(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted+"\n")})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted+"\n"), Read: admin.ReadOpen})
 	pause := "/api/v1/pause"
 	for _, row := range []struct {
 		name, method, path, body string
@@ -298,7 +298,7 @@ func TestDeadLettersOverHTTP(t *testing.T) {
 		one.ID != id || one.Key != "a" || one.Encoding != "json" || fmt.Sprint(one.Payload) != "map[]" {
 		t.Errorf("one dead letter: got %d %s", code, body)
 	}
-	closed := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), HidePayloads: true})
+	closed := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen, HidePayloads: true})
 	if code, body, _ := closed.try("GET", "/api/v1/dlq/"+id, ""); code != 200 ||
 		!strings.Contains(body, `"payload_hidden": true`) || strings.Contains(body, `"payload":`) ||
 		strings.Contains(body, `"headers"`) {

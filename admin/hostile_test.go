@@ -22,7 +22,7 @@ func TestInputThatNothingCanMatchIsRefusedByName(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	for _, row := range []struct{ method, path, body, say string }{
 		{"POST", "/api/v1/dlq/replay", `{"filter": {"key": "\u0000"}}`, "key:"},
 		{"POST", "/api/v1/dlq/discard", `{"filter": {"type": "a\u0000b"}}`, "type:"},
@@ -96,7 +96,7 @@ func TestNoClientMakesTheServerFail(t *testing.T) {
 	s, run := newSite(t)
 	run()
 	s.wantReady(http.StatusOK, "")
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted)})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen})
 	odd := rapid.OneOf(
 		rapid.SampledFrom([]string{
 			"", "\x00", "a\x00b", "\xff\xfe", "'; DROP TABLE x --", "%", "%zz", "..", "../..", "-1", "0", "1e9",

@@ -50,7 +50,7 @@ func TestInboxOverHTTP(t *testing.T) {
 	t.Parallel()
 	s, _ := newSite(t)
 	desk := s.withInbox()
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Inbox: desk})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen, Inbox: desk})
 	want := func(code int, method, path, body string, texts ...string) string {
 		t.Helper()
 		got, text, _ := d.try(method, path, body, "Content-Type", jsonType, "Authorization", bearer)
@@ -140,7 +140,7 @@ func TestConsoleShowsWhatConsumersHoldBack(t *testing.T) {
 	run()
 	s.wantReady(http.StatusOK, "")
 	desk := s.withInbox()
-	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Inbox: desk})
+	d := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen, Inbox: desk})
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.do("open the console", chromedp.Navigate(d.url+"/#/inbox"))

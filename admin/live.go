@@ -16,6 +16,8 @@ const (
 	frameTimeout = 5 * time.Second // for a page to take a frame
 )
 
+const streamPath = "/api/v1/stream"
+
 // live tells what happens: the last quarter of an hour, then every second. The console lives on it.
 type live struct {
 	r       *relay.Relay
@@ -57,7 +59,7 @@ func (l live) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/config", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]any{"items": l.r.Settings()})
 	})
-	mux.HandleFunc("GET /api/v1/stream", l.stream)
+	mux.HandleFunc("GET "+streamPath, l.stream)
 }
 
 // ratesOver is how many of the latest points the rates of a status are the mean of.
@@ -92,6 +94,7 @@ func (l live) stream(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer l.streams.Add(-1)
+	keepConnection(req.Context())
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	if req.Method == http.MethodHead { // the connection is the next request's as soon as the headers are there

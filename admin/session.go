@@ -19,7 +19,7 @@ import (
 const (
 	sessionLasts = 12 * time.Hour
 	longestName  = 80 // bytes
-	// Of logins that are refused, on the whole listener: more look like somebody who guesses.
+	// Of logins that are refused, on the whole listener.
 	mostRefused  = 10
 	refusedEvery = time.Minute
 )
@@ -86,22 +86,23 @@ func verify(token, cookie string, now time.Time) (c caller, ok bool) {
 
 // checkName refuses a name that would not be read as it was written, or break a line.
 func checkName(name string) error {
-	odd := func(r rune) bool { return !unicode.IsPrint(r) }
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == '@' } // see who: what is behind one is ours
 	if name == "" || len(name) > longestName || !utf8.ValidString(name) || strings.ContainsFunc(name, odd) {
-		return fmt.Errorf("name: want 1 to %d bytes of UTF-8 that can be printed: it stands beside what you change",
-			longestName)
+		return fmt.Errorf("name: want 1 to %d bytes of UTF-8 that can be printed, without @: it stands beside what you "+
+			"change, and in front of the address that you come from", longestName)
 	}
 	return nil
 }
 
-// attempts bounds how many logins may fail.
+// attempts bounds how many failed logins are answered as such, and logged. The right token always passes, or anyone
+// could lock out the people whose token it is.
 type attempts struct {
 	mu    sync.Mutex
 	since time.Time // of the period; guarded by mu
 	used  int       // in it; guarded by mu
 }
 
-// take reports whether one more may be tried, else in how long. One that succeeds is given back.
+// take reports whether one more is answered, else in how long.
 func (a *attempts) take(now time.Time) (ok bool, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,12 +114,6 @@ func (a *attempts) take(now time.Time) (ok bool, wait time.Duration) {
 	}
 	a.used++
 	return true, 0
-}
-
-func (a *attempts) giveBack() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.used = max(0, a.used-1)
 }
 
 // sessions logs people in and out.
@@ -170,17 +165,15 @@ func (s sessions) begin(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	now := time.Now()
-	if ok, wait := s.guard.logins.take(now); !ok {
-		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-		s.guard.refuse(w, req, http.StatusTooManyRequests,
-			fmt.Errorf("%d logins failed within a minute: wait, or send the token as a header", mostRefused))
-		return
-	}
 	if !same(token, strings.TrimSpace(body.Token)) {
+		if ok, wait := s.guard.logins.take(now); !ok {
+			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+			fail(w, http.StatusTooManyRequests, fmt.Errorf("the token is wrong, as in %d logins before it", mostRefused))
+			return
+		}
 		s.guard.refuse(w, req, http.StatusUnauthorized, errors.New("the token is missing or wrong"))
 		return
 	}
-	s.guard.logins.giveBack()
 	c := caller{strings.TrimSpace(body.Name), now.Add(sessionLasts).UTC().Truncate(time.Second)}
 	if err := checkName(c.name); err != nil {
 		fail(w, http.StatusBadRequest, err)

@@ -205,7 +205,8 @@ type Inbox struct {
 // HTTP is the listener for metrics, health, API and console.
 type HTTP struct {
 	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
-	TokenFile string `key:"token_file" help:"file with the token that every change of state needs"`
+	TokenFile string `key:"token_file" help:"file with the token that every change of state needs, and reading by http.read"`
+	Read      string `key:"read" help:"open: this machine reads without the token; token, or empty: with http.token_file reading needs it, too"`
 	// ShowPayloads concerns what a person may see: payloads are in the database in any case.
 	ShowPayloads bool `key:"show_payloads" help:"show payload and headers of a dead letter"`
 }
@@ -268,6 +269,9 @@ const (
 
 	LogJSON    = "json"
 	LogConsole = "console"
+
+	ReadOpen  = "open"
+	ReadToken = "token"
 )
 
 // Default is the configuration when nothing is set. Two keys have no default and are required: postgres.url and,

@@ -91,7 +91,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
 		reconcile.interval drift.interval shutdown_grace on_halt inbox.url inbox.password_file inbox.schema
-		http.listen http.token_file http.show_payloads
+		http.listen http.token_file http.read http.show_payloads
 		log.level log.format
 		tracing.endpoint tracing.sample_ratio`)
 	var got []string
@@ -160,6 +160,7 @@ func another(t *testing.T, k Key) string {
 		"log.level":                    "debug",
 		"outbox.time_zone":             "America/Lima",
 		"log.format":                   LogConsole,
+		"http.read":                    ReadToken,
 		// One value each in this version.
 		"sink": SinkKafka, "message.format": FormatPlain, "kafka.partitioner": PartitionerMurmur2,
 	}
@@ -195,6 +196,7 @@ var companions = map[string][]Setting{
 	"kafka.tls.key_file":        {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.cert_file", "c"}},
 	"kafka.tls.server_name":     {{"--set", "kafka.tls.enabled", "true"}},
 	"inbox.password_file":       {{"--set", "inbox.url", "postgres://b@db/b"}},
+	"http.read":                 {{"--set", "http.token_file", "t"}},
 	"registry.username":         {{"--set", "registry.password_file", "p"}},
 	"registry.password_file":    {{"--set", "registry.username", "u"}},
 	"registry.password_command": {{"--set", "registry.username", "u"}},

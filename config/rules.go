@@ -227,6 +227,7 @@ var rules = map[string]rule{
 
 	"http.listen":        listenAddress(),
 	"http.token_file":    filePath(),
+	"http.read":          optional(oneOf(ReadOpen, ReadToken)),
 	"http.show_payloads": boolean(),
 	"log.level":          oneOf("trace", "debug", "info", "warn", "error"),
 	"log.format":         oneOf(LogJSON, LogConsole),
@@ -246,6 +247,16 @@ var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, 
 	failuresUndone, more)
 
 var more = []relation{
+	{
+		keys:    []string{"http.read", "http.token_file"},
+		allowed: "token with http.token_file only",
+		check: func(c *Config) string {
+			if c.HTTP.Read == ReadToken && c.HTTP.TokenFile == "" {
+				return "token without http.token_file"
+			}
+			return ""
+		},
+	},
 	{
 		// The server drops a stream that is silent for wal_sender_timeout, and asks for a sign of life only at its half.
 		// A quarter leaves room for one status that is late.

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/cdc-relay/cdc-relay/docs"
 )
@@ -103,8 +104,23 @@ const frame = `<!doctype html>
 </html>
 `
 
-// page is the HTML of docs/<name>.md.
+// made are the pages that somebody has asked for, by name: rendering takes milliseconds, and whoever reaches the listener
+// may ask. There are as many as docs has.
+var made sync.Map
+
+// page is the HTML of docs/<name>.md, rendered once.
 func page(name string) ([]byte, error) {
+	if text, found := made.Load(name); found {
+		return text.([]byte), nil
+	}
+	text, err := rendering(name)
+	if err == nil {
+		made.Store(name, text)
+	}
+	return text, err
+}
+
+func rendering(name string) ([]byte, error) {
 	source, err := docs.Files.ReadFile(name + ".md")
 	if err != nil {
 		return nil, fmt.Errorf("read the page %s: %w", name, err)

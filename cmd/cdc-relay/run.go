@@ -73,7 +73,8 @@ func (runCommand) Run(a *cli.App) error {
 	}
 	defer inbox.Close()
 	server, err := admin.Listen(admin.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
+		HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
 		Logger: log,
 	}, r)
 	if err != nil {

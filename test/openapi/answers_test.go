@@ -115,7 +115,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	j.inbox(starting)
 	s, run := newSite(t)
 	run()
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, secret)})
+	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, secret), Read: admin.ReadOpen})
 	wait(t, url+"/readyz", http.StatusOK)
 	// One is dead, one parked, one published; what the broker lost is made up.
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES
@@ -160,7 +160,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 // whileStarting asks a relay that has no tables yet.
 func (j *judge) whileStarting(s *site) {
 	j.t.Helper()
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret),
+	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen,
 		Inbox: s.desk("host=127.0.0.1 port=1")})
 	for path, operations := range j.d.Paths {
 		o, isChange := operations["post"]
@@ -243,7 +243,7 @@ func (j *judge) refusals(s *site, url, dead string) {
 	j.want(http.StatusConflict, http.MethodPost, url, "/api/v1/dlq/"+dead+"/edit", `{"headers": null, "edits_seen": 3}`,
 		known)
 	j.want(http.StatusNotFound, http.MethodPost, url, "/api/v1/alarms/ack", `{"ids": [77]}`, known)
-	hidden := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), HidePayloads: true})
+	hidden := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen, HidePayloads: true})
 	j.want(http.StatusOK, http.MethodGet, hidden, "/api/v1/dlq/"+dead, "", nil)
 	j.want(http.StatusForbidden, http.MethodPost, hidden, "/api/v1/dlq/"+dead+"/edit", `{"headers": null}`, known)
 }

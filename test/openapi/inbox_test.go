@@ -23,12 +23,12 @@ func (s *site) desk(url string) *consumers.Desk {
 // inbox asks for what consumers hold back, and changes it by each example of the document. It needs no relay that runs.
 func (j *judge) inbox(s *site) {
 	j.t.Helper()
-	without := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret)})
+	without := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen})
 	j.want(http.StatusNotFound, http.MethodGet, without, "/api/v1/inbox", "", nil)
 	if _, err := inbox.Create(j.t.Context(), s.pg.Connect(j.t), "inbox", false); err != nil {
 		j.t.Fatal(err)
 	}
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Inbox: s.desk(s.pg.URL)})
+	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen, Inbox: s.desk(s.pg.URL)})
 	const unknown = "/api/v1/inbox/events?consumer=billing"
 	j.want(http.StatusNotFound, http.MethodGet, url, unknown, "", nil)
 	j.want(http.StatusNotFound, http.MethodGet, url, "/api/v1/inbox/count?kind=replay&consumer=billing", "", nil)
