@@ -95,7 +95,7 @@ func (serveCommand) Run(a *cli.App) (err error) {
 	if err != nil {
 		return fmt.Errorf("tell the addresses: %w", err)
 	}
-	fmt.Fprintf(a.Out, "%s\n", line)
+	cli.Fprintf(a.Out, "%s\n", line)
 	<-ctx.Done()
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os/signal"
 	"syscall"
 	"time"
@@ -46,20 +45,20 @@ func (c demoCommand) Run(a *cli.App) (err error) {
 	if c.nats() {
 		other = "NATS"
 	}
-	fmt.Fprintf(say, "Starting Postgres and %s …\n", other)
+	cli.Fprintf(say, "Starting Postgres and %s …\n", other)
 	servers, err := c.start(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, servers.stop()) }()
 	cfg = demoConfig(cfg, servers.addresses())
-	fmt.Fprintf(say, "Postgres %d is real, at %s\n", servers.postgres.Version(), cfg.Postgres.URL)
+	cli.Fprintf(say, "Postgres %d is real, at %s\n", servers.postgres.Version(), cfg.Postgres.URL)
 	if c.nats() {
 		cfg.Sink, cfg.NATS = config.SinkNATS, config.Default().NATS
 		cfg.NATS.URL = servers.nats.ClientURL()
-		fmt.Fprintf(say, "The broker at %s is a real NATS server with JetStream, in this process.\n", cfg.NATS.URL)
+		cli.Fprintf(say, "The broker at %s is a real NATS server with JetStream, in this process.\n", cfg.NATS.URL)
 	} else {
-		fmt.Fprintf(say,
+		cli.Fprintf(say,
 			"The broker at %s is not Kafka but an in-process stand-in (kfake): good for a first look, not for guarantees.\n",
 			cfg.Kafka.Brokers[0])
 	}
@@ -121,15 +120,16 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 		return err
 	}
 	server, err := listen(admin.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
+		HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
 	}, r)
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	say := a.Narration()
-	fmt.Fprintf(say, "The console: http://%s (beside it /api/v1/status, /metrics, /readyz)\n", server.Address())
-	fmt.Fprintf(say, "Writing %d events per second of %d aggregates. Ctrl-C stops.\n\n", c.Rate, c.Aggregates)
+	cli.Fprintf(say, "The console: http://%s (beside it /api/v1/status, /metrics, /readyz)\n", server.Address())
+	cli.Fprintf(say, "Writing %d events per second of %d aggregates. Ctrl-C stops.\n\n", c.Rate, c.Aggregates)
 
 	// Stopping goes against the stream: first the writer, then, when all has arrived, the relay and the consumer.
 	running, stopRunning := context.WithCancel(context.WithoutCancel(ctx))

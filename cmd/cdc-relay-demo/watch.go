@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -15,10 +16,10 @@ func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) erro
 	ticker := time.NewTicker(demoTick)
 	defer ticker.Stop()
 	begun, before := time.Now(), 0
-	lineEnd, say := "\n", a.Narration()
-	if cli.IsTerminal(say) {
-		lineEnd = ""
-		defer fmt.Fprintln(say)
+	say := a.Narration()
+	terminal := cli.IsTerminal(say)
+	if terminal {
+		defer cli.Fprintln(say)
 	}
 	for {
 		select {
@@ -32,10 +33,13 @@ func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) erro
 			time.Since(begun).Seconds(), status.Role, now.received, now.received-before, milliseconds(half), milliseconds(most),
 			cli.Figure(status.LagBytes, cli.Bytes), cli.Figure(status.Backlog, cli.Whole))
 		before = now.received
-		if lineEnd == "" {
-			line = "\r\x1b[K" + line
+		var err error
+		if terminal {
+			err = cli.Overwrite(say, line)
+		} else {
+			_, err = io.WriteString(say, line+"\n")
 		}
-		if _, err := fmt.Fprint(say, line+lineEnd); err != nil {
+		if err != nil {
 			return fmt.Errorf("nobody watches any more: %w", err)
 		}
 	}
@@ -66,7 +70,7 @@ func sumUp(a *cli.App, t demoTotals, broker string) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.Out,
+		cli.Fprintf(a.Out,
 			"\nwritten %d, received %d: missing %d, duplicated %d, out of order %d; latency from insert to consumer p50 %s, "+
 				"p95 %s\n",
 			t.written, t.received, t.missing, t.duplicated, t.reordered, milliseconds(t.half), milliseconds(t.most))

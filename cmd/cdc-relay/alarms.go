@@ -49,11 +49,11 @@ func (c alarmsListCommand) Run(a *cli.App) error {
 		case a.JSON:
 			return a.PrintJSON(list)
 		case len(list) == 0:
-			fmt.Fprintln(a.Out, "no alarms")
+			cli.Fprintln(a.Out, "no alarms")
 			return nil
 		}
 		w, now := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0), time.Now()
-		fmt.Fprintln(w, "ID\tKIND\tTOPIC\tCOUNT\tFIRST\tLAST\tACKNOWLEDGED")
+		cli.Fprintln(w, cli.Own("ID\tKIND\tTOPIC\tCOUNT\tFIRST\tLAST\tACKNOWLEDGED"))
 		for i := range list {
 			l := &list[i]
 			by := "no"
@@ -63,7 +63,7 @@ func (c alarmsListCommand) Run(a *cli.App) error {
 					by += ": " + cli.Plain(l.AckedNote)
 				}
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\n", l.ID, l.Kind, cli.Plain(l.Topic), l.Count,
+			cli.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\n", l.ID, l.Kind, cli.Plain(l.Topic), l.Count,
 				cli.Ago(l.FirstSeen, now), cli.Ago(l.At, now), by)
 		}
 		if err := w.Flush(); err != nil {
@@ -77,12 +77,12 @@ func (c alarmsListCommand) Run(a *cli.App) error {
 }
 
 func tellAlarm(a *cli.App, l *store.Alarm) {
-	fmt.Fprintf(a.Out, "\n%d: topic %s: %s\n", l.ID, cli.Plain(l.Topic), cli.Plain(l.Text))
+	cli.Fprintf(a.Out, "\n%d: topic %s: %s\n", l.ID, cli.Plain(l.Topic), cli.Plain(l.Text))
 	if l.Repair != "" {
-		fmt.Fprintf(a.Out, "   Repair: %s\n", l.Repair)
+		cli.Fprintf(a.Out, "   Repair: %s\n", l.Repair)
 	}
 	if l.AckedAt == nil {
-		fmt.Fprintf(a.Out, "   Then:   cdc-relay alarms ack %d\n", l.ID)
+		cli.Fprintf(a.Out, "   Then:   cdc-relay alarms ack %d\n", l.ID)
 	}
 }
 
@@ -124,7 +124,7 @@ func (c alarmsAckCommand) Run(a *cli.App) error {
 		case a.JSON:
 			return a.PrintJSON(map[string][]int64{"acknowledged": acked})
 		}
-		fmt.Fprintf(a.Out, "%d alarms acknowledged by %s\n", len(acked), cli.Plain(who))
+		cli.Fprintf(a.Out, "%d alarms acknowledged by %s\n", len(acked), cli.Plain(who))
 		return nil
 	})
 }

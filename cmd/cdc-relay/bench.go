@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/bench"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
@@ -17,7 +16,7 @@ func (c benchCommand) Run(a *cli.App) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := cli.UntilSignal(func() { fmt.Fprintln(a.Err, "stopping and removing what was created") })
+	ctx, stop := cli.UntilSignal(func() { cli.Fprintln(a.Err, "stopping and removing what was created") })
 	defer stop()
 	if c.Demo {
 		servers, err := demo.Serve(ctx, a)
@@ -35,7 +34,7 @@ func (c benchCommand) Run(a *cli.App) (err error) {
 	if a.JSON {
 		err = errors.Join(err, a.PrintJSON(report))
 	} else if c.Demo {
-		fmt.Fprintln(a.Out, "The broker was a stand-in (kfake), not Kafka: its figures say little about a cluster.")
+		cli.Fprintln(a.Out, "The broker was a stand-in (kfake), not Kafka: its figures say little about a cluster.")
 	}
 	if err == nil && report.Wrong() {
 		err = cli.ErrFailed
@@ -53,7 +52,7 @@ func (c benchCommand) options(a *cli.App, cfg config.Config) bench.Options {
 	}
 	if c.Keep {
 		o.Keep = func(name, topic string) {
-			fmt.Fprintf(a.Err, "kept: schema, slot and publication %s, topic %s\n", name, topic)
+			cli.Fprintf(a.Err, "kept: schema, slot and publication %s, topic %s\n", name, topic)
 		}
 	}
 	if !a.JSON {

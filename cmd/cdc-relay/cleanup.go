@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
@@ -84,8 +83,8 @@ func (r cleaned) print(a *cli.App) {
 	if r.DryRun {
 		verb = "would delete, at most"
 	}
-	fmt.Fprintf(a.Out, "%s:\n  %d outbox rows\n  %d journal rows\n  %d dead letters\n", verb, r.Outbox, r.Journal, r.Dead)
+	cli.Fprintf(a.Out, "%s:\n  %d outbox rows\n  %d journal rows\n  %d dead letters\n", verb, r.Outbox, r.Journal, r.Dead)
 	for _, note := range r.Notes {
-		fmt.Fprintln(a.Out, "note: "+note)
+		cli.Fprintln(a.Out, "note: "+note)
 	}
 }

@@ -135,7 +135,7 @@ func (c dlqEditCommand) Run(a *cli.App) error {
 	case err != nil:
 		return err
 	case !changed && !a.JSON:
-		fmt.Fprintln(a.Out, "nothing was changed; the dead letter stays as it is")
+		cli.Fprintln(a.Out, "nothing was changed; the dead letter stays as it is")
 		return nil
 	case !changed:
 		return a.PrintJSON(d)
@@ -145,10 +145,10 @@ func (c dlqEditCommand) Run(a *cli.App) error {
 		}
 		return a.PrintJSON(d)
 	case c.NoReplay:
-		fmt.Fprintf(a.Out, "edit: done; it is not replayed: cdc-relay dlq replay %s\n", cli.Plain(c.ID))
+		cli.Fprintf(a.Out, "edit: done; it is not replayed: cdc-relay dlq replay %s\n", cli.Plain(c.ID))
 		return nil
 	case !a.JSON:
-		fmt.Fprintf(a.Out, "edit: done; what was there before: cdc-relay dlq show %s\n", cli.Plain(c.ID))
+		cli.Fprintf(a.Out, "edit: done; what was there before: cdc-relay dlq show %s\n", cli.Plain(c.ID))
 	}
 	return ask.Await(ctx, a, st, cfg.Postgres.Slot, c.Flags, request)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -38,7 +37,7 @@ func (c dlqListCommand) Run(a *cli.App) error {
 		return st.DeadLetters(ctx, f, c.State, after, limit)
 	}
 	line := func(w io.Writer, d *store.DeadLetter, now time.Time) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Plain(d.ID), d.Topic, cli.Text(d.Key),
+		cli.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Plain(d.ID), d.Topic, cli.Text(d.Key),
 			cli.Text(d.EventType), d.Class, cli.Plain(d.Code), cli.Ago(d.DeadAt, now), ask.StateOf(d))
 	}
 	const columns = "ID\tTOPIC\tKEY\tTYPE\tCLASS\tCODE\tDIED\tSTATE"

@@ -99,7 +99,7 @@ func (c inboxListCommand) consumers(ctx context.Context, a *cli.App, d *consumer
 	const columns = "CONSUMER\tPARKED\tKEYS\tSINCE\tDEAD\tPARTITIONS\tPROGRESS"
 	return ask.Table(a, page, "the inbox has no consumer yet", columns,
 		func(w io.Writer, c *consumers.Consumer, now time.Time) {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%d\t%d\t%s\n", cli.Plain(c.Name), c.Parked, c.ParkedKeys,
+			cli.Fprintf(w, "%s\t%d\t%d\t%s\t%d\t%d\t%s\n", cli.Plain(c.Name), c.Parked, c.ParkedKeys,
 				show.AgoOr(c.ParkedSince, now), c.DeadLetters, c.Partitions, show.AgoOr(c.ProgressAt, now))
 		})
 }

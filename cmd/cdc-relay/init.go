@@ -137,13 +137,13 @@ func (c initCommand) makeInbox(ctx context.Context, a *cli.App) error {
 	case a.JSON:
 		return a.PrintJSON(plan)
 	case c.DryRun && len(plan.SQL) > 0:
-		fmt.Fprint(a.Out, strings.Join(plan.SQL, ""))
+		return a.Script(strings.Join(plan.SQL, ""))
 	case c.DryRun:
-		fmt.Fprintln(a.Out, "-- nothing is missing")
+		cli.Fprintln(a.Out, "-- nothing is missing")
 	case len(plan.SQL) > 0:
-		fmt.Fprintf(a.Out, "inbox        created in schema %s\nNext: docs/inbox.md, Other languages.\n", c.Inbox)
+		cli.Fprintf(a.Out, "inbox        created in schema %s\nNext: docs/inbox.md, Other languages.\n", c.Inbox)
 	default:
-		fmt.Fprintf(a.Out, "inbox        exists in schema %s\n", c.Inbox)
+		cli.Fprintf(a.Out, "inbox        exists in schema %s\n", c.Inbox)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (c initCommand) makeTopology(ctx context.Context, a *cli.App) error {
 		} else if c.DryRun {
 			state = "missing"
 		}
-		fmt.Fprintf(a.Out, "%-8s %s\n", state, p)
+		cli.Fprintf(a.Out, "%-8s %s\n", state, p)
 	}
 	return nil
 }

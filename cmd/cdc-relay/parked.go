@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -48,7 +47,7 @@ func (c parkedListCommand) Run(a *cli.App) error {
 		return st.ParkedKeys(ctx, f, after, limit)
 	}
 	line := func(w io.Writer, k *store.ParkedKey, now time.Time) {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, cli.Text(k.Key), k.Events, cli.Plain(k.ID),
+		cli.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", k.Topic, cli.Text(k.Key), k.Events, cli.Plain(k.ID),
 			k.Attempts,
 			k.Class, cli.Ago(k.ParkedAt, now), nextOf(k, now), cli.Plain(k.LastError))
 	}

@@ -45,7 +45,7 @@ func (c statusCommand) Run(a *cli.App) error {
 			return nil // a question that Ctrl-C cut short is no failure
 		}
 		if err != nil && c.Watch && answered { // as while it is started again
-			fmt.Fprintf(a.Err, "%s  %v; looking again\n", time.Now().Format(time.TimeOnly), err)
+			cli.Fprintf(a.Err, "%s  %v; looking again\n", time.Now().Format(time.TimeOnly), err)
 		} else if err != nil || !c.Watch {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c statusCommand) show(ctx context.Context, a *cli.App, address, tokenFile 
 		return fmt.Errorf("read the status from %s: %w", address, err)
 	}
 	if c.Watch && cli.IsTerminal(a.Out) {
-		fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
+		a.Clear()
 	}
 	show.Status(a, st, time.Now())
 	return nil

@@ -38,10 +38,21 @@ func (o *output) ended(err error) error {
 
 // Beneath is the file that the output goes to.
 func Beneath(w io.Writer) io.Writer {
+	if s, is := w.(*shown); is {
+		w = s.to
+	}
 	if o, is := w.(*output); is {
 		return o.Writer
 	}
 	return w
+}
+
+// machine is standard output as programs get it.
+func (a *App) machine() io.Writer {
+	if s, is := a.Out.(*shown); is {
+		return s.to
+	}
+	return a.Out
 }
 
 // PrintJSON writes one indented JSON value to standard output, or the same as YAML.
@@ -49,7 +60,7 @@ func (a *App) PrintJSON(v any) error {
 	if a.YAML {
 		return a.printYAML(v)
 	}
-	encoder := json.NewEncoder(a.Out)
+	encoder := json.NewEncoder(a.machine())
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(v); err != nil {
@@ -65,29 +76,12 @@ func (a *App) printYAML(v any) error {
 		text, err = yaml.JSONToYAML(text)
 	}
 	if err == nil {
-		_, err = a.Out.Write(text)
+		_, err = a.machine().Write(text)
 	}
 	if err != nil {
 		return fmt.Errorf("write the output: %w", err)
 	}
 	return nil
-}
-
-// The ANSI colours of the output.
-const (
-	Green  = "32"
-	Yellow = "33"
-	Red    = "31"
-	Faint  = "2"
-)
-
-// Paint colours a text for people: only on a terminal, and not where NO_COLOR is set (https://no-color.org) or the
-// terminal is dumb.
-func (a *App) Paint(colour, text string) string {
-	if !a.coloured(a.Out) {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
 func (a *App) coloured(w io.Writer) bool {

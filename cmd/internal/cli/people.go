@@ -24,7 +24,7 @@ func (a *App) Logger(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	if err != nil {
 		level = zerolog.InfoLevel
 	}
-	to := a.Err
+	to := Beneath(a.Err)
 	if cfg.Log.Format == config.LogConsole {
 		to = logqueue.Console(to, a.coloured(to))
 	}
@@ -46,7 +46,7 @@ func (a *App) Progress() func(string) {
 	if a.JSON || !IsTerminal(a.Err) {
 		return func(string) {}
 	}
-	return func(line string) { fmt.Fprintf(a.Err, "\r\x1b[K%s", line) }
+	return func(line string) { _ = Overwrite(a.Err, line) }
 }
 
 // Bar is a line that shows how far something is, on a terminal only.
@@ -67,7 +67,8 @@ func (b *Bar) Show(done, all int64) {
 	}
 	b.shown = true
 	full := int(min(max(done, 0), all) * barWidth / all)
-	fmt.Fprintf(b.a.Err, "\r[%s%s] %d/%d", strings.Repeat("#", full), strings.Repeat("-", barWidth-full), done, all)
+	bar := strings.Repeat("#", full) + strings.Repeat("-", barWidth-full)
+	fmt.Fprintf(Beneath(b.a.Err), "\r[%s] %d/%d", bar, done, all)
 }
 
 // End leaves the bar as it is and goes on below it.
@@ -85,7 +86,7 @@ func (a *App) Confirm(yes bool, word, what string) error {
 	if !CanAsk() {
 		return Usage(fmt.Errorf("%s There is no terminal to confirm on: pass --yes to go ahead", what))
 	}
-	fmt.Fprintf(a.Err, "%s\nType %s to go on: ", what, word)
+	Fprintf(a.Err, "%s\nType %s to go on: ", what, word)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)

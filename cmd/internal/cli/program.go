@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/login"
 	"github.com/cdc-relay/cdc-relay/logqueue"
+	"github.com/cdc-relay/cdc-relay/plain"
 	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
@@ -71,6 +73,7 @@ func (p Program) Main() {
 
 // Execute runs one command line and returns its exit code.
 func (p Program) Execute(args []string, s Streams) int {
+	s.Err = &shown{to: s.Err}
 	l := p.build(s)
 	if len(args) == 0 && !p.Bare {
 		l.root.SetOut(s.Err)
@@ -86,7 +89,7 @@ func (p Program) Execute(args []string, s Streams) int {
 		fmt.Fprintln(s.Out, p.Name, p.Build.Facts().Version)
 		return ExitDone
 	case err != nil:
-		fmt.Fprintf(s.Err, "%s: %v\nTry: %s --help\n", p.Name, err, command.CommandPath())
+		fmt.Fprintf(s.Err, "%s: %s\nTry: %s --help\n", p.Name, indented(err.Error()), command.CommandPath())
 		return ExitUsage
 	case l.chosen == nil:
 		return ExitDone // with help
@@ -96,7 +99,7 @@ func (p Program) Execute(args []string, s Streams) int {
 		s.Out = io.Discard
 	}
 	out := &output{Writer: s.Out}
-	s.Out = out
+	s.Out = &shown{to: out}
 	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags,
 		line: l}
 	code, why := p.exitCode(out.ended(l.run[l.chosen].Run(app)))
@@ -121,9 +124,9 @@ func (p Program) exitCode(err error) (code int, why string) {
 	if errors.Is(err, ErrFailed) {
 		return ExitFailed, ""
 	}
-	why = fmt.Sprintf("%s: %v\n", p.Name, err)
+	why = fmt.Sprintf("%s: %s\n", p.Name, indented(err.Error()))
 	if refused := login.Of(err); refused != nil {
-		why += fmt.Sprintf("To do: %s\n", refused.Remedy)
+		why += fmt.Sprintf("To do: %s\n", indented(refused.Remedy))
 	}
 	if _, ok := errors.AsType[config.Problems](err); ok {
 		return ExitUsage, why
@@ -132,6 +135,17 @@ func (p Program) exitCode(err error) (code int, why string) {
 		return ExitUsage, why
 	}
 	return ExitFailed, why
+}
+
+// indented keeps the lines of a text from being taken for others: they may quote rows and brokers.
+func indented(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if lines[i] = plain.Text(line); i > 0 && line != "" && !strings.HasPrefix(line, " ") {
+			lines[i] = "  " + lines[i]
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // leavePatience is how long the end of a command that logs waits for its last lines to be read.

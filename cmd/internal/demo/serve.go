@@ -40,7 +40,7 @@ func Serve(ctx context.Context, a *cli.App) (*Servers, error) {
 		return nil, err
 	}
 	process := exec.CommandContext(context.WithoutCancel(ctx), path, "serve")
-	process.Env, process.Stderr = a.Environ, a.Err
+	process.Env, process.Stderr = a.Environ, cli.Beneath(a.Err)
 	leash, err := process.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", path, err)

@@ -96,10 +96,10 @@ func (q asking) nothing(ctx context.Context, absent []string) error {
 		}
 	case len(absent) > 0: // the error says it
 	case u.Parked != nil && u.Parked.Matching > 0:
-		fmt.Fprintf(q.a.Out, "%d parked events match, and none of them can be made due: %s; nothing was asked for\n",
+		cli.Fprintf(q.a.Out, "%d parked events match, and none of them can be made due: %s; nothing was asked for\n",
 			u.Parked.Matching, u.Parked.WhyNotDue())
 	default:
-		fmt.Fprintf(q.a.Out, "no %s match; nothing was asked for\n", q.what)
+		cli.Fprintf(q.a.Out, "no %s match; nothing was asked for\n", q.what)
 	}
 	return notThere(absent)
 }

@@ -55,7 +55,7 @@ func (q asking) ended(r *store.Request) error {
 			return err
 		}
 	} else {
-		fmt.Fprintln(q.a.Out, q.told(r))
+		cli.Fprintln(q.a.Out, q.told(r))
 		q.outcomes(r)
 	}
 	switch {
@@ -77,9 +77,9 @@ func (q asking) left(ctx context.Context, id int64, active bool) error {
 		return q.a.PrintJSON(r)
 	}
 	if active {
-		fmt.Fprintf(q.a.Out, "%s: queued as request %d; the relay runs it now\n", q.kind, id)
+		cli.Fprintf(q.a.Out, "%s: queued as request %d; the relay runs it now\n", q.kind, id)
 	} else {
-		fmt.Fprintf(q.a.Out,
+		cli.Fprintf(q.a.Out,
 			"%s: queued as request %d; no relay is running on slot %s, so it runs when one starts\n", q.kind, id,
 			q.slot)
 	}

@@ -95,7 +95,7 @@ func (c ChangeHeld) Do(a *cli.App, choose ChooseHeld, all All, hand Hand) error 
 	if a.JSON {
 		err = a.PrintJSON(done)
 	} else {
-		fmt.Fprintf(a.Out, "%s: %d of %d events %s\n", c.Kind, done.Done, done.Chosen, c.Past)
+		cli.Fprintf(a.Out, "%s: %d of %d events %s\n", c.Kind, done.Done, done.Chosen, c.Past)
 	}
 	return errors.Join(err, notThere(absent))
 }

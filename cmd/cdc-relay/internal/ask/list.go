@@ -60,11 +60,11 @@ func Pages[T any](p Page, read func(after string, limit int) (store.Page[T], err
 func Table[T any](a *cli.App, page store.Page[T], none, columns string,
 	line func(w io.Writer, item *T, now time.Time)) error {
 	if len(page.Items) == 0 {
-		fmt.Fprintln(a.Out, none)
+		cli.Fprintln(a.Out, none)
 		return nil
 	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, columns)
+	cli.Fprintln(w, cli.Own(columns))
 	now := time.Now()
 	for i := range page.Items {
 		line(w, &page.Items[i], now)
@@ -73,7 +73,7 @@ func Table[T any](a *cli.App, page store.Page[T], none, columns string,
 		return fmt.Errorf("write the output: %w", err)
 	}
 	if page.Next != "" {
-		fmt.Fprintf(a.Out, "more: --after %s\n", page.Next)
+		cli.Fprintf(a.Out, "more: --after %s\n", page.Next)
 	}
 	return nil
 }

@@ -42,22 +42,22 @@ func (q asking) outcomes(r *store.Request) {
 		case o.Code != "":
 			reason = cli.Plain(o.Code) + ": " + cli.Plain(o.Reason)
 		}
-		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", o.State, o.Events, cli.Plain(o.Topic), reason)
+		cli.Fprintf(w, "  %s\t%d\t%s\t%s\n", o.State, o.Events, cli.Plain(o.Topic), reason)
 	}
 	_ = w.Flush() // the output remembers what it could not take
 	if listed > mostOutcomes {
-		fmt.Fprintf(q.a.Out, "  and %d more reasons: --json has all\n", listed-mostOutcomes)
+		cli.Fprintf(q.a.Out, "  and %d more reasons: --json has all\n", listed-mostOutcomes)
 	}
 	if r.Came(store.OutcomeDied) > 0 {
-		fmt.Fprintln(q.a.Out,
+		cli.Fprintln(q.a.Out,
 			"Those that died again are open dead letters. Fix the cause, then replay them once more: cdc-relay dlq list")
 	}
 	if r.Came(store.OutcomeBehind) > 0 {
-		fmt.Fprintln(q.a.Out, "Those that stayed behind are open dead letters, too: replay them with the one in front of "+
+		cli.Fprintln(q.a.Out, "Those that stayed behind are open dead letters, too: replay them with the one in front of "+
 			"them, or by themselves to let them pass it")
 	}
 	if r.Came(store.OutcomeParked) > 0 {
-		fmt.Fprintln(q.a.Out,
+		cli.Fprintln(q.a.Out,
 			"The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --timeout DURATION")
 	}
 }

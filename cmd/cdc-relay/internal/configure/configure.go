@@ -76,13 +76,13 @@ func (c showCommand) Run(a *cli.App) error {
 		return a.PrintJSON(keys)
 	}
 	if len(keys) == 0 {
-		fmt.Fprintln(a.Out, "nothing is set; --all shows the defaults")
+		cli.Fprintln(a.Out, "nothing is set; --all shows the defaults")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tVALUE\tFROM")
+	cli.Fprintln(w, cli.Own("KEY\tVALUE\tFROM"))
 	for _, k := range keys {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", k.Key, cli.Plain(k.Value), k.From)
+		cli.Fprintf(w, "%s\t%s\t%s\n", k.Key, cli.Plain(k.Value), k.From)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write the output: %w", err)

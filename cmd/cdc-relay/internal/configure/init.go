@@ -90,8 +90,7 @@ func (c initCommand) Run(a *cli.App) error {
 // save writes the file; without --force it never replaces one.
 func (c initCommand) save(a *cli.App, text string) error {
 	if c.Write == "-" {
-		_, err := fmt.Fprint(a.Out, text)
-		return err
+		return a.Script(text)
 	}
 	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	if c.Force {
@@ -112,14 +111,14 @@ func (c initCommand) save(a *cli.App, text string) error {
 }
 
 func (w written) print(a *cli.App) {
-	fmt.Fprintf(a.Out, "written      %s\n", w.File)
+	cli.Fprintf(a.Out, "written      %s\n", w.File)
 	if w.Table != "" {
-		fmt.Fprintf(a.Out, "outbox       %s\n", cli.Plain(w.Table))
+		cli.Fprintf(a.Out, "outbox       %s\n", cli.Plain(w.Table))
 	}
 	for _, one := range w.ToDo {
-		fmt.Fprintf(a.Out, "to do        %s\n", cli.Plain(one))
+		cli.Fprintf(a.Out, "to do        %s\n", cli.Plain(one))
 	}
-	fmt.Fprintf(a.Out, "Next: read it; cdc-relay init --dry-run --config %[1]s; cdc-relay check --config %[1]s.\n",
+	cli.Fprintf(a.Out, "Next: read it; cdc-relay init --dry-run --config %[1]s; cdc-relay check --config %[1]s.\n",
 		w.File)
 }
 

@@ -1,8 +1,6 @@
 package show
 
 import (
-	"fmt"
-
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
@@ -26,10 +24,10 @@ type Adopted struct {
 func (r Adopted) Print(a *cli.App) {
 	switch {
 	case r.AtHome && r.Restored && !r.DryRun:
-		fmt.Fprintln(a.Out, "the next start reads the topics back; nothing had to be carried over")
+		cli.Fprintln(a.Out, "the next start reads the topics back; nothing had to be carried over")
 		return
 	case r.AtHome:
-		fmt.Fprintf(a.Out, "nothing to adopt: what is recorded belongs to slot %q, this server and this table already\n",
+		cli.Fprintf(a.Out, "nothing to adopt: what is recorded belongs to slot %q, this server and this table already\n",
 			r.Slot)
 		return
 	}
@@ -37,20 +35,20 @@ func (r Adopted) Print(a *cli.App) {
 	if r.DryRun {
 		verb = "would adopt"
 	}
-	fmt.Fprintf(a.Out, "%s what was recorded for this table:\n", verb)
+	cli.Fprintf(a.Out, "%s what was recorded for this table:\n", verb)
 	for _, change := range []struct {
 		what     string
 		from, to any
 	}{{"slot", r.FromSlot, r.Slot}, {"server", r.FromSystem, r.System}, {"table oid", r.FromTable, r.Table}} {
 		if change.from == change.to {
-			fmt.Fprintf(a.Out, "  %-10s %v, as before\n", change.what, change.to)
+			cli.Fprintf(a.Out, "  %-10s %v, as before\n", change.what, change.to)
 		} else {
-			fmt.Fprintf(a.Out, "  %-10s %v, was %v\n", change.what, change.to, change.from)
+			cli.Fprintf(a.Out, "  %-10s %v, was %v\n", change.what, change.to, change.from)
 		}
 	}
-	fmt.Fprintf(a.Out, "  the journal, %d parked events, %d open dead letters, %d discarded ones\n",
+	cli.Fprintf(a.Out, "  the journal, %d parked events, %d open dead letters, %d discarded ones\n",
 		r.Parked, r.DeadLetters, r.Discarded)
 	if !r.DryRun {
-		fmt.Fprintln(a.Out, "next: cdc-relay run; it reads the topics back, publishes what is not recorded, then streams")
+		cli.Fprintln(a.Out, "next: cdc-relay run; it reads the topics back, publishes what is not recorded, then streams")
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Scenario prints what a scenario of a benchmark came to: medians, and the range of the runs.
 func Scenario(a *cli.App, s bench.Scenario) {
-	fmt.Fprintf(a.Out, "%s\n", s.Title)
+	cli.Fprintf(a.Out, "%s\n", s.Title)
 	line := func(name, format string, pick func(bench.Outcome) float64) {
 		f := s.Over(pick)
 		if f.Max == 0 {
@@ -19,7 +19,7 @@ func Scenario(a *cli.App, s bench.Scenario) {
 		if len(s.Runs) > 1 {
 			text += a.Paint(cli.Faint, fmt.Sprintf("  ("+format+" – "+format+")", f.Min, f.Max))
 		}
-		fmt.Fprintf(a.Out, "  %-44s %s\n", name, text)
+		cli.Fprintf(a.Out, "  %-44s %s\n", name, text)
 	}
 	line("events per second", "%.0f", func(r bench.Outcome) float64 { return r.Rate })
 	line("the stream alone, events per second", "%.0f", func(r bench.Outcome) float64 { return r.Floor })
@@ -43,7 +43,7 @@ func Scenario(a *cli.App, s bench.Scenario) {
 	if sum.Wrong() {
 		colour, verdict = cli.Red, "WRONG, so the figures do not count. "+verdict
 	}
-	fmt.Fprintf(a.Out, "  %s\n\n", a.Paint(colour, verdict))
+	cli.Fprintf(a.Out, "  %s\n\n", a.Paint(colour, verdict))
 }
 
 func ratio(a, b float64) float64 {

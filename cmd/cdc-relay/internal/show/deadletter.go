@@ -15,7 +15,7 @@ import (
 func DeadLetter(a *cli.App, d *store.DeadLetterWhole) {
 	line := func(name, value string) {
 		if value != "" && value != "-" {
-			fmt.Fprintf(a.Out, "%-12s %s\n", name, value)
+			cli.Fprintf(a.Out, "%-12s %s\n", name, value)
 		}
 	}
 	line("id", cli.Plain(d.ID))

@@ -34,10 +34,10 @@ func Effects(a *cli.App, v *effects.Verdict) {
 		if c.n > 0 && c.note != "" {
 			text += "  " + c.note
 		}
-		fmt.Fprintln(a.Out, text)
+		cli.Fprintln(a.Out, text)
 	}
 	for _, id := range v.IDs {
-		fmt.Fprintf(a.Out, "  missing: id %q\n", id)
+		cli.Fprintf(a.Out, "  missing: id %q\n", id)
 	}
 	if len(v.Rewind) > 0 {
 		fmt.Fprintln(a.Out, "To get the missing ones handled, run this in the inbox's database. The consumer skips what it has done:")

@@ -11,13 +11,13 @@ import (
 // Whereabouts prints where each event is, and what to do.
 func Whereabouts(a *cli.App, w ask.Whereabouts) {
 	for _, f := range w.Items {
-		fmt.Fprintf(a.Out, "%s  %s%s\n  %s\n", cli.Plain(f.ID), f.State, kindOf(&f), cli.Plain(f.Says))
+		cli.Fprintf(a.Out, "%s  %s%s\n  %s\n", cli.Plain(f.ID), f.State, kindOf(&f), cli.Plain(f.Says))
 		if f.Do != "" {
-			fmt.Fprintf(a.Out, "  %s\n", cli.Plain(f.Do))
+			cli.Fprintf(a.Out, "  %s\n", cli.Plain(f.Do))
 		}
 	}
 	if w.NotAsked != "" {
-		fmt.Fprintf(a.Err, "The relay was not asked, so events in flight are shown as waiting: %s\n", w.NotAsked)
+		cli.Fprintf(a.Err, "The relay was not asked, so events in flight are shown as waiting: %s\n", w.NotAsked)
 	}
 }
 

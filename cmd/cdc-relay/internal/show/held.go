@@ -20,13 +20,13 @@ func AgoOr(at *time.Time, now time.Time) string {
 
 // HeldLine prints an event that a consumer holds back, as a line of a table.
 func HeldLine(w io.Writer, e *consumers.Event, now time.Time) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t", cli.Plain(e.ID), cli.Plain(e.Topic), cli.Text(e.Key), cli.Text(e.EventType))
+	cli.Fprintf(w, "%s\t%s\t%s\t%s\t", cli.Plain(e.ID), cli.Plain(e.Topic), cli.Text(e.Key), cli.Text(e.EventType))
 	if e.State == consumers.Parked {
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\n", e.Events, e.Attempts, cli.Ago(e.At, now), nextOf(e, now),
+		cli.Fprintf(w, "%d\t%d\t%s\t%s\t%s\n", e.Events, e.Attempts, cli.Ago(e.At, now), nextOf(e, now),
 			cli.Plain(e.LastError))
 		return
 	}
-	fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", cli.Plain(e.Class), e.Attempts, cli.Ago(e.At, now), stateOf(e),
+	cli.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", cli.Plain(e.Class), e.Attempts, cli.Ago(e.At, now), stateOf(e),
 		cli.Plain(e.LastError))
 }
 
@@ -54,7 +54,7 @@ func stateOf(e *consumers.Event) string {
 func Held(a *cli.App, w *consumers.Whole) {
 	line := func(name, value string) {
 		if value != "" && value != "-" {
-			fmt.Fprintf(a.Out, "%-12s %s\n", name, value)
+			cli.Fprintf(a.Out, "%-12s %s\n", name, value)
 		}
 	}
 	line("id", cli.Plain(w.ID))

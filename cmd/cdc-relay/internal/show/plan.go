@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -13,45 +12,45 @@ import (
 func Plan(a *cli.App, r install.Plan, cfg config.Config) {
 	if r.DryRun {
 		for _, statement := range r.SQL {
-			fmt.Fprintln(a.Out, strings.TrimRight(strings.TrimSpace(statement), ";")+";")
+			_ = a.Script(strings.TrimRight(strings.TrimSpace(statement), ";") + ";\n") // the output remembers the error
 		}
 		if len(r.SQL) == 0 {
-			fmt.Fprintln(a.Out, "-- nothing is missing")
+			cli.Fprintln(a.Out, "-- nothing is missing")
 		}
 		proposed(a, "-- ", r, cfg)
 		return
 	}
-	fmt.Fprintf(a.Out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication,
+	cli.Fprintf(a.Out, "tables       %s\npublication  %s %s\nslot         %s %s\n", r.Tables, cfg.Postgres.Publication,
 		r.Publication, cfg.Postgres.Slot, r.Slot)
 	if len(r.Roles) > 0 {
-		fmt.Fprintf(a.Out,
+		cli.Fprintf(a.Out,
 			"roles        %s for postgres.replication_url, %s for postgres.url; set their passwords: ALTER ROLE … PASSWORD\n",
 			r.Roles[0], r.Roles[1])
 	}
 	if r.Emit != "" {
-		fmt.Fprintf(a.Out, "function     %[1]s created; applications need: GRANT EXECUTE ON FUNCTION %[1]s TO …\n", r.Emit)
+		cli.Fprintf(a.Out, "function     %[1]s created; applications need: GRANT EXECUTE ON FUNCTION %[1]s TO …\n", r.Emit)
 	}
 	switch {
 	case r.OwnOutbox:
 	case r.Slot == install.Created:
-		fmt.Fprintln(a.Out,
+		cli.Fprintln(a.Out,
 			"The slot keeps every event from now on: what another worker still publishes from this table will come twice "+
 				"(--no-slot leaves it to the first start).")
 	case r.Slot == install.Left:
-		fmt.Fprintln(a.Out,
+		cli.Fprintln(a.Out,
 			"The slot is left to the first start of run: stop the worker that publishes from this table before that.")
 	}
 	proposed(a, "", r, cfg)
-	fmt.Fprintln(a.Out, "Next: cdc-relay check, then cdc-relay run.")
+	cli.Fprintln(a.Out, "Next: cdc-relay check, then cdc-relay run.")
 }
 
 // proposed prints lines for the configuration by which the rows of the outbox show what became of their events.
 func proposed(a *cli.App, before string, r install.Plan, cfg config.Config) {
 	if len(r.Proposed) > 0 {
-		fmt.Fprintf(a.Out, "%[1]s%[2]s has columns that can show what became of its events. For the relay to write them, "+
+		cli.Fprintf(a.Out, "%[1]s%[2]s has columns that can show what became of its events. For the relay to write them, "+
 			"add\n%[1]sto the configuration what fits, by these names:\n", before, cfg.Outbox.Table)
 	}
 	for _, line := range install.YAML(r.Proposed) {
-		fmt.Fprintln(a.Out, before+cli.Plain(line))
+		cli.Fprintln(a.Out, before+cli.Plain(line))
 	}
 }

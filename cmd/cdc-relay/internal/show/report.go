@@ -16,6 +16,6 @@ func Report(a *cli.App, r check.Report) {
 		if f.Fix != "" {
 			line += "; fix: " + f.Fix
 		}
-		fmt.Fprintln(a.Out, strings.ReplaceAll(line, "\n", " "))
+		cli.Fprintln(a.Out, strings.ReplaceAll(line, "\n", " "))
 	}
 }

@@ -47,7 +47,7 @@ func SlotOf(name string, s store.SlotStatus) Slot {
 // Print prints the slot for people.
 func (r Slot) Print(a *cli.App) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(a.Out, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+		cli.Fprintf(a.Out, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	if !r.Exists {
 		line("slot", "%s: %s", r.Name, a.Paint(cli.Red, "there is none on this server"))

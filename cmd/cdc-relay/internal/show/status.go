@@ -15,7 +15,7 @@ import (
 // Status prints what a running relay says of itself.
 func Status(a *cli.App, st relay.Status, now time.Time) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(a.Out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+		cli.Fprintf(a.Out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	ready := a.Paint(cli.Green, "ready")
 	switch {

@@ -19,7 +19,7 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 		if n > 0 && note != "" {
 			text += "  " + note
 		}
-		fmt.Fprintln(a.Out, text)
+		cli.Fprintln(a.Out, text)
 	}
 	count("rows", v.Rows, "", "")
 	count("expected", v.Expected, "", "")
@@ -29,7 +29,7 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 	if v.Repaired != nil {
 		count("repaired", int(*v.Repaired), cli.Green, "published once more, with the header x-outbox-replay")
 	} else if v.Lost > 0 {
-		fmt.Fprintln(a.Out, "               --repair has the relay publish once more what the topics have lost")
+		cli.Fprintln(a.Out, "               --repair has the relay publish once more what the topics have lost")
 	}
 	count("different", v.Different, cli.Red, "value, key or topic")
 	count("duplicated", v.Duplicated, cli.Yellow, "")
@@ -42,10 +42,10 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 	count("other records", v.Others, cli.Faint, "of no row in the range")
 	for _, kind := range slices.Sorted(maps.Keys(v.Examples)) {
 		for _, example := range v.Examples[kind] {
-			fmt.Fprintf(a.Out, "  %s: %s\n", kind, example)
+			cli.Fprintf(a.Out, "  %s: %s\n", kind, example)
 		}
 	}
 	for _, note := range v.Notes {
-		fmt.Fprintln(a.Out, "note: "+note)
+		cli.Fprintln(a.Out, "note: "+note)
 	}
 }

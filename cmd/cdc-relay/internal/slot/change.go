@@ -46,7 +46,7 @@ func (c dropCommand) Run(a *cli.App) error {
 		if a.JSON {
 			return a.PrintJSON(map[string]string{"slot": cfg.Postgres.Slot, "dropped_at": s.Confirmed.String()})
 		}
-		fmt.Fprintf(a.Out, "dropped the slot %s\n", cfg.Postgres.Slot)
+		cli.Fprintf(a.Out, "dropped the slot %s\n", cfg.Postgres.Slot)
 		return nil
 	})
 }
@@ -99,7 +99,7 @@ func (c advanceCommand) Run(a *cli.App) error {
 		if a.JSON {
 			return a.PrintJSON(map[string]string{"slot": cfg.Postgres.Slot, "from": s.Confirmed.String(), "to": at.String()})
 		}
-		fmt.Fprintf(a.Out, "moved the slot %s to %s; the next start publishes from the table what was skipped\n",
+		cli.Fprintf(a.Out, "moved the slot %s to %s; the next start publishes from the table what was skipped\n",
 			cfg.Postgres.Slot, at)
 		return nil
 	})
