@@ -17,7 +17,7 @@ import (
 const (
 	turnPatience           = time.Second // how long a request waits for its turn
 	leastRest, longestRest = 5 * time.Millisecond, 200 * time.Millisecond
-	mostUnsent   = 32 << 20 // bytes of answers in memory at once; what comes beyond is refused
+	mostUnsent             = 32 << 20 // bytes of answers in memory at once; what comes beyond is refused
 )
 
 // kind is one of the kinds of requests.
