@@ -44,6 +44,14 @@ func own(err error) error {
 	return err
 }
 
+// judged is a handler's error whose cause was decided by a look at its transaction.
+type judged struct {
+	error
+	cause cause
+}
+
+func (j judged) Unwrap() error { return j.error }
+
 // errInterrupted says that the work was cut off from outside: the partition was lost, or the consumer stops.
 var errInterrupted = errors.New("interrupted")
 
@@ -63,9 +71,12 @@ const (
 // classify is the one place that says so.
 func classify(err error) cause {
 	var pg *pgconn.PgError
+	var of judged
 	switch {
 	case errors.Is(err, errInterrupted):
 		return causeLost
+	case errors.As(err, &of):
+		return of.cause
 	case errors.As(err, new(permanentError)):
 		return causePermanent
 	case errors.As(err, new(outageError)):

@@ -3,8 +3,8 @@ package inbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -19,6 +19,8 @@ type batchHandler func(ctx context.Context, tx pgx.Tx, ms []*Message) error
 type registered struct {
 	one  Handler
 	many batchHandler
+
+	solitary atomic.Bool // it changes settings: its events are alone in their transactions
 }
 
 // On registers the handler of a type of events. The payload is decoded into a T; with []byte or json.RawMessage it is
@@ -97,11 +99,3 @@ func decode[T any](c *Consumer, m *Message) (Event[T], error) {
 	}
 	return e, nil
 }
-
-var errEndsTransaction = errors.New("inbox: a handler must not end its transaction: the event's id is in it, too")
-
-// handlerTx is the transaction as a handler has it.
-type handlerTx struct{ pgx.Tx }
-
-func (handlerTx) Commit(context.Context) error   { return errEndsTransaction }
-func (handlerTx) Rollback(context.Context) error { return errEndsTransaction }

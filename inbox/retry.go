@@ -1,9 +1,9 @@
 package inbox
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -194,6 +194,9 @@ func (s *session) retry(r *run, job lanes.Job) lanes.Verdict {
 	if due[0].Attempts > 0 {
 		due = due[:1]
 	}
+	if alone := slices.IndexFunc(due, s.solitary); alone >= 0 {
+		due = due[:max(1, alone)]
+	}
 	tasks, err := s.storedTasks(r, due)
 	if err != nil {
 		return again(s.unstored(lane, err))
@@ -221,6 +224,12 @@ func (s *session) retry(r *run, job lanes.Job) lanes.Verdict {
 	return lanes.Verdict{Parked: true, Due: true, Success: same}
 }
 
+// solitary reports whether an event must be alone in its transaction.
+func (s *session) solitary(e ledger.Entry) bool {
+	h := s.c.handlers[e.Type]
+	return h != nil && h.solitary.Load()
+}
+
 // again keeps a lane parked and due.
 func again(v lanes.Verdict) lanes.Verdict {
 	v.Parked, v.Due, v.Alone = true, true, 0
@@ -233,7 +242,7 @@ func (s *session) look(r *run, lane *lanes.Lane, most int) (due []ledger.Entry, 
 	if err != nil {
 		return nil, false, r.explain(err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(r.ctx)) }()
+	defer tx.End(r.ctx, false)
 	due, early, err = s.ledger.Lowest(r.ctx, tx, ledger.Place(lane.Place()), []byte(lane.Name), most)
 	if err != nil {
 		err = r.explain(err)
@@ -266,7 +275,8 @@ func (s *session) settle(
 	if err != nil {
 		return false, own(r.explain(err))
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(r.ctx)) }()
+	r.watch = watch{tx: tx}
+	defer func() { tx.End(r.ctx, r.watch.unclean) }()
 	now, _, err := s.ledger.Lowest(r.ctx, tx, ledger.Place(lane.Place()), []byte(lane.Name), len(due))
 	if err != nil {
 		return false, own(r.explain(err))
@@ -279,11 +289,12 @@ func (s *session) settle(
 			return false, nil
 		}
 	}
-	if _, err := s.effects(r, tx, tasks); err != nil {
-		return false, r.explain(err)
-	}
+	// First: a handler that commits its transaction, somehow, must not leave the event parked behind its effect.
 	if err := s.ledger.Settle(r.ctx, tx, due); err != nil {
 		return false, own(r.explain(err))
+	}
+	if err := s.effects(r, tasks); err != nil {
+		return false, r.explain(err)
 	}
 	if err := guard.acquit(r.ctx, tx); err != nil {
 		return false, own(r.explain(err))

@@ -46,7 +46,8 @@ var (
 func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 	s := &session{
 		c: c, ledger: l, holder: rand.Text(), over: make(chan error, 1),
-		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, wrote: map[lanes.Place]int64{}, running: map[*run]struct{}{},
+		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, wrote: map[lanes.Place]int64{},
+		running: map[*run]struct{}{},
 		sources: map[string]int16{}, trace: newTracing(c.config.Tracer),
 		engine: lanes.New(lanes.Options{
 			Workers: c.config.Workers, MaxBatch: c.config.MaxBatch, BatchTime: c.config.BatchTime,
@@ -151,9 +152,10 @@ func (s *session) do(job lanes.Job) {
 // run is a job that a worker has.
 type run struct {
 	s       *session
-	ctx     context.Context
+	ctx     context.Context // of transactions and of what is noted about events: ends with the partition or the consumer
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer // of the handler that runs
+	watch   watch
 	places  []lanes.Place
 	record  *kgo.Record // of the first event
 	probe   bool
@@ -161,11 +163,15 @@ type run struct {
 	took    time.Duration
 	traced  bool      // the transaction has a traceparent set
 	since   time.Time // since when the present handler runs; guarded by the session's mu
+
+	handling    context.Context // of handlers: ends with ctx, or when one exceeds its time
+	endHandling context.CancelFunc
 }
 
 func (s *session) newRun(job lanes.Job) *run {
 	r := &run{s: s, probe: job.Probe}
 	r.ctx, r.cancel = context.WithCancelCause(s.hard)
+	r.handling, r.endHandling = context.WithCancel(r.ctx)
 	if first := job.Pieces[0]; len(first.Items) > 0 {
 		r.record = first.Items[0].Record
 	}
@@ -187,6 +193,7 @@ func (r *run) end() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
+	r.endHandling()
 	r.cancel(nil)
 }
 
@@ -194,7 +201,7 @@ func (r *run) end() {
 func (r *run) begin(now time.Time) {
 	timeout := r.s.c.config.HandlerTimeout
 	if r.timer == nil {
-		r.timer = time.AfterFunc(timeout, func() { r.cancel(errHandlerTimeout) })
+		r.timer = time.AfterFunc(timeout, r.endHandling)
 	} else {
 		r.timer.Reset(timeout)
 	}

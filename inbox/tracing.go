@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -90,11 +89,11 @@ func parseTraceparent(s string) (trace.SpanContext, bool) {
 
 // traceparent hands the trace on to what the handler emits: emit() takes it from this setting. "" takes an earlier one
 // off.
-func (r *run) traceparent(ctx context.Context, tx pgx.Tx, parent string) error {
+func (r *run) traceparent(ctx context.Context, parent string) error {
 	if parent == "" && !r.traced {
 		return nil
 	}
 	r.traced = parent != ""
-	_, err := tx.Exec(ctx, "SELECT set_config('outbox.traceparent', $1, true)", parent)
+	_, err := r.watch.tx.Exec(ctx, "SELECT set_config('outbox.traceparent', $1, true)", parent)
 	return own(err)
 }

@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
 )
@@ -30,6 +28,7 @@ type task struct {
 	unread  error       // its message cannot be read
 	status  string
 	took    time.Duration
+	called  bool // its handler was
 }
 
 // tasks reads the events of a job.
@@ -82,7 +81,6 @@ func (s *session) identify(ctx context.Context, m *Message) (ledger.ID, error) {
 // outcome is how a transaction ended.
 type outcome struct {
 	err    error
-	guilty *task        // whose handler has returned err; nil: none's, or one of several
 	parked map[int]bool // pieces of which another process has parked an event: nothing was done
 }
 
@@ -96,8 +94,13 @@ func (s *session) handle(r *run, job lanes.Job) []lanes.Verdict {
 	if verdicts != nil {
 		return verdicts
 	}
+	if apart := s.apart(job, tasks); apart != nil {
+		guard.end(false)
+		return apart
+	}
 	o := s.transact(r, tasks, guard)
 	guard.end(o.err == nil && o.parked == nil)
+	s.unclaim(r, tasks, o.err)
 	switch {
 	case o.parked != nil:
 		verdicts = make([]lanes.Verdict, len(job.Pieces))
@@ -141,7 +144,8 @@ func (s *session) isAttempt(lane *lanes.Lane, err error) bool {
 	case causeConflict:
 		return lane.Quarrels >= 20
 	case causeLost: // an event can also be the end of its session: then the database answers, and it is always this one
-		return lane.Quarrels >= 20 && s.hard.Err() == nil && s.c.pool.Ping(s.hard) == nil
+		often := lane.Quarrels >= 20 || lane.Quarrels >= 3 && errors.Is(err, errConnection)
+		return often && s.hard.Err() == nil && s.ledger.Check(s.hard) == nil
 	}
 	return false
 }
@@ -165,8 +169,12 @@ func (s *session) trouble(job lanes.Job, o outcome) lanes.Verdict {
 		s.c.metric(func(m Metrics) { m.LockWait() })
 		return lanes.Verdict{Wait: min(10*time.Millisecond<<min(most, 10), time.Second)}
 	}
+	v := lanes.Verdict{Wait: min(50*time.Millisecond<<min(most, 10), 10*time.Second), Failed: lanes.Outage}
+	if errors.Is(o.err, errConnection) && s.hard.Err() == nil && s.ledger.Check(s.hard) == nil {
+		v.Failed = lanes.None // it was this connection's end alone
+	}
 	s.c.config.Log.Warn("inbox: an outage, no attempt is counted", "consumer", s.c.config.Name, "error", o.err)
-	return lanes.Verdict{Wait: min(50*time.Millisecond<<min(most, 10), 10*time.Second), Failed: lanes.Outage}
+	return v
 }
 
 // transact claims the events and has their effects.
@@ -175,13 +183,14 @@ func (s *session) transact(r *run, tasks []*task, guard *guard) (o outcome) {
 	if err != nil {
 		return outcome{err: own(r.explain(err))}
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(r.ctx)) }()
+	r.watch = watch{tx: tx}
+	defer func() { tx.End(r.ctx, r.watch.unclean) }()
 	fresh, o := s.claim(r, tx, tasks)
 	if o.err != nil || o.parked != nil {
 		return o
 	}
-	if guilty, err := s.effects(r, tx, fresh); err != nil {
-		return outcome{err: r.explain(err), guilty: guilty}
+	if err := s.effects(r, fresh); err != nil {
+		return outcome{err: r.explain(err)}
 	}
 	if err := guard.acquit(r.ctx, tx); err != nil {
 		return outcome{err: own(r.explain(err))}
@@ -195,11 +204,8 @@ func (s *session) transact(r *run, tasks []*task, guard *guard) (o outcome) {
 // explain says why a context has ended, where that is the reason.
 func (r *run) explain(err error) error {
 	why := context.Cause(r.ctx)
-	switch {
-	case err == nil, why == nil:
+	if err == nil || why == nil {
 		return err
-	case errors.Is(why, errHandlerTimeout):
-		return why
 	}
 	return errors.Join(errInterrupted, why, err)
 }
@@ -242,15 +248,15 @@ func (s *session) claim(r *run, tx *ledger.Tx, tasks []*task) (fresh []*task, o 
 	return fresh, o
 }
 
-// effects calls the handlers, each key's events in order. With an error guilty is the event, if it is clear which.
-func (s *session) effects(r *run, tx pgx.Tx, tasks []*task) (guilty *task, err error) {
+// effects calls the handlers, each key's events in order.
+func (s *session) effects(r *run, tasks []*task) error {
 	if !s.c.batches {
 		for _, t := range tasks {
-			if err := s.call(r, tx, t.handler, []*task{t}); err != nil {
-				return t, err
+			if err := s.call(r, t.handler, []*task{t}, len(tasks)); err != nil {
+				return err
 			}
 		}
-		return nil, nil
+		return nil
 	}
 	var groups [][]*task // by piece
 	for i, t := range tasks {
@@ -261,11 +267,8 @@ func (s *session) effects(r *run, tx pgx.Tx, tasks []*task) (guilty *task, err e
 	}
 	for len(groups) > 0 {
 		batch := nextBatch(groups)
-		if err := s.call(r, tx, batch[0].handler, batch); err != nil {
-			if len(batch) == 1 {
-				guilty = batch[0]
-			}
-			return guilty, err
+		if err := s.call(r, batch[0].handler, batch, len(tasks)); err != nil {
+			return err
 		}
 		left := groups[:0]
 		for _, g := range groups {
@@ -275,7 +278,7 @@ func (s *session) effects(r *run, tx pgx.Tx, tasks []*task) (guilty *task, err e
 		}
 		groups = left
 	}
-	return nil, nil
+	return nil
 }
 
 // nextBatch takes the first group's next event off, and with it what can go into the same call: the next ones of the
@@ -296,8 +299,8 @@ func nextBatch(groups [][]*task) (batch []*task) {
 	return batch
 }
 
-// call runs one handler.
-func (s *session) call(r *run, tx pgx.Tx, h *registered, tasks []*task) error {
+// call runs one handler, of one or several of all the transaction's events.
+func (s *session) call(r *run, h *registered, tasks []*task, all int) error {
 	first := tasks[0]
 	switch {
 	case first.unread != nil:
@@ -310,40 +313,52 @@ func (s *session) call(r *run, tx pgx.Tx, h *registered, tasks []*task) error {
 	}
 	began := time.Now()
 	r.begin(began)
-	err := r.explain(s.invoke(r, tx, h, tasks))
+	r.watch.worst, r.watch.raw = plain, false
+	for _, t := range tasks {
+		t.called = true
+	}
+	err := r.look(s.invoke(r, h, tasks))
 	took := time.Since(began)
 	r.done(len(tasks), took)
 	for _, t := range tasks {
 		t.took = took / time.Duration(len(tasks))
 	}
+	if r.watch.worst == plain {
+		return err
+	}
+	h.solitary.Store(true)
+	if err == nil && all > len(tasks) {
+		err = judged{errSettings, causeTransient}
+	}
 	return err
 }
 
 // invoke turns a panic into an error: it costs the event an attempt, and not everybody the process.
-func (s *session) invoke(r *run, tx pgx.Tx, h *registered, tasks []*task) (err error) {
+func (s *session) invoke(r *run, h *registered, tasks []*task) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the handler panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	ctx := context.WithValue(r.ctx, sessionKey{}, s)
+	ctx := context.WithValue(r.handling, sessionKey{}, s)
+	tx := handlerTx{Tx: r.watch.tx, r: r}
 	if h.many != nil {
-		if err := r.traceparent(ctx, tx, ""); err != nil {
+		if err := r.traceparent(ctx, ""); err != nil {
 			return err
 		}
 		ms := make([]*Message, len(tasks))
 		for i, t := range tasks {
 			ms[i] = t.m
 		}
-		return h.many(ctx, handlerTx{tx}, ms)
+		return h.many(ctx, tx, ms)
 	}
 	m := tasks[0].m
 	ctx, span, parent := s.trace.begin(ctx, s.c.config.Name, m)
-	if err := r.traceparent(ctx, tx, parent); err != nil {
+	if err := r.traceparent(ctx, parent); err != nil {
 		return err
 	}
 	defer func() { endSpan(span, err) }()
-	return h.one(ctx, handlerTx{tx}, m)
+	return h.one(ctx, tx, m)
 }
 
 // report counts what was committed.

@@ -5,7 +5,7 @@ import "time"
 // BreakerOptions say when the engine stops to hand out work.
 type BreakerOptions struct {
 	Outages    int // keys that fail by an outage, and none succeeds between
-	Transients int // keys that fail by whatever, and none succeeds between
+	Transients int // keys that begin to fail by whatever, and none succeeds between
 	ProbeMin   time.Duration
 	ProbeMax   time.Duration
 	Deaths     int     // in DeathWindow, and
@@ -13,11 +13,15 @@ type BreakerOptions struct {
 	Window     time.Duration
 }
 
-// breaker stops the work when it is not the events' fault. While it is open, one event at a time is tried; a success
-// closes it. The engine's mutex guards it.
+// breaker stops the work when it is not the events' fault. Keys that have begun to fail, and no success between, put it
+// in doubt: then events of other keys, which do not fail, are tried at once, one at a time, and a success ends the doubt.
+// When those fail, too, or there are none, it opens: one event is tried now and then, of keys that do not fail first. A
+// success closes it. The engine's mutex guards it.
 type breaker struct {
 	options BreakerOptions
-	failing map[Name]Failure // since the last success
+	failing map[Name]Failure // keys that have begun to fail since the last success
+	doubt   bool
+	tried   int // probes that failed in doubt
 	open    bool
 	reason  string
 	probing bool
@@ -28,40 +32,57 @@ type breaker struct {
 	handled, deaths int // in the window
 }
 
+// doubtful is how many events of keys that do not fail are tried before the breaker opens.
+const doubtful = 5
+
 // wait is how long nothing is to be handed out; an hour stands for: until a probe has ended.
 func (b *breaker) wait(now time.Time) time.Duration {
 	switch {
-	case !b.open:
-		return 0
 	case b.probing:
 		return time.Hour
+	case !b.open:
+		return 0
 	}
 	return b.next.Sub(now)
 }
 
-// note takes a verdict. Of what was running when the breaker opened a failure says nothing new.
-func (b *breaker) note(name Name, v Verdict, probe bool, now time.Time) {
+// careful reports whether only probes are handed out.
+func (b *breaker) careful() bool { return b.open || b.doubt }
+
+// note takes a verdict on a lane. A key that goes on failing says nothing new, nor does what was running when the
+// breaker opened.
+func (b *breaker) note(l *Lane, v Verdict, probe bool, now time.Time) {
 	if v.Success {
 		clear(b.failing)
-		b.open, b.reason, b.delay = false, "", 0
+		b.open, b.doubt, b.reason, b.delay, b.tried = false, false, "", 0, 0
 		b.count(now)
 		b.handled += max(1, v.Decided)
 	}
 	if v.Failed == None {
+		l.failing = l.failing && v.Decided == 0 && !v.Success
 		return
 	}
-	if b.open && !probe {
-		return
-	}
-	if b.open {
+	known := l.failing
+	l.failing = true
+	switch {
+	case b.open && probe:
 		b.delay = min(max(2*b.delay, b.options.ProbeMin), b.options.ProbeMax)
 		b.next = now.Add(b.delay)
-		return
+	case b.doubt && probe:
+		if b.tried++; b.tried >= doubtful {
+			b.trip(now)
+		}
+	case !b.careful() && !known:
+		b.begins(l.Name, v.Failed)
 	}
+}
+
+// begins takes a key that has begun to fail.
+func (b *breaker) begins(name Name, why Failure) {
 	if b.failing == nil {
 		b.failing = map[Name]Failure{}
 	}
-	b.failing[name] = v.Failed
+	b.failing[name] = why
 	outages := 0
 	for _, f := range b.failing {
 		if f == Outage {
@@ -70,14 +91,16 @@ func (b *breaker) note(name Name, v Verdict, probe bool, now time.Time) {
 	}
 	switch {
 	case outages >= b.options.Outages:
-		b.trip("outage: what the handlers or the inbox need is away", now)
+		b.suspect("outage: what the handlers or the inbox need is away")
 	case len(b.failing) >= b.options.Transients:
-		b.trip("several keys fail, and no event succeeds", now)
+		b.suspect("several keys fail, and no event succeeds")
 	}
 }
 
-func (b *breaker) trip(reason string, now time.Time) {
-	b.open, b.reason = true, reason
+func (b *breaker) suspect(reason string) { b.doubt, b.tried, b.reason = true, 0, reason }
+
+func (b *breaker) trip(now time.Time) {
+	b.open, b.doubt = true, false
 	b.delay = b.options.ProbeMin
 	b.next = now.Add(b.delay)
 }
@@ -93,13 +116,13 @@ func (e *Engine) MayDie() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b, now := &e.breaker, time.Now()
-	if b.open {
+	if b.careful() {
 		return false
 	}
 	b.count(now)
 	deaths := b.deaths + 1
 	if deaths > b.options.Deaths && float64(deaths) > b.options.DeathRatio*float64(b.handled+deaths) {
-		b.trip("too many dead letters", now)
+		b.suspect("too many dead letters")
 		return false
 	}
 	b.deaths = deaths
@@ -145,7 +168,10 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	s := Stats{
 		Events: e.events, Bytes: e.bytes, Busy: e.busy,
-		BreakerOpen: e.breaker.open, BreakerReason: e.breaker.reason,
+		BreakerOpen: e.breaker.open,
+	}
+	if s.BreakerOpen {
+		s.BreakerReason = e.breaker.reason
 	}
 	for _, p := range e.partitions {
 		for _, l := range p.lanes {

@@ -262,11 +262,11 @@ func (e *Engine) arm(now time.Time) {
 
 // collect makes a job of the lanes that are ready: the first of them decides its kind.
 func (e *Engine) collect() (Job, bool) {
-	first := e.pop()
+	job := Job{Probe: e.breaker.careful()}
+	first := e.first()
 	if first == nil {
 		return Job{}, false
 	}
-	job := Job{Probe: e.breaker.open}
 	switch {
 	case first.parked && first.due && !first.partition.filling:
 		job.Kind = Retry
@@ -299,34 +299,6 @@ func (e *Engine) size() int {
 	return max(1, min(share, e.options.MaxBatch))
 }
 
-func (e *Engine) pop() *Lane {
-	for {
-		l := e.ready.pop()
-		if l == nil {
-			return nil
-		}
-		l.ready = false
-		if !l.over() {
-			return l
-		}
-	}
-}
-
-// popPlain is the next lane if it can join a transaction of others, and nil if not, or if there is no room.
-func (e *Engine) popPlain(room int) *Lane {
-	if room <= 0 {
-		return nil
-	}
-	for next := e.ready.peek(); next != nil; next = e.ready.peek() {
-		if over := next.over(); !over && (next.parked || next.alone > 0) {
-			return nil
-		} else if e.ready.pop().ready = false; !over {
-			return next
-		}
-	}
-	return nil
-}
-
 func (e *Engine) take(job *Job, l *Lane, most int) (taken int) {
 	taken = min(most, len(l.queue))
 	if p := l.partition; p.filling {
@@ -354,7 +326,7 @@ func (e *Engine) Finish(job Job, verdicts []Verdict, handled int, took time.Dura
 	now := time.Now()
 	for i, piece := range job.Pieces {
 		e.finish(piece, verdicts[i], now)
-		e.breaker.note(piece.Lane.Name, verdicts[i], job.Probe, now)
+		e.breaker.note(piece.Lane, verdicts[i], job.Probe, now)
 	}
 	if job.Probe {
 		e.breaker.probing = false

@@ -211,11 +211,19 @@ func TestTheBreakerLetsProbesThrough(t *testing.T) {
 				v[i] = Verdict{Wait: time.Millisecond, Failed: Outage}
 			}
 			e.Finish(job, v, 0, 0)
-			if e.Stats().BreakerOpen {
+			if e.breaker.careful() {
 				break
 			}
 		}
 		began := time.Now()
+		for range doubtful { // other keys, at once
+			job, _ := e.Take()
+			if !job.Probe || len(job.Pieces) != 1 || job.Pieces[0].Lane.failing || time.Since(began) > 0 {
+				t.Fatalf("got probe %v of %d pieces after %v, want one of a key that does not fail, at once", job.Probe,
+					len(job.Pieces), time.Since(began))
+			}
+			e.Finish(job, []Verdict{{Wait: time.Millisecond, Failed: Outage}}, 0, 0)
+		}
 		for _, want := range []time.Duration{time.Second, 3 * time.Second, 7 * time.Second} {
 			job, _ := e.Take()
 			if got := time.Since(began); !job.Probe || len(job.Pieces) != 1 || len(job.Pieces[0].Items) != 1 || got != want {

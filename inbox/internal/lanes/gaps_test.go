@@ -96,7 +96,7 @@ func TestAGapHoldsNothingUpForLong(t *testing.T) {
 				e.Finish(job, verdicts, 0, 0)
 			case "the breaker is open":
 				for n := range 5 {
-					e.breaker.note(Name(fmt.Sprint(n)), Verdict{Failed: Transient}, false, time.Now())
+					e.breaker.note(&Lane{Name: Name(fmt.Sprint(n))}, Verdict{Failed: Transient}, false, time.Now())
 				}
 			}
 			<-e.Revoke([]Place{place}, time.Second)[0]

@@ -51,6 +51,7 @@ type Lane struct {
 	parked    bool // the database has events of it: what comes is parked behind
 	due       bool // and the first of them is to be tried
 	alone     int
+	failing   bool // its last event failed: see breaker
 	busy      bool // a job has it
 	ready     bool // it is in the queue of those that can be taken
 	waits     bool // it is in the heap of those that can be taken later

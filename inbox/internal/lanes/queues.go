@@ -1,5 +1,11 @@
 package lanes
 
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
 // queue is the lanes that are ready, first in, first out.
 type queue struct {
 	lanes []*Lane
@@ -31,6 +37,22 @@ func (q *queue) pop() *Lane {
 	return l
 }
 
+// popAny takes out a random one of those that fit, so that no order of the keys hides them.
+func (q *queue) popAny(fits func(*Lane) bool) (found *Lane) {
+	at, n := 0, 0
+	for i, l := range q.lanes[q.head:] {
+		if fits(l) {
+			if n++; rand.IntN(n) == 0 {
+				at, found = q.head+i, l
+			}
+		}
+	}
+	if found != nil {
+		q.lanes = slices.Delete(q.lanes, at, at+1)
+	}
+	return found
+}
+
 // waits is a heap of the lanes that wait, by when they may go on.
 type waits []*Lane
 
@@ -44,4 +66,51 @@ func (w *waits) Pop() any {
 	old[len(old)-1] = nil
 	*w = old[:len(old)-1]
 	return last
+}
+
+// first is the lane that comes next. In doubt, and when the breaker is open, it is one that does not fail; when there is
+// none, the doubt has nothing to wait for but what runs.
+func (e *Engine) first() *Lane {
+	if !e.breaker.careful() {
+		return e.pop()
+	}
+	l := e.ready.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
+	switch {
+	case l != nil:
+		l.ready = false
+		return l
+	case e.breaker.open:
+		return e.pop()
+	case e.busy == 0:
+		e.breaker.trip(time.Now())
+	}
+	return nil
+}
+
+func (e *Engine) pop() *Lane {
+	for {
+		l := e.ready.pop()
+		if l == nil {
+			return nil
+		}
+		l.ready = false
+		if !l.over() {
+			return l
+		}
+	}
+}
+
+// popPlain is the next lane if it can join a transaction of others, and nil if not, or if there is no room.
+func (e *Engine) popPlain(room int) *Lane {
+	if room <= 0 {
+		return nil
+	}
+	for next := e.ready.peek(); next != nil; next = e.ready.peek() {
+		if over := next.over(); !over && (next.parked || next.alone > 0) {
+			return nil
+		} else if e.ready.pop().ready = false; !over {
+			return next
+		}
+	}
+	return nil
 }

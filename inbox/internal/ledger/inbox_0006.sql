@@ -1,9 +1,9 @@
 -- Stops a process whose database is no longer the one that it has read its offsets from: the server was started again, the
 -- database was swapped for another one, the tables were restored, or what the process committed or read last is gone.
--- last_done: such an event was done, and is done for good; otherwise it has a row, in whatever state. Offsets only grow.
+-- last_parked: the process has parked such an event; otherwise its row says another state. Offsets only grow.
 CREATE FUNCTION {{.Schema}}.inbox_same(
     c smallint, known_name text, known timestamptz, known_file text, last_sources smallint[], last_ids text[],
-    last_done boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[]) RETURNS void
+    last_parked boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lost text;
@@ -33,9 +33,9 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    SELECT u.id INTO lost FROM unnest(last_sources, last_ids, last_done) AS u (source, id, done)
+    SELECT u.id INTO lost FROM unnest(last_sources, last_ids, last_parked) AS u (source, id, parked)
     WHERE NOT EXISTS (SELECT FROM {{.Schema}}.inbox_event e
-                      WHERE e.consumer = c AND e.source = u.source AND e.event_id = u.id AND (e.state = 0 OR NOT u.done))
+                      WHERE e.consumer = c AND e.source = u.source AND e.event_id = u.id AND (u.parked OR e.state <> 1))
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'event % is gone, which this process has committed', quote_literal(lost) USING ERRCODE = 'IB001';
@@ -47,16 +47,16 @@ CREATE FUNCTION {{.Schema}}.inbox_file() RETURNS text LANGUAGE sql STABLE AS $$
     SELECT pg_relation_filepath($name${{.Schema}}.inbox_offset$name$::regclass)
 $$;
 
--- inbox_claim_all behind inbox_same.
+-- inbox_claim_all behind inbox_same. decided: when.
 CREATE FUNCTION {{.Schema}}.inbox_claim_events(
     c smallint, known_name text, known timestamptz, known_file text, last_sources smallint[], last_ids text[],
-    last_done boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[], sources smallint[], ids text[])
-RETURNS TABLE (place integer, state smallint) LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+    last_parked boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[], sources smallint[], ids text[])
+RETURNS TABLE (place integer, state smallint, decided timestamptz) LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE
     won_sources smallint[];
     won_ids     text[];
 BEGIN
-    PERFORM {{.Schema}}.inbox_same(c, known_name, known, known_file, last_sources, last_ids, last_done,
+    PERFORM {{.Schema}}.inbox_same(c, known_name, known, known_file, last_sources, last_ids, last_parked,
         last_topics, last_partitions, last_offsets);
     WITH won AS (
         INSERT INTO {{.Schema}}.inbox_event AS e (consumer, source, event_id, state)
@@ -66,7 +66,7 @@ BEGIN
     SELECT array_agg(w.source), array_agg(w.event_id) INTO won_sources, won_ids FROM won w;
     IF coalesce(cardinality(won_ids), 0) < cardinality(ids) THEN
         RETURN QUERY
-        SELECT u.place::integer, e.state
+        SELECT u.place::integer, e.state, e.at
         FROM unnest(sources, ids) WITH ORDINALITY AS u (source, id, place)
         JOIN {{.Schema}}.inbox_event e ON e.consumer = c AND e.source = u.source AND e.event_id = u.id
         WHERE NOT EXISTS (

@@ -72,8 +72,9 @@ type Ledger struct {
 	beginOwn string        // one without handlers
 
 	mu     sync.Mutex
-	number int64  // of the last fact
-	facts  []fact // what was committed or read, and no transaction that was committed later has looked for
+	number int64     // of the last fact
+	metAt  time.Time // of the fact that was met
+	facts  []fact    // what was committed or read, and no transaction that was committed later has looked for
 }
 
 // fact is what a database has unless it was set back: an event's row, which a transaction of this process has committed,
@@ -81,7 +82,8 @@ type Ledger struct {
 type fact struct {
 	number int64
 	id     ID   // of the event; without one the fact is an offset
-	done   bool // the event's state does not change any more
+	parked bool // else the event's state is another one
+	met    bool // another process has decided the event
 	at     time.Time
 	offset Partition
 }
@@ -90,10 +92,11 @@ type fact struct {
 type Tx struct {
 	pgx.Tx
 	l    *Ledger
+	conn *pgxpool.Conn
 	seen int64 // the number up to which facts were looked for
 }
 
-// CommitEvent commits. id is one of the transaction's events, whose row has the state.
+// CommitEvent commits. The transaction has given the event that state.
 func (tx *Tx) CommitEvent(ctx context.Context, id ID, state State) error {
 	if err := tx.Tx.Commit(ctx); err != nil {
 		return err
@@ -102,13 +105,40 @@ func (tx *Tx) CommitEvent(ctx context.Context, id ID, state State) error {
 	return nil
 }
 
-// committed notes an event that a transaction has committed which looked for the facts up to the number.
+// End rolls back what was not committed, and gives the connection back: to be used again, or unclean, to be closed.
+func (tx *Tx) End(ctx context.Context, unclean bool) {
+	ctx = context.WithoutCancel(ctx)
+	_ = tx.Rollback(ctx)
+	if unclean {
+		_ = tx.conn.Conn().Close(ctx)
+	}
+	tx.conn.Release()
+}
+
+// committed notes the state that a transaction has given an event. It looked for the facts up to the number.
 func (l *Ledger) committed(seen int64, id ID, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.facts = slices.DeleteFunc(l.facts, func(f fact) bool { return f.number <= seen })
 	l.number++
-	l.facts = append(l.facts, fact{number: l.number, id: id, done: state == Done, at: time.Now()})
+	l.facts = append(l.facts, fact{number: l.number, id: id, parked: state == Parked, at: time.Now()})
+}
+
+// met notes the last event that others have decided: this process counts on its row, too.
+func (l *Ledger) met(ids []ID, conflicts []Conflict) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range conflicts {
+		if c.at.Before(l.metAt) {
+			continue
+		}
+		l.metAt = c.at
+		l.facts = slices.DeleteFunc(l.facts, func(f fact) bool { return f.met })
+		l.number++
+		l.facts = append(l.facts, fact{
+			number: l.number, id: ids[c.Place], parked: c.State == Parked, met: true, at: time.Now(),
+		})
+	}
 }
 
 // read notes offsets, in the place of what was known of their partitions.
@@ -127,7 +157,7 @@ func (l *Ledger) read(offsets []Partition) {
 func (l *Ledger) known() (args []any, seen int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sources, ids, done := []int16{}, []string{}, []bool{}
+	sources, ids, parked := []int16{}, []string{}, []bool{}
 	topics, partitions, offsets := []string{}, []int32{}, []int64{}
 	for _, f := range l.facts {
 		switch {
@@ -135,10 +165,10 @@ func (l *Ledger) known() (args []any, seen int64) {
 			topics, partitions = append(topics, f.offset.Topic), append(partitions, f.offset.Partition)
 			offsets = append(offsets, f.offset.Next)
 		case time.Since(f.at) < l.keep/2:
-			sources, ids, done = append(sources, f.id.Source), append(ids, f.id.Event), append(done, f.done)
+			sources, ids, parked = append(sources, f.id.Source), append(ids, f.id.Event), append(parked, f.parked)
 		}
 	}
-	return []any{l.consumer, l.name, l.server, l.file, sources, ids, done, topics, partitions, offsets}, l.number
+	return []any{l.consumer, l.name, l.server, l.file, sources, ids, parked, topics, partitions, offsets}, l.number
 }
 
 // Open finds the consumer, or enters it. Sessions that stand still in a transaction are ended by the server after idle:
@@ -150,7 +180,8 @@ func Open(
 		return nil, err
 	}
 	l := &Ledger{pool: pool, schema: prefix(schema), name: consumer, keep: keep}
-	l.begin = fmt.Sprintf("begin isolation level read committed; set local idle_in_transaction_session_timeout = %d",
+	l.begin = fmt.Sprintf("begin isolation level read committed read write; "+
+		"set local idle_in_transaction_session_timeout = %d",
 		idle.Milliseconds())
 	l.beginOwn = l.begin + fmt.Sprintf("; set local lock_timeout = %d", LockWait.Milliseconds())
 	err := pool.QueryRow(ctx, "SELECT "+l.schema+"inbox_register($1), pg_postmaster_start_time(), "+
@@ -163,13 +194,18 @@ func Open(
 
 func prefix(schema string) string { return pgx.Identifier{schema}.Sanitize() + "." }
 
-// Begin opens a transaction for handlers.
+// Begin opens a transaction for handlers, which End ends.
 func (l *Ledger) Begin(ctx context.Context) (*Tx, error) {
-	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.begin})
+	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
 	}
-	return &Tx{Tx: tx, l: l}, nil
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.begin})
+	if err != nil {
+		conn.Release()
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	return &Tx{Tx: tx, l: l, conn: conn}, nil
 }
 
 func (l *Ledger) same() string {
@@ -182,11 +218,34 @@ func (l *Ledger) within(ctx context.Context, what string, body func(pgx.Tx) erro
 	return err
 }
 
-// entering is within for what leaves an event's row in a state, whoever has written it.
-func (l *Ledger) entering(ctx context.Context, what string, id ID, state State, body func(pgx.Tx) error) error {
-	seen, err := l.inside(ctx, what, body)
-	if err == nil {
-		l.committed(seen, id, state)
+// Check returns nil if the database answers and is the one of Open.
+func (l *Ledger) Check(ctx context.Context) error {
+	return l.within(ctx, "look at the database", func(pgx.Tx) error { return nil })
+}
+
+// Unclaim takes back what Claim entered in a transaction that was committed before its time.
+func (l *Ledger) Unclaim(ctx context.Context, ids []ID, xid int64) error {
+	sources, events := columns(ids)
+	return l.within(ctx, "take back claims", func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `DELETE FROM `+l.schema+`inbox_event e
+			USING unnest($2::smallint[], $3::text[]) AS u (source, id)
+			WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id AND e.state = 0
+			AND e.xmin::text::bigint = $4 & 4294967295`, l.consumer, sources, events, xid)
+		return err
+	})
+}
+
+// entering is within for what changes an event's state: body returns which, or none.
+func (l *Ledger) entering(
+	ctx context.Context, what string, state State, body func(pgx.Tx) (changed *ID, err error),
+) error {
+	var changed *ID
+	seen, err := l.inside(ctx, what, func(tx pgx.Tx) (err error) {
+		changed, err = body(tx)
+		return err
+	})
+	if err == nil && changed != nil { // an older row would prove less than what was seen
+		l.committed(seen, *changed, state)
 	}
 	return err
 }
@@ -223,6 +282,8 @@ func setBack(err error) error {
 type Conflict struct {
 	Place int // in the claim's list
 	State State
+
+	at time.Time
 }
 
 // Claim enters the events as done, in the caller's transaction, except for those that it returns. It waits at most
@@ -231,20 +292,21 @@ func (l *Ledger) Claim(ctx context.Context, tx *Tx, ids []ID) ([]Conflict, error
 	sources, events := columns(ids)
 	known, seen := l.known()
 	tx.seen = seen
-	rows, err := tx.Query(ctx, "SELECT place, state FROM "+l.schema+
+	rows, err := tx.Query(ctx, "SELECT place, state, decided FROM "+l.schema+
 		"inbox_claim_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 		append(known, sources, events)...)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d events: %w", len(ids), setBack(err))
 	}
 	conflicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Conflict, err error) {
-		err = row.Scan(&c.Place, &c.State)
+		err = row.Scan(&c.Place, &c.State, &c.at)
 		c.Place-- // SQL counts from 1
 		return c, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim %d events: %w", len(ids), setBack(err))
 	}
+	l.met(ids, conflicts)
 	return conflicts, nil
 }
 

@@ -135,7 +135,8 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 		return err
 	}
 	if version == 0 {
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", prefix(schema)+"inbox_event").Scan(&there); err != nil {
+		err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", prefix(schema)+"inbox_event").Scan(&there)
+		if err != nil {
 			return err
 		}
 		if there {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Entry is an event as it is stored when it waits or is given up.
@@ -68,11 +69,10 @@ func (e Entry) dueIn() (infinite bool, seconds *float64) {
 // Park stores events of one lane, in their order. Those that somebody has decided are left as they are. One that is to
 // wait for others is due at once if there are none: somebody may have discarded them.
 func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
-	last := entries[len(entries)-1].ID
-	return l.entering(ctx, "park events", last, Parked, func(tx pgx.Tx) error {
+	return l.entering(ctx, "park events", Parked, func(tx pgx.Tx) (parked *ID, err error) {
 		var batch pgx.Batch
 		batch.Queue("SELECT "+l.schema+"inbox_lock($1, $2, $3)", l.name, entries[0].Place.Topic, entries[0].Key)
-		for _, e := range entries {
+		for i, e := range entries {
 			infinite, seconds := e.dueIn()
 			batch.Queue(`WITH won AS (INSERT INTO `+l.schema+`inbox_event (consumer, source, event_id, state)
 				VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING RETURNING 1)
@@ -80,9 +80,15 @@ func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
 				SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
 				CASE WHEN $17 THEN 'infinity' ELSE coalesce(now() + $18::double precision * interval '1 second',
 					`+l.schema+`inbox_behind($1, $4, $5, $7)) END FROM won`,
-				append(l.entryValues(e), infinite, seconds)...)
+				append(l.entryValues(e), infinite, seconds)...).Exec(func(tag pgconn.CommandTag) error {
+				if tag.RowsAffected() > 0 {
+					parked = &entries[i].ID
+				}
+				return nil
+			})
 		}
-		return tx.SendBatch(ctx, &batch).Close()
+		err = tx.SendBatch(ctx, &batch).Close()
+		return parked, err
 	})
 }
 
@@ -185,27 +191,27 @@ func (l *Ledger) Failed(ctx context.Context, e Entry, attemptsBefore int) error 
 // Bury makes an event a dead letter: one that was parked, when it has a row, or one that nobody has decided. If
 // somebody has, nothing happens.
 func (l *Ledger) Bury(ctx context.Context, e Entry) error {
-	return l.entering(ctx, "store a dead letter", e.ID, Dead, func(tx pgx.Tx) error {
+	return l.entering(ctx, "store a dead letter", Dead, func(tx pgx.Tx) (buried *ID, err error) {
 		if e.Seq != 0 {
 			tag, err := tx.Exec(ctx, "DELETE FROM "+l.schema+"inbox_parked WHERE seq = $1", e.Seq)
 			if err != nil || tag.RowsAffected() == 0 {
-				return err
+				return nil, err
 			}
 			if err := l.turn(ctx, tx, []ID{e.ID}, Parked, Dead); err != nil {
-				return err
+				return nil, err
 			}
 		} else {
 			tag, err := tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_event (consumer, source, event_id, state)
 				VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`, l.consumer, e.ID.Source, e.ID.Event, Dead)
 			if err != nil || tag.RowsAffected() == 0 {
-				return err
+				return nil, err
 			}
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_dead (`+entryColumns+`)
+		_, err = tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_dead (`+entryColumns+`)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 			ON CONFLICT (consumer, source, event_id) DO UPDATE SET attempts = excluded.attempts, class = excluded.class,
 			error = excluded.error, dead_at = now(), replayed_at = NULL, discarded_at = NULL`, l.entryValues(e)...)
-		return err
+		return &e.ID, err
 	})
 }
 
