@@ -61,15 +61,12 @@ type hooks struct{ s *session }
 // OnNewClient keeps the client before it joins the group: NewClient can return after the first partitions are assigned.
 func (h *hooks) OnNewClient(client *kgo.Client) { h.s.client = client }
 
-// OnBrokerRead notes when the group's coordinator has answered last.
-func (h *hooks) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
-	if err != nil || key != int16(kmsg.Heartbeat) && key != int16(kmsg.ConsumerGroupHeartbeat) &&
-		key != int16(kmsg.SyncGroup) {
-		return
+// OnBrokerE2E notes when a request was sent that the group's coordinator has answered: a process that was frozen reads
+// old answers when it thaws.
+func (h *hooks) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if e2e.Err() == nil {
+		h.s.answered(key, time.Now().Add(-e2e.DurationE2E()))
 	}
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	h.s.heartbeat = time.Now()
 }
 
 // poll feeds the engine. Between a poll and its end no rebalance happens, so records come to the assignment that they

@@ -33,7 +33,9 @@ type session struct {
 	careful   map[lanes.Place]*caution
 	wrote     map[lanes.Place]int64 // the offset that inbox_offset has at least: read or written last
 	running   map[*run]struct{}
-	heartbeat time.Time        // of the last answer
+	heartbeat time.Time        // when the last request of the group's was sent that was answered
+	doubtful  bool             // the last answer may be that the membership is over
+	timeout   time.Duration    // of the membership, without heartbeats
 	sources   map[string]int16 // numbers of sources, by name
 	closing   bool             // the group is being left: callbacks have nothing to do
 }
@@ -59,7 +61,11 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 		}),
 	}
 	s.hard, s.cut = context.WithCancelCause(context.Background())
-	return s, s.dial()
+	if err := s.dial(); err != nil {
+		return s, err
+	}
+	s.learnTimeout()
+	return s, nil
 }
 
 // fail ends the session.
@@ -78,6 +84,7 @@ func (s *session) run(ctx context.Context) (err error) {
 	feeders.Go(func() { s.poll(polling) })
 	feeders.Go(func() { s.keep(polling) })
 	feeders.Go(func() { s.warnOfRetention(polling) })
+	feeders.Go(func() { s.askTimeout(polling) })
 	for range s.c.config.Workers {
 		workers.Go(s.work)
 	}

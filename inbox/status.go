@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -122,15 +121,15 @@ func (c *Consumer) Live() error {
 
 // Ready returns why events are not handled now: no session with the database or the group, or the breaker is open.
 func (c *Consumer) Ready() error {
-	st := c.Status()
+	st, s := c.Status(), c.session.Load()
 	switch {
 	case st.Trouble != "":
 		return errors.New(st.Trouble)
-	case c.session.Load() == nil:
+	case s == nil:
 		return errors.New("not running")
 	case st.HeartbeatAge == 0:
 		return errors.New("not in the group yet")
-	case st.HeartbeatAge > sessionTimeout:
+	case st.HeartbeatAge > s.sessionTime():
 		return fmt.Errorf("no heartbeat was answered for %v", st.HeartbeatAge.Round(time.Second))
 	case st.BreakerOpen:
 		return fmt.Errorf("the breaker is open: %s", st.BreakerReason)
@@ -138,17 +137,8 @@ func (c *Consumer) Ready() error {
 	return nil
 }
 
-type sessionKey struct{}
-
-// Fresh reports whether this process can still be taken for the owner of the event that the context's handler has: the
-// group's coordinator has answered within half of the session's time. It is for effects outside the database, which the
-// event's row does not fence.
-func Fresh(ctx context.Context) bool {
-	s, _ := ctx.Value(sessionKey{}).(*session)
-	if s == nil {
-		return false
-	}
+func (s *session) sessionTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.heartbeat) < sessionTimeout/2
+	return s.timeout
 }

@@ -15,13 +15,15 @@ type BreakerOptions struct {
 
 // breaker stops the work when it is not the events' fault. Keys that have begun to fail, and no success between, put it
 // in doubt: then events of other keys, which do not fail, are tried at once, one at a time, and a success ends the doubt.
-// When those fail, too, or there are none, it opens: one event is tried now and then, of keys that do not fail first. A
-// success closes it. The engine's mutex guards it.
+// When some of those fail, too, or none comes for a while, it opens: one event is tried now and then, of whatever key,
+// and still at once those of keys that do not fail, until some have. A success closes it. The engine's mutex guards it.
 type breaker struct {
 	options BreakerOptions
 	failing map[Name]Failure // keys that have begun to fail since the last success
 	doubt   bool
-	tried   int // probes that failed in doubt
+	tried   int       // probes that failed of keys that did not
+	since   time.Time // of the doubt's first probe that failed
+	until   time.Time // the doubt ends; zero: something runs or is ready that can end it
 	open    bool
 	reason  string
 	probing bool
@@ -32,8 +34,11 @@ type breaker struct {
 	handled, deaths int // in the window
 }
 
-// doubtful is how many events of keys that do not fail are tried before the breaker opens.
-const doubtful = 5
+// doubtful is how many events of keys that do not fail are tried, for no longer than patience, before the breaker opens.
+const (
+	doubtful = 20
+	patience = 5 * time.Second
+)
 
 // wait is how long nothing is to be handed out; an hour stands for: until a probe has ended.
 func (b *breaker) wait(now time.Time) time.Duration {
@@ -45,6 +50,9 @@ func (b *breaker) wait(now time.Time) time.Duration {
 	}
 	return b.next.Sub(now)
 }
+
+// spares reports whether keys that do not fail are tried at once.
+func (b *breaker) spares() bool { return !b.probing && b.careful() && b.tried < doubtful }
 
 // careful reports whether only probes are handed out.
 func (b *breaker) careful() bool { return b.open || b.doubt }
@@ -65,13 +73,17 @@ func (b *breaker) note(l *Lane, v Verdict, probe bool, now time.Time) {
 	known := l.failing
 	l.failing = true
 	switch {
+	case b.careful() && probe && !known && b.tried < doubtful:
+		if b.tried == 0 {
+			b.since = now
+		}
+		if b.tried++; b.doubt && (b.tried == doubtful || now.Sub(b.since) > patience) {
+			b.tried = doubtful
+			b.trip(now.Add(b.options.ProbeMin))
+		}
 	case b.open && probe:
 		b.delay = min(max(2*b.delay, b.options.ProbeMin), b.options.ProbeMax)
 		b.next = now.Add(b.delay)
-	case b.doubt && probe:
-		if b.tried++; b.tried >= doubtful {
-			b.trip(now)
-		}
 	case !b.careful() && !known:
 		b.begins(l.Name, v.Failed)
 	}
@@ -97,12 +109,25 @@ func (b *breaker) begins(name Name, why Failure) {
 	}
 }
 
-func (b *breaker) suspect(reason string) { b.doubt, b.tried, b.reason = true, 0, reason }
+func (b *breaker) suspect(reason string) {
+	b.doubt, b.tried, b.until, b.reason = true, 0, time.Time{}, reason
+}
 
-func (b *breaker) trip(now time.Time) {
+// idles is called in doubt when there is nothing that could end it.
+func (b *breaker) idles(now time.Time) {
+	switch {
+	case b.until.IsZero():
+		b.until = now.Add(b.options.ProbeMin)
+	case !now.Before(b.until):
+		b.trip(now)
+	}
+}
+
+// trip opens the breaker. next is when the next probe is.
+func (b *breaker) trip(next time.Time) {
 	b.open, b.doubt = true, false
 	b.delay = b.options.ProbeMin
-	b.next = now.Add(b.delay)
+	b.next = next
 }
 
 func (b *breaker) count(now time.Time) {

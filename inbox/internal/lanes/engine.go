@@ -222,8 +222,8 @@ func (e *Engine) Take() (Job, bool) {
 	for !e.closed || e.filling && !e.breaker.open {
 		now := time.Now()
 		e.endWaits(now)
-		if wait := e.breaker.wait(now); wait <= 0 {
-			if job, found := e.collect(); found {
+		if wait := e.breaker.wait(now); wait <= 0 || e.breaker.spares() {
+			if job, found := e.collect(now); found {
 				e.busy++
 				return job, true
 			}
@@ -257,16 +257,19 @@ func (e *Engine) arm(now time.Time) {
 	if wait := e.breaker.wait(now); wait > 0 {
 		next = min(next, wait)
 	}
+	if until := e.breaker.until; e.breaker.doubt && !until.IsZero() {
+		next = min(next, until.Sub(now))
+	}
 	e.timer.Reset(next)
 }
 
 // collect makes a job of the lanes that are ready: the first of them decides its kind.
-func (e *Engine) collect() (Job, bool) {
-	job := Job{Probe: e.breaker.careful()}
-	first := e.first()
+func (e *Engine) collect(now time.Time) (Job, bool) {
+	first := e.first(now)
 	if first == nil {
 		return Job{}, false
 	}
+	job := Job{Probe: e.breaker.careful()}
 	switch {
 	case first.parked && first.due && !first.partition.filling:
 		job.Kind = Retry

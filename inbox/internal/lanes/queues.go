@@ -68,21 +68,23 @@ func (w *waits) Pop() any {
 	return last
 }
 
-// first is the lane that comes next. In doubt, and when the breaker is open, it is one that does not fail; when there is
-// none, the doubt has nothing to wait for but what runs.
-func (e *Engine) first() *Lane {
-	if !e.breaker.careful() {
+// first is the lane that comes next. In doubt, and when the breaker is open, it is one that does not fail, if there is
+// one.
+func (e *Engine) first(now time.Time) *Lane {
+	b := &e.breaker
+	if !b.careful() {
 		return e.pop()
 	}
 	l := e.ready.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
 	switch {
 	case l != nil:
-		l.ready = false
+		l.ready, b.until = false, time.Time{}
 		return l
-	case e.breaker.open:
+	case b.doubt && e.busy == 0:
+		b.idles(now)
+	}
+	if b.open && b.wait(now) <= 0 {
 		return e.pop()
-	case e.busy == 0:
-		e.breaker.trip(time.Now())
 	}
 	return nil
 }

@@ -1,0 +1,102 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// unknownTimeout is assumed of a group whose session's time is the broker's (KIP-848), until the broker has said it.
+const unknownTimeout = 20 * time.Second
+
+// learnTimeout takes the session's time from the client. With the newer protocol it is the broker's: see askTimeout.
+func (s *session) learnTimeout() {
+	timeout, _ := s.client.OptValue(kgo.SessionTimeout).(time.Duration)
+	if s.c.config.ConsumerProtocol {
+		timeout = unknownTimeout
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timeout = timeout
+}
+
+// askTimeout asks the broker for the session's time of the group.
+func (s *session) askTimeout(ctx context.Context) {
+	if !s.c.config.ConsumerProtocol {
+		return
+	}
+	timeout, err := s.groupTimeout(ctx)
+	if err != nil {
+		s.c.config.Log.Debug("inbox: the session timeout of the group is unknown", "consumer", s.c.config.Name,
+			"assumed", unknownTimeout, "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timeout = timeout
+}
+
+// groupTimeout asks for the group's setting, whose default is the broker's.
+func (s *session) groupTimeout(ctx context.Context) (time.Duration, error) {
+	const name = "consumer.session.timeout.ms"
+	request := kmsg.NewPtrDescribeConfigsRequest()
+	resource := kmsg.NewDescribeConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, s.c.config.Group
+	resource.ConfigNames = []string{name}
+	request.Resources = append(request.Resources, resource)
+	answer, err := request.RequestWith(ctx, s.client)
+	if err != nil {
+		return 0, err
+	}
+	for _, resource := range answer.Resources {
+		if err := kerr.ErrorForCode(resource.ErrorCode); err != nil {
+			return 0, err
+		}
+		for _, c := range resource.Configs {
+			if c.Name == name && c.Value != nil {
+				ms, err := strconv.Atoi(*c.Value)
+				return time.Duration(ms) * time.Millisecond, err
+			}
+		}
+	}
+	return 0, fmt.Errorf("the broker names no %s", name)
+}
+
+// answered notes that the group's coordinator has answered a request that was sent then. Behind a silence that was
+// longer than the session's time, the answer to a heartbeat may be that the membership is over: the next one tells.
+func (s *session) answered(key int16, sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch key {
+	case int16(kmsg.SyncGroup):
+		s.doubtful = false
+	case int16(kmsg.Heartbeat), int16(kmsg.ConsumerGroupHeartbeat):
+		silent := !s.heartbeat.IsZero() && sent.Sub(s.heartbeat) > s.timeout
+		if s.doubtful = silent && !s.doubtful; s.doubtful {
+			return
+		}
+	default:
+		return
+	}
+	s.heartbeat = sent
+}
+
+type sessionKey struct{}
+
+// Fresh reports whether this process can still be taken for the owner of the event that the context's handler has: the
+// group's coordinator has answered a heartbeat that was sent within half of the session's time. It is for effects
+// outside the database, which the event's row does not fence.
+func Fresh(ctx context.Context) bool {
+	s, _ := ctx.Value(sessionKey{}).(*session)
+	if s == nil || ctx.Err() != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.heartbeat) < s.timeout/2
+}
