@@ -69,6 +69,9 @@ func (s *session) readBack(ctx context.Context) error {
 	for _, t := range tails {
 		s.router.Announced(t.Topic)
 	}
+	if !s.term.informed {
+		s.expectPositions(tails)
+	}
 	promoted := s.term.timeline != 0 && s.term.timeline != s.grant.System.Timeline
 	if s.unclean() && (!s.term.informed || promoted) && len(tails) > 0 {
 		if err := s.readTails(ctx, tails); err != nil {

@@ -51,6 +51,8 @@ type term struct {
 	inflight *settle.Registry // the settler's
 	lease    *lease.Lease
 
+	tails chan []store.TopicTail // whose topics' ends are to be compared; see comparePositions
+
 	stopping atomic.Bool // no retries begin any more, nor do rounds of the reconciler
 
 	// Owned by the supervisor.
@@ -64,7 +66,7 @@ type term struct {
 }
 
 func newTerm(r *Relay) *term {
-	t := &term{r: r, lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
+	t := &term{r: r, tails: make(chan []store.TopicTail, 1), lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	t.settler = settle.New(settle.Options{
 		Config: r.c, Retry: settings.Retry(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
@@ -101,7 +103,7 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	for _, work := range []func(context.Context){
 		t.settler.Run, t.watch, t.count, t.requests.Run, keeper.Mirror, keeper.Retention, keeper.Prune, keeper.Failures,
 		func(ctx context.Context) { t.r.reconciler.Run(ctx, t.r.store, reconcileHost{t}) },
-		t.keepAlarms,
+		t.keepAlarms, t.comparePositions,
 	} {
 		workers.Go(func() { work(background) })
 	}

@@ -166,6 +166,9 @@ func (w *watch) deletes(quiet time.Duration) bool {
 // saveOffsets notes how far the topics are recorded. It may be behind the truth at any time, as the position that is
 // saved may be: a start after a crash then only looks at more.
 func (t *term) saveOffsets(ctx context.Context) error {
+	for _, b := range t.settler.TakeBehind() {
+		t.r.raiseBehind(b)
+	}
 	offsets := t.settler.TakeOffsets()
 	err := t.r.store.SaveOffsets(ctx, offsets)
 	if err != nil {

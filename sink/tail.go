@@ -31,6 +31,12 @@ type Deferrer interface {
 	Defer(ctx context.Context, q TailQuery) bool
 }
 
+// Ender is a [Driver] that can say how long topics are.
+type Ender interface {
+	// Ends are the next offsets of the topic's partitions; nil: there is no such topic.
+	Ends(ctx context.Context, topic string) (map[int32]int64, error)
+}
+
 // TailQuery says what to read.
 type TailQuery struct {
 	Topic string

@@ -21,19 +21,55 @@ const (
 	tailEmpty = 5
 )
 
-var _ sink.Tailer = (*Driver)(nil)
+var (
+	_ sink.Tailer = (*Driver)(nil)
+	_ sink.Ender  = (*Driver)(nil)
+)
 
-// Tail is [sink.Tailer].
-func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+// tailClient is a client for one topic. Its transport routes by the library's own cache.
+func (d *Driver) tailClient(topic string) (client *kafkago.Client, done func()) {
 	transport := d.dialer.Lines(func() *kafkago.Transport {
 		t := d.dialer.Transport()
-		t.MetadataTopics = []string{q.Topic} // this one routes by the library's own cache
+		t.MetadataTopics = []string{topic}
 		t.MetadataTTL = time.Second
 		return t
 	})
-	defer transport.CloseIdleConnections()
-	client := &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport,
-		Timeout: d.config.RequestTimeout}
+	return &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport,
+		Timeout: d.config.RequestTimeout}, transport.CloseIdleConnections
+}
+
+// Ends is [sink.Ender].
+func (d *Driver) Ends(ctx context.Context, topic string) (map[int32]int64, error) {
+	client, done := d.tailClient(topic)
+	defer done()
+	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
+	if err != nil {
+		return nil, fmt.Errorf("ask for topic %q: %w", topic, err)
+	}
+	var ends map[int32]int64
+	for _, t := range answer.Topics {
+		if t.Name != topic || errors.Is(t.Error, kafkago.UnknownTopicOrPartition) {
+			continue
+		}
+		if t.Error != nil {
+			return nil, fmt.Errorf("topic %q: %w", topic, t.Error)
+		}
+		ends = map[int32]int64{}
+		for _, p := range t.Partitions {
+			_, end, err := tailBounds(ctx, client, sink.TailQuery{Topic: topic}, p.ID)
+			if err != nil {
+				return nil, fmt.Errorf("topic %q, partition %d: %w", topic, p.ID, err)
+			}
+			ends[int32(p.ID)] = end
+		}
+	}
+	return ends, nil
+}
+
+// Tail is [sink.Tailer].
+func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+	client, done := d.tailClient(q.Topic)
+	defer done()
 
 	answer, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{q.Topic}})
 	if err != nil {

@@ -48,7 +48,16 @@ type Keeper struct {
 }
 
 // seen is what one row tells of.
-type seen struct{ kind, topic string }
+type seen struct {
+	kind, topic string
+	own         bool // the relay noticed it, not the driver
+}
+
+// news is an alarm that is not stored.
+type news struct {
+	store.Alarm
+	of seen
+}
 
 // New makes a keeper of the driver's alarms.
 func New(driver sink.Driver) *Keeper {
@@ -69,7 +78,7 @@ func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
 		case <-ctx.Done():
 			return
 		}
-		var fresh []store.Alarm
+		var fresh []news
 		owns := host.Owns()
 		if owns {
 			fresh = k.fresh()
@@ -92,13 +101,13 @@ func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
 }
 
 // step stores what is fresh and reads what is open.
-func (k *Keeper) step(ctx context.Context, tables Tables, fresh []store.Alarm) error {
+func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
 	for _, a := range fresh {
-		if err := tables.RaiseAlarm(ctx, a); err != nil {
+		if err := tables.RaiseAlarm(ctx, a.Alarm); err != nil {
 			return err
 		}
 		k.mu.Lock()
-		k.kept[seen{a.Kind, a.Topic}] += uint64(a.Count)
+		k.kept[a.of] += uint64(a.Count)
 		k.mu.Unlock()
 	}
 	k.mu.Lock()
@@ -136,18 +145,20 @@ func (k *Keeper) tells() bool {
 func (k *Keeper) Raise(a sink.Alarm) { k.own.Raise(a, nil) }
 
 // fresh are the alarms of the driver and the relay that are not stored.
-func (k *Keeper) fresh() (fresh []store.Alarm) {
-	raised := k.own.Alarms()
+func (k *Keeper) fresh() (fresh []news) {
+	own := k.own.Alarms()
+	raised := own
 	if k.witness != nil {
 		raised = append(raised, k.witness.Alarms()...)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, a := range raised {
-		if kept := k.kept[seen{a.Kind, a.Topic}]; a.Count > kept {
-			fresh = append(fresh, store.Alarm{Kind: a.Kind, Topic: a.Topic, Partition: a.Partition, Text: a.Text,
+	for i, a := range raised {
+		of := seen{a.Kind, a.Topic, i < len(own)}
+		if kept := k.kept[of]; a.Count > kept {
+			fresh = append(fresh, news{store.Alarm{Kind: a.Kind, Topic: a.Topic, Partition: a.Partition, Text: a.Text,
 				Repair:    repair(a.Kind),
-				FirstSeen: a.At, At: a.At, Count: int64(a.Count - kept)})
+				FirstSeen: a.At, At: a.At, Count: int64(a.Count - kept)}, of})
 		}
 	}
 	return fresh
@@ -155,7 +166,10 @@ func (k *Keeper) fresh() (fresh []store.Alarm) {
 
 // Open are the alarms that nobody has acknowledged: those that are not stored yet, then the newest first; never nil.
 func (k *Keeper) Open() []store.Alarm {
-	open := append([]store.Alarm{}, k.fresh()...)
+	open := []store.Alarm{}
+	for _, a := range k.fresh() {
+		open = append(open, a.Alarm)
+	}
 	k.mu.Lock()
 	open = append(open, k.stored...)
 	k.mu.Unlock()

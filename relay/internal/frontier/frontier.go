@@ -17,8 +17,18 @@ import (
 type Frontier[J comparable] struct {
 	issued []step[J] // handed to the writers, in order
 
-	mu      sync.Mutex
-	changed map[partition]int64 // since the last Take; guarded by mu
+	mu       sync.Mutex          // guards what follows
+	changed  map[partition]int64 // since the last Take
+	expected map[partition]int64 // of partitions in which nothing was journaled since: where the process before was
+	behind   []Behind            // since the last look
+}
+
+// Behind is a partition that was written to below where it was journaled before: its topic was deleted and created again,
+// or lost its end.
+type Behind struct {
+	Topic     string
+	Partition int32
+	Was, Is   int64 // the next offset
 }
 
 // step is a job with where it ends.
@@ -80,12 +90,46 @@ func (f *Frontier[J]) Written(job J) (passed []J) {
 				f.changed = map[partition]int64{}
 			}
 			f.changed[e.of] = e.next
+			f.compare(e)
 		}
 		*s.ends = (*s.ends)[:0]
 		passed = append(passed, s.job)
 	}
 	f.issued = slices.Delete(f.issued, 0, len(passed))
 	return passed
+}
+
+// Expect notes how far partitions were journaled by the process before.
+func (f *Frontier[J]) Expect(topic string, next map[int32]int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.expected == nil {
+		f.expected = map[partition]int64{}
+	}
+	for number, offset := range next {
+		f.expected[partition{topic, number}] = offset
+	}
+}
+
+// compare holds the first end of a partition against what was expected. f.mu is held.
+func (f *Frontier[J]) compare(e end) {
+	was, known := f.expected[e.of]
+	if !known {
+		return
+	}
+	delete(f.expected, e.of) // from now on the driver compares
+	if e.next <= was {
+		f.behind = append(f.behind, Behind{e.of.topic, e.of.number, was, e.next})
+	}
+}
+
+// TakeBehind hands out, once, the partitions that were found behind.
+func (f *Frontier[J]) TakeBehind() []Behind {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	behind := f.behind
+	f.behind = nil
+	return behind
 }
 
 // Take hands out what changed since the last time. What cannot be saved is given back.

@@ -31,6 +31,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/frontier"
 	"github.com/cdc-relay/cdc-relay/relay/internal/gate"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/retry"
@@ -197,6 +198,14 @@ func (s *Settler) Wait(ctx context.Context) { s.gate.Wait(ctx) }
 // TakeOffsets is below which offset of each partition all records of ours are journaled, where that changed since it
 // was taken last. What cannot be saved is given back.
 func (s *Settler) TakeOffsets() []store.Offset { return s.loop.journal.frontier.Take() }
+
+// Expect notes how far the topic's partitions were journaled by the process before.
+func (s *Settler) Expect(topic string, next map[int32]int64) {
+	s.loop.journal.frontier.Expect(topic, next)
+}
+
+// TakeBehind hands out, once, the partitions that turned out to be shorter than they were.
+func (s *Settler) TakeBehind() []frontier.Behind { return s.loop.journal.frontier.TakeBehind() }
 
 // GiveBackOffsets takes back what was taken and not saved.
 func (s *Settler) GiveBackOffsets(offsets []store.Offset) { s.loop.journal.frontier.GiveBack(offsets) }
