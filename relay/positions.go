@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// This file holds how far topics were journaled, as Postgres has it, against what brokers have. A driver compares what it
-// has seen itself; what happened to a topic while no relay ran shows here only.
+// This file holds how far topics were journaled, as Postgres has it, against what brokers have. A driver compares what
+// it has seen itself; what happened to a topic while no relay ran shows here only.
 
 // endsPatience bounds the look at one topic. What is not known by then shows when something is published there.
 const endsPatience = 10 * time.Second

@@ -28,10 +28,10 @@ func (b *bed) waitMarked(n int) {
 		WHERE o.published_at IS NOT NULL AND j.published_at > o.created_at`, fmt.Sprint(n))
 }
 
-// An application empties its table and begins with the same ids again. Breaks it catches: a relay that looks up what may
-// come again, and takes new events for those that had their ids before: they are never sent, and nothing says so; a place
-// in the journal that is the former event's; a row that is never marked. Seen to fail with ids looked up without their
-// places.
+// An application empties its table and begins with the same ids again. Breaks it catches: a relay that looks up what
+// may come again, and takes new events for those that had their ids before: they are never sent, and nothing says so; a
+// place in the journal that is the former event's; a row that is never marked. Seen to fail with ids looked up without
+// their places.
 func TestEventsWhoseIDsWereUsedBeforeAreSent(t *testing.T) {
 	t.Parallel()
 	const events, keys = 40, 3
@@ -54,7 +54,8 @@ func TestEventsWhoseIDsWereUsedBeforeAreSent(t *testing.T) {
 	next += events
 
 	// Two generations that come at once: the second is looked up when the first may be journaled, parked or in flight.
-	restart(startOver + generation("order", next, events, keys) + startOver + generation("order", next+events, events, keys))
+	restart(startOver + generation("order", next, events, keys) +
+		startOver + generation("order", next+events, events, keys))
 	b.waitMarked(events)
 	next += 2 * events
 

@@ -66,7 +66,8 @@ type term struct {
 }
 
 func newTerm(r *Relay) *term {
-	t := &term{r: r, tails: make(chan []store.TopicTail, 1), lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
+	t := &term{r: r, tails: make(chan []store.TopicTail, 1),
+		lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	t.settler = settle.New(settle.Options{
 		Config: r.c, Retry: settings.Retry(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,

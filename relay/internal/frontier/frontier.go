@@ -23,8 +23,8 @@ type Frontier[J comparable] struct {
 	behind   []Behind            // since the last look
 }
 
-// Behind is a partition that was written to below where it was journaled before: its topic was deleted and created again,
-// or lost its end.
+// Behind is a partition that was written to below where it was journaled before: its topic was deleted and created
+// again, or lost its end.
 type Behind struct {
 	Topic     string
 	Partition int32
