@@ -58,15 +58,24 @@ func (c Columns) composed(value string, own map[string]string) []Part {
 // aggregateColumn allows a column, a template over columns, or nothing.
 func aggregateColumn() rule {
 	const allowed = identifierAllowed + "; or a template of columns in braces, such as {tenant}:{order_id}"
-	return optional(typed(allowed, func(v string) string {
+	r := typed(allowed, func(v string) string {
 		if !IsTemplate(v) {
-			return accept(isIdentifier(v))
+			_, ok := nameOf(v)
+			return accept(ok && !strings.Contains(v, "}"))
 		}
 		if _, err := ParseTemplate(v); err != nil {
 			return err.Error()
 		}
 		return ""
-	}))
+	})
+	r.read = func(v string) string {
+		if IsTemplate(v) {
+			return v
+		}
+		name, _ := nameOf(v)
+		return name
+	}
+	return optional(r)
 }
 
 // names reports whether a template names the field.

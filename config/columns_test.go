@@ -26,7 +26,7 @@ func TestTopicsCannotNameAnAggregateTypeThatTheTableLacks(t *testing.T) {
 			want: []string{"rabbitmq.routing_key"}},
 		{set: map[string]string{"outbox.columns.aggregate_type": "", "message.topic": "x", "sink": "rabbitmq",
 			"rabbitmq.routing_key": "{event_type}"}},
-		{set: map[string]string{"outbox.columns.aggregate_type": "", "outbox.columns.aggregate_id": "a b",
+		{set: map[string]string{"outbox.columns.aggregate_type": "", "outbox.columns.aggregate_id": "a}b",
 			"sink": "rabbitmq"},
 			want: []string{"message.topic", "outbox.columns.aggregate_id", "rabbitmq.routing_key"}},
 	} {

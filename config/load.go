@@ -157,6 +157,8 @@ func (l *loader) assign(required []string) Config {
 				found += ": " + key.mask(complaint)
 			}
 			l.problems = append(l.problems, Problem{Key: key.Name, Where: r.where, What: found, Allowed: key.Allowed})
+		} else if read := rules[key.Name].read; read != nil {
+			reflect.ValueOf(&cfg).Elem().FieldByIndex(key.index).SetString(read(value.String()))
 		}
 	}
 	for _, b := range relations {

@@ -8,54 +8,14 @@ import (
 	"strings"
 )
 
-// Identifiers are taken exactly as written, upper case too, and quoted wherever they go into SQL.
-var plainIdentifier = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
-
-const identifierAllowed = "a name of letters, digits, _ and $, not beginning with a digit, at most 63 bytes, exactly " +
-	"as Postgres shows it"
-
-func isIdentifier(s string) bool { return len(s) <= maxIdentifier && plainIdentifier.MatchString(s) }
-
-func identifier() rule {
-	return typed(identifierAllowed, func(v string) string { return accept(isIdentifier(v)) })
-}
-
-// SplitTable splits schema.table; without a schema it is public. The names are as Postgres shows them, not quoted.
-func SplitTable(s string) (schema, name string) {
-	if schema, name, found := strings.Cut(s, "."); found {
-		return schema, name
-	}
-	return "public", s
-}
-
-func table() rule {
-	return typed("schema.table, each "+identifierAllowed, func(v string) string {
-		schema, name := SplitTable(v)
-		return accept(isIdentifier(schema) && isIdentifier(name))
-	})
-}
-
-func columnList() rule {
-	return typed("column names separated by commas, each optionally followed by asc or desc", func(v string) string {
-		for term := range strings.SplitSeq(v, ",") {
-			words := strings.Fields(term)
-			direction := len(words) == 2 && (strings.EqualFold(words[1], "asc") || strings.EqualFold(words[1], "desc"))
-			if len(words) == 0 || !isIdentifier(words[0]) || len(words) > 1 && !direction {
-				return fmt.Sprintf("%q is not a column", strings.TrimSpace(term))
-			}
-		}
-		return ""
-	})
-}
-
 // Part is a piece of a template: either literal text or a column of the row.
 type Part struct {
 	Literal string
 	Column  string // empty for literal text
 }
 
-// ParseTemplate splits text such as "outbox.event.{aggregate_type}" into its parts. Braces hold one column name; a
-// template cannot contain braces otherwise.
+// ParseTemplate splits text such as "outbox.event.{aggregate_type}" into its parts. Braces hold one column name,
+// in double quotes if it has a brace in it; a template cannot contain braces otherwise.
 func ParseTemplate(s string) ([]Part, error) {
 	var parts []Part
 	for s != "" {
@@ -70,6 +30,13 @@ func ParseTemplate(s string) ([]Part, error) {
 			break
 		}
 		column, after, closed := strings.Cut(rest, "}")
+		if strings.HasPrefix(rest, `"`) { // a brace may be in it
+			var behind string
+			column, behind, _ = cutQuoted(rest)
+			after, closed = strings.CutPrefix(behind, "}")
+		} else if strings.Contains(column, "{") {
+			column = ""
+		}
 		if !closed {
 			return nil, fmt.Errorf("a { without a }")
 		}

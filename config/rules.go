@@ -15,7 +15,8 @@ import (
 type rule struct {
 	allowed string
 	check   func(value any) string
-	values  []string // all that are allowed; nil: too many for a list
+	values  []string                  // all that are allowed; nil: too many for a list
+	read    func(value string) string // what an allowed text stands for; nil: itself
 }
 
 // notAllowed is the complaint when allowed already says it all.

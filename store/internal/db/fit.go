@@ -140,9 +140,13 @@ func (s *DB) fitDefaults(o *Table, byName map[string]column) {
 }
 
 // quoteColumns quotes the terms of an ORDER BY that begin with a column of the table, which has its name as the catalog
-// spells it.
+// spells it. Those in double quotes are quoted already.
 func quoteColumns(terms string, byName map[string]column) string {
-	list := strings.Split(terms, ",")
+	quoted := false
+	list := strings.FieldsFunc(terms, func(r rune) bool {
+		quoted = quoted != (r == '"')
+		return r == ',' && !quoted
+	})
 	for i, term := range list {
 		name, direction, _ := strings.Cut(strings.TrimSpace(term), " ")
 		if _, found := byName[name]; found {

@@ -103,7 +103,7 @@ func (s slot) elsewhere() string {
 func (w *writer) publication() {
 	name, beside := w.cfg.Postgres.Publication, []string{}
 	for _, p := range w.d.publications {
-		covers := p.all || slices.Contains(p.published, w.cfg.Outbox.Table)
+		covers := p.all || slices.Contains(p.published, w.cfg.TableName())
 		switch {
 		case p.name != name && covers:
 			beside = append(beside, p.name)

@@ -175,7 +175,7 @@ func (w *writer) outbox() {
 	tables := w.d.tables
 	named := w.isSet("outbox.table")
 	if named {
-		tables = slices.DeleteFunc(slices.Clone(tables), func(t table) bool { return t.String() != w.cfg.Outbox.Table })
+		tables = slices.DeleteFunc(slices.Clone(tables), func(t table) bool { return t.String() != w.cfg.TableName() })
 	}
 	found := recogniseAll(tables)
 	switch {

@@ -24,7 +24,7 @@ type publication struct {
 	name      string
 	inserts   bool
 	all       bool
-	published []string // schema.table
+	published []string // as config.JoinTable has them
 }
 
 type slot struct {
@@ -48,7 +48,8 @@ const (
 	schemasSQL = `SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relname = 'cdc_relay_state' AND c.relkind IN ('r', 'p') ORDER BY 1`
 	publicationsSQL = `SELECT p.pubname::text, p.pubinsert, p.puballtables,
-		ARRAY(SELECT t.schemaname || '.' || t.tablename FROM pg_publication_tables t WHERE t.pubname = p.pubname)
+		ARRAY(SELECT t.schemaname::text FROM pg_publication_tables t WHERE t.pubname = p.pubname ORDER BY 1, t.tablename),
+		ARRAY(SELECT t.tablename::text FROM pg_publication_tables t WHERE t.pubname = p.pubname ORDER BY t.schemaname, 1)
 		FROM pg_publication p ORDER BY 1`
 	slotsSQL = `SELECT slot_name::text, coalesce(database, '')::text, coalesce(plugin, '')::text,
 		coalesce(wal_status, ''), active FROM pg_replication_slots ORDER BY 1`
@@ -115,8 +116,14 @@ func (d *database) read(ctx context.Context, tx store.Tx) error {
 	}
 	var p publication
 	r, err = tx.Query(ctx, publicationsSQL)
-	err = each("publications", r, err, func() { d.publications = append(d.publications, p) },
-		&p.name, &p.inserts, &p.all, &p.published)
+	var schemas, tables []string
+	err = each("publications", r, err, func() {
+		p.published = nil
+		for i := range tables {
+			p.published = append(p.published, config.JoinTable(schemas[i], tables[i]))
+		}
+		d.publications = append(d.publications, p)
+	}, &p.name, &p.inserts, &p.all, &schemas, &tables)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,10 @@ package configure
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
 )
 
 // table is one of the database, as far as it takes to see whether it is an outbox.
@@ -16,7 +17,7 @@ type table struct {
 // column is a table's, with its type as format_type names it.
 type column struct{ name, kind string }
 
-func (t table) String() string { return t.schema + "." + t.name }
+func (t table) String() string { return config.JoinTable(t.schema, t.name) }
 
 // field is what an event has, and what applications call its column: in lower case and without underscores, the most
 // telling first.
@@ -55,9 +56,6 @@ type candidate struct {
 	score int
 }
 
-// plainName is a name that the configuration can have.
-var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
-
 // recognise reports whether a table looks like an outbox: it has an id, a type and a payload, and either an aggregate
 // or a name that says so.
 func recognise(t table) (candidate, bool) {
@@ -65,7 +63,7 @@ func recognise(t table) (candidate, bool) {
 	for _, f := range fields {
 		for _, name := range f.names {
 			at := slices.IndexFunc(t.columns, func(c column) bool {
-				return plain(c.name) == name && f.fits(c.kind) && plainName.MatchString(c.name)
+				return plain(c.name) == name && f.fits(c.kind)
 			})
 			if at >= 0 {
 				c.of[f.key] = t.columns[at].name
@@ -79,8 +77,7 @@ func recognise(t table) (candidate, bool) {
 		c.score += 2 * len(fields) // more than any other table's columns are worth
 	}
 	whole := c.of["id"] != "" && c.of["event_type"] != "" && c.of["payload"] != ""
-	return c, whole && (named || c.of["aggregate_id"] != "") && plainName.MatchString(t.schema) &&
-		plainName.MatchString(t.name)
+	return c, whole && (named || c.of["aggregate_id"] != "")
 }
 
 // recogniseAll are the tables that look like an outbox, the likeliest first.
