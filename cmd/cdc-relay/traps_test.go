@@ -26,7 +26,8 @@ func TestNoCommandRunsWhatAnotherRoleMade(t *testing.T) {
 	s.pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate_type varchar(40),
  aggregate_id varchar(40), event_type name, payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(),
  published_at timestamptz, state mood DEFAULT 'PENDING', word varchar(20) DEFAULT '')`)
-	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers", "CDC_RELAY_OUTBOX_PUBLISHED_WHEN=state = 'PUBLISHED' OR word = 'sent'",
+	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers",
+		"CDC_RELAY_OUTBOX_PUBLISHED_WHEN=state = 'PUBLISHED' OR word = 'sent'",
 		"CDC_RELAY_OUTBOX_MARK_SET=state = 'PUBLISHED', word = word || 'x'")
 	event := `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'x', '{}')`
 	does := func(code int, args ...string) {

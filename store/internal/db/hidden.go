@@ -24,8 +24,8 @@ var own = []string{"cdc_relay_source", "cdc_relay_epoch", "cdc_relay_state", "cd
 	"cdc_relay_journal_batch", "cdc_relay_parked", "cdc_relay_catch_up", "cdc_relay_schema", "cdc_relay_offset",
 	"cdc_relay_request", "cdc_relay_alarms", "cdc_relay_edit"}
 
-// checkHidden returns a [record.HiddenError] where this role sees, or changes, other rows of a table than there are: by a
-// row security policy, a rule, or a view in the table's place. The stream knows of none of these.
+// checkHidden returns a [record.HiddenError] where this role sees, or changes, other rows of a table than there are: by
+// a row security policy, a rule, or a view in the table's place. The stream knows of none of these.
 func (s *DB) checkHidden(ctx context.Context, tx pgx.Tx, o *Table) error {
 	const update, remove = "2", "4" // of pg_rewrite.ev_type; what the application inserts is its own affair
 	used := []string{}

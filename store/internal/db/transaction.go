@@ -64,7 +64,8 @@ const pinned = `set_config('datestyle', 'ISO, YMD', true), set_config('intervals
 const SafePath = "SET LOCAL search_path = pg_catalog, pg_temp"
 
 // keepPath notes the role's own settings for InRolesPath. It comes before SafePath, so each function has its schema.
-const keepPath = `SELECT pg_catalog.set_config('cdc_relay.search_path', pg_catalog.current_setting('search_path'), true),
+const keepPath = `SELECT
+ pg_catalog.set_config('cdc_relay.search_path', pg_catalog.current_setting('search_path'), true),
  pg_catalog.set_config('cdc_relay.row_security', pg_catalog.current_setting('row_security'), true)`
 
 // InRolesPath is a condition that is always true. A statement under Limits.Triggers evaluates it before it changes the
