@@ -48,7 +48,10 @@ type Endpoint struct {
 // idle ones are usually dead as well. They are not when only the patience with the request was over.
 func (e *Endpoint) RoundTrip(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	l := e.lines.take()
-	answer, err := l.transport.RoundTrip(ctx, kafkago.TCP(e.Address), request)
+	answer, err := func() (_ kafkago.Response, err error) {
+		defer recovered(&err)
+		return l.transport.RoundTrip(ctx, kafkago.TCP(e.Address), request)
+	}()
 	e.lines.leave(l, err != nil && !errors.Is(err, ErrImpatient))
 	if err != nil {
 		return nil, err
@@ -165,12 +168,27 @@ type conn struct {
 	dialer   *Dialer
 	password string // of SASL
 	answered bool   // something was read
+	guard    guard  // of answers; one goroutine at a time uses the connection
 	// when the session of its login is to be renewed, by another connection; zero: it lasts
 	renewal time.Time
 }
 
-// Read is net.Conn. It is here that a broker says that it does not like our certificate (TLS 1.3), or wants TLS.
-func (c *conn) Read(p []byte) (int, error) {
+// Read is net.Conn: answers that the guard has looked at.
+func (c *conn) Read(p []byte) (int, error) { return c.guard.read(unguarded{c}, p) }
+
+// Write is net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	c.guard.wrote(p)
+	return c.Conn.Write(p)
+}
+
+// unguarded reads what the broker sends. It is here that a broker says that it does not like our certificate (TLS 1.3),
+// or wants TLS.
+type unguarded struct{ *conn }
+
+// Read is io.Reader.
+func (u unguarded) Read(p []byte) (int, error) {
+	c := u.conn
 	n, err := c.Conn.Read(p)
 	if !c.answered && n > 1 {
 		c.answered = true

@@ -35,9 +35,12 @@ func (d *Dialer) Lines(fresh func() *kafkago.Transport) *Lines {
 }
 
 // RoundTrip is kafkago.RoundTripper.
-func (s *Lines) RoundTrip(ctx context.Context, address net.Addr, request kafkago.Request) (kafkago.Response, error) {
+func (s *Lines) RoundTrip(ctx context.Context, address net.Addr, request kafkago.Request) (
+	_ kafkago.Response, err error,
+) {
 	l := s.take()
 	defer s.leave(l, false)
+	defer recovered(&err)
 	return l.transport.RoundTrip(ctx, address, request)
 }
 

@@ -117,8 +117,7 @@ func (c *Conn) read() (f frame, err error) {
 	if n < 4 || n > largestFrame {
 		return f, fmt.Errorf("hear from RabbitMQ: a frame of %d bytes; is this the port of the stream protocol?", n)
 	}
-	c.in = slices.Grow(c.in[:0], n)[:n]
-	if _, err := io.ReadFull(c.reader, c.in); err != nil {
+	if err := c.fill(n); err != nil {
 		return f, fmt.Errorf("hear from RabbitMQ: %w", err)
 	}
 	f = frame{binary.BigEndian.Uint16(c.in) &^ responseBit, c.in[4:]}
@@ -133,6 +132,22 @@ func (c *Conn) read() (f frame, err error) {
 		return f, fmt.Errorf("stream %s: %w", r.text(), Answer(code))
 	}
 	return f, nil
+}
+
+// believed is how much room a frame gets on its word alone; beyond it room grows as bytes arrive.
+const believed = 64 << 10
+
+// fill reads n bytes into in.
+func (c *Conn) fill(n int) error {
+	for c.in = c.in[:0]; len(c.in) < n; {
+		have := len(c.in)
+		more := min(n-have, max(have, believed))
+		c.in = slices.Grow(c.in, more)[:have+more]
+		if _, err := io.ReadFull(c.reader, c.in[have:]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ask sends the question and reads until its answer, whose fields behind the code it returns; other frames go to other,
