@@ -294,7 +294,7 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	case t.Compacted():
 		return Warn, text + ": only the last message of a key is kept, and a message without a key is refused",
 			alter + "cleanup.policy=delete, unless that is what consumers want"
-	case cfg.Limits.MaxEventBytes > 0 && t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):
+	case cfg.Limits.MaxEventBytes > 0 && cfg.Limits.MaxEventBytes < config.DefaultMaxEventBytes && t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):
 		return Warn, text + fmt.Sprintf(": smaller than limits.max_event_bytes %s", cfg.Limits.MaxEventBytes),
 			alter + fmt.Sprintf("max.message.bytes=%d, or lower limits.max_event_bytes", int(cfg.Limits.MaxEventBytes))
 	case replicas == 1:

@@ -181,7 +181,7 @@ type Limits struct {
 	InFlightEvents int      `key:"in_flight_events" help:"maximum events in memory"`
 	InFlightBytes  ByteSize `key:"in_flight_bytes" help:"maximum bytes of events in memory; a larger event is admitted alone"`
 	MaxUnrecorded  int      `key:"max_unrecorded" help:"maximum events sent and not yet journaled: the bound of duplicates after a crash"`
-	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"dead-letter larger events without sending them; 0: the topic's limit"`
+	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"dead-letter larger events without reading or sending them; 0: the topic's limit, and memory for the largest row"`
 	ParkedEvents   int      `key:"parked_events" help:"maximum parked events; at the limit the relay waits instead of parking"`
 }
 
@@ -358,7 +358,12 @@ func defaultLimits() Limits {
 	return Limits{
 		InFlightEvents: 50_000,
 		InFlightBytes:  32 << 20,
+		MaxEventBytes:  DefaultMaxEventBytes,
 		MaxUnrecorded:  10_000,
 		ParkedEvents:   200_000,
 	}
 }
+
+// DefaultMaxEventBytes is the default of limits.max_event_bytes: far above what brokers take, and with what reading and
+// recording such an event needs beside it within the 256 MiB that the chart gives a relay.
+const DefaultMaxEventBytes = 64 << 20

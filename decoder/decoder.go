@@ -111,6 +111,8 @@ type Decoder struct {
 	last      *binding            // the relation of the last row: rows come in runs
 	values    [][]byte            // the column values of the row being decoded; nil = NULL
 
+	skipped int64 // bytes of the row that package replication has not kept
+
 	inTransaction bool
 	commitLSN     outbox.LSN // of the open transaction
 	index         uint32     // of the next bound row in the open transaction

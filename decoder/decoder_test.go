@@ -369,3 +369,28 @@ func TestMalformedErrorShowsThePlace(t *testing.T) {
 			e.HexFrom, e.Hex, e.Transaction, want)
 	}
 }
+
+// Breaks it catches: a value that was not kept taken for a fault, or its size forgotten, or left over for the next row.
+// Seen to fail with the kind unknown, and with the count not begun at 0.
+func TestSkippedValuesAreNullAndCounted(t *testing.T) {
+	d := New(Config{Columns: outbox.Columns{ID: "id", EventType: "type", Payload: "payload"}, Tables: []uint32{ours}})
+	var ev outbox.Event
+	decode := func(data []byte) {
+		t.Helper()
+		if _, err := d.Decode(data, &ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decode(beginMessage(10))
+	decode(relationMessage(ours, "payload:bytea", "id", "type"))
+	whole := insertMessage(ours, "SKIPPED", "e1", "made")
+	large := bytes.Replace(whole, []byte("t\x00\x00\x00\x07SKIPPED"), []byte("x\x05\x00\x00\x00"), 1)
+	decode(large)
+	if want := int64(5<<24 + len(large)); ev.Payload != nil || ev.Oversize != want || string(ev.ID) != "e1" {
+		t.Errorf("got payload %q, size %d, id %q, want none, %d, e1", ev.Payload, ev.Oversize, ev.ID, want)
+	}
+	decode(insertMessage(ours, "\\x41", "e2", "made"))
+	if string(ev.Payload) != "A" || ev.Oversize != 0 {
+		t.Errorf("the next: got payload %q, size %d, want A and 0", ev.Payload, ev.Oversize)
+	}
+}

@@ -12,6 +12,7 @@ const (
 	valueNull      = 'n'
 	valueUnchanged = 'u' // a TOASTed value that an update did not touch; never in an insert
 	valueText      = 't'
+	valueSkipped   = 'x' // package replication's: a value that it has not kept, as it is too large
 )
 
 // tupleStart is where the TupleData of an insert begins.
@@ -91,6 +92,10 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 			outbox.ToUTC(ev.CreatedAt, d.created)
 		}
 	}
+	ev.Oversize = 0
+	if d.skipped > 0 {
+		ev.Oversize = d.skipped + int64(len(data))
+	}
 	ev.Seq = 0
 	if b.seq != noColumn {
 		ev.Seq = whole(d.values[b.seq])
@@ -124,6 +129,7 @@ func whole(text []byte) (n int64) {
 // Byten(value), into d.values. It returns where the first 'u' stands, or 0 when there is none. (A fourth kind, 'b',
 // comes only with the option binary, which a relay that reads text must not set.)
 func (d *Decoder) tuple(r *reader) (unchanged int) {
+	d.skipped = 0
 	count := int(r.uint16())
 	values := d.values[:0]
 	data, off := r.data, r.off // locals: this loop is most of what decoding a row costs
@@ -152,6 +158,14 @@ func (d *Decoder) tuple(r *reader) (unchanged int) {
 			end := off + int(n)
 			values = append(values, data[off:end:end])
 			off = end
+		case valueSkipped:
+			if len(data)-off < 4 {
+				r.fail("message is cut")
+				break
+			}
+			d.skipped += int64(binary.BigEndian.Uint32(data[off:]))
+			off += 4
+			values = append(values, nil)
 		case valueNull:
 			values = append(values, nil)
 		case valueUnchanged:
@@ -175,6 +189,8 @@ func valueOffset(data []byte, column int) int {
 	for range column {
 		if data[off] == valueText {
 			off += 4 + int(binary.BigEndian.Uint32(data[off+1:]))
+		} else if data[off] == valueSkipped {
+			off += 4
 		}
 		off++
 	}

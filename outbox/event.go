@@ -15,8 +15,15 @@ type Event struct {
 	CreatedAt     []byte   // timestamptz as Postgres prints it under DateStyle ISO, TimeZone UTC; see ParseTimestamp
 	Extra         [][]byte // further columns that templates name, in the order in which the mapping lists them
 	Seq           int64    // the number that the row drew at its insert; 0: the table has none, or it is not positive
-	Position      Position
+	// Oversize is how many bytes the row has whose large values were not read, since there are too many: those are nil.
+	// 0: the row is whole.
+	Oversize int64
+	Position Position
 }
+
+// EventTooLarge is the code of a dead letter that has no payload because its row was too large to be read: the payload
+// is in the table.
+const EventTooLarge = "EVENT_TOO_LARGE"
 
 // MaxID is how many bytes an event's id may have: what an entry of the journal's key holds whatever the id is made of.
 // A btree takes 2704 bytes (BTMaxItemSize in Postgres's nbtree.h) of 8 KiB pages: 8 of header, 4 of the source, 4 of

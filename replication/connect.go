@@ -31,7 +31,9 @@ type Config struct {
 	StatusInterval  time.Duration // a status is sent at least this often; at most a quarter of WALSenderTimeout
 	// of this stream: silence for longer than this ends the session on either side
 	WALSenderTimeout time.Duration
-	OnNotice         func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
+	// bytes of a row's values beyond which some are skipped while it is read; 0: none is
+	MaxRow   int
+	OnNotice func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
 	// how old what is read is, see socket; nil: not known. Called from Run's goroutine
 	Behind func() time.Duration
 	// a connection that Dial makes or has made, for Open to use; nil, or one that ended: Open makes its own

@@ -90,10 +90,19 @@ type frameReader struct {
 	src   io.Reader
 	chunk *chunk // nil before the first read
 	r, w  int    // chunk.data[r:w] was read and not yet handed out
+	most  int    // bytes of values that a message may hold; 0: what the protocol allows
+	skim  *skim  // of a message that is larger; nil: none is being read
 }
 
 // next returns the next message if all of it was read.
 func (f *frameReader) next() (kind byte, body []byte, ok bool, err error) {
+	if f.skim != nil {
+		if !f.skim.done() {
+			return 0, nil, false, nil
+		}
+		body, f.skim = f.skim.out, nil
+		return 'd', body, true, nil
+	}
 	size, known, err := f.size()
 	if err != nil || !known || f.w-f.r < size {
 		return 0, nil, false, err
@@ -117,9 +126,18 @@ func (f *frameReader) size() (n int, known bool, err error) {
 
 // fill reads once from the source, at least as much as fits, after making room for the message that is incomplete.
 func (f *frameReader) fill() error {
+	if f.skim != nil {
+		return f.skim.read(f.src)
+	}
 	size, known, err := f.size()
 	if err != nil {
 		return err
+	}
+	if known && f.most > 0 && size > f.most+rowSlack && f.chunk.data[f.r] == 'd' {
+		f.skim = newSkim(size-5, f.most)
+		f.skim.feed(f.chunk.data[f.r+5 : f.w]) // the message is not whole, so that all of it belongs to it
+		f.r = f.w
+		return f.skim.read(f.src)
 	}
 	if !known {
 		size = 5

@@ -131,7 +131,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	}
 	s.received, s.sent = s.Confirmed, s.Confirmed
 	s.position.Store(uint64(s.received))
-	s.frames.src = l.raw
+	s.frames.src, s.frames.most = l.raw, c.MaxRow
 	l.net.stream(l.conn.Conn(), c.Behind)
 	return s, nil
 }
@@ -276,7 +276,7 @@ func (s *Session) take(kind byte, body []byte) error {
 // takeCopyData appends WAL data ('w': start, end, time, 8 bytes each, then data) or a keepalive ('k': end, time, one
 // byte that asks for a reply) to the pending batch. Layouts: PostgreSQL docs, "Streaming Replication Protocol".
 func (s *Session) takeCopyData(body []byte) error {
-	const walHeader, keepaliveSize = 1 + 8 + 8 + 8, 1 + 8 + 8 + 1
+	const keepaliveSize = 1 + 8 + 8 + 1
 	if s.pending == nil {
 		s.pending = batches.Get().(*Batch)
 		s.pending.Received = s.lastReceived

@@ -51,7 +51,10 @@ func (x *Encoder) Copy(d Dead, rec *sink.Record) (reason *sink.Reason) {
 	h.Add(errorHeaders+"attempts", strconv.AppendInt(nil, int64(max(d.Attempts, 1)), 10))
 	h.Add(errorHeaders+"topic", []byte(d.Record.Topic))
 	h.Add(errorHeaders+"dead-at", time.Now().UTC().AppendFormat(nil, time.RFC3339Nano))
-	if d.Refusal != nil {
+	if d.Event.Oversize > 0 {
+		rec.Value = []byte{} // and not null: that would be a tombstone
+		h.Add(errorHeaders+"copy", []byte("without its value, which is kept in the table"))
+	} else if d.Refusal != nil {
 		rec.Value = []byte{} // and not null: that would be a tombstone
 		h.Add(errorHeaders+"copy", []byte("without its value: "+d.Refusal.Error()))
 	}

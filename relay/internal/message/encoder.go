@@ -160,7 +160,11 @@ func (x *Encoder) encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 	x.arena.begin()
 	x.compose(e)
 	rec.Key = x.renderKey(e)
-	if rec.Topic, reason = x.renderTopic(e); reason != nil {
+	rec.Topic, reason = x.renderTopic(e)
+	if e.Oversize > 0 {
+		return 0, false, x.oversize(e)
+	}
+	if reason != nil {
 		return 0, false, reason
 	}
 	if len(e.ID) > outbox.MaxID {

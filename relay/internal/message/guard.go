@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/schemas"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -15,6 +16,12 @@ const (
 
 // mostPanicText bounds what of a panic's value is in a reason, in bytes: it may quote the event.
 const mostPanicText = 200
+
+// oversize is the reason of an event whose row was too large to be read.
+func (x *Encoder) oversize(e *outbox.Event) *sink.Reason {
+	return permanent(outbox.EventTooLarge, fmt.Sprintf("the row has %d bytes, and limits.max_event_bytes is %d: payload "+
+		"kept in the table, where a replay reads it once the limit allows", e.Oversize, x.maxBytes))
+}
 
 // recovered is the reason of an event that cannot be a message because the work on it panicked.
 func (x *Encoder) recovered(id []byte, value any) *sink.Reason {

@@ -21,6 +21,7 @@ func Store(c config.Config) store.Config {
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
 		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 		TimeZone: c.Outbox.TimeZone,
+		MaxRow:   int64(c.Limits.MaxEventBytes),
 	}
 }
 
@@ -34,7 +35,7 @@ func Replication(c config.Config) replication.Config {
 		URL: url, Password: password(c), Slot: c.Postgres.Slot, Publication: c.Postgres.Publication,
 		ApplicationName:  "cdc-relay/stream/" + c.Postgres.Slot,
 		StatusInterval:   time.Duration(c.Postgres.StatusInterval),
-		WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout),
+		WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout), MaxRow: int(c.Limits.MaxEventBytes),
 	}
 }
 

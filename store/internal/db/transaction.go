@@ -93,6 +93,16 @@ func (l Limits) begin() string {
 	return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
 }
 
+// slowestByte is the pace that a statement with much to write is given time for, in bytes a second.
+const slowestByte = 1 << 20
+
+// For are the limits of a statement that writes so many bytes: a large payload takes its time to be sent, compressed
+// and flushed, and would else fail at each attempt.
+func (l Limits) For(bytes int) Limits {
+	l.Statement += time.Duration(bytes/slowestByte) * time.Second
+	return l
+}
+
 // settings is the statement that sets the rest; it is parsed in SafePath.
 func (l Limits) settings() string {
 	text := fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true), set_config('statement_timeout', '%d', true)",

@@ -46,7 +46,7 @@ func (c *conditions) matching(f record.Filter, p place, o *db.Table, base string
 		c.add(p.alias+"."+p.id+" = ANY (?::text[]::"+o.IDType+"[])", f.IDs)
 	}
 	if f.Key != nil {
-		c.add(p.alias+".key = convert_to(?::text, 'UTF8')", *f.Key)
+		c.add(p.alias+".key = "+db.ToBytes("?::text"), *f.Key)
 	}
 	for _, column := range []struct{ name, want string }{{"event_type", f.Type}, {"error_class", f.Class},
 		{"topic", f.Topic}} {

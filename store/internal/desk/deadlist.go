@@ -126,7 +126,7 @@ func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWho
 		return scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers)
 	},
 		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payloadBytes(o)+
-			`, convert_to(d.headers::text, 'UTF8') FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+
+			`, `+db.ToBytes("d.headers::text")+` FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+
 			o.IDType+o.Collate()), source, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, record.ErrNoDeadLetter
@@ -145,5 +145,5 @@ func payloadBytes(o *db.Table) string {
 	if o.PayloadType == "bytea" {
 		return `d.payload`
 	}
-	return `convert_to(d.payload::text, 'UTF8')`
+	return db.ToBytes("d.payload::text")
 }

@@ -126,7 +126,7 @@ func (s *Desk) requestReplay(ctx context.Context, tx pgx.Tx, e record.Edit) (id 
 func (s *Desk) edits(ctx context.Context, o *db.Table, source int32, id string) (list []record.Edited, err error) {
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT edited_at, who, coalesce(note, ''), payload,
- convert_to(headers, 'UTF8') FROM {edit} WHERE source = $1 AND event_id = $2::text::`+o.IDType+o.Collate()+`
+ `+db.ToBytes("headers")+` FROM {edit} WHERE source = $1 AND event_id = $2::text::`+o.IDType+o.Collate()+`
 ORDER BY id DESC`), source, id)
 		if err != nil {
 			return err

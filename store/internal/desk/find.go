@@ -175,7 +175,7 @@ func (s *Desk) OfKey(ctx context.Context, key string, since time.Duration, limit
 		where = "$1 = '' AND " + db.Text(c.AggregateID, c.IDParts) + " = $2"
 	}
 	return s.alike(ctx, o, where,
-		"md5(%[1]s.key) = md5(convert_to($2, 'UTF8')) AND %[1]s.key = convert_to($2, 'UTF8')", "", key, since, limit)
+		"md5(%[1]s.key) = md5("+db.ToBytes("$2")+") AND %[1]s.key = "+db.ToBytes("$2"), "", key, since, limit)
 }
 
 // alike lists ids of rows where a condition holds, and of parked events and dead letters where one on their columns

@@ -42,6 +42,7 @@ func (s *Desk) ofRequest(c *conditions, o *db.Table, source int32, r *record.Req
 			if o.TextIDs() {
 				c.text.WriteString(replayable)
 			}
+			c.text.WriteString(s.readable(o))
 		}
 		return c.matching(r.Filter, deadPlace, o, "$2::timestamptz")
 	}
@@ -149,7 +150,7 @@ var replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from
  position_index, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count,
  next_retry_at, last_error, error_class, last_error_at, replay)
 SELECT d.source, d.original_id, d.topic, d.key, d.epoch, d.from_stream, d.position_order, d.position_index,
- d.aggregate_type, d.aggregate_id, d.event_type, {payload}, d.headers::text, d.created_at::text, d.extra, 0, now(),
+ d.aggregate_type, d.aggregate_id, d.event_type, {payload}, {headers}, d.created_at::text, d.extra, 0, now(),
  d.last_error, 'transient', d.dead_at, $3
 FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
  AND NOT EXISTS (SELECT 1 FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id
@@ -157,8 +158,7 @@ FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
  AND NOT EXISTS (SELECT 1 FROM {dlq} e WHERE e.source = $1 AND e.replay = $3 AND e.dead_at > $4 AND NOT e.holds
   AND e.replayed_at IS NULL AND e.discarded_at IS NULL AND e.topic = d.topic AND e.key = d.key
   AND (e.epoch, e.from_stream, e.position_order, e.position_index) <
-   (d.epoch, d.from_stream, d.position_order, d.position_index))
-ON CONFLICT DO NOTHING`
+   (d.epoch, d.from_stream, d.position_order, d.position_index))`
 
 // journaledItself: what is journaled under the id of a dead letter is not another event that used it again.
 var journaledItself = `(j.stream_mark IS NULL OR NOT d.from_stream OR j.stream_mark = ` + outbox.MarkSQL("d") + `)`
@@ -176,7 +176,8 @@ func (s *Desk) ReplayDead(ctx context.Context, r *record.Request, from record.De
 	limit int) (record.Step, error) {
 	return s.resolve(ctx, r, from, limit,
 		func(tx pgx.Tx, o *db.Table, source int32, ids []int64, step *record.Step) error {
-			text := strings.Replace(s.db.Names.SQL(replaySQL), "{payload}", payloadBytes(o), 1)
+			text := strings.NewReplacer("{payload}", s.payloadOf(o), "{headers}", s.headersOf(o)).Replace(
+				s.db.Names.SQL(replaySQL)) + s.readable(o) + " ON CONFLICT DO NOTHING"
 			tag, err := tx.Exec(ctx, text, source, ids, r.ID, r.RequestedAt)
 			if err == nil {
 				step.Parked = tag.RowsAffected()
@@ -245,7 +246,9 @@ func (s *Desk) resolve(ctx context.Context, r *record.Request, from record.DeadC
 			ids, next, err := s.step(ctx, tx, o, source, r, from, limit)
 			step.Seen, step.Next = len(ids), next
 			if err == nil && len(ids) == 0 {
-				err = s.refuseLongIDs(ctx, tx, o, source, r)
+				if err = s.refuseLongIDs(ctx, tx, o, source, r); err == nil {
+					err = s.refuseKept(ctx, tx, o, source, r)
+				}
 			}
 			if err != nil || len(ids) == 0 {
 				return err

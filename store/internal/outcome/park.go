@@ -40,7 +40,11 @@ var takenSQL = `SELECT FROM {parked} r WHERE r.source = $1 AND r.event_id = $2 A
 func (s *Writer) Park(ctx context.Context, events []record.Parked) (parked int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+		bytes := 0
+		for i := range events {
+			bytes += len(events[i].Event.Payload) + len(events[i].Event.Headers)
+		}
+		err = s.db.Fenced(ctx, db.Writing.For(bytes), func(tx pgx.Tx) error {
 			var left []*record.Parked
 			parked, left, err = s.parkEach(ctx, tx, o, source, events, parkSQL, func(p *db.Params, e *record.Parked) {
 				p.Int4(markOf(e)).Int8(e.Committed)

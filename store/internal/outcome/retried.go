@@ -112,7 +112,8 @@ func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error 
 func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) (behind int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+		bytes := len(dead.Event.Payload) + len(dead.Event.Headers)
+		err = s.db.Fenced(ctx, db.Writing.For(bytes), func(tx pgx.Tx) error {
 			behind = 0
 			p := new(db.Params).Int4(source)
 			if err := p.ID(o.IDType, dead.Event.ID); err != nil {

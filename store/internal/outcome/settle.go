@@ -77,7 +77,11 @@ func (s *Writer) settle(ctx context.Context, o *db.Table, source int32, publishe
 	if len(dead) == 0 {
 		return s.db.Send(ctx, db.Writing, text, p, nil, nil)
 	}
-	return s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+	bytes := 0
+	for i := range dead {
+		bytes += len(dead[i].Event.Payload) + len(dead[i].Event.Headers)
+	}
+	return s.db.Fenced(ctx, db.Writing.For(bytes), func(tx pgx.Tx) error {
 		if p != nil {
 			if err := db.ExecWire(ctx, tx, text, p); err != nil {
 				return err

@@ -100,7 +100,7 @@ func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []stri
 	// A dead letter that somebody edited sends what is in it.
 	payload := "CASE WHEN d.edited_at IS NULL THEN o." + db.Quote(c.Payload) + " ELSE d.payload END"
 	if o.PayloadType != "bytea" {
-		payload = "convert_to((" + payload + ")::text, 'UTF8')"
+		payload = db.ToBytes("(" + payload + ")::text")
 	}
 	args = []any{sources}
 	conditions := []string{"true"}

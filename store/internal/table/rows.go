@@ -84,7 +84,8 @@ func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text stri
 	return page.rows, err
 }
 
-// eventColumns are the columns of an event in the order of catchUpPage.add. One that is not mapped is NULL.
+// eventColumns are the columns of an event in the order of catchUpPage.add, with its size at the end if that is why
+// payload and headers are NULL. One that is not mapped is NULL.
 func (s *Reader) eventColumns() string {
 	return s.columns(own(s.db.Config.Columns.Payload), own(s.db.Config.Columns.Headers))
 }
@@ -97,12 +98,17 @@ func (s *Reader) columns(payload, headers string) string {
 		}
 		return own(name)
 	}
+	size := "NULL"
+	if big := db.Larger(s.db.Config.MaxRow, payload, headers); big != "false" {
+		size = "CASE WHEN " + big + " THEN " + db.Size(payload, headers) + " END"
+		payload, headers = "CASE WHEN NOT "+big+" THEN "+payload+" END", "CASE WHEN NOT "+big+" THEN "+headers+" END"
+	}
 	text := ", " + strings.Join([]string{own(c.ID), own(c.AggregateType), own(c.AggregateID), own(c.EventType), payload,
 		headers, own(c.CreatedAt)}, ", ")
 	for _, name := range c.Extra {
 		text += ", " + own(name)
 	}
-	return text
+	return text + ", " + size
 }
 
 // own is a column of the outbox's row.
@@ -175,8 +181,14 @@ func (p *catchUpPage) add(values [][]byte) error {
 		}
 	}
 	e.Payload = copied(payload)
-	for _, v := range values[8:] {
+	last := len(values) - 1
+	for _, v := range values[8:last] {
 		e.Extra = append(e.Extra, copied(v))
+	}
+	if values[last] != nil { // payload and headers are not read: there is too much of them
+		if e.Oversize, err = strconv.ParseInt(string(values[last]), 10, 64); err != nil {
+			return fmt.Errorf("read size of row %d: %w", number, err)
+		}
 	}
 	p.rows = append(p.rows, record.CatchUpRow{Row: number, Event: e})
 	p.bytes += size
