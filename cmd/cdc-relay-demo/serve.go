@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type servers struct {
 
 // startWithNATS starts NATS in the place of the stand-in for Kafka.
 func startWithNATS(ctx context.Context, subjects []string) (*servers, error) {
-	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
+	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Password: rand.Text()})
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,7 @@ func startWithNATS(ctx context.Context, subjects []string) (*servers, error) {
 }
 
 func start(ctx context.Context, topics map[string]int32) (*servers, error) {
-	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
+	postgres, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Password: rand.Text()})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,9 @@ func (serveCommand) Run(a *cli.App) (err error) {
 	if err != nil {
 		return fmt.Errorf("tell the addresses: %w", err)
 	}
-	cli.Fprintf(a.Out, "%s\n", line)
+	if err := a.Script(string(line) + "\n"); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }

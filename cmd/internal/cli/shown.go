@@ -39,6 +39,8 @@ func cleaned(args []any) []any {
 		switch v := arg.(type) {
 		case Own:
 			safe[i] = string(v)
+		case []byte:
+			safe[i] = clean(string(v))
 		case error:
 			safe[i] = clean(v.Error())
 		case fmt.Formatter:

@@ -23,14 +23,14 @@ type named string
 func TestTextsOfOthersStayOnTheirLine(t *testing.T) {
 	var out bytes.Buffer
 	w := &shown{to: &out}
-	for _, arg := range []any{hostile, named(hostile), errors.New(hostile), []string{hostile}, &hostileText{hostile},
+	for _, arg := range []any{hostile, named(hostile), []byte(hostile), errors.New(hostile), []string{hostile}, &hostileText{hostile},
 		map[string]string{hostile: hostile}} {
 		out.Reset()
 		Fprintf(w, "a\t%v %s\n", arg, 5*time.Second)
 		Fprintln(w, arg, 7)
 		got := out.String()
 		if strings.Count(got, "\n") != 2 || strings.ContainsAny(got, "\r\x1b\x07\u009b\u202e\u2028") ||
-			!strings.HasPrefix(got, "a\t") || !strings.Contains(got, " 5s\n") {
+			!strings.HasPrefix(got, "a\t") || !strings.Contains(got, " 5s\n") || !strings.Contains(got, "curl evil") {
 			t.Errorf("%T: got %q", arg, got)
 		}
 	}
