@@ -33,6 +33,7 @@ type PostgresConfig struct {
 	Port     int               // on 127.0.0.1; 0 = a free one
 	BinDir   string            // directory of initdb and postgres; "" = search, else download, see StartPostgres
 	Version  string            // wanted major version, such as "17"; "" = any from 14
+	Password string            // of the superuser, whom nobody connects as without it; "" = every user of this machine may
 	Settings map[string]string // added to and winning over the settings that StartPostgres names
 	Log      io.Writer         // takes the server's log; nil = only its end is kept, for error messages
 }
@@ -120,8 +121,20 @@ func (p *Postgres) dataDir() string { return filepath.Join(p.config.Dir, "data")
 
 // initCluster runs initdb and makes the cluster include the settings file that Start writes.
 func (p *Postgres) initCluster(ctx context.Context) error {
-	err := run(ctx, p.user, p.config.Dir, p.binaries.initdb(),
-		"-D", p.dataDir(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	login := []string{"-A", "trust"}
+	if p.config.Password != "" {
+		path := filepath.Join(p.config.Dir, "password")
+		if err := os.WriteFile(path, []byte(p.config.Password+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write the password of Postgres: %w", err)
+		}
+		defer func() { _ = os.Remove(path) }()
+		if err := p.user.own(path); err != nil {
+			return err
+		}
+		login = []string{"-A", "scram-sha-256", "--pwfile", path}
+	}
+	err := run(ctx, p.user, p.config.Dir, p.binaries.initdb(), append(login,
+		"-D", p.dataDir(), "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")...)
 	if err != nil {
 		return fmt.Errorf("make a Postgres cluster in %s: %w", p.config.Dir, err)
 	}
@@ -252,6 +265,9 @@ func (p *Postgres) URL(database string) string {
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Port())),
 		Path:     "/" + database,
 		RawQuery: "sslmode=disable",
+	}
+	if p.config.Password != "" {
+		u.User = url.UserPassword("postgres", p.config.Password)
 	}
 	return u.String()
 }

@@ -3,6 +3,7 @@ package embedded_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,26 @@ func TestPostgresRunsWithTheDocumentedSettings(t *testing.T) {
 	if got, want := query(t, conn, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"),
 		`it's a \test`; got != want {
 		t.Errorf("setting with a quote: got %q, want %q", got, want)
+	}
+}
+
+// Other users of the machine reach 127.0.0.1, too. Break it catches: a server that lets them in without its password.
+// Seen to fail with trust for all.
+func TestPostgresWithAPasswordLetsNobodyInWithoutIt(t *testing.T) {
+	p := start(t, embedded.PostgresConfig{Password: "it's secret\\"})
+	if got := query(t, connect(t, p), "SELECT current_user::text"); got != "postgres" {
+		t.Errorf("with the password: got user %s, want postgres", got)
+	}
+	for _, user := range []*url.Userinfo{url.User("postgres"), url.UserPassword("postgres", "wrong")} {
+		address, err := url.Parse(p.URL("postgres"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		address.User = user
+		if conn, err := pgx.Connect(t.Context(), address.String()); err == nil {
+			_ = conn.Close(t.Context())
+			t.Errorf("%s got in", user)
+		}
 	}
 }
 
