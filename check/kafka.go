@@ -287,6 +287,11 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 		return Warn, text + fmt.Sprintf(": it refuses messages older than %v, and message.timestamp is created_at: an "+
 				"event that waits longer, in an outage or in a catch-up, would become a dead letter", t.OldestMessage),
 			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime"
+	case cfg.Message.Timestamp == config.TimestampCreatedAt && t.TimestampType != logAppendTime && t.Retention > 0:
+		return Warn, text + fmt.Sprintf(": it keeps records for %v (retention.ms) from their time, and message.timestamp is "+
+				"created_at: an event that waits longer, in an outage or in a catch-up, is deleted minutes after it was "+
+				"published", t.Retention),
+			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime, or a longer retention.ms"
 	case t.TimestampType != logAppendTime && t.NewestMessage > 0 && t.NewestMessage < leastAhead:
 		return Warn, text + fmt.Sprintf(": it refuses messages whose time is more than %v ahead of the broker's clock",
 				t.NewestMessage),

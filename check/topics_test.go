@@ -61,6 +61,9 @@ func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 		"takes its own time": {change: func(x *kafka.Topic) {
 			x.OldestMessage, x.TimestampType = time.Hour, "LogAppendTime"
 		}, stamp: config.TimestampCreatedAt, want: OK},
+		"forgets the old": {change: func(x *kafka.Topic) { x.Retention = time.Hour }, stamp: config.TimestampCreatedAt,
+			want: Warn, text: "keeps records for 1h0m0s"},
+		"forgets by the time of publishing": {change: func(x *kafka.Topic) { x.Retention = time.Hour }, want: OK},
 		"refuses the new": {change: func(x *kafka.Topic) {
 			x.NewestMessage = time.Second
 		}, want: Warn, text: "more than 1s ahead"},

@@ -79,7 +79,9 @@ type Topic struct {
 	// OldestMessage and NewestMessage are how far a message's timestamp may lie before and after the broker's clock, with
 	// CreateTime; 0 = any.
 	OldestMessage, NewestMessage time.Duration
-	ConfigErr                    error
+	// Retention is how long the topic keeps a record, counted from the record's timestamp; 0 = for ever.
+	Retention time.Duration
+	ConfigErr error
 }
 
 // Right is what a broker says of an operation.
@@ -196,8 +198,10 @@ func (d *Driver) describeConfigurations(ctx context.Context, topics []Topic, usa
 		minInSync, policy, timestamps = "min.insync.replicas", "cleanup.policy", "message.timestamp.type"
 		oldest, newest                = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms" // since Kafka 3.6
 		both                          = "message.timestamp.difference.max.ms"                               // until 4.0
+		retention                     = "retention.ms"
 	)
-	configs, err := d.describeTopics(ctx, usable, configLimit, minInSync, policy, timestamps, oldest, newest, both)
+	configs, err := d.describeTopics(ctx, usable, configLimit, minInSync, policy, timestamps, oldest, newest, both,
+		retention)
 	if err != nil {
 		return err
 	}
@@ -213,6 +217,9 @@ func (d *Driver) describeConfigurations(ctx context.Context, topics []Topic, usa
 		t.CleanupPolicy, t.TimestampType = c.values[policy], c.values[timestamps]
 		t.OldestMessage = least(c.values[oldest], c.values[both])
 		t.NewestMessage = least(c.values[newest], c.values[both])
+		if slices.Contains(strings.Split(t.CleanupPolicy, ","), "delete") {
+			t.Retention = max(least(c.values[retention]), 0) // -1 is no limit
+		}
 	}
 	return nil
 }

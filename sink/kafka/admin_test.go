@@ -206,11 +206,11 @@ func TestLimitsOnTimestampsAreRead(t *testing.T) {
 func TestKafkaTellsRightsAndLimits(t *testing.T) {
 	c := harness.Kafka(t)
 	topic := c.Topic(t, "limited", 1, map[string]string{"message.timestamp.before.max.ms": "60000",
-		"message.timestamp.after.max.ms": "5000"})
+		"message.timestamp.after.max.ms": "5000", "retention.ms": "3600000"})
 	d := newDriver(t, c.Addrs, nil)
 	got, err := d.Topics(testContext(t), []string{topic})
 	if err != nil || got[0].OldestMessage != time.Minute || got[0].NewestMessage != 5*time.Second ||
-		got[0].Writable != Granted {
-		t.Errorf("topic: got %+v, %v; want limits of a minute and 5s, and the right to write", got, err)
+		got[0].Retention != time.Hour || got[0].Writable != Granted {
+		t.Errorf("topic: got %+v, %v; want limits of a minute and 5s, an hour's retention, and the right to write", got, err)
 	}
 }
