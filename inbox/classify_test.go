@@ -85,6 +85,11 @@ func TestTheEnvironmentConfigures(t *testing.T) {
 	if want := "7 4 20ms 900ms [1m0s 5m0s 15m0s]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	environment["CONSUMER_RETRY_BASE_DELAY_MS"], environment["CONSUMER_RETRY_MAX_DELAY_MS"] = "30", "700"
+	if c, err = (Config{}).from(lookup); err != nil || c.Retry.InitialBackoff != 30*time.Millisecond ||
+		c.Retry.MaxBackoff != 700*time.Millisecond {
+		t.Errorf("the names with RETRY: got %v, %v, %v", c.Retry.InitialBackoff, c.Retry.MaxBackoff, err)
+	}
 	environment["CONSUMER_MAX_RETRIES"], environment["CONSUMER_BASE_DELAY_MS"] = "many", "0"
 	var joined interface{ Unwrap() []error }
 	if _, err := (Config{}).from(lookup); !errors.As(err, &joined) || len(joined.Unwrap()) != 2 {

@@ -113,7 +113,8 @@ type Config struct {
 }
 
 // FromEnvironment sets what the process's environment says: CONSUMER_MAX_CONCURRENCY, CONSUMER_MAX_RETRIES,
-// CONSUMER_BASE_DELAY_MS, CONSUMER_MAX_DELAY_MS and CONSUMER_RETRY_SCHEDULE, such as 1m,5m,15m.
+// CONSUMER_RETRY_BASE_DELAY_MS, CONSUMER_RETRY_MAX_DELAY_MS and CONSUMER_RETRY_SCHEDULE, such as 1m,5m,15m. The former
+// names CONSUMER_BASE_DELAY_MS and CONSUMER_MAX_DELAY_MS work, too.
 func (c Config) FromEnvironment() (Config, error) { return c.from(os.LookupEnv) }
 
 func (c Config) from(lookup func(string) (string, bool)) (Config, error) {
@@ -132,8 +133,10 @@ func (c Config) from(lookup func(string) (string, bool)) (Config, error) {
 	}
 	number("CONSUMER_MAX_CONCURRENCY", 1, func(n int) { c.Workers = n })
 	number("CONSUMER_MAX_RETRIES", 0, func(n int) { c.Retry.MaxAttempts = n + 1 })
-	number("CONSUMER_BASE_DELAY_MS", 1, func(n int) { c.Retry.InitialBackoff = time.Duration(n) * time.Millisecond })
-	number("CONSUMER_MAX_DELAY_MS", 1, func(n int) { c.Retry.MaxBackoff = time.Duration(n) * time.Millisecond })
+	for _, prefix := range []string{"CONSUMER_", "CONSUMER_RETRY_"} { // the second has precedence
+		number(prefix+"BASE_DELAY_MS", 1, func(n int) { c.Retry.InitialBackoff = time.Duration(n) * time.Millisecond })
+		number(prefix+"MAX_DELAY_MS", 1, func(n int) { c.Retry.MaxBackoff = time.Duration(n) * time.Millisecond })
+	}
 	if text, there := lookup("CONSUMER_RETRY_SCHEDULE"); there {
 		c.Retry.Schedule = nil
 		for part := range strings.SplitSeq(text, ",") {
@@ -182,6 +185,12 @@ func (c Config) complete(connections int) (Config, error) {
 		"MaxParked": c.MaxParked, "Retry.MaxAttempts": c.Retry.MaxAttempts, "Retry.ParkAfter": c.Retry.ParkAfter,
 	} {
 		need(n > 0, name+" is negative")
+	}
+	for name, d := range map[string]time.Duration{"BatchTime": c.BatchTime, "HandlerTimeout": c.HandlerTimeout,
+		"IdleTimeout": c.IdleTimeout, "Grace": c.Grace, "Keep": c.Keep, "Retry.InitialBackoff": c.Retry.InitialBackoff,
+		"Retry.MaxBackoff": c.Retry.MaxBackoff,
+	} {
+		need(d > 0, name+" is negative")
 	}
 	if len(problems) > 0 {
 		return c, fmt.Errorf("inbox: configuration: %w", errors.Join(problems...))

@@ -46,19 +46,24 @@ type Consumer struct {
 	session atomic.Pointer[session] // nil between sessions
 	last    atomic.Int64            // when an event was decided last, in Unix nanoseconds
 
-	mu     sync.Mutex
-	counts ledger.Counts
-	down   map[string]error // what does not work now
+	mu        sync.Mutex
+	counts    ledger.Counts
+	counted   bool             // counts were taken
+	unhandled map[string]bool  // types without a handler that were seen first
+	down      map[string]error // what does not work now
 }
 
 // New checks the configuration. The pool is the user's: handlers' transactions come from it, so it needs a connection
 // for each worker and two beside them.
 func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
+	if pool == nil {
+		return nil, errors.New("inbox: the pool is nil: make one with pgxpool.New")
+	}
 	config, err := config.complete(int(pool.Config().MaxConns))
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{}}, nil
+	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{}, unhandled: map[string]bool{}}, nil
 }
 
 const (
@@ -72,6 +77,9 @@ const (
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("inbox: Run was called before")
+	}
+	if len(c.handlers) == 0 {
+		c.problems = append(c.problems, errors.New("inbox: no handler is registered: call inbox.On before Run"))
 	}
 	if err := errors.Join(c.problems...); err != nil {
 		return err

@@ -26,7 +26,7 @@ type Message struct {
 	Key           []byte // nil: it has no order
 	CreatedAt     time.Time
 	Late          bool // it may come behind later events of its key: the relay's stream had not delivered it in its place
-	Replay        bool // somebody has replayed a dead letter of the relay: the same
+	Replay        bool // a dead letter, of the relay or of this inbox, that was replayed: the same
 	Attempt       int  // from 1
 
 	Topic     string

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -26,7 +27,7 @@ type registered struct {
 // On registers the handler of a type of events. The payload is decoded into a T; with []byte or json.RawMessage it is
 // handed over as it came. Register before Run.
 func On[T any](c *Consumer, eventType string, handle func(context.Context, pgx.Tx, Event[T]) error) {
-	c.register(eventType, &registered{one: func(ctx context.Context, tx pgx.Tx, m *Message) error {
+	c.register(eventType, handle == nil, &registered{one: func(ctx context.Context, tx pgx.Tx, m *Message) error {
 		e, err := decode[T](c, m)
 		if err != nil {
 			return err
@@ -39,7 +40,7 @@ func On[T any](c *Consumer, eventType string, handle func(context.Context, pgx.T
 // order. An error rolls all back, and then they come one at a time.
 func OnBatch[T any](c *Consumer, eventType string, handle func(context.Context, pgx.Tx, []Event[T]) error) {
 	c.batches = true
-	c.register(eventType, &registered{many: func(ctx context.Context, tx pgx.Tx, ms []*Message) error {
+	c.register(eventType, handle == nil, &registered{many: func(ctx context.Context, tx pgx.Tx, ms []*Message) error {
 		events := make([]Event[T], 0, len(ms))
 		for _, m := range ms {
 			e, err := decode[T](c, m)
@@ -52,7 +53,17 @@ func OnBatch[T any](c *Consumer, eventType string, handle func(context.Context, 
 	}})
 }
 
-func (c *Consumer) register(eventType string, r *registered) {
+func (c *Consumer) register(eventType string, none bool, r *registered) {
+	switch {
+	case c.ran.Load():
+		c.config.Log.Error("inbox: a handler is registered after Run, and is not called: register it before",
+			"consumer", c.config.Name, "type", eventType)
+		return
+	case eventType == "":
+		c.problems = append(c.problems, errors.New("inbox: a handler for an empty type: name the events' type"))
+	case none:
+		c.problems = append(c.problems, fmt.Errorf("inbox: the handler for type %q is nil", eventType))
+	}
 	if _, there := c.handlers[eventType]; there {
 		c.problems = append(c.problems, fmt.Errorf("inbox: two handlers for type %q", eventType))
 	}

@@ -85,28 +85,11 @@ func (s *session) poll(ctx context.Context) {
 		if fetches.IsClientClosed() {
 			return
 		}
-		fetches.EachError(func(topic string, partition int32, err error) {
-			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-				return
-			}
-			s.c.config.Log.Warn("inbox: fetching", "consumer", s.c.config.Name, "topic", topic, "partition", partition,
-				"error", err)
-			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) {
-				s.fail(errors.Join(errOutage, err)) // another topic of that name: the offsets are none of its
-			}
-		})
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			if len(p.Records) > 0 {
-				at := lanes.Place{Topic: p.Topic, Partition: p.Partition}
-				s.sees(at, p.HighWatermark)
-				s.engine.Feed(at, p.Records, p.HighWatermark)
-			}
-		})
+		fetches.EachError(s.fetchFailed)
+		fetches.EachPartition(s.fed)
 		s.client.AllowRebalance()
 	}
 }
-
-var errOutage = Outage(errors.New("the topic was deleted or made again"))
 
 func byTopic(places []lanes.Place) map[string][]int32 {
 	m := map[string][]int32{}
@@ -202,6 +185,10 @@ func (s *session) assign(
 		if starts[p.Place].Known {
 			wrote = starts[p.Place].Next
 		}
+		if former := starts[p.Place].Former; former > 0 {
+			s.remade(at, former)
+		}
+		s.lostRecords(at, 0)
 		s.begin(at, next, wrote, names[at], starts[p.Place].Unclean)
 	}
 	return adjusted, nil
@@ -223,6 +210,7 @@ func (s *session) begin(at lanes.Place, next, wrote int64, parked []lanes.Name, 
 	s.mu.Lock()
 	delete(s.careful, at)
 	s.wrote[at] = wrote
+	delete(s.gone, at)
 	if unclean {
 		// What was in flight when the process died is among the first new events that its memory can have held.
 		s.careful[at] = &caution{left: s.c.config.MaxEvents}

@@ -40,6 +40,8 @@ func (s *session) keep(ctx context.Context) {
 		if now.Sub(counted) >= countEvery {
 			counted = now
 			s.try(ctx, "counting what waits", s.count)
+			s.try(ctx, "asking for the bounds of the partitions", s.bounds)
+			s.try(ctx, "being a member of the group", s.joined)
 		}
 		if !now.Before(forgets) {
 			forgets = now.Add(forgetAgain)
@@ -174,6 +176,6 @@ func (s *session) count(ctx context.Context) error {
 	s.engine.SetFull(counts.ParkedEvents >= int64(s.c.config.MaxParked))
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	s.c.counts = counts
+	s.c.counts, s.c.counted = counts, true
 	return nil
 }

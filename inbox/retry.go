@@ -19,6 +19,7 @@ const (
 	classExhausted = "exhausted" // MaxAttempts
 	classProcess   = "process"   // it has ended its process, again and again
 	classBlocked   = "blocked"   // it waits behind another one of its key
+	classReplay    = "replay"    // it was a dead letter, as inbox_replay says it
 )
 
 // entry is how an event is stored: the message as it came, which is read again when its turn comes.
@@ -261,6 +262,9 @@ func (s *session) storedTasks(r *run, due []ledger.Entry) ([]*task, error) {
 		}
 		t.id, t.status = e.ID, statusDone
 		t.m.Attempt = e.Attempts + 1
+		if e.Class == classReplay { // later events of its key may have had their effects
+			t.m.Late, t.m.Replay = true, true
+		}
 		tasks[i] = t
 	}
 	return tasks, nil
@@ -326,6 +330,9 @@ func (s *session) failedParked(
 			e.Class = classPermanent
 		}
 		return s.giveUp(r, lane, tasks[0], e)
+	}
+	if due[0].Class == classReplay {
+		e.Class = classReplay
 	}
 	s.retried(tasks[0], err)
 	e.Wait = s.after(e.Attempts, err)

@@ -20,7 +20,8 @@ type session struct {
 	ledger *ledger.Ledger
 	engine *lanes.Engine
 	client *kgo.Client // kept by a hook: see hooks.OnNewClient
-	holder string      // this session in inbox_offset
+	began  time.Time
+	holder string // this session in inbox_offset
 	trace  tracing
 
 	hard     context.Context // of handlers and of the session's own statements: outlives a stop by Grace
@@ -32,6 +33,7 @@ type session struct {
 	topicIDs  map[string]string
 	careful   map[lanes.Place]*caution
 	wrote     map[lanes.Place]int64 // the offset that inbox_offset has at least: read or written last
+	gone      map[lanes.Place]int64 // offsets below are known to be lost, or were read
 	running   map[*run]struct{}
 	heartbeat time.Time        // when the last request of the group's was sent that was answered
 	doubtful  bool             // the last answer may be that the membership is over
@@ -49,6 +51,7 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 	s := &session{
 		c: c, ledger: l, holder: rand.Text(), over: make(chan error, 1),
 		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, wrote: map[lanes.Place]int64{},
+		gone: map[lanes.Place]int64{}, began: time.Now(),
 		running: map[*run]struct{}{},
 		sources: map[string]int16{}, trace: newTracing(c.config.Tracer),
 		engine: lanes.New(lanes.Options{

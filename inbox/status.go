@@ -36,6 +36,7 @@ type Partition struct {
 	Partition int32  `json:"partition"`
 	Next      int64  `json:"next_offset"` // everything below is decided
 	Lag       int64  `json:"lag"`         // from there to the end that was seen last
+	LagKnown  bool   `json:"lag_known"`   // one was
 	Waiting   int    `json:"waiting"`     // events in memory
 }
 
@@ -44,7 +45,8 @@ type Status struct {
 	Consumer        string        `json:"consumer"`
 	Partitions      []Partition   `json:"partitions"`
 	LagMax          int64         `json:"lag_max"`
-	Inflight        int           `json:"inflight"` // transactions that run
+	LagKnown        bool          `json:"lag_known"` // of each partition, and there are some
+	Inflight        int           `json:"inflight"`  // transactions that run
 	Workers         int           `json:"workers"`
 	Events          int           `json:"events"` // in memory
 	OldestUnhandled time.Duration `json:"oldest_unhandled_ns"`
@@ -52,6 +54,7 @@ type Status struct {
 	ParkedEvents    int64         `json:"parked_events"`
 	ParkedKeys      int64         `json:"parked_keys"`
 	DeadLettersOpen int64         `json:"dead_letters_open"`
+	CountsKnown     bool          `json:"counts_known"` // these three were counted
 	BreakerOpen     bool          `json:"breaker_open"`
 	BreakerReason   string        `json:"breaker_reason,omitempty"`
 	HeartbeatAge    time.Duration `json:"heartbeat_age_ns"` // 0: no group yet
@@ -63,6 +66,7 @@ func (c *Consumer) Status() Status {
 	st := Status{Consumer: c.config.Name, Workers: c.config.Workers, Partitions: []Partition{}}
 	c.mu.Lock()
 	st.ParkedEvents, st.ParkedKeys, st.DeadLettersOpen = c.counts.ParkedEvents, c.counts.ParkedKeys, c.counts.DeadOpen
+	st.CountsKnown = c.counted
 	for _, what := range slices.Sorted(maps.Keys(c.down)) {
 		st.Trouble += what + ": " + c.down[what].Error() + "\n"
 	}
@@ -79,9 +83,14 @@ func (c *Consumer) Status() Status {
 }
 
 func (s *session) fill(st *Status, now time.Time) {
+	known := true
 	for _, p := range s.engine.Progress() {
 		one := Partition{Topic: p.Place.Topic, Partition: p.Place.Partition, Next: p.Next, Waiting: p.Undecided}
-		one.Lag = max(0, p.HighWatermark-p.Next)
+		one.Lag, one.LagKnown = max(0, p.HighWatermark-p.Next), p.Ended
+		if !p.Ended {
+			one.Lag = 0
+		}
+		known = known && p.Ended
 		st.LagMax = max(st.LagMax, one.Lag)
 		if p.OldestMillis > 0 {
 			st.OldestUnhandled = max(st.OldestUnhandled, now.Sub(time.UnixMilli(p.OldestMillis)))
@@ -91,6 +100,7 @@ func (s *session) fill(st *Status, now time.Time) {
 	slices.SortFunc(st.Partitions, func(a, b Partition) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
+	st.LagKnown = known && len(st.Partitions) > 0
 	stats := s.engine.Stats()
 	st.Inflight, st.Events = stats.Busy, stats.Events
 	st.BreakerOpen, st.BreakerReason = stats.BreakerOpen, stats.BreakerReason
@@ -141,4 +151,30 @@ func (s *session) sessionTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.timeout
+}
+
+// NotFoundMetrics is for a [Metrics] that counts events without a handler by their type. HandlerNotFound is not called
+// then.
+type NotFoundMetrics interface {
+	HandlerNotFoundFor(eventType string)
+}
+
+// mostTypes is how many types without a handler have a label of their own.
+const mostTypes = 50
+
+func (c *Consumer) notFound(m Metrics, eventType string) {
+	by, is := m.(NotFoundMetrics)
+	if !is {
+		m.HandlerNotFound()
+		return
+	}
+	c.mu.Lock()
+	if !c.unhandled[eventType] && len(c.unhandled) < mostTypes {
+		c.unhandled[eventType] = true
+	}
+	if !c.unhandled[eventType] {
+		eventType = unknownType
+	}
+	c.mu.Unlock()
+	by.HandlerNotFoundFor(eventType)
 }

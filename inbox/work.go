@@ -381,7 +381,7 @@ func (s *session) report(tasks []*task) {
 			case statusDuplicate:
 				m.Redelivered()
 			case statusIgnored:
-				m.HandlerNotFound()
+				s.c.notFound(m, t.m.Type)
 			}
 		}
 	})

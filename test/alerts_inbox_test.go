@@ -31,6 +31,6 @@ func TestInboxAlertRulesFireAndStaySilent(t *testing.T) {
 	t.Parallel()
 	judgeRules(t, "inbox-rules", inboxMetrics(t), []string{
 		"InboxBreakerOpen", "InboxBusy", "InboxDeadLettersOpen", "InboxErrors", "InboxLag", "InboxNoHeartbeat",
-		"InboxRetriesGrowing", "InboxSlowHandler",
+		"InboxNotInGroup", "InboxRecordsLost", "InboxRetriesGrowing", "InboxSlowHandler",
 	})
 }

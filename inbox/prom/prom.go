@@ -21,10 +21,11 @@ type Metrics struct {
 	took        *prometheus.HistogramVec
 	endToEnd    prometheus.Histogram
 	retried     *prometheus.CounterVec
-	notFound    prometheus.Counter
+	notFound    *prometheus.CounterVec
 	redelivered prometheus.Counter
 	lockWaits   prometheus.Counter
 	rebalances  *prometheus.CounterVec
+	lost        *prometheus.CounterVec
 }
 
 var seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
@@ -49,12 +50,17 @@ func New() *Metrics {
 		retried: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "consumer_retry_attempts_total", Help: "Attempts that failed and are followed by another one.",
 		}, []string{"type"}),
-		notFound:    counter("consumer_handler_not_found_total", "Events of types without a handler."),
+		notFound: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "consumer_handler_not_found_total", Help: "Events of types without a handler; from the 51st type on: unknown.",
+		}, []string{"type"}),
 		redelivered: counter("consumer_redelivered_total", "Events that came again after they were decided."),
 		lockWaits:   counter("consumer_lock_waits_total", "Transactions that gave way to another one's lock."),
 		rebalances: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "consumer_rebalances_total", Help: "Changes of this process's partitions.",
 		}, []string{"kind"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "consumer_records_lost_total", Help: "Records that the topic lost before they were read, at most.",
+		}, []string{"topic", "partition"}),
 	}
 }
 
@@ -75,7 +81,10 @@ func (m *Metrics) EndToEnd(d time.Duration) { m.endToEnd.Observe(d.Seconds()) }
 func (m *Metrics) Retried(eventType string) { m.retried.WithLabelValues(eventType).Inc() }
 
 // HandlerNotFound is an event of a type without a handler.
-func (m *Metrics) HandlerNotFound() { m.notFound.Inc() }
+func (m *Metrics) HandlerNotFound() { m.notFound.WithLabelValues("unknown").Inc() }
+
+// HandlerNotFoundFor implements [inbox.NotFoundMetrics].
+func (m *Metrics) HandlerNotFoundFor(eventType string) { m.notFound.WithLabelValues(eventType).Inc() }
 
 // Redelivered is an event that was known.
 func (m *Metrics) Redelivered() { m.redelivered.Inc() }
@@ -85,6 +94,11 @@ func (m *Metrics) LockWait() { m.lockWaits.Inc() }
 
 // Rebalanced is a change of partitions.
 func (m *Metrics) Rebalanced(kind string) { m.rebalances.WithLabelValues(kind).Inc() }
+
+// RecordsLost implements [inbox.LossMetrics].
+func (m *Metrics) RecordsLost(topic string, partition int32, n int64) {
+	m.lost.WithLabelValues(topic, strconv.Itoa(int(partition))).Add(float64(n))
+}
 
 // Of is a collector of these counters and of the consumer's figures at the time of a scrape.
 func (m *Metrics) Of(c *inbox.Consumer) prometheus.Collector { return &collector{m, c} }
@@ -114,7 +128,7 @@ var (
 
 func (c *collector) counters() []prometheus.Collector {
 	return []prometheus.Collector{
-		c.processed, c.took, c.endToEnd, c.retried, c.notFound, c.redelivered, c.lockWaits, c.rebalances,
+		c.processed, c.took, c.endToEnd, c.retried, c.notFound, c.redelivered, c.lockWaits, c.rebalances, c.lost,
 	}
 }
 
@@ -140,9 +154,13 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	for _, p := range st.Partitions {
-		set(lag, float64(p.Lag), p.Topic, strconv.Itoa(int(p.Partition)))
+		if p.LagKnown {
+			set(lag, float64(p.Lag), p.Topic, strconv.Itoa(int(p.Partition)))
+		}
 	}
-	set(lagMax, float64(st.LagMax))
+	if st.LagKnown { // what is not known is absent
+		set(lagMax, float64(st.LagMax))
+	}
 	set(inflight, float64(st.Inflight))
 	set(workers, float64(st.Workers))
 	set(oldest, st.OldestUnhandled.Seconds())
@@ -151,10 +169,14 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	} else {
 		set(last, float64(st.LastProcessed.UnixMilli())/1000)
 	}
-	set(parked, float64(st.ParkedEvents))
-	set(keys, float64(st.ParkedKeys))
-	set(dead, float64(st.DeadLettersOpen))
-	set(heartbeat, st.HeartbeatAge.Seconds())
+	if st.CountsKnown {
+		set(parked, float64(st.ParkedEvents))
+		set(keys, float64(st.ParkedKeys))
+		set(dead, float64(st.DeadLettersOpen))
+	}
+	if st.HeartbeatAge > 0 {
+		set(heartbeat, st.HeartbeatAge.Seconds())
+	}
 	open := 0.0
 	if st.BreakerOpen {
 		open = 1

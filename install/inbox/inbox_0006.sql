@@ -86,3 +86,22 @@ BEGIN
       AND o.next_offset > inbox_rewind."offset";
     RETURN FOUND;
 END $$;
+
+-- By the primary key: an id that is a uuid has source 0.
+CREATE OR REPLACE FUNCTION {{.Schema}}.inbox_state(consumer_name text, id text, source_name text DEFAULT '') RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    c smallint;
+    s smallint := 0;
+    found_state smallint;
+    wanted text := lower(id);
+BEGIN
+    SELECT n.consumer INTO c FROM {{.Schema}}.inbox_consumer n WHERE n.name = consumer_name;
+    IF id !~* '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN
+        SELECT o.source INTO s FROM {{.Schema}}.inbox_source o WHERE o.name = source_name;
+        wanted := id;
+    END IF;
+    SELECT e.state INTO found_state FROM {{.Schema}}.inbox_event e
+    WHERE e.consumer = c AND e.source = s AND e.event_id = wanted;
+    RETURN {{.Schema}}.inbox_word(found_state);
+END $$;

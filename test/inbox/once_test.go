@@ -143,6 +143,48 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	}
 }
 
+// A dead letter whose id is not a uuid is found without its source, replayed and waited for, and the handler sees that
+// it is late. Seen to fail with ids that need their source: there was nothing to replay, and with messages that are not
+// marked.
+func TestADeadLetterWithANumberIsReplayedAndMarked(t *testing.T) {
+	t.Parallel()
+	pg := harness.Postgres(t)
+	pg.Exec(t, effects)
+	addrs, topic := topicOf(t, 1)
+	record := eventOf(topic, "a", "7", payload{Seq: 7})
+	record.Headers = append(record.Headers, kgo.RecordHeader{Key: "x-outbox-source", Value: []byte("1/1/3")})
+	produce(t, addrs, record)
+	var calls, marked atomic.Int32
+	config := inbox.Config{Brokers: addrs, Topics: []string{topic}, Retry: inbox.Retry{InitialBackoff: time.Millisecond}}
+	pool := newPool(t, pg.URL, 6)
+	c, stop := start(t, pool, config, func(c *inbox.Consumer) {
+		inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
+			if e.Late && e.Replay {
+				marked.Add(1)
+			}
+			switch calls.Add(1) {
+			case 1:
+				return inbox.Permanent(errors.New("no such customer"))
+			case 2:
+				return errors.New("not now")
+			}
+			return apply(ctx, tx, e)
+		})
+	})
+	until(t, pg, "SELECT count(*) FROM inbox_dead", "1")
+	if done, err := c.Replay(t.Context(), "7", "alice", "customer made"); err != nil || !done {
+		t.Fatalf("replay: got %v, %v, want true", done, err)
+	}
+	if state, err := inbox.WaitHandled(t.Context(), pool, "public", "billing", "7"); err != nil || state != "done" {
+		t.Errorf("the replayed event: got %s, %v, want done", state, err)
+	}
+	stop()
+	judge(t, pg, 1)
+	if marked.Load() != 2 {
+		t.Errorf("attempts after the replay that were marked: got %d, want 2", marked.Load())
+	}
+}
+
 // A person discards the only parked event of a key, and then others of the key come. Break it catches: a key that
 // stands still until the next rebalance, because its events are parked behind one that is gone. Seen to fail with
 // events parked behind others that are not due whatever is there.

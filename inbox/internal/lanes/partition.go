@@ -69,6 +69,7 @@ type Partition struct {
 	events, bytes int
 	busy, taken   int // pieces and events that jobs have
 	highWatermark int64
+	ended         bool // highWatermark was seen
 	paused        bool
 	highest       int64 // the number behind the last record that a job has had
 	stopping      bool  // revoked: nothing more is handed out
@@ -170,11 +171,32 @@ func (e *Engine) Pressure(pause, resume func([]Place)) (paused int) {
 	return paused
 }
 
+// Fetched is the offset behind the last record that a partition was fed, and false for one that is not here.
+func (e *Engine) Fetched(at Place) (next int64, here bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.partitions[at]
+	if p == nil {
+		return 0, false
+	}
+	return p.tracker.fetched, true
+}
+
+// End says where a partition's log ends now.
+func (e *Engine) End(at Place, end int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.partitions[at]; p != nil {
+		p.highWatermark, p.ended = max(p.highWatermark, end), true
+	}
+}
+
 // Progress is how far a partition is decided.
 type Progress struct {
 	Place         Place
 	Next          int64 // everything below is decided
-	HighWatermark int64 // the partition's end, when something was fetched last; 0 before
+	HighWatermark int64 // the partition's end, when it was seen last
+	Ended         bool  // it was seen
 	Undecided     int
 	OldestMillis  int64 // time stamp of the oldest undecided record in memory; 0 without one
 }
@@ -185,7 +207,8 @@ func (e *Engine) Progress() []Progress {
 	defer e.mu.Unlock()
 	all := make([]Progress, 0, len(e.partitions))
 	for at, p := range e.partitions {
-		one := Progress{Place: at, Next: p.tracker.next, HighWatermark: p.highWatermark, Undecided: p.events}
+		one := Progress{Place: at, Next: p.tracker.next, HighWatermark: p.highWatermark, Ended: p.ended,
+			Undecided: p.events}
 		for _, l := range p.lanes {
 			if len(l.queue) == 0 {
 				continue

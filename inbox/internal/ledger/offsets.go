@@ -14,6 +14,7 @@ import (
 type Start struct {
 	Known   bool  // there is a row, and it is of this topic and not of another one of its name
 	Next    int64 // valid when Known
+	Former  int64 // how far another topic of the name was decided
 	Unclean bool  // whoever had it has not released it: it died, or still runs
 }
 
@@ -44,6 +45,9 @@ func (l *Ledger) Starts(
 				return err
 			}
 			s.Known = err == nil && topicID == p.TopicID
+			if err == nil && !s.Known {
+				s.Former = s.Next
+			}
 			s.Unclean = before != nil && *before != holder
 			starts[p.Place] = s
 			if s.Known {
