@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
+	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -147,9 +148,12 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		}
 		switch message.Kind {
 		case decoder.Begin:
-			s.commitLSN, s.committed, s.index = message.LSN, message.Time, 0
+			s.commitLSN, s.committed, s.index, s.began = message.LSN, message.Time, 0, m.WALEnd
 			steps = append(steps, step{kind: stepBegin, lsn: message.LSN, time: message.Time})
 		case decoder.Commit:
+			if s.began != 0 && s.index > 0 && message.LSN > s.began {
+				s.wal, s.walEvents = s.wal+uint64(message.LSN-s.began), s.walEvents+uint64(s.index)
+			}
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
 			d.Received, d.Committed = received, s.committed
@@ -261,6 +265,10 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 // count counts what came from the stream, for a whole batch at a time.
 func (s *session) count(received, transactions int) {
 	s.taken.Store(uint64(s.reached))
+	if s.walEvents >= meter.EnoughEvents {
+		s.r.meter.Database.NoteWAL(s.wal, s.walEvents)
+		s.wal, s.walEvents = 0, 0
+	}
 	s.r.meter.Stream.Took(s.router.Now(), received, transactions)
 	s.events.Add(uint64(received))
 }

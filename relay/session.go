@@ -81,6 +81,9 @@ type transaction struct {
 	commitLSN outbox.LSN
 	committed int64 // when, microseconds since the Unix epoch
 	index     uint32
+	began     outbox.LSN // the place of its first change in the WAL; 0: not known
+	wal       uint64     // of transactions, from their first change to their commit, since the last look,
+	walEvents uint64     // and how many events they had
 	reached   outbox.LSN // end of the last transaction or keepalive
 	payload   decoder.Payload
 	retyped   error // why the stream's rows cannot be made into messages any more in this session

@@ -226,10 +226,15 @@ func (r *Relay) describeSink(st *Status) {
 	since := q.Since
 	if q.State != sink.OK {
 		st.Broker = q.State.String() + ": " + q.Reason
-	} else if driver, tells := r.driver.(unreachable); tells {
-		// Nothing waits for it, and the next event would.
-		var err error
-		if since, err = driver.Unreachable(); err != nil {
+	}
+	if driver, tells := r.driver.(unreachable); tells {
+		// Also while nothing waits for it: the next event would. Of two proofs of an outage the older one counts, or the
+		// first event that meets it would make it look new.
+		at, err := driver.Unreachable()
+		if err != nil && (q.State == sink.OK || at.Before(since)) {
+			since = at
+		}
+		if err != nil && q.State == sink.OK {
 			st.Broker = "unreachable: " + err.Error()
 		}
 	}

@@ -43,8 +43,10 @@ func (e *SilentError) Error() string {
 
 // Message is one message of the stream: WAL data or a keepalive.
 type Message struct {
-	Data      []byte     // one pgoutput message; nil in a keepalive. Valid until its batch is given back by Recycle
-	WALEnd    outbox.LSN // keepalive: everything committed before it was sent before it
+	Data []byte // one pgoutput message; nil in a keepalive. Valid until its batch is given back by Recycle
+	// Keepalive: everything committed before it was sent before it. Else where the change stands in the WAL, 0 where the
+	// server does not tell.
+	WALEnd    outbox.LSN
 	Keepalive bool
 }
 
@@ -284,8 +286,9 @@ func (s *Session) takeCopyData(body []byte) error {
 	switch {
 	case len(body) > walHeader && body[0] == 'w':
 		// The header's end is the position of the change, 0/0 for some kinds, the end of the transaction for a commit.
-		s.received = max(s.received, outbox.LSN(binary.BigEndian.Uint64(body[9:])))
-		s.pending.Messages = append(s.pending.Messages, Message{Data: body[walHeader:]})
+		at := outbox.LSN(binary.BigEndian.Uint64(body[9:]))
+		s.received = max(s.received, at)
+		s.pending.Messages = append(s.pending.Messages, Message{Data: body[walHeader:], WALEnd: at})
 		s.pending.use(s.frames.chunk)
 	case len(body) == keepaliveSize && body[0] == 'k':
 		end := outbox.LSN(binary.BigEndian.Uint64(body[1:]))

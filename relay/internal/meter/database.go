@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -18,7 +17,7 @@ type Database struct {
 	slot         atomic.Pointer[slotLook] // nil before the first look
 	oldestParked atomic.Int64             // when it was parked, microseconds since the Unix epoch; 0: none
 	clean        atomic.Int64             // see Audited; Unix nanoseconds, 0: never
-	eventBytes   atomic.Int64             // of WAL, on average; 0: not known
+	eventBytes   atomic.Int64             // of WAL, see NoteWAL; 0: not known
 	unread       unread
 	sender       sender
 }
@@ -116,9 +115,20 @@ func (d *Database) OldestParked(at time.Time) {
 // Audited takes in when the last reconcile round began that found nothing missing.
 func (d *Database) Audited(began time.Time) { d.clean.Store(began.UnixNano()) }
 
-// noteEventBytes learns how much WAL an event needs from how many came in so much of it.
-func (d *Database) noteEventBytes(wal outbox.LSN, events uint64) {
-	if events > 0 && wal > 0 {
-		d.eventBytes.Store(int64(wal) / int64(events))
+// EnoughEvents is how many events NoteWAL needs to learn from.
+const EnoughEvents = 16
+
+// risesBy is the part by which the WAL of an event may grow from one look to the next.
+const risesBy = 16
+
+// NoteWAL takes in how much WAL transactions with so many events had between their first change and their commit. What
+// the relay itself writes about each event, the server's checkpoints, and other transactions in between would make
+// events look larger than they are, and the backlog smaller: the least that was seen counts, and rises slowly. One
+// goroutine calls it.
+func (d *Database) NoteWAL(bytes, events uint64) {
+	seen, least := max(int64(bytes/events), 1), d.eventBytes.Load()
+	if least != 0 {
+		seen = min(seen, least+least/risesBy+1)
 	}
+	d.eventBytes.Store(seen)
 }

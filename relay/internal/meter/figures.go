@@ -7,8 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/health"
 )
 
-// leastEventBytes is the least WAL that an event is taken to need in the estimate of the backlog.
-const leastEventBytes = 256
+// unknownEventBytes is the WAL that an event is taken to need in the estimate of the backlog before any was seen.
+const unknownEventBytes = 256
 
 // Leads reports whether this process is the one that relays, as far as it knows.
 func (m *Meter) Leads() bool {
@@ -68,17 +68,18 @@ func (m *Meter) pending() time.Duration {
 }
 
 // backlog is what was received or parked and is not terminal, plus an estimate of what is still in the WAL by the WAL
-// that events have needed so far.
+// that events have needed so far: at most, as what else is written counts as events, too.
 func (m *Meter) backlog() int64 {
 	n := int64(m.source.InFlight()) + m.source.Parked()
 	slot, taken := m.Database.slot.Load(), m.taken()
 	if slot == nil || taken == 0 || slot.WALEnd <= taken {
 		return n
 	}
-	if s, some := m.source.Session(); some && taken > s.Granted {
-		m.Database.noteEventBytes(taken-s.Granted, s.Events)
+	each := m.Database.eventBytes.Load()
+	if each == 0 {
+		each = unknownEventBytes
 	}
-	return n + int64(slot.WALEnd-taken)/max(leastEventBytes, m.Database.eventBytes.Load())
+	return n + int64(slot.WALEnd-taken)/each
 }
 
 // What follows is not known at all times; false: it is not known now.
@@ -125,9 +126,10 @@ func (m *Meter) PendingAge() (float64, bool) {
 	return age, m.MayTell() && (m.taken() != 0 || age > 0)
 }
 
-// Backlog is how many events are not terminal, about: while Postgres is away, what was received or parked.
+// Backlog is how many events are not terminal, about. It is not known while Postgres is away: what was received or
+// parked would look like all.
 func (m *Meter) Backlog() (float64, bool) {
-	return float64(m.backlog()), m.Leads() || m.MayTell() && m.taken() != 0
+	return float64(m.backlog()), m.MayTell() && m.taken() != 0 && m.Database.slot.Load() != nil
 }
 
 // audited is how long ago the last round of this leadership began that found nothing missing; before the first, for how

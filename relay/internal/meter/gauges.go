@@ -22,10 +22,11 @@ func (m *Meter) gauges(f factory, o Options) {
 	f.computed("outbox_unrecorded_events", "Events sent and not yet journaled: the most that a crash could duplicate.",
 		engine(func(s sink.Status) float64 { return float64(s.Unrecorded) }))
 	m.waiting(f)
-	f.computed("cdc_confirmed_lsn", "Confirmed position, as a number.",
-		func() float64 { return float64(m.Confirmed()) })
-	f.computed("cdc_received_lsn", "Highest position received from the stream, as a number.",
-		func() float64 { return float64(m.Received()) })
+	f.known("cdc_confirmed_lsn", "Confirmed position, as a number; not there while it is not known.",
+		func() (float64, bool) { at := m.Confirmed(); return float64(at), at != 0 })
+	f.known("cdc_received_lsn",
+		"Highest position received from the stream, as a number; not there before something was received.",
+		func() (float64, bool) { at := m.Received(); return float64(at), at != 0 })
 	f.counted("outbox_possible_duplicates_total",
 		"Events that may be in a topic twice: written by a process that died and not found when its topics were read back, "+
 			"or sent again in a way that the broker cannot recognise.",
