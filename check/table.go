@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -86,6 +87,35 @@ func (e *postgresExam) identity() error {
 	if unique {
 		return e.idRange(what)
 	}
+	return nil
+}
+
+// replicaIdentity looks whether Postgres refuses what marks or deletes rows: it does where some publication, of whichever
+// program, publishes updates or deletes of a table of which it cannot say which row that was.
+func (e *postgresExam) replicaIdentity() error {
+	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish == config.AfterPublishKeep {
+		return nil
+	}
+	kind := "pubupdate"
+	if e.cfg.Outbox.AfterPublish == config.AfterPublishDelete {
+		kind = "pubdelete"
+	}
+	var name string
+	err := e.row(`SELECT p.pubname::text FROM pg_publication p, pg_class c WHERE c.oid = $1 AND p.`+kind+`
+		AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
+		AND i.indisprimary)) AND (p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid
+		AND r.prrelid = c.oid)) ORDER BY 1 LIMIT 1`, []any{e.table.OID}, &name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	table := quoteTable(e.cfg.Outbox.Table)
+	e.add(Fail, "replica identity", fmt.Sprintf("the table has no primary key, and publication %s publishes its updates or "+
+		"deletes: Postgres refuses to mark or delete rows, the application's changes, too", name),
+		fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s); or ALTER TABLE %s REPLICA IDENTITY USING INDEX <a unique one>; or set "+
+			"outbox.after_publish: keep", table, quoteName(e.cfg.Outbox.Columns.ID), table))
 	return nil
 }
 

@@ -161,6 +161,9 @@ func connection() rule {
 			return accept(strings.Contains(v, "=") && !strings.ContainsAny(v, "\x00"))
 		}
 		u, err := url.Parse(v)
+		if err != nil && socketHost.MatchString(v) {
+			return "the part behind the @ is not a host: " + socketForm
+		}
 		if err != nil {
 			return "it is not a URL (" + betterPassword + ")"
 		}
@@ -173,6 +176,12 @@ func connection() rule {
 		return accept(u.Scheme == "postgres" || u.Scheme == "postgresql")
 	})
 }
+
+// socketHost is a socket's directory where libpq takes one and URLs have none.
+var socketHost = regexp.MustCompile(`(?i)://(?:[^/?#]*@)?%2f`)
+
+const socketForm = "a socket's directory is given as ?host=, as in " +
+	"postgres:///shop?host=/var/run/postgresql&port=5432&user=relay"
 
 const betterPassword = "percent-encode special characters of the password, or leave it out and use " +
 	"postgres.password_file"

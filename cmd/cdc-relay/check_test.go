@@ -140,6 +140,25 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			want: []string{"warn  column id: its largest id is 2000000000 of at most 2147483647: 93 %", "DROP VIEW"},
 		},
 		{
+			name: "no identity beside a publication of everything", breakIt: `CREATE PUBLICATION everything FOR ALL TABLES;
+ CREATE TABLE keyless AS SELECT * FROM outbox_events; CREATE UNIQUE INDEX ON keyless (id)`,
+			repair: `DROP PUBLICATION everything; DROP TABLE keyless`, args: []string{"--outbox-table=public.keyless"},
+			code: exitFailed, want: []string{"FAIL  replica identity: ", "publication everything", "REPLICA IDENTITY USING INDEX"},
+		},
+		{
+			name: "a view", breakIt: `CREATE VIEW shown AS SELECT * FROM outbox_events`, repair: `DROP VIEW shown`,
+			args: []string{"--outbox-table=public.shown"}, code: exitFailed, want: []string{"it is a view, and only"},
+		},
+		{
+			name: "an UNLOGGED table", breakIt: `CREATE UNLOGGED TABLE fast (LIKE outbox_events INCLUDING ALL)`,
+			repair: `DROP TABLE fast`, args: []string{"--outbox-table=public.fast"}, code: exitFailed,
+			want: []string{"UNLOGGED", `ALTER TABLE "public"."fast" SET LOGGED`},
+		},
+		{
+			name: "a parameter of other programs", args: []string{"--postgres-url=" + s.pg.URL + "&schema=public"},
+			code: exitFailed, want: []string{"?schema= is of other programs", "!lets connections in"},
+		},
+		{
 			name: "role without privileges", breakIt: `CREATE ROLE check_weak LOGIN`, repair: `DROP ROLE check_weak`,
 			args: []string{"--postgres-url=" + strings.Replace(s.pg.URL, "postgres@", "check_weak@", 1),
 				"--postgres-replication-url=" + s.pg.URL}, code: exitFailed,

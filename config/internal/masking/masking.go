@@ -3,7 +3,10 @@
 // Tested by package config, too, whose messages it is for.
 package masking
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // Masked stands in the place of a secret. It is what net/url and pgx put there, too.
 const Masked = "xxxxx"
@@ -15,6 +18,10 @@ var (
 	// The same where there is an @ in the name of the user, which Go and pgx take; up to the next URL of a list. What
 	// begins with a number and a comma is a port, and another host.
 	userinfoOfAt = regexp.MustCompile(`(://[^:/?#\s]*@[^:/?#\s]*):(\d+,)?(?:[^:]|:[^/]|:/[^/])*@`)
+	// The same where the scheme is misspelt: postgres:/user:secret@host, postgres//user:secret@host, user:secret@host. A
+	// password in a pair is for passwordPair.
+	userinfoOfNone = regexp.MustCompile(`(?s):[^/\s].*@`)
+	isPairs        = regexp.MustCompile(`^\s*\w+\s*=`)
 	// The same before a further host of a list, which has no scheme.
 	userinfoOfHost = regexp.MustCompile(`(,[^:/?#,@\s]+):[^,/]*@`)
 	// password=… of a URL's query.
@@ -35,6 +42,9 @@ func URL(s string) string {
 		}
 		return found
 	})
+	if !strings.Contains(s, "://") && !isPairs.MatchString(s) {
+		hidden = userinfoOfNone.ReplaceAllString(hidden, ":"+Masked+"@")
+	}
 	if isURL.MatchString(s) {
 		hidden = userinfoOfHost.ReplaceAllString(hidden, "$1:"+Masked+"@")
 		return passwordQuery.ReplaceAllString(hidden, "${1}"+Masked)

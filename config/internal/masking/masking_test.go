@@ -29,6 +29,11 @@ func TestPasswordsAreMasked(t *testing.T) {
 		`host=db password=hun\`:                              "host=db password=xxxxx",
 		"host=db password=hun'ter2 user=a":                   "host=db password=xxxxx user=a",
 		"host=db password='hun'ter2 user=a":                  "host=db password=xxxxx user=a",
+		"postgres:/app:hunter2@db/app":                       "postgres:/app:xxxxx@db/app",
+		"postgres//app:hun=ter2@db/app":                      "postgres//app:xxxxx@db/app",
+		"postgres:app:hunt@er2@db/app":                       "postgres:xxxxx@db/app",
+		"app:hunter2@db:5432/app":                            "app:xxxxx@db:5432/app",
+		"localhost:5432":                                     "localhost:5432",
 		"host=db user=app":                                   "host=db user=app",
 	} {
 		if got := URL(in); got != want {

@@ -80,9 +80,9 @@ WHERE i.inhparent = $1 AND NOT c.relispartition ORDER BY 1`, oid)
 }
 
 func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {
-	var kind string
-	err := tx.QueryRow(ctx, `SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind)
+	var kind, persistence string
+	err := tx.QueryRow(ctx, `SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind, &persistence)
 	switch {
 	case err == pgx.ErrNoRows:
 		return fmt.Errorf("%w: set outbox.table to the table's name as the catalog spells it (schema.table), or let "+
@@ -90,7 +90,15 @@ WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind)
 	case err != nil:
 		return err
 	case kind != "r" && kind != "p":
-		return fmt.Errorf("it is not a table: set outbox.table to an ordinary or partitioned table")
+		what, is := map[string]string{"v": "a view", "m": "a materialized view", "f": "a foreign table"}[kind]
+		if !is {
+			what = "not a table"
+		}
+		return fmt.Errorf("it is %s, and only changes of ordinary and partitioned tables of this database are in its WAL: set "+
+			"outbox.table to the table that rows are inserted into", what)
+	case persistence != "p":
+		return fmt.Errorf("it is an UNLOGGED or temporary table, whose rows are not in the WAL: ALTER TABLE %s SET LOGGED "+
+			"(which writes it again under a lock), or set outbox.table to another", Quote(o.Schema, o.Name))
 	}
 	o.Partitioned = kind == "p"
 	rows, err := tx.Query(ctx,
