@@ -25,6 +25,7 @@ const (
 
 // examinePostgres looks at the server, then at what the relay owns in it.
 func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
+	r.Checks = append(r.Checks, Encryption(cfg)...)
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))
 	if err != nil {
 		r.add(Fail, "postgres", err.Error(),

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/admin"
+	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/resident"
@@ -121,6 +122,9 @@ func settleMemory(cfg config.Config, log zerolog.Logger) {
 func warn(cfg config.Config, log zerolog.Logger) {
 	if !store.Journaling {
 		log.Error().Msg("this build records nothing of what it publishes and loses events: it is for a benchmark only")
+	}
+	for _, w := range check.Encryption(cfg) {
+		log.Warn().Str("fix", w.Fix).Msg(w.Text)
 	}
 	if cfg.Sink == config.SinkStdout {
 		log.Warn().Str("slot", cfg.Postgres.Slot).Str("schema", cfg.Postgres.Schema).
