@@ -319,6 +319,10 @@ const (
 
 var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedTransaction}
 
+// listedTopics is how many unavailable topics a status lists: rows can name thousands, and /readyz shows the list to
+// anyone.
+const listedTopics = 20
+
 // Degradation is what is wrong although events flow and the relay is ready: a restart, or another relay, would not
 // help.
 type Degradation struct {
@@ -335,11 +339,16 @@ func (r *Relay) degradations() []Degradation {
 	if t := r.term.Load(); t != nil {
 		topics := t.settler.TroubledTopics()
 		slices.Sort(topics)
-		for _, topic := range topics {
+		shown := topics[:min(len(topics), listedTopics)]
+		for _, topic := range shown {
 			if why := t.settler.TroubleOf(topic); why != nil {
 				text := fmt.Sprintf("topic %s is unavailable; %s: %s", topic, t.parkedOf(topic), why.Text)
 				found = append(found, Degradation{degradedTopic, text})
 			}
+		}
+		if more := len(topics) - len(shown); more > 0 {
+			text := fmt.Sprintf("%d more topics are unavailable; cdc-relay parked list shows their events", more)
+			found = append(found, Degradation{degradedTopic, text})
 		}
 	}
 	if text := r.health.MarkTrouble(); text != "" {
