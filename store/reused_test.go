@@ -107,7 +107,7 @@ func TestAnotherEventWithAJournaledIDIsJournaledAtItsOwnPlace(t *testing.T) {
 }
 
 // Breaks caught: an event that must wait behind others and is dropped, because another one with its id is journaled, or
-// dead, or parked. Seen to fail with all three asked by id.
+// dead, or parked. Asked by id, each of the three drops it.
 func TestAnEventIsParkedWhateverHadItsIDBefore(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
