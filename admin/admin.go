@@ -47,6 +47,8 @@ type Config struct {
 
 // Server is one listener with everything on it.
 type Server struct {
+	WarnOfToken func() // logs a warning if the token can be guessed
+
 	http     *http.Server
 	endLive  func()
 	listener net.Listener
@@ -60,10 +62,10 @@ func Listen(c Config, r *relay.Relay) (*Server, error) {
 		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", c.Address, err)
 	}
 	g := newGuard(c, listener.Addr())
-	g.warnOfShort()
 	live, endLive := newLive(r)
 	s := &Server{
-		listener: listener, done: make(chan error, 1), endLive: endLive,
+		WarnOfToken: g.warnOfShort,
+		listener:    listener, done: make(chan error, 1), endLive: endLive,
 		http: &http.Server{
 			Handler:           handler(g, r, live),
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,

@@ -253,8 +253,8 @@ func TestReleaseIsSignedByTheWorkflowThatTheDocsName(t *testing.T) {
 	}
 	var runs []string
 	for _, step := range job.Steps {
-		if step.Uses != "" && !regexp.MustCompile(`@v[0-9][0-9.]*$`).MatchString(step.Uses) {
-			t.Errorf("the action %s is of no version", step.Uses)
+		if step.Uses != "" && !regexp.MustCompile(`@[0-9a-f]{40}$`).MatchString(step.Uses) {
+			t.Errorf("the action %s is not pinned by a commit", step.Uses)
 		}
 		runs = append(runs, step.Run)
 	}

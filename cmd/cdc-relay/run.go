@@ -88,6 +88,7 @@ func (runCommand) Run(a *cli.App) error {
 	ctx, endWithReader := reader.until(ctx, log, lines)
 	defer endWithReader()
 	log.Info().Str("http", server.Address()).Str("version", version).Msg("cdc-relay starts")
+	server.WarnOfToken()
 	warn(cfg, log)
 	looking, seen := context.WithCancel(context.Background())
 	defer seen()
