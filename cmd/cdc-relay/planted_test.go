@@ -62,6 +62,7 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 		"CDC_RELAY_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", "CDC_RELAY_KAFKA_SASL_USERNAME=alice",
 		"CDC_RELAY_KAFKA_SASL_PASSWORD_FILE="+sasl,
 		"CDC_RELAY_HTTP_TOKEN_FILE="+file("token", "planted-token"), "CDC_RELAY_HTTP_SHOW_PAYLOADS=false",
+		"CDC_RELAY_HTTP_READ=open",
 		"CDC_RELAY_LOG_LEVEL=trace",
 		"CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers")
 	clean := func(where, text string) {
