@@ -12,8 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// What is wrong is said before anything runs. Seen to fail with a nil pool: it panicked, and with each of the others:
-// they passed.
+// What is wrong is said before anything runs. A nil pool panicked once, and the others passed.
 func TestMisuseIsRefused(t *testing.T) {
 	if _, err := New(nil, Config{}); err == nil || !strings.Contains(err.Error(), "pool is nil") {
 		t.Errorf("a nil pool: got %v", err)
@@ -60,7 +59,7 @@ type seenTypes struct {
 
 func (s *seenTypes) HandlerNotFoundFor(eventType string) { s.types[eventType]++ }
 
-// Seen to fail with a label for each type.
+// Break it catches: a label for each type that a topic names.
 func TestTypesWithoutAHandlerAreBounded(t *testing.T) {
 	c, m := &Consumer{unhandled: map[string]bool{}}, &seenTypes{types: map[string]int{}}
 	for range 2 {

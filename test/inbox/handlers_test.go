@@ -90,10 +90,9 @@ var misdeeds = map[string]misdeed{
 }
 
 // Whatever a handler does with one event, the event becomes a dead letter after its attempts, and all the others have
-// their effects, once and in order. Seen to fail with what is noted about an event on the handler's context: it is never
-// dead; with causes told by the error's type: io.ErrUnexpectedEOF, a dial error, context.Canceled, 57P01 and 25006 are
-// outages for good, and so is the closed connection of a query that exceeded a time of its own; without the look at the
-// transaction: ROLLBACK takes the effects of others with it.
+// their effects, once and in order. Seen to fail with what is noted about an event on the handler's context, with
+// causes told by the error's type, and without a look at the transaction: all but a time of the handler's own and a
+// panic were no dead letter within a minute.
 func TestNothingThatAHandlerDoesIsAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, do := range misdeeds {
@@ -109,7 +108,7 @@ func TestNothingThatAHandlerDoesIsAnOutage(t *testing.T) {
 }
 
 // A handler that commits on the connection itself has had its event's effect, and no other event loses its own. Seen to
-// fail without the look at the transaction: the others' ids were committed, and their effects missing.
+// fail with the ids of the others left as they were committed: 40 of 60 effects were missing.
 func TestAHandlerThatCommitsLosesNoOtherEvent(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"COMMIT", "COMMIT; BEGIN"} {
@@ -160,7 +159,7 @@ func judgeOthers(t *testing.T, pg *harness.PG, events int) {
 }
 
 // Settings that a handler leaves behind reach no other event, neither in its transaction nor on its connection. Seen to
-// fail with connections that are used again: of 59 others 0 to 40 had their effects in the right table.
+// fail, with set_config and on the connection, where connections are used again: 14 of 60 events were decided.
 func TestSettingsThatAHandlerLeavesReachNoOtherEvent(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]misdeed{

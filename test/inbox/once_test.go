@@ -144,8 +144,7 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 }
 
 // A dead letter whose id is not a uuid is found without its source, replayed and waited for, and the handler sees that
-// it is late. Seen to fail with ids that need their source: there was nothing to replay, and with messages that are not
-// marked.
+// it is late. Seen to fail with ids that need their source: there was nothing to replay.
 func TestADeadLetterWithANumberIsReplayedAndMarked(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)

@@ -12,8 +12,7 @@ import (
 )
 
 // Half of the keys fail all the time, and they come first: the 99th percentile of the others' events is at most the
-// double of what it is when none fails. Seen to fail with probes of whatever key is next, as the breaker had them: 60 s
-// against 1 ms.
+// double of what it is when none fails. Seen to fail with five probes before the breaker opens: 1.7 s against 1 ms.
 func TestKeysThatFailDoNotHoldUpTheOthers(t *testing.T) {
 	for _, alone := range []bool{false, true} { // or the others' events come between those that fail
 		quiet, failing := waits99(t, 0, alone), waits99(t, 20, alone)
