@@ -84,7 +84,7 @@ func (d *Delivery) IsCopy() bool { return d.dead != nil && d.dead.copyOf != nil 
 
 const (
 	// blockSize is how many deliveries are allocated together: what fits Go's size class of 8 KiB.
-	blockSize = 14
+	blockSize = 13
 	// takenMost is how many free deliveries are taken under one hold of the lock.
 	takenMost = 128
 	// freeLeast is how many free deliveries are kept, with their bytes, even if they are not used.
