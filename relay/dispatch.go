@@ -194,13 +194,18 @@ func (s *session) use() {
 // ready returns when all that the steps need is there: what of them is recorded, and the schemas of the rest.
 // Stopped: a stop came while they were waited for.
 func (s *session) ready(ctx context.Context, stop <-chan struct{}, steps []step) (stopped bool, err error) {
-	if err = s.recognize(ctx, steps); err != nil || s.r.registry == nil {
+	if err = s.recognize(ctx, steps); err != nil {
 		return false, err
 	}
-	for _, st := range steps {
-		if st.kind == stepInsert && !stopped && err == nil {
-			stopped, err = s.awaitSchema(ctx, stop, &st.delivery.Event)
+	if s.r.registry != nil {
+		for _, st := range steps {
+			if st.kind == stepInsert && !stopped && err == nil {
+				stopped, err = s.awaitSchema(ctx, stop, &st.delivery.Event)
+			}
 		}
+	}
+	if s.lookup && !stopped && err == nil {
+		err = s.recognizeGone(ctx, steps)
 	}
 	return stopped, err
 }
@@ -240,6 +245,7 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 			}
 		case stepToken:
 			s.lookup, s.known, s.passing = false, settle.Known{}, true
+			s.term.sent = nil
 			s.lookingUp.Store(false)
 			s.r.log.Info().Str("token", s.token).Int("reused_ids", s.reusedIDs).Msg("redelivery is over; look-ups end")
 		case stepInsert:

@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -56,6 +59,56 @@ func (s *session) comesAgain(st *step) bool {
 		return true
 	}
 	return false
+}
+
+// recognizeGone journals those of the inserts that were sent before an unclean stop and are gone from their topics; see
+// [recovery.Sent]. From then on they are recorded.
+func (s *session) recognizeGone(ctx context.Context, steps []step) error {
+	if s.term.sent.Empty() {
+		return nil
+	}
+	var gone []store.Published
+	var of []int
+	for i, st := range steps {
+		if st.kind != stepInsert || st.recognized != store.Unrecorded || s.known.Find(&st.delivery.Event) != nil {
+			continue
+		}
+		if p, is := s.gone(&st.delivery.Event); is {
+			gone, of = append(gone, p), append(of, i)
+		}
+	}
+	if err := s.journalGone(ctx, gone); err != nil {
+		return err
+	}
+	for _, i := range of {
+		steps[i].recognized = store.Recorded
+	}
+	return nil
+}
+
+// gone reports whether the event was sent, although nothing is recorded of it, and what is to be journaled of it then.
+func (s *session) gone(e *outbox.Event) (p store.Published, is bool) {
+	var rec sink.Record
+	if _, _, reason := s.router.Encode(e, &rec, message.Marks{}); reason != nil {
+		return p, false
+	}
+	partition, passed := s.term.sent.Passed(rec.Topic, rec.Key, e.Position)
+	return store.Published{ID: bytes.Clone(e.ID), Topic: rec.Topic, Partition: partition, Offset: -1,
+		Mark: e.Position.Mark()}, passed
+}
+
+// journalGone journals events that are gone from their topics.
+func (s *session) journalGone(ctx context.Context, gone []store.Published) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := s.r.store.Settle(ctx, gone, nil); err != nil {
+		return fmt.Errorf("journal %d events that are gone from their topics: %w", len(gone), err)
+	}
+	s.r.log.Warn().Int("events", len(gone)).Str("topic", gone[0].Topic).Bytes("first_id", gone[0].ID).
+		Msg("events were sent before the unclean stop and are gone from their topics, which hold later ones of their keys: " +
+			"journaled without an offset, and not sent again behind these")
+	return nil
 }
 
 // reused takes note of an event that is sent although its id is recorded. The log names the first of a session; what

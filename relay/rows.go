@@ -100,10 +100,14 @@ func (s *session) snapshot(ctx context.Context) error {
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 	now := time.Now()
 	s.router.At(now)
+	gone, err := s.goneRows(ctx, rows)
+	if err != nil {
+		return err
+	}
 	var out []*settle.Delivery
 	for i := range rows {
-		if s.known.Has(rows[i].Event.ID) {
-			continue // in flight since an earlier session of this process
+		if s.known.Has(rows[i].Event.ID) || gone[string(rows[i].Event.ID)] {
+			continue // in flight since an earlier session of this process, or journaled now
 		}
 		d := s.next()
 		s.use()
@@ -117,6 +121,29 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		out = append(out, d)
 	}
 	return s.send(ctx, out)
+}
+
+// goneRows journals what was sent before and is gone, and lists it; see [recovery.Sent].
+func (s *session) goneRows(ctx context.Context, rows []store.CatchUpRow) (map[string]bool, error) {
+	if s.term.sent.Empty() || s.state.CatchUpLate {
+		return nil, nil
+	}
+	var gone []store.Published
+	listed := map[string]bool{}
+	for i := range rows {
+		e := rows[i].Event
+		e.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
+		if s.known.Has(e.ID) {
+			continue
+		}
+		if _, err := s.awaitSchema(ctx, nil, &e); err != nil {
+			return nil, err
+		}
+		if p, is := s.gone(&e); is {
+			gone, listed[string(e.ID)] = append(gone, p), true
+		}
+	}
+	return listed, s.journalGone(ctx, gone)
 }
 
 // caughtUp commits the end of the catch-up. The stream repeats some of it, so the look-ups stay on until the token.

@@ -92,14 +92,16 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 	if !can {
 		return nil
 	}
+	s.term.sent = &recovery.Sent{From: s.grant.Confirmed, UpTo: s.grant.System.WALFlush, Source: s.router.Source()}
 	scan := recovery.Scan{
 		Tailer: tailer, Tables: s.r.store, Queue: s.term.settler, Logger: s.r.log,
 		Headers: s.router.TailHeaders(), Sources: recovery.Sources(s.router.Source(), s.state),
-		Stamped: s.router.StampsCreatedAt(),
+		Stamped: s.router.StampsCreatedAt(), Sent: s.term.sent,
 	}
 	err := scan.Run(ctx, tails)
 	s.r.meter.Stream.SkippedTopic.Add(float64(scan.Found))
-	s.r.meter.Stream.PossibleDuplicates.Add(uint64(scan.Unread * s.r.c.Limits.MaxUnrecorded))
+	most := s.r.c.Limits.MaxUnrecorded
+	s.r.meter.Stream.PossibleDuplicates.Add(uint64(scan.Unread*most) + uint64(min(scan.Gone, int64(most))))
 	return err
 }
 

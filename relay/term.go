@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/lease"
+	"github.com/cdc-relay/cdc-relay/relay/internal/recovery"
 	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
 	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settings"
@@ -60,6 +61,8 @@ type term struct {
 	tookOverOn int32 // the timeline of that
 	informed   bool  // it knows what the topics hold beyond the journal
 	timeline   int32 // of the server of which it knows that; 0: none
+	// sent is what the last scan of the topics has found, until all that can come again has come; nil: nothing.
+	sent *recovery.Sent
 
 	// session is the current one, nil between two. Only the supervisor stores it.
 	session atomic.Pointer[session]

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -17,8 +18,9 @@ var (
 // Tailer is a [Driver] that can read back the end of a topic: what a process that died had sent and not recorded.
 type Tailer interface {
 	// Tail hands out the records of the topic's partitions, each partition from its start to the end that it has when it
-	// is asked, in order within a partition. An error names what could not be read; what could be was handed out. It can
-	// be ErrUnreachable or ErrPassing too. A topic that does not exist is empty.
+	// is asked, in order within a partition, and tells q.Gone how many the topic may have lost from there on. An error
+	// names what could not be read; what could be was handed out. It can be ErrUnreachable or ErrPassing too. A topic that
+	// does not exist is empty.
 	Tail(ctx context.Context, q TailQuery, each func(TailRecord) error) error
 }
 
@@ -43,12 +45,29 @@ type TailQuery struct {
 	From  map[int32]int64 // first offset, by partition
 	Since time.Time       // for partitions without one: records of this time and later; zero: all
 	// Headers are the names of the headers to hand out; empty ones are none.
-	Headers [3]string
+	Headers [TailHeaders]string
+	// Gone is called with the most records that were written from the start on and are not in the topic any more:
+	// compacted, expired, deleted or consumed. nil: nobody asks. A topic can tell more than once.
+	Gone func(atMost int64)
+}
+
+// HowManyIsUnknown is what Gone is told by brokers that do not count.
+const HowManyIsUnknown = math.MaxInt32
+
+// TailHeaders is how many headers of a record can be asked for.
+const TailHeaders = 5
+
+// Lost calls Gone, if it is set and there is something to tell.
+func (q TailQuery) Lost(atMost int64) {
+	if q.Gone != nil && atMost > 0 {
+		q.Gone(atMost)
+	}
 }
 
 // TailRecord is one record of a topic. The bytes are valid during the call only.
 type TailRecord struct {
 	Partition int32
 	Offset    int64
-	Headers   [3][]byte // the values asked for; nil where there is no such header
+	Key       []byte              // nil: without one, or the driver does not tell
+	Headers   [TailHeaders][]byte // the values asked for; nil where there is no such header
 }

@@ -225,7 +225,7 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	heir := b.driver(t)
 	var read int
 	query := sink.TailQuery{Topic: topic, From: map[int32]int64{0: first[99].Offset + 1},
-		Headers: [3]string{"id", "x-none", ""}}
+		Headers: [sink.TailHeaders]string{"id", "x-none", ""}}
 	err := heir.Tail(t.Context(), query, func(r sink.TailRecord) error {
 		want := first[100+read]
 		if string(r.Headers[0]) != fmt.Sprint(100+read) || r.Headers[1] != nil || r.Offset != want.Offset {

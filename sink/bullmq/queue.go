@@ -216,10 +216,12 @@ func (d *Driver) Tail(ctx context.Context, query sink.TailQuery, each func(sink.
 	if err != nil {
 		return redisconn.Passing(err)
 	}
-	all, err := q.read(ctx, max(query.From[0], 1), last)
+	from := max(query.From[0], 1)
+	all, err := q.read(ctx, from, last)
 	if err != nil {
 		return redisconn.Passing(err)
 	}
+	query.Lost(last - from + 1 - int64(len(all)))
 	for _, k := range all {
 		rec := sink.TailRecord{Offset: k.position}
 		for i, header := range query.Headers {

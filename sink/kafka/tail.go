@@ -116,9 +116,15 @@ func leaderless(code kafkago.Error) bool {
 // tailPartition reads one partition from its start to its present end.
 func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int,
 	each func(sink.TailRecord) error) error {
-	next, end, err := tailBounds(ctx, client, q, id)
+	next, end, lost, err := tailBounds(ctx, client, q, id)
 	if err != nil {
 		return err
+	}
+	there := next // offsets up to here were counted
+	hand := func(rec sink.TailRecord) error {
+		lost += rec.Offset - there
+		there = rec.Offset + 1
+		return each(rec)
 	}
 	for empty := 0; next < end && empty < tailEmpty; {
 		r, err := client.Fetch(ctx, &kafkago.FetchRequest{Topic: q.Topic, Partition: id, Offset: next, MinBytes: 1,
@@ -129,7 +135,7 @@ func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery
 		if err != nil {
 			return fmt.Errorf("fetch from offset %d: %w", next, err)
 		}
-		got, err := tailRecords(r.Records, q, id, next, end, each)
+		got, err := tailRecords(r.Records, q, id, next, end, hand)
 		if err != nil {
 			return err
 		}
@@ -140,6 +146,7 @@ func tailPartition(ctx context.Context, client *kafkago.Client, q sink.TailQuery
 		}
 		next = got
 	}
+	q.Lost(lost + max(end-there, 0))
 	return nil
 }
 
@@ -154,13 +161,17 @@ func tailRecords(records kafkago.RecordReader, q sink.TailQuery, id int, next, e
 		if err != nil {
 			return next, fmt.Errorf("read behind offset %d: %w", next, err)
 		}
+		key, err := protocol.ReadAll(rec.Key)
 		closeBytes(rec.Key)
 		closeBytes(rec.Value)
+		if err != nil {
+			return next, fmt.Errorf("read the key at offset %d: %w", rec.Offset, err)
+		}
 		if rec.Offset < next || rec.Offset >= end { // a batch may begin before the offset asked for
 			continue
 		}
 		next = rec.Offset + 1
-		out := sink.TailRecord{Partition: int32(id), Offset: rec.Offset}
+		out := sink.TailRecord{Partition: int32(id), Offset: rec.Offset, Key: key}
 		for _, h := range rec.Headers {
 			for i, name := range q.Headers {
 				if name != "" && h.Key == name {
@@ -180,8 +191,11 @@ func closeBytes(b protocol.Bytes) {
 	}
 }
 
-// tailBounds are the partition's start and end. An offset that the log no longer has starts at what it has.
-func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int) (next, end int64, err error) {
+// tailBounds are the partition's start and end, and the most records that it has lost before the start. An offset that
+// the log no longer has starts at what it has.
+func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int) (
+	next, end, lost int64, err error,
+) {
 	requests := []kafkago.OffsetRequest{kafkago.FirstOffsetOf(id), kafkago.LastOffsetOf(id)}
 	from, known := q.From[int32(id)]
 	if !known && !q.Since.IsZero() {
@@ -193,11 +207,11 @@ func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, i
 		answer, err := client.ListOffsets(ctx,
 			&kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{q.Topic: {request}}})
 		if err != nil {
-			return 0, 0, fmt.Errorf("ask for offsets: %w", err)
+			return 0, 0, 0, fmt.Errorf("ask for offsets: %w", err)
 		}
 		for _, o := range answer.Topics[q.Topic] {
 			if o.Error != nil {
-				return 0, 0, fmt.Errorf("ask for offsets: %w", o.Error)
+				return 0, 0, 0, fmt.Errorf("ask for offsets: %w", o.Error)
 			}
 			switch i {
 			case 0:
@@ -213,11 +227,13 @@ func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, i
 	}
 	switch {
 	case known:
-		return max(from, first), end, nil
+		return max(from, first), end, max(first-from, 0), nil
 	case q.Since.IsZero():
-		return first, end, nil
-	case at < 0: // nothing as young as that
-		return end, end, nil
+		return first, end, first, nil
+	case at < 0: // nothing as young as that, any more
+		return end, end, first, nil
+	case at <= first: // what stood before it may have been as young
+		return first, end, first, nil
 	}
-	return max(at, first), end, nil
+	return at, end, 0, nil
 }

@@ -63,7 +63,7 @@ func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 					want[fmt.Sprintf("%d of %d", n, p)] = 1
 				}
 			}
-			query := sink.TailQuery{Topic: "t", From: c.from, Since: c.since, Headers: [3]string{"n", "p"}}
+			query := sink.TailQuery{Topic: "t", From: c.from, Since: c.since, Headers: [sink.TailHeaders]string{"n", "p"}}
 			err := d.Tail(testContext(t), query, func(r sink.TailRecord) error {
 				n, p := string(r.Headers[0]), string(r.Headers[1])
 				got[n+" of "+p]++
@@ -138,7 +138,8 @@ func TestTailReadsMoreThanOneFetch(t *testing.T) {
 		return nil, nil, false
 	})
 	read := 0
-	err = newDriver(t, fake.ListenAddrs(), nil).Tail(testContext(t), sink.TailQuery{Topic: "t", Headers: [3]string{"n"}},
+	err = newDriver(t, fake.ListenAddrs(), nil).Tail(testContext(t), sink.TailQuery{Topic: "t",
+		Headers: [sink.TailHeaders]string{"n"}},
 		func(r sink.TailRecord) error {
 			if got := string(r.Headers[0]); got != fmt.Sprint(read) || r.Offset != int64(read) || r.Partition != 1 {
 				t.Errorf("record %d: got number %s at offset %d of partition %d", read, got, r.Offset, r.Partition)

@@ -32,7 +32,13 @@ type streamInfo struct {
 	State struct {
 		FirstSeq int64 `json:"first_seq"`
 		LastSeq  int64 `json:"last_seq"`
+		Deleted  int64 `json:"num_deleted"` // messages that are gone between the two
 	} `json:"state"`
+}
+
+// consumed reports whether the stream deletes what was consumed: it has the retention interest or workqueue.
+func (i *streamInfo) consumed() bool {
+	return i.Config.Retention != "" && i.Config.Retention != "limits"
 }
 
 // storedMessage is a message of a stream.

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 
@@ -38,7 +37,7 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 	}
 	e = sink.Extent{Exists: true, First: info.State.FirstSeq, Next: last + 1}
 	switch c := info.Config; {
-	case c.Retention != "" && c.Retention != "limits":
+	case info.consumed():
 		e.Thins, e.Note = true, fmt.Sprintf("stream %s has the retention %s: what it does not hold is counted as "+
 			"consumed", name, c.Retention)
 	case c.MaxPerSubject > 0:
@@ -64,6 +63,15 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 	}
 	if last = min(last, before-1); from > last {
 		return nil
+	}
+	info, err := askStream(ctx, nc, name)
+	if err != nil {
+		return err
+	}
+	if info.consumed() {
+		return getSubject(ctx, nc, name, topic, max(from, 1), last, func(m *storedMessage, headers client.Header) error {
+			return each(stored(&client.Msg{Subject: m.Subject, Header: headers, Data: m.Data}, m.Seq))
+		})
 	}
 	js, err := nc.JetStream(client.Context(ctx))
 	if err != nil {
@@ -114,11 +122,7 @@ func stored(m *client.Msg, seq int64) sink.Stored {
 	if m.Header.Get(tombstoneHeader) == "true" {
 		s.Value = nil
 	}
-	if key, found := m.Header[keyHeader]; found {
-		s.Key = []byte(key[len(key)-1])
-	} else if key := m.Header.Get(keyBase64Header); key != "" {
-		s.Key, _ = base64.StdEncoding.DecodeString(key) // another writer's: without a key
-	}
+	s.Key = keyOf(m.Header)
 	s.Headers = func(yield func(string, []byte) bool) {
 		for name, values := range m.Header {
 			for _, value := range values {

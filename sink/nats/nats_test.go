@@ -256,7 +256,7 @@ func successorAndFrozenRelayMakeNoDuplicates(t *testing.T, b *bed) {
 	heir := b.driver(t)
 	var read []string
 	err := heir.Tail(t.Context(), sink.TailQuery{Topic: subject, From: map[int32]int64{0: 101},
-		Headers: [3]string{"id", "x-none", ""}}, func(r sink.TailRecord) error {
+		Headers: [sink.TailHeaders]string{"id", "x-none", ""}}, func(r sink.TailRecord) error {
 		read = append(read, string(r.Headers[0]))
 		if want := fmt.Sprint(r.Offset - 1); string(r.Headers[0]) != want || r.Headers[1] != nil || r.Partition != 0 {
 			t.Errorf("record at %d: got id %s and %q, want %s and none", r.Offset, r.Headers[0], r.Headers[1], want)

@@ -289,11 +289,9 @@ func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Fo
 			if m == nil {
 				continue
 			}
-			var headers client.Header
-			if len(m.Headers) > 0 {
-				if headers, err = client.DecodeHeadersMsg(m.Headers); err != nil {
-					headers = nil // not one of ours
-				}
+			headers, failed := headersOf(m.Headers)
+			if failed != nil {
+				headers = nil // not one of ours
 			}
 			each(conditional.Found{Offset: m.Seq, Mark: markOf(m.Subject, headers, m.Data)})
 		}

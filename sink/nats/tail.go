@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 
@@ -33,14 +34,27 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 		return passing(err)
 	}
 	from, begins := q.From[0]
-	if !begins || from <= upTo {
-		start := client.StartSequence(uint64(max(from, 1)))
+	from = max(from, 1)
+	state := info.State
+	q.Lost(min(max(state.FirstSeq-from, 0)+state.Deleted, state.LastSeq-from+1))
+	switch {
+	case begins && from > upTo:
+	case info.consumed():
+		err = getSubject(ctx, nc, name, q.Topic, from, upTo, func(m *storedMessage, headers client.Header) error {
+			return each(tailRecord(q, m.Seq, headers))
+		})
+		if errors.Is(err, errUnread) {
+			err = passing(err)
+		}
+	default:
+		start := client.StartSequence(uint64(from))
 		if !begins && !q.Since.IsZero() {
 			start = client.StartTime(q.Since)
 		}
-		if err := readSubject(ctx, nc, name, q, start, upTo, each); err != nil {
-			return err
-		}
+		err = readSubject(ctx, nc, name, q, start, upTo, each)
+	}
+	if err != nil {
+		return err
 	}
 	d.mu.Lock()
 	s := d.streamNamed(name)
@@ -135,12 +149,7 @@ func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.Tai
 		if err != nil {
 			return fmt.Errorf("read subject %s back: %w", q.Topic, err)
 		}
-		rec := sink.TailRecord{Offset: int64(about.Sequence.Stream)}
-		for i, header := range q.Headers {
-			if values := m.Header[header]; header != "" && len(values) > 0 {
-				rec.Headers[i] = []byte(values[len(values)-1])
-			}
-		}
+		rec := tailRecord(q, int64(about.Sequence.Stream), m.Header)
 		if err := each(rec); err != nil {
 			return err
 		}
@@ -150,5 +159,83 @@ func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.Tai
 	}
 }
 
-// passing says that the same question may be answered in a moment.
-func passing(err error) error { return errors.Join(sink.ErrPassing, err) }
+var errUnread = errors.New("the stream's leader cannot be asked")
+
+// getSubject hands out the subject's messages of a stream that deletes what was consumed: a work queue refuses a second
+// consumer, and a stream of interest would keep messages for it. The leader is asked for one message after the other.
+func getSubject(ctx context.Context, nc *client.Conn, stream, subject string, from, upTo int64,
+	each func(*storedMessage, client.Header) error) error {
+	for from <= upTo {
+		var answer struct {
+			Message storedMessage `json:"message"`
+		}
+		request := struct {
+			Seq  int64  `json:"seq"`
+			Next string `json:"next_by_subj"`
+		}{from, subject}
+		err := question(ctx, nc, "STREAM.MSG.GET."+stream, request, &answer)
+		if isCode(err, codeMessageNotFound) {
+			return nil // the last one was consumed meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("read subject %s at sequence %d: %w: %w", subject, from, errUnread, err)
+		}
+		m := &answer.Message
+		if m.Seq < from {
+			return fmt.Errorf("read subject %s: asked for sequence %d and later, got %d", subject, from, m.Seq)
+		}
+		if m.Seq > upTo {
+			return nil
+		}
+		headers, err := headersOf(m.Headers)
+		if err != nil {
+			headers = nil // not one of ours
+		}
+		if err := each(m, headers); err != nil {
+			return err
+		}
+		from = m.Seq + 1
+	}
+	return nil
+}
+
+func headersOf(block []byte) (client.Header, error) {
+	if len(block) == 0 {
+		return nil, nil
+	}
+	return client.DecodeHeadersMsg(block)
+}
+
+func tailRecord(q sink.TailQuery, seq int64, headers client.Header) sink.TailRecord {
+	rec := sink.TailRecord{Offset: seq, Key: keyOf(headers)}
+	for i, header := range q.Headers {
+		if values := headers[header]; header != "" && len(values) > 0 {
+			rec.Headers[i] = []byte(values[len(values)-1])
+		}
+	}
+	return rec
+}
+
+// keyOf is the key that [message] has put into the headers, nil if there is none.
+func keyOf(headers client.Header) []byte {
+	if key, found := headers[keyHeader]; found {
+		return []byte(key[len(key)-1])
+	}
+	if key := headers.Get(keyBase64Header); key != "" {
+		plain, err := base64.StdEncoding.DecodeString(key)
+		if err != nil {
+			return nil // another writer's
+		}
+		return plain
+	}
+	return nil
+}
+
+// passing says that the same question may be answered in a moment, unless this was an answer about the stream. That
+// nobody responds is none: a leader may be elected.
+func passing(err error) error {
+	if sink.TroubleOf(err, sink.ClusterTrouble) == sink.TopicTrouble && !isCode(err, codeNoResponders) {
+		return err
+	}
+	return errors.Join(sink.ErrPassing, err)
+}

@@ -254,7 +254,7 @@ func TestTailReadsWhatIsThere(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
 	d := newDriver(t, b.config())
-	query := sink.TailQuery{Topic: topic, Headers: [3]string{"id"}}
+	query := sink.TailQuery{Topic: topic, Headers: [sink.TailHeaders]string{"id"}}
 	read := func() (list []string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -29,8 +29,20 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	if err != nil {
 		return passing(q.Topic, err)
 	}
+	first := int64(0)
+	err = c.Edge(q.Topic, wire.FromFirst, func(k wire.Chunk) error {
+		first = k.First
+		return nil
+	})
+	if err != nil {
+		return passing(q.Topic, err)
+	}
 	from := wire.Start{Kind: wire.FromFirst}
-	if offset, begins := q.From[0]; begins {
+	offset, begins := q.From[0]
+	if end.Next > offset { // else nothing was written since
+		q.Lost(first - max(offset, 0))
+	}
+	if begins {
 		from = wire.Start{Kind: wire.FromOffset, Value: max(offset, 0)}
 	} else if !q.Since.IsZero() {
 		from = wire.Start{Kind: wire.FromTime, Value: q.Since.UnixMilli()}
@@ -43,6 +55,9 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	err = c.ReadUpTo(ctx, q.Topic, from, end.Next-1, func(offset int64, message []byte) error {
 		rec := sink.TailRecord{Offset: offset}
 		_ = wire.Pick(message, func(name, value []byte) { // what is no message of AMQP 1.0 is not ours
+			if string(name) == keyHeader {
+				rec.Key = value
+			}
 			for i, header := range q.Headers {
 				if header != "" && string(name) == header {
 					rec.Headers[i] = value
@@ -58,7 +73,11 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	return passing(q.Topic, err)
 }
 
-// passing says that the same question may be answered in a moment.
+// passing says that the same question may be answered in a moment, unless this was an answer about the stream.
 func passing(stream string, err error) error {
-	return errors.Join(sink.ErrPassing, fmt.Errorf("read stream %s back: %w", stream, err))
+	err = fmt.Errorf("read stream %s back: %w", stream, err)
+	if sink.TroubleOf(err, sink.ClusterTrouble) == sink.TopicTrouble {
+		return err
+	}
+	return errors.Join(sink.ErrPassing, err)
 }

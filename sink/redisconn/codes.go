@@ -84,8 +84,15 @@ func (t *trouble) Error() string         { return t.err.Error() }
 func (t *trouble) Unwrap() error         { return t.err }
 func (t *trouble) Trouble() sink.Trouble { return t.kind }
 
-// Passing says that the same question may be answered in a moment, or that nobody answers at all.
+// Passing marks what is wrong for a moment only, and that no server answers at all. An answer about the key is neither,
+// nor is what a person must see to at the key. In a cluster the other nodes may answer while this one does not.
 func Passing(err error) error {
+	switch sink.TroubleOf(err, sink.ClusterTrouble) {
+	case sink.TopicTrouble:
+		return err
+	case sink.PartitionTrouble:
+		return errors.Join(sink.ErrPassing, err)
+	}
 	if unsent(err) {
 		return errors.Join(sink.ErrUnreachable, err)
 	}

@@ -14,46 +14,80 @@ var _ sink.Browser = (*Driver)(nil)
 // Extent implements [sink.Browser]. Since version 7 Redis counts the entries that a stream ever had, and remembers the
 // newest one that was deleted by its id; before that it does not tell whether any was.
 func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
+	x, err := d.extent(ctx, topic)
+	if err != nil || !x.exists {
+		return e, err
+	}
+	e = sink.Extent{Exists: true, First: x.first, Next: x.last + 1, Deleted: x.deleted}
+	switch {
+	case !x.counted:
+		e.Deleted = x.last
+		e.Note = fmt.Sprintf("stream %s: Redis before version 7 does not tell whether entries were deleted: what is not "+
+			"there is called missing, or expired, and never lost", topic)
+	case x.deleted > 0:
+		e.Note = fmt.Sprintf("stream %s: entries up to %s were deleted by their id (XDEL), as consumers may do with what "+
+			"they have handled: what is missing up to there is not called lost, and --repair does not publish it. If nobody "+
+			"deletes on purpose, say so with XSETID %s %s ENTRIESADDED %d MAXDELETEDID 0-0, and verify again", topic,
+			idOf(x.deleted), strconv.Quote(topic), idOf(x.last), x.added)
+	}
+	return e, nil
+}
+
+// extent is what XINFO tells of a stream.
+type extent struct {
+	exists      bool
+	first, last int64 // offsets: of the first entry, 0 if none was ever removed; of the last one that it ever had
+	counted     bool  // what follows is known
+	added       int64 // entries that it ever had
+	length      int64
+	deleted     int64 // offset of the newest entry that was deleted by its id, 0: none
+}
+
+func (d *Driver) extent(ctx context.Context, topic string) (x extent, err error) {
 	s, _ := d.streamOf(topic)
 	answer, err := d.Do(ctx, 2, "XINFO", "STREAM", topic).Slice()
 	if err != nil {
 		if strings.Contains(err.Error(), "no such key") {
-			return e, nil
+			return x, nil
 		}
-		return e, s.blame(err)
+		return x, s.blame(err)
 	}
 	said := map[string]any{}
 	for i := 0; i+1 < len(answer); i += 2 {
 		said[text(answer[i])] = answer[i+1]
 	}
-	last, err := offsetOf(text(said["last-generated-id"]))
-	if err != nil {
-		return e, err
+	if x.last, err = offsetOf(text(said["last-generated-id"])); err != nil {
+		return x, err
 	}
-	e = sink.Extent{Exists: true, First: last + 1, Next: last + 1}
+	x.exists, x.first = true, x.last+1
 	if first, _ := said["first-entry"].([]any); len(first) > 0 {
-		if e.First, err = offsetOf(text(first[0])); err != nil {
-			return e, err
+		if x.first, err = offsetOf(text(first[0])); err != nil {
+			return x, err
 		}
 	}
-	added, counted := said["entries-added"]
-	if !counted {
-		e.Deleted = last
-		e.Note = fmt.Sprintf("stream %s: Redis before version 7 does not tell whether entries were deleted: what is not "+
-			"there is called missing, or expired, and never lost", topic)
-		return e, nil
+	if x.added, x.counted = said["entries-added"].(int64); !x.counted {
+		return x, nil
 	}
-	if text(added) == text(said["length"]) {
-		e.First = 0 // nothing was ever removed
+	x.length, _ = said["length"].(int64)
+	if x.added == x.length {
+		x.first = 0 // nothing was ever removed
 	}
-	deleted := text(said["max-deleted-entry-id"])
-	if e.Deleted, err = offsetOf(deleted); err == nil && e.Deleted > 0 {
-		e.Note = fmt.Sprintf("stream %s: entries up to %s were deleted by their id (XDEL), as consumers may do with what "+
-			"they have handled: what is missing up to there is not called lost, and --repair does not publish it. If nobody "+
-			"deletes on purpose, say so with XSETID %s %s ENTRIESADDED %s MAXDELETEDID 0-0, and verify again", topic, deleted,
-			strconv.Quote(topic), idOf(last), text(added))
+	x.deleted, err = offsetOf(text(said["max-deleted-entry-id"]))
+	return x, err
+}
+
+// lost is the most entries that were added from the query's start on and are not there any more.
+func (d *Driver) lost(ctx context.Context, q sink.TailQuery) (int64, error) {
+	x, err := d.extent(ctx, q.Topic)
+	switch from := beginOf(q); {
+	case err != nil || !x.exists || x.last < from:
+		return 0, err
+	case !x.counted:
+		return sink.HowManyIsUnknown, nil
+	case x.first > from || x.deleted >= from:
+		return x.added - x.length, nil
 	}
-	return e, err
+	return 0, nil
 }
 
 // Browse implements [sink.Browser].

@@ -193,6 +193,13 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 			break
 		}
 	}
+	if q.Gone != nil {
+		lost, err := d.lost(ctx, q)
+		if err != nil {
+			return redisconn.Passing(err)
+		}
+		q.Lost(lost)
+	}
 	if err := s.log.Start(ctx, last); err != nil {
 		return redisconn.Passing(err)
 	}
@@ -214,9 +221,12 @@ func beginOf(q sink.TailQuery) int64 {
 	return max(from, 1)
 }
 
-func tailRecord(e entry, headers [3]string) sink.TailRecord {
+func tailRecord(e entry, headers [sink.TailHeaders]string) sink.TailRecord {
 	rec := sink.TailRecord{Offset: e.offset}
 	for i := 0; i+1 < len(e.fields); i += 2 {
+		if text(e.fields[i]) == keyField {
+			rec.Key = []byte(text(e.fields[i+1]))
+		}
 		for n, header := range headers {
 			if header != "" && text(e.fields[i]) == fieldName(header) {
 				rec.Headers[n] = []byte(text(e.fields[i+1]))

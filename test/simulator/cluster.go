@@ -45,6 +45,23 @@ type message struct {
 	number int64            // of the message in a stream, by which the next one names it
 }
 
+// tailRecord is the message as a start reads it back. Called with mu held.
+func (m *message) tailRecord(s *server, partition int32, offset int64) sink.TailRecord {
+	rec := sink.TailRecord{Partition: partition, Offset: offset,
+		Headers: [sink.TailHeaders][]byte{[]byte(m.id), []byte(m.source)}}
+	switch {
+	case m.row == nil:
+	case m.copy || m.row.sent.position == nil:
+		rec.Headers[1] = []byte(s.sourceOf(m.row.table))
+	default:
+		rec.Headers = [sink.TailHeaders][]byte{[]byte(m.id), m.row.sent.source, nil, m.row.sent.position, m.row.sent.late}
+	}
+	if m.row != nil && m.row.key != "" {
+		rec.Key = []byte(m.row.key)
+	}
+	return rec
+}
+
 func newCluster(w *world) *cluster {
 	c := &cluster{w: w, topics: map[string]*clusterTopic{}, changed: make(chan struct{})}
 	d := w.dice(aboutCluster)

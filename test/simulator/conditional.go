@@ -289,11 +289,7 @@ func (s *logStream) entries(q sink.TailQuery, last int64) (found []sink.TailReco
 		if m.topic != q.Topic || m.id == "" || !known && m.at.Before(q.Since) {
 			continue
 		}
-		source := m.source
-		if m.row != nil {
-			source = s.p.w.server.sourceOf(m.row.table)
-		}
-		found = append(found, sink.TailRecord{Offset: offset, Headers: [3][]byte{[]byte(m.id), []byte(source)}})
+		found = append(found, m.tailRecord(s.p.w.server, 0, offset))
 	}
 	return found
 }

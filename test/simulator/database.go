@@ -44,9 +44,10 @@ type row struct {
 	excused    bool      // it may appear once more: see cluster.append
 	unrecorded *turn     // that appended it, while it is not journaled
 	baselined  bool
-	journaled  time.Time // at last
-	lost       bool      // its topic has lost it, at least once
-	forgotten  bool      // nor can it be published again: its row is gone
+	journaled  time.Time                               // at last
+	sent       struct{ source, position, late []byte } // headers, at last; late nil: none
+	lost       bool                                    // its topic has lost it, at least once
+	forgotten  bool                                    // nor can it be published again: its row is gone
 
 	// Where nothing can be read back; see judge_confirm.go.
 	unheard  int      // messages of the present turn that it may be in, as far as their sender knows

@@ -41,12 +41,7 @@ func (d *driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 			if !known && m.at.Before(q.Since) || m.id == "" {
 				continue
 			}
-			source := m.source
-			if m.row != nil {
-				source = w.server.sourceOf(m.row.table)
-			}
-			found = append(found, sink.TailRecord{Partition: int32(n), Offset: offset,
-				Headers: [3][]byte{[]byte(m.id), []byte(source)}})
+			found = append(found, m.tailRecord(w.server, int32(n), offset))
 		}
 	}
 	w.note("p%d reads %s back: %d records, %v", p.number, q.Topic, len(found), err)

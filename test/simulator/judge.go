@@ -23,6 +23,11 @@ func (w *world) judgeSent(p *process, rec *sink.Record) *row {
 		return nil
 	}
 	id, _ := rec.Headers.Get("id")
+	for name, of := range map[string]*[]byte{"x-outbox-source": &r.sent.source, "x-outbox-position": &r.sent.position,
+		"x-outbox-late": &r.sent.late} {
+		value, _ := rec.Headers.Get(name)
+		*of = bytes.Clone(value)
+	}
 	if _, late := rec.Headers.Get("x-outbox-late"); late && !r.missed && !r.late {
 		w.violate("p%d takes %s for missed, and the stream has it", p.number, r.id)
 	}

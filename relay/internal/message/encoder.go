@@ -32,7 +32,8 @@ type Encoder struct {
 	registered registered    // in the formats that need a registry
 	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
-	reserved   []string      // the relay's own header names, as configured
+	reserved   []string      // the relay's own header names, as configured and as the receiver compares them
+	asReceived func(name string) string
 	hooks      Hooks
 
 	source, epoch []byte // header values, constant in a session
@@ -109,6 +110,15 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 		x.added = append(x.added, addedHeader{f, name})
 		x.reserved = append(x.reserved, name)
 	}
+	switch c.Sink {
+	case config.SinkRabbitMQ, config.SinkRabbitMQStream:
+		x.reserved = append(x.reserved, eventIDHeader)
+	}
+	if x.asReceived = asReceivedBy(c.Sink, x.format.name); x.asReceived != nil {
+		for i, name := range x.reserved {
+			x.reserved[i] = x.asReceived(name)
+		}
+	}
 	slices.SortFunc(x.added, func(a, b addedHeader) int { return strings.Compare(a.name, b.name) })
 	return x, nil
 }
@@ -131,9 +141,9 @@ func (x *Encoder) Now() time.Time { return x.now }
 func (x *Encoder) StampsCreatedAt() bool { return x.createdAt }
 
 // TailHeaders are the headers by which a start recognises the relay's own records in a topic: of the event's id, of
-// its source, and of what only a copy of a dead letter has.
-func (x *Encoder) TailHeaders() [3]string {
-	return [3]string{x.names[fieldID], sourceHeader, errorClassHeader}
+// its source, of what only a copy of a dead letter has, of its position, and of what only a late event has.
+func (x *Encoder) TailHeaders() [sink.TailHeaders]string {
+	return [sink.TailHeaders]string{x.names[fieldID], sourceHeader, errorClassHeader, positionHeader, lateHeader}
 }
 
 // Marks are what a message tells of its event beyond the row.

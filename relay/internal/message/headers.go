@@ -22,6 +22,12 @@ const reservedPrefix = "x-outbox-"
 // sourceHeader says which relay's table an event is from: <system id>/<timeline>/<source>.
 const sourceHeader = reservedPrefix + "source"
 
+// positionHeader has the event's place in its lane's order; lateHeader says that it does not stand at its place.
+const (
+	positionHeader = reservedPrefix + "position"
+	lateHeader     = reservedPrefix + "late"
+)
+
 // headers builds the record's header block: the relay's names, the row's own headers, the x-outbox- ones.
 func (x *Encoder) headers(e *outbox.Event, rec *sink.Record, m Marks, dated bool) *sink.Reason {
 	h := outbox.HeadersIn(x.arena.reserve(arenaSpare))
@@ -36,7 +42,7 @@ func (x *Encoder) headers(e *outbox.Event, rec *sink.Record, m Marks, dated bool
 			return permanent("INVALID_HEADERS", err.Error())
 		}
 	}
-	h.Add("x-outbox-position", e.Position.AppendText(scratch[:0]))
+	h.Add(positionHeader, e.Position.AppendText(scratch[:0]))
 	h.Add(sourceHeader, x.source)
 	h.Add("x-outbox-epoch", x.epoch)
 	if m.Attempts > 0 {
@@ -46,7 +52,7 @@ func (x *Encoder) headers(e *outbox.Event, rec *sink.Record, m Marks, dated bool
 		h.Add("x-outbox-replay", []byte("1"))
 	}
 	if m.Late {
-		h.Add("x-outbox-late", []byte("1"))
+		h.Add(lateHeader, []byte("1"))
 	}
 	x.arena.claim(h.Block())
 	rec.Headers = h
@@ -99,13 +105,28 @@ func rfc3339(b, stamp []byte, dated bool) ([]byte, bool) {
 var errHeadersForm = errors.New(
 	`the headers column must hold a JSON object whose values are strings, such as {"traceparent": "00-…"}`)
 
-// owns reports whether a row may not set the header. Readers of CloudEvents compare names without case.
+// owns reports whether a row may not set the header: to the receiver, it would be one of the relay's.
 func (x *Encoder) owns(key string) bool {
-	folded := func(own string) bool { return strings.EqualFold(own, key) }
-	if x.format.name == config.FormatCloudEvents && slices.ContainsFunc(x.reserved, folded) {
-		return true
+	if x.asReceived != nil {
+		key = x.asReceived(key)
 	}
 	return slices.Contains(x.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
+}
+
+// eventIDHeader is the name under which RabbitMQ's messages have the id besides the property message-id.
+const eventIDHeader = "x-event-id"
+
+// asReceivedBy is how receivers of the sink's messages compare names of headers; nil: as they are. Web servers do not
+// tell small letters from capitals, nor many of them "-" from "_"; clients of NATS and of CloudEvents differ in whether
+// they tell letters apart.
+func asReceivedBy(sink, format string) func(name string) string {
+	switch {
+	case sink == config.SinkWebhook:
+		return func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+	case sink == config.SinkNATS, format == config.FormatCloudEvents:
+		return strings.ToLower
+	}
+	return nil
 }
 
 func wrongValue(key string, value json.Token) error {

@@ -1,7 +1,11 @@
 // Package recovery reads topics back after a process that died: what it had sent and not recorded is journaled, so
-// that it is not sent once more. It reads from where the journal is complete, before anything else is sent, and skips
-// only ids that it has read: whatever a topic has lost since can cause a duplicate, and nothing else. What a broker
-// appends of the dead process's last requests after this was read is the rest that no look can find.
+// that it is not sent once more. It reads from where the journal is complete, before anything else is sent.
+//
+// A topic can lose records between the crash and the start. An event that is gone counts as sent if a later one of its
+// lane is there, because a lane is appended in order: see [Sent]. Sent again, it would stand behind the newer one.
+// Where a lane has nothing left, nothing tells whether its events were sent; they are sent again, and counted as
+// possible duplicates as far as the topic tells how much it has lost. What a broker appends of the dead process's last
+// requests after this was read is the rest that no look can find.
 //
 // Beside its own, its tests are those of package relay, on real servers, and the simulator with its mutants.
 package recovery
@@ -36,6 +40,7 @@ type Tables interface {
 	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
 	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
 	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
+	Portions(ctx context.Context, asks []store.Ask, limit, maxBytes int) ([]store.Portion, error)
 	SettleRetried(ctx context.Context, published []store.Published) error
 }
 
@@ -53,19 +58,32 @@ type Scan struct {
 	Queue  Queue
 	Logger zerolog.Logger
 
-	Headers [3]string // of a record: its id, its source, and that of a copy
-	Sources []string  // what records of ours may say; see Sources
-	Stamped bool      // records have the time of their event: they cannot be looked for by time
+	Headers [sink.TailHeaders]string // of a record; see the constants
+	Sources []string                 // what records of ours may say; see Sources
+	Stamped bool                     // records have the time of their event: they cannot be looked for by time
+	Sent    *Sent                    // takes in what is found
 
 	// What it has found, once Run has returned.
-	Read   int // records of ours
-	Found  int // of those, what nothing was recorded of; it is now
-	Unread int // topics that could not be read
+	Read   int   // records of ours
+	Found  int   // of those, and of what is gone in front of them, what nothing was recorded of; it is now
+	Unread int   // topics that could not be read
+	Gone   int64 // records that the topics have lost, at most
 
 	topic string
+	gone  int64 // of the topic
 	batch []store.Published
 	err   error // of Postgres: the session must end
 }
+
+// Of Scan.Headers: the names of the event's id, its source, of what only a copy of a dead letter has, its position, and
+// of what only a late event has.
+const (
+	headerID = iota
+	headerSource
+	headerCopy
+	headerPosition
+	headerLate
+)
 
 // Run reads the topics, each from where the journal is complete. What cannot be read is said and counted; an error is
 // one of Postgres or the context's.
@@ -73,7 +91,8 @@ func (s *Scan) Run(ctx context.Context, tails []store.TopicTail) error {
 	begun := time.Now()
 	for _, tail := range tails {
 		s.topic = tail.Topic
-		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: s.Headers}
+		query := sink.TailQuery{Topic: tail.Topic, From: tail.From, Headers: s.Headers,
+			Gone: func(atMost int64) { s.gone += atMost }}
 		if !s.Stamped {
 			query.Since = tail.Since.Add(-margin)
 		}
@@ -81,6 +100,7 @@ func (s *Scan) Run(ctx context.Context, tails []store.TopicTail) error {
 		if err == nil || s.err != nil {
 			err = s.flush(ctx)
 		}
+		s.countGone()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -105,12 +125,24 @@ func (s *Scan) Run(ctx context.Context, tails []store.TopicTail) error {
 	return nil
 }
 
+// countGone counts what the topic that was read has lost.
+func (s *Scan) countGone() {
+	if s.gone == 0 {
+		return
+	}
+	s.Gone += s.gone
+	s.Logger.Warn().Str("topic", s.topic).Int64("at_most", s.gone).Msg("records that were written since the journal was " +
+		"complete are not in the topic any more (compaction, retention, deleted or consumed): events whose key has a " +
+		"later one there are journaled as sent; others of which nothing is recorded are sent again, possibly twice")
+}
+
 // read reads one topic, again while what is wrong may pass. While no broker answers it waits without an end: nothing
 // could be sent either, and a start that did not wait would send everything twice that the crash left unrecorded.
 func (s *Scan) read(ctx context.Context, query sink.TailQuery) error {
 	waiting := false
 	for deadline := time.Now().Add(patience); ; {
 		bounded, cancel := context.WithTimeout(ctx, patience)
+		s.gone = 0
 		err := s.Tailer.Tail(bounded, query, func(rec sink.TailRecord) error { return s.take(ctx, rec) })
 		cancel()
 		unreachable := errors.Is(err, sink.ErrUnreachable)
@@ -135,14 +167,17 @@ func (s *Scan) read(ctx context.Context, query sink.TailQuery) error {
 }
 
 func (s *Scan) take(ctx context.Context, rec sink.TailRecord) error {
-	id, source := rec.Headers[0], rec.Headers[1]
+	id, source := rec.Headers[headerID], rec.Headers[headerSource]
 	// A dead letter's copy is no event; a longer id was sent by a version that did not look.
-	if id == nil || len(id) > outbox.MaxID || rec.Headers[2] != nil || !outbox.SameSource(string(source), s.Sources...) {
+	if id == nil || len(id) > outbox.MaxID || rec.Headers[headerCopy] != nil ||
+		!outbox.SameSource(string(source), s.Sources...) {
 		return nil
 	}
 	s.Read++
+	s.Sent.note(s.topic, &rec)
+	position, _ := parsePosition(rec.Headers[headerPosition])
 	s.batch = append(s.batch, store.Published{
-		ID: append([]byte(nil), id...), Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset,
+		ID: append([]byte(nil), id...), Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset, Mark: position.Mark(),
 	})
 	if len(s.batch) < batchSize {
 		return nil
@@ -198,12 +233,74 @@ func (s *Scan) flushParked(ctx context.Context, ids [][]byte) error {
 			s.Queue.Revisit(lane) // it may be empty now
 		}
 	}
-	if err := s.Tables.SettleRetried(ctx, retried); err != nil {
+	gone, err := s.passedParked(ctx, lanes, retried)
+	if err != nil {
 		return err
 	}
-	s.Queue.AddParked(-int64(len(lanes)))
-	s.Found += len(lanes)
+	settled := append(retried, gone...)
+	if err := s.Tables.SettleRetried(ctx, settled); err != nil {
+		return err
+	}
+	s.Queue.AddParked(-int64(len(settled)))
+	s.Found += len(settled)
 	return nil
+}
+
+const (
+	// passedRows and passedBytes bound what is read of a parked lane at once.
+	passedRows  = 1000
+	passedBytes = 4 << 20
+)
+
+// passedParked lists what is parked in front of events that were retried, as it was sent before them. Replays are not:
+// they join a lane at their old place. Nor are late events, which have none.
+func (s *Scan) passedParked(ctx context.Context, lanes map[string]store.Lane, retried []store.Published) (
+	gone []store.Published, err error,
+) {
+	left := map[lane]map[string]bool{} // ids that were found, by lane
+	for id, l := range lanes {
+		if l.Key == nil {
+			continue
+		}
+		of := lane{l.Topic, string(l.Key)}
+		if left[of] == nil {
+			left[of] = map[string]bool{}
+		}
+		left[of][id] = true
+	}
+	partitions := map[string]int32{}
+	for _, p := range retried {
+		partitions[string(p.ID)] = p.Partition
+	}
+	for l, ids := range left {
+		var passed []store.Published // since the last event that was found
+		ask := store.Ask{Lane: store.Lane{Topic: l.topic, Key: []byte(l.key)}}
+		for len(ids) > 0 {
+			portions, err := s.Tables.Portions(ctx, []store.Ask{ask}, passedRows, passedBytes)
+			if err != nil {
+				return nil, err
+			}
+			if len(portions) == 0 || len(portions[0].Rows) == 0 {
+				break // held by a dead letter: nothing of it moves
+			}
+			for i := range portions[0].Rows {
+				row := &portions[0].Rows[i]
+				switch id := string(row.Event.ID); {
+				case ids[id]:
+					delete(ids, id)
+					for j := range passed {
+						passed[j].Partition = partitions[id]
+					}
+					gone, passed = append(gone, passed...), nil
+				case !row.Replay && !row.Late:
+					passed = append(passed, store.Published{ID: []byte(id), Topic: l.topic, Offset: -1,
+						Mark: row.Event.Position.Mark()})
+				}
+				ask.After = &row.Event.Position
+			}
+		}
+	}
+	return gone, nil
 }
 
 // Sources are the names under which records of ours were sent: the present one, and those of the servers that the

@@ -33,7 +33,8 @@ func (s *shelf) number(id []byte) (n int) {
 
 func (s *shelf) Tail(_ context.Context, _ sink.TailQuery, each func(sink.TailRecord) error) error {
 	for n := range s.records {
-		rec := sink.TailRecord{Partition: int32(n % 7), Offset: int64(n), Headers: [3][]byte{[]byte(s.id(n)), []byte(us)}}
+		rec := sink.TailRecord{Partition: int32(n % 7), Offset: int64(n),
+			Headers: [sink.TailHeaders][]byte{[]byte(s.id(n)), []byte(us)}}
 		if err := each(rec); err != nil {
 			return err
 		}
@@ -70,6 +71,10 @@ func (s *shelf) ParkedAmong(_ context.Context, ids [][]byte) (map[string]store.L
 	return lanes, nil
 }
 
+func (s *shelf) Portions(context.Context, []store.Ask, int, int) ([]store.Portion, error) {
+	return nil, nil
+}
+
 func (s *shelf) SettleRetried(ctx context.Context, published []store.Published) error {
 	return s.Settle(ctx, published, nil)
 }
@@ -83,7 +88,7 @@ func (s *shelf) Revisit(...store.Lane)  {}
 // fail with the last record of each portion dropped, and with the last portion not settled.
 func TestEveryRecordReadBackIsSettledOnce(t *testing.T) {
 	s := &shelf{records: 3*batchSize + 17, settled: map[string]store.Published{}, parked: 10_000}
-	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}}
+	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
 	if err := scan.Run(t.Context(), []store.TopicTail{{Topic: "t"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +133,7 @@ func (l *late) Defer(_ context.Context, q sink.TailQuery) bool {
 func TestTopicThatIsReadLaterIsNotCounted(t *testing.T) {
 	for can, want := range map[bool]int{true: 0, false: 1} {
 		l := &late{shelf: &shelf{settled: map[string]store.Published{}}, can: can}
-		scan := Scan{Tailer: l, Tables: l, Queue: l, Logger: zerolog.Nop(), Sources: []string{us}}
+		scan := Scan{Tailer: l, Tables: l, Queue: l, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
 		tail := store.TopicTail{Topic: "t", From: map[int32]int64{0: 7}}
 		if err := scan.Run(t.Context(), []store.TopicTail{tail}); err != nil || scan.Unread != want {
 			t.Errorf("a driver that can: %v: got %d topics unread, %v; want %d", can, scan.Unread, err, want)
@@ -143,7 +148,7 @@ func TestTopicThatIsReadLaterIsNotCounted(t *testing.T) {
 // the error only counted, as an unread topic is.
 func TestRefusedJournalEndsTheScan(t *testing.T) {
 	s := &refusing{&shelf{records: batchSize + 1, settled: map[string]store.Published{}}}
-	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}}
+	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
 	if err := scan.Run(t.Context(), []store.TopicTail{{Topic: "t"}, {Topic: "u"}}); !errors.Is(err, errRefused) {
 		t.Errorf("got %v, want %v", err, errRefused)
 	}
