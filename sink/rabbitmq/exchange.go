@@ -5,17 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 const (
 	// waveLimit is the most messages of a wave.
 	waveLimit = 500
+	// narrowing is into how many parts a wave is cut for one of whose messages the server closed the channel. In front of
+	// it messages are written whose confirms went with the channel, so each cut doubles them: few cuts are better than
+	// few waves.
+	narrowing = 8
 	// stint is how long one call begins waves, so that the engine asks again whether it may send. It is a little more than
 	// a wave takes.
 	stint = 50 * time.Millisecond
@@ -32,10 +38,16 @@ type exchange struct {
 
 	channel *amqp.Channel
 	blocked *atomic.Bool
-	serial  uint64                  // of messages without an id
-	ask     chan chan []amqp.Return // hands out what was returned so far
-	ended   chan struct{}           // closed with the channel
-	closed  chan *amqp.Error        // why it was closed
+	serial  uint64 // of messages without an id
+	back    *returned
+	closed  chan *amqp.Error // why it was closed
+}
+
+// returned are the messages of a channel that came back.
+type returned struct {
+	ask   chan chan []amqp.Return // hands out what was returned so far
+	ended chan struct{}           // closed with the channel
+	last  []amqp.Return           // what was returned and not asked for, once the channel has ended
 }
 
 // progress is Batch.State: which records are confirmed. It may be longer than the batch, by the front that the engine
@@ -43,6 +55,7 @@ type exchange struct {
 type progress struct {
 	done []bool
 	sent []bool // with an outcome that is not known
+	most int    // messages of a wave, since the server closed the channel for one of them; 0: waveLimit
 }
 
 // produce sends what is not confirmed of the batch, wave by wave, for as long as a stint.
@@ -59,7 +72,7 @@ func (e *exchange) produce(ctx context.Context, b *sink.Batch) {
 		if b.Outcome = e.judge(b); b.Outcome.Verdict == sink.Refused {
 			return
 		}
-		p = &progress{make([]bool, len(b.Records)), make([]bool, len(b.Records))}
+		p = &progress{done: make([]bool, len(b.Records)), sent: make([]bool, len(b.Records))}
 		b.State = p
 	}
 	p.done, p.sent = p.done[len(p.done)-len(b.Records):], p.sent[len(p.sent)-len(b.Records):]
@@ -81,11 +94,58 @@ func (e *exchange) produce(ctx context.Context, b *sink.Batch) {
 			b.Outcome = p.failed(sink.NotWritten, err)
 			return
 		}
-		if verdict, err := e.send(ctx, b.Records, p, wave); err != nil {
+		verdict, err := e.send(ctx, b.Records, p, wave)
+		if reason := objection(err); reason != nil {
+			left := p.open(wave)
+			if len(left) == 1 { // a wave begins at the front
+				i := left[0]
+				b.Outcome = sink.Outcome{Verdict: sink.Refused, Written: i, FirstOffset: -1, Guilty: []int{i},
+					Reasons: []*sink.Reason{reason}, Code: reason.Code}
+				return
+			}
+			p.most = max(1, len(left)/narrowing)
+			continue
+		}
+		if err != nil {
 			b.Outcome = p.failed(verdict, err)
 			return
 		}
 	}
+}
+
+// objection is why the server closed the channel for a message of the wave; nil: that was not why. Such a message
+// closes each channel that it is sent on. A right that is missing for its routing key may be granted yet.
+func objection(err error) *sink.Reason {
+	var said *amqp.Error
+	if !errors.As(err, &said) || !said.Server {
+		return nil
+	}
+	switch {
+	case said.Code == amqp.PreconditionFailed, said.Code == amqp.ContentTooLarge, said.Code == amqp.NotImplemented:
+		return invalid("CHANNEL_CLOSED", "RabbitMQ closes the channel at this message: "+said.Error())
+	case said.Code == amqp.AccessRefused && strings.Contains(said.Reason, "access to topic"):
+		return &sink.Reason{Class: outbox.Transient, Code: "ACCESS_REFUSED",
+			Text: "RabbitMQ closes the channel at this message: " + said.Error()}
+	}
+	return nil
+}
+
+// open lists what is not confirmed of a wave.
+func (p *progress) open(wave []int) (left []int) {
+	for _, i := range wave {
+		if !p.done[i] {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+// front is how many records at the front are confirmed.
+func (p *progress) front() (n int) {
+	for n < len(p.done) && p.done[n] {
+		n++
+	}
+	return n
 }
 
 // judge looks at every record before the first is sent.
@@ -101,12 +161,15 @@ func (e *exchange) judge(b *sink.Batch) (o sink.Outcome) {
 
 // wave is the next records to be sent, by index: each key once.
 func (p *progress) wave(records []*sink.Record) (wave []int) {
-	keys := make(map[string]struct{})
+	keys, most := make(map[string]struct{}), waveLimit
+	if p.most > 0 {
+		most = p.most
+	}
 	for i, r := range records {
 		if p.done[i] {
 			continue
 		}
-		if _, taken := keys[string(r.Key)]; taken && r.Key != nil || len(wave) == waveLimit {
+		if _, taken := keys[string(r.Key)]; taken && r.Key != nil || len(wave) == most {
 			break
 		}
 		keys[string(r.Key)] = struct{}{}
@@ -117,10 +180,7 @@ func (p *progress) wave(records []*sink.Record) (wave []int) {
 
 // failed is the outcome of a batch that must come again.
 func (p *progress) failed(verdict sink.Verdict, err error) sink.Outcome {
-	front := 0
-	for front < len(p.done) && p.done[front] {
-		front++
-	}
+	front := p.front()
 	o := sink.Outcome{
 		Verdict: verdict, Err: err, Trouble: sink.TroubleOf(err, sink.ClusterTrouble), FirstOffset: -1, Written: front,
 		Pause: true,
@@ -161,27 +221,37 @@ func (e *exchange) open(ctx context.Context) error {
 	e.driver.Reached()
 	e.channel, e.blocked = ch, blocked
 	e.closed = ch.NotifyClose(make(chan *amqp.Error, 1))
-	e.ask, e.ended = make(chan chan []amqp.Return), make(chan struct{})
+	e.back = &returned{ask: make(chan chan []amqp.Return), ended: make(chan struct{})}
 	// Unbuffered, so that the client hands over a return before it sees the ack of the same message.
-	go gather(ch.NotifyReturn(make(chan amqp.Return)), e.ask, e.ended)
+	go e.back.gather(ch.NotifyReturn(make(chan amqp.Return)))
 	return nil
 }
 
 // gather keeps what is returned until it is asked for, and ends with the channel.
-func gather(returns <-chan amqp.Return, ask <-chan chan []amqp.Return, ended chan<- struct{}) {
-	defer close(ended)
-	var kept []amqp.Return
+func (r *returned) gather(returns <-chan amqp.Return) {
+	defer close(r.ended)
 	for {
 		select {
-		case r, open := <-returns:
+		case m, open := <-returns:
 			if !open {
 				return
 			}
-			kept = append(kept, r)
-		case answer := <-ask:
-			answer <- kept
-			kept = nil
+			r.last = append(r.last, m)
+		case answer := <-r.ask:
+			answer <- r.last
+			r.last = nil
 		}
+	}
+}
+
+// all are the messages that were returned since the last call.
+func (r *returned) all() []amqp.Return {
+	answer := make(chan []amqp.Return, 1)
+	select {
+	case r.ask <- answer:
+		return <-answer
+	case <-r.ended:
+		return r.last
 	}
 }
 
@@ -218,8 +288,12 @@ func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress
 		p.sent[i] = true
 		var err error
 		if fates[n], err = e.channel.PublishWithDeferredConfirmWithContext(ctx, e.name, key, true, false, m); err != nil {
+			if err = e.blame(fmt.Errorf("publish: %w", err)); e.channel.IsClosed() {
+				err = e.why()
+			}
+			e.known(p, wave[:n], ids, fates)
 			e.drop()
-			return sink.Unknown, e.blame(fmt.Errorf("publish: %w", err))
+			return sink.Unknown, err
 		}
 	}
 	for _, fate := range fates {
@@ -262,17 +336,6 @@ func (e *exchange) why() error {
 	return e.blame(errors.New("the channel was closed"))
 }
 
-// returns are the messages that were returned so far; false: the channel was closed, and they are not known any more.
-func (e *exchange) returns() ([]amqp.Return, bool) {
-	answer := make(chan []amqp.Return, 1)
-	select {
-	case e.ask <- answer:
-		return <-answer, true
-	case <-e.ended:
-		return nil, false
-	}
-}
-
 // known takes in what the server has said of a wave of which not everything is known: what is confirmed does not come
 // again.
 func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) {
@@ -286,12 +349,8 @@ func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.De
 		default:
 		}
 	}
-	back, told := e.returns()
-	if !told {
-		return
-	}
 	returned := map[string]bool{}
-	for _, r := range back {
+	for _, r := range e.back.all() {
 		returned[r.MessageId] = true
 	}
 	for _, n := range acked {
@@ -303,12 +362,8 @@ func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.De
 // conclude takes in what became of a wave of which everything is known. The error is what kept some from being written.
 func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) (problem error) {
 	e.driver.Reached()
-	back, told := e.returns()
-	if !told {
-		return e.why()
-	}
 	returned := map[string]bool{}
-	for _, r := range back {
+	for _, r := range e.back.all() {
 		returned[r.MessageId] = true
 		problem = &trouble{sink.TopicTrouble,
 			fmt.Errorf("exchange %s: no queue takes routing key %q (%s)", e.name, r.RoutingKey, r.ReplyText)}

@@ -19,6 +19,17 @@ const (
 	correlation     = "x-correlation-id"
 )
 
+// brokers are the names of headers that RabbitMQ or its plugins read, or put there themselves. Of a row they are
+// strings, which the server refuses (CC and BCC: it closes the channel) or takes for its own.
+var brokers = map[string]string{
+	"CC": "further routing keys", "BCC": "further routing keys",
+	"x-death": "why and where a message was dead-lettered", "x-first-death-exchange": "the same",
+	"x-first-death-queue": "the same", "x-first-death-reason": "the same", "x-last-death-exchange": "the same",
+	"x-last-death-queue": "the same", "x-last-death-reason": "the same",
+	"x-delivery-count": "how often a message was delivered", "x-acquired-count": "the same",
+	"x-received-from": "the way of a federated message", "x-stream-offset": "the place of a message in a stream",
+}
+
 const (
 	maxShort   = 255     // bytes of a routing key, a header's name and each short property
 	maxHeaders = 120_000 // bytes; properties and headers must fit one frame of 128 KiB
@@ -33,6 +44,13 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 	}
 	size := len(r.Key) + fixedSize
 	for name, value := range r.Headers.All() {
+		if meaning, known := brokers[name]; known {
+			return p, "", invalid("INVALID_HEADER",
+				fmt.Sprintf("RabbitMQ keeps the header %s for itself (%s); give it another name", name, meaning))
+		}
+		if name == eventIDHeader && c.IDHeader != eventIDHeader {
+			continue // the row's own
+		}
 		if len(name) > maxShort {
 			return p, "", invalid("INVALID_HEADER",
 				fmt.Sprintf("the header %.50q has a name of %d bytes, RabbitMQ takes %d", name, len(name), maxShort))
@@ -40,7 +58,11 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 		size += len(name) + len(value) + 6
 		switch name {
 		case c.IDHeader:
-			p.MessageId = short(value)
+			if len(value) > maxShort {
+				return p, "", invalid("INVALID_ID", fmt.Sprintf("the id has %d bytes, and the property message-id, by which "+
+					"consumers recognize duplicates, takes %d", len(value), maxShort))
+			}
+			p.MessageId = string(value)
 			p.Headers[eventIDHeader] = string(value)
 		case c.TypeHeader:
 			p.Type = short(value)

@@ -44,12 +44,39 @@ const (
 	valueSize = 5
 )
 
+// brokers are the names of headers that RabbitMQ or its plugins read, or put there themselves. It makes headers of
+// application properties for readers by AMQP 0-9-1, and their sessions crash at CC and BCC that are strings.
+var brokers = map[string]string{
+	"CC": "further routing keys", "BCC": "further routing keys",
+	"x-death": "why and where a message was dead-lettered", "x-first-death-exchange": "the same",
+	"x-first-death-queue": "the same", "x-first-death-reason": "the same", "x-last-death-exchange": "the same",
+	"x-last-death-queue": "the same", "x-last-death-reason": "the same",
+	"x-delivery-count": "how often a message was delivered", "x-acquired-count": "the same",
+	"x-received-from": "the way of a federated message", "x-stream-offset": "the place of a message in a stream",
+}
+
+// maxShort is the most bytes of a header's name and of message-id for readers by AMQP 0-9-1.
+const maxShort = 255
+
 // judge says why the record cannot be a message; nil: it can.
 func (c *Config) judge(r *sink.Record, frameLimit int) *sink.Reason {
-	for name := range r.Headers.All() {
-		if !utf8.ValidString(name) {
-			return &sink.Reason{Class: outbox.Permanent, Code: "INVALID_HEADER",
-				Text: fmt.Sprintf("the name of the header %.50q is not UTF-8, which AMQP 1.0 asks for", name)}
+	for name, value := range r.Headers.All() {
+		code, text := "INVALID_HEADER", ""
+		switch meaning := brokers[name]; {
+		case meaning != "":
+			text = fmt.Sprintf("RabbitMQ keeps the header %s for itself (%s); give it another name", name, meaning)
+		case !utf8.ValidString(name):
+			text = fmt.Sprintf("the name of the header %.50q is not UTF-8, which AMQP 1.0 asks for", name)
+		case len(name) > maxShort:
+			text = fmt.Sprintf("the header %.50q has a name of %d bytes, readers by AMQP 0-9-1 take %d", name, len(name),
+				maxShort)
+		case name == c.IDHeader && len(value) > maxShort:
+			code = "INVALID_ID"
+			text = fmt.Sprintf("the id has %d bytes, and the property message-id, by which consumers recognize duplicates, "+
+				"has at most %d for readers by AMQP 0-9-1", len(value), maxShort)
+		}
+		if text != "" {
+			return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
 		}
 	}
 	if n := c.sizeOf(r) + wire.FrameHead; n > frameLimit {
@@ -102,10 +129,13 @@ func (c *Config) appendMessage(b []byte, r *sink.Record) []byte {
 	const listed = 10
 	finish(b, at, listed)
 
-	pairs := uint32(r.Headers.Len())
+	pairs := uint32(0)
 	b, at = section(b, applicationProperties, map32)
 	for name, value := range r.Headers.All() {
-		b = appendText(appendString(b, name), value)
+		if name != eventIDHeader { // the row's own, or the same once more
+			b = appendText(appendString(b, name), value)
+			pairs++
+		}
 	}
 	if id != nil {
 		b = appendText(appendString(b, eventIDHeader), id)
