@@ -175,7 +175,7 @@ type Webhook struct {
 }
 
 func defaultWebhook() Webhook {
-	return Webhook{Lanes: 16, Timeout: Duration(15 * time.Second), EventFaults: []int{400, 413, 415, 422},
+	return Webhook{Lanes: 16, Timeout: Duration(15 * time.Second), EventFaults: []int{400, 413, 414, 415, 422, 431},
 		ContentType: "application/json"}
 }
 

@@ -25,6 +25,7 @@ const (
 // Headers of the servers. Their names begin with serverPrefix.
 const (
 	serverPrefix       = "Nats-"
+	statusHeader       = "Status"
 	msgIDHeader        = "Nats-Msg-Id"
 	expectStreamHeader = "Nats-Expected-Stream"
 	expectSeqHeader    = "Nats-Expected-Last-Sequence"
@@ -47,7 +48,11 @@ func message(r *sink.Record) (*client.Msg, *sink.Reason) {
 	h := make(client.Header, r.Headers.Len()+6)
 	size := controlSize + len(r.Key)
 	for name, value := range r.Headers.All() {
-		if problem := headerProblem(name, value); problem != "" {
+		problem := headerProblem(name, value)
+		if name == statusHeader && len(r.Value) == 0 {
+			problem = "clients take a message without data for the server's own if it has a header Status"
+		}
+		if problem != "" {
 			return nil, &sink.Reason{Class: outbox.Permanent, Code: "INVALID_HEADER",
 				Text: "NATS cannot carry the header: " + problem}
 		}
@@ -82,9 +87,13 @@ func headerProblem(name string, value []byte) string {
 		return fmt.Sprintf("names such as %.100q are the server's", name)
 	case strings.ContainsAny(string(value), "\r\n"):
 		return fmt.Sprintf("the value of %.100q has a line end", name)
+	case len(value) > 0 && (blank(value[0]) || blank(value[len(value)-1])):
+		return fmt.Sprintf("the value of %.100q begins or ends with white space, which clients cut off", name)
 	}
 	return ""
 }
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
 
 // plain reports whether the key can stand in a header as it is.
 func plain(key []byte) bool {

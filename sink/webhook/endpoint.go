@@ -56,6 +56,8 @@ type front struct {
 	uncertain bool      // it may have been delivered
 	failed    time.Time // when it failed last; zero: it has not
 	passed    int       // how often it failed, and may be to blame, after another was taken in between
+	first     time.Time // when it failed for the first time
+	others    int       // how often it failed since another was taken after that
 }
 
 // produce sends the batch's records one after the other, for as long as a stint.
@@ -149,8 +151,9 @@ func blameless(status int) bool {
 }
 
 // stumble notes that the endpoint failed on the record, with that status or 0 for no answer, and refuses it when that
-// is its own doing. With a 5xx it does so whatever Retry-After says: else one event would have the endpoint left alone
-// again and again, for good.
+// is its own doing. A 4xx is about the request: it is the event's doing when the endpoint has taken others since it
+// answered so first, which may have been few, and long ago. With a 5xx it does so whatever Retry-After says: else one
+// event would have the endpoint left alone again and again, for good.
 func (f *front) stumble(e *endpoint, o *sink.Outcome, status int) {
 	if o.Verdict == sink.Refused || blameless(status) {
 		return
@@ -159,7 +162,12 @@ func (f *front) stumble(e *endpoint, o *sink.Outcome, status int) {
 		f.passed++
 	}
 	f.failed = time.Now()
-	if f.passed < stumbles || o.Throttle > 0 && status < 500 {
+	if f.first.IsZero() {
+		f.first = f.failed
+	} else if e.accepted.Load() > f.first.UnixNano() && status >= 400 && status < 500 {
+		f.others++
+	}
+	if f.passed < stumbles && f.others < stumbles || o.Throttle > 0 && status < 500 {
 		return
 	}
 	if o.Verdict == sink.Unknown { // it is sent again when its next attempt is due, and nobody knows of this one then

@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// The headers besides the record's. They are written as they stand here: the transport sends a POST again by itself
+// The headers besides the record's. They and the record's are in small letters: the transport sends a POST again itself
 // when it finds Idempotency-Key or X-Idempotency-Key under its canonical name, and nobody would count that.
 const (
 	idHeader          = "webhook-id"
@@ -28,8 +28,6 @@ const (
 	keyHeader         = "x-outbox-key"
 	tombstoneHeader   = "x-outbox-tombstone"
 	contentType       = "content-type"
-	// repeatHeader is a record's, and is written in small letters for the same reason.
-	repeatHeader = "x-idempotency-key"
 )
 
 // own are the names, in small letters, that no record can set: those above, and those by which HTTP itself works.
@@ -39,6 +37,37 @@ var own = map[string]bool{
 	"host":          true, "content-length": true, "transfer-encoding": true, "connection": true, "keep-alive": true,
 	"proxy-connection": true, "proxy-authorization": true, "authorization": true, "te": true, "trailer": true,
 	"upgrade": true, "expect": true, "accept-encoding": true, "user-agent": true, "content-encoding": true,
+}
+
+// ambient are names, in small letters, that servers, proxies and frameworks believe whoever sends them: who asks, from
+// where, for what, and by which method. ambientPrefixes are what others of the kind begin with. No record can set them.
+var (
+	ambient = map[string]bool{
+		"cookie": true, "cookie2": true, "set-cookie": true, "forwarded": true, "via": true, "from": true,
+		"origin": true, "referer": true, "range": true, "date": true, "cache-control": true, "pragma": true,
+		"http2-settings": true,
+		"x-http-method": true, "x-http-method-override": true, "x-method-override": true, "x-original-method": true,
+		"x-original-url": true, "x-original-host": true, "x-original-uri": true, "x-rewrite-url": true, "x-host": true,
+		"x-real-ip": true, "x-client-ip": true, "x-cluster-client-ip": true, "x-remote-ip": true, "x-remote-addr": true,
+		"x-originating-ip": true, "true-client-ip": true, "cf-connecting-ip": true, "fastly-client-ip": true,
+		"client-ip": true, "remote-user": true, "x-remote-user": true, "x-authenticated-user": true,
+		"x-csrf-token": true, "x-csrftoken": true, "x-xsrf-token": true, "x-requested-with": true,
+		"x-accel-redirect": true, "x-sendfile": true, "proxy": true, "x-scheme": true, "x-url-scheme": true,
+	}
+	ambientPrefixes = []string{"x-forwarded", "x-auth-request-", "access-control-", "accept", "if-", "sec-", "proxy-"}
+)
+
+// refuses reports whether no record can set the header, whose name is in small letters.
+func refuses(name string) bool {
+	if own[name] || ambient[name] {
+		return true
+	}
+	for _, prefix := range ambientPrefixes {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // fixedSize is what a request takes besides key, headers and value.
@@ -57,27 +86,33 @@ func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.
 		if name == c.IDHeader {
 			id = encode(value, true)
 		}
-		name = strings.ReplaceAll(name, "_", "-") // servers drop names with underscores
-		folded := strings.ToLower(name)
-		if own[folded] {
+		// Servers do not tell capitals from small letters, and drop names with underscores.
+		name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+		if refuses(name) {
 			continue
 		}
 		if !isToken(name) {
 			return nil, "", invalid("INVALID_HEADER", fmt.Sprintf("%.50q cannot be the name of an HTTP header", name))
 		}
+		if _, twice := h[name]; twice {
+			return nil, "", invalid("INVALID_HEADER", fmt.Sprintf(
+				"two of its headers are %.50q to an HTTP server: capitals are small letters there, and _ is -", name))
+		}
+		encoded := strings.HasPrefix(name, "ce-")
+		if n := len(value); n > 0 && !encoded && (blank(value[0]) || blank(value[n-1])) {
+			return nil, "", invalid("INVALID_HEADER",
+				fmt.Sprintf("the value of header %.50q begins or ends with white space, which HTTP cuts off", name))
+		}
 		if i := bytes.IndexFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }); i >= 0 {
 			return nil, "", invalid("INVALID_HEADER",
 				fmt.Sprintf("the value of header %.50q has a control character at %d, which HTTP cannot carry", name, i))
 		}
-		if folded == repeatHeader {
-			name = folded
-		}
 		text := string(value)
-		if strings.HasPrefix(folded, "ce-") {
+		if encoded {
 			text = encode(value, false)
 		}
-		typed = typed || folded == contentType
-		h[name] = append(h[name], text)
+		typed = typed || name == contentType
+		h[name] = []string{text}
 	}
 	if id == "" {
 		id = digest(r)
@@ -96,6 +131,8 @@ func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.
 	h["User-Agent"] = []string{c.UserAgent}
 	return h, id, nil
 }
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
 
 func invalid(code, text string) *sink.Reason {
 	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
