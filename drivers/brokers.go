@@ -124,9 +124,6 @@ func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
 		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
 		RoutingKey: headersFor(cfg).Replace(r.RoutingKey), TLS: files(r.TLS, "server", "rabbitmq.tls", "rabbitmq.url"),
 	}
-	if cfg.Message.Format != config.FormatPlain {
-		c.ContentType = "application/json"
-	}
 	return rabbitmq.New(c)
 }
 
@@ -145,9 +142,6 @@ func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmqstream.Driv
 			StreamCreated: func(stream string) { log.Info().Str("stream", stream).Msg("stream created") },
 			Alarm:         alarm(log),
 		},
-	}
-	if cfg.Message.Format != config.FormatPlain {
-		c.ContentType = "application/json"
 	}
 	return rabbitmqstream.New(c)
 }

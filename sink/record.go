@@ -25,6 +25,7 @@ type Record struct {
 	Key       []byte
 	Value     []byte // nil = tombstone
 	Headers   outbox.Headers
+	JSON      bool  // the value is known to be a JSON document
 	Timestamp int64 // milliseconds since the Unix epoch
 	Cost      int   // bytes of memory that the record holds, counted against the window; at least its encoded size
 	Owner     any   // the submitter's; the engine never looks at it

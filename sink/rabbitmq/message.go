@@ -39,7 +39,7 @@ const (
 // message is the record as a message. The reason says why there can be none.
 func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) {
 	p := amqp.Publishing{
-		DeliveryMode: amqp.Persistent, ContentType: c.ContentType, Body: r.Value, Timestamp: time.UnixMilli(r.Timestamp),
+		DeliveryMode: amqp.Persistent, ContentType: c.contentType(r), Body: r.Value, Timestamp: time.UnixMilli(r.Timestamp),
 		Headers: make(amqp.Table, r.Headers.Len()+3),
 	}
 	size := len(r.Key) + fixedSize
@@ -91,6 +91,14 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 			fmt.Sprintf("the routing key has %d bytes, RabbitMQ takes %d", len(key), maxShort))
 	}
 	return p, key, nil
+}
+
+// contentType is the property of that name, "" for none.
+func (c Config) contentType(r *sink.Record) string {
+	if c.ContentType == "" && r.JSON {
+		return "application/json"
+	}
+	return c.ContentType
 }
 
 func invalid(code, text string) *sink.Reason {

@@ -88,7 +88,7 @@ func (c *Config) judge(r *sink.Record, frameLimit int) *sink.Reason {
 
 // sizeOf is what the record takes of a frame, at most.
 func (c *Config) sizeOf(r *sink.Record) int {
-	n := wire.EntrySize + fixedSize + len(r.Key) + len(r.Value) + len(c.ContentType)
+	n := wire.EntrySize + fixedSize + len(r.Key) + len(r.Value) + len(c.contentType(r))
 	for name, value := range r.Headers.All() {
 		n += len(name) + len(value) + 2*valueSize
 		switch name {
@@ -99,6 +99,14 @@ func (c *Config) sizeOf(r *sink.Record) int {
 		}
 	}
 	return n
+}
+
+// contentType is the property of that name, "" for none.
+func (c *Config) contentType(r *sink.Record) string {
+	if c.ContentType == "" && r.JSON {
+		return "application/json"
+	}
+	return c.ContentType
 }
 
 // appendMessage appends the record as a message of AMQP 1.0.
@@ -123,7 +131,7 @@ func (c *Config) appendMessage(b []byte, r *sink.Record) []byte {
 	}
 	b = append(b, null) // reply-to
 	b = appendText(b, about)
-	b = appendSymbol(b, c.ContentType)
+	b = appendSymbol(b, c.contentType(r))
 	b = append(b, null, null, timestamp) // content-encoding, absolute-expiry-time; creation-time
 	b = binary.BigEndian.AppendUint64(b, uint64(r.Timestamp))
 	const listed = 10

@@ -46,7 +46,7 @@ var (
 		"cookie": true, "cookie2": true, "set-cookie": true, "forwarded": true, "via": true, "from": true,
 		"origin": true, "referer": true, "range": true, "date": true, "cache-control": true, "pragma": true,
 		"http2-settings": true,
-		"x-http-method": true, "x-http-method-override": true, "x-method-override": true, "x-original-method": true,
+		"x-http-method":  true, "x-http-method-override": true, "x-method-override": true, "x-original-method": true,
 		"x-original-url": true, "x-original-host": true, "x-original-uri": true, "x-rewrite-url": true, "x-host": true,
 		"x-real-ip": true, "x-client-ip": true, "x-cluster-client-ip": true, "x-remote-ip": true, "x-remote-addr": true,
 		"x-originating-ip": true, "true-client-ip": true, "cf-connecting-ip": true, "fastly-client-ip": true,

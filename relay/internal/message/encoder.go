@@ -33,7 +33,7 @@ type Encoder struct {
 	names      [4]string     // of the headers for id, event type, aggregate type, created_at
 	added      []addedHeader // columns that message.headers adds
 	reserved   []string      // the relay's own header names, as configured and as the receiver compares them
-	asReceived func(name string) string
+	receivers  receivers
 	hooks      Hooks
 
 	source, epoch []byte // header values, constant in a session
@@ -72,7 +72,7 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 	x := &Encoder{
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
 		names: c.Message.HeaderNames(), hooks: hooks,
-		topics: topics{forCopies: c.DLQ.Matcher(), rendered: map[string]topicEntry{}, announced: map[string]struct{}{}},
+		topics: topics{forCopies: c.DLQ.Matcher(), subjects: c.Sink == config.SinkNATS, rendered: map[string]topicEntry{}, announced: map[string]struct{}{}},
 	}
 	var err error
 	if x.format, err = newFormat(c, payloadType); err != nil {
@@ -114,10 +114,9 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 	case config.SinkRabbitMQ, config.SinkRabbitMQStream:
 		x.reserved = append(x.reserved, eventIDHeader)
 	}
-	if x.asReceived = asReceivedBy(c.Sink, x.format.name); x.asReceived != nil {
-		for i, name := range x.reserved {
-			x.reserved[i] = x.asReceived(name)
-		}
+	x.receivers = receiversOf(c.Sink, x.format.name)
+	for i, name := range x.reserved {
+		x.reserved[i] = x.receivers.fold(name)
 	}
 	slices.SortFunc(x.added, func(a, b addedHeader) int { return strings.Compare(a.name, b.name) })
 	return x, nil
@@ -202,6 +201,7 @@ func (x *Encoder) encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 	if rec.Value, reason = x.value(e, rec.Topic); reason != nil {
 		return created, dated, reason
 	}
+	rec.JSON = rec.Value != nil && x.format.isJSON && !x.registered.on
 	if reason = x.headers(e, rec, m, dated); reason != nil {
 		return created, dated, reason
 	}

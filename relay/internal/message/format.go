@@ -17,6 +17,7 @@ type format struct {
 	name    string      // config.FormatPlain, …
 	payload payloadForm // of the payload column
 	builds  bool        // a value that is not the payload's own bytes
+	isJSON  bool        // values are JSON documents, but those that a registry's schema encodes
 
 	source, contentType []byte // CloudEvents: values of ce_source and content-type
 }
@@ -43,6 +44,7 @@ func newFormat(c config.Config, payloadType string) (format, error) {
 	default:
 		return f, fmt.Errorf("message.format: no format for a payload column of type %q", payloadType)
 	}
+	f.isJSON = f.payload == jsonPayload || f.name == config.FormatEnvelope
 	schema, table := config.SplitTable(c.Outbox.Table)
 	f.source = []byte("/cdc-relay/" + url.PathEscape(c.Service) + "/" + url.PathEscape(schema+"."+table))
 	return f, nil

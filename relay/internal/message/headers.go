@@ -107,26 +107,41 @@ var errHeadersForm = errors.New(
 
 // owns reports whether a row may not set the header: to the receiver, it would be one of the relay's.
 func (x *Encoder) owns(key string) bool {
-	if x.asReceived != nil {
-		key = x.asReceived(key)
-	}
+	key = x.receivers.fold(key)
 	return slices.Contains(x.reserved, key) || strings.HasPrefix(strings.ToLower(key), reservedPrefix)
 }
 
 // eventIDHeader is the name under which RabbitMQ's messages have the id besides the property message-id.
 const eventIDHeader = "x-event-id"
 
-// asReceivedBy is how receivers of the sink's messages compare names of headers; nil: as they are. Web servers do not
-// tell small letters from capitals, nor many of them "-" from "_"; clients of NATS and of CloudEvents differ in whether
-// they tell letters apart.
-func asReceivedBy(sink, format string) func(name string) string {
+// receivers is how the receivers of the sink's messages compare names of headers.
+type receivers uint8
+
+const (
+	exact   receivers = iota
+	caseOff           // clients of NATS and readers of CloudEvents differ in whether they tell capitals apart
+	likeWeb           // web servers do not, nor do many of them tell "-" from "_"
+)
+
+func receiversOf(sink, format string) receivers {
 	switch {
 	case sink == config.SinkWebhook:
-		return func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+		return likeWeb
 	case sink == config.SinkNATS, format == config.FormatCloudEvents:
-		return strings.ToLower
+		return caseOff
 	}
-	return nil
+	return exact
+}
+
+// fold gives names that are the same to the receivers one form.
+func (r receivers) fold(name string) string {
+	switch r {
+	case caseOff:
+		return strings.ToLower(name)
+	case likeWeb:
+		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	}
+	return name
 }
 
 func wrongValue(key string, value json.Token) error {

@@ -3,6 +3,7 @@ package message
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -16,6 +17,7 @@ const topicsCached = 10_000
 type topics struct {
 	copies    template                // dlq.topic
 	forCopies func(topic string) bool // only copies of dead letters go there
+	subjects  bool                    // they are subjects of NATS
 	rendered  map[string]topicEntry
 	scratch   []byte
 	announced map[string]struct{} // those that the state knows records of ours to be in
@@ -48,6 +50,14 @@ func (t *topics) use(topic string) {
 	}
 }
 
+// illegal says why nothing can go to the topic, "" if something can.
+func (t *topics) illegal(topic string) string {
+	if t.subjects && slices.Contains(strings.Split(topic, "."), "") {
+		return "begins or ends with a dot, or has two of them in a row: that is not a subject of NATS"
+	}
+	return config.IllegalTopic(topic)
+}
+
 // renderTopic gives the event's topic. The same name is always the same string, so that comparing two is cheap.
 func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 	var cacheKey []byte
@@ -63,7 +73,7 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 		return t.name, t.reason
 	}
 	t := topicEntry{name: string(x.render(nil, x.topic, e))}
-	why := config.IllegalTopic(t.name)
+	why := x.topics.illegal(t.name)
 	if why == "" && x.topics.forCopies(t.name) {
 		why = "is one of dlq.topic, where only copies of dead letters go"
 	}
@@ -87,7 +97,7 @@ func (x *Encoder) copyTopic(d Dead) (string, *sink.Reason) {
 		return "", permanent("INVALID_TOPIC", "dlq.topic names the event's topic, and the event has none")
 	}
 	topic := string(renderWith(nil, x.topics.copies, d.Event, d.Record.Topic))
-	if why := config.IllegalTopic(topic); why != "" {
+	if why := x.topics.illegal(topic); why != "" {
 		return "", permanent("INVALID_TOPIC", fmt.Sprintf("dlq.topic makes the topic %.260q, which %s", topic, why))
 	}
 	return topic, nil
