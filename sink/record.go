@@ -25,7 +25,6 @@ type Record struct {
 	Key       []byte
 	Value     []byte // nil = tombstone
 	Headers   outbox.Headers
-	JSON      bool  // the value is known to be a JSON document
 	Timestamp int64 // milliseconds since the Unix epoch
 	Cost      int   // bytes of memory that the record holds, counted against the window; at least its encoded size
 	Owner     any   // the submitter's; the engine never looks at it
@@ -39,6 +38,7 @@ type Record struct {
 	// Doomed, which the submitter sets with Reason, lets the record be rejected for that when its turn comes, without
 	// being sent: so it has its place in its lane's order.
 	Doomed bool
+	JSON   bool // the value is known to be a JSON document; the submitter sets it
 	// Again, which the submitter sets, says that a person asks for it once more, having mended what it was refused for:
 	// nothing that the driver learned of its topic before is a reason to refuse it unsent.
 	Again bool
