@@ -56,7 +56,7 @@ func (d *Driver) Ends(ctx context.Context, topic string) (map[int32]int64, error
 		}
 		ends = map[int32]int64{}
 		for _, p := range t.Partitions {
-			_, end, err := tailBounds(ctx, client, sink.TailQuery{Topic: topic}, p.ID)
+			_, end, _, err := tailBounds(ctx, client, sink.TailQuery{Topic: topic}, p.ID)
 			if err != nil {
 				return nil, fmt.Errorf("topic %q, partition %d: %w", topic, p.ID, err)
 			}
