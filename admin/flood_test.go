@@ -53,8 +53,8 @@ func hostileClient(ctx context.Context, address, path string, reads bool) {
 
 // A thousand clients ask for what costs most, read nothing, or connect and say nothing. Breaks it catches: events that
 // wait for them, and probes that get no answer. Seen to fail without turns, the bound of connections and pages that are
-// rendered once: an event took 4.9 s, and up to 39.5 s. With them 45 ms, and up to 0.44 s, on two cores that the clients
-// share.
+// rendered once: an event took 4.9 s, and up to 39.5 s. With them 45 ms, and up to 0.44 s, on two cores that the
+// clients share.
 func TestAThousandHostileClientsDoNotSlowEventsDown(t *testing.T) {
 	s, run := newSite(t)
 	run()

@@ -298,7 +298,8 @@ func TestDeadLettersOverHTTP(t *testing.T) {
 		one.ID != id || one.Key != "a" || one.Encoding != "json" || fmt.Sprint(one.Payload) != "map[]" {
 		t.Errorf("one dead letter: got %d %s", code, body)
 	}
-	closed := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen, HidePayloads: true})
+	closed := s.door(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: admin.ReadOpen,
+		HidePayloads: true})
 	if code, body, _ := closed.try("GET", "/api/v1/dlq/"+id, ""); code != 200 ||
 		!strings.Contains(body, `"payload_hidden": true`) || strings.Contains(body, `"payload":`) ||
 		strings.Contains(body, `"headers"`) {

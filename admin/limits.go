@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Whoever reaches the listener can ask for as much as he likes, and each answer costs CPU that events need. So each kind
-// of request has a few turns, and a turn rests after it was used: a flood of one kind gets a share of one core, waits
-// for it, and keeps no other kind waiting. Probes are a kind of their own. An answer is made in memory, within a turn,
-// and sent after it: a client that does not read keeps its own connection busy and nothing else.
+// Whoever reaches the listener can ask for as much as he likes, and each answer costs CPU that events need. So each
+// kind of request has a few turns, and a turn rests after it was used: a flood of one kind gets a share of one core,
+// waits for it, and keeps no other kind waiting. Probes are a kind of their own. An answer is made in memory, within a
+// turn, and sent after it: a client that does not read keeps its own connection busy and nothing else.
 const (
 	turnPatience           = time.Second // how long a request waits for its turn
 	leastRest, longestRest = 5 * time.Millisecond, 200 * time.Millisecond

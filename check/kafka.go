@@ -247,6 +247,26 @@ func judgeMissing(t kafka.Topic, cfg config.Config) (l Level, text, fix string) 
 	return Fail, t.Err.Error(), "see the error; it may pass by itself"
 }
 
+// judgeTimes reports what the topic does to records whose time is not that of their publication; OK: nothing.
+func judgeTimes(t kafka.Topic, cfg config.Config, text, alter string) (l Level, said, fix string) {
+	switch {
+	case refusesOld(t, cfg):
+		return Warn, text + fmt.Sprintf(": it refuses messages older than %v, and message.timestamp is created_at: an "+
+				"event that waits longer, in an outage or in a catch-up, would become a dead letter", t.OldestMessage),
+			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime"
+	case cfg.Message.Timestamp == config.TimestampCreatedAt && t.TimestampType != logAppendTime && t.Retention > 0:
+		return Warn, text + fmt.Sprintf(": it keeps records for %v (retention.ms) from their time, and message.timestamp is "+
+				"created_at: an event that waits longer, in an outage or in a catch-up, is deleted minutes after it was "+
+				"published", t.Retention),
+			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime, or a longer retention.ms"
+	case t.TimestampType != logAppendTime && t.NewestMessage > 0 && t.NewestMessage < leastAhead:
+		return Warn, text + fmt.Sprintf(": it refuses messages whose time is more than %v ahead of the broker's clock",
+				t.NewestMessage),
+			alter + fmt.Sprintf("message.timestamp.after.max.ms=%d, or keep the clocks that close", time.Hour.Milliseconds())
+	}
+	return OK, "", ""
+}
+
 // judgeTopic is the worst that is to be said of a topic.
 func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	alter := "kafka-configs.sh --alter --entity-type topics --entity-name " + t.Name + " --add-config "
@@ -283,23 +303,16 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 	case len(short) > 0:
 		return Fail, text + "; fewer replicas in sync than that for partition " + strings.Join(short, ", "),
 			"start the brokers that hold its replicas"
-	case refusesOld(t, cfg):
-		return Warn, text + fmt.Sprintf(": it refuses messages older than %v, and message.timestamp is created_at: an "+
-				"event that waits longer, in an outage or in a catch-up, would become a dead letter", t.OldestMessage),
-			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime"
-	case cfg.Message.Timestamp == config.TimestampCreatedAt && t.TimestampType != logAppendTime && t.Retention > 0:
-		return Warn, text + fmt.Sprintf(": it keeps records for %v (retention.ms) from their time, and message.timestamp is "+
-				"created_at: an event that waits longer, in an outage or in a catch-up, is deleted minutes after it was "+
-				"published", t.Retention),
-			"message.timestamp: publish, or " + alter + "message.timestamp.type=LogAppendTime, or a longer retention.ms"
-	case t.TimestampType != logAppendTime && t.NewestMessage > 0 && t.NewestMessage < leastAhead:
-		return Warn, text + fmt.Sprintf(": it refuses messages whose time is more than %v ahead of the broker's clock",
-				t.NewestMessage),
-			alter + fmt.Sprintf("message.timestamp.after.max.ms=%d, or keep the clocks that close", time.Hour.Milliseconds())
+	}
+	if level, said, fix := judgeTimes(t, cfg, text, alter); level != OK {
+		return level, said, fix
+	}
+	switch {
 	case t.Compacted():
 		return Warn, text + ": only the last message of a key is kept, and a message without a key is refused",
 			alter + "cleanup.policy=delete, unless that is what consumers want"
-	case cfg.Limits.MaxEventBytes > 0 && cfg.Limits.MaxEventBytes < config.DefaultMaxEventBytes && t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):
+	case cfg.Limits.MaxEventBytes > 0 && cfg.Limits.MaxEventBytes < config.DefaultMaxEventBytes &&
+		t.MaxMessageBytes > 0 && t.MaxMessageBytes < int(cfg.Limits.MaxEventBytes):
 		return Warn, text + fmt.Sprintf(": smaller than limits.max_event_bytes %s", cfg.Limits.MaxEventBytes),
 			alter + fmt.Sprintf("max.message.bytes=%d, or lower limits.max_event_bytes", int(cfg.Limits.MaxEventBytes))
 	case replicas == 1:

@@ -54,7 +54,8 @@ func (e *postgresExam) otherMemories(name string, memories []store.Memory) {
 	}
 	switch {
 	case len(there) > 0:
-		e.add(level, name, "is of slot "+strings.Join(there, ", ")+", which this database has: under slot "+e.cfg.Postgres.Slot+
+		e.add(level, name, "is of slot "+strings.Join(there, ", ")+", which this database has: under "+
+			"slot "+e.cfg.Postgres.Slot+
 			" every event would be published a second time", "set postgres.slot: "+there[0]+" for a standby or a restart")
 	case len(gone) > 0:
 		e.add(level, name, "is of slot "+strings.Join(gone, ", ")+", which this database does not have: under slot "+

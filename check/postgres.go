@@ -42,7 +42,8 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
 	for _, look := range []func() error{
 		e.server, e.encoding, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.standbys, e.replicationRole,
-		e.schemas, e.outbox, e.expressions, e.identity, e.replicaIdentity, e.indexes, e.privileges, e.relayTables, e.memory, e.publication,
+		e.schemas, e.outbox, e.expressions, e.identity, e.replicaIdentity, e.indexes, e.privileges, e.relayTables,
+		e.memory, e.publication,
 		e.slot, e.decoding,
 	} {
 		if err := look(); err != nil {

@@ -90,8 +90,8 @@ func (e *postgresExam) identity() error {
 	return nil
 }
 
-// replicaIdentity looks whether Postgres refuses what marks or deletes rows: it does where some publication, of whichever
-// program, publishes updates or deletes of a table of which it cannot say which row that was.
+// replicaIdentity looks whether Postgres refuses what marks or deletes rows: it does where some publication, of
+// whichever program, publishes updates or deletes of a table of which it cannot say which row that was.
 func (e *postgresExam) replicaIdentity() error {
 	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish == config.AfterPublishKeep {
 		return nil
@@ -112,9 +112,11 @@ func (e *postgresExam) replicaIdentity() error {
 		return err
 	}
 	table := quoteTable(e.cfg.Outbox.Table)
-	e.add(Fail, "replica identity", fmt.Sprintf("the table has no primary key, and publication %s publishes its updates or "+
+	e.add(Fail, "replica identity", fmt.Sprintf("the table has no primary key, and publication %s publishes its "+
+		"updates or "+
 		"deletes: Postgres refuses to mark or delete rows, the application's changes, too", name),
-		fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s); or ALTER TABLE %s REPLICA IDENTITY USING INDEX <a unique one>; or set "+
+		fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s); or ALTER TABLE %s REPLICA IDENTITY USING INDEX <a unique one>; "+
+			"or set "+
 			"outbox.after_publish: keep", table, quoteName(e.cfg.Outbox.Columns.ID), table))
 	return nil
 }
@@ -136,8 +138,10 @@ func (e *postgresExam) idRange(what string) error {
 		return err
 	}
 	if used := float64(last) / float64(most); used >= manyIDs {
-		e.add(Warn, what, fmt.Sprintf("its largest id is %d of at most %d: %.0f %% of the ids are used", last, most, used*100),
-			fmt.Sprintf("DROP VIEW %s; ALTER TABLE %s ALTER COLUMN %s TYPE bigint; then cdc-relay init, which makes the view again "+
+		e.add(Warn, what, fmt.Sprintf("its largest id is %d of at most %d: %.0f %% of the ids are used", last, most,
+			used*100),
+			fmt.Sprintf("DROP VIEW %s; ALTER TABLE %s ALTER COLUMN %s TYPE bigint; then cdc-relay init, which makes the view "+
+				"again "+
 				"(docs/operations.md, Your migrations)", e.store.ViewName(), table, column))
 	}
 	return nil

@@ -51,8 +51,8 @@ func identifier() rule {
 	return r
 }
 
-// SplitTable splits schema.table into the names as Postgres shows them; without a schema it is public. A name with a dot
-// in it stands in double quotes.
+// SplitTable splits schema.table into the names as Postgres shows them; without a schema it is public. A name with a
+// dot in it stands in double quotes.
 func SplitTable(s string) (schema, name string) {
 	names, ok := tableNames(s)
 	switch {

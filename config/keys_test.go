@@ -53,7 +53,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		postgres.allow_second_slot
 		outbox.table outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
 		outbox.columns.payload outbox.columns.headers outbox.columns.created_at outbox.after_publish outbox.mark_set
-		outbox.dead_set outbox.retry_set outbox.published_when outbox.time_zone outbox.order_by outbox.catch_up outbox.catch_up_max
+		outbox.dead_set outbox.retry_set outbox.published_when outbox.time_zone outbox.order_by outbox.catch_up
+ outbox.catch_up_max
 		outbox.retention journal.retention sink
 		message.topic message.key message.format message.timestamp message.headers message.schemas
 		kafka.brokers kafka.client_id kafka.partitioner kafka.compression kafka.linger kafka.max_batch_bytes

@@ -165,7 +165,9 @@ func (d *Desk) Events(ctx context.Context, consumer, state string, f Filter, aft
 	err = store.ReadOnly(ctx, d.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, text, c.args...)
 		if err == nil {
-			page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) { return e, scan(&e, row) })
+			page.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+				return e, scan(&e, row)
+			})
 		}
 		return err
 	})

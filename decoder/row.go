@@ -187,9 +187,10 @@ func (d *Decoder) tuple(r *reader) (unchanged int) {
 func valueOffset(data []byte, column int) int {
 	off := tupleStart + 2
 	for range column {
-		if data[off] == valueText {
+		switch data[off] {
+		case valueText:
 			off += 4 + int(binary.BigEndian.Uint32(data[off+1:]))
-		} else if data[off] == valueSkipped {
+		case valueSkipped:
 			off += 4
 		}
 		off++

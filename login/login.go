@@ -161,7 +161,8 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 	has := func(part string) bool { return strings.Contains(pg.Message, part) }
 	switch {
 	case pg.Code == "42704": // undefined_object, while the session's parameters are set
-		return "Postgres takes what it does not know in " + a.url + " for a setting of the session: leave it out. ?schema= is " +
+		return "Postgres takes what it does not know in " + a.url + " for a setting of the session: leave it out. " +
+			"?schema= is " +
 			"of other programs; this one has postgres.schema, and a table's schema in outbox.table", true
 	case pg.Code == "28P01":
 		return "set the role's password in " + a.url + " or in the file of postgres.password_file, or give the role this " +

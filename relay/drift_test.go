@@ -93,8 +93,8 @@ func TestDriftWhileRunningHalts(t *testing.T) {
 }
 
 // A table inherits from the outbox: its rows are rows of the outbox to a query, and not to the stream. Breaks it
-// catches: a relay that begins, or goes on, and publishes them behind newer ones of their keys, or takes the publication for the
-// reason. Seen to fail without a look at what inherits.
+// catches: a relay that begins, or goes on, and publishes them behind newer ones of their keys, or takes the
+// publication for the reason. Seen to fail without a look at what inherits.
 func TestTableThatInheritsFromTheOutboxHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

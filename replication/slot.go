@@ -140,7 +140,8 @@ func refusedSlot(err error) error {
 	case ok && pg.Code == "55000" && strings.Contains(pg.Message, "wal_level"): // object_not_in_prerequisite_state
 		return &NoDecodingError{Said: pg.Message}
 	case ok && pg.Code == "53400": // configuration_limit_exceeded
-		return fmt.Errorf("%w; raise max_replication_slots and restart Postgres, or ask the owners of unused slots to remove "+
+		return fmt.Errorf("%w; raise max_replication_slots and restart Postgres, or ask the owners of unused slots to "+
+			"remove "+
 			"them (SELECT slot_name, database, plugin, active FROM pg_replication_slots)", err)
 	}
 	return err

@@ -24,9 +24,9 @@ CREATE CONSTRAINT TRIGGER e AFTER UPDATE OR DELETE ON outbox_events DEFERRABLE I
  FOR EACH ROW EXECUTE FUNCTION app.note(' DEFERRED');
 ALTER TABLE app.audit ENABLE ROW LEVEL SECURITY; CREATE POLICY all_of_them ON app.audit USING (true) WITH CHECK (true)`
 
-// Break caught: a mark, a deletion or a failure that is shown, which an application's trigger refuses because it runs in
-// our search_path, or with our row_security. Seen to fail with InRolesPath left out of each of the three statements: the
-// relation audit does not exist; and with row_security left out of it.
+// Break caught: a mark, a deletion or a failure that is shown, which an application's trigger refuses because it runs
+// in our search_path, or with our row_security. Seen to fail with InRolesPath left out of each of the three statements:
+// the relation audit does not exist; and with row_security left out of it.
 func TestTriggersOfTheOutboxRunInTheRolesOwnSettings(t *testing.T) {
 	const all = "AFTER ROW,AFTER ROW DEFERRED,AFTER STATEMENT,BEFORE ROW,BEFORE STATEMENT"
 	for _, row := range []struct {

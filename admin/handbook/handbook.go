@@ -104,8 +104,8 @@ const frame = `<!doctype html>
 </html>
 `
 
-// made are the pages that somebody has asked for, by name: rendering takes milliseconds, and whoever reaches the listener
-// may ask. There are as many as docs has.
+// made are the pages that somebody has asked for, by name: rendering takes milliseconds, and whoever reaches the
+// listener may ask. There are as many as docs has.
 var made sync.Map
 
 // page is the HTML of docs/<name>.md, rendered once.

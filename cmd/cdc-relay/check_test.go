@@ -134,7 +134,8 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			want: []string{`FAIL  relay's tables: there is a table "other"."outbox_events_dlq" already`, "fix: set dlq.table"},
 		},
 		{
-			name: "ids that run out", breakIt: `CREATE TABLE numbered (id int PRIMARY KEY, aggregate_type text, aggregate_id text,
+			name: "ids that run out", breakIt: `CREATE TABLE numbered (id int PRIMARY KEY, aggregate_type text,
+  aggregate_id text,
  event_type text, payload jsonb, created_at timestamptz); INSERT INTO numbered VALUES (2000000000)`,
 			repair: `DROP TABLE numbered`, args: []string{"--outbox-table=public.numbered"}, code: exitFailed,
 			want: []string{"warn  column id: its largest id is 2000000000 of at most 2147483647: 93 %", "DROP VIEW"},
@@ -143,7 +144,8 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			name: "no identity beside a publication of everything", breakIt: `CREATE PUBLICATION everything FOR ALL TABLES;
  CREATE TABLE keyless AS SELECT * FROM outbox_events; CREATE UNIQUE INDEX ON keyless (id)`,
 			repair: `DROP PUBLICATION everything; DROP TABLE keyless`, args: []string{"--outbox-table=public.keyless"},
-			code: exitFailed, want: []string{"FAIL  replica identity: ", "publication everything", "REPLICA IDENTITY USING INDEX"},
+			code: exitFailed, want: []string{"FAIL  replica identity: ", "publication everything",
+				"REPLICA IDENTITY USING INDEX"},
 		},
 		{
 			name: "a view", breakIt: `CREATE VIEW shown AS SELECT * FROM outbox_events`, repair: `DROP VIEW shown`,

@@ -60,11 +60,14 @@ outbox:
 			fix, _, _ = strings.Cut(fix, "; (")
 			s.pg.Exec(t, fix)
 			does("check").want(t, exitDone, []string{"!FAIL"}, nil)
-			s.pg.Exec(t, `INSERT INTO `+table+` (aggregate_type, `+q(c.key)+`, event_type, payload) VALUES ('order', 'a', 'x', '{}')`)
+			s.pg.Exec(t, `INSERT INTO `+table+` (aggregate_type, `+q(c.key)+`, event_type, payload) VALUES ('order', 'a', 'x',
+ '{}')`)
 			r := startRelay(t, s.environ, "--config", file)
-			s.pg.Exec(t, `INSERT INTO `+table+` (aggregate_type, `+q(c.key)+`, event_type, payload) VALUES ('order', 'a', 'x', '{}')`)
+			s.pg.Exec(t, `INSERT INTO `+table+` (aggregate_type, `+q(c.key)+`, event_type, payload) VALUES ('order', 'a', 'x',
+ '{}')`)
 			harness.Eventually(t, time.Minute, "both rows are marked", func(context.Context) string {
-				return s.pg.Query(t, `SELECT CASE WHEN count(*) < 2 THEN 'not yet' END FROM `+table+` WHERE published_at IS NOT NULL`)
+				return s.pg.Query(t, `SELECT CASE WHEN count(*) < 2 THEN 'not yet' END FROM `+table+` WHERE published_at IS NOT
+ NULL`)
 			})
 			if code := r.stop(t, syscall.SIGTERM); code != exitDone {
 				t.Errorf("run: got exit code %d; log:\n%s", code, r.log)

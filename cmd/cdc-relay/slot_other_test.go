@@ -27,13 +27,15 @@ func TestSlotOfAnotherDatabaseIsNeverTaken(t *testing.T) {
 			{[]string{"init", "--no-slot"}, exitFailed}, {[]string{"check"}, exitFailed},
 			{[]string{"run", "--on-halt", "exit"}, exitFailed}, {[]string{"adopt"}, exitFailed},
 			{[]string{"slot", "status"}, exitFailed}, {[]string{"slot", "drop", "--yes"}, exitFailed},
-			{[]string{"slot", "advance", "--to", "end", "--yes"}, exitFailed}, {[]string{"config", "init", "--force", "--write", file}, exitDone},
+			{[]string{"slot", "advance", "--to", "end", "--yes"}, exitFailed}, {[]string{"config", "init", "--force",
+				"--write", file}, exitDone},
 		} {
 			got := cdcRelay(t, s.environ, append(c.args, "--postgres-slot", slot)...)
 			said := got.out + got.errors
 			if got.code != c.code || strings.Contains(said, "pg_drop_replication_slot") ||
 				strings.Contains(said, "drop the slot") || strings.Contains(said, "slot drop") {
-				t.Errorf("%v: got exit code %d, want %d and no advice to drop the slot; it said:\n%s", c.args, got.code, c.code, said)
+				t.Errorf("%v: got exit code %d, want %d and no advice to drop the slot; it said:\n%s", c.args, got.code, c.code,
+					said)
 			}
 			switch c.args[0] {
 			case "adopt": // where relays have recorded nothing, that is said first

@@ -24,12 +24,14 @@ func TestNoCommandRunsWhatAnotherRoleMade(t *testing.T) {
 		"&target_session_attrs=primary")
 	s.pg.SetTraps(t)
 	s.pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate_type varchar(40),
- aggregate_id varchar(40), event_type name, payload jsonb, headers jsonb, created_at timestamptz DEFAULT clock_timestamp(),
+ aggregate_id varchar(40), event_type name, payload jsonb, headers jsonb, created_at timestamptz DEFAULT
+ clock_timestamp(),
  published_at timestamptz, state mood DEFAULT 'PENDING', word varchar(20) DEFAULT '')`)
 	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers",
 		"CDC_RELAY_OUTBOX_PUBLISHED_WHEN=state = 'PUBLISHED' OR word = 'sent'",
 		"CDC_RELAY_OUTBOX_MARK_SET=state = 'PUBLISHED', word = word || 'x'")
-	event := `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'x', '{}')`
+	event := `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'x',
+ '{}')`
 	does := func(code int, args ...string) {
 		t.Helper()
 		o := cdcRelay(t, s.environ, args...)
@@ -53,7 +55,8 @@ func TestNoCommandRunsWhatAnotherRoleMade(t *testing.T) {
 	s.pg.Exec(t, event)
 	settled(t, s.pg, "2")
 	for n := range 4 { // without a function or operator, which would be a trap for the test
-		s.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events_dlq (source, original_id, aggregate_type, aggregate_id, event_type,
+		s.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events_dlq (source, original_id, aggregate_type, aggregate_id,
+ event_type,
  payload, topic, key, position, epoch, from_stream, position_order, position_index, attempts, error_class, error_code,
  last_error) VALUES ((SELECT source FROM cdc_relay_source), '%s', 'order', 'a', 'made', '{}', 'outbox.event.order', 'a',
  '0/1/%[2]d', 0, true, 1, %[2]d, 2, 'permanent', 'PLANTED', 'x')`, plantedID(n), n))

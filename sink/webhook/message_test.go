@@ -82,10 +82,12 @@ func TestHeadersAreOursAndHTTPs(t *testing.T) {
 // spelling of a name beside the first. Seen to fail with the list of ambient names empty, and with names in their own
 // capitals.
 func TestAmbientHeadersAreNoRows(t *testing.T) {
-	d := sent(t, nil, withHeaders("{}", "id", "7", "COOKIE", "a=b", "X_Forwarded_For", "10.0.0.1", "X-Forwarded-Anything", "1",
+	d := sent(t, nil, withHeaders("{}", "id", "7", "COOKIE", "a=b", "X_Forwarded_For", "10.0.0.1",
+		"X-Forwarded-Anything", "1",
 		"X-HTTP-Method-Override", "DELETE", "Forwarded", "for=x", "X-Real-IP", "10.0.0.1", "If-Match", "*", "Sec-Fetch-Site",
 		"none", "Accept", "text/html", "X-Original-URL", "/admin", "Tenant_ID", "t1"))
-	for _, name := range []string{"Cookie", "X-Forwarded-For", "X-Forwarded-Anything", "X-Http-Method-Override", "Forwarded",
+	for _, name := range []string{"Cookie", "X-Forwarded-For", "X-Forwarded-Anything", "X-Http-Method-Override",
+		"Forwarded",
 		"X-Real-Ip", "If-Match", "Sec-Fetch-Site", "Accept", "X-Original-Url"} {
 		if got := d.Header.Values(name); len(got) > 0 {
 			t.Errorf("%s: got %q, want none", name, got)

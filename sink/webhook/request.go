@@ -92,19 +92,19 @@ func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.
 			continue
 		}
 		if !isToken(name) {
-			return nil, "", invalid("INVALID_HEADER", fmt.Sprintf("%.50q cannot be the name of an HTTP header", name))
+			return nil, "", invalidHeader(fmt.Sprintf("%.50q cannot be the name of an HTTP header", name))
 		}
 		if _, twice := h[name]; twice {
-			return nil, "", invalid("INVALID_HEADER", fmt.Sprintf(
+			return nil, "", invalidHeader(fmt.Sprintf(
 				"two of its headers are %.50q to an HTTP server: capitals are small letters there, and _ is -", name))
 		}
 		encoded := strings.HasPrefix(name, "ce-")
 		if n := len(value); n > 0 && !encoded && (blank(value[0]) || blank(value[n-1])) {
-			return nil, "", invalid("INVALID_HEADER",
+			return nil, "", invalidHeader(
 				fmt.Sprintf("the value of header %.50q begins or ends with white space, which HTTP cuts off", name))
 		}
 		if i := bytes.IndexFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }); i >= 0 {
-			return nil, "", invalid("INVALID_HEADER",
+			return nil, "", invalidHeader(
 				fmt.Sprintf("the value of header %.50q has a control character at %d, which HTTP cannot carry", name, i))
 		}
 		text := string(value)
@@ -134,8 +134,8 @@ func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
 
-func invalid(code, text string) *sink.Reason {
-	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: text}
+func invalidHeader(text string) *sink.Reason {
+	return &sink.Reason{Class: outbox.Permanent, Code: "INVALID_HEADER", Text: text}
 }
 
 // isToken reports whether the name can be a header's (RFC 9110, section 5.6.2).

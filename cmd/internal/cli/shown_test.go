@@ -23,7 +23,8 @@ type named string
 func TestTextsOfOthersStayOnTheirLine(t *testing.T) {
 	var out bytes.Buffer
 	w := &shown{to: &out}
-	for _, arg := range []any{hostile, named(hostile), []byte(hostile), errors.New(hostile), []string{hostile}, &hostileText{hostile},
+	for _, arg := range []any{hostile, named(hostile), []byte(hostile), errors.New(hostile), []string{hostile},
+		&hostileText{hostile},
 		map[string]string{hostile: hostile}} {
 		out.Reset()
 		Fprintf(w, "a\t%v %s\n", arg, 5*time.Second)

@@ -46,8 +46,8 @@ func (s Setup) CheckSlot(ctx context.Context) error {
 	return s.mismatch(slot)
 }
 
-// mismatch is the halt for a slot of another database, or of another kind: nothing else of it concerns this relay, least
-// of all who streams from it.
+// mismatch is the halt for a slot of another database, or of another kind: nothing else of it concerns this relay,
+// least of all who streams from it.
 func (s Setup) mismatch(slot store.SlotStatus) error {
 	if why := slot.Mismatch(); why != "" {
 		return halt.Of(&replication.SlotMismatchError{Slot: s.Config.Postgres.Slot, Why: why})

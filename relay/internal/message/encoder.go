@@ -72,7 +72,8 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 	x := &Encoder{
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
 		names: c.Message.HeaderNames(), hooks: hooks,
-		topics: topics{forCopies: c.DLQ.Matcher(), subjects: c.Sink == config.SinkNATS, rendered: map[string]topicEntry{}, announced: map[string]struct{}{}},
+		topics: topics{forCopies: c.DLQ.Matcher(), subjects: c.Sink == config.SinkNATS, rendered: map[string]topicEntry{},
+			announced: map[string]struct{}{}},
 	}
 	var err error
 	if x.format, err = newFormat(c, payloadType); err != nil {

@@ -18,9 +18,10 @@ func TestRowsCannotSetWhatReceiversTakeForTheRelays(t *testing.T) {
 		sink string
 		kept []string // of the spellings
 	}{
-		"kafka":           {config.SinkKafka, []string{"ID", "Event_Type", "event-type", "x-event-id", "x_outbox_source"}},
-		"nats":            {config.SinkNATS, []string{"event-type", "x-event-id", "x_outbox_source"}},
-		"redis-stream":    {config.SinkRedisStream, []string{"ID", "Event_Type", "event-type", "x-event-id", "x_outbox_source"}},
+		"kafka": {config.SinkKafka, []string{"ID", "Event_Type", "event-type", "x-event-id", "x_outbox_source"}},
+		"nats":  {config.SinkNATS, []string{"event-type", "x-event-id", "x_outbox_source"}},
+		"redis-stream": {config.SinkRedisStream, []string{"ID", "Event_Type", "event-type", "x-event-id",
+			"x_outbox_source"}},
 		"rabbitmq":        {config.SinkRabbitMQ, []string{"ID", "Event_Type", "event-type", "x_outbox_source"}},
 		"rabbitmq-stream": {config.SinkRabbitMQStream, []string{"ID", "Event_Type", "event-type", "x_outbox_source"}},
 		"webhook":         {config.SinkWebhook, []string{"x-event-id"}},
@@ -49,8 +50,8 @@ func TestRowsCannotSetWhatReceiversTakeForTheRelays(t *testing.T) {
 	}
 }
 
-// Break it catches: an event that waits for a subject that there can never be. Seen to fail with the subjects' rule left
-// out.
+// Break it catches: an event that waits for a subject that there can never be. Seen to fail with the subjects' rule
+// left out.
 func TestTopicsThatAreNoSubjectsAreRefused(t *testing.T) {
 	for kind, refused := range map[string]bool{".dot": true, "dot.": true, "two..dots": true, "a.b": false} {
 		for _, name := range []string{config.SinkNATS, config.SinkKafka} {

@@ -119,7 +119,8 @@ func qualified(err error) string {
 	const function, object, table, schema = "42883", "42704", "42P01", "3F000"
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && slices.Contains([]string{function, object, table, schema}, pg.Code) {
-		return "; names that are not Postgres's own need their schema, as in public.is_sent(state), 'SENT'::public.state or " +
+		return "; names that are not Postgres's own need their schema, as in public.is_sent(state), 'SENT'::public.state " +
+			"or " +
 			"a OPERATOR(public.=) b"
 	}
 	return ""

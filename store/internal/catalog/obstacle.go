@@ -14,7 +14,8 @@ import (
 // What is already there under a name that the relay needs, and is not the relay's, is left alone and named.
 
 // kindOf is what a row of pg_class is, in words.
-const kindOf = `CASE relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
+const kindOf = `CASE relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN
+ 'materialized view'
  WHEN 'f' THEN 'foreign table' WHEN 'i' THEN 'index' WHEN 'I' THEN 'index' WHEN 'S' THEN 'sequence' ELSE 'type' END`
 
 // obstacles looks for what the first steps of a part would collide with.
@@ -56,12 +57,14 @@ func (s *Catalog) viewObstacle(ctx context.Context, tx pgx.Tx, is seen) error {
 		"VIEW " + s.db.Names.View + ";"
 	var kind, shows string
 	var made bool
-	err := tx.QueryRow(ctx, `SELECT `+kindOf+`, coalesce(obj_description(oid, 'pg_class') LIKE 'made by cdc-relay init%', false),
+	err := tx.QueryRow(ctx, `SELECT `+kindOf+`, coalesce(obj_description(oid, 'pg_class') LIKE 'made by cdc-relay init%',
+ false),
  coalesce((SELECT min(format('%I.%I', n.nspname, t.relname)) FROM pg_rewrite r
   JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
   JOIN pg_class t ON t.oid = d.refobjid JOIN pg_namespace n ON n.oid = t.relnamespace
   WHERE r.ev_class = c.oid AND t.relname = $2 AND t.oid <> $3), '')
- FROM pg_class c WHERE oid = to_regclass($1)`, s.db.Names.View, s.db.Names.OutboxTable, is.outbox.OID).Scan(&kind, &made,
+ FROM pg_class c WHERE oid = to_regclass($1)`, s.db.Names.View, s.db.Names.OutboxTable, is.outbox.OID).Scan(&kind,
+		&made,
 		&shows)
 	switch {
 	case err == pgx.ErrNoRows:
@@ -69,7 +72,8 @@ func (s *Catalog) viewObstacle(ctx context.Context, tx pgx.Tx, is seen) error {
 	case err != nil:
 		return err
 	case shows != "":
-		return &record.ObstacleError{Fix: fix, What: fmt.Sprintf("the view %s shows %s, another outbox of this name, and init "+
+		return &record.ObstacleError{Fix: fix, What: fmt.Sprintf("the view %s shows %s, another outbox of this name, and "+
+			"init "+
 			"for %s would replace it", s.db.Names.View, shows, s.db.Names.Outbox)}
 	case kind != "view" || !made && !s.olderView(ctx, tx):
 		return &record.ObstacleError{Fix: "set postgres.schema to another schema, or rename what is there",
@@ -92,7 +96,8 @@ func (s *Catalog) olderView(ctx context.Context, tx pgx.Tx) (is bool) {
 // retyped reports whether the view that is there has an id of another type than the outbox has now: such a view cannot
 // be replaced, only made again.
 func (s *Catalog) retyped(ctx context.Context, tx pgx.Tx, o db.Table) (is bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_attribute v JOIN pg_attribute o ON o.attrelid = $2 AND o.attname = $3
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_attribute v JOIN pg_attribute o ON o.attrelid = $2 AND o.attname
+ = $3
  WHERE v.attrelid = to_regclass($1) AND v.attname = 'id' AND (v.atttypid, v.atttypmod) <> (o.atttypid, o.atttypmod))`,
 		s.db.Names.View, o.OID, s.db.Config.Columns.ID).Scan(&is)
 	return is, err

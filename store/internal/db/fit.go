@@ -44,7 +44,8 @@ func (s *DB) fit(o *Table, columns []column, children []string) error {
 	}
 	var problems []error
 	for _, child := range children {
-		problems = append(problems, fmt.Errorf("table %s inherits from it (INHERITS), which %w: move the rows that are still "+
+		problems = append(problems, fmt.Errorf("table %s inherits from it (INHERITS), which %w: move the rows that are "+
+			"still "+
 			"to be published into the outbox, then ALTER TABLE %s NO INHERIT %s.%s; or partition the outbox "+
 			"(docs/partitioned-outbox.md)", child, record.ErrInherited, child, Quote(o.Schema), Quote(o.Name)))
 	}

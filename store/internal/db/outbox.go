@@ -81,7 +81,8 @@ WHERE i.inhparent = $1 AND NOT c.relispartition ORDER BY 1`, oid)
 
 func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {
 	var kind, persistence string
-	err := tx.QueryRow(ctx, `SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	err := tx.QueryRow(ctx, `SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_class c JOIN pg_namespace n ON
+ n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind, &persistence)
 	switch {
 	case err == pgx.ErrNoRows:
@@ -94,7 +95,8 @@ WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind, 
 		if !is {
 			what = "not a table"
 		}
-		return fmt.Errorf("it is %s, and only changes of ordinary and partitioned tables of this database are in its WAL: set "+
+		return fmt.Errorf("it is %s, and only changes of ordinary and partitioned tables of this database are in its WAL: "+
+			"set "+
 			"outbox.table to the table that rows are inserted into", what)
 	case persistence != "p":
 		return fmt.Errorf("it is an UNLOGGED or temporary table, whose rows are not in the WAL: ALTER TABLE %s SET LOGGED "+

@@ -27,7 +27,8 @@ func (s *DB) SQL(o *Table, text string) string {
 	id := Quote(s.Config.Columns.ID)
 	oid := "o." + id + o.Collate()
 	text = strings.NewReplacer("{recorded}", recordedWhen, "{unrecorded}", unrecordedWhen).Replace(text)
-	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{created}", s.Created(o), "{mark}", o.MarkSet, "{collate}",
+	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{created}", s.Created(o), "{mark}",
+		o.MarkSet, "{collate}",
 		o.Collate(), "{collate_own}", o.collateOwn(),
 		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
 		"{journal}", s.Names.Journal, "{parked}", s.Names.Parked, "{dlq}", s.Names.DLQ, "{batch}", s.Names.Batch,

@@ -115,8 +115,8 @@ FROM {dlq} WHERE source = $1`), a.From.Source).Scan(&a.Parked, &a.DeadLetters, &
 	return nil
 }
 
-// slotIsHere refuses a slot name that another database of the server, or another kind of slot, has: no start could go on
-// under it.
+// slotIsHere refuses a slot name that another database of the server, or another kind of slot, has: no start could go
+// on under it.
 func (s *Lease) slotIsHere(ctx context.Context, tx pgx.Tx) error {
 	st := record.SlotStatus{Exists: true}
 	err := tx.QueryRow(ctx, `SELECT coalesce(plugin::text, ''), coalesce(database::text, ''), current_database()::text

@@ -22,7 +22,8 @@ func (s *Lease) Slot(ctx context.Context) (record.SlotStatus, error) {
 			&st.Failover, &st.Synced, &st.Recovery, &st.TooLowWALLevel)
 	}, `SELECT r.slot_name IS NOT NULL, coalesce(r.active, false), coalesce(r.active_pid, 0)::bigint,
  coalesce(r.plugin::text, ''),
- coalesce(r.database::text, ''), current_database()::text, coalesce(r.confirmed_flush_lsn, '0/0')::text, coalesce(r.restart_lsn, '0/0')::text,
+ coalesce(r.database::text, ''), current_database()::text, coalesce(r.confirmed_flush_lsn, '0/0')::text,
+ coalesce(r.restart_lsn, '0/0')::text,
  w.lsn::text,
  coalesce(r.wal_status, ''), r.safe_wal_size, coalesce(w.lsn - r.restart_lsn, 0)::bigint, coalesce(r.temporary, false),
  coalesce(r.two_phase, false), coalesce(to_jsonb(r) ->> 'invalidation_reason', ''),

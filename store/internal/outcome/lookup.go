@@ -50,8 +50,8 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 
 // recognizeSQL gives the places (from 1) of the events whose ids are recorded, each with its [record.Recognition], and
 // 0 after a takeover by another. A position of the stream tells events of one id apart. Where a row has none, both
-// times are the server's: what was committed after the row was written is another event. A time of the future was written
-// before the clock was set back, and tells nothing.
+// times are the server's: what was committed after the row was written is another event. A time of the future was
+// written before the clock was set back, and tells nothing.
 var recognizeSQL = `SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
  WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
  (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark <> o.mark THEN 2

@@ -30,4 +30,5 @@ type Outbox struct {
 var ErrNoOutbox = errors.New("the outbox table does not exist")
 
 // ErrInherited says of a table that inherits from the outbox what is wrong with that.
-var ErrInherited = errors.New("hides the order of its rows, as the stream brings them as another table's, or not at all")
+var ErrInherited = errors.New("hides the order of its rows, as the stream brings them as another table's, or not at " +
+	"all")

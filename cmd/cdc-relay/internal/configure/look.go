@@ -129,6 +129,7 @@ func (d *database) read(ctx context.Context, tx store.Tx) error {
 	}
 	var s slot
 	r, err = tx.Query(ctx, slotsSQL)
-	err = each("slots", r, err, func() { d.slots = append(d.slots, s) }, &s.name, &s.database, &s.plugin, &s.status, &s.active)
+	err = each("slots", r, err, func() { d.slots = append(d.slots, s) }, &s.name, &s.database, &s.plugin, &s.status,
+		&s.active)
 	return err
 }

@@ -40,7 +40,8 @@ func Effects(a *cli.App, v *effects.Verdict) {
 		cli.Fprintf(a.Out, "  missing: id %q\n", id)
 	}
 	if len(v.Rewind) > 0 {
-		cli.Fprintln(a.Out, "To get the missing ones handled, run this in the inbox's database. The consumer skips what it has done:")
+		cli.Fprintln(a.Out, "To get the missing ones handled, run this in the inbox's database. The consumer skips what "+
+			"it has done:")
 	}
 	for _, statement := range v.Rewind {
 		cli.Fprintln(a.Out, "  "+statement)
