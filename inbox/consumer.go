@@ -63,7 +63,8 @@ func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{}, unhandled: map[string]bool{}}, nil
+	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{},
+		unhandled: map[string]bool{}}, nil
 }
 
 const (

@@ -102,8 +102,8 @@ func (s *session) note(ctx context.Context, noted map[lanes.Place]int64) error {
 	return nil
 }
 
-// noteThese writes to the database first, for a start takes the lower of its offsets and Kafka's. Kafka is told of those
-// that differ from what was noted.
+// noteThese writes to the database first, for a start takes the lower of its offsets and Kafka's. Kafka is told of
+// those that differ from what was noted.
 func (s *session) noteThese(ctx context.Context, progress []lanes.Progress, noted map[lanes.Place]int64) error {
 	var partitions []ledger.Partition
 	offsets := map[string]map[int32]kgo.EpochOffset{}

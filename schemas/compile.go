@@ -104,3 +104,18 @@ type nothing struct{}
 func (nothing) Load(address string) (any, error) {
 	return nil, fmt.Errorf("%s is neither in the schema nor among its references", address)
 }
+
+// readOnce loads files, each once: what two compilers make of a file is made of the same text.
+type readOnce map[string]any
+
+// Load implements jsonschema.URLLoader.
+func (r readOnce) Load(address string) (any, error) {
+	if document, is := r[address]; is {
+		return document, nil
+	}
+	document, err := jsonschema.FileLoader{}.Load(address)
+	if err == nil {
+		r[address] = document
+	}
+	return document, err
+}

@@ -35,6 +35,9 @@ func Load(directory string) (*Set, error) {
 		return nil, err
 	}
 	strict, bounded := newCompiler(jsonschema.Draft2020), newCompiler(jsonschema.Draft2020)
+	once := readOnce{}
+	strict.UseLoader(once)
+	bounded.UseLoader(once)
 	effort := bound(bounded)
 	s := &Set{byType: map[string]*Schema{}}
 	var problems []error

@@ -180,8 +180,8 @@ var house = map[string]room{
 		own: []string{
 			"config", "decoder", "drivers", "logqueue", "offsets", "outbox", "relay/internal/alarms",
 			"relay/internal/blockers",
-			"relay/internal/bootstrap", "relay/internal/halt", "relay/internal/health", "relay/internal/lease",
-			"relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
+			"relay/internal/bootstrap", "relay/internal/frontier", "relay/internal/halt", "relay/internal/health",
+			"relay/internal/lease", "relay/internal/logs", "relay/internal/message", "relay/internal/meter", "relay/internal/reconcile",
 			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/restart",
 			"relay/internal/settings", "relay/internal/settle", "relay/internal/upkeep", "replication", "schemas", "sink",
 			"store",

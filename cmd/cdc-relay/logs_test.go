@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,6 +64,11 @@ func startUnread(t *testing.T, s services, stdout, stderr *os.File, args ...stri
 // closed; a drop that is not counted. Seen to fail with a logger that writes to standard error itself: nothing was
 // journaled in the first two rows, the third died of SIGPIPE, and the last ended as killed by SIGHUP.
 func TestRunDependsOnNoReaderOfItsLog(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) { // these tests run under nohup: a child would ignore it as well
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	}
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	all := 0

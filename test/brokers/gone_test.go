@@ -67,7 +67,8 @@ VALUES ('order', '%s', 'changed', '{"state": "%s"}')`, key, state))
 		return differs(s.ids(topic), older, newer)
 	})
 	relay.Kill9()
-	pg.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
+	pg.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+ AND datname = current_database()`)
 	if _, err := locker.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}

@@ -265,7 +265,7 @@ func (j *judge) sessions(url, shut, large string) {
 	for range 10 {
 		j.want(http.StatusUnauthorized, http.MethodPost, url, path, loginOf("wrong"), typed)
 	}
-	j.want(http.StatusTooManyRequests, http.MethodPost, url, path, loginOf(secret), typed)
+	j.want(http.StatusTooManyRequests, http.MethodPost, url, path, loginOf("wrong"), typed)
 }
 
 // changes sends each example of the document, and looks at what became of it. What ends a dead letter comes last.

@@ -14,9 +14,10 @@ type BreakerOptions struct {
 }
 
 // breaker stops the work when it is not the events' fault. Keys that have begun to fail, and no success between, put it
-// in doubt: then events of other keys, which do not fail, are tried at once, one at a time, and a success ends the doubt.
-// When some of those fail, too, or none comes for a while, it opens: one event is tried now and then, of whatever key,
-// and still at once those of keys that do not fail, until some have. A success closes it. The engine's mutex guards it.
+// in doubt: then events of other keys, which do not fail, are tried at once, one at a time, and a success ends the
+// doubt. When some of those fail, too, or none comes for a while, it opens: one event is tried now and then, of
+// whatever key, and still at once those of keys that do not fail, until some have. A success closes it. The engine's
+// mutex guards it.
 type breaker struct {
 	options BreakerOptions
 	failing map[Name]Failure // keys that have begun to fail since the last success
@@ -34,7 +35,8 @@ type breaker struct {
 	handled, deaths int // in the window
 }
 
-// doubtful is how many events of keys that do not fail are tried, for no longer than patience, before the breaker opens.
+// doubtful is how many events of keys that do not fail are tried, for no longer than patience, before the breaker
+// opens.
 const (
 	doubtful = 20
 	patience = 5 * time.Second

@@ -42,7 +42,8 @@ type Place struct {
 }
 
 // ErrSetBack reports that the database is not the one that the offsets were read from, or lacks what this process
-// committed: its server was started again, or it was restored. The caller forgets what it has in memory and reads again.
+// committed: its server was started again, or it was restored. The caller forgets what it has in memory and reads
+// again.
 var ErrSetBack = errors.New("the database was set back, or is another one")
 
 // ErrUnfinished reports that the inbox's tables are incomplete, as while a restore runs. The caller waits.
@@ -77,8 +78,8 @@ type Ledger struct {
 	facts  []fact    // what was committed or read, and no transaction that was committed later has looked for
 }
 
-// fact is what a database has unless it was set back: an event's row, which a transaction of this process has committed,
-// or an offset, which it has read.
+// fact is what a database has unless it was set back: an event's row, which a transaction of this process has
+// committed, or an offset, which it has read.
 type fact struct {
 	number int64
 	id     ID   // of the event; without one the fact is an offset
