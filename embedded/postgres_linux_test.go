@@ -87,7 +87,7 @@ func TestPostgresRunsWithTheDocumentedSettings(t *testing.T) {
 }
 
 // Other users of the machine reach 127.0.0.1, too. Break it catches: a server that lets them in without its password.
-// Seen to fail with trust for all.
+// Written, but not run, to fail with trust for all.
 func TestPostgresWithAPasswordLetsNobodyInWithoutIt(t *testing.T) {
 	p := start(t, embedded.PostgresConfig{Password: "it's secret\\"})
 	if got := query(t, connect(t, p), "SELECT current_user::text"); got != "postgres" {

@@ -8,7 +8,8 @@ import (
 )
 
 // Breaks it catches: a password that may go over a network in clear without a word; a warning where nothing leaves the
-// machine. Seen to fail with the fallbacks, which are what sslmode=prefer adds, left out, and with each exception.
+// machine. Written, but not run, to fail with the fallbacks, which are what sslmode=prefer adds, left out, and with
+// each exception.
 func TestHostsThatMayBeTalkedToInClearAreNamed(t *testing.T) {
 	for text, want := range map[string][]string{
 		"postgres://u:p@db.internal/d":                               {"db.internal"},

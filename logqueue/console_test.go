@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Breaks it catches: a message, field, error or nested value of a row that leaves its line of the log, or paints. Seen
-// to fail without the preparation, and with nested values left as they are.
+// Breaks it catches: a message, field, error or nested value of a row that leaves its line of the log, or paints.
+// Written, but not run, to fail without the preparation, and with nested values left as they are.
 func TestConsoleKeepsTextsOnTheirLine(t *testing.T) {
 	const hostile = "x\nFAIL \x1b[2J\u009b31m\u202e"
 	var out bytes.Buffer

@@ -6,7 +6,7 @@ import (
 )
 
 // Breaks it catches: a text of a row that moves the cursor, forges a line, paints, or turns the order of a line; one
-// that is altered without need. Seen to fail with each of the four conditions of Unsafe left out.
+// that is altered without need. Written, but not run, to fail with each of the four conditions of Unsafe left out.
 func TestTextCannotLeaveItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain, ümläut, 日本, 💥\u00a0": "plain, ümläut, 日本, 💥\u00a0",

@@ -100,8 +100,8 @@ func TestBytesOfAnyEncodingArePublishedAsTheyAre(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Breaks it catches: an endless series of sessions that end at the same row, without a halt. Seen to fail with the
-// server's error taken for one of the connection.
+// Breaks it catches: an endless series of sessions that end at the same row, without a halt. Written, but not run, to
+// fail with the server's error taken for one of the connection.
 func TestTextThatUTF8LacksHaltsWithTheWayOut(t *testing.T) {
 	t.Parallel()
 	b := newBedOn(t, harness.PostgresIn(t, "EUC_JP"))

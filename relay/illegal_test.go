@@ -12,7 +12,7 @@ import (
 
 // A dead letter without a usable topic is replayed, and one is parked from an earlier release when the relay starts.
 // Break it catches: its name in the requests to the brokers, which close the connection, so that nothing is published
-// any more. Seen to fail with the sink asking its driver about any name.
+// any more. Written, but not run, to fail with the sink asking its driver about any name.
 func TestReplayOfAnIllegalTopicLeavesTheRelayWell(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

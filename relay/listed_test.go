@@ -11,7 +11,7 @@ import (
 )
 
 // Rows name more topics that do not exist than a status lists. Break it catches: an answer of /readyz that grows with
-// them. Seen to fail with each of them listed.
+// them. Written, but not run, to fail with each of them listed.
 func TestStatusListsFewOfManyUnavailableTopics(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -13,7 +13,8 @@ import (
 
 // Rows beyond limits.max_event_bytes, that the stream brings and that a catch-up finds in the table. Breaks it catches:
 // one that is read whole, a neighbour or follower that waits, a tombstone in its place, a replay that sends nothing or
-// something else. Seen to fail with the stream's rows not skimmed, and with a page of the table without the bound.
+// something else. Written, but not run, to fail with the stream's rows not skimmed, and with a page of the table
+// without the bound.
 func TestRowsThatAreTooLargeToReadDieAloneAndCanBeReplayed(t *testing.T) {
 	t.Parallel()
 	for _, payloadType := range []string{"jsonb", "bytea"} {

@@ -21,7 +21,7 @@ func (c choosy) Partitions(topic string) (int, error) {
 }
 
 // Whatever names a topic that cannot exist, the driver never sees the name: it would ask the brokers about it for good,
-// and Kafka closes the connection on an empty one. Seen to fail with the name not checked.
+// and Kafka closes the connection on an empty one. Written, but not run, to fail with the name not checked.
 func TestIllegalTopicsNeverReachTheDriver(t *testing.T) {
 	illegal := func(topic string) string {
 		if topic == "" || topic == "a/b" {

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The backlog in a pause is not under-counted: alerts depend on it. Seen to fail with the WAL of the whole
-// session divided by its events: the relay's own is most of it.
+// The backlog in a pause is not under-counted: alerts depend on it. Written, but not run, to fail with the WAL of the
+// whole session divided by its events: the relay's own is most of it.
 func TestBacklogInAPauseIsNoLessThanTheTruth(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)

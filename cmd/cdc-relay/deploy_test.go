@@ -225,7 +225,7 @@ func TestSystemdTakesEachLineOfTheUnit(t *testing.T) {
 }
 
 // A tag of an action can be moved to other code, which then has this project's secrets. Break it catches: an action by
-// a tag. Seen to fail with actions/checkout@v5.
+// a tag. Written, but not run, to fail with actions/checkout@v5.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../.github/workflows/*.yml")

@@ -216,7 +216,8 @@ func TestStdoutWithoutAReaderEndsAndLosesNothing(t *testing.T) {
 	}
 }
 
-// Break it catches: commands in front of head that complain, or linger. Seen to fail with SIGPIPE caught for all.
+// Break it catches: commands in front of head that complain, or linger. Written, but not run, to fail with SIGPIPE
+// caught for all.
 func TestCommandsInFrontOfHeadEndQuietly(t *testing.T) {
 	cmd, _, errs := command(context.Background(), t, nil, "config", "schema")
 	read, write, err := os.Pipe()

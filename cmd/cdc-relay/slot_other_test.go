@@ -8,8 +8,8 @@ import (
 
 // All databases of a server share the names of slots. Breaks it catches: a command or a start that takes the slot of
 // another database for its own, stands by while that one's relay streams, makes tables that no start can use, or
-// advises to drop the slot. Seen to fail before the database was compared first: init exits with 0, run stands by
-// forever, config init takes the slot for missing, and adopt and the halt advise to drop it.
+// advises to drop the slot. Written, but not run, to fail before the database was compared first: init exits with 0,
+// run stands by forever, config init takes the slot for missing, and adopt and the halt advise to drop it.
 func TestSlotOfAnotherDatabaseIsNeverTaken(t *testing.T) {
 	t.Parallel()
 	theirs, s := newServices(t, nil), newServices(t, nil)

@@ -11,8 +11,8 @@ import (
 )
 
 // Times without a zone are the database's on every way of an event. Breaks it catches: a header or a latency that is
-// hours off, rows marked in another zone than the application writes. Seen to fail before the zone was known: the
-// header is 5 h early, and the mark 5 h behind.
+// hours off, rows marked in another zone than the application writes. Written, but not run, to fail before the zone was
+// known: the header is 5 h early, and the mark 5 h behind.
 func TestEventsOfATableWithoutTimeZones(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)

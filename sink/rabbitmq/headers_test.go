@@ -33,8 +33,8 @@ func outcomes(t *testing.T, d sink.Driver, records []*sink.Record) (results []*s
 }
 
 // Each name in turn is the header of one event among others. Breaks it catches: an event at which the server closes the
-// channel again and again, or whose string a reader takes for the server's own. Seen to fail with each name left out of
-// the table: CC and BCC hold their neighbours, the others arrive.
+// channel again and again, or whose string a reader takes for the server's own. Written, but not run, to fail with each
+// name left out of the table: CC and BCC hold their neighbours, the others arrive.
 func TestNamesThatTheBrokerKeepsAreRefusedAlone(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
@@ -58,8 +58,8 @@ func TestNamesThatTheBrokerKeepsAreRefusedAlone(t *testing.T) {
 }
 
 // Two of many messages make the server close the channel, for a reason that no table has. Breaks it catches: the wave
-// sent again and again, its front doubled each time and its end never sent; a neighbour that dies. Seen to fail with
-// the wave sent again as it was, and with what was confirmed before the close forgotten.
+// sent again and again, its front doubled each time and its end never sent; a neighbour that dies. Written, but not
+// run, to fail with the wave sent again as it was, and with what was confirmed before the close forgotten.
 func TestMessageThatClosesTheChannelDiesAlone(t *testing.T) {
 	rabbitmq.Send(t, "CC")
 	b := newBed(t)
@@ -101,8 +101,8 @@ func TestMessageThatClosesTheChannelDiesAlone(t *testing.T) {
 	}
 }
 
-// Breaks it catches: consumers that drop duplicates by a row's word, or by none. Seen to fail with the row's header
-// sent, and with the property left empty.
+// Breaks it catches: consumers that drop duplicates by a row's word, or by none. Written, but not run, to fail with the
+// row's header sent, and with the property left empty.
 func TestMessageIDIsTheEventsOrTheEventIsRefused(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)

@@ -25,8 +25,8 @@ type shrinking struct {
 
 // Two states of a key are sent and not journaled, the relay is killed, and the older one is gone from the topic when it
 // starts: compacted or expired, deleted or consumed. Break it catches: the older state sent again behind the newer one,
-// which consumers keep for good. Seen to fail with the scan's findings not held against what comes again, on each of
-// the brokers; on the work queue with the consumer that it refuses, too.
+// which consumers keep for good. Written, but not run, to fail with the scan's findings not held against what comes
+// again, on each of the brokers; on the work queue with the consumer that it refuses, too.
 func TestNewestStateOfAKeyStaysTheNewestWhenOlderOnesAreGone(t *testing.T) {
 	for name, of := range map[string]func(*testing.T) shrinking{
 		"kafka":            shrinkingKafka,

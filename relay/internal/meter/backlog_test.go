@@ -9,8 +9,8 @@ import (
 )
 
 // In a pause the WAL holds little but events; before it, what the relay wrote about each. Breaks it catches: a backlog
-// that is a part of the truth, one that is told while nobody knows it. Seen to fail with the WAL since the session's
-// beginning divided by its events: 333 of 1,000.
+// that is a part of the truth, one that is told while nobody knows it. Written, but not run, to fail with the WAL since
+// the session's beginning divided by its events: 333 of 1,000.
 func TestBacklogCountsNoneOfTheRelaysOwnWAL(t *testing.T) {
 	m, p, h, _ := scraped(t)
 	h.Enter(health.Active)

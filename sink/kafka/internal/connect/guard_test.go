@@ -123,8 +123,8 @@ func TestGuardPassesWhatBrokersAnswer(t *testing.T) {
 	}
 }
 
-// Damaged answers neither panic the library nor make it believe a count. Seen to fail without the shapes: a count of
-// 2^30 takes gigabytes, and a length below zero panics.
+// Damaged answers neither panic the library nor make it believe a count. Written, but not run, to fail without the
+// shapes: a count of 2^30 takes gigabytes, and a length below zero panics.
 func TestGuardStopsDamagedAnswers(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range harness.Count(t, "damaged answers") {
@@ -195,8 +195,8 @@ func newEndpoint(t *testing.T, address string) *Endpoint {
 	return e
 }
 
-// Whole exchanges with a broker that damages one answer in three: each request ends, with its answer or an error. Seen
-// to fail without the guard: the process ends in a goroutine of the library's.
+// Whole exchanges with a broker that damages one answer in three: each request ends, with its answer or an error.
+// Written, but not run, to fail without the guard: the process ends in a goroutine of the library's.
 func TestDamagedAnswersEndTheirConnectionOnly(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	turn := make(chan struct{}, 1)
@@ -231,8 +231,8 @@ func TestDamagedAnswersEndTheirConnectionOnly(t *testing.T) {
 	t.Logf("%d requests were answered", answered)
 }
 
-// Servers of other protocols behind the address are said to be no Kafka, or to end the connection; nothing panics. Seen
-// to fail without the guard: "HTTP" is a length of 1.2 GB.
+// Servers of other protocols behind the address are said to be no Kafka, or to end the connection; nothing panics.
+// Written, but not run, to fail without the guard: "HTTP" is a length of 1.2 GB.
 func TestOtherServersAreNoKafka(t *testing.T) {
 	for name, said := range map[string]string{
 		"http":     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request",
