@@ -365,7 +365,8 @@ func TestAStopThatLeavesNothingInFlightIsNoFailure(t *testing.T) {
 		mustStop(t, stop)
 		dirty := b.pg.Query(t, "SELECT dirty FROM cdc_relay_state") == "true"
 		if orderly := strings.Contains(log.String(), `"message":"stopped"`); orderly == dirty {
-			t.Errorf("stop %d: called orderly %t, and the state says that it was not: %t", n, orderly, dirty)
+			t.Errorf("stop %d: called orderly %t, and the state says that it was not: %t; the log:\n%s", n, orderly, dirty,
+				log.String())
 		}
 	}
 }
