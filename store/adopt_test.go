@@ -264,7 +264,7 @@ func TestAdoptionNeedsOneMemoryThatNobodyUses(t *testing.T) {
 	refused("a relay that streams", moved, "", "a relay streams from slot")
 	must(t, "leave the slot", conn.Close(t.Context()))
 	slotFree(t, pg, first)
-	refused("a slot that is still there", moved, "", "pg_drop_replication_slot")
+	refused("a slot that is still there", moved, "", "cdc-relay slot drop --postgres-slot")
 	dropSlot(t, pg, first)
 	other := c
 	other.Slot = harness.Unique(t, "other")

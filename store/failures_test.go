@@ -219,7 +219,7 @@ func TestAFailureNeverOverwritesAMark(t *testing.T) {
 	plain := f.config
 	f.config = func(c *store.Config) {
 		plain(c)
-		c.PublishedWhen = "slow(id)" // false
+		c.PublishedWhen = "public.slow(id)" // false
 	}
 	pg := harness.Postgres(t)
 	pg.Exec(t, `CREATE FUNCTION slow(id text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN

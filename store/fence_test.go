@@ -20,7 +20,7 @@ var fencedMethods = []string{
 	"SettleRetried", "SettleRetried of a replay", "GiveUp", "SaveHorizon", "SaveSweep", "CleanStop", "OpenBreaker",
 	"CloseBreaker",
 	"StartRequest", "ReplayDead", "DiscardDead", "RetryNow", "Republish", "NoteRequest", "SetPause", "FinishRequest",
-	"CatchUpRows", "Lookup", "LateRows", "RepublishRows",
+	"CatchUpRows", "Lookup", "Recognize", "LateRows", "RepublishRows",
 }
 
 // unfencedMethods write whoever owns the slot: true statements, what comes before an owner, what people ask, and what
