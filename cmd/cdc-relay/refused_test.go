@@ -170,7 +170,8 @@ func TestServersThatGiveNoSlotSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	pg.Exec(t, "SELECT pg_create_physical_replication_slot('takes_the_only_one')")
-	full := []string{"all replication slots are in use", "ask the owners of unused slots to remove them", "max_replication_slots"}
+	full := []string{"all replication slots are in use", "ask the owners of unused slots to remove them",
+		"max_replication_slots"}
 	cdcRelay(t, environ, "init").want(t, exitFailed, nil, append(full, "!halted"))
 	r := startRelay(t, append(environ, "CDC_RELAY_ON_HALT=exit"))
 	r.awaitStatus(t, "all replication slots are in use")

@@ -243,7 +243,8 @@ func (j *judge) refusals(s *site, url, dead string) {
 	j.want(http.StatusConflict, http.MethodPost, url, "/api/v1/dlq/"+dead+"/edit", `{"headers": null, "edits_seen": 3}`,
 		known)
 	j.want(http.StatusNotFound, http.MethodPost, url, "/api/v1/alarms/ack", `{"ids": [77]}`, known)
-	hidden := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen, HidePayloads: true})
+	hidden := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen,
+		HidePayloads: true})
 	j.want(http.StatusOK, http.MethodGet, hidden, "/api/v1/dlq/"+dead, "", nil)
 	j.want(http.StatusForbidden, http.MethodPost, hidden, "/api/v1/dlq/"+dead+"/edit", `{"headers": null}`, known)
 }

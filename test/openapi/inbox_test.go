@@ -28,7 +28,8 @@ func (j *judge) inbox(s *site) {
 	if _, err := inbox.Create(j.t.Context(), s.pg.Connect(j.t), "inbox", false); err != nil {
 		j.t.Fatal(err)
 	}
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen, Inbox: s.desk(s.pg.URL)})
+	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen,
+		Inbox: s.desk(s.pg.URL)})
 	const unknown = "/api/v1/inbox/events?consumer=billing"
 	j.want(http.StatusNotFound, http.MethodGet, url, unknown, "", nil)
 	j.want(http.StatusNotFound, http.MethodGet, url, "/api/v1/inbox/count?kind=replay&consumer=billing", "", nil)
