@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Whoever reaches the listener can ask for as much as he likes, and each answer costs CPU that events need. So each
+// Anyone who reaches the listener can ask for any amount, and each answer costs CPU that events need. So each
 // kind of request has a few turns, and a turn rests after it was used: a flood of one kind gets a share of one core,
 // waits for it, and keeps no other kind waiting. Probes are a kind of their own. An answer is made in memory, within a
 // turn, and sent after it: a client that does not read keeps its own connection busy and nothing else.

@@ -224,7 +224,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	if d.log.String() != logged {
 		t.Errorf("a flood of wrong tokens goes on in the log: %s", d.log.String())
 	}
-	// Nobody else is kept out by that.
+	// No other client is kept out by that.
 	if code, body, _ := send(planted, "ann"); code != http.StatusOK {
 		t.Errorf("the right token after a flood of wrong ones: got %d %s, want 200", code, body)
 	}

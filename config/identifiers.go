@@ -15,7 +15,7 @@ func isIdentifier(name string) bool {
 	return name != "" && len(name) <= maxIdentifier && utf8.ValidString(name) && !strings.ContainsRune(name, 0)
 }
 
-// cutQuoted is what stands in the double quotes at the start of s, and what is behind them.
+// cutQuoted returns the text between the double quotes at the start of s, and the rest.
 func cutQuoted(s string) (name, rest string, ok bool) {
 	var b strings.Builder
 	for rest, ok = strings.CutPrefix(s, `"`); ok; {

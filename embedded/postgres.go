@@ -33,7 +33,7 @@ type PostgresConfig struct {
 	Port     int               // on 127.0.0.1; 0 = a free one
 	BinDir   string            // directory of initdb and postgres; "" = search, else download, see StartPostgres
 	Version  string            // wanted major version, such as "17"; "" = any from 14
-	Password string            // of the superuser, whom nobody connects as without it; "" = every user of this machine may
+	Password string            // of the superuser, needed to connect as it; "" = every user of this machine may
 	Settings map[string]string // added to and winning over the settings that StartPostgres names
 	Log      io.Writer         // takes the server's log; nil = only its end is kept, for error messages
 }

@@ -2,7 +2,7 @@ package inbox
 
 import "strings"
 
-// sideEffect is what a statement of a handler does beyond its own work.
+// sideEffect classifies what else a handler's statement does.
 type sideEffect uint8
 
 const (

@@ -21,7 +21,7 @@ var (
 	errSettings   = errors.New("inbox: the handler changes settings, and other events are in its transaction")
 )
 
-// watch is what a run's transaction has been through in its handlers. A run's worker and its handlers use it.
+// watch records what handlers did to a run's transaction. A run's worker and its handlers use it.
 type watch struct {
 	tx      *ledger.Tx
 	worst   sideEffect // of the present handler's statements
@@ -30,7 +30,7 @@ type watch struct {
 	before  footing    // when it got it
 }
 
-// footing is what a handler with the connection itself could change.
+// footing holds the session's state that a handler with the connection could change.
 type footing struct {
 	xid      int64
 	settings string
@@ -91,7 +91,7 @@ func lostBy(err error) cause {
 	return causeLost
 }
 
-// returned is what an error means that a handler returned on a connection that is well. Codes of the database count
+// returned classifies an error that a handler returned on a healthy connection. Codes of the database count
 // only if it was this transaction that failed.
 func returned(err error, status byte) cause {
 	var pg *pgconn.PgError

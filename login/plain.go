@@ -9,7 +9,7 @@ import (
 )
 
 // Unencrypted are the hosts beyond this machine that a connection with this text, a URL or key=value pairs, may talk to
-// without TLS: its sslmode is disable, allow or prefer, which is the default. Whoever stands between can have the
+// without TLS: its sslmode is disable, allow or prefer, which is the default. An attacker in between can have the
 // password sent in clear. A text that is not understood has none.
 func Unencrypted(text string) (hosts []string) {
 	conf, err := pgconn.ParseConfig(text)
@@ -32,6 +32,6 @@ func Unencrypted(text string) (hosts []string) {
 	return hosts
 }
 
-// EncryptRemedy is what to do about hosts that Unencrypted names.
+// EncryptRemedy returns the remedy for the hosts that Unencrypted names.
 const EncryptRemedy = "add sslmode=verify-full, and sslrootcert if the server's authority is your own; " +
 	"require_auth=scram-sha-256 also keeps a server from asking for the password itself"

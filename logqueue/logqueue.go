@@ -4,7 +4,7 @@
 //	log := zerolog.New(lines)
 //	defer lines.Flush(time.Second)
 //
-// Whoever reads a log can stop reading, or go away: a container engine with a blocking log driver, a hung collector, a
+// The reader of a log can stop reading, or go away: a container engine with a blocking log driver, a hung collector, a
 // head that has seen enough. A program that logs while it works stops with them. Here lines wait in memory, in order,
 // up to a bound; lines beyond it are dropped, counted, and reported in the log as soon as it takes lines again.
 //

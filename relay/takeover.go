@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// This file is what a session does before it reads its stream, and reading ahead where it never came to that. It is
+// This file holds a session's work before it reads its stream, and reading ahead where it never came to that. It is
 // the session's goroutine that runs it.
 
 // begin is everything before the first event of the stream.

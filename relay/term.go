@@ -61,7 +61,7 @@ type term struct {
 	tookOverOn int32 // the timeline of that
 	informed   bool  // it knows what the topics hold beyond the journal
 	timeline   int32 // of the server of which it knows that; 0: none
-	// sent is what the last scan of the topics has found, until all that can come again has come; nil: nothing.
+	// sent holds the findings of the last recovery scan until redelivery is over; nil: none.
 	sent *recovery.Sent
 
 	// session is the current one, nil between two. Only the supervisor stores it.

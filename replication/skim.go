@@ -10,7 +10,7 @@ import (
 const valueSkipped = 'x'
 
 const (
-	// rowSlack is what a row may have beyond the bound of its values: the frame of the message and of its columns.
+	// rowSlack allows for a row's bytes beyond its values: the frame of the message and of its columns.
 	rowSlack = 64 << 10
 	// alwaysKept is the length of a value that is kept however many there are: ids and keys are short.
 	alwaysKept = 8 << 10

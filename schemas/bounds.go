@@ -24,7 +24,7 @@ const (
 	stepsPerLook = 64
 )
 
-// Shape is what a payload asks of a reader, as far as can be told without parsing it.
+// Shape measures a payload's cost for a reader, as far as can be told without parsing it.
 type Shape struct {
 	Depth    int // of nested objects and lists
 	values   int

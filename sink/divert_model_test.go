@@ -4,7 +4,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// diverts is what a scenario knows of topics that it diverts.
+// diverts holds a scenario's record of the topics that it diverts.
 type diverts struct {
 	ever map[string]bool // by topic: it was diverted, so lanes may be held without a rejection
 	back []*event        // without a key, given back

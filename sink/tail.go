@@ -35,7 +35,7 @@ type Deferrer interface {
 
 // Ender is a [Driver] that can say how long topics are.
 type Ender interface {
-	// Ends are the next offsets of the topic's partitions; nil: there is no such topic.
+	// Ends are the next offsets of the topic's partitions; nil: the topic does not exist.
 	Ends(ctx context.Context, topic string) (map[int32]int64, error)
 }
 
@@ -47,11 +47,11 @@ type TailQuery struct {
 	// Headers are the names of the headers to hand out; empty ones are none.
 	Headers [TailHeaders]string
 	// Gone is called with the most records that were written from the start on and are not in the topic any more:
-	// compacted, expired, deleted or consumed. nil: nobody asks. A topic can tell more than once.
+	// compacted, expired, deleted or consumed. nil: no caller asks. A topic can tell more than once.
 	Gone func(atMost int64)
 }
 
-// HowManyIsUnknown is what Gone is told by brokers that do not count.
+// HowManyIsUnknown is passed to Gone by brokers that do not count.
 const HowManyIsUnknown = math.MaxInt32
 
 // TailHeaders is how many headers of a record can be asked for.

@@ -76,7 +76,7 @@ const (
 	Delete = record.Delete
 )
 
-// OtherSlotName is what to do about a slot that has a [SlotStatus.Mismatch].
+// OtherSlotName returns the remedy for a slot with a [SlotStatus.Mismatch].
 const OtherSlotName = record.OtherSlotName
 
 // What the tables say of an event.

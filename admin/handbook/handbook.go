@@ -104,7 +104,7 @@ const frame = `<!doctype html>
 </html>
 `
 
-// made are the pages that somebody has asked for, by name: rendering takes milliseconds, and whoever reaches the
+// made holds the pages that were requested, by name: rendering takes milliseconds, and whoever reaches the
 // listener may ask. There are as many as docs has.
 var made sync.Map
 

@@ -40,7 +40,7 @@ func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) erro
 			_, err = io.WriteString(say, line+"\n")
 		}
 		if err != nil {
-			return fmt.Errorf("nobody watches any more: %w", err)
+			return fmt.Errorf("write the demo's progress: %w", err)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func TestIgnoredSIGHUPStaysIgnored(t *testing.T) {
 	}
 }
 
-// What sink stdout prints is what it publishes. Breaks it catches: a relay that goes on without a reader, or ends as if
+// Sink stdout publishes by printing. Breaks it catches: a relay that goes on without a reader, or ends as if
 // all was well; an event that the reader never got and the journal has. Seen to fail without the look at what a write
 // returns: the relay stayed.
 func TestStdoutWithoutAReaderEndsAndLosesNothing(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // readerGrace is how long a stop for want of a reader may take.
 const readerGrace = 2 * time.Second
 
-// reader is standard output for the messages of sink stdout. It notices that whoever reads them has gone away.
+// reader is standard output for the messages of sink stdout. It notices that their reader has gone away.
 type reader struct {
 	io.Writer
 	leave func() // closes gone

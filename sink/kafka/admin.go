@@ -79,7 +79,7 @@ type Topic struct {
 	// OldestMessage and NewestMessage are how far a message's timestamp may lie before and after the broker's clock, with
 	// CreateTime; 0 = any.
 	OldestMessage, NewestMessage time.Duration
-	// Retention is how long the topic keeps a record, counted from the record's timestamp; 0 = for ever.
+	// Retention is how long the topic keeps a record, counted from the record's timestamp; 0 = forever.
 	Retention time.Duration
 	ConfigErr error
 }

@@ -232,7 +232,7 @@ func keyOf(headers client.Header) []byte {
 }
 
 // passing says that the same question may be answered in a moment, unless this was an answer about the stream. That
-// nobody responds is none: a leader may be elected.
+// no responders is not one: a leader may be elected.
 func passing(err error) error {
 	if sink.TroubleOf(err, sink.ClusterTrouble) == sink.TopicTrouble && !isCode(err, codeNoResponders) {
 		return err

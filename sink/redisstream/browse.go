@@ -33,7 +33,7 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 	return e, nil
 }
 
-// extent is what XINFO tells of a stream.
+// extent holds XINFO's answer about a stream.
 type extent struct {
 	exists      bool
 	first, last int64 // offsets: of the first entry, 0 if none was ever removed; of the last one that it ever had

@@ -77,7 +77,7 @@ func wantEach(t *testing.T, f Fixture, topic string, records []*sink.Record) {
 	}
 }
 
-// divertAll diverts the topic, of which n records must come back.
+// divertAll diverts the topic; n of its records must come back.
 func (b *bench) divertAll(topic string, n int) {
 	b.t.Helper()
 	b.Divert(topic, sink.WholeTopic, true)
@@ -102,10 +102,10 @@ func valued(topic, what string, n, keys int) []*sink.Record {
 	return records
 }
 
-// poll is the pause between two looks at the engine's troubles, which tell nobody when they change.
+// poll is the pause between two looks at the engine's troubles, which do not notify.
 const poll = 20 * time.Millisecond
 
-// trouble is what the engine reports of the topic itself, nil for nothing.
+// trouble returns the engine's report of the topic itself, nil if there is none.
 func (b *bench) trouble(topic string) *sink.TroubleReport {
 	for _, r := range b.Troubles() {
 		if r.Topic == topic && r.Partition == sink.WholeTopic {

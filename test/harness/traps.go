@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// traps is what a role that may create in a schema can put there for others to run.
+// traps creates objects that a role with CREATE on a schema can leave for others to run.
 //
 //go:embed traps.sql
 var traps string
@@ -19,7 +19,7 @@ func (p *PG) SetTraps(t testing.TB) {
 	p.Exec(t, traps)
 }
 
-// Caught is what a role ran of it, empty for nothing.
+// Caught lists what a role ran of it, empty for nothing.
 func (p *PG) Caught(t testing.TB, role string) string {
 	t.Helper()
 	return p.Query(t, `SELECT what FROM (SELECT min(what) AS what FROM public.loot WHERE who OPERATOR(pg_catalog.=) '`+

@@ -45,7 +45,7 @@ func failing(err error) misdeed {
 	return func(context.Context, pgx.Tx, inbox.Event[payload]) error { return err }
 }
 
-// misdeeds are what a handler does with one of the events: none of it is an outage.
+// misdeeds are ways in which a handler treats one of the events: none is an outage.
 var misdeeds = map[string]misdeed{
 	"exceeds its time": func(ctx context.Context, _ pgx.Tx, _ inbox.Event[payload]) error {
 		<-ctx.Done()

@@ -86,7 +86,7 @@ const (
 
 const uncoloured = "0"
 
-// colours are what the marks from the first one on stand for.
+// colours lists the escape sequences that the marks stand for, from the first one on.
 var (
 	colours   = []string{uncoloured, Green, Yellow, Red, Faint}
 	firstMark = 0x100000 + rand.Int32N(0xfff0)

@@ -64,7 +64,7 @@ func UntilSignal(announce func()) (context.Context, func()) {
 	}
 }
 
-// OutliveReaders keeps the process alive when whoever reads its output goes away: a write to standard output or error
+// OutliveReaders keeps the process alive when the reader of its output goes away: a write to standard output or error
 // then returns EPIPE. By default such a write ends a Go program by SIGPIPE, which is right for commands in front of
 // head. It leaves programs that this one starts their default, which ignoring the signal would not.
 func OutliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

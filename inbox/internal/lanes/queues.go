@@ -102,7 +102,7 @@ func (e *Engine) pop() *Lane {
 	}
 }
 
-// popPlain is the next lane if it can join a transaction of others, and nil if not, or if there is no room.
+// popPlain returns the next lane if it can join a transaction of others, and nil if not, or if there is no room.
 func (e *Engine) popPlain(room int) *Lane {
 	if room <= 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// StateOf is how an event stands with a consumer; false: nobody has decided it yet.
+// StateOf is how an event stands with a consumer; false: it is not decided yet.
 func StateOf(ctx context.Context, pool *pgxpool.Pool, schema, consumer, id, source string) (string, bool, error) {
 	if source == "" {
 		var err error

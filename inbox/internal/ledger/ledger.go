@@ -78,7 +78,7 @@ type Ledger struct {
 	facts  []fact    // what was committed or read, and no transaction that was committed later has looked for
 }
 
-// fact is what a database has unless it was set back: an event's row, which a transaction of this process has
+// fact is a row that a database has unless it was set back: an event's row, which a transaction of this process has
 // committed, or an offset, which it has read.
 type fact struct {
 	number int64

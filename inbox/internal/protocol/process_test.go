@@ -2,7 +2,7 @@ package protocol
 
 import "slices"
 
-// lane is what a process has in memory of one key.
+// lane holds a process's memory of one key.
 type lane struct {
 	queue  []int // positions in the log
 	parked bool
@@ -64,7 +64,7 @@ func (p *process) step() bool {
 	return false
 }
 
-// due sees what is parked, whoever has parked it.
+// due sees all parked events, of any process.
 func (p *process) due() {
 	for k := range p.lanes {
 		p.lanes[k].parked = p.lanes[k].parked || p.phase == 2 && len(p.w.db.lanes[k]) > 0

@@ -60,7 +60,7 @@ type Hooks struct {
 	// Misfit gives why a payload does not fit what is expected of its event type, "" if it does. nil: nothing is.
 	Misfit func(eventType, payload []byte) string
 	// Panicked is called when an event's message could not be made because of a mistake in the program or in a library.
-	// nil: nobody is told.
+	// nil: they are not reported.
 	Panicked func(id []byte, value any, stack []byte)
 	// Schemas makes values in the formats that need a registry; nil: they have none, for who wants topics and keys.
 	Schemas *registry.Registry

@@ -79,7 +79,7 @@ func row(era int64, number uint64) outbox.Position {
 	return outbox.Position{Epoch: era, Table: true, Order: number}
 }
 
-// queue is a lane of parked events, of which the topic has some.
+// queue is a lane of parked events, some of them in the topic.
 type queue struct {
 	*shelf
 	rows    []store.ParkedRow

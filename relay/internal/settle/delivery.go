@@ -242,7 +242,7 @@ func (g *Registry) Snapshot() Known {
 	return k
 }
 
-// Known is what was in flight when a [Registry] was asked. The zero value knows nothing.
+// Known holds the events that were in flight when a [Registry] was asked. The zero value knows nothing.
 type Known struct {
 	first map[string]flying   // by event id
 	more  map[string][]flying // further ones whose ids were used again

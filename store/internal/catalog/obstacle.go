@@ -13,7 +13,7 @@ import (
 
 // What is already there under a name that the relay needs, and is not the relay's, is left alone and named.
 
-// kindOf is what a row of pg_class is, in words.
+// kindOf names the kind of a row of pg_class.
 const kindOf = `CASE relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN
  'materialized view'
  WHEN 'f' THEN 'foreign table' WHEN 'i' THEN 'index' WHEN 'I' THEN 'index' WHEN 'S' THEN 'sequence' ELSE 'type' END`
@@ -53,7 +53,7 @@ func obstacle(ctx context.Context, tx pgx.Tx, name, fix string) error {
 // viewObstacle is an error if something that is not a relay's view of this outbox has the view's name: two outboxes of
 // one name would replace each other's.
 func (s *Catalog) viewObstacle(ctx context.Context, tx pgx.Tx, is seen) error {
-	fix := "set postgres.schema to a schema of its own for this outbox, or, if nobody needs the one that is there, DROP " +
+	fix := "set postgres.schema to a schema of its own for this outbox, or, if the one that is there is not needed, DROP " +
 		"VIEW " + s.db.Names.View + ";"
 	var kind, shows string
 	var made bool

@@ -74,7 +74,7 @@ const keepPath = `SELECT
 const InRolesPath = `(SELECT concat(set_config('search_path', current_setting('cdc_relay.search_path'), true),
  set_config('row_security', current_setting('cdc_relay.row_security'), true)) IS NOT NULL)`
 
-// everyRow makes Postgres refuse a statement of which a row security policy would hide rows. It would see fewer rows
+// everyRow makes Postgres refuse a statement from which a row security policy would hide rows. It would see fewer rows
 // than the stream otherwise, and take what is hidden for published or gone.
 const everyRow = `set_config('row_security', 'off', true)`
 

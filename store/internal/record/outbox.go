@@ -29,6 +29,6 @@ type Outbox struct {
 // ErrNoOutbox says that the outbox table does not exist.
 var ErrNoOutbox = errors.New("the outbox table does not exist")
 
-// ErrInherited says of a table that inherits from the outbox what is wrong with that.
+// ErrInherited reports a table that inherits from the outbox.
 var ErrInherited = errors.New("hides the order of its rows, as the stream brings them as another table's, or not at " +
 	"all")

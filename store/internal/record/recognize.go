@@ -2,14 +2,14 @@ package record
 
 import "github.com/cdc-relay/cdc-relay/outbox"
 
-// Sighting is an event of the stream of which the tables may know already.
+// Sighting is an event of the stream that the tables may have recorded already.
 type Sighting struct {
 	ID        []byte // text form, as pgoutput gives it
 	Position  outbox.Position
 	Committed int64 // by the server's clock, microseconds since the Unix epoch; 0: unknown
 }
 
-// Recognition is what the tables say of a [Sighting].
+// Recognition is the tables' answer about a [Sighting].
 type Recognition uint8
 
 // What can be said of an event.

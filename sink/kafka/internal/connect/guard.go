@@ -72,7 +72,7 @@ func (g *guard) wrote(p []byte) {
 	}
 }
 
-// asked is what the next answer is to.
+// asked is the request that the next answer belongs to.
 func (g *guard) asked() (asked shapeKey, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,7 +154,7 @@ func inspect(frame []byte, key protocol.ApiKey, version int16) error {
 	return nil
 }
 
-// decode is what kafka-go makes of the answer, nil if it cannot read it. The error is that it panics.
+// decode lets kafka-go read the answer; nil if it cannot. The error reports a panic.
 func decode(frame []byte, key protocol.ApiKey, version int16) (m protocol.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -167,7 +167,7 @@ func decode(frame []byte, key protocol.ApiKey, version int16) (m protocol.Messag
 	return m, nil
 }
 
-// plausible refuses brokers that kafka-go would take for several, or that nobody can connect to.
+// plausible refuses brokers that kafka-go would take for several, or that cannot be connected to.
 func plausible(r *metadata.Response) error {
 	for _, b := range r.Brokers {
 		host := strings.TrimSuffix(strings.TrimPrefix(b.Host, "["), "]")

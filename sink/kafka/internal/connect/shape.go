@@ -31,7 +31,7 @@ var answers = map[protocol.ApiKey]any{
 	protocol.SaslAuthenticate: saslauthenticate.Response{}, protocol.SaslHandshake: saslhandshake.Response{},
 }
 
-// shape is what a value looks like on the wire.
+// shape describes a value's form on the wire.
 type shape struct {
 	kind   shapeKind
 	size   int      // of fixed

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// deaf is the side of a connection on which nobody listens.
+// deaf is the side of a connection on which no one listens.
 type deaf struct{ net.Conn }
 
 func (deaf) Write(p []byte) (int, error)     { return len(p), nil }
@@ -28,7 +28,7 @@ func answering(said []byte) *Conn {
 		FrameLimit: DefaultFrameLimit}
 }
 
-// questions are what the driver asks.
+// questions are the driver's requests.
 var questions = []func(*Conn) error{
 	func(c *Conn) error { return c.login(&Options{User: "guest"}) },
 	func(c *Conn) error { return c.Stream("s") },
