@@ -21,7 +21,7 @@ import (
 //
 //   - metrics, health and the project's pages: whoever reaches the address;
 //   - everything else that reads: who has the token, or logged in with it. Without a token, or with http.read: open,
-//     also anyone who asks on this machine: at a loopback address, by a name of this machine, so that a page in a browser
+//     also anyone on this machine: at a loopback address, by a name of this machine, so that a page in a browser
 //     cannot make a name of its own point here, and not by way of a proxy, which asks for others;
 //   - changes: who has the token, or logged in with it, and not from a page of another origin. A browser adds the
 //     cookie of a session by itself, so with one it must say that a page of this origin asks.

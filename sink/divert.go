@@ -120,7 +120,7 @@ type TroubleReport struct {
 	// which were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make that
 	// worse.
 	Slow, Alone bool
-	// Probe means that the engine holds none of its records, and that only another attempt can show whether it is well: the
+	// Probe means that the engine holds none of its records, and that only another attempt shows whether it is well: the
 	// submitter hands in one record for partition ProbeAt, by [Engine.Resume], or with Record.Probe set.
 	Probe   bool
 	ProbeAt int32

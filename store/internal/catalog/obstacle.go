@@ -53,8 +53,8 @@ func obstacle(ctx context.Context, tx pgx.Tx, name, fix string) error {
 // viewObstacle is an error if something that is not a relay's view of this outbox has the view's name: two outboxes of
 // one name would replace each other's.
 func (s *Catalog) viewObstacle(ctx context.Context, tx pgx.Tx, is seen) error {
-	fix := "set postgres.schema to a schema of its own for this outbox, or, if the one that is there is not needed, DROP " +
-		"VIEW " + s.db.Names.View + ";"
+	fix := "set postgres.schema to a schema of its own for this outbox, or, if the one that is there is not needed, " +
+		"DROP VIEW " + s.db.Names.View + ";"
 	var kind, shows string
 	var made bool
 	err := tx.QueryRow(ctx, `SELECT `+kindOf+`, coalesce(obj_description(oid, 'pg_class') LIKE 'made by cdc-relay init%',
