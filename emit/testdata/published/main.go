@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/cdc-relay/cdc-relay/emit"
@@ -31,12 +32,13 @@ func main() {
 	url, view, ids := os.Args[1], os.Args[2], os.Args[3:]
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		config, err := pgx.ParseConfig(url)
+		config, err := pgxpool.ParseConfig(url)
 		must(err)
-		config.DefaultQueryExecMode = mode
-		conn, err := pgx.ConnectConfig(ctx, config)
+		config.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(ctx, config) // a deadline within a query closes its connection
 		must(err)
-		tell(ctx, mode.String(), conn, view, ids)
+		tell(ctx, mode.String(), pool, view, ids)
+		pool.Close()
 	}
 	db, err := sql.Open("pgx", url)
 	must(err)
