@@ -10,7 +10,7 @@ import (
 )
 
 // Breaks it catches: a message, field, error or nested value of a row that leaves its line of the log, or paints.
-// Written, but not run, to fail without the preparation, and with nested values left as they are.
+// Seen to fail without the preparation, and with what is in lists, or in objects, left as it is.
 func TestConsoleKeepsTextsOnTheirLine(t *testing.T) {
 	const hostile = "x\nFAIL \x1b[2J\u009b31m\u202e"
 	var out bytes.Buffer

@@ -18,8 +18,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Breaks it catches: a logger that waits for a reader that has stopped; lines without a bound; drops that are not
-// counted, or not reported once the reader goes on; lines out of order. Written, but not run, to fail with Write handed
-// on (it never returned), without the bound, with drops not counted, and with the report left out.
+// counted, or not reported once the reader goes on; lines out of order. Seen to fail with Write handed on (it never
+// returned), without the bound, with drops not counted, and with the report left out.
 func TestReaderThatStopsBlocksNobodyAndDropsAreReported(t *testing.T) {
 	t.Parallel()
 	reader, writer, err := os.Pipe()
@@ -92,8 +92,8 @@ func (f *failing) Write(p []byte) (int, error) {
 	return f.Buffer.Write(p)
 }
 
-// Breaks it catches: lines that could not be written and are not counted; a report that is lost with them. Written, but
-// not run, to fail with errors not counted, and with a report that failed taken for given.
+// Breaks it catches: lines that could not be written and are not counted; a report that is lost with them. Seen to fail
+// with errors not counted, and with a report that failed taken for given.
 func TestLinesThatCannotBeWrittenAreCountedAndReportedLater(t *testing.T) {
 	t.Parallel()
 	var to failing

@@ -6,7 +6,8 @@ import (
 )
 
 // Breaks it catches: a text of a row that moves the cursor, forges a line, paints, or turns the order of a line; one
-// that is altered without need. Written, but not run, to fail with each of the four conditions of Unsafe left out.
+// that is altered without need. Seen to fail with each of the conditions of Unsafe left out: U+FFFD, controls, and each
+// of Cf, Zl and Zp.
 func TestTextCannotLeaveItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain, ümläut, 日本, 💥\u00a0": "plain, ümläut, 日本, 💥\u00a0",
@@ -20,6 +21,9 @@ func TestTextCannotLeaveItsLine(t *testing.T) {
 		if got := Text(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
+	}
+	if !Unsafe(utf8.RuneError) {
+		t.Error("U+FFFD, which a byte that is not UTF-8 is read as: got safe")
 	}
 }
 
