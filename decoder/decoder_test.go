@@ -371,7 +371,7 @@ func TestMalformedErrorShowsThePlace(t *testing.T) {
 }
 
 // Breaks it catches: a value that was not kept taken for a fault, or its size forgotten, or left over for the next row.
-// Written, but not run, to fail with the kind unknown, and with the count not begun at 0.
+// Seen to fail with the kind unknown, and with the count not begun at 0.
 func TestSkippedValuesAreNullAndCounted(t *testing.T) {
 	d := New(Config{Columns: outbox.Columns{ID: "id", EventType: "type", Payload: "payload"}, Tables: []uint32{ours}})
 	var ev outbox.Event

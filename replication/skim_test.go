@@ -36,8 +36,8 @@ func skipped(row, value string) string {
 }
 
 // Breaks it catches: a large row that is kept whole, one whose other columns or neighbours are changed or lost, a read
-// that ends in the middle of anything. Written, but not run, to fail with drop asked for after the next column, and
-// with the message taken whole.
+// that ends in the middle of anything. Seen to fail with what is to be dropped looked at after what is to be kept next,
+// and with the message taken whole.
 func TestLargeValuesAreSkippedWhileTheyAreRead(t *testing.T) {
 	const most = 100_000
 	large, larger, medium := strings.Repeat("l", 300_000), strings.Repeat("L", 5<<20), strings.Repeat("m", 90_000)

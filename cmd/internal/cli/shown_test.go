@@ -60,8 +60,8 @@ type hostileText struct{ text string }
 
 func (h *hostileText) String() string { return h.text }
 
-// Breaks it catches: a command that writes around the functions above. Written, but not run, to fail with
-// fmt.Fprintln(a.Out, …) in a command.
+// Breaks it catches: a command that writes around the functions above. Seen to fail with fmt.Fprintln(a.Out, …) in a
+// command.
 func TestCommandsWriteByThisPackageAlone(t *testing.T) {
 	const root = "../.."
 	calls := 0
