@@ -13,8 +13,8 @@ import (
 )
 
 // An event that the topic has lost is known by a later one of its lane, and by nothing else: what is taken for sent is
-// never published. Written, but not run, to fail with each of the conditions left out: another lane, the event itself,
-// an earlier one, another timeline, a late event, a place beyond the server's WAL.
+// never published. Seen to fail with each of the conditions left out: another key, another topic, the event or the row
+// itself, an earlier one, another timeline, a late event, a place beyond the server's WAL, a row of another epoch.
 func TestOnlyALaterEventOfTheLaneProvesThatOneWasSent(t *testing.T) {
 	const at = 500 // the event that is asked about, of the lane (t, k)
 	record := func(source, key, position, late string) sink.TailRecord {
@@ -110,8 +110,8 @@ func (q *queue) Portions(_ context.Context, asks []store.Ask, _, _ int) ([]store
 
 // A parked lane was being retried when the process died, and the topic has lost some of what was sent. Breaks it
 // catches: an event in front of one that was found published behind it; one behind it, a replay or a late one taken for
-// sent. Written, but not run, to fail with only the events that were found settled, with replays settled, and with the
-// first portion of the lane taken for all of it.
+// sent. Seen to fail with only the events that were found settled, with replays, late events, or what is behind the
+// last one that was found settled as well, and with the first portion of the lane taken for all of it.
 func TestParkedEventsInFrontOfOneThatWasFoundWereSent(t *testing.T) {
 	s := &shelf{records: 2, settled: map[string]store.Published{}, parked: 10} // the topic has event-0 and event-1
 	q := &queue{shelf: s, portion: 2}
@@ -140,7 +140,7 @@ func (s shrunk) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailR
 	return s.shelf.Tail(ctx, q, each)
 }
 
-// Written, but not run, to fail with the losses of the first topic only, and with none.
+// Seen to fail with the losses of the first topic only, and with none.
 func TestWhatTheTopicsHaveLostIsCounted(t *testing.T) {
 	s := &shelf{settled: map[string]store.Published{}}
 	scan := Scan{Tailer: shrunk{s}, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
