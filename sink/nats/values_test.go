@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 )
 
-// Break it catches: a check that calls a server good whose acknowledged messages a power cut takes. Written, but not
-// run, to fail with nothing called risky.
+// Break it catches: a check that calls a server good whose acknowledged messages a power cut takes. Seen to fail with
+// nothing called risky, and with sync_interval not named.
 func TestExamineNamesWhatAPowerCutTakes(t *testing.T) {
 	d := newBed(t).driver(t)
 	defer func() { _ = d.Close() }()
@@ -20,7 +20,8 @@ func TestExamineNamesWhatAPowerCutTakes(t *testing.T) {
 }
 
 // Breaks it catches: white space at the ends of a value, which clients cut off, so that two ids become one; a message
-// that clients take for the server's own. Written, but not run, to fail with neither looked at.
+// that clients take for the server's own. Seen to fail with white space not looked at, nor at either end alone, and with
+// the header Status not looked at.
 func TestValuesThatDoNotArriveAsTheyAreAreRefused(t *testing.T) {
 	b := newBed(t)
 	subject := b.topic(t)

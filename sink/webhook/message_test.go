@@ -78,9 +78,9 @@ func TestHeadersAreOursAndHTTPs(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a row that says for whom a proxy speaks, or which session or method a request is of; a second
-// spelling of a name beside the first. Written, but not run, to fail with the list of ambient names empty, and with
-// names in their own capitals.
+// Breaks it catches: a row that says for whom a proxy speaks, or which session or method a request is of, in whatever
+// spelling; a name with an underscore that does not arrive with a dash. Seen to fail with the list of ambient names
+// empty, with the list of their prefixes not looked at, with names in their own capitals, and with underscores kept.
 func TestAmbientHeadersAreNoRows(t *testing.T) {
 	d := sent(t, nil, withHeaders("{}", "id", "7", "COOKIE", "a=b", "X_Forwarded_For", "10.0.0.1",
 		"X-Forwarded-Anything", "1",

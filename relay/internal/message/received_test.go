@@ -12,7 +12,8 @@ import (
 
 // A row spells a name of the relay's in another way, which the sink's receivers do not tell from it. Breaks it catches:
 // an id, a source or a type that a row chooses, or a second value beside the relay's; a name dropped that receivers do
-// tell apart. Written, but not run, to fail with names compared as they are.
+// tell apart. Seen to fail with names compared as they are, for NATS or webhooks alone as well, with "-" and "_" told
+// apart for webhooks, and with all receivers taken for web servers.
 func TestRowsCannotSetWhatReceiversTakeForTheRelays(t *testing.T) {
 	for name, c := range map[string]struct {
 		sink string
@@ -50,8 +51,8 @@ func TestRowsCannotSetWhatReceiversTakeForTheRelays(t *testing.T) {
 	}
 }
 
-// Break it catches: an event that waits for a subject that there can never be. Written, but not run, to fail with the
-// subjects' rule left out.
+// Breaks it catches: an event that waits for a subject that there can never be, a topic of Kafka that NATS's rule
+// refuses. Seen to fail with the subjects' rule left out, and with it applied to Kafka too.
 func TestTopicsThatAreNoSubjectsAreRefused(t *testing.T) {
 	for kind, refused := range map[string]bool{".dot": true, "dot.": true, "two..dots": true, "a.b": false} {
 		for _, name := range []string{config.SinkNATS, config.SinkKafka} {
