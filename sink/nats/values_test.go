@@ -20,7 +20,7 @@ func TestExamineNamesWhatAPowerCutTakes(t *testing.T) {
 }
 
 // Breaks it catches: white space at the ends of a value, which clients cut off, so that two ids become one; a message
-// that clients take for the server's own. Seen to fail with white space not looked at, nor at either end alone, and with
+// that clients take for the server's own. Seen to fail with white space not looked at, at one end or at both, and with
 // the header Status not looked at.
 func TestValuesThatDoNotArriveAsTheyAreAreRefused(t *testing.T) {
 	b := newBed(t)

@@ -9,18 +9,23 @@ import (
 )
 
 // In a pause the WAL holds little but events; before it, what the relay wrote about each. Breaks it catches: a backlog
-// that is a part of the truth, one that is told while nobody knows it. Written, but not run, to fail with the WAL since
-// the session's beginning divided by its events: 333 of 1,000.
+// that is a part of the truth, one that is told while nobody knows it. Seen to fail with the WAL since the session's
+// beginning divided by its events (333 of 1,000), with a larger event taken in at once, with the least never rising,
+// and with the backlog told without a position or before the slot was looked at.
 func TestBacklogCountsNoneOfTheRelaysOwnWAL(t *testing.T) {
 	m, p, h, _ := scraped(t)
 	h.Enter(health.Active)
 	p.session = nil
+	m.Database.Looked(store.SlotStatus{Exists: true, WALEnd: 1000}, time.Now())
+	if n, known := m.Backlog(); known {
+		t.Errorf("without a position: got %v, want nothing", n)
+	}
+	p.parked = 0
+	p.session = &Session{Granted: 1000, Taken: 1000 + 900*1000, Events: 1000} // 900 bytes per event, 600 of them ours
 	m.Database.slot.Store(nil)
 	if n, known := m.Backlog(); known {
 		t.Errorf("before the slot was looked at: got %v, want nothing", n)
 	}
-	p.parked = 0
-	p.session = &Session{Granted: 1000, Taken: 1000 + 900*1000, Events: 1000} // 900 bytes per event, 600 of them ours
 	for range 8 {
 		m.Database.NoteWAL(300*100, 100)
 	}
