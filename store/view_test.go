@@ -191,8 +191,8 @@ func TestMonitoringQueriesAreAsTheirPageSays(t *testing.T) {
 
 // What stands under a name that the relay needs is named and left alone. Breaks it catches: an error of the server
 // without a way out, a view of another outbox that is replaced, a table of the application taken for dead letters.
-// Written, but not run, to fail before anything was looked for: with "relation already exists", and with the view of
-// a.outbox_events replaced.
+// Seen to fail with the plan looking for nothing: with "relation already exists", and with the view of a.outbox_events
+// replaced by the one of b.outbox_events, and with the view not looked at before it is made again.
 func TestInitNamesWhatIsInItsWay(t *testing.T) {
 	for _, test := range []struct{ name, there, what, fix string }{
 		{"dead letters", "CREATE TABLE outbox_events_dlq (id bigint)", `table "public"."outbox_events_dlq"`, "dlq.table"},

@@ -11,8 +11,8 @@ import (
 )
 
 // A topic has lost records at its start, and says so by its first offset. Breaks it catches: a start that does not tell
-// how many events it may send twice; one that counts what stood in front of where it begins. Seen to fail with the log's
-// start not compared, for each of the places from which a partition is read, and with it compared with 0.
+// how many events it may send twice; one that counts what stood in front of where it begins. Seen to fail with the
+// log's start not compared, for each of the places from which a partition is read, and with it compared with 0.
 func TestTailTellsWhatAPartitionHasLost(t *testing.T) {
 	fake := newFake(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -123,8 +123,10 @@ func TestGuardPassesWhatBrokersAnswer(t *testing.T) {
 	}
 }
 
-// Damaged answers neither panic the library nor make it believe a count. Written, but not run, to fail without the
-// shapes: a count of 2^30 takes gigabytes, and a length below zero panics.
+// Damaged answers neither panic the library nor make it believe a count. Seen to fail without the shapes, and with
+// nothing looked at: a count takes more memory than a limit of 5 GB allows; also with lengths that are larger than what
+// is left let pass, which panics in the guard. Lengths below zero are null to the library: letting them pass is not
+// noticed here.
 func TestGuardStopsDamagedAnswers(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range harness.Count(t, "damaged answers") {
@@ -196,7 +198,7 @@ func newEndpoint(t *testing.T, address string) *Endpoint {
 }
 
 // Whole exchanges with a broker that damages one answer in three: each request ends, with its answer or an error.
-// Written, but not run, to fail without the guard: the process ends in a goroutine of the library's.
+// Seen to fail without the guard: the process ends, out of memory with a limit of 5 GB.
 func TestDamagedAnswersEndTheirConnectionOnly(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	turn := make(chan struct{}, 1)
@@ -232,7 +234,9 @@ func TestDamagedAnswersEndTheirConnectionOnly(t *testing.T) {
 }
 
 // Servers of other protocols behind the address are said to be no Kafka, or to end the connection; nothing panics.
-// Written, but not run, to fail without the guard: "HTTP" is a length of 1.2 GB.
+// Seen to fail without the guard: the lengths that "HTTP" and "-ERR" are take more memory than a limit of 5 GB allows,
+// and the one below zero panics the library. With only the bound on the length left out, the test waits for what "HTTP"
+// is the length of, until a timeout that it does not take for the answer.
 func TestOtherServersAreNoKafka(t *testing.T) {
 	for name, said := range map[string]string{
 		"http":     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request",
