@@ -19,7 +19,7 @@ func Unencrypted(text string) (hosts []string) {
 	add := func(host string, encrypted bool) {
 		ip := net.ParseIP(host)
 		switch {
-		case encrypted, host == "localhost", strings.HasPrefix(host, "/"), strings.HasPrefix(host, "@"):
+		case encrypted, host == "localhost", strings.HasPrefix(host, "/"):
 		case ip != nil && ip.IsLoopback(), slices.Contains(hosts, host):
 		default:
 			hosts = append(hosts, host)
