@@ -35,7 +35,6 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 	written := false
 	for i, r := range a.Batch.Records {
 		ev := r.Owner.(*event)
-		ev.again = ev.handed
 		if !ev.handed {
 			ev.handed = true
 			f.handed++
@@ -43,7 +42,7 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 		if !ev.pending {
 			f.reports = append(f.reports, "event "+strconv.Itoa(ev.number)+" is sent after its result")
 		}
-		if ev.lane.held && ev.lane.key != nil && !ev.retrying && !ev.again {
+		if ev.lane.held && ev.lane.key != nil && !ev.retrying {
 			f.reports = append(f.reports, "event "+strconv.Itoa(ev.number)+" of a held lane is sent")
 		}
 		if ev.poison > 0 {
@@ -249,10 +248,6 @@ func (s *scenario) retry(l *modelLane, events []*event) {
 	l.retrying = len(events)
 	l.parked = slices.Clone(l.parked[len(events):])
 	s.faults.mu.Unlock()
-	if s.ever[l.topic] {
-		s.resume(l, events, records)
-		return
-	}
 	err := s.engine.Retry(l.topic, l.key, l.generation, records)
 	if errors.Is(err, sink.ErrStaleGeneration) {
 		s.failf("lane %s: retry with its generation %d: %v", l.key, l.generation, err)
@@ -285,7 +280,6 @@ func (s *scenario) drain() {
 	s.faults.on = false
 	s.faults.mu.Unlock()
 	for topic, n := range s.topics {
-		s.undivert(topic)
 		s.topics[topic] = max(n, 1)
 		s.broker.SetTopic(topic, max(n, 1))
 		for p := range max(n, 1) {
