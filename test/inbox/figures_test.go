@@ -45,8 +45,8 @@ func (c consumed) String() string {
 // each event one UPDATE, and what that costs. All effects are there afterwards. Seen to fail with a handler that leaves
 // one event out.
 func TestFigures(t *testing.T) {
-	if os.Getenv("CDC_RELAY_NIGHTLY") == "" { // it hangs since a consumer waits for tables that were dropped beneath it
-		t.Skip("SKIPPED: to be mended; a consumer that follows one of another name never begins")
+	if os.Getenv("CDC_RELAY_NIGHTLY") == "" { // it hangs in its first case; see below
+		t.Skip("SKIPPED: the sum of the stored offsets never reaches the events, for a reason that is not known yet")
 	}
 	events := *figures
 	if events == 0 {
