@@ -45,9 +45,6 @@ func (c consumed) String() string {
 // each event one UPDATE, and what that costs. All effects are there afterwards. Seen to fail with a handler that leaves
 // one event out.
 func TestFigures(t *testing.T) {
-	if os.Getenv("CDC_RELAY_NIGHTLY") == "" { // it hangs in its first case; see below
-		t.Skip("SKIPPED: the sum of the stored offsets never reaches the events, for a reason that is not known yet")
-	}
 	events := *figures
 	if events == 0 {
 		events = 2_000 // so that what measures is right
@@ -60,7 +57,7 @@ func TestFigures(t *testing.T) {
 		name     string
 		register func(*inbox.Consumer)
 	}{
-		{"no database but the inbox", func(*inbox.Consumer) {}},
+		{"no database but the inbox", onNothing},
 		{"On, one UPDATE an event", onUpdate},
 		{"OnBatch, one UPDATE a batch", onBatchUpdate},
 	} {
@@ -151,6 +148,10 @@ var accounts = fmt.Sprintf(`CREATE TABLE account (key text PRIMARY KEY, n bigint
 const batchUpdate = `UPDATE account a SET n = a.n + u.n FROM (
 	SELECT key, count(*) AS n FROM unnest($1::text[]) AS key GROUP BY key) u WHERE a.key = u.key`
 
+func onNothing(c *inbox.Consumer) {
+	inbox.On(c, "OrderPlaced", func(context.Context, pgx.Tx, inbox.Event[payload]) error { return nil })
+}
+
 func onUpdate(c *inbox.Consumer) {
 	inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[payload]) error {
 		_, err := tx.Exec(ctx, "UPDATE account SET n = n + 1 WHERE key = $1", string(e.Key))
@@ -222,6 +223,9 @@ func quicklyUntil(t *testing.T, pg *harness.PG, sql, want string) {
 		var got string
 		if err := pool.QueryRow(t.Context(), "SELECT ("+sql+")::text").Scan(&got); err == nil && got == want {
 			return
+		}
+		if t.Failed() { // the consumer has ended
+			t.FailNow()
 		}
 		select {
 		case <-t.Context().Done():

@@ -107,8 +107,13 @@ func start(
 	}
 	register(c)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err) // at once: what waits for the consumer's work ends then
+		}
+	}()
 	stopped := false
 	stop := func() {
 		if stopped {
@@ -116,9 +121,7 @@ func start(
 		}
 		stopped = true
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		<-done
 	}
 	t.Cleanup(stop)
 	return c, stop
