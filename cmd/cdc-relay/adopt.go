@@ -14,9 +14,9 @@ import (
 )
 
 type adoptCommand struct {
-	From     string `help:"Slot whose memory is meant, where there are several." placeholder:"SLOT" env:"CDC_RELAY_ADOPT_FROM"`
-	Restored bool   `help:"The database went back to an earlier state: have the topics read back." env:"CDC_RELAY_ADOPT_RESTORED"`
-	DryRun   bool   `help:"Say what would be carried over and change nothing." env:"CDC_RELAY_ADOPT_DRY_RUN"`
+	From     string `help:"Slot whose memory is meant, where there are several." placeholder:"SLOT"`
+	Restored bool   `help:"The database went back to an earlier state: have the topics read back."`
+	DryRun   bool   `help:"Say what would be carried over and change nothing."`
 }
 
 func (adoptCommand) Help() string {

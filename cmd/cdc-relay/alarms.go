@@ -28,7 +28,7 @@ Example:
 }
 
 type alarmsListCommand struct {
-	All bool `help:"Those that were acknowledged, too." env:"CDC_RELAY_ALARMS_LIST_ALL"`
+	All bool `help:"Those that were acknowledged, too."`
 }
 
 func (alarmsListCommand) Help() string {
@@ -88,10 +88,10 @@ func tellAlarm(a *cli.App, l *store.Alarm) {
 
 type alarmsAckCommand struct {
 	IDs []int64 `arg:"" optional:"" name:"id" help:"Numbers of alarms."`
-	All bool    `help:"All that are open." env:"CDC_RELAY_ALARMS_ACK_ALL"`
-	By  string  `help:"Who has looked; by default this user at this host." placeholder:"NAME" env:"CDC_RELAY_ALARMS_ACK_BY"`
+	All bool    `help:"All that are open."`
+	By  string  `help:"Who has looked; by default this user at this host." placeholder:"NAME"`
 
-	Note string `help:"Why, for the record." env:"CDC_RELAY_ALARMS_ACK_NOTE"`
+	Note string `help:"Why, for the record."`
 }
 
 func (alarmsAckCommand) Help() string {

@@ -9,18 +9,18 @@ import (
 )
 
 type benchCommand struct {
-	Scenarios         []string      `help:"What to measure: drain-1, drain-100 and drain-one-tx empty a filled slot whose transactions have 1, 100 or all rows; paced commits single rows at each of the rates." default:"drain-100,paced" enum:"drain-100,drain-1,drain-one-tx,paced" env:"CDC_RELAY_BENCH_SCENARIOS"`
-	Events            int           `help:"Events of a drain." default:"200000" env:"CDC_RELAY_BENCH_EVENTS"`
-	Rates             []int         `help:"Commits per second of paced." default:"200,1000" env:"CDC_RELAY_BENCH_RATES"`
-	For               time.Duration `help:"How long each pace is kept." default:"10s" env:"CDC_RELAY_BENCH_FOR"`
-	Payload           int           `help:"Bytes of payload, about." default:"300" env:"CDC_RELAY_BENCH_PAYLOAD"`
-	Keys              int           `help:"Aggregates that the events belong to." default:"10000" env:"CDC_RELAY_BENCH_KEYS"`
-	Partitions        int           `help:"Partitions of the topic." default:"12" env:"CDC_RELAY_BENCH_PARTITIONS"`
-	ReplicationFactor int           `help:"Replicas of the topic; 0: one per broker, at most 3." default:"0" env:"CDC_RELAY_BENCH_REPLICATION_FACTOR"`
-	Runs              int           `help:"Runs of each scenario; the table shows medians." default:"3" env:"CDC_RELAY_BENCH_RUNS"`
-	Demo              bool          `help:"Use the demo's Postgres and its stand-in for Kafka; the figures are then not Kafka's." env:"CDC_RELAY_BENCH_DEMO"`
-	Keep              bool          `help:"Keep schema, slot, publication and topic of the runs." env:"CDC_RELAY_BENCH_KEEP"`
-	SVG               string        `name:"svg" help:"Also plot the latencies of paced into this file." placeholder:"FILE" env:"CDC_RELAY_BENCH_SVG"`
+	Scenarios         []string      `help:"What to measure: drain-1, drain-100 and drain-one-tx empty a filled slot whose transactions have 1, 100 or all rows; paced commits single rows at each of the rates." default:"drain-100,paced" enum:"drain-100,drain-1,drain-one-tx,paced"`
+	Events            int           `help:"Events of a drain." default:"200000"`
+	Rates             []int         `help:"Commits per second of paced." default:"200,1000"`
+	For               time.Duration `help:"How long each pace is kept." default:"10s"`
+	Payload           int           `help:"Bytes of payload, about." default:"300"`
+	Keys              int           `help:"Aggregates that the events belong to." default:"10000"`
+	Partitions        int           `help:"Partitions of the topic." default:"12"`
+	ReplicationFactor int           `help:"Replicas of the topic; 0: one per broker, at most 3." default:"0"`
+	Runs              int           `help:"Runs of each scenario; the table shows medians." default:"3"`
+	Demo              bool          `help:"Use the demo's Postgres and its stand-in for Kafka; the figures are then not Kafka's."`
+	Keep              bool          `help:"Keep schema, slot, publication and topic of the runs."`
+	SVG               string        `name:"svg" help:"Also plot the latencies of paced into this file." placeholder:"FILE"`
 }
 
 func (benchCommand) Help() string {

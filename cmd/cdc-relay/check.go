@@ -10,7 +10,7 @@ import (
 )
 
 type checkCommand struct {
-	Timeout time.Duration `help:"How long all the checks together may take." default:"30s" env:"CDC_RELAY_CHECK_TIMEOUT"`
+	Timeout time.Duration `help:"How long all the checks together may take." default:"30s"`
 }
 
 func (checkCommand) Help() string {

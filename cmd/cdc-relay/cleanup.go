@@ -10,9 +10,9 @@ import (
 )
 
 type cleanupCommand struct {
-	DryRun bool          `help:"Count what could go and delete nothing." env:"CDC_RELAY_CLEANUP_DRY_RUN"`
-	Batch  int           `help:"Rows deleted in one transaction, about." default:"1000" env:"CDC_RELAY_CLEANUP_BATCH"`
-	Pause  time.Duration `help:"Pause between two transactions." default:"20ms" env:"CDC_RELAY_CLEANUP_PAUSE"`
+	DryRun bool          `help:"Count what could go and delete nothing."`
+	Batch  int           `help:"Rows deleted in one transaction, about." default:"1000"`
+	Pause  time.Duration `help:"Pause between two transactions." default:"20ms"`
 }
 
 func (cleanupCommand) Help() string {

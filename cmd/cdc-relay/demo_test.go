@@ -12,13 +12,13 @@ import (
 func TestDemoIsHandedToTheOtherProgram(t *testing.T) {
 	t.Parallel()
 	elsewhere := t.TempDir()
-	script := "#!/bin/sh\necho \"got $* and $CDC_RELAY_DEMO_RATE\"\nexit 7\n"
+	script := "#!/bin/sh\necho \"got $*\"\nexit 7\n"
 	if err := os.WriteFile(filepath.Join(elsewhere, "cdc-relay-demo"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	environ := []string{"PATH=" + elsewhere + ":" + os.Getenv("PATH"), "CDC_RELAY_DEMO_RATE=3"}
+	environ := []string{"PATH=" + elsewhere + ":" + os.Getenv("PATH")}
 	cdcRelay(t, environ, "--log-level=debug", "demo", "--duration", "1s").
-		want(t, 7, []string{"got --log-level=debug demo --duration 1s and 3"}, nil)
+		want(t, 7, []string{"got --log-level=debug demo --duration 1s"}, nil)
 	cdcRelay(t, []string{"PATH="}, "demo").want(t, exitUsage,
 		nil, []string{"cdc-relay-demo is not installed", "make build", "make demo"})
 	cdcRelay(t, []string{"PATH="}, "bench", "--demo").want(t, exitUsage, nil, []string{"cdc-relay-demo is not installed"})

@@ -34,9 +34,9 @@ Examples:
 }
 
 type dlqReplayCommand struct {
-	ask.Choose `embed:"" envprefix:"CDC_RELAY_DLQ_REPLAY_"`
-	ask.All    `embed:"" envprefix:"CDC_RELAY_DLQ_REPLAY_"`
-	ask.Flags  `embed:"" envprefix:"CDC_RELAY_DLQ_REPLAY_"`
+	ask.Choose `embed:""`
+	ask.All    `embed:""`
+	ask.Flags  `embed:""`
 }
 
 func (dlqReplayCommand) Help() string {
@@ -64,10 +64,10 @@ func (c dlqReplayCommand) Run(a *cli.App) error {
 }
 
 type dlqDiscardCommand struct {
-	ask.Choose `embed:"" envprefix:"CDC_RELAY_DLQ_DISCARD_"`
-	ask.All    `embed:"" envprefix:"CDC_RELAY_DLQ_DISCARD_"`
-	ask.Flags  `embed:"" envprefix:"CDC_RELAY_DLQ_DISCARD_"`
-	Yes        bool `help:"Do not ask for confirmation." env:"CDC_RELAY_DLQ_DISCARD_YES"`
+	ask.Choose `embed:""`
+	ask.All    `embed:""`
+	ask.Flags  `embed:""`
+	Yes        bool `help:"Do not ask for confirmation."`
 }
 
 func (dlqDiscardCommand) Help() string {
@@ -92,11 +92,11 @@ func (c dlqDiscardCommand) Run(a *cli.App) error {
 
 type dlqEditCommand struct {
 	ID          string `arg:"" help:"Id of the event."`
-	PayloadFile string `help:"The new payload, as bytes." placeholder:"FILE" type:"path" xor:"payload" env:"CDC_RELAY_DLQ_EDIT_PAYLOAD_FILE"`
-	HeadersFile string `help:"The new headers, a JSON object of strings; an empty file is none." placeholder:"FILE" type:"path" env:"CDC_RELAY_DLQ_EDIT_HEADERS_FILE"`
-	Tombstone   bool   `help:"Send no payload: SQL NULL." xor:"payload" env:"CDC_RELAY_DLQ_EDIT_TOMBSTONE"`
-	NoReplay    bool   `help:"Only change it; replay it later." env:"CDC_RELAY_DLQ_EDIT_NO_REPLAY"`
-	ask.Flags   `embed:"" envprefix:"CDC_RELAY_DLQ_EDIT_"`
+	PayloadFile string `help:"The new payload, as bytes." placeholder:"FILE" type:"path" xor:"payload"`
+	HeadersFile string `help:"The new headers, a JSON object of strings; an empty file is none." placeholder:"FILE" type:"path"`
+	Tombstone   bool   `help:"Send no payload: SQL NULL." xor:"payload"`
+	NoReplay    bool   `help:"Only change it; replay it later."`
+	ask.Flags   `embed:""`
 }
 
 func (dlqEditCommand) Help() string {

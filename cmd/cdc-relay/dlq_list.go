@@ -12,9 +12,9 @@ import (
 )
 
 type dlqListCommand struct {
-	ask.Choose `embed:"" envprefix:"CDC_RELAY_DLQ_LIST_"`
-	ask.Page   `embed:"" envprefix:"CDC_RELAY_DLQ_LIST_"`
-	State      string `help:"Which: open, replayed, discarded or all." default:"open" values:"open,replayed,discarded,all" env:"CDC_RELAY_DLQ_LIST_STATE"`
+	ask.Choose `embed:""`
+	ask.Page   `embed:""`
+	State      string `help:"Which: open, replayed, discarded or all." default:"open" values:"open,replayed,discarded,all"`
 }
 
 func (dlqListCommand) Help() string {

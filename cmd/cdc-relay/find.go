@@ -13,9 +13,9 @@ import (
 
 type findCommand struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Aggregate string   `help:"All events of this aggregate." placeholder:"TYPE/ID" empty:"no" env:"CDC_RELAY_FIND_AGGREGATE"`
-	Since     string   `help:"With --aggregate: only rows created since: 90s, 24h, 7d." placeholder:"AGE" empty:"no" env:"CDC_RELAY_FIND_SINCE"`
-	Limit     int      `help:"With --aggregate: how many, 1 to 1000." default:"50" env:"CDC_RELAY_FIND_LIMIT"`
+	Aggregate string   `help:"All events of this aggregate." placeholder:"TYPE/ID" empty:"no"`
+	Since     string   `help:"With --aggregate: only rows created since: 90s, 24h, 7d." placeholder:"AGE" empty:"no"`
+	Limit     int      `help:"With --aggregate: how many, 1 to 1000." default:"50"`
 }
 
 func (findCommand) Help() string {

@@ -33,11 +33,11 @@ Examples:
 }
 
 type inboxListCommand struct {
-	Consumer string `help:"Events of this consumer; without it the consumers are listed." placeholder:"NAME" env:"CDC_RELAY_INBOX_LIST_CONSUMER"`
-	State    string `help:"Which: dead, parked, replayed or discarded." default:"dead" values:"dead,parked,replayed,discarded" env:"CDC_RELAY_INBOX_LIST_STATE"`
+	Consumer string `help:"Events of this consumer; without it the consumers are listed." placeholder:"NAME"`
+	State    string `help:"Which: dead, parked, replayed or discarded." default:"dead" values:"dead,parked,replayed,discarded"`
 
-	ask.ChooseHeld `embed:"" envprefix:"CDC_RELAY_INBOX_LIST_"`
-	ask.Page       `embed:"" envprefix:"CDC_RELAY_INBOX_LIST_"`
+	ask.ChooseHeld `embed:""`
+	ask.Page       `embed:""`
 }
 
 func (inboxListCommand) Help() string {
@@ -106,7 +106,7 @@ func (c inboxListCommand) consumers(ctx context.Context, a *cli.App, d *consumer
 
 type inboxShowCommand struct {
 	ID       string `arg:"" help:"Id of the event."`
-	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:"" env:"CDC_RELAY_INBOX_SHOW_CONSUMER"`
+	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:""`
 }
 
 func (inboxShowCommand) Help() string {
@@ -136,12 +136,12 @@ func (c inboxShowCommand) Run(a *cli.App) error {
 }
 
 type inboxReplayCommand struct {
-	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:"" env:"CDC_RELAY_INBOX_REPLAY_CONSUMER"`
-	State    string `help:"Which: dead or parked." default:"dead" values:"dead,parked" env:"CDC_RELAY_INBOX_REPLAY_STATE"`
+	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:""`
+	State    string `help:"Which: dead or parked." default:"dead" values:"dead,parked"`
 
-	ask.ChooseHeld `embed:"" envprefix:"CDC_RELAY_INBOX_REPLAY_"`
-	ask.All        `embed:"" envprefix:"CDC_RELAY_INBOX_REPLAY_"`
-	ask.Hand       `embed:"" envprefix:"CDC_RELAY_INBOX_REPLAY_"`
+	ask.ChooseHeld `embed:""`
+	ask.All        `embed:""`
+	ask.Hand       `embed:""`
 }
 
 func (inboxReplayCommand) Help() string {
@@ -163,13 +163,13 @@ func (c inboxReplayCommand) Run(a *cli.App) error {
 }
 
 type inboxDiscardCommand struct {
-	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:"" env:"CDC_RELAY_INBOX_DISCARD_CONSUMER"`
-	State    string `help:"Which: dead or parked." default:"dead" values:"dead,parked" env:"CDC_RELAY_INBOX_DISCARD_STATE"`
+	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:""`
+	State    string `help:"Which: dead or parked." default:"dead" values:"dead,parked"`
 
-	ask.ChooseHeld `embed:"" envprefix:"CDC_RELAY_INBOX_DISCARD_"`
-	ask.All        `embed:"" envprefix:"CDC_RELAY_INBOX_DISCARD_"`
-	ask.Hand       `embed:"" envprefix:"CDC_RELAY_INBOX_DISCARD_"`
-	Yes            bool `help:"Do not ask for confirmation." env:"CDC_RELAY_INBOX_DISCARD_YES"`
+	ask.ChooseHeld `embed:""`
+	ask.All        `embed:""`
+	ask.Hand       `embed:""`
+	Yes            bool `help:"Do not ask for confirmation."`
 }
 
 func (inboxDiscardCommand) Help() string {

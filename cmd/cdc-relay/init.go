@@ -20,15 +20,15 @@ import (
 )
 
 type initCommand struct {
-	DryRun  bool          `help:"Print the SQL and create nothing." env:"CDC_RELAY_INIT_DRY_RUN"`
-	NoSlot  bool          `help:"Leave the slot to the first start: a slot keeps every event from its creation on, including those that another worker still publishes." env:"CDC_RELAY_INIT_NO_SLOT"`
-	Roles   bool          `help:"Also create the least-privilege roles, or grant them what a newer version needs." env:"CDC_RELAY_INIT_ROLES"`
-	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl" env:"CDC_RELAY_INIT_ROLE_STREAM"`
-	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw" env:"CDC_RELAY_INIT_ROLE_SQL"`
-	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table." env:"CDC_RELAY_INIT_EMIT"`
-	Inbox   string        `help:"Create only the inbox, in this schema of the database of postgres.url: tables and functions with which consumers in any language handle each event once." placeholder:"SCHEMA" env:"CDC_RELAY_INIT_INBOX"`
-	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchange, and behind it a work queue, retry queues and a dead-letter queue for consumers." env:"CDC_RELAY_INIT_RABBITMQ_TOPOLOGY"`
-	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m" env:"CDC_RELAY_INIT_TIMEOUT"`
+	DryRun  bool          `help:"Print the SQL and create nothing."`
+	NoSlot  bool          `help:"Leave the slot to the first start: a slot keeps every event from its creation on, including those that another worker still publishes."`
+	Roles   bool          `help:"Also create the least-privilege roles, or grant them what a newer version needs."`
+	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl"`
+	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw"`
+	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table."`
+	Inbox   string        `help:"Create only the inbox, in this schema of the database of postgres.url: tables and functions with which consumers in any language handle each event once." placeholder:"SCHEMA"`
+	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchange, and behind it a work queue, retry queues and a dead-letter queue for consumers."`
+	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m"`
 }
 
 func (initCommand) Help() string {

@@ -24,8 +24,8 @@ Example:
 }
 
 type parkedListCommand struct {
-	ask.Choose `embed:"" envprefix:"CDC_RELAY_PARKED_LIST_"`
-	ask.Page   `embed:"" envprefix:"CDC_RELAY_PARKED_LIST_"`
+	ask.Choose `embed:""`
+	ask.Page   `embed:""`
 }
 
 func (parkedListCommand) Help() string {
@@ -81,9 +81,9 @@ Example:
 }
 
 type retryNowCommand struct {
-	ask.Choose `embed:"" envprefix:"CDC_RELAY_RETRY_NOW_"`
-	ask.All    `embed:"" envprefix:"CDC_RELAY_RETRY_NOW_"`
-	ask.Flags  `embed:"" envprefix:"CDC_RELAY_RETRY_NOW_"`
+	ask.Choose `embed:""`
+	ask.All    `embed:""`
+	ask.Flags  `embed:""`
 }
 
 func (retryNowCommand) Help() string {

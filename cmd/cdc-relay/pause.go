@@ -7,7 +7,7 @@ import (
 )
 
 type pauseCommand struct {
-	ask.Flags `embed:"" envprefix:"CDC_RELAY_PAUSE_"`
+	ask.Flags `embed:""`
 }
 
 func (pauseCommand) Help() string {
@@ -23,7 +23,7 @@ Example:
 func (c pauseCommand) Run(a *cli.App) error { return ask.Control(a, store.RequestPause, c.Flags) }
 
 type resumeCommand struct {
-	ask.Flags `embed:"" envprefix:"CDC_RELAY_RESUME_"`
+	ask.Flags `embed:""`
 }
 
 func (resumeCommand) Help() string {

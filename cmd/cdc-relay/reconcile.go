@@ -13,8 +13,8 @@ import (
 )
 
 type reconcileCommand struct {
-	DryRun bool          `help:"Only report what was missed; a running relay is not disturbed." env:"CDC_RELAY_RECONCILE_DRY_RUN"`
-	Wait   time.Duration `help:"How long to wait until the relay has passed what is committed." default:"1m" env:"CDC_RELAY_RECONCILE_WAIT"`
+	DryRun bool          `help:"Only report what was missed; a running relay is not disturbed."`
+	Wait   time.Duration `help:"How long to wait until the relay has passed what is committed." default:"1m"`
 }
 
 func (reconcileCommand) Help() string {

@@ -13,8 +13,8 @@ import (
 )
 
 type statusCommand struct {
-	Watch   bool          `help:"Refresh every second, until Ctrl-C." env:"CDC_RELAY_STATUS_WATCH"`
-	Timeout time.Duration `help:"How long the relay may take to answer." default:"5s" env:"CDC_RELAY_STATUS_TIMEOUT"`
+	Watch   bool          `help:"Refresh every second, until Ctrl-C."`
+	Timeout time.Duration `help:"How long the relay may take to answer." default:"5s"`
 }
 
 func (statusCommand) Help() string {

@@ -131,7 +131,7 @@ func TestVersion(t *testing.T) {
 	o := cdcRelay(t, nil, "version")
 	o.want(t, exitDone, []string{"cdc-relay ", "commit ", "go1."}, nil)
 	var facts cli.Facts
-	o = cdcRelay(t, []string{"CDC_RELAY_JSON=true"}, "version")
+	o = cdcRelay(t, []string{"CDC_RELAY_OUTPUT=json"}, "version")
 	if err := json.Unmarshal([]byte(o.out), &facts); err != nil {
 		t.Fatalf("%v in %s", err, o.out)
 	}

@@ -20,18 +20,18 @@ import (
 )
 
 type verifyCommand struct {
-	FromID string        `name:"from-id" help:"First id of a range." placeholder:"ID" empty:"no" env:"CDC_RELAY_VERIFY_FROM_ID"`
-	ToID   string        `name:"to-id" help:"Last id of a range." placeholder:"ID" empty:"no" env:"CDC_RELAY_VERIFY_TO_ID"`
-	Since  string        `help:"Rows created at or after this time." placeholder:"TIME|AGE" empty:"no" env:"CDC_RELAY_VERIFY_SINCE"`
-	Until  string        `help:"Rows created before this time." placeholder:"TIME|AGE" empty:"no" env:"CDC_RELAY_VERIFY_UNTIL"`
-	Wait   time.Duration `help:"How long to wait for rows that the relay has not published yet." default:"10s" env:"CDC_RELAY_VERIFY_WAIT"`
-	Repair bool          `help:"Have the relay publish again what the topics have lost." env:"CDC_RELAY_VERIFY_REPAIR"`
-	Yes    bool          `help:"Do not ask for confirmation before a repair." env:"CDC_RELAY_VERIFY_YES"`
-	Note   string        `help:"Why a repair is needed; it is kept with the request." placeholder:"TEXT" env:"CDC_RELAY_VERIFY_NOTE"`
-	Temp   string        `help:"Where temporary files go, about 220 bytes per row; default: the system's temporary directory." placeholder:"DIR" env:"CDC_RELAY_VERIFY_TEMP"`
+	FromID string        `name:"from-id" help:"First id of a range." placeholder:"ID" empty:"no"`
+	ToID   string        `name:"to-id" help:"Last id of a range." placeholder:"ID" empty:"no"`
+	Since  string        `help:"Rows created at or after this time." placeholder:"TIME|AGE" empty:"no"`
+	Until  string        `help:"Rows created before this time." placeholder:"TIME|AGE" empty:"no"`
+	Wait   time.Duration `help:"How long to wait for rows that the relay has not published yet." default:"10s"`
+	Repair bool          `help:"Have the relay publish again what the topics have lost."`
+	Yes    bool          `help:"Do not ask for confirmation before a repair."`
+	Note   string        `help:"Why a repair is needed; it is kept with the request." placeholder:"TEXT"`
+	Temp   string        `help:"Where temporary files go, about 220 bytes per row; default: the system's temporary directory." placeholder:"DIR"`
 
-	Consumer  string        `help:"Compare with what this consumer's inbox has done, and not with the topics." placeholder:"NAME" empty:"no" env:"CDC_RELAY_VERIFY_CONSUMER"`
-	InboxKeep time.Duration `name:"inbox-keep" help:"For how long the consumer keeps ids: what is older and unknown is forgotten, not missing." default:"336h" env:"CDC_RELAY_VERIFY_INBOX_KEEP"`
+	Consumer  string        `help:"Compare with what this consumer's inbox has done, and not with the topics." placeholder:"NAME" empty:"no"`
+	InboxKeep time.Duration `name:"inbox-keep" help:"For how long the consumer keeps ids: what is older and unknown is forgotten, not missing." default:"336h"`
 }
 
 const undefinedTable = "42P01" // SQLSTATE

@@ -35,7 +35,7 @@ type helper interface{ Help() string }
 //	type:"path"     a file's path, which begins here or with ~/
 //	required:""     the command does not run without it
 //	xor:"x"         not together with another flag that has the same
-//	embed:""        (or an embedded struct) the struct's fields stand here; envprefix:"X" before their variables
+//	embed:""        (or an embedded struct) the struct's fields stand here; before their variables
 type line struct {
 	root    *cobra.Command
 	environ map[string]string
@@ -69,8 +69,8 @@ func (p Program) build(s Streams) *line {
 	common := l.root.PersistentFlags()
 	common.SortFlags = false
 	l.value(l.root, common, &value{field: reflect.ValueOf(new(bool)).Elem(), name: "help",
-		tag: `help:"Show context-sensitive help." short:"h"`}, "")
-	l.fields(l.root, common, reflect.ValueOf(p.Commands).Elem(), "")
+		tag: `help:"Show context-sensitive help." short:"h"`})
+	l.fields(l.root, common, reflect.ValueOf(p.Commands).Elem())
 	for _, k := range config.Keys() {
 		if k.Available {
 			f := &keyFlag{key: k}
@@ -90,7 +90,7 @@ func (l *line) command(name, help string) *cobra.Command {
 }
 
 // fields makes flags, arguments and subcommands of a struct's fields.
-func (l *line) fields(c *cobra.Command, flags *pflag.FlagSet, from reflect.Value, prefix string) {
+func (l *line) fields(c *cobra.Command, flags *pflag.FlagSet, from reflect.Value) {
 	for i := range from.NumField() {
 		field, tag := from.Type().Field(i), from.Type().Field(i).Tag
 		_, embed := tag.Lookup("embed")
@@ -103,9 +103,9 @@ func (l *line) fields(c *cobra.Command, flags *pflag.FlagSet, from reflect.Value
 		case command:
 			l.subcommand(c, name, tag, from.Field(i))
 		case embed || field.Anonymous:
-			l.fields(c, flags, from.Field(i), prefix+tag.Get("envprefix"))
+			l.fields(c, flags, from.Field(i))
 		default:
-			l.value(c, flags, &value{field: from.Field(i), tag: tag, name: name}, prefix)
+			l.value(c, flags, &value{field: from.Field(i), tag: tag, name: name})
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (l *line) subcommand(parent *cobra.Command, name string, tag reflect.Struct
 		l.run[c] = r
 	}
 	parent.AddCommand(c)
-	l.fields(c, c.Flags(), from, "")
+	l.fields(c, c.Flags(), from)
 	if tag.Get("default") != "" {
 		l.run[parent], l.args[parent] = l.run[c], l.args[c]
 		parent.Flags().AddFlagSet(c.Flags())
@@ -131,14 +131,12 @@ func (l *line) subcommand(parent *cobra.Command, name string, tag reflect.Struct
 }
 
 // value is one flag or argument.
-func (l *line) value(c *cobra.Command, flags *pflag.FlagSet, v *value, prefix string) {
+func (l *line) value(c *cobra.Command, flags *pflag.FlagSet, v *value) {
 	if !readable(v.element()) {
 		panic(fmt.Sprintf("the command line is built wrongly: %s is %s, which cannot be read", v.name, v.field.Type()))
 	}
 	v.field.SetZero()
-	if env := v.tag.Get("env"); env != "" {
-		v.env = prefix + env
-	}
+	v.env = v.tag.Get("env")
 	text, found := l.environ[v.env]
 	if err := v.start(text, found && v.env != ""); err != nil {
 		v.wrong = fmt.Errorf("--%s (%s): %w", v.name, v.env, err)

@@ -48,10 +48,10 @@ type Streams struct {
 // Flags are those that every command takes. A program embeds them in its command line.
 type Flags struct {
 	Config string   `help:"YAML file with the configuration." placeholder:"FILE" env:"CDC_RELAY_CONFIG"`
-	Set    []string `help:"Set any configuration key; may be repeated. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none" env:"CDC_RELAY_SET"`
-	JSON   bool     `name:"json" help:"Print JSON: short for -o json." env:"CDC_RELAY_JSON"`
+	Set    []string `help:"Set any configuration key; may be repeated. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none"`
+	JSON   bool     `name:"json" help:"Print JSON: short for -o json."`
 	Output string   `short:"o" help:"How to print: table, json or yaml." enum:"table,json,yaml" default:"table" env:"CDC_RELAY_OUTPUT"`
-	Quiet  bool     `short:"q" help:"Print nothing but errors; the exit code tells." env:"CDC_RELAY_QUIET"`
+	Quiet  bool     `short:"q" help:"Print nothing but errors; the exit code tells."`
 
 	Version bool `help:"Print the version."`
 }

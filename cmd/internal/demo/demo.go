@@ -24,10 +24,10 @@ const NATS = "nats"
 
 // Flags are those of the demo.
 type Flags struct {
-	Broker     string        `help:"What the relay sends to: kafka, a stand-in, or nats, a real server in the process." enum:"kafka,nats" default:"kafka" env:"CDC_RELAY_DEMO_BROKER"`
-	Rate       int           `help:"Events per second that the writer commits." default:"200" env:"CDC_RELAY_DEMO_RATE"`
-	Aggregates int           `help:"Aggregates that they belong to; order is kept within each." default:"50" env:"CDC_RELAY_DEMO_AGGREGATES"`
-	Duration   time.Duration `help:"Stop after this time; 0: on Ctrl-C." default:"0s" env:"CDC_RELAY_DEMO_DURATION"`
+	Broker     string        `help:"What the relay sends to: kafka, a stand-in, or nats, a real server in the process." enum:"kafka,nats" default:"kafka"`
+	Rate       int           `help:"Events per second that the writer commits." default:"200"`
+	Aggregates int           `help:"Aggregates that they belong to; order is kept within each." default:"50"`
+	Duration   time.Duration `help:"Stop after this time; 0: on Ctrl-C." default:"0s"`
 }
 
 // Help is the same text in both programs.

@@ -18,15 +18,15 @@ import (
 
 // Hand is the flags that say who does something, and why.
 type Hand struct {
-	Note string `help:"Why; it is kept with what is done." placeholder:"TEXT" env:"NOTE"`
-	Who  string `help:"Who asks; by default this user at this host." placeholder:"NAME" env:"WHO"`
+	Note string `help:"Why; it is kept with what is done." placeholder:"TEXT"`
+	Who  string `help:"Who asks; by default this user at this host." placeholder:"NAME"`
 }
 
 // Flags is the flags of commands that ask something of the relay.
 type Flags struct {
 	Hand
-	Timeout *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait" env:"TIMEOUT"`
-	NoWait  bool           `help:"Do not wait, though a relay runs." xor:"wait" env:"NO_WAIT"`
+	Timeout *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait"`
+	NoWait  bool           `help:"Do not wait, though a relay runs." xor:"wait"`
 }
 
 const (

@@ -10,19 +10,19 @@ import (
 // Choose is the flags that choose dead letters or parked events; all that are given must hold.
 type Choose struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
-	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no" env:"TYPE"`
-	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" empty:"no" env:"CLASS"`
-	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" empty:"no" env:"TOPIC"`
-	Aggregate string   `help:"Only of this aggregate." placeholder:"TYPE/ID" empty:"no" env:"AGGREGATE"`
-	Position  string   `help:"Only at this position: 0/16B3748/2 as in x-outbox-position, or 0/16B3748 for a whole transaction." placeholder:"POSITION" empty:"no" env:"POSITION"`
-	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no" env:"OLDER_THAN"`
-	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no" env:"NEWER_THAN"`
+	Key       *string  `help:"Only of this message key." placeholder:"KEY"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no"`
+	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" empty:"no"`
+	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" empty:"no"`
+	Aggregate string   `help:"Only of this aggregate." placeholder:"TYPE/ID" empty:"no"`
+	Position  string   `help:"Only at this position: 0/16B3748/2 as in x-outbox-position, or 0/16B3748 for a whole transaction." placeholder:"POSITION" empty:"no"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no"`
 }
 
 // All is the flag of what changes something: nothing chosen must not mean everything.
 type All struct {
-	All bool `help:"All of them, as far as nothing else is chosen." env:"ALL"`
+	All bool `help:"All of them, as far as nothing else is chosen."`
 }
 
 // filter notes what is wrong with the flags.
@@ -64,9 +64,9 @@ func (c Choose) toChange(a *cli.App, all All) store.Filter {
 
 // Page is the flags of lists.
 type Page struct {
-	Limit int    `help:"How many at once, 1 to 1000." default:"50" env:"LIMIT"`
-	After string `help:"Go on behind the cursor that the page before ended with." placeholder:"CURSOR" env:"AFTER"`
-	All   bool   `help:"All pages; nothing needs to be chosen." env:"ALL"`
+	Limit int    `help:"How many at once, 1 to 1000." default:"50"`
+	After string `help:"Go on behind the cursor that the page before ended with." placeholder:"CURSOR"`
+	All   bool   `help:"All pages; nothing needs to be chosen."`
 }
 
 const longestList = 1000

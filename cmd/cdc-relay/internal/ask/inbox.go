@@ -15,12 +15,12 @@ import (
 // ChooseHeld is the flags that choose events that a consumer holds back; all that are given must hold.
 type ChooseHeld struct {
 	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Key       *string  `help:"Only of this message key." placeholder:"KEY" env:"KEY"`
-	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no" env:"TYPE"`
-	Class     string   `help:"Only of this class: permanent, exhausted, process, transient, replay or discarded." placeholder:"CLASS" empty:"no" env:"CLASS"`
-	Topic     string   `help:"Only from this topic." placeholder:"TOPIC" empty:"no" env:"TOPIC"`
-	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no" env:"OLDER_THAN"`
-	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no" env:"NEWER_THAN"`
+	Key       *string  `help:"Only of this message key." placeholder:"KEY"`
+	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no"`
+	Class     string   `help:"Only of this class: permanent, exhausted, process, transient, replay or discarded." placeholder:"CLASS" empty:"no"`
+	Topic     string   `help:"Only from this topic." placeholder:"TOPIC" empty:"no"`
+	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no"`
+	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no"`
 }
 
 // Filter notes what is wrong with the flags.

@@ -30,7 +30,7 @@ func (Command) Help() string {
 }
 
 type showCommand struct {
-	All bool `env:"CDC_RELAY_CONFIG_SHOW_ALL" help:"Show defaults, too."`
+	All bool `help:"Show defaults, too."`
 }
 
 func (showCommand) Help() string {

@@ -15,9 +15,9 @@ import (
 )
 
 type initCommand struct {
-	Write   string        `help:"Path of the file to write; - writes it to standard output." placeholder:"FILE" default:"relay.yaml" type:"path" env:"CDC_RELAY_CONFIG_INIT_WRITE"`
-	Force   bool          `help:"Replace a file that is there." env:"CDC_RELAY_CONFIG_INIT_FORCE"`
-	Timeout time.Duration `help:"How long the database may take to answer." default:"30s" env:"CDC_RELAY_CONFIG_INIT_TIMEOUT"`
+	Write   string        `help:"Path of the file to write; - writes it to standard output." placeholder:"FILE" default:"relay.yaml" type:"path"`
+	Force   bool          `help:"Replace a file that is there."`
+	Timeout time.Duration `help:"How long the database may take to answer." default:"30s"`
 }
 
 func (initCommand) Help() string {

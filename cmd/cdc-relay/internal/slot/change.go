@@ -14,7 +14,7 @@ import (
 )
 
 type dropCommand struct {
-	Yes bool `help:"Do not ask for confirmation." env:"CDC_RELAY_SLOT_DROP_YES"`
+	Yes bool `help:"Do not ask for confirmation."`
 }
 
 func (dropCommand) Help() string {
@@ -52,8 +52,8 @@ func (c dropCommand) Run(a *cli.App) error {
 }
 
 type advanceCommand struct {
-	To  string `help:"Position to move to, such as 0/1A2B3C4D; end: the end of WAL." required:"" placeholder:"LSN|end" env:"CDC_RELAY_SLOT_ADVANCE_TO"`
-	Yes bool   `help:"Do not ask for confirmation." env:"CDC_RELAY_SLOT_ADVANCE_YES"`
+	To  string `help:"Position to move to, such as 0/1A2B3C4D; end: the end of WAL." required:"" placeholder:"LSN|end"`
+	Yes bool   `help:"Do not ask for confirmation."`
 }
 
 func (advanceCommand) Help() string {
