@@ -64,11 +64,10 @@ type Tables interface {
 	FinishCatchUp(ctx context.Context) error
 
 	// What is recorded of an event, and what is parked.
-	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
 	Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error)
 	CountDead(ctx context.Context) (int64, error)
 	OldestParked(ctx context.Context) (time.Time, error)
-	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
+	ParkedAmong(ctx context.Context, events []store.Sighting) (map[int]store.Lane, error)
 
 	// How far the topics are journaled.
 	AddTopics(ctx context.Context, topics []string) error

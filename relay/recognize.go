@@ -70,7 +70,7 @@ func (s *session) recognizeGone(ctx context.Context, steps []step) error {
 	var gone []store.Published
 	var of []int
 	for i, st := range steps {
-		if st.kind != stepInsert || st.recognized != store.Unrecorded || s.known.Find(&st.delivery.Event) != nil {
+		if st.kind != stepInsert || st.recognized == store.Recorded || s.known.Find(&st.delivery.Event) != nil {
 			continue
 		}
 		if p, is := s.gone(&st.delivery.Event); is {

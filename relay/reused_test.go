@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -121,4 +122,34 @@ func TestEventsWhoseIDsAreParkedAreKept(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// An event is parked, another one with its id is sent to another topic, and the process dies before that is journaled.
+// Breaks it catches: the parked event taken for the one that was sent, so that nothing is left of it; the one that was
+// sent taken for the parked one, so that nothing records it. Seen to fail with the topics' records recognized by their
+// ids.
+func TestAParkedEventIsKeptThoughAnotherWithItsIDWasSent(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, generation("absent", 1, 1, 1))
+	b.waitQuery("parked events", "SELECT count(*) FROM cdc_relay_parked", "1")
+	b.pg.Exec(t, startOver+strings.Replace(generation("absent", 2, 1, 1), "'absent', 'k'", "'order', 'k'", 1))
+	b.waitRecorded(1)
+	mustStop(t, stop)
+	b.pg.Exec(t, "UPDATE cdc_relay_state SET dirty = true; DELETE FROM cdc_relay_offset WHERE partition >= 0;"+
+		"DELETE FROM cdc_relay_journal") // as a crash leaves it
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitQuery("journaled and parked", `SELECT (SELECT string_agg(topic, ' ') FROM cdc_relay_journal) || ' ' ||
+		(SELECT string_agg(topic, ' ') FROM cdc_relay_parked)`, "outbox.event.order outbox.event.absent")
+	b.createTopic("outbox.event.absent", 1)
+	b.waitQuery("parked events", "SELECT count(*) FROM cdc_relay_parked", "0")
+	mustStop(t, stop)
+	got := b.values("outbox.event.absent", "outbox.event.order")["k0"]
+	slices.Sort(got)
+	if want := []string{`{"n": 1}`, `{"n": 2}`}; !slices.Equal(got, want) {
+		t.Errorf("published: got %q, want %q", got, want)
+	}
 }

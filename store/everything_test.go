@@ -215,7 +215,7 @@ func manyReads(s *store.Store) (list []reading) {
 	}
 	add("Lookup of all", func(ctx context.Context) (any, error) { return s.Lookup(ctx, everyID()) })
 	add("ParkedAmong all", func(ctx context.Context) (any, error) {
-		found, err := s.ParkedAmong(ctx, everyID())
+		found, err := s.ParkedAmong(ctx, sightings(everyID()))
 		return len(found), err
 	})
 	add("DueLanes, not of t", func(ctx context.Context) (any, error) {

@@ -174,7 +174,7 @@ func everyRead(s *store.Store) []reading {
 		return one(s.Portions(ctx, []store.Ask{{Lane: store.Lane{Topic: "t"}}}, 10, 1<<20))
 	})
 	add("WaitingTopics", func(ctx context.Context) ([]any, error) { return one(s.WaitingTopics(ctx)) })
-	add("ParkedAmong", func(ctx context.Context) ([]any, error) { return one(s.ParkedAmong(ctx, ids[:9])) })
+	add("ParkedAmong", func(ctx context.Context) ([]any, error) { return one(s.ParkedAmong(ctx, sightings(ids[:9]))) })
 	add("CountParked", func(ctx context.Context) ([]any, error) { return one(s.CountParked(ctx)) })
 	add("OldestParked", func(ctx context.Context) ([]any, error) { return one(s.OldestParked(ctx)) })
 	add("CountDead", func(ctx context.Context) ([]any, error) { return one(s.CountDead(ctx)) })

@@ -299,7 +299,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		}},
 		{"ParkedLanes", func(ctx context.Context) error { _, _, err := s.ParkedLanes(ctx); return err }},
 		{"ParkedAmong", func(ctx context.Context) error {
-			_, err := s.ParkedAmong(ctx, [][]byte{[]byte(uuid(5))})
+			_, err := s.ParkedAmong(ctx, []store.Sighting{{ID: []byte(uuid(5))}})
 			return err
 		}},
 		{"CountParked", func(ctx context.Context) error { _, err := s.CountParked(ctx); return err }},

@@ -189,11 +189,20 @@ var outcomeSteps = []stepOf{
 	}},
 	{"look up", false, 2, func(p *drill, c *caller, d *dice) (string, error) {
 		var ids [][]byte
+		var events []store.Sighting
 		for _, r := range p.rows(d) {
 			ids = append(ids, []byte(r.id))
+			events = append(events, store.Sighting{ID: []byte(r.id)})
+		}
+		for _, row := range c.parked(d) {
+			at := row.event.Position
+			if d.chance(0.3) {
+				at.Order++
+			}
+			events = append(events, store.Sighting{ID: row.event.ID, Position: at})
 		}
 		found, err := c.Lookup(p.ctx, ids)
-		if _, among := c.ParkedAmong(p.ctx, ids); err == nil {
+		if _, among := c.ParkedAmong(p.ctx, events); err == nil {
 			err = among
 		}
 		return fmt.Sprint(found), err

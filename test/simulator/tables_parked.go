@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
@@ -107,18 +108,26 @@ func (t *tables) ParkedLanes(ctx context.Context) (lanes []store.Lane, events in
 	return lanes, events, err
 }
 
-// ParkedAmong finds the lanes of those that are parked.
-func (t *tables) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error) {
-	found := map[string]store.Lane{}
+// ParkedAmong finds the lanes of those that are parked at their places.
+func (t *tables) ParkedAmong(ctx context.Context, events []store.Sighting) (map[int]store.Lane, error) {
+	found := map[int]store.Lane{}
 	err := t.do(ctx, "parked among", func(db *database) error {
-		for _, id := range ids {
-			if p := db.parked[t.at(id)]; p != nil {
-				found[string(id)] = store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)}
+		for i, e := range events {
+			if p := db.parked[t.at(e.ID)]; p != nil && (e.Position.Order == 0 || sameEvent(p.event.Position, e.Position)) {
+				found[i] = store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)}
 			}
 		}
 		return nil
 	})
 	return found, err
+}
+
+// sameEvent compares places; a message does not tell the epoch of one in the stream.
+func sameEvent(a, b outbox.Position) bool {
+	if !a.Table && !b.Table {
+		a.Epoch, b.Epoch = 0, 0
+	}
+	return a == b
 }
 
 // CountParked counts them.

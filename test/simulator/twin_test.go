@@ -205,10 +205,10 @@ func (t twin) ParkedLanes(ctx context.Context) ([]store.Lane, int64, error) {
 	return r.A, r.B, err
 }
 
-func (t twin) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error) {
-	return read(ctx, t, "parked among", func(ctx context.Context) (map[string]store.Lane, error) {
-		return t.real.ParkedAmong(ctx, ids)
-	}, func(ctx context.Context) (map[string]store.Lane, error) { return t.tables.ParkedAmong(ctx, ids) })
+func (t twin) ParkedAmong(ctx context.Context, events []store.Sighting) (map[int]store.Lane, error) {
+	return read(ctx, t, "parked among", func(ctx context.Context) (map[int]store.Lane, error) {
+		return t.real.ParkedAmong(ctx, events)
+	}, func(ctx context.Context) (map[int]store.Lane, error) { return t.tables.ParkedAmong(ctx, events) })
 }
 
 func (t twin) CountParked(ctx context.Context) (int64, error) {

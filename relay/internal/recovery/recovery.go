@@ -11,6 +11,7 @@
 package recovery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,9 @@ const (
 
 // Tables is what a scan asks of the SQL side; see package store.
 type Tables interface {
-	Lookup(ctx context.Context, ids [][]byte) ([]bool, error)
+	Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error)
 	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
-	ParkedAmong(ctx context.Context, ids [][]byte) (map[string]store.Lane, error)
+	ParkedAmong(ctx context.Context, events []store.Sighting) (map[int]store.Lane, error)
 	Portions(ctx context.Context, asks []store.Ask, limit, maxBytes int) ([]store.Portion, error)
 	SettleRetried(ctx context.Context, published []store.Published) error
 }
@@ -72,7 +73,8 @@ type Scan struct {
 	topic string
 	gone  int64 // of the topic
 	batch []store.Published
-	err   error // of Postgres: the session must end
+	seen  []store.Sighting // the events of batch
+	err   error            // of Postgres: the session must end
 }
 
 // Of Scan.Headers: the names of the event's id, its source, of what only a copy of a dead letter has, its position, and
@@ -175,9 +177,14 @@ func (s *Scan) take(ctx context.Context, rec sink.TailRecord) error {
 	}
 	s.Read++
 	s.Sent.note(s.topic, &rec)
-	position, _ := parsePosition(rec.Headers[headerPosition])
+	position, known := parsePosition(rec.Headers[headerPosition])
+	if !known {
+		position = outbox.Position{}
+	}
+	id = bytes.Clone(id)
+	s.seen = append(s.seen, store.Sighting{ID: id, Position: position})
 	s.batch = append(s.batch, store.Published{
-		ID: append([]byte(nil), id...), Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset, Mark: position.Mark(),
+		ID: id, Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset, Mark: position.Mark(),
 	})
 	if len(s.batch) < batchSize {
 		return nil
@@ -189,19 +196,15 @@ func (s *Scan) flush(ctx context.Context) error {
 	if len(s.batch) == 0 || s.err != nil {
 		return s.err
 	}
-	ids := make([][]byte, len(s.batch))
-	for i := range s.batch {
-		ids[i] = s.batch[i].ID
-	}
-	err := s.flushParked(ctx, ids)
-	var recorded []bool
+	err := s.flushParked(ctx)
+	var recorded []store.Recognition
 	if err == nil {
-		recorded, err = s.Tables.Lookup(ctx, ids)
+		recorded, err = s.Tables.Recognize(ctx, s.seen)
 	}
 	if err == nil {
 		missing := s.batch[:0]
 		for i, p := range s.batch {
-			if !recorded[i] {
+			if recorded[i] != store.Recorded {
 				missing = append(missing, p)
 			}
 		}
@@ -213,23 +216,25 @@ func (s *Scan) flush(ctx context.Context) error {
 	if err != nil {
 		s.err = fmt.Errorf("journal what the topics hold: %w", err)
 	}
-	s.batch = s.batch[:0]
+	s.batch, s.seen = s.batch[:0], s.seen[:0]
 	return s.err
 }
 
-// flushParked journals those of the batch that are parked: they were retried, and that was not recorded.
-func (s *Scan) flushParked(ctx context.Context, ids [][]byte) error {
+// flushParked journals those of the batch that are parked: they were retried, and that was not recorded. An event that
+// has the id of a parked one is not that one, unless it has its place.
+func (s *Scan) flushParked(ctx context.Context) error {
 	if s.Queue.Parked() <= 0 {
 		return nil
 	}
-	lanes, err := s.Tables.ParkedAmong(ctx, ids)
-	if err != nil || len(lanes) == 0 {
+	found, err := s.Tables.ParkedAmong(ctx, s.seen)
+	if err != nil || len(found) == 0 {
 		return err
 	}
 	var retried []store.Published
-	for _, p := range s.batch {
-		if lane, parked := lanes[string(p.ID)]; parked {
-			retried = append(retried, p)
+	lanes := map[string]store.Lane{} // by id
+	for i, p := range s.batch {
+		if lane, parked := found[i]; parked {
+			retried, lanes[string(p.ID)] = append(retried, p), lane
 			s.Queue.Revisit(lane) // it may be empty now
 		}
 	}

@@ -42,11 +42,12 @@ func (s *shelf) Tail(_ context.Context, _ sink.TailQuery, each func(sink.TailRec
 	return nil
 }
 
-func (s *shelf) Lookup(_ context.Context, ids [][]byte) ([]bool, error) {
-	found := make([]bool, len(ids))
-	for i, id := range ids {
-		_, recorded := s.settled[string(id)]
-		found[i] = recorded || s.number(id)%3 == 0
+func (s *shelf) Recognize(_ context.Context, events []store.Sighting) ([]store.Recognition, error) {
+	found := make([]store.Recognition, len(events))
+	for i, e := range events {
+		if _, recorded := s.settled[string(e.ID)]; recorded || s.number(e.ID)%3 == 0 {
+			found[i] = store.Recorded
+		}
 	}
 	return found, nil
 }
@@ -61,11 +62,11 @@ func (s *shelf) Settle(_ context.Context, published []store.Published, _ []store
 	return nil
 }
 
-func (s *shelf) ParkedAmong(_ context.Context, ids [][]byte) (map[string]store.Lane, error) {
-	lanes := map[string]store.Lane{}
-	for _, id := range ids {
-		if n := s.number(id); n%3 != 0 && n%4 == 0 {
-			lanes[string(id)] = store.Lane{}
+func (s *shelf) ParkedAmong(_ context.Context, events []store.Sighting) (map[int]store.Lane, error) {
+	lanes := map[int]store.Lane{}
+	for i, e := range events {
+		if n := s.number(e.ID); n%3 != 0 && n%4 == 0 {
+			lanes[i] = store.Lane{}
 		}
 	}
 	return lanes, nil

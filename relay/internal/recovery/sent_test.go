@@ -86,12 +86,12 @@ type queue struct {
 	portion int
 }
 
-func (q *queue) ParkedAmong(_ context.Context, ids [][]byte) (map[string]store.Lane, error) {
-	lanes := map[string]store.Lane{}
-	for _, id := range ids {
+func (q *queue) ParkedAmong(_ context.Context, events []store.Sighting) (map[int]store.Lane, error) {
+	lanes := map[int]store.Lane{}
+	for i, e := range events {
 		for _, r := range q.rows {
-			if string(r.Event.ID) == string(id) {
-				lanes[string(id)] = store.Lane{Topic: "t", Key: []byte("k")}
+			if string(r.Event.ID) == string(e.ID) {
+				lanes[i] = store.Lane{Topic: "t", Key: []byte("k")}
 			}
 		}
 	}

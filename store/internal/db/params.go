@@ -53,6 +53,15 @@ func (p *Params) Int8(v int64) *Params {
 	return p.Add(pgtype.Int8OID, BinaryFormat, binary.BigEndian.AppendUint64(nil, uint64(v)))
 }
 
+// Int8s adds an array of n numbers.
+func (p *Params) Int8s(n int, number func(i int) int64) *Params {
+	b := ArrayHeader(make([]byte, 0, ArrayHeaderSize+n*(4+8)), pgtype.Int8OID, n)
+	for i := range n {
+		b = AppendInt8(b, number(i))
+	}
+	return p.Add(pgtype.Int8ArrayOID, BinaryFormat, b)
+}
+
 func (p *Params) Boolean(v bool) *Params {
 	b := []byte{0}
 	if v {

@@ -121,14 +121,13 @@ func (s *Writer) sightings(o *db.Table, source int32, events []record.Sighting) 
 		return nil, err
 	}
 	p.Text(s.db.Config.Slot).Int8(s.db.Epoch())
-	marks, at := db.ArrayHeader(nil, pgtype.Int4OID, n), db.ArrayHeader(nil, pgtype.Int8OID, n)
-	indexes, committed := db.ArrayHeader(nil, pgtype.Int8OID, n), db.ArrayHeader(nil, pgtype.Int8OID, n)
+	marks := db.ArrayHeader(nil, pgtype.Int4OID, n)
 	for i := range events {
-		e := &events[i]
-		marks, at = db.AppendInt4(marks, e.Position.Mark()), db.AppendInt8(at, int64(e.Position.Order))
-		indexes, committed = db.AppendInt8(indexes, int64(e.Position.Index)), db.AppendInt8(committed, e.Committed)
+		marks = db.AppendInt4(marks, events[i].Position.Mark())
 	}
-	p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, marks).Add(pgtype.Int8ArrayOID, db.BinaryFormat, at)
-	p.Add(pgtype.Int8ArrayOID, db.BinaryFormat, indexes).Add(pgtype.Int8ArrayOID, db.BinaryFormat, committed)
+	p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, marks)
+	p.Int8s(n, func(i int) int64 { return int64(events[i].Position.Order) })
+	p.Int8s(n, func(i int) int64 { return int64(events[i].Position.Index) })
+	p.Int8s(n, func(i int) int64 { return events[i].Committed })
 	return p, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -156,18 +157,38 @@ WHERE source = $1 AND next_retry_at = 'infinity' GROUP BY topic ORDER BY topic C
 	return topics, nil
 }
 
-// ParkedAmong finds which of the ids are parked, and in which lane.
-func (s *Queue) ParkedAmong(ctx context.Context, ids [][]byte) (map[string]record.Lane, error) {
-	found := map[string]record.Lane{}
+// parkedAmongSQL gives the places (from 1) of the events that are parked, each with its lane. Another event with the id
+// of a parked one is at another place; where the caller knows no place, the id decides.
+const parkedAmongSQL = `SELECT o.place, r.topic, r.key
+FROM unnest($2, $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS o({id}, at, index, era, place),
+ LATERAL (SELECT topic, key FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} AND (o.at = 0
+  OR (r.position_order, r.position_index) = (o.at, o.index) AND CASE WHEN r.from_stream THEN o.era = 0
+   ELSE r.epoch = o.era END) LIMIT 1) r`
+
+// ParkedAmong finds which of the events are parked, and in which lane: it gives the lanes by the index of the event. Only
+// IDs and positions count.
+func (s *Queue) ParkedAmong(ctx context.Context, events []record.Sighting) (map[int]record.Lane, error) {
+	found := map[int]record.Lane{}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
+		n := len(events)
 		p := new(db.Params).Int4(source)
-		if err = p.IDs(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
-			err = s.db.Send(ctx, db.Reading, s.db.SQL(o,
-				`SELECT event_id::text, topic, key FROM {parked} WHERE source = $1 AND event_id = ANY($2)`), p,
+		if err = p.IDs(o.IDType, n, func(i int) []byte { return events[i].ID }); err == nil {
+			p.Int8s(n, func(i int) int64 { return int64(events[i].Position.Order) })
+			p.Int8s(n, func(i int) int64 { return int64(events[i].Position.Index) })
+			p.Int8s(n, func(i int) int64 {
+				if at := events[i].Position; at.Table {
+					return at.Epoch
+				}
+				return 0
+			})
+			err = s.db.Send(ctx, db.Reading, s.db.SQL(o, parkedAmongSQL), p,
 				[]int16{db.TextFormat, db.TextFormat, db.BinaryFormat}, func(v [][]byte) error {
-					found[string(v[0])] = record.Lane{Topic: string(v[1]), Key: bytes.Clone(v[2])}
-					return nil
+					place, err := strconv.Atoi(string(v[0]))
+					if err == nil {
+						found[place-1] = record.Lane{Topic: string(v[1]), Key: bytes.Clone(v[2])}
+					}
+					return err
 				})
 		}
 	}
