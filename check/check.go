@@ -6,6 +6,7 @@ package check
 
 import (
 	"context"
+	"errors"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/drivers"
@@ -39,6 +40,12 @@ func (r *Report) add(l Level, name, text, fix string) {
 	r.Checks = append(r.Checks, Finding{Name: name, Level: l, Text: text, Fix: fix})
 }
 
+// fixable is an error that says what to do about it.
+type fixable interface {
+	error
+	Fix() string
+}
+
 // Everything looks at the database, then at the brokers and the schema registry.
 func Everything(ctx context.Context, cfg config.Config) Report {
 	var r Report
@@ -53,7 +60,11 @@ func Everything(ctx context.Context, cfg config.Config) Report {
 	default:
 		switch text, risky, err := drivers.Examine(ctx, cfg); {
 		case err != nil:
-			r.add(Fail, "sink "+cfg.Sink, err.Error(), "check the keys of the sink, the network and that the server runs")
+			fix := "check the keys of the sink, the network and that the server runs"
+			if known, knows := errors.AsType[fixable](err); knows {
+				fix = known.Fix()
+			}
+			r.add(Fail, "sink "+cfg.Sink, err.Error(), fix)
 		case risky:
 			r.add(Warn, "sink "+cfg.Sink, text, "")
 		default:

@@ -140,6 +140,8 @@ type RabbitMQ struct {
 	RoutingKey   string    `key:"routing_key" help:"routing key; columns that are headers of the message in braces, and {key}, the message key"`
 	StreamURL    string    `key:"stream_url" help:"of sink rabbitmq-stream: rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
 	TLS          CertFiles `key:"tls"`
+
+	Consumers map[string]RabbitMQConsumer `key:"consumers" help:"consumers whose queues init --rabbitmq-topology creates, check looks for and run watches: each gets a queue of its name with bind's binding keys (default #, everything), a retry queue for each pause of retry (default 1m, 5m, 15m), and a dead-letter queue, <name>.dlq"`
 }
 
 func defaultRabbitMQ() RabbitMQ {

@@ -156,7 +156,9 @@ func (f *file) mapping(n ast.Node) ([]*ast.MappingValueNode, bool) {
 func (f *file) value(key Key, at, n ast.Node) {
 	r := raw{where: f.where(at)}
 	before := len(f.problems)
-	if entries, ok := f.mapping(n); ok {
+	if entries, ok := f.mapping(n); ok && key.Kind == Consumers {
+		r.shape, r.consumers = isConsumers, f.consumers(key, n)
+	} else if ok {
 		r.shape, r.pairs = isPairs, map[string]string{}
 		for _, entry := range entries {
 			word := f.expanded(key, entry.Key)

@@ -76,7 +76,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		bullmq.remove_on_complete.enabled bullmq.remove_on_complete.count bullmq.remove_on_complete.age
 		bullmq.remove_on_fail.enabled bullmq.remove_on_fail.count bullmq.remove_on_fail.age
 		rabbitmq.url rabbitmq.password_file rabbitmq.routing_key rabbitmq.stream_url
-		rabbitmq.tls.ca_file rabbitmq.tls.cert_file rabbitmq.tls.key_file
+		rabbitmq.tls.ca_file rabbitmq.tls.cert_file rabbitmq.tls.key_file rabbitmq.consumers
 		rabbitmq_stream.create_streams.enabled
 		rabbitmq_stream.create_streams.max_bytes rabbitmq_stream.create_streams.max_age
 		rabbitmq_stream.tls.ca_file rabbitmq_stream.tls.cert_file rabbitmq_stream.tls.key_file
@@ -141,6 +141,7 @@ func another(t *testing.T, k Key) string {
 		"bullmq.job_name":              "{aggregate_type}",
 		"bullmq.job_id":                "{event_type}:{id}",
 		"bullmq.data":                  "payload",
+		"rabbitmq.consumers":           `{a: {bind: ["t.*", "#"], retry: [1m, 90s]}, b: {}}`,
 		"rabbitmq.url":                 "amqps://relay@a:5671/events",
 		"rabbitmq.routing_key":         "{aggregate_type}.{key}",
 		"rabbitmq.stream_url":          "rabbitmq-stream+tls://relay@a:5551/events",

@@ -159,6 +159,8 @@ var rules = map[string]rule{
 	"rabbitmq.stream_url":    serverURLs("rabbitmq.password_file", "rabbitmq-stream", "rabbitmq-stream+tls"),
 	"rabbitmq.tls.ca_file":   filePath(), "rabbitmq.tls.cert_file": filePath(), "rabbitmq.tls.key_file": filePath(),
 
+	"rabbitmq.consumers": consumers(),
+
 	"rabbitmq_stream.create_streams.enabled":   boolean(),
 	"rabbitmq_stream.create_streams.max_bytes": sizes(0, 1<<50),
 	"rabbitmq_stream.create_streams.max_age":   durations(0, longest),
@@ -283,6 +285,7 @@ var more = []relation{
 	},
 	cloudEventHeaders,
 	separateCopies,
+	boundConsumers,
 }
 
 func oneOf(values ...string) rule {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// raw is a value as a source gives it, before it has a type. Exactly one of the three shapes is used; the environment
+// raw is a value as a source gives it, before it has a type. Exactly one of the shapes is used; the environment
 // and flags give text only, in which lists are split at commas.
 type raw struct {
 	where string // file:line, variable or flag
@@ -17,6 +17,8 @@ type raw struct {
 	text  string
 	list  []string
 	pairs map[string]string
+
+	consumers map[string]map[string]raw
 }
 
 type shape uint8
@@ -25,6 +27,7 @@ const (
 	isText shape = iota
 	isList
 	isPairs
+	isConsumers
 )
 
 // shown is the value of a key for an error message. Secrets are masked before the text is quoted: what is escaped twice
@@ -35,6 +38,8 @@ func (r raw) shown(key Key) string {
 		return key.mask(formatList(r.list))
 	case isPairs:
 		return key.mask(formatPairs(r.pairs))
+	case isConsumers:
+		return formatNested(r.consumers)
 	default:
 		return strconv.Quote(key.mask(r.text))
 	}
@@ -55,6 +60,7 @@ const (
 	Integers
 	Spans
 	Pairs
+	Consumers // of RabbitMQ, by name; as one text it is YAML
 )
 
 func kindOf(t reflect.Type) Kind {
@@ -79,6 +85,8 @@ func kindOf(t reflect.Type) Kind {
 		return Spans
 	case map[string]string:
 		return Pairs
+	case map[string]RabbitMQConsumer:
+		return Consumers
 	}
 	panic(fmt.Sprintf("config: a key has a type without a kind: %v", t))
 }
@@ -95,6 +103,8 @@ func (k Key) assign(cfg *Config, r raw) error {
 		return setList(target, r, strconv.Atoi)
 	case *map[string]string:
 		return setPairs(target, r)
+	case *map[string]RabbitMQConsumer:
+		return setConsumers(target, r)
 	}
 	if r.shape != isText {
 		return fmt.Errorf("want one value")
@@ -141,7 +151,7 @@ func parseBool(s string) (bool, error) {
 func setList[T any](target *[]T, r raw, parse func(string) (T, error)) error {
 	items := r.list
 	switch r.shape {
-	case isPairs:
+	case isPairs, isConsumers:
 		return fmt.Errorf("want a list")
 	case isText:
 		items = []string{r.text}
@@ -197,6 +207,8 @@ func format(v reflect.Value) string {
 		return formatList(value)
 	case map[string]string:
 		return formatPairs(value)
+	case map[string]RabbitMQConsumer:
+		return formatConsumers(value)
 	default:
 		return fmt.Sprint(value)
 	}

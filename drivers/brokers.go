@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -123,6 +125,23 @@ func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
 	c := rabbitmq.Config{
 		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
 		RoutingKey: headersFor(cfg).Replace(r.RoutingKey), TLS: files(r.TLS, "server", "rabbitmq.tls", "rabbitmq.url"),
+	}
+	topics, err := TopicsOf(cfg.Message.Topic)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Consumers)) {
+		one := r.Consumers[name]
+		consumer := rabbitmq.Consumer{Name: name, DeadLetters: config.DeadLetterQueue(name), Bind: one.Bind,
+			Exchanges: one.Exchanges}
+		if len(one.Exchanges) == 0 {
+			consumer.Exchanges = []string{topics.Exact}
+		}
+		for _, pause := range one.Retry {
+			retry := rabbitmq.Retry{Queue: config.RetryQueue(name, pause), Pause: pause.Std()}
+			consumer.Retries = append(consumer.Retries, retry)
+		}
+		c.Consumers = append(c.Consumers, consumer)
 	}
 	return rabbitmq.New(c)
 }

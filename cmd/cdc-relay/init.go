@@ -27,7 +27,7 @@ type initCommand struct {
 	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw"`
 	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table."`
 	Inbox   string        `help:"Create only the inbox, in this schema of the database of postgres.url: tables and functions with which consumers in any language handle each event once." placeholder:"SCHEMA"`
-	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchange, and behind it a work queue, retry queues and a dead-letter queue for consumers."`
+	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchanges, and queues, retry queues and dead-letter queues for the consumers of rabbitmq.consumers, or for one consumer."`
 	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m"`
 }
 
@@ -43,11 +43,12 @@ yourself.
 --emit also creates the SQL function emit, with which applications in any language write an event in one call; a newer
 version replaces it. Its owner is the role that runs init, which needs INSERT on the outbox.
 
---rabbitmq-topology is for consumers of sink rabbitmq that want it made: the exchange that message.topic names, a work
-queue with all that it gets, retry queues of 1, 5 and 15 minutes from which messages come back to the work queue, and a
-dead-letter queue, all of quorum type. What is there as it would be made is left alone; if something is there that
-differs, it says what and creates nothing. The user needs the permission to configure these names, which the relay
-itself does without.
+--rabbitmq-topology creates what consumers of sink rabbitmq need. For each consumer of rabbitmq.consumers: its
+exchanges, a queue of its name bound with the keys of bind, a retry queue for each pause, from which messages come back
+to the consumer's queue, and a dead-letter queue, <name>.dlq. Without rabbitmq.consumers: the exchange that message.topic
+names, one work queue with everything, retry queues of 1, 5 and 15 minutes, and a dead-letter queue. All queues are of
+quorum type. What exists with the same settings is left alone; if something differs, the command names the difference
+and creates nothing. The user needs the permission to configure these names, which the relay itself doesn't need.
 
 --inbox is for a consumer's database: it creates the inbox there, and nothing else. Consumers in Go need no init: the
 package makes its tables itself.
@@ -160,9 +161,10 @@ func (c initCommand) makeTopology(ctx context.Context, a *cli.App) error {
 		return err
 	case cfg.Sink != config.SinkRabbitMQ:
 		return cli.Usage(fmt.Errorf("--rabbitmq-topology is for sink rabbitmq, and sink is %s", cfg.Sink))
-	case topics.Exact == "":
+	case topics.Exact == "" && len(cfg.RabbitMQ.Consumers) == 0:
 		return cli.Usage(fmt.Errorf("message.topic is %q, which names an exchange for each row: --rabbitmq-topology needs "+
-			"a name without columns; --message-topic NAME gives one, and can be repeated for each exchange", cfg.Message.Topic))
+			"a name without columns, which --message-topic NAME gives for one exchange at a time, or rabbitmq.consumers "+
+			"with their exchanges", cfg.Message.Topic))
 	}
 	driver, err := drivers.RabbitMQ(cfg)
 	if err != nil {

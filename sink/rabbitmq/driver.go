@@ -38,6 +38,7 @@ type Config struct {
 	Name         string // of the connection, in the server's lists
 	RoutingKey   string // {key} is the record's key, another name in braces the header's value
 	ContentType  string
+	Consumers    []Consumer
 	IDHeader     string // the header that becomes message-id
 	TypeHeader   string // the header that becomes type
 	DialTimeout  time.Duration

@@ -5,13 +5,20 @@ import (
 	"fmt"
 )
 
-// Examine connects. The text says what answered. Nothing that could be risky is asked for: what queues
-// there are behind an exchange cannot be, by AMQP.
-func (d *Driver) Examine(ctx context.Context) (text string, risky bool, err error) {
+// Examine connects, and looks for the exchange, which is the only one that there is, or empty, and for what the
+// consumers of [Config] need; what is not there is a *MissingError. The text says what answered. Nothing that could be
+// risky is asked for: AMQP has no question for the bindings of an exchange.
+func (d *Driver) Examine(ctx context.Context, exchange string) (text string, risky bool, err error) {
 	c, _, err := d.connect(ctx)
 	if err != nil {
 		return "", false, err
 	}
-	return fmt.Sprintf("%v %v at %s; each exchange needs a durable queue bound for every routing key, or its events wait",
-		c.Properties["product"], c.Properties["version"], c.RemoteAddr()), false, nil
+	if err := d.missing(ctx, c, exchange); err != nil {
+		return "", false, err
+	}
+	text = fmt.Sprintf("%v %v at %s; ", c.Properties["product"], c.Properties["version"], c.RemoteAddr())
+	if n := len(d.config.Consumers); n > 0 {
+		text += fmt.Sprintf("the exchanges and queues of %d consumers are there; ", n)
+	}
+	return text + "each exchange needs a durable queue bound for every routing key, or its events wait", false, nil
 }

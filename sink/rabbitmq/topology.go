@@ -22,7 +22,14 @@ type Part struct {
 	Type      string         `json:"type"` // topic, or quorum
 	Arguments map[string]any `json:"arguments,omitempty"`
 	Bound     string         `json:"bound_to,omitempty"` // the exchange, with the key #
+	Bindings  []Binding      `json:"bindings,omitempty"` // of a named consumer's queue
 	Exists    bool           `json:"exists"`             // it was there before
+}
+
+// Binding is what brings an exchange's messages to a queue.
+type Binding struct {
+	Exchange string `json:"exchange"`
+	Key      string `json:"key"`
 }
 
 // DifferentError says that something is there under a name of the topology and is not as it would be made. Nothing was
@@ -37,40 +44,58 @@ func (e *DifferentError) Error() string {
 
 // parts are the topology of an exchange: all that it sends goes to the work queue. A consumer puts what it could not
 // handle into a retry queue, from which it comes back to the work queue when the pause is over, and what it gives up
-// into the dead-letter queue. Queues are of quorum type, refuse when they are full instead of dropping the oldest, and
-// hand on what expires or is rejected at least once.
+// into the dead-letter queue.
 func parts(exchange string) []Part {
 	work, dead := exchange+".work", exchange+".dead"
-	queue := func(name, next string, arguments map[string]any) Part {
-		arguments["x-overflow"] = amqp.QueueOverflowRejectPublish
-		if next != "" {
-			// The default exchange: other queues behind the exchange do not get a retried message once more.
-			arguments["x-dead-letter-exchange"], arguments["x-dead-letter-routing-key"] = "", next
-			arguments["x-dead-letter-strategy"] = "at-least-once"
-		}
-		return Part{Kind: "queue", Name: name, Type: amqp.QueueTypeQuorum, Arguments: arguments}
-	}
-	list := []Part{{Kind: "exchange", Name: exchange, Type: amqp.ExchangeTopic}, queue(dead, "", map[string]any{})}
+	list := []Part{exchangePart(exchange), queuePart(dead, "", 0)}
 	for _, pause := range RetryPauses {
-		list = append(list, queue(fmt.Sprintf("%s.retry.%dm", exchange, pause/time.Minute), work,
-			map[string]any{"x-message-ttl": pause.Milliseconds()}))
+		list = append(list, queuePart(fmt.Sprintf("%s.retry.%dm", exchange, pause/time.Minute), work, pause))
 	}
-	list = append(list, queue(work, dead, map[string]any{}))
+	list = append(list, queuePart(work, dead, 0))
 	list[len(list)-1].Bound = exchange
 	return list
 }
 
-// Topology makes what consumers need behind the exchange and is not there: the exchange, a work queue, retry queues and
-// a dead-letter queue. It leaves alone what is there; if that is of another kind, it makes nothing and the error is a
-// *DifferentError. With dryRun it only looks.
+func exchangePart(name string) Part {
+	return Part{Kind: "exchange", Name: name, Type: amqp.ExchangeTopic}
+}
+
+// queuePart is a queue whose rejected and expired messages go to the queue next; expire 0 is never. Queues are of
+// quorum type, refuse when they are full instead of dropping the oldest, and hand on what expires or is rejected at
+// least once.
+func queuePart(name, next string, expire time.Duration) Part {
+	arguments := map[string]any{"x-overflow": amqp.QueueOverflowRejectPublish}
+	if next != "" {
+		// The default exchange: other queues behind the exchange do not get a retried message once more.
+		arguments["x-dead-letter-exchange"], arguments["x-dead-letter-routing-key"] = "", next
+		arguments["x-dead-letter-strategy"] = "at-least-once"
+	}
+	if expire > 0 {
+		arguments["x-message-ttl"] = expire.Milliseconds()
+	}
+	return Part{Kind: "queue", Name: name, Type: amqp.QueueTypeQuorum, Arguments: arguments}
+}
+
+// Topology creates what the consumers of [Config] need and is not there: exchanges, and for each consumer its queue,
+// retry queues and a dead-letter queue. Without named consumers there is one queue behind the given exchange, .work. It
+// leaves alone what is there; if something has other settings, it creates nothing and the error is a *DifferentError.
+// With dryRun it only looks.
 func (d *Driver) Topology(ctx context.Context, exchange string, dryRun bool) ([]Part, error) {
+	list := parts(exchange)
+	if len(d.config.Consumers) > 0 {
+		list = partsOf(d.config.Consumers)
+	}
+	return d.create(ctx, list, dryRun)
+}
+
+// create makes the parts that are missing, if those that are there are as they would be made.
+func (d *Driver) create(ctx context.Context, list []Part, dryRun bool) ([]Part, error) {
 	conn, _, err := d.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
 	defer stop()
-	list := parts(exchange)
 	different := &DifferentError{}
 	for i := range list {
 		err := list[i].look(conn)
@@ -91,9 +116,15 @@ func (d *Driver) Topology(ctx context.Context, exchange string, dryRun bool) ([]
 	}
 	for _, p := range list {
 		err := p.declare(conn)
+		bindings := p.Bindings
 		// A binding cannot be asked for. One that a person has changed on purpose is left alone.
-		if err == nil && p.Bound != "" && !(p.Exists && list[0].Exists) {
-			err = onChannel(conn, func(c *amqp.Channel) error { return c.QueueBind(p.Name, "#", p.Bound, false, nil) })
+		if p.Bound != "" && !(p.Exists && list[0].Exists) {
+			bindings = []Binding{{p.Bound, "#"}}
+		}
+		for _, b := range bindings {
+			if err == nil { // one that is there already stays as it is
+				err = onChannel(conn, func(c *amqp.Channel) error { return c.QueueBind(p.Name, b.Key, b.Exchange, false, nil) })
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("create %s %s: %w%s", p.Kind, p.Name, err, advice(err))
@@ -112,9 +143,17 @@ func advice(err error) string {
 	return ""
 }
 
-// look finds out whether the part is there, and as it would be made. What is missing is an error to RabbitMQ, which
-// closes the channel, so each question has its own.
+// look finds out whether the part is there, and as it would be made.
 func (p *Part) look(conn *amqp.Connection) error {
+	if err := p.find(conn); err != nil || !p.Exists {
+		return err
+	}
+	return p.declare(conn) // compares, since it is there
+}
+
+// find finds out whether the part is there, whatever its settings are, which takes no right. What is missing is an
+// error to RabbitMQ, which closes the channel, so each question has its own.
+func (p *Part) find(conn *amqp.Connection) error {
 	err := onChannel(conn, func(c *amqp.Channel) error {
 		if p.Kind == "exchange" {
 			return c.ExchangeDeclarePassive(p.Name, p.Type, true, false, false, false, nil)
@@ -126,10 +165,8 @@ func (p *Part) look(conn *amqp.Connection) error {
 	if errors.As(err, &said) && said.Code == amqp.NotFound {
 		return nil
 	}
-	if p.Exists = err == nil; !p.Exists {
-		return err
-	}
-	return p.declare(conn) // compares, since it is there
+	p.Exists = err == nil
+	return err
 }
 
 // declare makes the part, or compares it with what is there.
@@ -164,6 +201,9 @@ func (p Part) String() string {
 	}
 	if p.Bound != "" {
 		text += fmt.Sprintf(", bound to %s with the key #", p.Bound)
+	}
+	for _, b := range p.Bindings {
+		text += fmt.Sprintf(", bound to %s with the key %s", b.Exchange, b.Key)
 	}
 	return text
 }

@@ -86,6 +86,10 @@ func form(key config.Key) object {
 		return list(span)
 	case config.Pairs:
 		return object{"type": append([]string{"object"}, scalar...), "additionalProperties": object{"type": scalar}}
+	case config.Consumers:
+		one := object{"type": []string{"object", "null"}, "additionalProperties": false,
+			"properties": object{"bind": list(""), "retry": list(span), "exchanges": list("")}}
+		return either(object{"type": "object", "additionalProperties": one}, `^\s*(\{[^$]*\}\s*)?$|`+reference)
 	}
 	if key.Values == nil {
 		return object{"type": scalar}

@@ -1,0 +1,97 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Consumer is a consumer of exchanges, by the queues that it has.
+type Consumer struct {
+	Name        string   // of its queue
+	DeadLetters string   // the queue of what it gave up
+	Exchanges   []string // that its queue is bound to
+	Bind        []string // the keys that it is bound with
+	Retries     []Retry
+}
+
+// Retry is a queue that messages return from to the consumer's after a pause.
+type Retry struct {
+	Queue string
+	Pause time.Duration
+}
+
+// partsOf are the exchanges, then the queues of each consumer. Its own comes last: what goes to it has somewhere to go
+// from there.
+func partsOf(consumers []Consumer) (list []Part) {
+	for _, c := range consumers {
+		for _, name := range c.Exchanges {
+			if exchange := exchangePart(name); !slices.ContainsFunc(list, exchange.same) {
+				list = append(list, exchange)
+			}
+		}
+	}
+	for _, c := range consumers {
+		list = append(list, queuePart(c.DeadLetters, "", 0))
+		for _, r := range c.Retries {
+			if retry := queuePart(r.Queue, c.Name, r.Pause); !slices.ContainsFunc(list, retry.same) {
+				list = append(list, retry)
+			}
+		}
+		own := queuePart(c.Name, c.DeadLetters, 0)
+		for _, exchange := range c.Exchanges {
+			for _, key := range c.Bind {
+				own.Bindings = append(own.Bindings, Binding{exchange, key})
+			}
+		}
+		list = append(list, own)
+	}
+	return list
+}
+
+func (p *Part) same(other Part) bool { return p.Kind == other.Kind && p.Name == other.Name }
+
+// MissingError reports exchanges and queues that the configuration names and the server does not have.
+type MissingError struct {
+	Names     []string // such as "queue notifications.dlq"
+	Consumers bool     // the configuration has consumers
+}
+
+func (e *MissingError) Error() string { return "missing at the server: " + strings.Join(e.Names, ", ") }
+
+// Fix is what to do about it.
+func (e *MissingError) Fix() string {
+	const command = "cdc-relay init --rabbitmq-topology"
+	if e.Consumers {
+		return "run " + command + " with this configuration and a user that may configure them; --dry-run prints the plan"
+	}
+	return "declare the exchange and bind a durable queue to it, or run " + command + " to create both"
+}
+
+// missing looks for what the consumers need, and for the exchange, if there is only one. It changes nothing.
+func (d *Driver) missing(ctx context.Context, conn *amqp.Connection, exchange string) error {
+	list := partsOf(d.config.Consumers)
+	if only := exchangePart(exchange); exchange != "" && !slices.ContainsFunc(list, only.same) {
+		list = append(list, only)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	defer stop()
+	missing := &MissingError{Consumers: len(d.config.Consumers) > 0}
+	for i := range list {
+		p := &list[i]
+		if err := p.find(conn); err != nil {
+			return fmt.Errorf("look for %s %s: %w", p.Kind, p.Name, err)
+		}
+		if !p.Exists {
+			missing.Names = append(missing.Names, p.Kind+" "+p.Name)
+		}
+	}
+	if len(missing.Names) > 0 {
+		return missing
+	}
+	return nil
+}
