@@ -65,7 +65,7 @@ func newSite(t *testing.T, tables ...string) (s *site, run func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.relay, err = relay.New(c, relay.WithDriver(driver), relay.WithLogger(zerolog.Nop()), relay.WithVersion("1.2.3"))
+	s.relay, err = relay.New(c, driver, relay.WithLogger(zerolog.Nop()), relay.WithVersion("1.2.3"))
 	if err != nil {
 		t.Fatal(err)
 	}

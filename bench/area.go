@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -161,7 +162,7 @@ func (b *area) ask(ctx context.Context, into any, query string, args ...any) err
 
 // relay runs the relay in this process until the function that it returns is called, which gives its error.
 func (b *area) relay(ctx context.Context) (r *relay.Relay, end func() error, err error) {
-	if r, err = relay.New(b.cfg, relay.WithLogger(b.o.Logger), relay.WithVersion(b.o.Version)); err != nil {
+	if r, err = drivers.Relay(b.cfg, b.o.Logger, io.Discard, relay.WithLogger(b.o.Logger), relay.WithVersion(b.o.Version)); err != nil {
 		return nil, nil, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

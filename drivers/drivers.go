@@ -70,7 +70,7 @@ func Kafka(cfg config.Config) kafka.Config {
 	if s := k.SASL; s.Mechanism != "" {
 		c.SASL = &kafka.SASL{Mechanism: s.Mechanism, Username: s.Username, PasswordFile: s.PasswordFile,
 			PasswordCommand: s.PasswordCommand, TokenFile: s.TokenFile, TokenCommand: s.TokenCommand, AWSRegion: s.AWSRegion,
-			Extensions: s.Extensions}
+			Sign: signMSK, Extensions: s.Extensions}
 		if o := s.OAuth; o.TokenURL != "" {
 			c.SASL.OAuth = &kafka.OAuth{TokenURL: o.TokenURL, ClientID: o.ClientID, SecretFile: o.ClientSecretFile,
 				Scope: o.Scope, Parameters: o.Parameters, CAFile: o.CAFile}

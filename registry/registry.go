@@ -20,6 +20,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/retry"
+	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
 const (
@@ -53,6 +54,9 @@ func (l *Lack) Error() string {
 	return "subject " + subject + ": " + l.What + "; " + l.Fix
 }
 
+// Unwrap returns [schemas.ErrNoSchema].
+func (l *Lack) Unwrap() error { return schemas.ErrNoSchema }
+
 // Misfit says where and why a payload does not fit its schema, without any of its values.
 type Misfit struct {
 	Subject string
@@ -64,6 +68,9 @@ type Misfit struct {
 func (m *Misfit) Error() string {
 	return "the payload does not fit " + named(m.Subject, m.Version) + ": " + m.What
 }
+
+// Unwrap returns [schemas.ErrUnfit].
+func (m *Misfit) Unwrap() error { return schemas.ErrUnfit }
 
 // Registry is the schemas of one registry. Any goroutine may use it.
 type Registry struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
 // A program that relays its own outbox. Run cdc-relay init once before, or call install.Create. See examples/embed for
@@ -18,8 +19,11 @@ import (
 func Example() {
 	cfg := config.Default()
 	cfg.Postgres.URL = "postgres://shop@db/shop"
-	cfg.Kafka.Brokers = []string{"kafka:9092"}
-	r, err := relay.New(cfg, relay.WithSlog(slog.Default()), relay.WithRegisterer(prometheus.DefaultRegisterer))
+	driver, err := kafka.New(kafka.Config{Brokers: []string{"kafka:9092"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := relay.New(cfg, driver, relay.WithSlog(slog.Default()), relay.WithRegisterer(prometheus.DefaultRegisterer))
 	if err != nil {
 		log.Fatal(err)
 	}

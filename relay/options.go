@@ -2,10 +2,7 @@ package relay
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -13,10 +10,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/logqueue"
-	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay/internal/logs"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/schemas"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -33,9 +29,8 @@ type options struct {
 	postgres   Postgres
 	tracer     Tracer
 	registerer prometheus.Registerer
-	out        io.Writer
 	schemas    *schemas.Set
-	registry   *registry.Registry // of the formats that need one
+	registry   Registry // of the formats that need one
 	begun      func()
 	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
 }
@@ -60,8 +55,11 @@ func WithSlog(l *slog.Logger) Option { return WithLoggerTo(logs.To(l)) }
 // case. The metrics of the process and of Go are left to the program.
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.registerer = r } }
 
-// WithDriver publishes through d, which Run closes; by default the relay makes the driver of the configuration's sink.
-func WithDriver(d sink.Driver) Option { return func(o *options) { o.driver = d } }
+// Registry encodes payloads by the schemas of a schema registry.
+type Registry = message.Registry
+
+// WithRegistry encodes payloads through r, which Run closes. The formats avro, protobuf and json_schema need it.
+func WithRegistry(r Registry) Option { return func(o *options) { o.registry = r } }
 
 // WithTracer tells t of each attempt to publish an event.
 func WithTracer(t Tracer) Option { return func(o *options) { o.tracer = t } }
@@ -78,13 +76,11 @@ func WithSchemas(s *schemas.Set) Option { return func(o *options) { o.schemas = 
 // WithBegun calls f once, when the start is over: the relay streams, or stands by. It must not block.
 func WithBegun(f func()) Option { return func(o *options) { o.begun = f } }
 
-// WithOutput is where the sink stdout prints messages; by default standard output.
-func WithOutput(w io.Writer) Option { return func(o *options) { o.out = w } }
-
-// New makes a relay that has connected to nothing yet. It returns [config.Problems] for a configuration that is not
-// valid. Metrics are registered when it returns.
-func New(cfg config.Config, opts ...Option) (*Relay, error) {
-	o := options{config: cfg, out: os.Stdout}
+// New makes a relay that publishes through driver and has connected to nothing yet. Run closes the driver. New returns
+// [config.Problems] for an invalid configuration; of the brokers' sections it looks at none, since the driver has read
+// them. Metrics are registered when it returns.
+func New(cfg config.Config, driver sink.Driver, opts ...Option) (*Relay, error) {
+	o := options{config: cfg, driver: driver}
 	for _, option := range opts {
 		option(&o)
 	}
@@ -93,15 +89,6 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 	}
 	if o.log == nil {
 		WithLoggerTo(logs.New(cfg))(&o)
-	}
-	var err error
-	if o.registry, err = registry.Open(cfg, *o.log); err != nil {
-		return nil, err
-	}
-	if o.driver == nil {
-		if o.driver, err = drivers.New(cfg, *o.log, o.out); err != nil {
-			return nil, fmt.Errorf("make the sink: %w", err)
-		}
 	}
 	r := assemble(o)
 	if o.registerer == nil {
@@ -116,16 +103,29 @@ func New(cfg config.Config, opts ...Option) (*Relay, error) {
 // Close releases what New made, for a relay that is never run; Run does this itself.
 func (r *Relay) Close() error {
 	r.meter.Leave()
-	r.registry.Close()
+	r.closeRegistry()
 	return r.driver.Close()
+}
+
+func (r *Relay) closeRegistry() {
+	if r.registry != nil {
+		r.registry.Close()
+	}
 }
 
 // check leaves out what the configuration says of servers that the program reaches in its own way, and reads schemas.
 func (o *options) check() error {
 	problems, _ := errors.AsType[config.Problems](o.config.Validate())
 	problems = slices.DeleteFunc(problems, func(p config.Problem) bool {
-		return o.postgres != nil && p.Key == "postgres.url" || o.driver != nil && strings.HasPrefix(p.Key, "kafka.")
+		return o.postgres != nil && p.Key == "postgres.url" || isOfBroker(p.Key)
 	})
+	if o.driver == nil {
+		problems = append(problems, config.Problem{Key: "sink", What: "New got no driver"})
+	}
+	if o.registry == nil && o.config.Message.NeedsRegistry() {
+		problems = append(problems, config.Problem{Key: "message.format",
+			What: "it needs a schema registry: pass it by relay.WithRegistry"})
+	}
 	if o.schemas == nil {
 		var err error
 		if o.schemas, err = schemas.Load(o.config.Message.Schemas); err != nil {
@@ -136,4 +136,10 @@ func (o *options) check() error {
 		return nil
 	}
 	return problems
+}
+
+// isOfBroker reports whether the key stands in the section of one broker.
+func isOfBroker(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	return slices.Contains([]string{"kafka", "nats", "rabbitmq", "redis", "bullmq", "webhook"}, section)
 }

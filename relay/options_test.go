@@ -28,15 +28,15 @@ func (noPostgres) OpenTables(context.Context, store.Config) (relay.Tables, error
 	return nil, errNoPostgres
 }
 
-// A program that embeds the relay hears of every mistake at once, and needs no configuration of servers that it
+// A program that embeds the relay gets every mistake at once, and needs no configuration of servers that it
 // reaches in its own way. Seen to fail with the configuration not validated, and with brokers wanted beside a driver.
 func TestNewWantsAValidConfiguration(t *testing.T) {
-	_, err := relay.New(config.Default())
+	_, err := relay.New(config.Default(), nil)
 	problems, is := errors.AsType[config.Problems](err)
 	if !is || len(problems) != 2 {
-		t.Errorf("the defaults: got %v, want two problems: no database, no brokers", err)
+		t.Errorf("the defaults: got %v, want two problems: no database, no driver", err)
 	}
-	if _, err := relay.New(config.Default(), relay.WithDriver(unused{}), relay.WithPostgres(noPostgres{})); err != nil {
+	if _, err := relay.New(config.Default(), unused{}, relay.WithPostgres(noPostgres{})); err != nil {
 		t.Errorf("servers of one's own: got %v, want no problem", err)
 	}
 }
@@ -48,7 +48,7 @@ func TestMetricsJoinTheProgramsUntilTheRelayEnds(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	start := func(service string) (*relay.Relay, error) {
 		cfg.Service = service
-		return relay.New(cfg, relay.WithDriver(unused{}), relay.WithPostgres(noPostgres{}), relay.WithRegisterer(registry))
+		return relay.New(cfg, unused{}, relay.WithPostgres(noPostgres{}), relay.WithRegisterer(registry))
 	}
 	count := func() (ours, others int) {
 		t.Helper()

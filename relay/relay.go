@@ -1,7 +1,7 @@
-// Package relay publishes the rows of an outbox table to a broker. A Go program makes a relay of a configuration, runs
-// it until its context ends, and may ask it for its [Status] at any time:
+// Package relay publishes the rows of an outbox table to a broker. A Go program makes a relay of a configuration and the
+// driver of its broker, runs it until its context ends, and may ask it for its [Status] at any time:
 //
-//	r, err := relay.New(cfg)
+//	r, err := relay.New(cfg, driver)
 //	if err != nil {
 //		return err
 //	}
@@ -46,7 +46,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/logqueue"
-	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
 	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
@@ -116,8 +115,8 @@ type given struct {
 	misfit func(eventType, payload []byte) string // by message.schemas; nil: none
 	begun  func()                                 // see WithBegun; further calls do nothing
 
-	registry *registry.Registry // nil: the format needs none
-	lines    *logqueue.Writer   // of log; nil: not known
+	registry Registry         // nil: the format needs none
+	lines    *logqueue.Writer // of log; nil: not known
 }
 
 // assemble makes a relay of what it is given, whatever that is worth; see New.
@@ -150,7 +149,7 @@ func assemble(o options) *Relay {
 func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.flushLog()
 	defer r.meter.Leave()
-	defer r.registry.Close()
+	defer r.closeRegistry()
 	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}

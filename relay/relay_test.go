@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
@@ -84,8 +85,16 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 	if b.log != nil {
 		log = zerolog.New(b.log)
 	}
-	r, err := relay.New(b.c, relay.WithDriver(driver), relay.WithPostgres(b.postgres), relay.WithLogger(log),
-		relay.WithVersion("test"), relay.Unchecked())
+	options := []relay.Option{relay.WithPostgres(b.postgres), relay.WithLogger(log), relay.WithVersion("test"),
+		relay.Unchecked()}
+	if b.c.Message.NeedsRegistry() {
+		schemas, err := registry.Open(b.c, log)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		options = append(options, relay.WithRegistry(schemas))
+	}
+	r, err := relay.New(b.c, driver, options...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

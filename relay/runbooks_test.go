@@ -60,7 +60,7 @@ func TestEveryHaltHasItsRunbook(t *testing.T) {
 	var shown []string // from the start, at 0: an alert on a series that begins with 1 may see no change
 	cfg := config.Default()
 	cfg.Postgres.URL = "postgres://db/shop"
-	r, err := relay.New(cfg, relay.WithDriver(unused{}))
+	r, err := relay.New(cfg, unused{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestSchemasThatCannotBeCompiledAreAProblemAtTheStart(t *testing.T) {
 	c := config.Default()
 	c.Postgres.URL, c.Kafka.Brokers, c.OnHalt = "postgres://u@h/d", []string{"h:1"}, "bogus"
 	c.Message.Schemas = schemasOf(t, `{"type": "objekt"}`)
-	_, err := relay.New(c)
+	_, err := relay.New(c, unused{})
 	problems, is := errors.AsType[config.Problems](err)
 	if !is || len(problems) != 2 || !strings.Contains(fmt.Sprint(err), "message.schemas: made.json: ") {
 		t.Errorf("got %v, want problems of on_halt and message.schemas", err)
@@ -111,14 +111,14 @@ func TestSchemasOfTheProgramAreNotReadAgain(t *testing.T) {
 	c := config.Default()
 	c.Postgres.URL, c.Kafka.Brokers = "postgres://u@h/d", []string{"h:1"}
 	c.Message.Schemas = filepath.Join(t.TempDir(), "gone")
-	r, err := relay.New(c, relay.WithSchemas(&schemas.Set{}))
+	r, err := relay.New(c, unused{}, relay.WithSchemas(&schemas.Set{}))
 	if err != nil {
 		t.Fatalf("got %v, want nothing read", err)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := relay.New(c); err == nil {
+	if _, err := relay.New(c, unused{}); err == nil {
 		t.Error("without the option: got a relay, want the directory missed")
 	}
 }

@@ -93,6 +93,41 @@ func TestArrowsOfTheShippedBinaryLeadToNoServer(t *testing.T) {
 	}
 }
 
+// A Go program that embeds the relay links one broker's client: that of the driver it imports. Seen to fail with the
+// drivers of the binary imported by relay.
+func TestEmbeddedRelayLinksOnlyItsBroker(t *testing.T) {
+	for what, c := range map[string]struct {
+		most     int // external packages
+		packages []string
+	}{
+		"a relay without a driver": {120, []string{"./relay"}},
+		"a relay for Kafka":        {200, []string{"./relay", "./install", "./sink/kafka"}},
+	} {
+		list := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"},
+			c.packages...)...)
+		list.Dir = ".."
+		output, err := list.Output()
+		if err != nil {
+			t.Fatalf("list what %s links: %v", what, err)
+		}
+		external := 0
+		for path := range strings.FieldsSeq(string(output)) {
+			if path == module || strings.HasPrefix(path, module+"/") {
+				continue
+			}
+			external++
+			for _, client := range []string{"github.com/aws/", "github.com/nats-io/", "github.com/redis/", "github.com/rabbitmq/"} {
+				if strings.HasPrefix(path, client) {
+					t.Errorf("%s links %s", what, path)
+				}
+			}
+		}
+		if external < 20 || external > c.most {
+			t.Errorf("%s links %d external packages, want at most %d", what, external, c.most)
+		}
+	}
+}
+
 func checkImports(t *testing.T, path, folder string, rules room) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)

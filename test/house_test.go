@@ -27,7 +27,7 @@ var house = map[string]room{
 	"certs":    {},
 	"plain":    {},
 	"logqueue": {own: []string{"plain"}, external: []string{"github.com/rs/zerolog"}},
-	"secret":   {external: []string{"github.com/aws/aws-msk-iam-sasl-signer-go", "golang.org/x/oauth2"}},
+	"secret":   {external: []string{"golang.org/x/oauth2"}},
 	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
 		tests: []string{"replication", "store"}},
 
@@ -127,7 +127,7 @@ var house = map[string]room{
 		},
 	},
 	"relay/internal/memory": {},
-	"relay/internal/message": {own: []string{"config", "outbox", "registry", "relay/internal/memory", "schemas", "sink"},
+	"relay/internal/message": {own: []string{"config", "outbox", "relay/internal/memory", "schemas", "sink"},
 		external: []string{"github.com/rs/zerolog"}}, // of its tests
 	"relay/internal/settings": {
 		own: []string{"config", "relay/internal/message", "replication", "retry", "secret", "store"},
@@ -178,17 +178,17 @@ var house = map[string]room{
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "drivers", "logqueue", "offsets", "outbox", "relay/internal/alarms",
+			"config", "decoder", "logqueue", "offsets", "outbox", "relay/internal/alarms",
 			"relay/internal/blockers",
 			"relay/internal/bootstrap", "relay/internal/frontier", "relay/internal/halt", "relay/internal/health",
 			"relay/internal/lease", "relay/internal/logs", "relay/internal/message", "relay/internal/meter",
 			"relay/internal/reconcile",
-			"registry", "relay/internal/recovery", "relay/internal/requests", "relay/internal/restart",
+			"relay/internal/recovery", "relay/internal/requests", "relay/internal/restart",
 			"relay/internal/settings", "relay/internal/settle", "relay/internal/upkeep", "replication", "schemas", "sink",
 			"store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
-		tests:    []string{"sink/kafka", "sink/sinktest"},
+		tests:    []string{"registry", "sink/kafka", "sink/sinktest"},
 	},
 	"consumers": { // of store it uses how lists, ages and payloads are told
 		own: []string{"login", "secret", "store"}, external: []string{"github.com/jackc/pgx/v5"},
@@ -216,9 +216,11 @@ var house = map[string]room{
 	"embedded/child": {},
 
 	"drivers": {
-		own: []string{"certs", "config", "sink", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq",
-			"sink/rabbitmqstream", "sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
-		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go"},
+		own: []string{"certs", "config", "registry", "relay", "secret", "sink", "sink/bullmq", "sink/kafka", "sink/nats",
+			"sink/rabbitmq", "sink/rabbitmqstream", "sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
+		external: []string{
+			"github.com/aws/aws-msk-iam-sasl-signer-go", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",
+		},
 	},
 	"install": {own: []string{"config", "login", "relay", "replication", "store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"}},
@@ -329,7 +331,7 @@ var house = map[string]room{
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.
-	"examples/embed": {own: []string{"config", "install", "relay"},
+	"examples/embed": {own: []string{"config", "install", "relay", "sink", "sink/kafka"},
 		external: []string{"github.com/prometheus/client_golang"}},
 	"examples/consumer": {
 		own:      []string{"inbox", "inbox/prom"},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/install"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -115,7 +117,7 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 		return err
 	}
 	log, lines := a.Logger(cfg)
-	r, err := relay.New(cfg, relay.WithLoggerTo(log, lines), relay.WithVersion(a.Build.Facts().Version))
+	r, err := drivers.Relay(cfg, log, os.Stdout, relay.WithLoggerTo(log, lines), relay.WithVersion(a.Build.Facts().Version))
 	if err != nil {
 		return err
 	}

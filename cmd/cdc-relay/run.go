@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/consumers"
+	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
@@ -48,7 +49,6 @@ func (runCommand) Run(a *cli.App) error {
 	version := a.Build.Facts().Version
 	reader := newReader(cli.Beneath(a.Out)) // of the file itself: the driver writes again what it could not write
 	options := []relay.Option{relay.WithLoggerTo(log, lines), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
-		relay.WithOutput(reader),
 		relay.WithBegun(func() { go settleMemory(cfg, log) })}
 	tracer, err := tracing.New(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,
@@ -64,7 +64,7 @@ func (runCommand) Run(a *cli.App) error {
 			}
 		}()
 	}
-	r, err := relay.New(cfg, options...)
+	r, err := drivers.Relay(cfg, log, reader, options...)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/install"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
 func main() {
@@ -27,18 +29,21 @@ func main() {
 	defer stop()
 	cfg := config.Default()
 	cfg.Postgres.URL = os.Getenv("DATABASE_URL")
-	cfg.Kafka.Brokers = strings.Split(os.Getenv("BROKERS"), ",")
-	if err := Relay(ctx, cfg, slog.Default(), prometheus.DefaultRegisterer); err != nil {
+	driver, err := kafka.New(kafka.Config{Brokers: strings.Split(os.Getenv("BROKERS"), ",")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := Relay(ctx, cfg, driver, slog.Default(), prometheus.DefaultRegisterer); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // Relay relays until the context ends.
-func Relay(ctx context.Context, cfg config.Config, log *slog.Logger, metrics prometheus.Registerer) error {
+func Relay(ctx context.Context, cfg config.Config, driver sink.Driver, log *slog.Logger, metrics prometheus.Registerer) error {
 	if err := install.Create(ctx, cfg); err != nil {
 		return fmt.Errorf("create what the relay needs: %w", err)
 	}
-	r, err := relay.New(cfg, relay.WithSlog(log), relay.WithRegisterer(metrics))
+	r, err := relay.New(cfg, driver, relay.WithSlog(log), relay.WithRegisterer(metrics))
 	if err != nil {
 		return err
 	}

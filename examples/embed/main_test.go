@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -28,12 +29,16 @@ func TestProgramRelaysItsOwnOutbox(t *testing.T) {
 	}
 	t.Cleanup(broker.Close)
 	cfg := config.Default()
-	cfg.Postgres.URL, cfg.Postgres.Slot, cfg.Kafka.Brokers = pg.URL, harness.Unique(t, "slot"), broker.Addresses()
+	cfg.Postgres.URL, cfg.Postgres.Slot = pg.URL, harness.Unique(t, "slot")
+	driver, err := kafka.New(kafka.Config{Brokers: broker.Addresses()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	registry, log := prometheus.NewRegistry(), &harness.Log{}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- Relay(ctx, cfg, slog.New(slog.NewTextHandler(log, nil)), registry) }()
+	go func() { ended <- Relay(ctx, cfg, driver, slog.New(slog.NewTextHandler(log, nil)), registry) }()
 	harness.Eventually(t, 30*time.Second, "the outbox is there", func(context.Context) string {
 		return pg.Query(t, "SELECT CASE WHEN to_regclass('outbox_events') IS NULL THEN 'not yet' ELSE '' END")
 	})

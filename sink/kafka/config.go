@@ -97,15 +97,20 @@ type SASL struct {
 
 	PasswordCommand []string // a program and its arguments that print the password; see package secret
 
-	TokenFile    string            // the token, with or without the end of its line
-	TokenCommand []string          // a program and its arguments that print it
-	OAuth        *OAuth            // a server that issues it; nil: none
-	AWSRegion    string            // of Amazon MSK: tokens are signed with AWS's credentials
+	TokenFile    string   // the token, with or without the end of its line
+	TokenCommand []string // a program and its arguments that print it
+	OAuth        *OAuth   // a server that issues it; nil: none
+	AWSRegion    string   // of Amazon MSK: Sign signs tokens for it
+	Sign         Signer
 	Extensions   map[string]string // that go with the token, such as Confluent Cloud's logicalCluster
 }
 
 // OAuth is how a token is asked for.
 type OAuth = secret.ClientCredentials
+
+// Signer makes a token for a region of AWS, and says until when the token is valid. The SDK that signs is left to the
+// caller, so that a program without MSK does not link it.
+type Signer = secret.Signer
 
 // LoginError says why a broker and we do not come together although it can be reached: What happened, what to Check,
 // and the cause, Err, if there is more to say. Waiting does not heal it: a person must act.
@@ -194,6 +199,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SASL != nil && !slices.Contains(connect.Mechanisms(), c.SASL.Mechanism) {
 		problems = append(problems, fmt.Errorf("SASL mechanism %q: want one of %s", c.SASL.Mechanism,
 			strings.Join(connect.Mechanisms(), ", ")))
+	}
+	if c.SASL != nil && c.SASL.AWSRegion != "" && c.SASL.Sign == nil {
+		problems = append(problems, errors.New("SASL has an AWS region and no function that signs its tokens"))
 	}
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext

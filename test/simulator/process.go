@@ -60,7 +60,7 @@ func (w *world) spawn() *process {
 	config := w.profile.config
 	config.Postgres.Slot = w.server.slotName
 	var err error
-	p.relay, err = relay.New(config, relay.WithDriver(w.driverOf(p)), relay.WithLogger(zerolog.Nop()),
+	p.relay, err = relay.New(config, w.driverOf(p), relay.WithLogger(zerolog.Nop()),
 		relay.WithVersion("simulated"), relay.WithPostgres(backend{p}))
 	if err != nil {
 		panic(fmt.Sprintf("the profile's configuration: %v", err))

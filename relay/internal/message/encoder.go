@@ -18,7 +18,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/registry"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -63,7 +62,7 @@ type Hooks struct {
 	// nil: they are not reported.
 	Panicked func(id []byte, value any, stack []byte)
 	// Schemas makes values in the formats that need a registry; nil: they have none, for who wants topics and keys.
-	Schemas *registry.Registry
+	Schemas Registry
 }
 
 // New compiles the configuration's templates for a table with these columns. The type of the payload column is jsonb,

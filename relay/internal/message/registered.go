@@ -8,7 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/registry"
+	"github.com/cdc-relay/cdc-relay/schemas"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -18,6 +18,21 @@ const (
 	schemaPause = 30 * time.Second
 	awayPause   = 5 * time.Second
 )
+
+// Registry makes values in the formats that need a schema registry. One goroutine calls it; Close may come from another.
+type Registry interface {
+	// Has reports whether Append for the subject can do without asking the registry.
+	Has(subject []byte) bool
+	// Await asks for the subject's schema until it is known or the registry has answered that there is none. It returns
+	// early when stop is closed or the context ends. Told gets why the registry cannot be asked, and nil once it answers.
+	Await(ctx context.Context, stop <-chan struct{}, subject string, told func(error)) (stopped bool, err error)
+	// Append appends the payload, encoded by the subject's schema; record names one of several messages in it, or is
+	// empty. It asks nothing. The error wraps [schemas.ErrUnfit] or [schemas.ErrNoSchema], or says why the registry could
+	// not be asked yet.
+	Append(dst, subject, record, payload []byte) ([]byte, error)
+	// Close ends the questions under way.
+	Close()
+}
 
 // registered is what the formats have that need a registry.
 type registered struct {
@@ -41,7 +56,7 @@ func newRegistered(c config.Config, cols outbox.Columns) (r registered, err erro
 }
 
 // Await returns when Encode can make the event's message without asking the registry first: it is asked now, for as
-// long as it takes. Told gets why it cannot be asked, and nil when it has answered; see [registry.Registry.Await].
+// long as it takes. Told gets why it cannot be asked, and nil when it has answered; see [Registry].
 func (x *Encoder) Await(ctx context.Context, stop <-chan struct{}, e *outbox.Event, told func(error)) (
 	stopped bool, err error,
 ) {
@@ -87,12 +102,12 @@ func (x *Encoder) registeredValue(e *outbox.Event, topic string) ([]byte, *sink.
 	if err == nil {
 		return value, nil
 	}
-	if misfit, is := errors.AsType[*registry.Misfit](err); is {
-		return nil, permanent("INVALID_PAYLOAD", misfit.Error())
+	if errors.Is(err, schemas.ErrUnfit) {
+		return nil, permanent("INVALID_PAYLOAD", err.Error())
 	}
 	reason := &sink.Reason{Class: outbox.Transient, Doubtful: true, Text: err.Error(),
 		Code: "REGISTRY_AWAY", Pause: awayPause}
-	if _, is := errors.AsType[*registry.Lack](err); is {
+	if errors.Is(err, schemas.ErrNoSchema) {
 		reason.Code, reason.Pause = "NO_SCHEMA", schemaPause
 	}
 	return nil, reason

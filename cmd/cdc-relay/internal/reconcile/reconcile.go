@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -44,7 +46,7 @@ func Ask(ctx context.Context, a *cli.App, st *store.Store,
 func Here(ctx context.Context, cfg config.Config, log zerolog.Logger, version string,
 	wait time.Duration) (relay.ReconcileReport, error) {
 	cfg.OnHalt = config.OnHaltExit
-	r, err := relay.New(cfg, relay.WithLogger(log), relay.WithVersion(version))
+	r, err := drivers.Relay(cfg, log, os.Stdout, relay.WithLogger(log), relay.WithVersion(version))
 	if err != nil {
 		return relay.ReconcileReport{}, err
 	}

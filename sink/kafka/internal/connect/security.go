@@ -28,8 +28,9 @@ type SASL struct {
 	TokenFile    string                    // the token, with or without the end of its line
 	TokenCommand []string                  // a program and its arguments that print it
 	OAuth        *secret.ClientCredentials // a server that issues it; nil: none
-	AWSRegion    string                    // of Amazon MSK: tokens are signed with AWS's credentials
-	Extensions   map[string]string         // that go with the token, such as Confluent Cloud's logicalCluster
+	AWSRegion    string                    // of Amazon MSK: Sign signs tokens for it
+	Sign         secret.Signer
+	Extensions   map[string]string // that go with the token, such as Confluent Cloud's logicalCluster
 }
 
 // LoginError says why a broker and we do not come together although it can be reached: certificate, mechanism, name or
@@ -80,8 +81,8 @@ func (s *SASL) source() *secret.Source {
 		return secret.Command("kafka.sasl.token_command", s.TokenCommand)
 	case s.TokenFile != "":
 		return secret.File("kafka.sasl.token_file", s.TokenFile)
-	case s.AWSRegion != "":
-		return secret.MSK("kafka.sasl.aws_region", s.AWSRegion)
+	case s.AWSRegion != "" && s.Sign != nil:
+		return secret.Signed("kafka.sasl.aws_region", s.AWSRegion, s.Sign)
 	case s.OAuth != nil:
 		return secret.OAuth("kafka.sasl.oauth", *s.OAuth)
 	}

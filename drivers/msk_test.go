@@ -1,20 +1,25 @@
-package secret
+package drivers
 
 import (
 	"encoding/base64"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/secret"
 )
 
 // What is signed can be looked at; whether MSK takes it cannot be tried here. Breaks it catches: a token for another
-// action, region or time, one signed anew for each connection, and a key that is shown. Seen to fail with a fixed
+// action, region or time, one signed again for each connection, and a key that is shown. Seen to fail with a fixed
 // region.
 func TestATokenOfMSKIsASignedURL(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-	s := MSK("kafka.sasl.aws_region", "eu-west-1")
-	token := read(t, s)
+	s := secret.Signed("kafka.sasl.aws_region", "eu-west-1", signMSK)
+	token, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
 		t.Fatalf("the token %s: %v", token, err)
@@ -30,7 +35,7 @@ func TestATokenOfMSKIsASignedURL(t *testing.T) {
 		len(q.Get("X-Amz-Signature")) != 64 || strings.Contains(string(text), "hunter2") {
 		t.Errorf("got %s", text)
 	}
-	if again := read(t, s); again != token {
+	if again, err := s.Read(t.Context()); err != nil || again != token {
 		t.Errorf("a second read: got another token, want the first until it expires")
 	}
 }
@@ -43,7 +48,7 @@ func TestMissingAWSCredentialsAreSaid(t *testing.T) {
 		"AWS_SHARED_CREDENTIALS_FILE": "/no/such/file"} {
 		t.Setenv(name, value)
 	}
-	_, err := MSK("kafka.sasl.aws_region", "eu-west-2").Read(t.Context())
+	_, err := secret.Signed("kafka.sasl.aws_region", "eu-west-2", signMSK).Read(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "kafka.sasl.aws_region: sign a token with AWS's credentials: ") {
 		t.Errorf("got %v, want that there are no credentials", err)
 	}
