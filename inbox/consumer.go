@@ -28,6 +28,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
 )
 
@@ -51,6 +52,7 @@ type Consumer struct {
 	counted   bool             // counts were taken
 	unhandled map[string]bool  // types without a handler that were seen first
 	down      map[string]error // what does not work now
+	ends      map[lanes.Place]end
 }
 
 // New checks the configuration. The pool is the user's: handlers' transactions come from it, so it needs a connection
@@ -64,7 +66,7 @@ func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
 		return nil, err
 	}
 	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{},
-		unhandled: map[string]bool{}}, nil
+		unhandled: map[string]bool{}, ends: map[lanes.Place]end{}}, nil
 }
 
 const (

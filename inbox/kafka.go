@@ -3,9 +3,9 @@ package inbox
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +22,8 @@ const (
 	pollPaused   = 10 * time.Millisecond // how long a poll waits while partitions are paused
 	rebalanceEnd = 5 * time.Second       // before the group's patience ends, what runs is cut off
 	kafkaTimeout = 10 * time.Second
+	firstWait    = 3 * time.Second
+	askEvery     = 5 * time.Second
 
 	// A partition that was paused is fetched again when the fetch of the others ends, and that of a broker that has
 	// nothing for them ends after this time only. The client's five seconds would be spent so, again and again, by a
@@ -142,15 +144,20 @@ func (s *session) assigned(
 func (s *session) assign(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
-	ids, err := s.topics(ctx, offsets)
+	ids, err := s.topics(ctx, slices.Collect(maps.Keys(offsets)))
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	maps.Copy(s.topicIDs, ids)
+	s.mu.Unlock()
+	first := s.firstOffsets(ctx, offsets)
 	var partitions []ledger.Partition
 	var all []ledger.Place
 	for topic, of := range offsets {
 		for number, offset := range of {
-			p := ledger.Partition{Place: ledger.Place{Topic: topic, Partition: number}, TopicID: ids[topic]}
+			p := ledger.Partition{Place: ledger.Place{Topic: topic, Partition: number}, TopicID: ids[topic],
+				Next: first[lanes.Place{Topic: topic, Partition: number}]}
 			if committed := offset.EpochOffset().Offset; committed > 0 && s.c.config.Start == Committed {
 				p.Next = committed
 			}
@@ -186,12 +193,33 @@ func (s *session) assign(
 			wrote = starts[p.Place].Next
 		}
 		if former := starts[p.Place].Former; former > 0 {
-			s.remade(at, former)
+			s.remade(at, starts[p.Place].FormerID, former)
 		}
 		s.lostRecords(at, 0)
-		s.begin(at, next, wrote, names[at], starts[p.Place].Unclean)
+		_, listed := first[at]
+		s.begin(at, next, wrote, names[at], starts[p.Place].Unclean, next == 0 && !listed && !starts[p.Place].Known)
 	}
 	return adjusted, nil
+}
+
+// firstOffsets asks where the partitions' logs start: a consumer that has never read them begins there, and has lost
+// nothing of what was deleted before. Those that a broker does not tell are missing in the answer.
+func (s *session) firstOffsets(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) map[lanes.Place]int64 {
+	ctx, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
+	var all []lanes.Place
+	for topic, of := range offsets {
+		for number := range of {
+			all = append(all, lanes.Place{Topic: topic, Partition: number})
+		}
+	}
+	first, err := s.listed(ctx, all, earliest)
+	if err != nil {
+		s.c.config.Log.Debug("inbox: asking where partitions start", "consumer", s.c.config.Name, "error", err)
+	}
+	return first
 }
 
 // lower is where a partition begins: at the lower of the database's offset and Kafka's. A database that was set back is
@@ -206,11 +234,16 @@ func lower(start ledger.Start, first int64, group kgo.Offset) int64 {
 	return start.Next
 }
 
-func (s *session) begin(at lanes.Place, next, wrote int64, parked []lanes.Name, unclean bool) {
+// begin begins a partition. startless: it was never read, and where its log starts is not known.
+func (s *session) begin(at lanes.Place, next, wrote int64, parked []lanes.Name, unclean, startless bool) {
 	s.mu.Lock()
 	delete(s.careful, at)
 	s.wrote[at] = wrote
 	delete(s.gone, at)
+	delete(s.told, at)
+	if delete(s.startless, at); startless {
+		s.startless[at] = true
+	}
 	if unclean {
 		// What was in flight when the process died is among the first new events that its memory can have held.
 		s.careful[at] = &caution{left: s.c.config.MaxEvents}
@@ -218,39 +251,6 @@ func (s *session) begin(at lanes.Place, next, wrote int64, parked []lanes.Name, 
 	s.mu.Unlock()
 	s.engine.Assign(at, next, parked)
 	s.client.ResumeFetchPartitions(map[string][]int32{at.Topic: {at.Partition}}) // a pause outlives an assignment
-}
-
-// topics asks for the ids of topics: one that was made again has another.
-func (s *session) topics(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]string, error) {
-	request := kmsg.NewPtrMetadataRequest()
-	for topic := range offsets {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(topic)
-		request.Topics = append(request.Topics, t)
-	}
-	answer, err := request.RequestWith(ctx, s.client)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the topics' ids: %w", err)
-	}
-	ids := map[string]string{}
-	for _, t := range answer.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return nil, fmt.Errorf("ask for the id of topic %s: %w", *t.Topic, err)
-		}
-		ids[*t.Topic] = hex.EncodeToString(t.TopicID[:])
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for topic, id := range ids {
-		s.topicIDs[topic] = id
-	}
-	return ids, nil
-}
-
-func (s *session) topicID(topic string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.topicIDs[topic]
 }
 
 // revoked hands partitions over in good order: what runs may end, then their offsets are noted.
@@ -307,6 +307,14 @@ func set(all []lanes.Place) map[lanes.Place]bool {
 
 // commit tells Kafka, which takes it from any member for any partition: see docs/inbox.md.
 func (s *session) commit(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) (err error) {
+	ctx = kgo.PreCommitFnContext(ctx, func(request *kmsg.OffsetCommitRequest) error {
+		for _, t := range request.Topics {
+			for i := range t.Partitions {
+				t.Partitions[i].Metadata = kmsg.StringPtr(nameMark + mark(s.c.config.Name))
+			}
+		}
+		return nil
+	})
 	s.client.CommitOffsetsSync(ctx, offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, failed error) {
 			if err = failed; failed != nil {

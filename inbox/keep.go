@@ -24,7 +24,6 @@ func (s *session) keep(ctx context.Context) {
 	tick := time.NewTicker(dueEvery)
 	defer tick.Stop()
 	var noted, counted, forgets time.Time
-	next := map[lanes.Place]int64{} // as noted last
 	for {
 		select {
 		case <-ctx.Done():
@@ -35,13 +34,11 @@ func (s *session) keep(ctx context.Context) {
 		s.try(ctx, "looking for due events", s.due)
 		if now.Sub(noted) >= noteEvery {
 			noted = now
-			s.try(ctx, "noting offsets", func(ctx context.Context) error { return s.note(ctx, next) })
+			s.try(ctx, "noting offsets", s.note)
 		}
 		if now.Sub(counted) >= countEvery {
 			counted = now
 			s.try(ctx, "counting what waits", s.count)
-			s.try(ctx, "asking for the bounds of the partitions", s.bounds)
-			s.try(ctx, "being a member of the group", s.joined)
 		}
 		if !now.Before(forgets) {
 			forgets = now.Add(forgetAgain)
@@ -67,6 +64,8 @@ func (s *session) try(ctx context.Context, what string, do func(context.Context)
 		return
 	}
 	switch was := s.c.setDown(what, err); {
+	case errors.Is(err, errShared) && !was:
+		s.c.config.Log.Error("inbox: "+what, "consumer", s.c.config.Name, "error", err)
 	case err != nil && !was: // once, not with every tick
 		s.c.config.Log.Warn("inbox: "+what, "consumer", s.c.config.Name, "error", err)
 	case err == nil && was:
@@ -91,20 +90,11 @@ func (s *session) due(ctx context.Context) error {
 
 // note writes how far the partitions are, and looks whether the database still has what was written before, also where
 // nothing has changed.
-func (s *session) note(ctx context.Context, noted map[lanes.Place]int64) error {
-	progress := s.engine.Progress()
-	if err := s.noteThese(ctx, progress, noted); err != nil {
-		return err
-	}
-	for _, p := range progress {
-		noted[p.Place] = p.Next
-	}
-	return nil
-}
+func (s *session) note(ctx context.Context) error { return s.noteThese(ctx, s.engine.Progress()) }
 
 // noteThese writes to the database first, for a start takes the lower of its offsets and Kafka's. Kafka is told of
 // those that differ from what was noted.
-func (s *session) noteThese(ctx context.Context, progress []lanes.Progress, noted map[lanes.Place]int64) error {
+func (s *session) noteThese(ctx context.Context, progress []lanes.Progress) error {
 	var partitions []ledger.Partition
 	offsets := map[string]map[int32]kgo.EpochOffset{}
 	s.mu.Lock()
@@ -116,7 +106,7 @@ func (s *session) noteThese(ctx context.Context, progress []lanes.Progress, note
 		partitions = append(partitions, ledger.Partition{
 			Place: ledger.Place(p.Place), TopicID: s.topicIDs[p.Place.Topic], Next: p.Next, Wrote: wrote,
 		})
-		if before, there := noted[p.Place]; there && before == p.Next {
+		if before, there := s.told[p.Place]; there && before == p.Next {
 			continue
 		}
 		if offsets[p.Place.Topic] == nil {
@@ -141,7 +131,17 @@ func (s *session) noteThese(ctx context.Context, progress []lanes.Progress, note
 	if len(offsets) == 0 {
 		return nil
 	}
-	return s.commit(ctx, offsets)
+	if err := s.commit(ctx, offsets); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range progress {
+		if _, begun := s.wrote[p.Place]; begun {
+			s.told[p.Place] = p.Next
+		}
+	}
+	return nil
 }
 
 // release notes the offsets of partitions that go, and that they were left in good order.
@@ -156,7 +156,7 @@ func (s *session) release(ctx context.Context, going []lanes.Place) error {
 	if len(progress) == 0 {
 		return nil
 	}
-	committed := s.noteThese(ctx, progress, nil)
+	committed := s.noteThese(ctx, progress)
 	if errors.Is(committed, ledger.ErrSetBack) {
 		s.fail(committed)
 		return committed

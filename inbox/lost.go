@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,83 +35,112 @@ func (s *session) starts(at lanes.Place, start int64) {
 	s.mu.Lock()
 	from = max(from, s.gone[at])
 	s.gone[at] = max(start, s.gone[at])
+	adopted := s.startless[at]
+	delete(s.startless, at)
 	s.mu.Unlock()
-	if start <= from {
+	if start <= from || adopted {
 		return
 	}
-	s.c.config.Log.Error("inbox: the topic has lost records before they were read: its retention has deleted them, or "+
-		"somebody has. Their effects are missing", "consumer", s.c.config.Name, "topic", at.Topic, "partition", at.Partition,
+	s.c.config.Log.Error("inbox: the topic has lost records before they were read: its retention or an administrator "+
+		"deleted them. Their effects are missing", "consumer", s.c.config.Name, "topic", at.Topic, "partition", at.Partition,
 		"from", from, "to", start-1)
 	s.lostRecords(at, start-from)
 }
 
-// remade tells of a topic that was deleted and made again.
-func (s *session) remade(at lanes.Place, next int64) {
-	s.c.config.Log.Error("inbox: the topic was deleted and made again: what the former one had from this offset on, if "+
-		"anything, was not read", "consumer", s.c.config.Name, "topic", at.Topic, "partition", at.Partition, "from", next)
+// end is where a partition's log ended when that was seen last.
+type end struct {
+	topicID string
+	offset  int64
 }
+
+// ended notes where a partition's log ends, for the time when the topic is gone.
+func (s *session) ended(at lanes.Place, offset int64) {
+	id := s.topicID(at.Topic)
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if last := s.c.ends[at]; last.topicID == id {
+		offset = max(offset, last.offset)
+	}
+	s.c.ends[at] = end{id, offset}
+}
+
+// remade reports a topic that was deleted and created again. next is how far the former one was handled.
+func (s *session) remade(at lanes.Place, formerID string, next int64) {
+	s.c.mu.Lock()
+	last, seen := s.c.ends[at]
+	s.c.mu.Unlock()
+	log := s.c.config.Log.With("consumer", s.c.config.Name, "topic", at.Topic, "partition", at.Partition, "from", next)
+	switch {
+	case !seen || last.topicID != formerID:
+		log.Error("inbox: the topic was deleted and created again; records of the former topic from this offset on were "+
+			"not read, and their effects are missing. How many there were is unknown", "to", "unknown")
+	case last.offset > next:
+		log.Error("inbox: the topic was deleted and created again before all its records were read. Their effects are "+
+			"missing", "to", last.offset-1)
+		s.lostRecords(at, last.offset-next)
+	default:
+		log.Warn("inbox: the topic was deleted and created again; the former one was read to its end")
+	}
+}
+
+const latest, earliest = -1, -2 // of a log, as ListOffsets names them
 
 // bounds asks where the partitions' logs start and end.
 func (s *session) bounds(ctx context.Context) error {
-	const latest, earliest = -1, -2
-	for _, of := range []int64{earliest, latest} {
-		request := kmsg.NewPtrListOffsetsRequest()
-		request.ReplicaID = -1
-		for topic, partitions := range byTopic(s.engine.Places()) {
-			t := kmsg.NewListOffsetsRequestTopic()
-			t.Topic = topic
-			for _, number := range partitions {
-				p := kmsg.NewListOffsetsRequestTopicPartition()
-				p.Partition, p.Timestamp = number, of
-				t.Partitions = append(t.Partitions, p)
-			}
-			request.Topics = append(request.Topics, t)
-		}
-		if len(request.Topics) == 0 {
-			return nil
-		}
-		answer, err := request.RequestWith(ctx, s.client)
-		if err != nil {
-			return fmt.Errorf("ask for the bounds of the partitions: %w", err)
-		}
-		for _, t := range answer.Topics {
-			for _, p := range t.Partitions {
-				at := lanes.Place{Topic: t.Topic, Partition: p.Partition}
-				switch failed := kerr.ErrorForCode(p.ErrorCode); {
-				case failed != nil:
-					err = errors.Join(err, fmt.Errorf("topic %s, partition %d: %w", t.Topic, p.Partition, failed))
-				case of == earliest:
-					s.starts(at, p.Offset)
-				default:
-					s.engine.End(at, p.Offset)
-				}
-			}
-		}
-		if err != nil {
-			return err
-		}
+	places := s.engine.Places()
+	starts, err := s.listed(ctx, places, earliest)
+	for at, start := range starts {
+		s.starts(at, start)
 	}
-	return nil
+	ends, failed := s.listed(ctx, places, latest)
+	for at, end := range ends {
+		s.ended(at, end)
+		s.engine.End(at, end)
+	}
+	return errors.Join(err, failed)
 }
 
-// joined returns an error while the process is not a member of its group, for longer than that takes.
-func (s *session) joined(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	since := s.heartbeat
-	if since.IsZero() {
-		since = s.began
+// listed asks for an offset of each partition. With an error it returns those that were answered.
+func (s *session) listed(ctx context.Context, places []lanes.Place, which int64) (map[lanes.Place]int64, error) {
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = -1
+	for topic, partitions := range byTopic(places) {
+		t := kmsg.NewListOffsetsRequestTopic()
+		t.Topic = topic
+		for _, number := range partitions {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.Timestamp = number, which
+			t.Partitions = append(t.Partitions, p)
+		}
+		request.Topics = append(request.Topics, t)
 	}
-	if silent := time.Since(since); silent > s.timeout {
-		return fmt.Errorf("group %s has not answered for %v: are the brokers there, is the topic, may the login read the "+
-			"group?", s.c.config.Group, silent.Round(time.Second))
+	if len(request.Topics) == 0 {
+		return nil, nil
 	}
-	return nil
+	answer, err := request.RequestWith(ctx, s.client)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the bounds of the partitions: %w", err)
+	}
+	listed := map[lanes.Place]int64{}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			if failed := kerr.ErrorForCode(p.ErrorCode); failed != nil {
+				err = errors.Join(err, fmt.Errorf("topic %s, partition %d: %w", t.Topic, p.Partition, failed))
+				continue
+			}
+			listed[lanes.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+		}
+	}
+	return listed, err
 }
 
 // fetchFailed takes an error of a fetch.
 func (s *session) fetchFailed(topic string, partition int32, err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	if refused := new(kgo.ErrGroupSession); errors.As(err, &refused) {
+		s.refuse(err)
 		return
 	}
 	s.c.config.Log.Warn("inbox: fetching", "consumer", s.c.config.Name, "topic", topic, "partition", partition,
@@ -122,7 +150,7 @@ func (s *session) fetchFailed(topic string, partition int32, err error) {
 	}
 }
 
-var errTopic = Outage(errors.New("the topic was deleted or made again"))
+var errTopic = Outage(errors.New("the topic was deleted or created again"))
 
 func (s *session) fed(p kgo.FetchTopicPartition) {
 	if len(p.Records) == 0 {
@@ -131,5 +159,6 @@ func (s *session) fed(p kgo.FetchTopicPartition) {
 	at := lanes.Place{Topic: p.Topic, Partition: p.Partition}
 	s.starts(at, min(p.LogStartOffset, p.Records[0].Offset))
 	s.sees(at, p.HighWatermark)
+	s.ended(at, p.HighWatermark)
 	s.engine.Feed(at, p.Records, p.HighWatermark)
 }

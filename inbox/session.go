@@ -26,16 +26,21 @@ type session struct {
 
 	hard     context.Context // of handlers and of the session's own statements: outlives a stop by Grace
 	cut      context.CancelCauseFunc
-	over     chan error   // one at most: why the session ends
-	solitude sync.RWMutex // held for writing by an event that must run alone
+	over     chan error             // one at most: why the session ends
+	others   map[lanes.Place]string // partitions that another consumer of the group has; inquire's
+	solitude sync.RWMutex           // held for writing by an event that must run alone
 
 	mu        sync.Mutex
 	topicIDs  map[string]string
 	careful   map[lanes.Place]*caution
 	wrote     map[lanes.Place]int64 // the offset that inbox_offset has at least: read or written last
 	gone      map[lanes.Place]int64 // offsets below are known to be lost, or were read
+	startless map[lanes.Place]bool  // never read, and where the log starts is not known yet
+	told      map[lanes.Place]int64 // the offset that Kafka was told last
 	running   map[*run]struct{}
 	heartbeat time.Time        // when the last request of the group's was sent that was answered
+	refused   error            // why the group did not take the process in, last
+	refusedAt time.Time        // and when
 	doubtful  bool             // the last answer may be that the membership is over
 	timeout   time.Duration    // of the membership, without heartbeats
 	sources   map[string]int16 // numbers of sources, by name
@@ -51,7 +56,7 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 	s := &session{
 		c: c, ledger: l, holder: rand.Text(), over: make(chan error, 1),
 		topicIDs: map[string]string{}, careful: map[lanes.Place]*caution{}, wrote: map[lanes.Place]int64{},
-		gone: map[lanes.Place]int64{}, began: time.Now(),
+		gone: map[lanes.Place]int64{}, startless: map[lanes.Place]bool{}, told: map[lanes.Place]int64{}, began: time.Now(),
 		running: map[*run]struct{}{},
 		sources: map[string]int16{}, trace: newTracing(c.config.Tracer),
 		engine: lanes.New(lanes.Options{
@@ -86,6 +91,7 @@ func (s *session) run(ctx context.Context) (err error) {
 	var feeders, workers sync.WaitGroup
 	feeders.Go(func() { s.poll(polling) })
 	feeders.Go(func() { s.keep(polling) })
+	feeders.Go(func() { s.inquire(polling) })
 	feeders.Go(func() { s.warnOfRetention(polling) })
 	feeders.Go(func() { s.askTimeout(polling) })
 	for range s.c.config.Workers {

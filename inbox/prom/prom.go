@@ -163,7 +163,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	set(inflight, float64(st.Inflight))
 	set(workers, float64(st.Workers))
-	set(oldest, st.OldestUnhandled.Seconds())
+	if len(st.Partitions) > 0 {
+		set(oldest, st.OldestUnhandled.Seconds())
+	}
 	if st.LastProcessed.IsZero() {
 		set(last, 0)
 	} else {

@@ -43,10 +43,10 @@ func TestTheNamesAreThoseThatAlertsUse(t *testing.T) {
 		got = append(got, f.GetName())
 	}
 	want := []string{
-		// Before it runs the lag, what is parked and the heartbeat are unknown, and absent.
+		// Before it runs the lag, the oldest event, parked events and the heartbeat are unknown, and absent.
 		"consumer_breaker_open", "consumer_end_to_end_seconds", "consumer_events_processed_total",
 		"consumer_handler_not_found_total", "consumer_inflight", "consumer_last_processed_timestamp_seconds",
-		"consumer_lock_waits_total", "consumer_max_inflight", "consumer_oldest_unhandled_age_seconds",
+		"consumer_lock_waits_total", "consumer_max_inflight",
 		"consumer_process_duration_seconds", "consumer_rebalances_total", "consumer_records_lost_total",
 		"consumer_redelivered_total", "consumer_retry_attempts_total",
 	}

@@ -155,7 +155,7 @@ func (e *Engine) Feed(at Place, records []*kgo.Record, highWatermark int64) {
 	if p == nil {
 		return
 	}
-	p.highWatermark, p.ended = max(p.highWatermark, highWatermark), true
+	p.highWatermark, p.ended = max(p.highWatermark, highWatermark), time.Now()
 	for _, r := range records {
 		if r.Offset < p.tracker.fetched {
 			p = e.restart(p, r.Offset)

@@ -69,7 +69,7 @@ type Partition struct {
 	events, bytes int
 	busy, taken   int // pieces and events that jobs have
 	highWatermark int64
-	ended         bool // highWatermark was seen
+	ended         time.Time // when highWatermark was seen last
 	paused        bool
 	highest       int64 // the number behind the last record that a job has had
 	stopping      bool  // revoked: nothing more is handed out
@@ -187,7 +187,7 @@ func (e *Engine) End(at Place, end int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p := e.partitions[at]; p != nil {
-		p.highWatermark, p.ended = max(p.highWatermark, end), true
+		p.highWatermark, p.ended = max(p.highWatermark, end), time.Now()
 	}
 }
 
@@ -196,10 +196,13 @@ type Progress struct {
 	Place         Place
 	Next          int64 // everything below is decided
 	HighWatermark int64 // the partition's end, when it was seen last
-	Ended         bool  // it was seen
+	Ended         bool  // it was seen, not long ago
 	Undecided     int
 	OldestMillis  int64 // time stamp of the oldest undecided record in memory; 0 without one
 }
+
+// endKept is for how long a partition's end counts as known. The consumer asks for it every five seconds.
+const endKept = 30 * time.Second
 
 // Progress is that of every partition.
 func (e *Engine) Progress() []Progress {
@@ -207,7 +210,7 @@ func (e *Engine) Progress() []Progress {
 	defer e.mu.Unlock()
 	all := make([]Progress, 0, len(e.partitions))
 	for at, p := range e.partitions {
-		one := Progress{Place: at, Next: p.tracker.next, HighWatermark: p.highWatermark, Ended: p.ended,
+		one := Progress{Place: at, Next: p.tracker.next, HighWatermark: p.highWatermark, Ended: time.Since(p.ended) < endKept,
 			Undecided: p.events}
 		for _, l := range p.lanes {
 			if len(l.queue) == 0 {

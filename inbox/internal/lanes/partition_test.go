@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A partition that fills its share of the memory is held, alone, until half of the share is free. Seen to fail with the
@@ -75,5 +76,27 @@ func TestAPauseIsNotOfALaterAssignment(t *testing.T) {
 			paused = true
 		}, nil)
 		<-done
+	})
+}
+
+// A partition's end counts as known only while it is asked for: without the brokers a lag of 0 would be a guess. Seen
+// to fail with an end that stays known.
+func TestAnEndThatIsNotSeenAgainIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Options{Workers: 1, MaxBatch: 1, MaxEvents: 1, MaxBytes: 1})
+		defer e.Close()
+		e.Assign(place, 0, nil)
+		known := func() bool { return e.Progress()[0].Ended }
+		if known() {
+			t.Error("before it was seen it is known")
+		}
+		e.End(place, 7)
+		if !known() {
+			t.Error("it was seen, and is not known")
+		}
+		time.Sleep(endKept)
+		if known() {
+			t.Error("it was not seen for long, and is known")
+		}
 	})
 }

@@ -12,10 +12,11 @@ import (
 
 // Start is what the database says of a partition that was assigned.
 type Start struct {
-	Known   bool  // there is a row, and it is of this topic and not of another one of its name
-	Next    int64 // valid when Known
-	Former  int64 // how far another topic of the name was decided
-	Unclean bool  // whoever had it has not released it: it died, or still runs
+	Known    bool   // there is a row, and it is of this topic and not of another one of its name
+	Next     int64  // valid when Known
+	FormerID string // another topic of the name
+	Former   int64  // and how far it was decided
+	Unclean  bool   // the last holder has not released it: it died, or still runs
 }
 
 // Partition names a partition and the topic's id, which tells a topic from another one that was created with its name.
@@ -46,7 +47,7 @@ func (l *Ledger) Starts(
 			}
 			s.Known = err == nil && topicID == p.TopicID
 			if err == nil && !s.Known {
-				s.Former = s.Next
+				s.FormerID, s.Former = topicID, s.Next
 			}
 			s.Unclean = before != nil && *before != holder
 			starts[p.Place] = s
