@@ -105,11 +105,12 @@ type Config struct {
 	InstanceID       string // static membership, of the classic protocol
 	Client           []kgo.Opt
 
-	Decode  func(m *Message, into any) error      // default: JSON
-	Parse   func(r *kgo.Record) (*Message, error) // default: the relay's formats, and Debezium's outbox router
-	Log     *slog.Logger                          // default: slog.Default()
-	Metrics Metrics                               // default: none; see package prom
-	Tracer  trace.TracerProvider                  // default: OpenTelemetry's global one
+	Decode   func(m *Message, into any) error      // default: JSON
+	Parse    func(r *kgo.Record) (*Message, error) // default: the relay's formats, and Debezium's outbox router
+	Classify func(error) error                     // wraps in Permanent, Outage or RetryAfter; see ByMessage
+	Log      *slog.Logger                          // default: slog.Default()
+	Metrics  Metrics                               // default: none; see package prom
+	Tracer   trace.TracerProvider                  // default: OpenTelemetry's global one
 }
 
 // FromEnvironment sets what the process's environment says: CONSUMER_MAX_CONCURRENCY, CONSUMER_MAX_RETRIES,

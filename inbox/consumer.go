@@ -39,6 +39,7 @@ type Consumer struct {
 	config     Config
 	handlers   map[string]*registered
 	middleware []func(Handler) Handler
+	limits     map[string]int // of events of a type at once
 	batches    bool
 	problems   []error // of registering
 
@@ -65,8 +66,8 @@ func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, down: map[string]error{},
-		unhandled: map[string]bool{}, ends: map[lanes.Place]end{}}, nil
+	return &Consumer{pool: pool, config: config, handlers: map[string]*registered{}, limits: map[string]int{},
+		down: map[string]error{}, unhandled: map[string]bool{}, ends: map[lanes.Place]end{}}, nil
 }
 
 const (
@@ -84,6 +85,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if len(c.handlers) == 0 {
 		c.problems = append(c.problems, errors.New("inbox: no handler is registered: call inbox.On before Run"))
 	}
+	c.checkLimits()
 	if err := errors.Join(c.problems...); err != nil {
 		return err
 	}

@@ -68,13 +68,24 @@ func newMessage(r *kgo.Record) *Message {
 	return m
 }
 
+// The headers that hold an event's type, of the relay's formats and of Debezium's outbox router.
+const (
+	headerType         = "event_type"
+	headerCloudType    = "ce_type"
+	headerDebeziumType = "eventType"
+)
+
+func isType(header string) bool {
+	return header == headerType || header == headerCloudType || header == headerDebeziumType
+}
+
 // parse reads what the relay's formats and Debezium's outbox router say in headers.
 func parse(m *Message) {
 	for _, h := range m.Headers {
 		switch h.Key {
 		case "id", "ce_id", "x-event-id":
 			m.ID = string(h.Value)
-		case "event_type", "ce_type", "eventType":
+		case headerType, headerCloudType, headerDebeziumType:
 			m.Type = string(h.Value)
 		case "aggregate_type", "ce_aggregatetype":
 			m.AggregateType = string(h.Value)

@@ -198,6 +198,14 @@ func (s *session) retry(r *run, job lanes.Job) lanes.Verdict {
 	if alone := slices.IndexFunc(due, s.solitary); alone >= 0 {
 		due = due[:max(1, alone)]
 	}
+	if other := slices.IndexFunc(due, func(e ledger.Entry) bool { return s.limitOf(e) != s.limitOf(due[0]) }); other > 0 {
+		due = due[:other]
+	}
+	class, may := s.engine.Enter(record(due[0]))
+	if !may {
+		return again(lanes.Verdict{Wait: limitWait})
+	}
+	defer s.engine.Leave(class)
 	tasks, err := s.storedTasks(r, due)
 	if err != nil {
 		return again(s.unstored(lane, err))
@@ -229,6 +237,17 @@ func (s *session) retry(r *run, job lanes.Job) lanes.Verdict {
 func (s *session) solitary(e ledger.Entry) bool {
 	h := s.c.handlers[e.Type]
 	return h != nil && h.solitary.Load()
+}
+
+// limitWait is when parked events are looked at again whose type has as many workers as it may.
+const limitWait = 50 * time.Millisecond
+
+// limitOf is the bound of workers of an event's type, with the type: two events with the same may go together.
+func (s *session) limitOf(e ledger.Entry) string {
+	if s.c.limits[e.Type] == 0 {
+		return ""
+	}
+	return e.Type
 }
 
 // again keeps a lane parked and due.

@@ -66,6 +66,7 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 				Outages: 3, Transients: 5, ProbeMin: time.Second, ProbeMax: 10 * time.Second,
 				Deaths: 100, DeathRatio: 0.05, Window: time.Minute,
 			},
+			Limits: c.laneLimits(),
 		}),
 	}
 	s.hard, s.cut = context.WithCancelCause(context.Background())

@@ -317,7 +317,7 @@ func (s *session) call(r *run, h *registered, tasks []*task, all int) error {
 	for _, t := range tasks {
 		t.called = true
 	}
-	err := r.look(s.invoke(r, h, tasks))
+	err := r.look(s.classified(s.invoke(r, h, tasks)))
 	took := time.Since(began)
 	r.done(len(tasks), took)
 	for _, t := range tasks {

@@ -22,6 +22,7 @@ type Place struct {
 type Item struct {
 	Record *kgo.Record
 	seq    int64 // its number in the partition's tracker
+	class  int   // see Limits
 }
 
 // Kind is what a job asks for.
@@ -45,6 +46,7 @@ type Job struct {
 	Kind   Kind
 	Pieces []Piece
 	Probe  bool // the breaker is open: whether this one succeeds decides, and a failure counts for nothing
+	class  int
 }
 
 // Failure is why a piece was not decided.
@@ -77,6 +79,7 @@ type Options struct {
 	MaxEvents int // in memory
 	MaxBytes  int
 	Breaker   BreakerOptions
+	Limits    Limits
 }
 
 // Engine hands out jobs. Its methods may be called from any goroutine.
@@ -92,23 +95,24 @@ type Engine struct {
 	mu         sync.Mutex
 	cond       sync.Cond // the state has changed: a worker may find a job
 	partitions map[Place]*Partition
-	ready      queue
+	classes    []*class
+	turn       int // the class that comes first when a job is looked for
 	waiting    waits
 	timer      *time.Timer
 	breaker    breaker
 	events     int // in lanes, whether a job has them or not
 	taken      int // of them, those that a job has
 	bytes      int
-	busy       int     // jobs
-	perEvent   float64 // seconds that a handler takes, smoothed
-	full       bool    // no more may be parked
+	busy       int  // jobs
+	full       bool // no more may be parked
 	closed     bool
 	filling    bool // and the gaps of all partitions are being filled: see Drain
 }
 
 // New makes an engine without partitions.
 func New(o Options) *Engine {
-	e := &Engine{options: o, partitions: map[Place]*Partition{}, breaker: breaker{options: o.Breaker}}
+	e := &Engine{options: o, partitions: map[Place]*Partition{}, breaker: breaker{options: o.Breaker},
+		classes: newClasses(o.Limits)}
 	e.cond.L = &e.mu
 	e.timer = time.AfterFunc(time.Hour, e.wake)
 	return e
@@ -149,6 +153,7 @@ func (e *Engine) Assign(at Place, next int64, parked []Name) *Partition {
 // Feed hands over records of a partition, in the order of their offsets. Those of a partition that is not assigned are
 // dropped.
 func (e *Engine) Feed(at Place, records []*kgo.Record, highWatermark int64) {
+	classes := e.options.Limits.classes(records)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.partitions[at]
@@ -156,11 +161,14 @@ func (e *Engine) Feed(at Place, records []*kgo.Record, highWatermark int64) {
 		return
 	}
 	p.highWatermark, p.ended = max(p.highWatermark, highWatermark), time.Now()
-	for _, r := range records {
+	for i, r := range records {
 		if r.Offset < p.tracker.fetched {
 			p = e.restart(p, r.Offset)
 		}
 		item := Item{Record: r, seq: p.tracker.add(r.Offset)}
+		if classes != nil {
+			item.class = classes[i]
+		}
 		l := p.lane(NameOf(r))
 		l.queue = append(l.queue, item)
 		size := len(r.Value) + len(r.Key)
@@ -212,7 +220,7 @@ func (e *Engine) enqueue(l *Lane) {
 		return
 	}
 	l.ready = true
-	e.ready.push(l)
+	e.classes[e.class(l)].ready.push(l)
 }
 
 // Take waits for a job. It reports false when there are no more: the engine was closed.
@@ -279,13 +287,16 @@ func (e *Engine) collect(now time.Time) (Job, bool) {
 		job.Kind = Park
 		e.take(&job, first, e.options.MaxBatch)
 	case first.alone > 0 || job.Probe:
+		job.class = e.class(first)
 		e.take(&job, first, 1)
 	default:
-		room := e.size()
-		for l := first; l != nil; l = e.popPlain(room) {
+		job.class = e.class(first)
+		room := e.size(job.class)
+		for l := first; l != nil; l = e.popPlain(job.class, room) {
 			room -= e.take(&job, l, room)
 		}
 	}
+	e.classes[job.class].jobs++
 	if job.Probe {
 		e.breaker.probing = true
 	}
@@ -294,16 +305,26 @@ func (e *Engine) collect(now time.Time) (Job, bool) {
 
 // size is how many events the next transaction takes: its fair share of what waits, not more than a handler does in
 // BatchTime. At low load it is one, and nothing waits for company.
-func (e *Engine) size() int {
+func (e *Engine) size(of int) int {
+	c := e.classes[of]
+	if c.most > 0 && c.perEvent == 0 { // slow ones, as far as is known
+		return 1
+	}
 	share := (e.events - e.taken + e.options.Workers - 1) / e.options.Workers
-	if e.perEvent > 0 {
-		share = min(share, int(e.options.BatchTime.Seconds()/e.perEvent))
+	if c.perEvent > 0 {
+		share = min(share, int(e.options.BatchTime.Seconds()/c.perEvent))
 	}
 	return max(1, min(share, e.options.MaxBatch))
 }
 
 func (e *Engine) take(job *Job, l *Lane, most int) (taken int) {
 	taken = min(most, len(l.queue))
+	for i := range taken {
+		if job.Kind == Handle && l.queue[i].class != job.class {
+			taken = i
+			break
+		}
+	}
 	if p := l.partition; p.filling {
 		taken = p.below(l.queue[:taken])
 	} else if taken > 0 {
@@ -322,9 +343,11 @@ func (e *Engine) Finish(job Job, verdicts []Verdict, handled int, took time.Dura
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.busy--
+	c := e.classes[job.class]
+	c.jobs--
 	if handled > 0 {
 		each := took.Seconds() / float64(handled)
-		e.perEvent += (each - e.perEvent) / 8
+		c.perEvent += (each - c.perEvent) / 8
 	}
 	now := time.Now()
 	for i, piece := range job.Pieces {

@@ -75,7 +75,7 @@ func (e *Engine) first(now time.Time) *Lane {
 	if !b.careful() {
 		return e.pop()
 	}
-	l := e.ready.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
+	l := e.popHealthy()
 	switch {
 	case l != nil:
 		l.ready, b.until = false, time.Time{}
@@ -89,28 +89,56 @@ func (e *Engine) first(now time.Time) *Lane {
 	return nil
 }
 
-func (e *Engine) pop() *Lane {
-	for {
-		l := e.ready.pop()
-		if l == nil {
-			return nil
+// inTurn calls with the classes that may have one job more, each time another one first, until it returns a lane.
+func (e *Engine) inTurn(look func(*queue) *Lane) *Lane {
+	for range e.classes {
+		c := e.classes[e.turn]
+		if e.turn++; e.turn == len(e.classes) {
+			e.turn = 0
 		}
-		l.ready = false
-		if !l.over() {
+		if c.full() {
+			continue
+		}
+		if l := look(&c.ready); l != nil {
 			return l
 		}
 	}
+	return nil
 }
 
-// popPlain returns the next lane if it can join a transaction of others, and nil if not, or if there is no room.
-func (e *Engine) popPlain(room int) *Lane {
+// popHealthy returns a lane that does not fail, or nil.
+func (e *Engine) popHealthy() *Lane {
+	return e.inTurn(func(q *queue) *Lane {
+		return q.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
+	})
+}
+
+func (e *Engine) pop() *Lane {
+	return e.inTurn(func(q *queue) *Lane {
+		for {
+			l := q.pop()
+			if l == nil {
+				return nil
+			}
+			l.ready = false
+			if !l.over() {
+				return l
+			}
+		}
+	})
+}
+
+// popPlain returns the next lane of the class if it can join a transaction of others, and nil if not, or if there is no
+// room.
+func (e *Engine) popPlain(class, room int) *Lane {
 	if room <= 0 {
 		return nil
 	}
-	for next := e.ready.peek(); next != nil; next = e.ready.peek() {
+	q := &e.classes[class].ready
+	for next := q.peek(); next != nil; next = q.peek() {
 		if over := next.over(); !over && (next.parked || next.alone > 0) {
 			return nil
-		} else if e.ready.pop().ready = false; !over {
+		} else if q.pop().ready = false; !over {
 			return next
 		}
 	}
