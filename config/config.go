@@ -30,6 +30,7 @@ type Config struct {
 	OnHalt        string         `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
 	Inbox         Inbox          `key:"inbox"`
 	HTTP          HTTP           `key:"http"`
+	Metrics       Metrics        `key:"metrics"`
 	Log           Log            `key:"log"`
 	Tracing       Tracing        `key:"tracing"`
 }
@@ -209,6 +210,11 @@ type HTTP struct {
 	Read      string `key:"read" help:"open: this machine reads without the token; token, or empty: with http.token_file reading needs it, too"`
 	// ShowPayloads concerns what a person may see: payloads are in the database in any case.
 	ShowPayloads bool `key:"show_payloads" help:"show payload and headers of a dead letter"`
+}
+
+// Metrics says what /metrics shows besides the usual.
+type Metrics struct {
+	Aliases bool `key:"aliases" help:"also show outbox_pending_total and outbox_dispatch_latency_ms, for dashboards of hand-written relays"`
 }
 
 // Log is how the relay logs, to standard error.

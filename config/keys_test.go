@@ -93,7 +93,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes limits.parked_events
 		reconcile.interval drift.interval shutdown_grace on_halt inbox.url inbox.password_file inbox.schema
 		http.listen http.token_file http.read http.show_payloads
-		log.level log.format
+		metrics.aliases log.level log.format
 		tracing.endpoint tracing.sample_ratio`)
 	var got []string
 	for _, k := range Keys() {

@@ -232,6 +232,7 @@ var rules = map[string]rule{
 	"http.token_file":    filePath(),
 	"http.read":          optional(oneOf(ReadOpen, ReadToken)),
 	"http.show_payloads": boolean(),
+	"metrics.aliases":    boolean(),
 	"log.level":          oneOf("trace", "debug", "info", "warn", "error"),
 	"log.format":         oneOf(LogJSON, LogConsole),
 

@@ -119,12 +119,20 @@ func headersFor(cfg config.Config) *strings.Replacer {
 }
 
 // RabbitMQ makes the driver for exchanges.
-func RabbitMQ(cfg config.Config) (*rabbitmq.Driver, error) {
+func RabbitMQ(cfg config.Config, log zerolog.Logger) (*rabbitmq.Driver, error) {
 	r := cfg.RabbitMQ
 	names := cfg.Message.HeaderNames()
 	c := rabbitmq.Config{
 		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
 		RoutingKey: headersFor(cfg).Replace(r.RoutingKey), TLS: files(r.TLS, "server", "rabbitmq.tls", "rabbitmq.url"),
+	}
+	c.QueueSeen = func(queue string, there bool) {
+		if there {
+			log.Info().Str("queue", queue).Msg("the queue is there again")
+			return
+		}
+		log.Warn().Str("queue", queue).
+			Msg("a queue of rabbitmq.consumers is missing; cdc-relay init --rabbitmq-topology creates it")
 	}
 	topics, err := TopicsOf(cfg.Message.Topic)
 	if err != nil {

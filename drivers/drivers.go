@@ -31,7 +31,7 @@ func New(cfg config.Config, log zerolog.Logger, out io.Writer) (sink.Driver, err
 	case config.SinkBullMQ:
 		return BullMQ(cfg, log)
 	case config.SinkRabbitMQ:
-		return RabbitMQ(cfg)
+		return RabbitMQ(cfg, log)
 	case config.SinkRabbitMQStream:
 		return RabbitMQStream(cfg, log)
 	case config.SinkWebhook:

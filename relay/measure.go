@@ -35,7 +35,7 @@ func (r *Relay) newMeter(version string) *meter.Meter {
 	return meter.New(meter.Options{
 		Service: r.c.Service, Version: version, Topics: message.FixedTopic(r.c.Message.Topic), Reasons: degradedReasons,
 		Start: settle.Start, Started: r.started, Driver: r.driver, Health: &r.health, Source: measured{r},
-		Lines: r.lines,
+		Lines: r.lines, Aliases: r.c.Metrics.Aliases,
 	})
 }
 

@@ -43,11 +43,10 @@ func readYAML(t *testing.T, path string, into any) {
 // promised are the alerts that docs and runbooks speak of.
 var promised = []string{
 	"CdcNoActiveRelay", "CdcOldTransaction", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit",
-	"OutboxAlarmOpen",
-	"OutboxBacklog",
-	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxKeysParked", "OutboxMirrorBehind",
-	"OutboxNothingPublished",
-	"OutboxOldestPending", "OutboxPermanentFailures", "OutboxPublishLatency", "OutboxReconcileOverdue",
+	"MQDeadLetters", "OutboxAlarmOpen", "OutboxBacklog",
+	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxDispatchSlow", "OutboxKeysParked", "OutboxMirrorBehind",
+	"OutboxNothingPublished", "OutboxOldestPending", "OutboxPending", "OutboxPermanentFailures", "OutboxPublishLatency",
+	"OutboxReconcileOverdue",
 }
 
 // Breaks it catches: a rule that Prometheus refuses, that fires when it should not or stays silent (seen to fail with
@@ -168,7 +167,7 @@ func TestPrometheusRuleHasTheRules(t *testing.T) {
 }
 
 var (
-	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka|consumer|broker_consumer)_[a-z0-9_]+`)
+	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka|mq|consumer|broker_consumer)_[a-z0-9_]+`)
 	recordedName = regexp.MustCompile(`\b(?:service|limit)[a-z_]*:[a-z0-9_:]+`)
 	histogramEnd = regexp.MustCompile(`_(bucket|count|sum)$`)
 	tableRow     = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram) ")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
@@ -45,9 +47,9 @@ version replaces it. Its owner is the role that runs init, which needs INSERT on
 
 --rabbitmq-topology creates what consumers of sink rabbitmq need. For each consumer of rabbitmq.consumers: its
 exchanges, a queue of its name bound with the keys of bind, a retry queue for each pause, from which messages come back
-to the consumer's queue, and a dead-letter queue, <name>.dlq. Without rabbitmq.consumers: the exchange that message.topic
-names, one work queue with everything, retry queues of 1, 5 and 15 minutes, and a dead-letter queue. All queues are of
-quorum type. What exists with the same settings is left alone; if something differs, the command names the difference
+to the consumer's queue, and a dead-letter queue, <name>.dlq. Without rabbitmq.consumers: the exchange that
+message.topic names, one work queue with everything, retry queues of 1, 5 and 15 minutes, and a dead-letter queue. All
+queues are of quorum type. What exists with the same settings is left alone; if something differs, the command names the difference
 and creates nothing. The user needs the permission to configure these names, which the relay itself doesn't need.
 
 --inbox is for a consumer's database: it creates the inbox there, and nothing else. Consumers in Go need no init: the
@@ -166,7 +168,7 @@ func (c initCommand) makeTopology(ctx context.Context, a *cli.App) error {
 			"a name without columns, which --message-topic NAME gives for one exchange at a time, or rabbitmq.consumers "+
 			"with their exchanges", cfg.Message.Topic))
 	}
-	driver, err := drivers.RabbitMQ(cfg)
+	driver, err := drivers.RabbitMQ(cfg, zerolog.Nop())
 	if err != nil {
 		return err
 	}

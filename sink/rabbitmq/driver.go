@@ -39,9 +39,11 @@ type Config struct {
 	RoutingKey   string // {key} is the record's key, another name in braces the header's value
 	ContentType  string
 	Consumers    []Consumer
-	IDHeader     string // the header that becomes message-id
-	TypeHeader   string // the header that becomes type
-	DialTimeout  time.Duration
+	// QueueSeen is told when a queue of the consumers is missing, and when it is there again; nil: nobody wants to know.
+	QueueSeen   func(queue string, there bool)
+	IDHeader    string // the header that becomes message-id
+	TypeHeader  string // the header that becomes type
+	DialTimeout time.Duration
 	// RequestTimeout is how long the server may confirm nothing; it does not count while the server blocks publishers.
 	RequestTimeout time.Duration
 	// Dial opens a connection to the server's address; nil: a TCP connection.
@@ -59,6 +61,7 @@ type Driver struct {
 	dialing    chan struct{} // holds a token while nobody dials
 	duplicates atomic.Uint64 // messages that were sent again after an unknown outcome
 	exchanges  sink.Nodes[*exchange]
+	queues     watcher
 
 	mu         sync.Mutex // guards what follows
 	connection *amqp.Connection
@@ -86,6 +89,7 @@ func New(c Config) (*Driver, error) {
 		c.Dial = net.DialTimeout
 	}
 	d := &Driver{config: c, changed: make(chan struct{}), dialing: make(chan struct{}, 1)}
+	d.queues.driver, d.queues.seen = d, map[string]queueLook{}
 	d.dialing <- struct{}{}
 	d.ended, d.end = context.WithCancel(context.Background())
 	d.watch.Go(d.keepConnected)
@@ -94,7 +98,9 @@ func New(c Config) (*Driver, error) {
 
 // Close implements [sink.Driver].
 func (d *Driver) Close() error {
+	d.mu.Lock() // nothing begins to watch from here on
 	d.end()
+	d.mu.Unlock()
 	d.watch.Wait()
 	<-d.dialing
 	defer func() { d.dialing <- struct{}{} }()

@@ -1,10 +1,15 @@
 package brokers_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -16,6 +21,7 @@ type named struct {
 	notifications, metrics string
 	exchanges              [2]string
 	settings               harness.Settings
+	pg                     *harness.PG
 }
 
 // ofTemplate are the consumers of two exchanges that rows choose: one of both, with some of the keys, and one of the
@@ -24,8 +30,8 @@ func ofTemplate(t *testing.T, server *harness.RabbitServer, retry string) named 
 	t.Helper()
 	one := harness.Unique(t, "x")
 	n := named{notifications: one + ".notifications", metrics: one + ".metrics",
-		exchanges: [2]string{one + ".ticket", one + ".invoice"}}
-	n.settings = harness.NewSettings(t, harness.Postgres(t), nil).With(forRabbitMQ(server.Addr)...).
+		exchanges: [2]string{one + ".ticket", one + ".invoice"}, pg: harness.Postgres(t)}
+	n.settings = harness.NewSettings(t, n.pg, nil).With(forRabbitMQ(server.Addr)...).
 		With("message.topic", one+".{aggregate_type}", "rabbitmq.consumers", fmt.Sprintf(
 			`{%s: {bind: ["ticket.*", "*.paid"], retry: %s, exchanges: [%s, %s]}, %s: {exchanges: [%s], retry: []}}`,
 			n.notifications, retry, n.exchanges[0], n.exchanges[1], n.metrics, n.exchanges[0]))
@@ -147,16 +153,22 @@ func TestTopologyOfNamedConsumersRefusesWhatDiffers(t *testing.T) {
 	}
 }
 
+// leastUser is a URL with a user that may do what the relay itself needs.
+func leastUser(t *testing.T, server *harness.RabbitServer) string {
+	t.Helper()
+	user := harness.Unique(t, "relay")
+	server.Ctl(t, "add_user", user, "secret")
+	server.Ctl(t, "set_permissions", "--vhost", "/", user, "", ".*", "")
+	return "amqp://" + user + ":secret@" + server.Addr
+}
+
 // Breaks it catches: a check that calls the broker right when a queue or an exchange that the configuration names is
 // not there, that needs more rights than the relay, or that creates what it looks for. Seen to fail with the look at
 // the queues left out, and with the look at the exchange left out.
 func TestCheckLooksForTheConsumersQueues(t *testing.T) {
 	server := harness.RabbitMQ(t)
 	n := ofTemplate(t, server, "[1m]")
-	user := harness.Unique(t, "relay")
-	server.Ctl(t, "add_user", user, "secret")
-	server.Ctl(t, "set_permissions", "--vhost", "/", user, "", ".*", "") // what the relay itself needs
-	least := harness.NewRelay(t, n.settings.With("rabbitmq.url", "amqp://"+user+":secret@"+server.Addr))
+	least := harness.NewRelay(t, n.settings.With("rabbitmq.url", leastUser(t, server)))
 	owner := harness.NewRelay(t, n.settings)
 	line := func(want ...string) {
 		t.Helper()
@@ -189,5 +201,103 @@ func TestCheckLooksForTheConsumersQueues(t *testing.T) {
 	alone := harness.NewRelay(t, n.settings.With("rabbitmq.consumers", "{}", "message.topic", n.metrics+".none"))
 	if code, out, _ := alone.Run(t, "check"); code != 1 || !strings.Contains(out, "exchange "+n.metrics+".none") {
 		t.Errorf("check with a missing exchange: got exit code %d, %s", code, out)
+	}
+}
+
+var serviceLabel = regexp.MustCompile(`service="[^"]*",?`)
+
+// samples are those of /metrics, by name and labels, without the label service.
+func samples(ctx context.Context, relay *harness.Relay) (map[string]string, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, relay.URL+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	found := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		found[strings.TrimRight(serviceLabel.ReplaceAllString(name, ""), ",{")] = value
+	}
+	return found, err
+}
+
+// Breaks it catches: a queue that is watched with more rights than the relay needs, or shown as 0 while it is not
+// known; a dead letter that no metric counts; an alias that shows something else. Seen to fail with what is missing
+// taken for empty, and with the sum of the alias left in seconds.
+func TestRelayWatchesTheConsumersQueues(t *testing.T) {
+	server := harness.RabbitMQ(t)
+	n := ofTemplate(t, server, "[1m]")
+	if code, _, said := harness.NewRelay(t, n.settings).Run(t, "init", "--rabbitmq-topology"); code != 0 {
+		t.Fatalf("init: exit code %d, %s", code, said)
+	}
+	settings := n.settings.With("rabbitmq.url", leastUser(t, server), "metrics.aliases", true,
+		"rabbitmq.routing_key", "{aggregate_type}.{event_type}")
+	delete(settings, "outbox.columns.headers")
+	relay := harness.StartRelay(t, settings)
+	if _, err := n.pg.Connect(t).Exec(t.Context(), `INSERT INTO outbox_events
+		(id, aggregate_type, aggregate_id, event_type, payload, created_at)
+		SELECT gen_random_uuid(), 'ticket', i::text, 'opened', '{}', now() - interval '20 s' FROM generate_series(1, 3) i`,
+	); err != nil {
+		t.Fatal(err)
+	}
+	awaitPublished(t, n.pg, 3)
+	shows := func(what string, want map[string]string) {
+		t.Helper()
+		harness.Eventually(t, time.Minute, what, func(ctx context.Context) string {
+			got, err := samples(ctx, relay)
+			if err != nil {
+				return err.Error()
+			}
+			for name, value := range want {
+				if got[name] != value { // "" is not there
+					return fmt.Sprintf("%s is %q, want %q", name, got[name], value)
+				}
+			}
+			return ""
+		})
+	}
+	of := func(metric, consumer string) string { return fmt.Sprintf("%s{consumer=%q", metric, consumer) }
+	shows("messages wait", map[string]string{
+		of("mq_queue_messages", n.notifications): "3", of("mq_queue_messages", n.metrics): "3",
+		of("mq_queue_consumers", n.notifications): "0", of("mq_retry_messages", n.notifications): "0",
+		of("mq_dlq_total", n.notifications): "0", of("mq_retry_messages", n.metrics): "0",
+		"outbox_pending_total": "0", "outbox_dispatch_latency_ms_count": "3",
+		`outbox_dispatch_latency_ms_bucket{le="10000"`: "0", `outbox_dispatch_latency_ms_bucket{le="+Inf"`: "3",
+	})
+	got, err := samples(t.Context(), relay)
+	var sum float64
+	if _, scanned := fmt.Sscan(got["outbox_dispatch_latency_ms_sum"], &sum); scanned != nil || err != nil || sum < 60_000 {
+		t.Errorf("got a sum of %v ms, %v; want 20 s and more for each of three events", sum, err)
+	}
+	onRabbitMQ(t, server, func(c *amqp.Channel) {
+		deliveries, err := c.ConsumeWithContext(t.Context(), n.notifications, "", false, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			d := <-deliveries
+			if err := d.Reject(false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shows("dead letters are counted", map[string]string{of("mq_queue_messages", n.notifications): "0",
+			of("mq_queue_consumers", n.notifications): "1", of("mq_dlq_total", n.notifications): "3",
+			of("mq_dlq_total", n.metrics): "0"})
+		for _, name := range []string{n.notifications + ".dlq", n.notifications + ".retry.1m"} {
+			if _, err := c.QueueDelete(name, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shows("what is missing is not shown", map[string]string{of("mq_dlq_total", n.notifications): "",
+			of("mq_retry_messages", n.notifications): "", of("mq_queue_messages", n.notifications): "0",
+			of("mq_dlq_total", n.metrics): "0"})
+	})
+	if log := relay.Log(t); !strings.Contains(log, "a queue of rabbitmq.consumers is missing") {
+		t.Error("the log does not name the queue that is missing")
 	}
 }

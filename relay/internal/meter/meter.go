@@ -55,6 +55,7 @@ type Options struct {
 	Health  *health.State
 	Source  Source
 	Lines   *logqueue.Writer // of the log; nil: what becomes of it is not known
+	Aliases bool             // also show figures under the names of other relays
 }
 
 // Meter is what one process measures: made once, never reset. Each part says who may call it.
@@ -82,6 +83,8 @@ func New(o Options) *Meter {
 	m.Outcomes.retries, m.Outcomes.openDead = m.Requests.retries, &m.Database.OpenDead
 	m.Pulses.begin(o.Started)
 	m.gauges(f, o)
+	m.queues(f, o.Driver)
+	m.aliases(f, o.Aliases)
 	return m
 }
 

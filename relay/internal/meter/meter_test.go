@@ -46,6 +46,14 @@ func (p *played) Session() (Session, bool) {
 	return *p.session, true
 }
 
+// queued is a driver whose only consumer has messages 1, consumers 2, retrying 3 and dead 4.
+type queued struct{ sink.Driver }
+
+func (queued) Queues() []sink.ConsumerQueues {
+	n := [4]int64{1, 2, 3, 4}
+	return []sink.ConsumerQueues{{Consumer: "metrics", Messages: &n[0], Consumers: &n[1], Retrying: &n[2], Dead: &n[3]}}
+}
+
 // fresh is a meter of a relay that has connected to nothing.
 func fresh() (*Meter, *played, *health.State) {
 	p, h := &played{}, &health.State{}
@@ -53,7 +61,7 @@ func fresh() (*Meter, *played, *health.State) {
 	now := time.Now()
 	m := New(Options{
 		Service: "outbox", Version: "1.2.3", Reasons: []string{"topic"}, Start: now, Started: now, Health: h, Source: p,
-		Lines: logqueue.New(io.Discard),
+		Lines: logqueue.New(io.Discard), Aliases: true, Driver: queued{},
 	})
 	return m, p, h
 }
