@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +27,7 @@ type Driver struct {
 	alarms  sink.AlarmBook
 
 	wake   chan struct{} // to refreshLoop: do not wait
+	fresh  chan struct{} // to refreshLoop: a topic was asked for that is not known
 	learn  chan struct{} // to limitsLoop: a topic has no limit yet
 	create chan struct{} // to createLoop: a topic does not exist
 
@@ -35,7 +35,8 @@ type Driver struct {
 	producer atomic.Pointer[recordset.Stamp] // the producer id that partitions take, nil before the first
 
 	mu         sync.Mutex
-	wanted     []string                      // topics asked for, sorted
+	wanted     []string                      // topics asked for, in order; only appended to
+	isWanted   map[string]bool               // the same
 	endpoints  map[string]*endpoint          // by host:port
 	good       string                        // address that answered a control request last
 	partitions map[topicPartition]*partition // those produced to
@@ -77,6 +78,8 @@ func New(c Config) (*Driver, error) {
 		lifetime:   lifetime{ctx: ctx, cancel: cancel},
 		dialer:     connect.NewDialer(ctx, c.connections()),
 		wake:       make(chan struct{}, 1),
+		fresh:      make(chan struct{}, 1),
+		isWanted:   make(map[string]bool),
 		learn:      make(chan struct{}, 1),
 		create:     make(chan struct{}, 1),
 		asking:     make(chan struct{}, 1),
@@ -115,7 +118,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Partitions(topic string) (int, error) {
 	if t := d.view.Load().topics[topic]; t != nil {
 		if t.err != nil {
-			return len(t.partitions), d.topicError(topic, t)
+			return len(t.partitions), &topicTrouble{d, topic, t}
 		}
 		return len(t.partitions), nil
 	}
@@ -129,6 +132,20 @@ func (d *Driver) Partitions(topic string) (int, error) {
 	return 0, nil
 }
 
+// topicTrouble is why a topic is not usable. It is put into words when it is read: the engine asks for thousands of
+// topics at a time.
+type topicTrouble struct {
+	d     *Driver
+	topic string
+	view  *topicView
+}
+
+// Error is [Driver.topicError].
+func (t *topicTrouble) Error() string { return t.d.topicError(t.topic, t.view).Error() }
+
+// Unwrap is what the broker said.
+func (t *topicTrouble) Unwrap() error { return t.view.err }
+
 // troubled is an error of asking the brokers, for the engine.
 type troubled struct{ error }
 
@@ -141,13 +158,17 @@ func (t troubled) Unwrap() error { return t.error }
 // want adds a topic to those that are asked for.
 func (d *Driver) want(topic string) {
 	d.mu.Lock()
-	i, known := slices.BinarySearch(d.wanted, topic)
+	known := d.isWanted[topic]
 	if !known {
-		d.wanted = slices.Insert(slices.Clone(d.wanted), i, topic)
+		d.isWanted[topic] = true
+		d.wanted = append(d.wanted, topic)
 	}
 	d.mu.Unlock()
 	if !known {
-		d.refreshSoon()
+		select {
+		case d.fresh <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -56,12 +55,21 @@ func (d *Driver) Size(r *sink.Record) int { return recordset.Bound(r) }
 
 // learnSoon makes limitsLoop ask for the limits of topics that have none yet.
 func (d *Driver) learnSoon(topics []string) {
-	d.mu.Lock()
-	missing := slices.ContainsFunc(topics, func(t string) bool { return d.limits[t] == nil })
-	d.mu.Unlock()
-	if missing {
+	if len(d.unlearned(topics)) > 0 {
 		d.learnNow()
 	}
+}
+
+// unlearned are those of the topics that have no limit yet.
+func (d *Driver) unlearned(topics []string) (missing []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range topics {
+		if d.limits[t] == nil {
+			missing = append(missing, t)
+		}
+	}
+	return missing
 }
 
 func (d *Driver) learnNow() {
@@ -76,20 +84,21 @@ func (d *Driver) limitsLoop() {
 	timer := time.NewTimer(limitsInterval)
 	defer timer.Stop()
 	for {
+		var topics []string
 		select {
 		case <-d.ctx.Done():
 			return
 		case <-d.learn:
+			topics, _ = d.asksFor(true)
+			topics = d.unlearned(topics)
 		case <-timer.C:
+			topics, _ = d.asksFor(true)
+			timer.Reset(limitsInterval)
 		}
-		d.mu.Lock()
-		wanted := d.wanted
-		d.mu.Unlock()
-		if len(wanted) > 0 {
+		if len(topics) > 0 {
 			// A failure is nothing to act upon: the presumed limit stays, and the next refresh asks again.
-			_ = d.learnLimits(d.ctx, wanted)
+			_ = d.learnLimits(d.ctx, topics)
 		}
-		timer.Reset(limitsInterval)
 	}
 }
 

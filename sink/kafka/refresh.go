@@ -42,56 +42,107 @@ func (d *Driver) refreshSoon() {
 	}
 }
 
-// refreshLoop keeps the view true. It asks for the topics that somebody asked for only, and before that only whether a
-// broker answers.
-func (d *Driver) refreshLoop() {
-	var last time.Time
-	gap := refreshFirstPause
-	first := time.Duration(0)
-	if d.config.lazy {
-		first = refreshInterval
+// costShare bounds how much of the time it takes to ask for all topics: the pause until the next time is at least so many
+// times as long as it took.
+const costShare = 5
+
+// rhythm is when all topics are asked for. Owned by refreshLoop.
+type rhythm struct {
+	last time.Time     // end of the last request, for whichever topics
+	full time.Time     // end of the last one for all
+	took time.Duration // by that one
+	gap  time.Duration // while something is wrong
+	next time.Time     // when all are asked for again
+}
+
+// earliest is when all may be asked for, at the pace of something that is wrong.
+func (r *rhythm) earliest() time.Time {
+	at, spared := r.last.Add(r.gap), r.full.Add(costShare*r.took)
+	if spared.After(at) {
+		return spared
 	}
-	timer := time.NewTimer(first)
+	return at
+}
+
+// asked takes in a request that began then, and what the brokers' answer says.
+func (r *rhythm) asked(began time.Time, all, settled bool) {
+	r.last = time.Now()
+	if all {
+		r.full, r.took = r.last, r.last.Sub(began)
+	}
+	switch at := r.earliest(); {
+	case !settled && (all || at.Before(r.next)):
+		r.next = at
+	case all:
+		r.next = r.last.Add(refreshInterval)
+	}
+}
+
+// refreshLoop keeps the view true. It asks for the topics that somebody asked for only, and before that only whether a
+// broker answers. For topics that are new it asks at once, and for them alone.
+func (d *Driver) refreshLoop() {
+	r := rhythm{gap: refreshFirstPause}
+	if d.config.lazy {
+		r.next = time.Now().Add(refreshInterval)
+	}
+	timer := time.NewTimer(time.Until(r.next))
 	defer timer.Stop()
 	for {
-		forced := false
+		forced, all := false, true
+		var wait time.Duration
 		select {
 		case <-d.ctx.Done():
 			return
 		case <-d.wake:
-			forced = true
-			if wait := gap - time.Since(last); wait > 0 && pause(d.ctx, wait) != nil {
-				return
-			}
+			forced, wait = true, time.Until(r.earliest())
+		case <-d.fresh:
+			forced, all, wait = true, false, time.Until(r.last.Add(r.gap))
 		case <-timer.C:
 		}
-		changed, settled := d.refresh(d.ctx)
-		if last.IsZero() && !d.config.lazy && d.Reachable() {
+		if wait > 0 && pause(d.ctx, wait) != nil {
+			return
+		}
+		began := time.Now()
+		changed, settled := d.refresh(d.ctx, all)
+		if r.last.IsZero() && !d.config.lazy && d.Reachable() {
 			d.running.Go(d.producerAhead)
 		}
-		last = time.Now()
-		settled = settled && last.Sub(time.Unix(0, d.lastFailure.Load())) > suspicion
+		settled = settled && time.Since(time.Unix(0, d.lastFailure.Load())) > suspicion
 		if changed || settled && !forced {
-			gap = refreshFirstPause
+			r.gap = refreshFirstPause
 		} else {
-			gap = min(2*gap, refreshLongestPause)
+			r.gap = min(2*r.gap, refreshLongestPause)
 			d.askAnother()
 		}
-		if settled {
-			timer.Reset(refreshInterval)
-		} else {
-			timer.Reset(gap)
-		}
+		r.asked(began, all, settled)
+		timer.Reset(time.Until(r.next))
 	}
 }
 
-// refresh asks for the topics wanted. It says whether anything changed and whether all is well now.
-func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
-	began := time.Now()
+// asksFor are the topics wanted, and those of them that are asked for: all, or only what is not known yet.
+func (d *Driver) asksFor(all bool) (wanted, topics []string) {
 	d.mu.Lock()
-	wanted := d.wanted
+	wanted = d.wanted[:len(d.wanted):len(d.wanted)]
 	d.mu.Unlock()
-	r, err := d.describeCluster(ctx, append([]string{}, wanted...)) // nil would mean all topics
+	if all {
+		return wanted, wanted
+	}
+	known := d.view.Load().topics
+	for i := len(wanted); i > 0 && known[wanted[i-1]] == nil; i-- { // the latest ones
+		topics = wanted[i-1:]
+	}
+	return wanted, topics
+}
+
+// refresh asks for the topics wanted, or for those of them only that are new. It says whether anything changed and
+// whether all is well now.
+func (d *Driver) refresh(ctx context.Context, all bool) (changed, settled bool) {
+	began := time.Now()
+	wanted, topics := d.asksFor(all)
+	if !all && len(topics) == 0 {
+		return false, d.view.Load().settled(wanted, began)
+	}
+	r, err := d.describeCluster(ctx, append([]string{}, topics...)) // nil would mean all topics
 	if err != nil {
 		if ctx.Err() == nil {
 			silent := silence{began, err}
@@ -116,7 +167,9 @@ func (d *Driver) refresh(ctx context.Context) (changed, settled bool) {
 		was = d.view.Load()
 		is, n = was.advance(r, time.Now())
 	}
-	d.told.Store(&began)
+	if all {
+		d.told.Store(&began)
+	}
 	d.announce(n)
 	d.dropEndpoints(is)
 	d.learnSoon(wanted)

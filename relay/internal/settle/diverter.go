@@ -10,7 +10,10 @@ import (
 )
 
 const (
-	diverterTick = 250 * time.Millisecond
+	// diverterTick is the pause between two looks at what is in trouble, or diverterShare times as long as the last one
+	// took: with thousands of topics it holds the sink's lock for long.
+	diverterTick  = 250 * time.Millisecond
+	diverterShare = 4
 	// topicPatience is how long a topic may be in trouble before its events are parked: longer than a leader election
 	// or a topic that is being created takes, shorter than it takes to fill the window at a usual rate.
 	topicPatience = 2 * time.Second
@@ -23,7 +26,9 @@ const (
 // diverter parks the events of topics and partitions that are in trouble, so that everything else flows, and brings
 // them back when the trouble is over. It never diverts because the cluster is away: then all wait in the sink.
 func (s *Settler) diverter(ctx context.Context) {
-	for sleep(ctx, diverterTick) {
+	var took time.Duration
+	for sleep(ctx, max(diverterTick, diverterShare*took)) {
+		began := time.Now()
 		// In a catch-up and before the look-ups are over too, or a missing topic could fill the window and end
 		// neither: parking takes no place from anybody, only retries could, and they wait.
 		if s.host.Owner() == nil || s.host.Stopping() {
@@ -48,6 +53,7 @@ func (s *Settler) diverter(ctx context.Context) {
 			}
 		}
 		s.wakeWell()
+		took = time.Since(began)
 	}
 }
 
