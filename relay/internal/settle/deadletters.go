@@ -22,7 +22,7 @@ const (
 
 // deadLetters are the events that become dead letters. They belong to the loop's goroutine.
 type deadLetters struct {
-	toWrite chan *Delivery
+	toWrite chan []*Delivery
 	written chan deadWritten
 
 	waiting []*Delivery // for the breaker
@@ -127,41 +127,76 @@ func (l *loop) tryAgain(d *Delivery) bool {
 	return true
 }
 
-// writeDead commits dead letters one by one, in order.
+// next are the dead letters that are written next: one, or as many as have no lane, which one transaction stores.
+func (dead *deadLetters) next() []*Delivery {
+	for i, d := range dead.ready {
+		if d.parked || d.Record.Result != sink.None {
+			return dead.ready[:max(i, 1)]
+		}
+	}
+	return dead.ready
+}
+
+// writeDead commits dead letters, in order.
 func (l *loop) writeDead(ctx context.Context) {
 	for {
-		var d *Delivery
+		var ds []*Delivery
 		select {
-		case d = <-l.dead.toWrite:
+		case ds = <-l.dead.toWrite:
 		case <-ctx.Done():
 			return
 		}
-		w := deadWritten{d: d}
-		if !l.insist(ctx, "dead_letter", func() error {
-			err := l.commitDead(ctx, d)
-			if w.refused = nil; store.IsAboutRows(err) { // the others may be taken
-				w.refused, err = err, nil
+		together := len(ds) > 1
+		if together && !l.insist(ctx, "dead_letter", func() error {
+			err := l.commitTogether(ctx, ds)
+			if together = err == nil; store.IsAboutRows(err) {
+				return nil // each on its own: the others may be taken
 			}
 			return err
 		}) {
 			return
 		}
-		select {
-		case l.dead.written <- w:
-		case <-ctx.Done():
-			return
+		for _, d := range ds {
+			w := deadWritten{d: d}
+			if !together && !l.insist(ctx, "dead_letter", func() error {
+				err := l.commitDead(ctx, d)
+				if w.refused = nil; store.IsAboutRows(err) { // the others may be taken
+					w.refused, err = err, nil
+				}
+				return err
+			}) {
+				return
+			}
+			select {
+			case l.dead.written <- w:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
 
+// commitTogether commits dead letters that have no lane.
+func (l *loop) commitTogether(ctx context.Context, ds []*Delivery) error {
+	letters := make([]store.Dead, len(ds))
+	for i, d := range ds {
+		letters[i] = l.letterOf(d)
+	}
+	return l.settler.tables.Settle(ctx, nil, letters)
+}
+
 func (l *loop) commitDead(ctx context.Context, d *Delivery) error {
+	return l.writeDeadLetter(ctx, d, l.letterOf(d))
+}
+
+func (l *loop) letterOf(d *Delivery) store.Dead {
 	dead := deadOf(d)
 	dead.Holds = l.settler.holds(d)
 	dead.Stops = d.Replay && !dead.Holds // else what is behind it waits in the table
 	if d.Refused() {
 		dead.Partition = d.Record.Partition
 	}
-	return l.writeDeadLetter(ctx, d, dead)
+	return dead
 }
 
 // deadOf is the dead letter of an event that has no partition and holds nothing.

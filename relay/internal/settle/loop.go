@@ -55,7 +55,7 @@ func newLoop(s *Settler, o Options) *loop {
 		arrived: make(chan []*sink.Record), doomed: make(chan []*Delivery), words: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
 		journal:  newJournal(s.c.Limits),
-		dead:     deadLetters{toWrite: make(chan *Delivery), written: make(chan deadWritten)},
+		dead:     deadLetters{toWrite: make(chan []*Delivery), written: make(chan deadWritten)},
 		parks:    parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)},
 		lanes:    lanes{engine: s.engine, byName: map[string]*lane{}},
 	}
@@ -87,7 +87,8 @@ type open struct {
 	arrived <-chan []*sink.Record
 	doomed  <-chan []*Delivery
 	journal chan<- *journalJob
-	dead    chan<- *Delivery
+	dead    chan<- []*Delivery
+	letters []*Delivery // for dead
 	parks   chan<- []*parkChange
 	portion []*parkChange // for parks
 }
@@ -107,7 +108,7 @@ func (l *loop) prepare() open {
 	if len(l.dead.waiting) >= waitingMost {
 		o.doomed = nil
 	}
-	if len(l.dead.ready) > 0 {
+	if o.letters = l.dead.next(); len(o.letters) > 0 {
 		o.dead = l.dead.toWrite
 	}
 	o.portion = l.nextParks()
@@ -123,10 +124,6 @@ func (l *loop) prepare() open {
 // step does the next thing; false: the context has ended.
 func (l *loop) step(ctx context.Context) bool {
 	o := l.prepare()
-	var dead *Delivery
-	if o.dead != nil {
-		dead = l.dead.ready[0]
-	}
 	l.pulse.Waits()
 	select {
 	case records := <-o.arrived:
@@ -136,8 +133,8 @@ func (l *loop) step(ctx context.Context) bool {
 		l.dead.waiting = append(l.dead.waiting, ds...)
 	case o.journal <- l.journal.pending:
 		l.journal.issue()
-	case o.dead <- dead:
-		l.dead.ready = l.dead.ready[1:]
+	case o.dead <- o.letters:
+		l.dead.ready = l.dead.ready[len(o.letters):]
 	case word := <-l.words:
 		l.reconsider(word)
 	case j := <-l.journal.written:
