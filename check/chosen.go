@@ -40,7 +40,9 @@ func chosenTopics(ctx context.Context, cfg config.Config, r *Report) (c chosen) 
 		seen = nil // there are no tables yet
 	}
 	c.known = true
-	c.events = append(seen, c.ofRows(ctx, st, eventParts(cfg), "topics of the rows", r)...)
+	ofRows := c.ofRows(ctx, st, eventParts(cfg), "topics of the rows", r)
+	warnOfManyTopics(cfg, len(ofRows), r)
+	c.events = append(seen, ofRows...)
 	slices.Sort(c.events)
 	c.events = slices.Compact(c.events)
 	if namesColumns(cfg.DLQ.Topic) {
@@ -71,6 +73,22 @@ func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Par
 		r.add(Warn, name, fmt.Sprintf("the rows choose %d topics or more: these were looked at", chosenMost), "")
 	}
 	return list
+}
+
+// warnOfManyTopics reports a message.topic over columns of which rows have many values.
+func warnOfManyTopics(cfg config.Config, found int, r *Report) {
+	parts, _ := config.ParseTemplate(cfg.Message.Topic) // its rule has checked it
+	unique := slices.ContainsFunc(parts, func(p config.Part) bool { return p.Column == "id" })
+	if !unique && found < chosenMost {
+		return
+	}
+	why := fmt.Sprintf("the rows choose %d topics or more", chosenMost)
+	if unique {
+		why = "each row has an id of its own, and so a topic"
+	}
+	r.add(Warn, "message.topic", fmt.Sprintf("%s: %s; events for more topics than limits.topics, %d, become dead letters",
+		cfg.Message.Topic, why, cfg.Limits.Topics),
+		"have message.topic name a column with few values; if the topics are meant, set limits.topics above their number")
 }
 
 // sqlState is Postgres's code of an error, if it is one of its.

@@ -183,6 +183,7 @@ type Limits struct {
 	InFlightBytes  ByteSize `key:"in_flight_bytes" help:"maximum bytes of events in memory; a larger event is admitted alone"`
 	MaxUnrecorded  int      `key:"max_unrecorded" help:"maximum events sent and not yet journaled: the bound of duplicates after a crash"`
 	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"dead-letter larger events without reading or sending them; 0: the topic's limit, and memory for the largest row"`
+	Topics         int      `key:"topics" help:"maximum topics that rows name; events for one more are dead-lettered"`
 	ParkedEvents   int      `key:"parked_events" help:"maximum parked events; at the limit the relay waits instead of parking"`
 }
 
@@ -366,6 +367,7 @@ func defaultLimits() Limits {
 		InFlightBytes:  32 << 20,
 		MaxEventBytes:  DefaultMaxEventBytes,
 		MaxUnrecorded:  10_000,
+		Topics:         10_000,
 		ParkedEvents:   200_000,
 	}
 }

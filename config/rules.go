@@ -217,6 +217,7 @@ var rules = map[string]rule{
 	"limits.in_flight_bytes":  sizes(1<<10, 1<<40),
 	"limits.max_unrecorded":   count(1, maxEvents),
 	"limits.max_event_bytes":  sizes(0, 1<<30),
+	"limits.topics":           count(1, maxEvents),
 	"limits.parked_events":    count(0, maxEvents),
 
 	"reconcile.interval": durations(Duration(time.Second), day),

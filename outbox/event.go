@@ -25,6 +25,9 @@ type Event struct {
 // is in the table.
 const EventTooLarge = "EVENT_TOO_LARGE"
 
+// TopicLimit is the code of a dead letter whose event chose a topic beyond limits.topics.
+const TopicLimit = "TOPIC_LIMIT"
+
 // MaxID is how many bytes an event's id may have: what an entry of the journal's key holds whatever the id is made of.
 // A btree takes 2704 bytes (BTMaxItemSize in Postgres's nbtree.h) of 8 KiB pages: 8 of header, 4 of the source, 4 of
 // length.

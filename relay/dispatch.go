@@ -317,14 +317,22 @@ func (s *session) send(ctx context.Context, out []*settle.Delivery) error {
 // announceTopics commits the names of topics that are used for the first time, before a record goes there: a start
 // after a crash looks into the topics that it knows of.
 func (s *session) announceTopics(ctx context.Context) error {
-	fresh := s.router.FreshTopics()
-	if len(fresh) == 0 {
+	return s.announce(ctx, s.term.names.Fresh())
+}
+
+// Announce does it for topics of parked events, of which a replay may name one that no event was sent to yet.
+func (s *session) Announce(ctx context.Context, topics []string) error {
+	return s.announce(ctx, s.term.names.Unannounced(topics))
+}
+
+func (s *session) announce(ctx context.Context, topics []string) error {
+	if len(topics) == 0 {
 		return nil
 	}
-	if err := s.r.store.AddTopics(ctx, fresh); err != nil {
+	if err := s.r.store.AddTopics(ctx, topics); err != nil {
 		return err
 	}
-	s.router.FreshAnnounced()
+	s.term.names.Announced(topics...)
 	return nil
 }
 

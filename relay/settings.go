@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/settings"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -51,7 +52,12 @@ func (t *term) sinkConfig() sink.Config {
 		MaxUnrecorded:   t.r.c.Limits.MaxUnrecorded,
 		MaxRequestBytes: settings.MaxRequest(t.r.c, sink.DefaultMaxRequestBytes),
 		Linger:          time.Duration(t.r.c.Kafka.Linger), Behind: t.r.meter.Stream.Age, Permit: t.lease.MayProduce,
-		Illegal: config.IllegalTopic,
+		Refuse: func(topic string) *sink.Reason {
+			if why := config.IllegalTopic(topic); why != "" {
+				return message.IllegalTopic(topic, why)
+			}
+			return t.names.Refuse(topic)
+		},
 		Hooks: sink.Hooks{
 			Request: t.r.meter.Requests.Sent,
 			Rerouted: func(topic string, from, to int) {

@@ -351,6 +351,13 @@ func (r *Relay) degradations() []Degradation {
 			found = append(found, Degradation{degradedTopic, text})
 		}
 	}
+	if t := r.term.Load(); t != nil {
+		if most, full := t.names.Full(); full {
+			found = append(found, Degradation{degradedTopic, fmt.Sprintf("rows name more topics than limits.topics = %d: "+
+				"events for further ones become dead letters (%s); raise the limit, restart and replay them, or have "+
+				"message.topic name a column with fewer values", most, outbox.TopicLimit)})
+		}
+	}
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})
 	}

@@ -41,11 +41,15 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.term.requests.Obey(ctx); err != nil {
 		return err
 	}
+	tails, err := s.tails(ctx) // before what is parked may take their places
+	if err != nil {
+		return err
+	}
 	if err := s.term.settler.LoadParked(ctx); err != nil {
 		return err
 	}
 	// Before anything is sent, rows of a catch-up that was cut off included.
-	if err := s.readBack(ctx); err != nil {
+	if err := s.readBack(ctx, tails); err != nil {
 		return err
 	}
 	if s.state.Phase == store.CatchUp {
@@ -56,19 +60,26 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	return s.expectRedelivery(ctx)
 }
 
-// readBack reads the topics back after a process that died, and after a promotion: the new server may lack the last
-// journal rows of the old one. After a session of this process on the same server there is no need: it knows what it
-// sent.
-func (s *session) readBack(ctx context.Context) error {
+// tails are the topics that records may be in.
+func (s *session) tails(ctx context.Context) ([]store.TopicTail, error) {
 	tails, err := s.r.store.Tails(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// An earlier release may have noted names that no topic can have: nothing was sent there.
 	tails = slices.DeleteFunc(tails, func(t store.TopicTail) bool { return config.IllegalTopic(t.Topic) != "" })
-	for _, t := range tails {
-		s.router.Announced(t.Topic)
+	topics := make([]string, len(tails))
+	for i, t := range tails {
+		topics[i] = t.Topic
 	}
+	s.term.names.Announced(topics...)
+	return tails, nil
+}
+
+// readBack reads the topics back after a process that died, and after a promotion: the new server may lack the last
+// journal rows of the old one. After a session of this process on the same server there is no need: it knows what it
+// sent.
+func (s *session) readBack(ctx context.Context, tails []store.TopicTail) error {
 	if !s.term.informed {
 		s.expectPositions(tails)
 	}
@@ -170,7 +181,7 @@ func createdIn(table store.Outbox) (*time.Location, error) {
 // encoder makes the encoder of events whose payload column has the type.
 func (s *session) encoder(payloadType string) (*message.Encoder, error) {
 	r := s.r
-	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry,
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry, Names: s.term.names,
 		Panicked: func(id []byte, value any, stack []byte) {
 			r.log.Error().Bytes("id", id).Str("panic", fmt.Sprint(value)).Bytes("stack", stack).
 				Msg("making an event's message failed by a mistake in the program; the event becomes a dead letter")

@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/lease"
+	"github.com/cdc-relay/cdc-relay/relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/relay/internal/recovery"
 	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
 	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
@@ -51,6 +52,7 @@ type term struct {
 	requests *requests.Executor
 	inflight *settle.Registry // the settler's
 	lease    *lease.Lease
+	names    *message.Names
 
 	tails chan []store.TopicTail // whose topics' ends are to be compared; see comparePositions
 
@@ -69,7 +71,7 @@ type term struct {
 }
 
 func newTerm(r *Relay) *term {
-	t := &term{r: r, tails: make(chan []store.TopicTail, 1),
+	t := &term{r: r, tails: make(chan []store.TopicTail, 1), names: message.NewNames(r.c.Limits.Topics),
 		lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	t.settler = settle.New(settle.Options{

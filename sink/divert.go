@@ -44,7 +44,7 @@ func (e *Engine) Divert(topicName string, partition int32, on bool) {
 	defer e.mu.Unlock()
 	t := e.topicOf(topicName)
 	if partition == WholeTopic {
-		t.diverted = on && t.illegal == ""
+		t.diverted = on && t.refused == nil
 	} else if partition >= 0 && int(partition) < len(t.partitions) {
 		t.partitions[partition].diverted = on
 	}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
 // Defaults of [Config].
@@ -69,9 +71,9 @@ type Config struct {
 	// more: that what it relies on was learned by a question that was put after it; see Outcome.Prove. Nil: always yes. It
 	// must be quick and must not call the engine.
 	Permit func(after time.Time) bool
-	// Illegal says why no topic can have the name, such as "must not be empty"; "" for a name that one can have. Records
-	// for such a topic are rejected (INVALID_TOPIC), and the driver never sees the name. Nil: only the empty name.
-	Illegal func(topic string) string
+	// Refuse says why no record may go to a topic of that name; nil when records may. It is asked when the name is first
+	// met. Records for a refused topic are rejected, and the driver never sees the name. Nil: only the empty name.
+	Refuse func(topic string) *Reason
 	// Hooks observe.
 	Hooks Hooks
 }
@@ -206,12 +208,12 @@ func New(d Driver, c Config) *Engine {
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
 	}
-	if c.Illegal == nil {
-		c.Illegal = func(topic string) string {
-			if topic == "" {
-				return "must not be empty"
+	if c.Refuse == nil {
+		c.Refuse = func(topic string) *Reason {
+			if topic != "" {
+				return nil
 			}
-			return ""
+			return &Reason{Class: outbox.Permanent, Code: "INVALID_TOPIC", Text: "it is for a topic without a name"}
 		}
 	}
 	sending, giveUp := context.WithCancel(context.Background())

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 )
@@ -26,15 +27,15 @@ func (c choosy) Partitions(topic string) (int, error) {
 // and Kafka closes the connection on an empty one. Seen to fail with the name not checked at all, before the driver is
 // asked, before a record is routed (nothing came back), and before a topic is diverted.
 func TestIllegalTopicsNeverReachTheDriver(t *testing.T) {
-	illegal := func(topic string) string {
+	refuse := func(topic string) *sink.Reason {
 		if topic == "" || topic == "a/b" {
-			return "is not a name"
+			return &sink.Reason{Class: outbox.Permanent, Code: "INVALID_TOPIC", Text: "is not a name"}
 		}
-		return ""
+		return nil
 	}
 	b := sinktest.NewBroker()
 	b.SetTopic(topic, 1)
-	e := sink.New(choosy{b, t}, sink.Config{Illegal: illegal})
+	e := sink.New(choosy{b, t}, sink.Config{Refuse: refuse})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{"", "a/b"} {

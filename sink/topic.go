@@ -1,11 +1,8 @@
 package sink
 
 import (
-	"fmt"
 	"slices"
 	"time"
-
-	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
 // topic routes records to partitions. Guarded by Engine.mu.
@@ -19,7 +16,7 @@ type topic struct {
 	held     map[string]*lane // held lanes by key
 	since    time.Time        // when records began to wait for the number of partitions
 	err      error            // why the driver does not know it
-	illegal  string           // why no topic can have the name; the driver is never asked about one
+	refused  *Reason          // why no record may go there; the driver is never asked about such a topic
 	diverted bool             // see Engine.Divert
 }
 
@@ -27,7 +24,7 @@ type topic struct {
 func (e *Engine) topicOf(name string) *topic {
 	t := e.topics[name]
 	if t == nil {
-		t = &topic{name: name, illegal: e.config.Illegal(name)}
+		t = &topic{name: name, refused: e.config.Refuse(name)}
 		e.topics[name] = t
 		e.ask(t)
 	}
@@ -41,8 +38,11 @@ func (e *Engine) route(t *topic, r *Record) {
 		e.hold(r, l)
 		return
 	}
-	if t.illegal != "" {
-		e.rejectIllegal(t, r)
+	if t.refused != nil {
+		if !r.Doomed {
+			r.Reason = t.refused
+		}
+		e.reject(&partition{topic: t, number: -1}, r, time.Now())
 		return
 	}
 	if t.diverted && e.divert(t, r) {
@@ -68,15 +68,6 @@ func (e *Engine) route(t *topic, r *Record) {
 	if !p.listed && !p.busy {
 		e.enlist(p)
 	}
-}
-
-// rejectIllegal gives a record back whose topic cannot exist.
-func (e *Engine) rejectIllegal(t *topic, r *Record) {
-	r.Reason = &Reason{
-		Class: outbox.Permanent, Code: "INVALID_TOPIC",
-		Text: fmt.Sprintf("it is for the topic %.260q, which %s", t.name, t.illegal),
-	}
-	e.reject(&partition{topic: t, number: -1}, r, time.Now())
 }
 
 // sift gives back what waits in the topic and is held or diverted by now. What is in front of it in partitions must
@@ -105,7 +96,7 @@ func (e *Engine) switchIfDrained(t *topic) {
 // That may take for ever if one partition is ill, and everything new of the topic waits meanwhile. So a larger number
 // is put off then, and what waits goes where it always went. A smaller one cannot be: partitions beyond it are gone.
 func (e *Engine) ask(t *topic) (waits bool) {
-	if t.illegal != "" {
+	if t.refused != nil {
 		return false
 	}
 	n, err := e.driver.Partitions(t.name)
@@ -199,6 +190,13 @@ func (e *Engine) reroute(t *topic) {
 	}
 }
 
+// A refresh that takes longRefresh, as with thousands of topics, is followed by a pause of lockShare times as long: it
+// holds the lock, and whoever submits or has results waits for that.
+const (
+	longRefresh = time.Millisecond
+	lockShare   = 4
+)
+
 // watch follows the driver's news about partitions and leaders until the engine stops.
 func (e *Engine) watch() {
 	defer e.goroutines.Done()
@@ -206,10 +204,14 @@ func (e *Engine) watch() {
 	defer again.Stop()
 	for {
 		changed := e.driver.Changed()
+		began := time.Now()
 		if e.refresh() {
 			again.Reset(askAgain)
 		} else {
 			again.Stop()
+		}
+		if took := time.Since(began); took > longRefresh && !e.rests(lockShare*took) {
+			return
 		}
 		select {
 		case <-changed:
@@ -218,6 +220,16 @@ func (e *Engine) watch() {
 		case <-e.stop:
 			return
 		}
+	}
+}
+
+// rests waits; false: the engine stops.
+func (e *Engine) rests(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-e.stop:
+		return false
 	}
 }
 

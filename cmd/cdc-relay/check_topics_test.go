@@ -91,3 +91,29 @@ func TestCheckLooksForTheTopicsOfCopies(t *testing.T) {
 		"FAIL  dlq topic dead.all: it does not exist",
 	}, nil)
 }
+
+// Break it catches: a topic for each row, and check says nothing of it. Seen to fail without the warning, and with ids
+// not looked for.
+func TestCheckWarnsOfTemplatesWithManyTopics(t *testing.T) {
+	t.Parallel()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	pg := harness.Postgres(t)
+	environ := []string{
+		"CDC_RELAY_POSTGRES_URL=" + pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + broker.ListenAddrs()[0],
+		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"),
+	}
+	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'kind', i, 'made', '{}' FROM generate_series(1, 300) i`)
+	for topic, texts := range map[string][]string{
+		"t.{id}":             {"warn  message.topic: t.{id}: each row has an id of its own", "limits.topics, 10000"},
+		"t.{aggregate_id}":   {"warn  message.topic: t.{aggregate_id}: the rows choose 200 topics or more"},
+		"t.{aggregate_type}": {"!message.topic: t."},
+	} {
+		cdcRelay(t, environ, "check", "--set", "message.topic="+topic).want(t, exitFailed, texts, nil)
+	}
+}

@@ -60,6 +60,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"chaos faults":  {ci: 12, nightly: 200},
 	"verified rows": {ci: 20_000, nightly: 1_000_000},
 
+	"topics named by rows": {ci: 400, nightly: 20_000},
+
 	"pending rows of the view":   {ci: 20_000, nightly: 1_000_000},
 	"journal rows to find among": {ci: 0, nightly: 50_000_000},
 	"rows of a long journal":     {ci: 200_000, nightly: 50_000_000},

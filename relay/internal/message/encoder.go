@@ -61,6 +61,8 @@ type Hooks struct {
 	// Panicked is called when an event's message could not be made because of a mistake in the program or in a library.
 	// nil: they are not reported.
 	Panicked func(id []byte, value any, stack []byte)
+	// Names are the topics that rows have named; nil: any number, for who sends nothing.
+	Names *Names
 	// Schemas makes values in the formats that need a registry; nil: they have none, for who wants topics and keys.
 	Schemas Registry
 }
@@ -72,7 +74,7 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 		createdAt: c.Message.Timestamp == config.TimestampCreatedAt, maxBytes: int(c.Limits.MaxEventBytes),
 		names: c.Message.HeaderNames(), hooks: hooks,
 		topics: topics{forCopies: c.DLQ.Matcher(), subjects: c.Sink == config.SinkNATS, rendered: map[string]topicEntry{},
-			announced: map[string]struct{}{}},
+			names: hooks.Names},
 	}
 	var err error
 	if x.format, err = newFormat(c, payloadType); err != nil {

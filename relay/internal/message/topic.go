@@ -20,34 +20,12 @@ type topics struct {
 	subjects  bool                    // they are subjects of NATS
 	rendered  map[string]topicEntry
 	scratch   []byte
-	announced map[string]struct{} // those that the state knows records of ours to be in
-	fresh     []string            // to be announced before the next record is sent
+	names     *Names // nil: any number of topics, and the state need not know them
 }
 
 type topicEntry struct {
 	name   string
 	reason *sink.Reason
-}
-
-// FreshTopics are the topics that were chosen and are not announced: the state must know them before a record goes
-// there, since a start after a crash looks into the topics that it knows of. Valid until the next Encode or Announced.
-func (x *Encoder) FreshTopics() []string { return x.topics.fresh }
-
-// FreshAnnounced says that the state knows the fresh topics.
-func (x *Encoder) FreshAnnounced() {
-	for _, topic := range x.topics.fresh {
-		x.topics.announced[topic] = struct{}{}
-	}
-	x.topics.fresh = x.topics.fresh[:0]
-}
-
-// Announced says that the state knows the topic.
-func (x *Encoder) Announced(topic string) { x.topics.announced[topic] = struct{}{} }
-
-func (t *topics) use(topic string) {
-	if _, known := t.announced[topic]; !known && !slices.Contains(t.fresh, topic) {
-		t.fresh = append(t.fresh, topic)
-	}
 }
 
 // illegal says why nothing can go to the topic, "" if something can.
@@ -56,6 +34,11 @@ func (t *topics) illegal(topic string) string {
 		return "begins or ends with a dot, or has two of them in a row: that is not a subject of NATS"
 	}
 	return config.IllegalTopic(topic)
+}
+
+// IllegalTopic is the reason of an event whose topic cannot have its name.
+func IllegalTopic(topic, why string) *sink.Reason {
+	return permanent("INVALID_TOPIC", fmt.Sprintf("the event chooses the topic %.260q, which %s", topic, why))
 }
 
 // renderTopic gives the event's topic. The same name is always the same string, so that comparing two is cheap.
@@ -78,14 +61,13 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 		why = "is one of dlq.topic, where only copies of dead letters go"
 	}
 	if why != "" {
-		said := fmt.Sprintf("the event chooses the topic %.260q, which %s", t.name, why)
-		t = topicEntry{reason: permanent("INVALID_TOPIC", said)}
+		t = topicEntry{reason: IllegalTopic(t.name, why)}
 	}
 	if len(x.topics.rendered) >= topicsCached {
 		clear(x.topics.rendered)
 	}
-	if t.reason == nil {
-		x.topics.use(t.name)
+	if t.reason == nil && x.topics.names != nil {
+		t.reason = x.topics.names.use(t.name)
 	}
 	x.topics.rendered[string(cacheKey)] = t
 	return t.name, t.reason

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // topic is looked up once per run of records of the same topic.
 type Outcomes struct {
 	published, deaths            *prometheus.CounterVec
+	labels                       map[string]prometheus.Counter // published's, by topic; of the goroutine of Acknowledged
 	publishLatency, relayLatency *latency
 	settleSeconds, settleBatch   prometheus.Histogram
 	retries, uncopied            prometheus.Counter
@@ -42,7 +44,9 @@ type run struct {
 
 func (o *Outcomes) define(f factory, options Options) {
 	o.start = options.Start
-	o.published = f.counters("outbox_published_total", "Events acknowledged by the broker.", "topic", options.Topics...)
+	o.published = f.counters("outbox_published_total", fmt.Sprintf("Events acknowledged by the broker. Topics after the "+
+		"first %d count together, as %s.", topicsLabelled, otherTopics), "topic", options.Topics...)
+	o.labels = map[string]prometheus.Counter{}
 	o.deaths = f.counters("outbox_failed_permanent_total", "Events that became dead letters.", "class",
 		string(outbox.Permanent), string(outbox.Transient))
 	o.publishLatency = f.latency("outbox_publish_latency_seconds", "From created_at to the broker's acknowledgement.")
@@ -77,7 +81,7 @@ func (o *Outcomes) Acknowledged(rec *sink.Record, received time.Duration, create
 	r := &o.run
 	if rec.Topic != r.topic || r.counter == nil {
 		o.flush()
-		r.topic, r.counter = rec.Topic, o.published.WithLabelValues(rec.Topic)
+		r.topic, r.counter = rec.Topic, o.counterOf(rec.Topic)
 	}
 	r.events++
 	if rec.At != r.at { // those of one request have the same
@@ -87,6 +91,25 @@ func (o *Outcomes) Acknowledged(rec *sink.Record, received time.Duration, create
 	if dated {
 		o.publishLatency.observe(time.Duration(r.micros-created) * time.Microsecond)
 	}
+}
+
+// Rows name topics, so that only the first topicsLabelled have a series of their own.
+const (
+	topicsLabelled = 1000
+	otherTopics    = "other"
+)
+
+func (o *Outcomes) counterOf(topic string) prometheus.Counter {
+	c := o.labels[topic]
+	switch {
+	case c != nil:
+	case len(o.labels) < topicsLabelled:
+		c = o.published.WithLabelValues(topic)
+		o.labels[topic] = c
+	default:
+		c = o.published.WithLabelValues(otherTopics)
+	}
+	return c
 }
 
 func (o *Outcomes) flush() {

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -24,5 +25,20 @@ func TestCountingPublishedEventsAllocatesNothing(t *testing.T) {
 	}
 	if got := testing.AllocsPerRun(20, once); got > n/100 {
 		t.Errorf("allocations for %d published events: got %.0f, want none", n, got)
+	}
+}
+
+// Break it catches: a series for each topic that rows name. Seen to fail without the bound.
+func TestTopicsHaveABoundedNumberOfSeries(t *testing.T) {
+	m, _, _ := fresh()
+	m.Outcomes.BeginResults()
+	for i := range 2 * topicsLabelled {
+		m.Outcomes.Acknowledged(&sink.Record{Topic: fmt.Sprint("t", i), Result: sink.Published}, 0, 0, false)
+	}
+	m.Outcomes.EndResults()
+	topics := m.Outcomes.Topics()
+	if len(topics) > topicsLabelled+1 || topics["t0"] != 1 || topics[otherTopics] < topicsLabelled {
+		t.Errorf("got %d series, %d events of the first topic and %d of others", len(topics), topics["t0"],
+			topics[otherTopics])
 	}
 }

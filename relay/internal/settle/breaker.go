@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
 	"github.com/cdc-relay/cdc-relay/relay/internal/tally"
 	"github.com/cdc-relay/cdc-relay/retry"
@@ -165,14 +166,15 @@ func (b *breaker) published(n int) {
 	b.mu.Unlock()
 }
 
-// mayDeadLetter reports whether the event may become a dead letter now, and counts it.
+// mayDeadLetter reports whether the event may become a dead letter now, and counts it. One topic too many concerns no
+// other topic: a stop of all of them would be the flood's doing.
 func (b *breaker) mayDeadLetter(d *Delivery) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.open:
 		return false
-	case d.mark().pardoned:
+	case d.mark().pardoned, d.Reason.Code == outbox.TopicLimit:
 		return true
 	case b.halfOpen, b.tally.TooMany(time.Now(), b.limits):
 		b.trip(d)

@@ -253,7 +253,11 @@ func (t *retrier) answer(ctx context.Context, session Session) (more bool) {
 		if group[0].head {
 			limit = 1
 		}
-		portions, err := t.settler.tables.Portions(ctx, asks, limit, portionBytes)
+		var portions []store.Portion
+		err := session.Announce(ctx, topicsOf(asks))
+		if err == nil {
+			portions, err = t.settler.tables.Portions(ctx, asks, limit, portionBytes)
+		}
 		if err != nil {
 			t.mu.Lock()
 			for _, rest := range groups[i:] {
@@ -273,6 +277,14 @@ func (t *retrier) answer(ctx context.Context, session Session) (more bool) {
 		}
 	}
 	return true
+}
+
+func topicsOf(asks []store.Ask) []string {
+	topics := make([]string, len(asks))
+	for i, a := range asks {
+		topics[i] = a.Lane.Topic
+	}
+	return topics
 }
 
 // look tells the settler which lanes are due.

@@ -90,6 +90,8 @@ type Session interface {
 	// Heed takes in the error of a write that the session owned when it began: it may say that the session has lost
 	// the slot.
 	Heed(err error)
+	// Announce has the state know the topics, so that records may go there.
+	Announce(ctx context.Context, topics []string) error
 	// Passed is up to which result of the sink, counted from 1, what came again in the session's beginning was handed
 	// in, and one more; 0: not all of it was.
 	Passed() uint64
