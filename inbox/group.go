@@ -136,7 +136,7 @@ func (s *session) sole(ctx context.Context) error {
 	if err == nil {
 		err = kerr.ErrorForCode(answer.ErrorCode)
 	}
-	if errors.Is(err, kerr.GroupIDNotFound) { // no member has joined yet
+	if errors.Is(err, kerr.GroupIDNotFound) || kerr.IsRetriable(err) { // no member has joined yet
 		return nil
 	}
 	if err != nil {

@@ -62,13 +62,17 @@ func (s *session) identify(ctx context.Context, m *Message) (ledger.ID, error) {
 	if ledger.IsUUID(m.ID) {
 		return s.ledger.Identify(ctx, m.ID, "")
 	}
+	stored, err := s.ledger.Fit(ctx, m.ID)
+	if err != nil {
+		return ledger.ID{}, err
+	}
 	s.mu.Lock()
 	number, known := s.sources[m.Source]
 	s.mu.Unlock()
 	if known {
-		return ledger.ID{Source: number, Event: m.ID}, nil
+		return ledger.ID{Source: number, Event: stored}, nil
 	}
-	id, err := s.ledger.Identify(ctx, m.ID, m.Source)
+	id, err := s.ledger.Identify(ctx, stored, m.Source)
 	if err != nil {
 		return id, err
 	}

@@ -69,6 +69,7 @@ type Ledger struct {
 	server   time.Time
 	file     string        // of inbox_offset: see inbox_file
 	keep     time.Duration // of ids
+	unicode  bool          // the database and its connections have every character
 	begin    string        // a handler's transaction
 	beginOwn string        // one without handlers
 
@@ -186,7 +187,8 @@ func Open(
 		idle.Milliseconds())
 	l.beginOwn = l.begin + fmt.Sprintf("; set local lock_timeout = %d", LockWait.Milliseconds())
 	err := pool.QueryRow(ctx, "SELECT "+l.schema+"inbox_register($1), pg_postmaster_start_time(), "+
-		l.schema+"inbox_file()", consumer).Scan(&l.consumer, &l.server, &l.file)
+		l.schema+"inbox_file(), getdatabaseencoding() = 'UTF8' AND current_setting('client_encoding') = 'UTF8'", consumer).
+		Scan(&l.consumer, &l.server, &l.file, &l.unicode)
 	if err != nil {
 		return nil, fmt.Errorf("register consumer %s: %w", consumer, err)
 	}
@@ -323,6 +325,9 @@ func columns(ids []ID) (sources []int16, events []string) {
 func (l *Ledger) Identify(ctx context.Context, id, source string) (found ID, err error) {
 	if IsUUID(id) {
 		return ID{Event: strings.ToLower(id)}, nil
+	}
+	if source, err = l.Fit(ctx, source); err != nil {
+		return ID{}, err
 	}
 	err = l.pool.QueryRow(ctx, "SELECT source, event_id FROM "+l.schema+"inbox_identity($1, $2)", id, source).
 		Scan(&found.Source, &found.Event)

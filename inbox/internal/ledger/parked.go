@@ -69,6 +69,10 @@ func (e Entry) dueIn() (infinite bool, seconds *float64) {
 // Park stores events of one lane, in their order. Those that somebody has decided are left as they are. One that is to
 // wait for others is due at once if there are none: somebody may have discarded them.
 func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
+	entries, err := l.fitting(ctx, entries...)
+	if err != nil {
+		return err
+	}
 	return l.entering(ctx, "park events", Parked, func(tx pgx.Tx) (parked *ID, err error) {
 		var batch pgx.Batch
 		batch.Queue("SELECT "+l.schema+"inbox_lock($1, $2, $3)", l.name, entries[0].Place.Topic, entries[0].Key)
@@ -140,6 +144,10 @@ func (l *Ledger) scan(row pgx.CollectableRow) (e Entry, early bool, err error) {
 	var consumer int16
 	err = row.Scan(&e.Seq, &consumer, &e.ID.Source, &e.ID.Event, &e.Place.Topic, &e.Place.Partition, &e.Offset, &e.Lane,
 		&e.Key, &e.Type, &e.Value, &e.HeaderNames, &e.HeaderValues, &e.SentAt, &e.Attempts, &e.Class, &e.Error, &early)
+	for i, name := range e.HeaderNames {
+		e.HeaderNames[i] = original(name)
+	}
+	e.Type = original(e.Type)
 	return e, early, err
 }
 
@@ -179,11 +187,15 @@ func (l *Ledger) turn(ctx context.Context, tx pgx.Tx, ids []ID, from, to State) 
 // Failed notes the failure of a parked event. It does nothing if another one was faster.
 func (l *Ledger) Failed(ctx context.Context, e Entry, attemptsBefore int) error {
 	infinite, seconds := e.dueIn()
+	message, err := l.Fit(ctx, e.Error)
+	if err != nil {
+		return err
+	}
 	return l.within(ctx, "note a failed attempt", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE `+l.schema+`inbox_parked SET attempts = $3, class = $4, error = $5,
 			next_at = CASE WHEN $6 THEN 'infinity' ELSE now() + $7::double precision * interval '1 second' END
 			WHERE seq = $1 AND attempts = $2`,
-			e.Seq, attemptsBefore, e.Attempts, e.Class, e.Error, infinite, seconds)
+			e.Seq, attemptsBefore, e.Attempts, e.Class, message, infinite, seconds)
 		return err
 	})
 }
@@ -191,6 +203,11 @@ func (l *Ledger) Failed(ctx context.Context, e Entry, attemptsBefore int) error 
 // Bury makes an event a dead letter: one that was parked, when it has a row, or one that nobody has decided. If
 // somebody has, nothing happens.
 func (l *Ledger) Bury(ctx context.Context, e Entry) error {
+	fitting, err := l.fitting(ctx, e)
+	if err != nil {
+		return err
+	}
+	e = fitting[0]
 	return l.entering(ctx, "store a dead letter", Dead, func(tx pgx.Tx) (buried *ID, err error) {
 		if e.Seq != 0 {
 			tag, err := tx.Exec(ctx, "DELETE FROM "+l.schema+"inbox_parked WHERE seq = $1", e.Seq)
