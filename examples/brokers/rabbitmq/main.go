@@ -1,8 +1,9 @@
-// Command rabbitmq counts the orders of each customer, and each order once, from the work queue that cdc-relay init
-// --rabbitmq-topology makes. A message that fails goes through the retry queues, and then to the dead-letter queue.
-// docs/brokers/rabbitmq.md explains it.
+// Command rabbitmq counts the orders of each customer, and each order once, from a queue that cdc-relay init
+// --rabbitmq-topology creates: that of CONSUMER, a name in rabbitmq.consumers, or without names the one behind EXCHANGE.
+// A message that fails goes through the retry queues, and then to the dead-letter queue. Every 30 s the program logs
+// that it is alive. docs/brokers/rabbitmq.md explains it.
 //
-//	cd examples && DATABASE_URL=postgres://app@db/shop RABBITMQ_URL=amqp://app@rabbitmq:5672/ EXCHANGE=outbox.event \
+//	cd examples && DATABASE_URL=postgres://app@db/shop RABBITMQ_URL=amqp://app@rabbitmq:5672/ CONSUMER=notifications \
 //	  go run ./brokers/rabbitmq
 package main
 
@@ -15,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,39 +63,86 @@ func run(ctx context.Context) error {
 	if err := channel.Qos(ahead, 0, false); err != nil {
 		return err
 	}
-	c := consumer{channel, pool, os.Getenv("EXCHANGE"), 0, channel.NotifyReturn(make(chan amqp.Return, 1))}
+	c := consumer{channel: channel, pool: pool, returns: channel.NotifyReturn(make(chan amqp.Return, 1))}
+	c.queues()
 	if shorter := os.Getenv("RETRY_PAUSE"); shorter != "" { // than the queues', to try it out
 		if c.pause, err = time.ParseDuration(shorter); err != nil {
 			return err
 		}
 	}
-	deliveries, err := channel.ConsumeWithContext(ctx, c.exchange+".work", "", false, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	for d := range deliveries {
-		if err := handle(ctx, pool, d.MessageId, d.Body); err != nil {
-			if ctx.Err() != nil || pool.Ping(ctx) != nil {
-				return err // that is no fault of the message, which goes back to the queue
-			}
-			log.Printf("event %s: %v", d.MessageId, err)
-			if err := c.later(ctx, d, err); err != nil {
-				return err
-			}
-		}
-		if err := d.Ack(false); err != nil {
+	heartbeat := 30 * time.Second
+	if other := os.Getenv("HEARTBEAT"); other != "" {
+		if heartbeat, err = time.ParseDuration(other); err != nil {
 			return err
 		}
 	}
-	return errors.Join(ctx.Err(), errors.New("the channel is closed")) // whoever starts this program starts it again
+	deliveries, err := channel.ConsumeWithContext(ctx, c.work, "", false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case d, open := <-deliveries:
+			if !open { // whoever starts this program starts it again
+				return errors.Join(ctx.Err(), errors.New("the channel is closed"))
+			}
+			if err := c.take(ctx, d); err != nil {
+				return err
+			}
+		case <-beat.C: // not beside the loop: a handler that hangs ends the heartbeat
+			log.Printf("alive: queue %s, %d messages handled, %d failed", c.work, c.handled, c.failed)
+		}
+	}
 }
 
 type consumer struct {
-	channel  *amqp.Channel
-	pool     *pgxpool.Pool
-	exchange string
-	pause    time.Duration // 0: the queues'
-	returns  <-chan amqp.Return
+	channel *amqp.Channel
+	pool    *pgxpool.Pool
+	returns <-chan amqp.Return
+	pause   time.Duration // 0: the queues'
+
+	work     string   // the queue
+	stations []string // the queues that a failing message goes through; the last one keeps it
+
+	handled, failed int
+}
+
+// queues names them as cdc-relay does.
+func (c *consumer) queues() {
+	retries := "1m,5m,15m"
+	if other := os.Getenv("RETRIES"); other != "" {
+		retries = other
+	}
+	name, dead := os.Getenv("CONSUMER"), ".dlq"
+	c.work = name
+	if name == "" {
+		name, dead = os.Getenv("EXCHANGE"), ".dead"
+		c.work = name + ".work"
+	}
+	for _, pause := range strings.Split(retries, ",") {
+		c.stations = append(c.stations, name+".retry."+pause)
+	}
+	c.stations = append(c.stations, name+dead)
+}
+
+// take handles a message, or puts it off, and acknowledges it.
+func (c *consumer) take(ctx context.Context, d amqp.Delivery) error {
+	err := handle(ctx, c.pool, d.MessageId, d.Body)
+	switch {
+	case err == nil:
+		c.handled++
+	case ctx.Err() != nil || c.pool.Ping(ctx) != nil:
+		return err // that is no fault of the message, which goes back to the queue
+	default:
+		c.failed++
+		log.Printf("event %s: %v", d.MessageId, err)
+		if err := c.later(ctx, d, err); err != nil {
+			return err
+		}
+	}
+	return d.Ack(false)
 }
 
 // Headers of a message that has failed. RabbitMQ's own, x-death, are not counted by: newer versions drop those of a
@@ -103,14 +152,12 @@ const (
 	errorHeader   = "x-last-error"
 )
 
-// stations are the queues that a failing message goes through.
-var stations = []string{"retry.1m", "retry.5m", "retry.15m", "dead"}
-
 // later puts a copy of the message into its next station, and returns when RabbitMQ has it. A crash before the original
 // is acknowledged leaves both; whichever succeeds first claims the event's id. Others of its key go before it.
-func (c consumer) later(ctx context.Context, d amqp.Delivery, cause error) error {
+func (c *consumer) later(ctx context.Context, d amqp.Delivery, cause error) error {
 	retries, _ := d.Headers[retriesHeader].(int32)
-	station := stations[min(int(retries), len(stations)-1)]
+	last := len(c.stations) - 1
+	station := c.stations[min(int(retries), last)]
 	if d.Headers == nil {
 		d.Headers = amqp.Table{}
 	}
@@ -119,16 +166,16 @@ func (c consumer) later(ctx context.Context, d amqp.Delivery, cause error) error
 		Headers: d.Headers, ContentType: d.ContentType, CorrelationId: d.CorrelationId, MessageId: d.MessageId, Type: d.Type,
 		Timestamp: d.Timestamp, Body: d.Body, DeliveryMode: amqp.Persistent,
 	}
-	if c.pause > 0 && station != "dead" {
+	if c.pause > 0 && station != c.stations[last] {
 		m.Expiration = strconv.FormatInt(c.pause.Milliseconds(), 10)
 	}
-	written, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, "", c.exchange+"."+station, true, false, m)
+	written, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, "", station, true, false, m)
 	if err != nil {
 		return err
 	}
 	taken, err := written.WaitContext(ctx)
 	if err == nil && !taken {
-		err = fmt.Errorf("queue %s.%s refused event %s: it is full", c.exchange, station, d.MessageId)
+		err = fmt.Errorf("queue %s refused event %s: it is full", station, d.MessageId)
 	}
 	select {
 	case r := <-c.returns: // it comes before the confirm, which it gets all the same
