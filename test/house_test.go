@@ -249,15 +249,16 @@ var house = map[string]room{
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
 		},
 	},
-	"cmd/internal/demo":               {own: []string{"cmd/internal/cli", "config"}},
+	"cmd/internal/demo":               {own: []string{"cmd/internal/cli", "config"}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/resident": {},
 	"cmd/cdc-relay/internal/early":    {},
 	"cmd/cdc-relay/internal/ahead":    {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask": {own: []string{
 		"cmd/internal/cli", "config", "consumers", "relay", "secret", "store",
-	}},
+	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
-		own: []string{"cmd/internal/cli", "config", "install", "relay", "store"},
+		own:      []string{"cmd/internal/cli", "config", "install", "relay", "store"},
+		external: []string{"github.com/spf13/cobra"},
 	},
 	"cmd/cdc-relay/internal/edit":  {},
 	"cmd/cdc-relay/internal/clean": {own: []string{"config", "store"}},
@@ -268,7 +269,7 @@ var house = map[string]room{
 	"cmd/cdc-relay/internal/slot": {own: []string{
 		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config", "outbox", "relay",
 		"replication", "store",
-	}},
+	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/show": {own: []string{
 		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "consumers", "install", "relay",
 		"store", "verify/audit", "verify/effects",
@@ -282,7 +283,7 @@ var house = map[string]room{
 			"config", "consumers", "drivers", "install", "install/inbox", "logqueue", "outbox", "relay", "replication", "store",
 			"tracing", "verify/audit", "verify/effects",
 		},
-		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog", "github.com/spf13/cobra"},
 	},
 	// The servers of the demo are linked here, and nowhere else that is shipped.
 	"cmd/cdc-relay-demo": {
@@ -291,7 +292,7 @@ var house = map[string]room{
 		},
 		external: []string{
 			"github.com/jackc/pgx/v5", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
-			"github.com/segmentio/kafka-go", "golang.org/x/sync",
+			"github.com/segmentio/kafka-go", "github.com/spf13/cobra", "golang.org/x/sync",
 		},
 	},
 

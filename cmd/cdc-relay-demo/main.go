@@ -5,7 +5,11 @@
 // Tested by demos that run to their end.
 package main
 
-import "github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+)
 
 // Set at release: -ldflags "-X main.version=v1.2.3 -X main.commit=abc1234".
 var (
@@ -15,20 +19,13 @@ var (
 
 func main() { program().Main() }
 
-// commands is the whole command line.
-type commands struct {
-	cli.Flags
-
-	Demo  demoCommand  `cmd:"" default:"withargs" help:"Show it: writer, relay, consumer, console."`
-	Serve serveCommand `cmd:"" help:"Start the servers alone, for cdc-relay bench --demo."`
-}
-
 func program() cli.Program {
-	var c commands
+	demo := new(demoCommand).command()
 	return cli.Program{
 		Name:        "cdc-relay-demo",
 		Description: "See cdc-relay at work on this machine, without other services.",
-		Commands:    &c, Flags: &c.Flags, Bare: true,
-		Build: cli.Build{Version: version, Commit: commit},
+		Commands:    []*cobra.Command{demo, serveCommand()},
+		Default:     demo,
+		Build:       cli.Build{Version: version, Commit: commit},
 	}
 }

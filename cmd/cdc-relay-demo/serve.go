@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 	"github.com/cdc-relay/cdc-relay/embedded"
@@ -66,19 +68,18 @@ func (s *servers) addresses() demo.Addresses {
 	return a
 }
 
-type serveCommand struct{}
-
-func (serveCommand) Help() string {
-	return `Prints the addresses of a Postgres and a stand-in for Kafka as one line of JSON, and stops both when its
+func serveCommand() *cobra.Command {
+	return cli.Command("serve", "Start the servers alone, for cdc-relay bench --demo.",
+		`Prints the addresses of a Postgres and a stand-in for Kafka as one line of JSON, and stops both when its
 standard input ends. It ignores Ctrl-C: the program that started it decides.
 
 Example:
 
-  cdc-relay-demo serve`
+  cdc-relay-demo serve`, serve)
 }
 
-// Run serves until standard input ends.
-func (serveCommand) Run(a *cli.App) (err error) {
+// serve serves until standard input ends.
+func serve(a *cli.App) (err error) {
 	signal.Ignore(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

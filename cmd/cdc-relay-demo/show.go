@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/admin"
@@ -22,6 +23,10 @@ import (
 
 type demoCommand struct{ demo.Flags }
 
+func (c *demoCommand) command() *cobra.Command {
+	return cli.Command("demo", "Show it: writer, relay, consumer, console.", demo.Help, c.run, &c.Flags)
+}
+
 const (
 	demoPartitions = 3
 	demoSettling   = 10 * time.Second // for the last events to reach the consumer
@@ -31,8 +36,8 @@ const (
 // demoTypes are the aggregate types that the writer uses, and so the topics.
 var demoTypes = []string{"order", "customer", "payment"}
 
-// Run shows the whole path on this machine.
-func (c demoCommand) Run(a *cli.App) (err error) {
+// run shows the whole path on this machine.
+func (c *demoCommand) run(a *cli.App) (err error) {
 	cfg, err := c.Load(a)
 	if err != nil {
 		return err

@@ -1,22 +1,23 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 )
 
-type versionCommand struct{}
-
-func (versionCommand) Help() string {
-	return `Prints version, commit, Go version and the versions of the libraries that speak to Postgres and Kafka.
+func versionCommand() *cobra.Command {
+	return cli.Command("version", "Show the version.",
+		`Prints version, commit, Go version and the versions of the libraries that speak to Postgres and Kafka.
 
 Example:
 
-  cdc-relay version --json`
+  cdc-relay version --json`, showVersion)
 }
 
-// Run prints the version.
-func (versionCommand) Run(a *cli.App) error {
+// showVersion prints the version.
+func showVersion(a *cli.App) error {
 	facts := a.Build.Facts()
 	if a.JSON {
 		return a.PrintJSON(facts)
@@ -25,32 +26,32 @@ func (versionCommand) Run(a *cli.App) error {
 	return nil
 }
 
-type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-}
-
-func (completionCommand) Help() string {
-	return `Prints a script that completes commands, subcommands and flags.
+func completionCommand() *cobra.Command {
+	var shell string
+	cmd := cli.Command("completion", "Print a completion script for a shell.",
+		`Prints a script that completes commands, subcommands and flags.
 
 Examples:
 
   source <(cdc-relay completion bash)
 
-  cdc-relay completion fish > ~/.config/fish/completions/cdc-relay.fish`
+  cdc-relay completion fish > ~/.config/fish/completions/cdc-relay.fish`,
+		func(a *cli.App) error {
+			a.PrintCompletion(shell)
+			return nil
+		})
+	cli.Argument(cmd, "shell", "bash, zsh or fish.", &shell)
+	cmd.ValidArgs = []string{"bash", "zsh", "fish"}
+	return cmd
 }
 
-// Run prints the script.
-func (c completionCommand) Run(a *cli.App) error {
-	a.PrintCompletion(c.Shell)
-	return nil
-}
-
-type demoCommand struct{ demo.Flags }
-
-// Run has cdc-relay-demo show it, once the command line is known to be right.
-func (c demoCommand) Run(a *cli.App) error {
-	if _, err := c.Load(a); err != nil {
-		return err
-	}
-	return demo.Become(a)
+func demoCommand() *cobra.Command {
+	var flags demo.Flags
+	return cli.Command("demo", "See it work on this machine, without other services.", demo.Help,
+		func(a *cli.App) error { // once the command line is known to be right
+			if _, err := flags.Load(a); err != nil {
+				return err
+			}
+			return demo.Become(a)
+		}, &flags)
 }

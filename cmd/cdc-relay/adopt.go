@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
@@ -14,25 +15,30 @@ import (
 )
 
 type adoptCommand struct {
-	From     string `help:"Slot whose memory is meant, where there are several." placeholder:"SLOT"`
-	Restored bool   `help:"The database went back to an earlier state: have the topics read back."`
-	DryRun   bool   `help:"Say what would be carried over and change nothing."`
+	From             string
+	Restored, DryRun bool
 }
 
-func (adoptCommand) Help() string {
-	return "Carries what a relay has recorded (journal, parked events, dead letters, what people decided) to this " +
-		"server, slot and table: after pg_upgrade, after dump and restore, after a switch by logical replication, under a " +
-		"new slot name, or for an outbox that was made again with the same events. One transaction; the journal's " +
-		"size does not matter. Run it as the owner of the relay's tables, while no relay runs. The next start publishes " +
-		"from the table what is not recorded, after it has read the topics back.\n\n" +
-		"After the return to a snapshot of the same server nothing has a new name; --restored then has the next start " +
-		"read the topics back, so that nothing comes twice that was published since.\n\nExamples:\n\n" +
-		"  cdc-relay adopt --config relay.yaml --dry-run\n\n  cdc-relay adopt --config relay.yaml\n\n" +
-		"  cdc-relay adopt --config relay.yaml --restored"
+func (c *adoptCommand) command() *cobra.Command {
+	cmd := cli.Command("adopt", "Carry what a relay has recorded to this server, slot or table.",
+		"Carries what a relay has recorded (journal, parked events, dead letters, what people decided) to this "+
+			"server, slot and table: after pg_upgrade, after dump and restore, after a switch by logical replication, under a "+
+			"new slot name, or for an outbox that was made again with the same events. One transaction; the journal's "+
+			"size does not matter. Run it as the owner of the relay's tables, while no relay runs. The next start publishes "+
+			"from the table what is not recorded, after it has read the topics back.\n\n"+
+			"After the return to a snapshot of the same server nothing has a new name; --restored then has the next start "+
+			"read the topics back, so that nothing comes twice that was published since.\n\nExamples:\n\n"+
+			"  cdc-relay adopt --config relay.yaml --dry-run\n\n  cdc-relay adopt --config relay.yaml\n\n"+
+			"  cdc-relay adopt --config relay.yaml --restored", c.Run)
+	f := cmd.Flags()
+	f.Var(&cli.TextFlag{Into: &c.From, Shown: "SLOT"}, "from", "Slot whose memory is meant, where there are several.")
+	f.BoolVar(&c.Restored, "restored", false, "The database went back to an earlier state: have the topics read back.")
+	f.BoolVar(&c.DryRun, "dry-run", false, "Say what would be carried over and change nothing.")
+	return cmd
 }
 
 // Run asks the server who it is, and moves the memory in one transaction.
-func (c adoptCommand) Run(a *cli.App) error {
+func (c *adoptCommand) Run(a *cli.App) error {
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := ask.OpenTables(ctx, a)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -13,36 +16,36 @@ import (
 )
 
 // alarmsCommand is what topics lost or moved.
-type alarmsCommand struct {
-	List alarmsListCommand `cmd:"" help:"List alarms that nobody has acknowledged."`
-	Ack  alarmsAckCommand  `cmd:"" help:"Acknowledge alarms."`
-}
-
-func (alarmsCommand) Help() string {
-	return `An alarm says that a topic lost records, was created again, or got more partitions.
+func alarmsCommand() *cobra.Command {
+	return cli.Group("alarms", "What topics lost or moved: list, acknowledge.",
+		`An alarm says that a topic lost records, was created again, or got more partitions.
 It stays, also after a restart, until a person acknowledges it.
 
 Example:
 
-  cdc-relay alarms list`
+  cdc-relay alarms list`,
+		alarmsListCommand(),
+		new(alarmsAckCommand).command(),
+	)
 }
 
-type alarmsListCommand struct {
-	All bool `help:"Those that were acknowledged, too."`
-}
-
-func (alarmsListCommand) Help() string {
-	return `Each alarm names the command that repairs.
+func alarmsListCommand() *cobra.Command {
+	var all bool
+	cmd := cli.Command("list", "List alarms that nobody has acknowledged.",
+		`Each alarm names the command that repairs.
 
 Example:
 
-  cdc-relay alarms list --json`
+  cdc-relay alarms list --json`,
+		func(a *cli.App) error { return listAlarms(a, all) })
+	cmd.Flags().BoolVar(&all, "all", false, "Those that were acknowledged, too.")
+	return cmd
 }
 
-// Run prints them.
-func (c alarmsListCommand) Run(a *cli.App) error {
+// listAlarms prints them.
+func listAlarms(a *cli.App, all bool) error {
 	return withTables(a, func(ctx context.Context, st *store.Store) error {
-		list, err := st.Alarms(ctx, c.All)
+		list, err := st.Alarms(ctx, all)
 		switch {
 		case err != nil:
 			return err
@@ -87,35 +90,47 @@ func tellAlarm(a *cli.App, l *store.Alarm) {
 }
 
 type alarmsAckCommand struct {
-	IDs []int64 `arg:"" optional:"" name:"id" help:"Numbers of alarms."`
-	All bool    `help:"All that are open."`
-	By  string  `help:"Who has looked; by default this user at this host." placeholder:"NAME"`
-
-	Note string `help:"Why, for the record."`
+	IDs      []string
+	All      bool
+	By, Note string
 }
 
-func (alarmsAckCommand) Help() string {
-	return `Says that a person has looked, and has repaired what could be. It publishes nothing.
+func (c *alarmsAckCommand) command() *cobra.Command {
+	cmd := cli.Command("ack", "Acknowledge alarms.",
+		`Says that a person has looked, and has repaired what could be. It publishes nothing.
 The alarm counts as open no more; it stays in the list of --all.
 
 Examples:
 
   cdc-relay alarms ack 3
 
-  cdc-relay alarms ack --all --by ann --note "repaired by verify --repair"`
+  cdc-relay alarms ack --all --by ann --note "repaired by verify --repair"`, c.Run)
+	f := cmd.Flags()
+	cli.Arguments(cmd, "id", "Numbers of alarms.", &c.IDs)
+	f.BoolVar(&c.All, "all", false, "All that are open.")
+	f.Var(&cli.TextFlag{Into: &c.By, Shown: "NAME"}, "by", "Who has looked; by default this user at this host.")
+	f.StringVar(&c.Note, "note", "", "Why, for the record.")
+	return cmd
 }
 
 // Run acknowledges them.
-func (c alarmsAckCommand) Run(a *cli.App) error {
+func (c *alarmsAckCommand) Run(a *cli.App) error {
 	if c.All == (len(c.IDs) > 0) {
 		a.Wrong("ID", "neither numbers nor --all, or both", "numbers of alarms, or --all")
+	}
+	ids := make([]int64, len(c.IDs))
+	for i, text := range c.IDs {
+		var err error
+		if ids[i], err = strconv.ParseInt(text, 0, 64); err != nil {
+			a.Wrong("ID", fmt.Sprintf("found %q", text), "a whole number")
+		}
 	}
 	return withTables(a, func(ctx context.Context, st *store.Store) error {
 		who := c.By
 		if who == "" {
 			who = cli.UserAtHost()
 		}
-		acked, err := st.AckAlarms(ctx, c.IDs, c.All, who, c.Note)
+		acked, err := st.AckAlarms(ctx, ids, c.All, who, c.Note)
 		switch {
 		case errors.Is(err, store.ErrNoAlarm):
 			return fmt.Errorf("%w; nothing was acknowledged; cdc-relay alarms list shows those that are open", err)

@@ -4,32 +4,35 @@ import (
 	"context"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
-type checkCommand struct {
-	Timeout time.Duration `help:"How long all the checks together may take." default:"30s"`
-}
-
-func (checkCommand) Help() string {
-	return `Checks everything that run needs and changes nothing. One line per check: ok, warn (works, but worth knowing)
+func checkCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := cli.Command("check", "Check database, brokers and topics; print a fix for each problem.",
+		`Checks everything that run needs and changes nothing. One line per check: ok, warn (works, but worth knowing)
 or FAIL, with the fix. Exit code 1 if a check FAILs.
 
 Example:
 
-  cdc-relay check --config relay.yaml`
+  cdc-relay check --config relay.yaml`,
+		func(a *cli.App) error { return checkEverything(a, timeout) })
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "How long all the checks together may take.")
+	return cmd
 }
 
-// Run checks the database, then the brokers, and prints what it found.
-func (c checkCommand) Run(a *cli.App) error {
-	a.Positive("--timeout", c.Timeout)
+// checkEverything checks the database, then the brokers, and prints what it found.
+func checkEverything(a *cli.App, timeout time.Duration) error {
+	a.Positive("--timeout", timeout)
 	cfg, err := a.Load(cli.NeedsBoth)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	report := check.Everything(ctx, cfg)
 	if !a.JSON {

@@ -3,6 +3,8 @@ package main
 import (
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/clean"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -10,13 +12,14 @@ import (
 )
 
 type cleanupCommand struct {
-	DryRun bool          `help:"Count what could go and delete nothing."`
-	Batch  int           `help:"Rows deleted in one transaction, about." default:"1000"`
-	Pause  time.Duration `help:"Pause between two transactions." default:"20ms"`
+	DryRun bool
+	Batch  int
+	Pause  time.Duration
 }
 
-func (cleanupCommand) Help() string {
-	return `Deletes what is older than its retention: published rows of the outbox (outbox.retention), journal rows
+func (c *cleanupCommand) command() *cobra.Command {
+	cmd := cli.Command("cleanup", "Delete what is older than its retention, in small batches.",
+		`Deletes what is older than its retention: published rows of the outbox (outbox.retention), journal rows
 (journal.retention) and dead letters that were replayed or discarded (dlq.retention). It deletes only what is journaled
 or resolved and lies below the confirmed position that the relay has saved, whether the relay is running or not. A
 running relay does the same by itself, a little at a time.
@@ -25,7 +28,12 @@ Examples:
 
   cdc-relay cleanup --config relay.yaml --dry-run
 
-  cdc-relay cleanup --config relay.yaml --outbox-retention 24h`
+  cdc-relay cleanup --config relay.yaml --outbox-retention 24h`, c.Run)
+	f := cmd.Flags()
+	f.BoolVar(&c.DryRun, "dry-run", false, "Count what could go and delete nothing.")
+	f.IntVar(&c.Batch, "batch", 1000, "Rows deleted in one transaction, about.")
+	f.DurationVar(&c.Pause, "pause", 20*time.Millisecond, "Pause between two transactions.")
+	return cmd
 }
 
 // cleaned is what was deleted or, in a dry run, could be at most.
@@ -38,7 +46,7 @@ type cleaned struct {
 }
 
 // Run deletes in small steps until nothing more is due.
-func (c cleanupCommand) Run(a *cli.App) error {
+func (c *cleanupCommand) Run(a *cli.App) error {
 	a.AtLeast("--batch", c.Batch, 1)
 	a.NotShorter("--pause", c.Pause, 0)
 	ctx, stop := cli.UntilSignal(nil)

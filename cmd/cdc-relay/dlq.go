@@ -5,42 +5,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"time"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/edit"
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // dlqCommand is what can be done about dead letters.
-type dlqCommand struct {
-	List    dlqListCommand    `cmd:"" help:"List dead letters, newest first."`
-	Show    dlqShowCommand    `cmd:"" help:"Show one dead letter with its payload."`
-	Replay  dlqReplayCommand  `cmd:"" help:"Publish dead letters after all, in the order of their keys."`
-	Edit    dlqEditCommand    `cmd:"" help:"Change what a dead letter sends, and replay it."`
-	Discard dlqDiscardCommand `cmd:"" help:"Close dead letters for good."`
-}
-
-func (dlqCommand) Help() string {
-	return `Events that could not be published are kept as dead letters, with payload and reason.
+func dlqCommand() *cobra.Command {
+	return cli.Group("dlq", "Dead letters: list, show, replay, edit, discard.",
+		`Events that could not be published are kept as dead letters, with payload and reason.
 
 Examples:
 
   cdc-relay dlq list --older-than 24h
 
-  cdc-relay dlq replay --all --note "topic is back"`
+  cdc-relay dlq replay --all --note "topic is back"`,
+		new(dlqListCommand).command(),
+		dlqShow(),
+		dlqReplay(),
+		new(dlqEditCommand).command(),
+		dlqDiscard(),
+	)
 }
 
-type dlqReplayCommand struct {
-	ask.Choose `embed:""`
-	ask.All    `embed:""`
-	ask.Flags  `embed:""`
-}
-
-func (dlqReplayCommand) Help() string {
-	return `Each event goes back to its place among the parked events, so the events of a key keep their order, and is
+func dlqReplay() *cobra.Command {
+	var c ask.Chosen
+	return cli.Command("replay", "Publish dead letters after all, in the order of their keys.",
+		`Each event goes back to its place among the parked events, so the events of a key keep their order, and is
 sent with the header x-outbox-replay. Newer events of its key may have been published before it. A running relay does
 it at once; otherwise the next one to start does.
 
@@ -55,52 +55,41 @@ Examples:
 
   cdc-relay dlq replay --topic outbox.event.order --newer-than 2h --note "limit raised"
 
-  cdc-relay dlq replay --all`
+  cdc-relay dlq replay --all`,
+		func(a *cli.App) error { return ask.Change{Kind: store.RequestReplay, What: "dead letters"}.Do(a, c) }, &c)
 }
 
-// Run asks for a replay.
-func (c dlqReplayCommand) Run(a *cli.App) error {
-	return ask.Change{Kind: store.RequestReplay, What: "dead letters"}.Do(a, c.Choose, c.All, c.Flags)
-}
-
-type dlqDiscardCommand struct {
-	ask.Choose `embed:""`
-	ask.All    `embed:""`
-	ask.Flags  `embed:""`
-	Yes        bool `help:"Do not ask for confirmation."`
-}
-
-func (dlqDiscardCommand) Help() string {
-	return `Discarded events are never published. Their rows stay, with who discarded them, when and why. The command asks
+func dlqDiscard() *cobra.Command {
+	var c ask.Chosen
+	yes := false
+	cmd := cli.Command("discard", "Close dead letters for good.",
+		`Discarded events are never published. Their rows stay, with who discarded them, when and why. The command asks
 for confirmation; without a terminal it needs --yes.
 
 Examples:
 
   cdc-relay dlq discard --type test --note "test data"
 
-  cdc-relay dlq discard --all --older-than 30d --yes --note "no longer needed"`
-}
-
-// Run asks for dead letters to be discarded.
-func (c dlqDiscardCommand) Run(a *cli.App) error {
-	confirm := func(n int64) error {
-		return a.Confirm(c.Yes, "discard", fmt.Sprintf("This discards %d dead letters: they are never published.", n))
-	}
-	change := ask.Change{Kind: store.RequestDiscard, What: "dead letters", Confirm: confirm}
-	return change.Do(a, c.Choose, c.All, c.Flags)
+  cdc-relay dlq discard --all --older-than 30d --yes --note "no longer needed"`,
+		func(a *cli.App) error {
+			confirm := func(n int64) error {
+				return a.Confirm(yes, "discard", fmt.Sprintf("This discards %d dead letters: they are never published.", n))
+			}
+			return ask.Change{Kind: store.RequestDiscard, What: "dead letters", Confirm: confirm}.Do(a, c)
+		}, &c)
+	cmd.Flags().BoolVar(&yes, "yes", false, "Do not ask for confirmation.")
+	return cmd
 }
 
 type dlqEditCommand struct {
-	ID          string `arg:"" help:"Id of the event."`
-	PayloadFile string `help:"The new payload, as bytes." placeholder:"FILE" type:"path" xor:"payload"`
-	HeadersFile string `help:"The new headers, a JSON object of strings; an empty file is none." placeholder:"FILE" type:"path"`
-	Tombstone   bool   `help:"Send no payload: SQL NULL." xor:"payload"`
-	NoReplay    bool   `help:"Only change it; replay it later."`
-	ask.Flags   `embed:""`
+	ID, PayloadFile, HeadersFile string
+	Tombstone, NoReplay          bool
+	ask.Flags
 }
 
-func (dlqEditCommand) Help() string {
-	return `Opens payload and headers in $VISUAL or $EDITOR, or takes them from files, and replays the event with them:
+func (c *dlqEditCommand) command() *cobra.Command {
+	cmd := cli.Command("edit", "Change what a dead letter sends, and replay it.",
+		`Opens payload and headers in $VISUAL or $EDITOR, or takes them from files, and replays the event with them:
 under its id, at its place, to its topic and key. Its row in the outbox stays as it is.
 
 What was there before is kept in the relay's tables, with who changed it, when and why; dlq show tells it. The change
@@ -110,11 +99,21 @@ Examples:
 
   cdc-relay dlq edit 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --note "amount was negative"
 
-  cdc-relay dlq edit 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --payload-file fixed.json --no-replay`
+  cdc-relay dlq edit 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --payload-file fixed.json --no-replay`, c.Run)
+	f := cmd.Flags()
+	cli.Argument(cmd, "id", "Id of the event.", &c.ID)
+	f.StringVar(&c.PayloadFile, "payload-file", "", "The new payload, as bytes.")
+	f.StringVar(&c.HeadersFile, "headers-file", "", "The new headers, a JSON object of strings; an "+
+		"empty file is none.")
+	f.BoolVar(&c.Tombstone, "tombstone", false, "Send no payload: SQL NULL.")
+	f.BoolVar(&c.NoReplay, "no-replay", false, "Only change it; replay it later.")
+	c.Flags.AddTo(cmd)
+	cmd.MarkFlagsMutuallyExclusive("payload-file", "tombstone")
+	return cmd
 }
 
 // Run changes one dead letter, and asks for its replay.
-func (c dlqEditCommand) Run(a *cli.App) error {
+func (c *dlqEditCommand) Run(a *cli.App) error {
 	c.Flags.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
@@ -161,7 +160,7 @@ func (c dlqEditCommand) change(ctx context.Context, a *cli.App, st *store.Store,
 	var dir string
 	switch {
 	case c.PayloadFile != "" || c.HeadersFile != "" || c.Tombstone:
-		now, err = edit.FromFiles(was, c.PayloadFile, c.HeadersFile)
+		now, err = edit.FromFiles(was, cli.Path(c.PayloadFile), cli.Path(c.HeadersFile))
 		if c.Tombstone {
 			now.Payload = nil
 		}
@@ -197,4 +196,73 @@ func (c dlqEditCommand) inEditor(ctx context.Context, a *cli.App, st *store.Stor
 	}
 	command := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
 	return edit.Editor{Command: command, In: os.Stdin, Out: os.Stderr, Indent: table.PayloadType == "jsonb"}.Edit(ctx, was)
+}
+
+type dlqListCommand struct {
+	ask.Choose
+	ask.Page
+	State string
+}
+
+func (c *dlqListCommand) command() *cobra.Command {
+	cmd := cli.Command("list", "List dead letters, newest first.",
+		`Examples:
+
+  cdc-relay dlq list
+
+  cdc-relay dlq list --topic outbox.event.order --class permanent --limit 20
+
+  cdc-relay dlq list --state discarded --newer-than 7d --json
+
+  cdc-relay dlq list --all --state all`, c.Run)
+	c.State = "open"
+	c.Choose.AddTo(cmd)
+	c.Page.AddTo(cmd)
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.State, Offered: []string{"open", "replayed", "discarded", "all"}}, "state",
+		"Which: open, replayed, discarded or all.")
+	return cmd
+}
+
+// Run prints one page, or all.
+func (c *dlqListCommand) Run(a *cli.App) error {
+	a.OneOf("--state", c.State, store.DeadStates)
+	read := func(ctx context.Context, st *store.Store, f store.Filter, after string,
+		limit int) (store.Page[store.DeadLetter], error) {
+		return st.DeadLetters(ctx, f, c.State, after, limit)
+	}
+	line := func(w io.Writer, d *store.DeadLetter, now time.Time) {
+		cli.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Plain(d.ID), d.Topic, cli.Text(d.Key),
+			cli.Text(d.EventType), d.Class, cli.Plain(d.Code), cli.Ago(d.DeadAt, now), ask.StateOf(d))
+	}
+	const columns = "ID\tTOPIC\tKEY\tTYPE\tCLASS\tCODE\tDIED\tSTATE"
+	list := ask.List[store.DeadLetter]{None: "no dead letters", Columns: columns, Read: read, Line: line}
+	return list.Print(a, c.Choose, c.Page)
+}
+
+func dlqShow() *cobra.Command {
+	var id string
+	cmd := cli.Command("show", "Show one dead letter with its payload.", `Example:
+
+  cdc-relay dlq show 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01`, func(a *cli.App) error { return showDead(a, id) })
+	cli.Argument(cmd, "id", "Id of the event.", &id)
+	return cmd
+}
+
+func showDead(a *cli.App, id string) error {
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	st, _, err := ask.OpenTables(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	d, err := st.DeadLetter(ctx, id)
+	if err != nil {
+		return ask.BadFilter(err)
+	}
+	if a.JSON {
+		return a.PrintJSON(d)
+	}
+	show.DeadLetter(a, d)
+	return nil
 }

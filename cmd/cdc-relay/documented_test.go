@@ -45,6 +45,7 @@ func commandsIn(text string) (commands []string) {
 	for line := range strings.Lines(text) {
 		if command, is := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "cdc-relay "); is {
 			if strings.HasPrefix(line, "  ") || fenced(text, line) {
+				command, _, _ = strings.Cut(command, "`") // the end of a help text in the source
 				commands = append(commands, strings.Trim(command, " `\n"))
 			}
 			continue

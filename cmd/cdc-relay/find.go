@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -12,14 +14,14 @@ import (
 )
 
 type findCommand struct {
-	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Aggregate string   `help:"All events of this aggregate." placeholder:"TYPE/ID" empty:"no"`
-	Since     string   `help:"With --aggregate: only rows created since: 90s, 24h, 7d." placeholder:"AGE" empty:"no"`
-	Limit     int      `help:"With --aggregate: how many, 1 to 1000." default:"50"`
+	IDs              []string
+	Aggregate, Since string
+	Limit            int
 }
 
-func (findCommand) Help() string {
-	return `Says of each event where it is (waiting in the table, in flight, parked, a dead letter, published) and what to
+func (c *findCommand) command() *cobra.Command {
+	cmd := cli.Command("find", "Say where an event is, and what to do about it.",
+		`Says of each event where it is (waiting in the table, in flight, parked, a dead letter, published) and what to
 do about it. It works with and without a running relay, and for rows that are deleted. Exit code 1 if an event is
 unknown.
 
@@ -27,11 +29,19 @@ Examples:
 
   cdc-relay find 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01
 
-  cdc-relay find --aggregate order/42 --since 24h --json`
+  cdc-relay find --aggregate order/42 --since 24h --json`, c.Run)
+	f := cmd.Flags()
+	cli.Arguments(cmd, "id", "Ids of events.", &c.IDs)
+	f.Var(&cli.TextFlag{Into: &c.Aggregate, Shown: "TYPE/ID", NotEmpty: true}, "aggregate", "All events of this "+
+		"aggregate.")
+	f.Var(&cli.TextFlag{Into: &c.Since, Shown: "AGE", NotEmpty: true}, "since", "With --aggregate: only rows "+
+		"created since: 90s, 24h, 7d.")
+	f.IntVar(&c.Limit, "limit", 50, "With --aggregate: how many, 1 to 1000.")
+	return cmd
 }
 
 // Run looks for events.
-func (c findCommand) Run(a *cli.App) error {
+func (c *findCommand) Run(a *cli.App) error {
 	kind, id, whole := strings.Cut(c.Aggregate, "/")
 	if (len(c.IDs) > 0) == (c.Aggregate != "") || c.Aggregate != "" && !whole {
 		a.Wrong("", fmt.Sprintf("found %d ids and --aggregate %q", len(c.IDs), c.Aggregate),

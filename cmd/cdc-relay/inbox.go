@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -14,34 +16,32 @@ import (
 )
 
 // inboxCommand is what can be done about events that consumers hold back.
-type inboxCommand struct {
-	List    inboxListCommand    `cmd:"" help:"List consumers, or the parked events and dead letters of one."`
-	Show    inboxShowCommand    `cmd:"" help:"Show one event of a consumer with its payload."`
-	Replay  inboxReplayCommand  `cmd:"" help:"Have a consumer try dead letters again, or parked events at once."`
-	Discard inboxDiscardCommand `cmd:"" help:"Close a consumer's dead letters or parked events for good."`
-}
-
-func (inboxCommand) Help() string {
-	return `A consumer that uses the inbox parks an event that fails, with those of its key behind it, and gives it up
+func inboxCommand() *cobra.Command {
+	return cli.Group("inbox", "What consumers parked or gave up: list, show, replay, discard.",
+		`A consumer that uses the inbox parks an event that fails, with those of its key behind it, and gives it up
 after its last attempt. Both are in the consumer's database: name it by inbox.url, if it is not the relay's own.
 
 Examples:
 
   cdc-relay inbox list --inbox-url postgres://billing@db/billing
 
-  cdc-relay inbox replay --consumer billing --all --note "customers are back"`
+  cdc-relay inbox replay --consumer billing --all --note "customers are back"`,
+		new(inboxListCommand).command(),
+		new(inboxShowCommand).command(),
+		inboxReplay(),
+		inboxDiscard(),
+	)
 }
 
 type inboxListCommand struct {
-	Consumer string `help:"Events of this consumer; without it the consumers are listed." placeholder:"NAME"`
-	State    string `help:"Which: dead, parked, replayed or discarded." default:"dead" values:"dead,parked,replayed,discarded"`
-
-	ask.ChooseHeld `embed:""`
-	ask.Page       `embed:""`
+	Consumer, State string
+	ask.ChooseHeld
+	ask.Page
 }
 
-func (inboxListCommand) Help() string {
-	return `Dead letters come newest first. Parked keys are told by the first event of each, which the others wait for; an
+func (c *inboxListCommand) command() *cobra.Command {
+	cmd := cli.Command("list", "List consumers, or the parked events and dead letters of one.",
+		`Dead letters come newest first. Parked keys are told by the first event of each, which the others wait for; an
 id finds any of them.
 
 Examples:
@@ -50,11 +50,20 @@ Examples:
 
   cdc-relay inbox list --consumer billing --state parked
 
-  cdc-relay inbox list --consumer billing --type OrderPlaced --newer-than 24h --json`
+  cdc-relay inbox list --consumer billing --type OrderPlaced --newer-than 24h --json`, c.Run)
+	f := cmd.Flags()
+	c.State = "dead"
+	f.Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME"}, "consumer", "Events of this consumer; without it the "+
+		"consumers are listed.")
+	f.Var(&cli.TextFlag{Into: &c.State, Offered: []string{"dead", "parked", "replayed", "discarded"}}, "state",
+		"Which: dead, parked, replayed or discarded.")
+	c.ChooseHeld.AddTo(cmd)
+	c.Page.AddTo(cmd)
+	return cmd
 }
 
 // Run prints the consumers, or one page of events, or all.
-func (c inboxListCommand) Run(a *cli.App) error {
+func (c *inboxListCommand) Run(a *cli.App) error {
 	a.OneOf("--state", c.State, consumers.States)
 	filter := c.Filter(a)
 	c.Check(a)
@@ -105,18 +114,22 @@ func (c inboxListCommand) consumers(ctx context.Context, a *cli.App, d *consumer
 }
 
 type inboxShowCommand struct {
-	ID       string `arg:"" help:"Id of the event."`
-	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:""`
+	ID, Consumer string
 }
 
-func (inboxShowCommand) Help() string {
-	return `Example:
+func (c *inboxShowCommand) command() *cobra.Command {
+	cmd := cli.Command("show", "Show one event of a consumer with its payload.",
+		`Example:
 
-  cdc-relay inbox show 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --consumer billing`
+  cdc-relay inbox show 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --consumer billing`, c.Run)
+	cli.Argument(cmd, "id", "Id of the event.", &c.ID)
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME"}, "consumer", "Name of the consumer.")
+	_ = cmd.MarkFlagRequired("consumer")
+	return cmd
 }
 
 // Run prints one event.
-func (c inboxShowCommand) Run(a *cli.App) error {
+func (c *inboxShowCommand) Run(a *cli.App) error {
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	d, err := ask.OpenInbox(ctx, a)
@@ -135,17 +148,10 @@ func (c inboxShowCommand) Run(a *cli.App) error {
 	return nil
 }
 
-type inboxReplayCommand struct {
-	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:""`
-	State    string `help:"Which: dead or parked." default:"dead" values:"dead,parked"`
-
-	ask.ChooseHeld `embed:""`
-	ask.All        `embed:""`
-	ask.Hand       `embed:""`
-}
-
-func (inboxReplayCommand) Help() string {
-	return `A dead letter is parked again and due at once; the running consumer takes it within seconds. Later events of
+func inboxReplay() *cobra.Command {
+	c := ask.ChangeHeld{Kind: consumers.Replay, Past: "replayed"}
+	return cli.Command("replay", "Have a consumer try dead letters again, or parked events at once.",
+		`A dead letter is parked again and due at once; the running consumer takes it within seconds. Later events of
 its key may have had their effects before it. A parked event becomes due at once with those of its key in front of it;
 it and those behind it keep their order.
 
@@ -153,43 +159,28 @@ Examples:
 
   cdc-relay inbox replay 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --consumer billing --note "customer created"
 
-  cdc-relay inbox replay --consumer billing --state parked --all`
+  cdc-relay inbox replay --consumer billing --state parked --all`,
+		c.Do, &c)
 }
 
-// Run has events tried again.
-func (c inboxReplayCommand) Run(a *cli.App) error {
-	return ask.ChangeHeld{Kind: consumers.Replay, Consumer: c.Consumer, State: c.State, Past: "replayed"}.Do(
-		a, c.ChooseHeld, c.All, c.Hand)
-}
-
-type inboxDiscardCommand struct {
-	Consumer string `help:"Name of the consumer." placeholder:"NAME" required:""`
-	State    string `help:"Which: dead or parked." default:"dead" values:"dead,parked"`
-
-	ask.ChooseHeld `embed:""`
-	ask.All        `embed:""`
-	ask.Hand       `embed:""`
-	Yes            bool `help:"Do not ask for confirmation."`
-}
-
-func (inboxDiscardCommand) Help() string {
-	return `Discarded events never have their effect. Their rows stay, with who discarded them, when and why; what waited
+func inboxDiscard() *cobra.Command {
+	c, yes := ask.ChangeHeld{Kind: consumers.Discard, Past: "discarded"}, false
+	cmd := cli.Command("discard", "Close a consumer's dead letters or parked events for good.",
+		`Discarded events never have their effect. Their rows stay, with who discarded them, when and why; what waited
 behind a parked one goes on. The command asks for confirmation; without a terminal it needs --yes.
 
 Examples:
 
   cdc-relay inbox discard 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --consumer billing --note "test order"
 
-  cdc-relay inbox discard --consumer billing --all --older-than 30d --yes`
-}
-
-// Run closes events for good.
-func (c inboxDiscardCommand) Run(a *cli.App) error {
-	confirm := func(n int64) error {
-		return a.Confirm(c.Yes, "discard", fmt.Sprintf("This discards %d events of %s: they never have their effect.", n,
-			cli.Plain(c.Consumer)))
-	}
-	change := ask.ChangeHeld{Kind: consumers.Discard, Consumer: c.Consumer, State: c.State, Past: "discarded",
-		Confirm: confirm}
-	return change.Do(a, c.ChooseHeld, c.All, c.Hand)
+  cdc-relay inbox discard --consumer billing --all --older-than 30d --yes`,
+		func(a *cli.App) error {
+			c.Confirm = func(n int64) error {
+				return a.Confirm(yes, "discard", fmt.Sprintf("This discards %d events of %s: they never have their effect.", n,
+					cli.Plain(c.Consumer)))
+			}
+			return c.Do(a)
+		}, &c)
+	cmd.Flags().BoolVar(&yes, "yes", false, "Do not ask for confirmation.")
+	return cmd
 }

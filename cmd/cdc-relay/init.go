@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
@@ -22,19 +23,17 @@ import (
 )
 
 type initCommand struct {
-	DryRun  bool          `help:"Print the SQL and create nothing."`
-	NoSlot  bool          `help:"Leave the slot to the first start: a slot keeps every event from its creation on, including those that another worker still publishes."`
-	Roles   bool          `help:"Also create the least-privilege roles, or grant them what a newer version needs."`
-	Stream  string        `name:"role-stream" help:"Name of the role that streams, for postgres.replication_url." default:"relay_repl"`
-	SQL     string        `name:"role-sql" help:"Name of the role that writes the relay's tables, for postgres.url." default:"relay_rw"`
-	Emit    bool          `help:"Also create the SQL function emit beside the outbox, which writes an event in one call: applications need EXECUTE on it, and no right on the table."`
-	Inbox   string        `help:"Create only the inbox, in this schema of the database of postgres.url: tables and functions with which consumers in any language handle each event once." placeholder:"SCHEMA"`
-	Rabbit  bool          `name:"rabbitmq-topology" help:"Create only this, at the server of rabbitmq.url: the exchanges, and queues, retry queues and dead-letter queues for the consumers of rabbitmq.consumers, or for one consumer."`
-	Timeout time.Duration `help:"How long all of it may take; creating the slot waits for every running transaction to end." default:"2m"`
+	DryRun, NoSlot, Roles bool
+	Stream, SQL           string
+	Emit                  bool
+	Inbox                 string
+	Rabbit                bool
+	Timeout               time.Duration
 }
 
-func (initCommand) Help() string {
-	return `No outbox table yet? init creates one. It also creates the relay's own tables and view, the publication and,
+func (c *initCommand) command() *cobra.Command {
+	cmd := cli.Command("init", "Create what is missing: tables, view, publication, slot.",
+		`No outbox table yet? init creates one. It also creates the relay's own tables and view, the publication and,
 last, the replication slot. Run it again at any time: it leaves alone what exists, and a newer version adds what it
 needs.
 
@@ -67,11 +66,29 @@ Examples:
 
   cdc-relay init --rabbitmq-topology --dry-run --config relay.yaml
 
-  cdc-relay init --inbox public --postgres-url postgres://billing@db/billing`
+  cdc-relay init --inbox public --postgres-url postgres://billing@db/billing`, c.Run)
+	f := cmd.Flags()
+	f.BoolVar(&c.DryRun, "dry-run", false, "Print the SQL and create nothing.")
+	f.BoolVar(&c.NoSlot, "no-slot", false, "Leave the slot to the first start: a slot keeps every event from its "+
+		"creation on, including those that another worker still publishes.")
+	f.BoolVar(&c.Roles, "roles", false, "Also create the least-privilege roles, or grant them what a newer version "+
+		"needs.")
+	f.StringVar(&c.Stream, "role-stream", "relay_repl", "Name of the role that streams, for postgres.replication_url.")
+	f.StringVar(&c.SQL, "role-sql", "relay_rw", "Name of the role that writes the relay's tables, for postgres.url.")
+	f.BoolVar(&c.Emit, "emit", false, "Also create the SQL function emit beside the outbox, which writes an event "+
+		"in one call: applications need EXECUTE on it, and no right on the table.")
+	f.Var(&cli.TextFlag{Into: &c.Inbox, Shown: "SCHEMA"}, "inbox", "Create only the inbox, in this schema of the "+
+		"database of postgres.url: tables and functions with which consumers in any language handle each event "+
+		"once.")
+	f.BoolVar(&c.Rabbit, "rabbitmq-topology", false, "Create only this, at the server of rabbitmq.url: the exchanges, "+
+		"and queues, retry queues and dead-letter queues for the consumers of rabbitmq.consumers, or for one consumer.")
+	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long all of it may take; creating the slot waits for "+
+		"every running transaction to end.")
+	return cmd
 }
 
 // Run creates what is missing, in the order in which one needs the other.
-func (c initCommand) Run(a *cli.App) error {
+func (c *initCommand) Run(a *cli.App) error {
 	a.Positive("--timeout", c.Timeout)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()

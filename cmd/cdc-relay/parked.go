@@ -5,31 +5,33 @@ import (
 	"io"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // parkedCommand is what can be seen of parked events.
-type parkedCommand struct {
-	List parkedListCommand `cmd:"" help:"List keys with parked events."`
-}
-
-func (parkedCommand) Help() string {
-	return `Events that cannot be sent now wait in a table, in order.
+func parkedCommand() *cobra.Command {
+	return cli.Group("parked", "Parked events: list.",
+		`Events that cannot be sent now wait in a table, in order.
 
 Example:
 
-  cdc-relay parked list`
+  cdc-relay parked list`,
+		new(parkedListCommand).command(),
+	)
 }
 
 type parkedListCommand struct {
-	ask.Choose `embed:""`
-	ask.Page   `embed:""`
+	ask.Choose
+	ask.Page
 }
 
-func (parkedListCommand) Help() string {
-	return `One line per key, described by the first event that it waits for, then one line per event without a key.
+func (c *parkedListCommand) command() *cobra.Command {
+	return cli.Command("list", "List keys with parked events.",
+		`One line per key, described by the first event that it waits for, then one line per event without a key.
 
 Examples:
 
@@ -37,11 +39,11 @@ Examples:
 
   cdc-relay parked list --topic outbox.event.order --older-than 15m --json
 
-  cdc-relay parked list --all`
+  cdc-relay parked list --all`, c.Run, &c.Choose, &c.Page)
 }
 
 // Run prints one page, or all.
-func (c parkedListCommand) Run(a *cli.App) error {
+func (c *parkedListCommand) Run(a *cli.App) error {
 	read := func(ctx context.Context, st *store.Store, f store.Filter, after string,
 		limit int) (store.Page[store.ParkedKey], error) {
 		return st.ParkedKeys(ctx, f, after, limit)
@@ -68,36 +70,27 @@ func nextOf(k *store.ParkedKey, now time.Time) string {
 }
 
 // retryCommand is what can be done about parked events.
-type retryCommand struct {
-	Now retryNowCommand `cmd:"" help:"Retry parked events at once."`
-}
-
-func (retryCommand) Help() string {
-	return `The relay retries each parked event when it is due; this makes events due now.
+func retryCommand() *cobra.Command {
+	return cli.Group("retry", "Parked events: retry now.",
+		`The relay retries each parked event when it is due; this makes events due now.
 
 Example:
 
-  cdc-relay retry now --all`
+  cdc-relay retry now --all`,
+		retryNow(),
+	)
 }
 
-type retryNowCommand struct {
-	ask.Choose `embed:""`
-	ask.All    `embed:""`
-	ask.Flags  `embed:""`
-}
-
-func (retryNowCommand) Help() string {
-	return `Makes the first parked event of each chosen key due now. Events that wait for an unavailable topic or
+func retryNow() *cobra.Command {
+	var c ask.Chosen
+	return cli.Command("now", "Retry parked events at once.",
+		`Makes the first parked event of each chosen key due now. Events that wait for an unavailable topic or
 partition are left alone: the relay checks those all the time.
 
 Examples:
 
   cdc-relay retry now --key order-17
 
-  cdc-relay retry now --all --note "schema fixed in the consumer"`
-}
-
-// Run asks the relay to retry parked events.
-func (c retryNowCommand) Run(a *cli.App) error {
-	return ask.Change{Kind: store.RequestRetry, What: "parked events"}.Do(a, c.Choose, c.All, c.Flags)
+  cdc-relay retry now --all --note "schema fixed in the consumer"`,
+		func(a *cli.App) error { return ask.Change{Kind: store.RequestRetry, What: "parked events"}.Do(a, c) }, &c)
 }

@@ -1,38 +1,31 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-type pauseCommand struct {
-	ask.Flags `embed:""`
-}
-
-func (pauseCommand) Help() string {
-	return `The relay stops consuming until cdc-relay resume, also after a restart. It finishes what it has read, keeps
+func pauseCommand() *cobra.Command {
+	var flags ask.Flags
+	return cli.Command("pause", "Stop consuming; keep the replication slot.",
+		`The relay stops consuming until cdc-relay resume, also after a restart. It finishes what it has read, keeps
 retrying parked events, and keeps its slot, so Postgres keeps WAL in the meantime.
 
 Example:
 
-  cdc-relay pause --note "broker is being upgraded"`
+  cdc-relay pause --note "broker is being upgraded"`,
+		func(a *cli.App) error { return ask.Control(a, store.RequestPause, flags) }, &flags)
 }
 
-// Run asks the relay to stop consuming.
-func (c pauseCommand) Run(a *cli.App) error { return ask.Control(a, store.RequestPause, c.Flags) }
-
-type resumeCommand struct {
-	ask.Flags `embed:""`
-}
-
-func (resumeCommand) Help() string {
-	return `Ends a pause.
+func resumeCommand() *cobra.Command {
+	var flags ask.Flags
+	return cli.Command("resume", "Resume after a pause.", `Ends a pause.
 
 Example:
 
-  cdc-relay resume`
+  cdc-relay resume`,
+		func(a *cli.App) error { return ask.Control(a, store.RequestResume, flags) }, &flags)
 }
-
-// Run asks the relay to go on.
-func (c resumeCommand) Run(a *cli.App) error { return ask.Control(a, store.RequestResume, c.Flags) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/reconcile"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -13,12 +15,13 @@ import (
 )
 
 type reconcileCommand struct {
-	DryRun bool          `help:"Only report what was missed; a running relay is not disturbed."`
-	Wait   time.Duration `help:"How long to wait until the relay has passed what is committed." default:"1m"`
+	DryRun bool
+	Wait   time.Duration
 }
 
-func (reconcileCommand) Help() string {
-	return `Looks through the whole outbox table for committed rows that the stream never delivered. A running relay does
+func (c *reconcileCommand) command() *cobra.Command {
+	cmd := cli.Command("reconcile", "Find and publish rows that the stream missed.",
+		`Looks through the whole outbox table for committed rows that the stream never delivered. A running relay does
 that by itself, for recent rows every reconcile.interval and for all rows once a day, so this is for a table that you
 do not trust after a repair.
 
@@ -30,11 +33,15 @@ Examples:
 
   cdc-relay reconcile --dry-run --config relay.yaml
 
-  cdc-relay reconcile --config relay.yaml --json`
+  cdc-relay reconcile --config relay.yaml --json`, c.Run)
+	f := cmd.Flags()
+	f.BoolVar(&c.DryRun, "dry-run", false, "Only report what was missed; a running relay is not disturbed.")
+	f.DurationVar(&c.Wait, "wait", time.Minute, "How long to wait until the relay has passed what is committed.")
+	return cmd
 }
 
 // Run reconciles once.
-func (c reconcileCommand) Run(a *cli.App) error {
+func (c *reconcileCommand) Run(a *cli.App) error {
 	a.Positive("--wait", c.Wait)
 	cfg, err := a.Load(cli.NeedsBoth)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	stdlog "log"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/check"
@@ -22,10 +23,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/tracing"
 )
 
-type runCommand struct{}
-
-func (runCommand) Help() string {
-	return `Streams until SIGTERM, SIGINT or SIGHUP. The first signal stops in order and waits for requests in flight
+func runCommand() *cobra.Command {
+	return cli.Command("run", "Relay until stopped.",
+		`Streams until SIGTERM, SIGINT or SIGHUP. The first signal stops in order and waits for requests in flight
 (shutdown_grace); a second one exits at once. Logs go to standard error, and the relay never waits for their reader:
 lines beyond 1 MiB are dropped and counted. Run cdc-relay init once first.
 
@@ -36,11 +36,11 @@ Examples:
 To look at the messages without a broker, use a slot and tables of their own (run init with the same flags first):
 
   cdc-relay run --config relay.yaml --sink stdout --outbox-after-publish keep \
-      --postgres-slot look_stdout --postgres-schema look_stdout`
+      --postgres-slot look_stdout --postgres-schema look_stdout`, relayUntilStopped)
 }
 
-// Run relays until stopped.
-func (runCommand) Run(a *cli.App) error {
+// relayUntilStopped relays until stopped.
+func relayUntilStopped(a *cli.App) error {
 	cfg, err := a.Load(cli.NeedsBoth)
 	if err != nil {
 		return err

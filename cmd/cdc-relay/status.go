@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -13,22 +15,27 @@ import (
 )
 
 type statusCommand struct {
-	Watch   bool          `help:"Refresh every second, until Ctrl-C."`
-	Timeout time.Duration `help:"How long the relay may take to answer." default:"5s"`
+	Watch   bool
+	Timeout time.Duration
 }
 
-func (statusCommand) Help() string {
-	return `Asks the relay that listens on http.listen of this configuration. Exit code 1 if none answers.
+func (c *statusCommand) command() *cobra.Command {
+	cmd := cli.Command("status", "Show the running relay.",
+		`Asks the relay that listens on http.listen of this configuration. Exit code 1 if none answers.
 
 Example:
 
-  cdc-relay status --http-listen 127.0.0.1:9464 --watch`
+  cdc-relay status --http-listen 127.0.0.1:9464 --watch`, c.Run)
+	f := cmd.Flags()
+	f.BoolVar(&c.Watch, "watch", false, "Refresh every second, until Ctrl-C.")
+	f.DurationVar(&c.Timeout, "timeout", 5*time.Second, "How long the relay may take to answer.")
+	return cmd
 }
 
 const watchEvery = time.Second
 
 // Run prints what the running relay says of itself.
-func (c statusCommand) Run(a *cli.App) error {
+func (c *statusCommand) Run(a *cli.App) error {
 	a.Positive("--timeout", c.Timeout)
 	cfg, err := a.Load(cli.NeedsNothing)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // PrintCompletion prints the script that completes commands, subcommands and flags in a shell: bash, zsh or fish. It
 // lists what the command line knows now, so that it never starts the program to complete.
 func (a *App) PrintCompletion(shell string) {
-	w, places := a.Out, a.line.placesOf("", a.line.root)
+	w, places := a.Out, placesOf("", a.command.Root())
 	switch shell {
 	case "fish":
 		printFish(w, places)
@@ -37,25 +37,19 @@ type place struct {
 type offer struct{ text, help string }
 
 // placesOf are the place of the command and those below it.
-func (l *line) placesOf(path string, c *cobra.Command) []place {
+func placesOf(path string, c *cobra.Command) []place {
 	p := place{path: path, values: map[string]string{}}
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		help := f.Usage
-		if v, is := f.Value.(*value); is {
-			help = v.tag.Get("help")
-			if values := strings.Join(v.options(), " "); values != "" {
-				p.values["--"+f.Name] = values
-				if f.Shorthand != "" {
-					p.values["-"+f.Shorthand] = values
-				}
+		if values := strings.Join(options(f), " "); values != "" {
+			p.values["--"+f.Name] = values
+			if f.Shorthand != "" {
+				p.values["-"+f.Shorthand] = values
 			}
 		}
-		p.flags = append(p.flags, offer{"--" + f.Name, help})
+		p.flags = append(p.flags, offer{"--" + f.Name, f.Usage})
 	})
-	for _, argument := range l.args[c] {
-		for _, option := range argument.options() {
-			p.words = append(p.words, offer{option, argument.tag.Get("help")})
-		}
+	for _, word := range c.ValidArgs {
+		p.words = append(p.words, offer{word, c.Short})
 	}
 	var below []place
 	for _, child := range c.Commands() {
@@ -63,7 +57,7 @@ func (l *line) placesOf(path string, c *cobra.Command) []place {
 			continue
 		}
 		p.words = append(p.words, offer{child.Name(), child.Short})
-		below = append(below, l.placesOf(path+"/"+child.Name(), child)...)
+		below = append(below, placesOf(path+"/"+child.Name(), child)...)
 	}
 	return append([]place{p}, below...)
 }

@@ -17,23 +17,20 @@ const (
 	configuration = "Configuration:"
 )
 
-// help prints what --help shows of a command.
-func (l *line) help(c *cobra.Command, _ []string) {
-	if l.beside = unexpected(c, c.Flags().Args()); l.beside != nil && c.HasSubCommands() {
+// printHelp prints what --help shows of a command.
+func printHelp(c *cobra.Command, _ []string) {
+	a := appOf(c)
+	if a.beside = unexpected(c, c.Flags().Args()); a.beside != nil && c.HasSubCommands() {
 		return
 	}
-	l.beside = nil
+	a.beside = nil
 	w := c.OutOrStdout()
-	fmt.Fprintf(w, "Usage: %s\n\n%s", l.usage(c), wrapped(c.Short))
+	fmt.Fprintf(w, "Usage: %s\n\n%s", usage(c), wrapped(c.Short))
 	if c.Long != "" {
 		fmt.Fprintf(w, "\n%s", wrapped(c.Long))
 	}
-	if args := l.args[c]; len(args) > 0 {
-		rows := [][2]string{}
-		for _, v := range args {
-			rows = append(rows, [2]string{v.argument(), v.tag.Get("help")})
-		}
-		table(w, "Arguments:", rows)
+	if shown, help, found := strings.Cut(c.Annotations[argumentsOf], "\t"); found {
+		table(w, "Arguments:", [][2]string{{shown, help}})
 	}
 	rows := [][2]string{}
 	for _, child := range c.Commands() {
@@ -42,47 +39,44 @@ func (l *line) help(c *cobra.Command, _ []string) {
 		}
 	}
 	table(w, "Commands:", rows)
-	l.flags(w, c)
+	printFlags(w, c)
 	if c.HasSubCommands() {
 		fmt.Fprintf(w, "\nRun \"%s <command> --help\" for more information on a command.\n", c.CommandPath())
 	}
 }
 
 // usage is how the command is written.
-func (l *line) usage(c *cobra.Command) string {
-	words := []string{c.CommandPath()}
-	for _, v := range l.args[c] {
-		words = append(words, v.argument())
-	}
+func usage(c *cobra.Command) string {
+	words := []string{c.UseLine()}
 	if c.HasSubCommands() {
 		word := "<command>"
-		if l.run[c] != nil {
-			word = "[<command>]"
+		if c.LocalNonPersistentFlags().HasFlags() {
+			word = "[<command>]" // there is a default
 		}
 		words = append(words, word)
 	}
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if v, is := f.Value.(*value); is && v.required() {
-			words = append(words, "--"+f.Name+" "+v.Type())
+		if required(f) {
+			words = append(words, "--"+f.Name+" "+placeholder(f))
 		}
 	})
 	return strings.Join(append(words, "[flags]"), " ")
 }
 
-// flags prints those of the command, those of all commands, and the keys.
-func (l *line) flags(w io.Writer, c *cobra.Command) {
+// printFlags prints those of the command, those of all commands, and the keys.
+func printFlags(w io.Writer, c *cobra.Command) {
 	own, common, keys := newFlags(), newFlags(), newFlags()
-	everywhere := l.root.PersistentFlags()
+	everywhere := c.Root().PersistentFlags()
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if everywhere.Lookup(f.Name) == nil {
-			own.AddFlag(f)
+			own.AddFlag(forHelp(f))
 		}
 	})
 	everywhere.VisitAll(func(f *pflag.Flag) {
-		if _, is := f.Value.(*keyFlag); is {
-			keys.AddFlag(f)
+		if placeholder(f) == keyValue {
+			keys.AddFlag(forHelp(f))
 		} else {
-			common.AddFlag(f)
+			common.AddFlag(forHelp(f))
 		}
 	})
 	title := "Flags:"

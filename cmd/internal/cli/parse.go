@@ -13,46 +13,21 @@ import (
 // errVersion says that the version was asked for.
 var errVersion = errors.New("the version was asked for")
 
-// parse reads a command line into the fields of the commands. It gives the command that was reached, also with an
-// error.
-func (l *line) parse(args []string) (*cobra.Command, error) {
-	l.root.SetArgs(append([]string{}, args...)) // nil would be those of the process
-	l.root.SetFlagErrorFunc(wrongFlag)
-	c, err := l.root.ExecuteC()
-	if err == nil {
-		err = l.beside
+// parse reads a command line into the flags and arguments of the commands. It returns the command that was reached,
+// also with an error.
+func parse(root *cobra.Command, args []string) (*cobra.Command, error) {
+	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
+	c, err := root.ExecuteC()
+	a := appOf(root)
+	switch {
+	case err != nil:
+		return c, err
+	case a.beside != nil:
+		return c, a.beside
+	case a.command != nil && a.run == nil:
+		return c, fmt.Errorf("a command is missing, one of: %s", strings.Join(commandNames(c), ", "))
 	}
-	return c, err
-}
-
-// check sees that what was given for a command makes sense together, and fills its arguments. It implements
-// cobra.PositionalArgs.
-func (l *line) check(c *cobra.Command, args []string) error {
-	if *l.version {
-		return errVersion
-	}
-	for _, v := range l.args[c] {
-		mine := args[:min(len(args), 1)]
-		if v.isList() {
-			mine = args
-		}
-		if len(mine) == 0 && !v.optional() {
-			return fmt.Errorf("an argument is missing: %s", v.argument())
-		}
-		for _, text := range mine {
-			if err := v.Set(text); err != nil {
-				return fmt.Errorf("<%s>: %w", v.name, err)
-			}
-		}
-		args = args[len(mine):]
-	}
-	if err := unexpected(c, args); err != nil {
-		return err
-	}
-	if l.run[c] == nil {
-		return fmt.Errorf("a command is missing, one of: %s", strings.Join(commandNames(c), ", "))
-	}
-	return together(c)
+	return c, nil
 }
 
 // unexpected is the mistake of arguments that are too many, or of a command that there is not.
@@ -75,36 +50,9 @@ func commandNames(c *cobra.Command) (names []string) {
 	return names
 }
 
-// together looks for flags that are wrong in the environment, for those that exclude each other, and for those that are
-// missing.
-func together(c *cobra.Command) (err error) {
-	groups := map[string]string{} // the flag that was found of each group
-	var missing []string
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		v, is := f.Value.(*value)
-		if !is {
-			return
-		}
-		if err == nil {
-			err = v.wrong
-		}
-		if v.required() && !v.set {
-			missing = append(missing, "--"+f.Name+"="+v.Type())
-		}
-		group := v.tag.Get("xor")
-		if group == "" || !v.set {
-			return
-		}
-		if other := groups[group]; other != "" && err == nil {
-			err = fmt.Errorf("--%s and --%s can't be used together", other, f.Name)
-		}
-		groups[group] = f.Name
-	})
-	if err == nil && len(missing) > 0 {
-		err = fmt.Errorf("missing flags: %s", strings.Join(missing, ", "))
-	}
-	return err
-}
+// allowed are the values of pflag's own types.
+var allowed = map[string]string{"bool": "true, false", "int": "a whole number", "intSlice": "a whole number",
+	"duration": "a duration such as 500ms, 30s or 5m"}
 
 // wrongFlag says what is wrong with a flag, in the way in which the configuration's mistakes are told.
 func wrongFlag(c *cobra.Command, err error) error {
@@ -119,10 +67,14 @@ func wrongFlag(c *cobra.Command, err error) error {
 	}
 	if lacking, is := errors.AsType[*pflag.ValueRequiredError](err); is {
 		f := lacking.GetFlag()
-		return fmt.Errorf("--%s: found no value; needed: --%s=%s", f.Name, f.Name, f.Value.Type())
+		return fmt.Errorf("--%s: found no value; needed: --%s=%s", f.Name, f.Name, placeholder(f))
 	}
 	if invalid, is := errors.AsType[*pflag.InvalidValueError](err); is {
-		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+		f := invalid.GetFlag()
+		if allowed := allowed[f.Value.Type()]; allowed != "" {
+			return fmt.Errorf("--%s: found %q; allowed: %s", f.Name, invalid.GetValue(), allowed)
+		}
+		return fmt.Errorf("--%s: %w", f.Name, invalid.Unwrap())
 	}
 	return err
 }

@@ -45,25 +45,12 @@ type Streams struct {
 	Environ  []string
 }
 
-// Flags are those that every command takes. A program embeds them in its command line.
-type Flags struct {
-	Config string   `help:"YAML file with the configuration." placeholder:"FILE" env:"CDC_RELAY_CONFIG"`
-	Set    []string `help:"Set any configuration key; may be repeated. Every key also has a flag: --postgres-slot for postgres.slot." placeholder:"KEY=VALUE" sep:"none"`
-	JSON   bool     `name:"json" help:"Print JSON: short for -o json."`
-	Output string   `short:"o" help:"How to print: table, json or yaml." enum:"table,json,yaml" default:"table" env:"CDC_RELAY_OUTPUT"`
-	Quiet  bool     `short:"q" help:"Print nothing but errors; the exit code tells."`
-
-	Version bool `help:"Print the version."`
-}
-
-// Program is a command line. Commands points to a struct whose fields are commands and in which Flags is embedded, with
-// tags as [line] has them; each command has a method Run(*App) error, or subcommands.
+// Program is a command line.
 type Program struct {
 	Name, Description string
-	Commands          any
-	Flags             *Flags
+	Commands          []*cobra.Command
+	Default           *cobra.Command // runs when no command is named; nil: a command must be named
 	Build             Build
-	Bare              bool // no arguments are no mistake: there is a default command
 }
 
 // Main runs the command line of this process and exits with its code.
@@ -74,16 +61,16 @@ func (p Program) Main() {
 // Execute runs one command line and returns its exit code.
 func (p Program) Execute(args []string, s Streams) int {
 	s.Err = &shown{to: s.Err}
-	l := p.build(s)
-	if len(args) == 0 && !p.Bare {
-		l.root.SetOut(s.Err)
-		l.help(l.root, nil)
+	a, root := p.start(s)
+	if len(args) == 0 && p.Default == nil {
+		root.SetOut(s.Err)
+		printHelp(root, nil)
 		return ExitUsage
 	}
 	if len(args) > 0 && args[0] == "help" { // of the command that follows
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	command, err := l.parse(args)
+	command, err := parse(root, args)
 	switch {
 	case errors.Is(err, errVersion):
 		fmt.Fprintln(s.Out, p.Name, p.Build.Facts().Version)
@@ -91,20 +78,29 @@ func (p Program) Execute(args []string, s Streams) int {
 	case err != nil:
 		fmt.Fprintf(s.Err, "%s: %s\nTry: %s --help\n", p.Name, indented(err.Error()), command.CommandPath())
 		return ExitUsage
-	case l.chosen == nil:
+	case a.command == nil:
 		return ExitDone // with help
 	}
-	asJSON := p.Flags.JSON || p.Flags.Output != "table"
-	if p.Flags.Quiet && !asJSON && !streams(l.chosen) {
+	a.Args, a.JSON, a.YAML = args, a.flags.json || a.flags.output != "table", a.flags.output == "yaml"
+	if a.flags.quiet && !a.JSON && !streams(a.command) {
 		s.Out = io.Discard
 	}
 	out := &output{Writer: s.Out}
-	s.Out = &shown{to: out}
-	app := &App{Streams: s, JSON: asJSON, YAML: p.Flags.Output == "yaml", Build: p.Build, Args: args, flags: p.Flags,
-		line: l}
-	code, why := p.exitCode(out.ended(l.run[l.chosen].Run(app)))
-	app.leave(why)
+	a.Out = &shown{to: out}
+	code, why := p.exitCode(out.ended(a.run(a)))
+	a.leave(why)
 	return code
+}
+
+// start returns the command line and its App.
+func (p Program) start(s Streams) (*App, *cobra.Command) {
+	a := &App{Streams: s, Build: p.Build}
+	environ := map[string]string{}
+	for _, pair := range s.Environ {
+		name, text, _ := strings.Cut(pair, "=")
+		environ[name] = text
+	}
+	return a, p.root(a, environ)
 }
 
 // streams reports whether what the command prints is what it is there for, not news of what it does.
@@ -112,7 +108,8 @@ func streams(c *cobra.Command) bool { return c.Name() == "run" || c.Name() == "c
 
 // Parse reads a command line and runs nothing.
 func (p Program) Parse(args []string) error {
-	_, err := p.build(Streams{Out: io.Discard, Err: io.Discard}).parse(args)
+	_, root := p.start(Streams{Out: io.Discard, Err: io.Discard})
+	_, err := parse(root, args)
 	return err
 }
 
@@ -185,9 +182,14 @@ type App struct {
 	Args  []string // the command line, without the program's name
 
 	log      *logqueue.Writer // of Logger; nil: the command logs nothing
-	flags    *Flags
-	line     *line
+	flags    flags
+	command  *cobra.Command // that was named, and what it runs; nil: the command line asked for help
+	run      func(*App) error
+	beside   error           // of what stood beside --help
 	mistakes config.Problems // in the command's own flags and arguments; see Wrong
 	schemas  *schemas.Set    // of the configuration that was loaded
 	origins  map[string]string
 }
+
+// Given reports whether a flag of the command stands on the command line.
+func (a *App) Given(flag string) bool { return a.command.Flags().Changed(flag) }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -20,34 +21,22 @@ var shownFlags = []string{
 	"outbox.table", "message.topic", "kafka.brokers", "http.listen", "log.level", "log.format",
 }
 
-// keyFlag is the flag of one configuration key.
-type keyFlag struct {
-	key   config.Key
-	given *string // nil: not given
+// addKeys adds a flag for each configuration key. The configuration has the defaults.
+func addKeys(f *pflag.FlagSet) {
+	for _, k := range config.Keys() {
+		if k.Available {
+			f.String(k.Flag, "", k.Help)
+			f.Lookup(k.Flag).Hidden = !slices.Contains(shownFlags, k.Name)
+			_ = f.SetAnnotation(k.Flag, shownAs, []string{keyValue})
+		}
+	}
 }
 
-// flag is it for the command line.
-func (f *keyFlag) flag() *pflag.Flag {
-	return &pflag.Flag{Name: f.key.Flag, Usage: f.key.Help, Value: f, Hidden: !slices.Contains(shownFlags, f.key.Name)}
-}
-
-// Set implements pflag.Value.
-func (f *keyFlag) Set(text string) error {
-	f.given = &text
-	return nil
-}
-
-// String implements pflag.Value: the configuration has the defaults.
-func (f *keyFlag) String() string { return "" }
-
-// Type implements pflag.Value: what stands for the value in --help.
-func (f *keyFlag) Type() string { return "VALUE" }
-
-// settings are the keys whose flags were given.
-func (l *line) settings() (given []config.Setting) {
-	for _, f := range l.keys {
-		if f.given != nil {
-			given = append(given, config.Setting{Flag: "--" + f.key.Flag, Key: f.key.Name, Value: *f.given})
+// settings returns the keys whose flags were given.
+func settings(f *pflag.FlagSet) (given []config.Setting) {
+	for _, k := range config.Keys() {
+		if k.Available && f.Changed(k.Flag) {
+			given = append(given, config.Setting{Flag: "--" + k.Flag, Key: k.Name, Value: f.Lookup(k.Flag).Value.String()})
 		}
 	}
 	return given
@@ -64,8 +53,8 @@ var (
 // wrong with the command's own flags ([App.Wrong]) is told together with what is wrong with it.
 func (a *App) Load(required []string) (config.Config, error) {
 	a.origins = map[string]string{}
-	in := config.Input{Environ: a.Environ, OwnEnv: a.line.own(), Flags: a.line.settings(), Required: required,
-		Origins: a.origins}
+	in := config.Input{Environ: a.Environ, OwnEnv: slices.Collect(maps.Values(ownEnv)), Flags: settings(a.command.Flags()),
+		Required: required, Origins: a.origins}
 	if slices.Contains(required, "postgres.url") {
 		in.Connects = connects
 	}
@@ -78,7 +67,7 @@ func (a *App) Load(required []string) (config.Config, error) {
 		}
 	}
 	var problems config.Problems
-	for _, pair := range a.flags.Set {
+	for _, pair := range a.flags.set {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {
 			problems = append(problems, config.Problem{Key: key, Where: "--set", What: "found no value",
@@ -87,13 +76,13 @@ func (a *App) Load(required []string) (config.Config, error) {
 		}
 		in.Flags = append(in.Flags, config.Setting{Flag: "--set", Key: key, Value: value})
 	}
-	if a.flags.Config != "" {
-		text, err := os.ReadFile(a.flags.Config)
+	if a.flags.config != "" {
+		text, err := os.ReadFile(a.flags.config)
 		if err != nil {
 			problems = append(problems, config.Problem{Key: "--config", What: err.Error(), Allowed: "the path of a YAML file"})
 			in.Required = NeedsNothing // the file may hold them
 		}
-		in.File, in.Text = a.flags.Config, text
+		in.File, in.Text = a.flags.config, text
 	}
 	cfg, err := config.Load(in)
 	if more, ok := err.(config.Problems); ok {

@@ -5,116 +5,49 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/spf13/pflag"
 )
 
-// value is a flag or an argument: the field of a command that it fills, and what the field's tag says of it.
-type value struct {
-	field reflect.Value
-	tag   reflect.StructTag
-	name  string
-	env   string // empty: it has none
-	set   bool   // by the environment or the command line
-	given bool   // on the command line
-	wrong error  // what the environment has for it
+// Annotations of flags.
+const (
+	shownAs = "shown"   // what stands for the value in --help
+	Offered = "offered" // the values that a shell completes
+)
+
+const keyValue = "VALUE" // stands for the value of a configuration key in --help
+
+// TextFlag is the value of a flag that takes a text.
+type TextFlag struct {
+	Into     *string  // holds the default until the flag is given
+	Shown    string   // stands for the value in --help; "": the last word of the flag's name
+	OneOf    []string // the only values; nil: any
+	Offered  []string // values that a shell completes; the command checks them
+	NotEmpty bool     // "" is a mistake, as where a script's variable is not set
 }
 
-// Set implements pflag.Value: a text of the command line.
-func (v *value) Set(text string) error {
-	if !v.given { // what the command line says replaces the environment's and the default
-		v.field.SetZero()
-	}
-	v.given, v.set = true, true
-	return v.add(text)
-}
-
-// start gives the field what it has without the command line.
-func (v *value) start(environ string, found bool) error {
+// Set implements pflag.Value.
+func (t *TextFlag) Set(text string) error {
 	switch {
-	case found:
-		v.set = true
-		return v.add(environ)
-	case v.initial() != "":
-		return v.add(v.initial())
+	case t.NotEmpty && text == "":
+		return errors.New(`found ""; allowed: a text that is not empty, or no flag at all`)
+	case t.OneOf != nil && !slices.Contains(t.OneOf, text):
+		return fmt.Errorf("found %q; allowed: %s", text, strings.Join(t.OneOf, ", "))
 	}
+	*t.Into = text
 	return nil
 }
 
-// add sets the field, or appends to it what it is a list of.
-func (v *value) add(text string) error {
-	if !v.isList() {
-		target := v.field
-		if target.Kind() == reflect.Pointer {
-			target.Set(reflect.New(target.Type().Elem()))
-			target = target.Elem()
-		}
-		return v.read(text, target)
-	}
-	texts := []string{text}
-	if v.tag.Get("sep") != "none" && !v.positional() {
-		texts = slices.DeleteFunc(strings.Split(text, ","), func(s string) bool { return s == "" })
-	}
-	for _, one := range texts {
-		element := reflect.New(v.field.Type().Elem()).Elem()
-		if err := v.read(one, element); err != nil {
-			return err
-		}
-		v.field.Set(reflect.Append(v.field, element))
-	}
-	return nil
-}
+// String implements pflag.Value.
+func (t *TextFlag) String() string { return *t.Into }
 
-// read reads one text into a field or an element of a list.
-func (v *value) read(text string, into reflect.Value) error {
-	allowed := ""
-	switch target := into.Addr().Interface().(type) {
-	case *string:
-		if *target = text; v.tag.Get("type") == "path" {
-			*target = absolute(text)
-		}
-		if text == "" && v.tag.Get("empty") == "no" {
-			return errors.New(`found ""; allowed: a text that is not empty, or no flag at all`)
-		}
-		if options := v.options(); v.tag.Get("enum") != "" && !slices.Contains(options, text) {
-			allowed = strings.Join(options, ", ")
-		}
-	case *bool:
-		switch strings.ToLower(text) {
-		case "true", "1", "yes":
-			*target = true
-		case "false", "0", "no":
-			*target = false
-		default:
-			allowed = "true, 1, yes, false, 0, no"
-		}
-	case *time.Duration:
-		var err error
-		if *target, err = time.ParseDuration(text); err != nil {
-			allowed = "a duration such as 500ms, 30s or 5m"
-		}
-	default: // the only other kind that [line.value] lets pass
-		n, err := strconv.ParseInt(text, 0, into.Type().Bits())
-		if into.SetInt(n); err != nil {
-			allowed = "a whole number"
-		}
-	}
-	if allowed == "" {
-		return nil
-	}
-	return fmt.Errorf("found %q; allowed: %s", text, allowed)
-}
+// Type implements pflag.Value.
+func (t *TextFlag) Type() string { return t.Shown }
 
-// readable reports whether read knows the type.
-func readable(t reflect.Type) bool {
-	return slices.Contains([]reflect.Kind{reflect.String, reflect.Bool, reflect.Int, reflect.Int64}, t.Kind())
-}
-
-// absolute is a path from here or from the user's home.
-func absolute(path string) string {
+// Path returns the absolute form of a path, which may begin with ~/; "-" and "" stay as they are.
+func Path(path string) string {
 	if path == "" || path == "-" {
 		return path
 	}
@@ -129,73 +62,55 @@ func absolute(path string) string {
 	return path
 }
 
-// String implements pflag.Value: the default for --help, and what cobra reads of that flag itself.
-func (v *value) String() string {
-	if v.isBool() {
-		return strconv.FormatBool(v.field.Bool())
+// placeholder returns what stands for a flag's value in --help.
+func placeholder(f *pflag.Flag) string {
+	word := strings.ToUpper(f.Name[strings.LastIndexByte(f.Name, '-')+1:])
+	switch kind := f.Value.Type(); {
+	case f.Annotations[shownAs] != nil:
+		return f.Annotations[shownAs][0]
+	case kind == "int":
+		return "N"
+	case kind == "intSlice":
+		return "N,..."
+	case kind == "stringSlice":
+		return word + ",..."
+	case kind == "duration":
+		return "DURATION"
+	case kind == "", kind == "string":
+		return word
+	default:
+		return kind
 	}
-	return v.initial()
 }
 
-// Type implements pflag.Value: what stands for the value in --help.
-func (v *value) Type() string {
-	if v.isBool() {
-		return "bool"
+// options returns the values that a flag can have; nil if they are not listed.
+func options(f *pflag.Flag) []string {
+	if t, is := f.Value.(*TextFlag); is {
+		return append(slices.Clone(t.OneOf), t.Offered...)
 	}
-	if shown := v.tag.Get("placeholder"); shown != "" {
-		return shown
-	}
-	one := strings.ToUpper(v.name[strings.LastIndexByte(v.name, '-')+1:])
-	switch t := v.element(); {
-	case t == reflect.TypeFor[time.Duration]():
-		one = "DURATION"
-	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
-		one = "N"
-	}
-	if v.isList() {
-		one += ",..."
-	}
-	return one
+	return f.Annotations[Offered]
 }
 
-// element is the type of what is read: the field's, or of what it points to or lists.
-func (v *value) element() reflect.Type {
-	t := v.field.Type()
-	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		return t.Elem()
-	}
-	return t
+// inHelp is a flag's value as --help shows it.
+type inHelp struct {
+	pflag.Value
+	shown string
 }
 
-func (v *value) isList() bool     { return v.field.Kind() == reflect.Slice }
-func (v *value) isBool() bool     { return v.field.Kind() == reflect.Bool }
-func (v *value) initial() string  { return v.tag.Get("default") }
-func (v *value) required() bool   { _, is := v.tag.Lookup("required"); return is }
-func (v *value) positional() bool { _, is := v.tag.Lookup("arg"); return is }
-func (v *value) optional() bool   { _, is := v.tag.Lookup("optional"); return is }
+// Type implements pflag.Value.
+func (v inHelp) Type() string { return v.shown }
 
-// options are the values that it can have; none if there is no list of them.
-func (v *value) options() []string {
-	return strings.FieldsFunc(v.tag.Get("enum")+v.tag.Get("values"), func(r rune) bool { return r == ',' })
-}
-
-// usage is its line in --help.
-func (v *value) usage() string {
-	help := v.tag.Get("help")
-	if v.env == "" {
-		return help
+// forHelp returns a copy of the flag with its value and default as --help shows them.
+func forHelp(f *pflag.Flag) *pflag.Flag {
+	shown := *f
+	shown.Value = inHelp{f.Value, placeholder(f)}
+	shown.DefValue = strings.Trim(f.DefValue, "[]")
+	if f.Value.Type() == "duration" { // 2m0s, 336h0m0s
+		for _, zero := range []string{"m0s", "h0m"} {
+			if rest, is := strings.CutSuffix(shown.DefValue, zero); is {
+				shown.DefValue = rest + zero[:1]
+			}
+		}
 	}
-	return strings.TrimSuffix(help, ".") + " ($" + v.env + ")"
-}
-
-// argument is how it stands in a command line.
-func (v *value) argument() string {
-	text := "<" + v.name + ">"
-	if v.isList() {
-		text += " ..."
-	}
-	if v.optional() {
-		return "[" + text + "]"
-	}
-	return text
+	return &shown
 }

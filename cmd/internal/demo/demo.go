@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 )
@@ -24,15 +26,24 @@ const NATS = "nats"
 
 // Flags are those of the demo.
 type Flags struct {
-	Broker     string        `help:"What the relay sends to: kafka, a stand-in, or nats, a real server in the process." enum:"kafka,nats" default:"kafka"`
-	Rate       int           `help:"Events per second that the writer commits." default:"200"`
-	Aggregates int           `help:"Aggregates that they belong to; order is kept within each." default:"50"`
-	Duration   time.Duration `help:"Stop after this time; 0: on Ctrl-C." default:"0s"`
+	Broker           string
+	Rate, Aggregates int
+	Duration         time.Duration
 }
 
-// Help is the same text in both programs.
-func (Flags) Help() string {
-	return `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka or
+// AddTo implements cli.FlagSet.
+func (own *Flags) AddTo(cmd *cobra.Command) {
+	f := cmd.Flags()
+	own.Broker = "kafka"
+	f.Var(&cli.TextFlag{Into: &own.Broker, OneOf: []string{"kafka", "nats"}}, "broker", "What the relay sends to: "+
+		"kafka, a stand-in, or nats, a real server in the process.")
+	f.IntVar(&own.Rate, "rate", 200, "Events per second that the writer commits.")
+	f.IntVar(&own.Aggregates, "aggregates", 50, "Aggregates that they belong to; order is kept within each.")
+	f.DurationVar(&own.Duration, "duration", 0, "Stop after this time; 0: on Ctrl-C.")
+}
+
+// Help is the long help of the demo in both programs.
+const Help = `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka or
 a real NATS server, a writer, the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing
 behind. Exit code 1 if the consumer did not get every event.
 
@@ -41,7 +52,6 @@ Examples:
   cdc-relay demo --rate 500 --duration 10s
 
   cdc-relay demo --broker nats`
-}
 
 // Load checks the flags and reads the configuration.
 func (f Flags) Load(a *cli.App) (config.Config, error) {

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -18,15 +20,32 @@ import (
 
 // Hand is the flags that say who does something, and why.
 type Hand struct {
-	Note string `help:"Why; it is kept with what is done." placeholder:"TEXT"`
-	Who  string `help:"Who asks; by default this user at this host." placeholder:"NAME"`
+	Note, Who string
+}
+
+// AddTo implements cli.FlagSet.
+func (h *Hand) AddTo(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Var(&cli.TextFlag{Into: &h.Note, Shown: "TEXT"}, "note", "Why; it is kept with what is done.")
+	f.Var(&cli.TextFlag{Into: &h.Who, Shown: "NAME"}, "who", "Who asks; by default this user at this host.")
 }
 
 // Flags is the flags of commands that ask something of the relay.
 type Flags struct {
 	Hand
-	Timeout *time.Duration `help:"How long to wait for the outcome. Default: 30s while a relay runs, else not at all." placeholder:"DURATION" xor:"wait"`
-	NoWait  bool           `help:"Do not wait, though a relay runs." xor:"wait"`
+	Timeout time.Duration
+	NoWait  bool
+}
+
+// AddTo implements cli.FlagSet.
+func (own *Flags) AddTo(cmd *cobra.Command) {
+	f := cmd.Flags()
+	own.Hand.AddTo(cmd)
+	f.DurationVar(&own.Timeout, "timeout", 0, "How long to wait for the outcome. Default: 30s while a relay runs, "+
+		"else not at all.")
+	f.Lookup("timeout").DefValue = "" // it depends on whether a relay runs
+	f.BoolVar(&own.NoWait, "no-wait", false, "Do not wait, though a relay runs.")
+	cmd.MarkFlagsMutuallyExclusive("timeout", "no-wait")
 }
 
 const (
@@ -45,16 +64,16 @@ func (h Hand) Name() string {
 
 // Check notes a time-out that is none.
 func (f Flags) Check(a *cli.App) {
-	if f.Timeout != nil {
-		a.Positive("--timeout", *f.Timeout)
+	if a.Given("timeout") {
+		a.Positive("--timeout", f.Timeout)
 	}
 }
 
 // patience is how long to wait; 0: not at all. Without a relay nothing happens, unless one is about to start.
 func (f Flags) patience(relaying bool) time.Duration {
 	switch {
-	case f.Timeout != nil:
-		return *f.Timeout
+	case f.Timeout > 0:
+		return f.Timeout
 	case relaying && !f.NoWait:
 		return requestWait
 	}
@@ -88,10 +107,24 @@ type Change struct {
 	Confirm    func(int64) error // agrees to their number; nil: nobody is asked
 }
 
+// Chosen is the flags of a change.
+type Chosen struct {
+	Choose
+	All
+	Flags
+}
+
+// AddTo implements cli.FlagSet.
+func (c *Chosen) AddTo(cmd *cobra.Command) {
+	c.Choose.AddTo(cmd)
+	c.All.AddTo(cmd)
+	c.Flags.AddTo(cmd)
+}
+
 // Do asks the relay for it, for what is chosen.
-func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
-	filter := choose.toChange(a, all)
-	flags.Check(a)
+func (c Change) Do(a *cli.App, chosen Chosen) error {
+	filter := chosen.toChange(a, chosen.All)
+	chosen.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	st, cfg, err := OpenTables(ctx, a)
@@ -99,7 +132,7 @@ func (c Change) Do(a *cli.App, choose Choose, all All, flags Flags) error {
 		return err
 	}
 	defer st.Close()
-	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: c.Kind, filter: filter, what: c.What}
+	q := asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: chosen.Flags, kind: c.Kind, filter: filter, what: c.What}
 	n, at, err := st.CountUntil(ctx, c.Kind, filter)
 	if err != nil {
 		return BadFilter(err)

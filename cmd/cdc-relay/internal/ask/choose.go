@@ -3,31 +3,76 @@ package ask
 import (
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Choose is the flags that choose dead letters or parked events; all that are given must hold.
 type Choose struct {
-	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Key       *string  `help:"Only of this message key." placeholder:"KEY"`
-	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no"`
-	Class     string   `help:"Only of this error class: transient, permanent or blocked." placeholder:"CLASS" values:"transient,permanent,blocked" empty:"no"`
-	Topic     string   `help:"Only for this topic." placeholder:"TOPIC" empty:"no"`
-	Aggregate string   `help:"Only of this aggregate." placeholder:"TYPE/ID" empty:"no"`
-	Position  string   `help:"Only at this position: 0/16B3748/2 as in x-outbox-position, or 0/16B3748 for a whole transaction." placeholder:"POSITION" empty:"no"`
-	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no"`
-	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no"`
+	ChooseHeld
+	Aggregate, Position string
+}
+
+// AddTo implements cli.FlagSet.
+func (c *Choose) AddTo(cmd *cobra.Command) {
+	c.addEvents(cmd, "Only of this error class: transient, permanent or blocked.", store.Classes, "Only for this topic.")
+	f := cmd.Flags()
+	f.Var(&cli.TextFlag{Into: &c.Aggregate, Shown: "TYPE/ID", NotEmpty: true}, "aggregate", "Only of this aggregate.")
+	f.Var(&cli.TextFlag{Into: &c.Position, NotEmpty: true}, "position", "Only at this position: 0/16B3748/2 as in "+
+		"x-outbox-position, or 0/16B3748 for a whole transaction.")
+	c.addAges(cmd)
+}
+
+// ChooseHeld is the flags that choose events that a consumer holds back; all that are given must hold.
+type ChooseHeld struct {
+	IDs                                           []string
+	Key, Type, Class, Topic, OlderThan, NewerThan string
+}
+
+// AddTo implements cli.FlagSet.
+func (c *ChooseHeld) AddTo(cmd *cobra.Command) {
+	c.addEvents(cmd, "Only of this class: permanent, exhausted, process, transient, replay or discarded.", nil,
+		"Only from this topic.")
+	c.addAges(cmd)
+}
+
+func (c *ChooseHeld) addEvents(cmd *cobra.Command, class string, classes []string, topic string) {
+	cli.Arguments(cmd, "id", "Ids of events.", &c.IDs)
+	f := cmd.Flags()
+	f.StringVar(&c.Key, "key", "", "Only of this message key.")
+	f.Var(&cli.TextFlag{Into: &c.Type, NotEmpty: true}, "type", "Only of this event type.")
+	f.Var(&cli.TextFlag{Into: &c.Class, Offered: classes, NotEmpty: true}, "class", class)
+	f.Var(&cli.TextFlag{Into: &c.Topic, NotEmpty: true}, "topic", topic)
+}
+
+func (c *ChooseHeld) addAges(cmd *cobra.Command) {
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.OlderThan, Shown: "AGE", NotEmpty: true}, "older-than",
+		"Only those that died, or were parked, longer ago: 90s, 24h, 7d.")
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.NewerThan, Shown: "AGE", NotEmpty: true}, "newer-than",
+		"Only those that died, or were parked, more recently.")
+}
+
+// key returns the key that was given, which may be empty; nil: none.
+func (c *ChooseHeld) key(a *cli.App) *string {
+	if a.Given("key") {
+		return &c.Key
+	}
+	return nil
 }
 
 // All is the flag of what changes something: nothing chosen must not mean everything.
-type All struct {
-	All bool `help:"All of them, as far as nothing else is chosen."`
+type All struct{ All bool }
+
+// AddTo implements cli.FlagSet.
+func (a *All) AddTo(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.All, "all", false, "All of them, as far as nothing else is chosen.")
 }
 
 // filter notes what is wrong with the flags.
 func (c Choose) filter(a *cli.App) store.Filter {
-	f := store.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic,
+	f := store.Filter{IDs: c.IDs, Key: c.key(a), Type: c.Type, Class: c.Class, Topic: c.Topic,
 		Aggregate: c.Aggregate, Position: c.Position}
 	a.OneOf("--class", c.Class, store.Classes)
 	f.OlderThan, f.NewerThan = ages(a, c.OlderThan, c.NewerThan)
@@ -64,9 +109,18 @@ func (c Choose) toChange(a *cli.App, all All) store.Filter {
 
 // Page is the flags of lists.
 type Page struct {
-	Limit int    `help:"How many at once, 1 to 1000." default:"50"`
-	After string `help:"Go on behind the cursor that the page before ended with." placeholder:"CURSOR"`
-	All   bool   `help:"All pages; nothing needs to be chosen."`
+	Limit int
+	After string
+	All   bool
+}
+
+// AddTo implements cli.FlagSet.
+func (p *Page) AddTo(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&p.Limit, "limit", 50, "How many at once, 1 to 1000.")
+	f.Var(&cli.TextFlag{Into: &p.After, Shown: "CURSOR"}, "after", "Go on behind the cursor that the page before "+
+		"ended with.")
+	f.BoolVar(&p.All, "all", false, "All pages; nothing needs to be chosen.")
 }
 
 const longestList = 1000

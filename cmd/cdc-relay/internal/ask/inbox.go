@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/consumers"
@@ -12,20 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/secret"
 )
 
-// ChooseHeld is the flags that choose events that a consumer holds back; all that are given must hold.
-type ChooseHeld struct {
-	IDs       []string `arg:"" optional:"" name:"id" help:"Ids of events."`
-	Key       *string  `help:"Only of this message key." placeholder:"KEY"`
-	Type      string   `help:"Only of this event type." placeholder:"TYPE" empty:"no"`
-	Class     string   `help:"Only of this class: permanent, exhausted, process, transient, replay or discarded." placeholder:"CLASS" empty:"no"`
-	Topic     string   `help:"Only from this topic." placeholder:"TOPIC" empty:"no"`
-	OlderThan string   `help:"Only those that died, or were parked, longer ago: 90s, 24h, 7d." placeholder:"AGE" empty:"no"`
-	NewerThan string   `help:"Only those that died, or were parked, more recently." placeholder:"AGE" empty:"no"`
-}
-
 // Filter notes what is wrong with the flags.
 func (c ChooseHeld) Filter(a *cli.App) consumers.Filter {
-	f := consumers.Filter{IDs: c.IDs, Key: c.Key, Type: c.Type, Class: c.Class, Topic: c.Topic}
+	f := consumers.Filter{IDs: c.IDs, Key: c.key(a), Type: c.Type, Class: c.Class, Topic: c.Topic}
 	f.OlderThan, f.NewerThan = ages(a, c.OlderThan, c.NewerThan)
 	return f
 }
@@ -53,15 +44,32 @@ func OpenInbox(ctx context.Context, a *cli.App) (*consumers.Desk, error) {
 // ChangeHeld is something to be done about events that a consumer holds back. It is done at once: no relay has a part
 // in it.
 type ChangeHeld struct {
-	Kind, Consumer, State, Past string            // replay, billing, dead, replayed
-	Confirm                     func(int64) error // agrees to their number; nil: nobody is asked
+	Kind, Past      string            // replay, replayed
+	Consumer, State string            // billing, dead
+	Confirm         func(int64) error // agrees to their number; nil: nobody is asked
+
+	ChooseHeld
+	All
+	Hand
+}
+
+// AddTo implements cli.FlagSet.
+func (c *ChangeHeld) AddTo(cmd *cobra.Command) {
+	c.State = consumers.Dead
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME"}, "consumer", "Name of the consumer.")
+	_ = cmd.MarkFlagRequired("consumer")
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.State, Offered: []string{consumers.Dead, consumers.Parked}}, "state",
+		"Which: dead or parked.")
+	c.ChooseHeld.AddTo(cmd)
+	c.All.AddTo(cmd)
+	c.Hand.AddTo(cmd)
 }
 
 // Do does it about what is chosen.
-func (c ChangeHeld) Do(a *cli.App, choose ChooseHeld, all All, hand Hand) error {
+func (c *ChangeHeld) Do(a *cli.App) error {
 	a.OneOf("--state", c.State, []string{consumers.Dead, consumers.Parked})
-	filter := choose.Filter(a)
-	filter.All = all.All
+	filter := c.Filter(a)
+	filter.All = c.All.All
 	if filter.Criteria() == "" && len(a.Mistakes()) == 0 {
 		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --older-than, --newer-than, or --all")
 	}
@@ -87,7 +95,7 @@ func (c ChangeHeld) Do(a *cli.App, choose ChooseHeld, all All, hand Hand) error 
 	}
 	filter.Until = &at // what comes while a person thinks is not meant
 	done, err := d.Do(ctx, consumers.Change{
-		Kind: c.Kind, Consumer: c.Consumer, State: c.State, Filter: filter, Who: hand.Name(), Note: hand.Note,
+		Kind: c.Kind, Consumer: c.Consumer, State: c.State, Filter: filter, Who: c.Name(), Note: c.Note,
 	})
 	if err != nil {
 		return err

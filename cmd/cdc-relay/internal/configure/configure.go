@@ -8,33 +8,31 @@ import (
 	"fmt"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
-// Command is config and its subcommands.
-type Command struct {
-	Show   showCommand   `cmd:"" help:"Show what is set, and where."`
-	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the file, for editors."`
-	Init   initCommand   `cmd:"" help:"Write a configuration file from what the database has."`
-}
-
-// Help is shown by --help.
-func (Command) Help() string {
-	return `Examples:
+// Command returns config and its subcommands.
+func Command() *cobra.Command {
+	return cli.Group("config", "Write a first file; show what is set, and where; print the JSON Schema.",
+		`Examples:
 
   cdc-relay config show --config relay.yaml
 
   cdc-relay config schema > cdc-relay.schema.json
 
-  cdc-relay config init --postgres-url postgres://relay@db/shop --kafka-brokers kafka:9092`
+  cdc-relay config init --postgres-url postgres://relay@db/shop --kafka-brokers kafka:9092`,
+		showCommand(),
+		schemaCommand(),
+		new(initCommand).command(),
+	)
 }
 
-type showCommand struct {
-	All bool `help:"Show defaults, too."`
-}
-
-func (showCommand) Help() string {
-	return `Reads file, environment and flags as every command does, and connects to nothing. Passwords in URLs are masked.
+func showCommand() *cobra.Command {
+	var all bool
+	cmd := cli.Command("show", "Show what is set, and where.",
+		`Reads file, environment and flags as every command does, and connects to nothing. Passwords in URLs are masked.
 
 Exit code 2 if something is wrong with the configuration. What a command needs and is not set is not looked for:
 "cdc-relay check" does that.
@@ -43,7 +41,10 @@ Examples:
 
   cdc-relay config show --config relay.yaml
 
-  cdc-relay config show --all --json`
+  cdc-relay config show --all --json`,
+		func(a *cli.App) error { return showConfiguration(a, all) })
+	cmd.Flags().BoolVar(&all, "all", false, "Show defaults, too.")
+	return cmd
 }
 
 // shown is a key.
@@ -55,8 +56,8 @@ type shown struct {
 	Help    string `json:"help"`
 }
 
-// Run shows the configuration.
-func (c showCommand) Run(a *cli.App) error {
+// showConfiguration shows the configuration.
+func showConfiguration(a *cli.App, all bool) error {
 	cfg, err := a.Load(cli.NeedsNothing)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (c showCommand) Run(a *cli.App) error {
 	for _, k := range cfg.Shown() {
 		from := a.Origin(k.Key)
 		if from == "" {
-			if !c.All {
+			if !all {
 				continue
 			}
 			from = "default"
@@ -90,18 +91,17 @@ func (c showCommand) Run(a *cli.App) error {
 	return nil
 }
 
-type schemaCommand struct{}
-
-func (schemaCommand) Help() string {
-	return `Prints a JSON Schema (draft 2020-12) of the configuration file. With it an editor completes keys, shows what
+func schemaCommand() *cobra.Command {
+	return cli.Command("schema", "Print a JSON Schema of the file, for editors.",
+		`Prints a JSON Schema (draft 2020-12) of the configuration file. With it an editor completes keys, shows what
 they mean, and marks what is wrong. Editors with the YAML language server read the file's first line:
 
   # yaml-language-server: $schema=cdc-relay.schema.json
 
 Example:
 
-  cdc-relay config schema > cdc-relay.schema.json`
+  cdc-relay config schema > cdc-relay.schema.json`, printSchema)
 }
 
-// Run prints the schema.
-func (schemaCommand) Run(a *cli.App) error { return a.PrintJSON(schema()) }
+// printSchema prints the schema.
+func printSchema(a *cli.App) error { return a.PrintJSON(schema()) }

@@ -10,18 +10,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
 type initCommand struct {
-	Write   string        `help:"Path of the file to write; - writes it to standard output." placeholder:"FILE" default:"relay.yaml" type:"path"`
-	Force   bool          `help:"Replace a file that is there."`
-	Timeout time.Duration `help:"How long the database may take to answer." default:"30s"`
+	Write   string
+	Force   bool
+	Timeout time.Duration
 }
 
-func (initCommand) Help() string {
-	return `Asks the database what it has (tables that look like an outbox, publications, slots, wal_level), changes
+func (c *initCommand) command() *cobra.Command {
+	cmd := cli.Command("init", "Write a configuration file from what the database has.",
+		`Asks the database what it has (tables that look like an outbox, publications, slots, wal_level), changes
 nothing there, and writes a configuration file with comments. What is set by flags and environment goes into the file,
 too: the database's URL and, for the sink, its kind and address. What could not be found out, or is not as the relay
 needs it, stands in the file under "To do".
@@ -35,7 +38,15 @@ Examples:
 
   cdc-relay config init --postgres-url postgres://relay@db/shop --sink nats --nats-url nats://nats:4222 --write -
 
-  cdc-relay config init --postgres-url postgres://relay@db/shop --outbox-table billing.events --kafka-brokers k:9092`
+  cdc-relay config init --postgres-url postgres://relay@db/shop --outbox-table billing.events --kafka-brokers k:9092`,
+		c.Run)
+	f := cmd.Flags()
+	c.Write = "relay.yaml"
+	f.Var(&cli.TextFlag{Into: &c.Write, Shown: "FILE"}, "write", "Path of the file to write; - writes it to "+
+		"standard output.")
+	f.BoolVar(&c.Force, "force", false, "Replace a file that is there.")
+	f.DurationVar(&c.Timeout, "timeout", 30*time.Second, "How long the database may take to answer.")
+	return cmd
 }
 
 // written is what became of it.
@@ -46,7 +57,8 @@ type written struct {
 }
 
 // Run asks, writes, and says what is left to do.
-func (c initCommand) Run(a *cli.App) error {
+func (c *initCommand) Run(a *cli.App) error {
+	c.Write = cli.Path(c.Write)
 	a.Positive("--timeout", c.Timeout)
 	if _, err := os.Stat(c.Write); err == nil && !c.Force && c.Write != "-" {
 		a.Wrong("--write", c.Write+" is there already, and is left as it is", "a path where no file is, or --force")

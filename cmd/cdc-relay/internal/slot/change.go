@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -13,29 +15,30 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-type dropCommand struct {
-	Yes bool `help:"Do not ask for confirmation."`
-}
-
-func (dropCommand) Help() string {
-	return `The slot holds the relay's position. Without it, a relay with postgres.on_slot_lost: recover starts again from
+func dropCommand() *cobra.Command {
+	var yes bool
+	cmd := cli.Command("drop", "Drop the slot. Dangerous.",
+		`The slot holds the relay's position. Without it, a relay with postgres.on_slot_lost: recover starts again from
 the table and publishes every unpublished row; rows deleted before that are lost. Drop the slot when you stop using the
 relay for good: otherwise the server keeps WAL for it until the disk is full.
 
 Example:
 
-  cdc-relay slot drop --config relay.yaml`
+  cdc-relay slot drop --config relay.yaml`,
+		func(a *cli.App) error { return drop(a, yes) })
+	cmd.Flags().BoolVar(&yes, "yes", false, "Do not ask for confirmation.")
+	return cmd
 }
 
-// Run drops the slot.
-func (c dropCommand) Run(a *cli.App) error {
+// drop drops the slot.
+func drop(a *cli.App, yes bool) error {
 	return work(a, func(ctx context.Context, cfg config.Config, s store.SlotStatus) error {
 		if err := mayChange(ctx, cfg, s); err != nil {
 			return err
 		}
 		what := fmt.Sprintf("This drops the slot %s of database %s, which stands at %s.", cfg.Postgres.Slot, s.Database,
 			s.Confirmed)
-		if err := a.Confirm(c.Yes, cfg.Postgres.Slot, what); err != nil {
+		if err := a.Confirm(yes, cfg.Postgres.Slot, what); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -52,22 +55,29 @@ func (c dropCommand) Run(a *cli.App) error {
 }
 
 type advanceCommand struct {
-	To  string `help:"Position to move to, such as 0/1A2B3C4D; end: the end of WAL." required:"" placeholder:"LSN|end"`
-	Yes bool   `help:"Do not ask for confirmation."`
+	To  string
+	Yes bool
 }
 
-func (advanceCommand) Help() string {
-	return `Skips everything in the stream up to the position: the way past WAL that the server or the relay cannot read.
+func (c *advanceCommand) command() *cobra.Command {
+	cmd := cli.Command("advance", "Advance the slot past WAL that cannot be read. Dangerous.",
+		`Skips everything in the stream up to the position: the way past WAL that the server or the relay cannot read.
 At its next start the relay notices the move and publishes the unpublished rows of the table, marked x-outbox-late;
 rows deleted before that are lost.
 
 Example:
 
-  cdc-relay slot advance --to 0/1A2B3C4D --config relay.yaml`
+  cdc-relay slot advance --to 0/1A2B3C4D --config relay.yaml`, c.Run)
+	f := cmd.Flags()
+	f.Var(&cli.TextFlag{Into: &c.To, Shown: "LSN|end"}, "to", "Position to move to, such as 0/1A2B3C4D; end: the "+
+		"end of WAL.")
+	_ = cmd.MarkFlagRequired("to")
+	f.BoolVar(&c.Yes, "yes", false, "Do not ask for confirmation.")
+	return cmd
 }
 
 // Run moves the slot.
-func (c advanceCommand) Run(a *cli.App) error {
+func (c *advanceCommand) Run(a *cli.App) error {
 	var position outbox.LSN // 0: the end
 	if c.To != "end" {
 		var err error

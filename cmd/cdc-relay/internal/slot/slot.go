@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -17,18 +19,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/store"
 )
 
-// Command is slot and its subcommands.
-type Command struct {
-	Status  statusCommand  `cmd:"" help:"Show the replication slot."`
-	Drop    dropCommand    `cmd:"" help:"Drop the slot. Dangerous."`
-	Advance advanceCommand `cmd:"" help:"Advance the slot past WAL that cannot be read. Dangerous."`
-}
+// Command returns slot and its subcommands.
+func Command() *cobra.Command {
+	return cli.Group("slot", "Show, drop or advance the replication slot.",
+		`Example:
 
-// Help is shown by --help.
-func (Command) Help() string {
-	return `Example:
-
-  cdc-relay slot status --config relay.yaml`
+  cdc-relay slot status --config relay.yaml`,
+		statusCommand(),
+		dropCommand(),
+		new(advanceCommand).command(),
+	)
 }
 
 const patience = 30 * time.Second // for each thing that the server is asked
@@ -51,18 +51,17 @@ func work(a *cli.App, do func(ctx context.Context, cfg config.Config, slot store
 	return do(ctx, cfg, slot)
 }
 
-type statusCommand struct{}
-
-func (statusCommand) Help() string {
-	return `Exit code 1 if there is no such slot, it is lost, or it belongs to another database or program.
+func statusCommand() *cobra.Command {
+	return cli.Command("status", "Show the replication slot.",
+		`Exit code 1 if there is no such slot, it is lost, or it belongs to another database or program.
 
 Example:
 
-  cdc-relay slot status --config relay.yaml`
+  cdc-relay slot status --config relay.yaml`, showStatus)
 }
 
-// Run shows the slot.
-func (statusCommand) Run(a *cli.App) error {
+// showStatus shows the slot.
+func showStatus(a *cli.App) error {
 	return work(a, func(_ context.Context, cfg config.Config, s store.SlotStatus) error {
 		r := show.SlotOf(cfg.Postgres.Slot, s)
 		if !a.JSON {
