@@ -31,8 +31,7 @@ type options struct {
 	registerer prometheus.Registerer
 	schemas    *schemas.Set
 	registry   Registry // of the formats that need one
-	begun      func()
-	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
+	unchecked  bool     // of tests: rounds may follow each other faster than Validate allows
 }
 
 // Option changes a default of [New].
@@ -72,9 +71,6 @@ func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p 
 
 // WithSchemas holds payloads to s, for who has compiled it; by default, and for nil, New compiles message.schemas.
 func WithSchemas(s *schemas.Set) Option { return func(o *options) { o.schemas = s } }
-
-// WithBegun calls f once, when the start is over: the relay streams, or stands by. It must not block.
-func WithBegun(f func()) Option { return func(o *options) { o.begun = f } }
 
 // New makes a relay that publishes through driver and has connected to nothing yet. Run closes the driver. New returns
 // [config.Problems] for an invalid configuration; of the brokers' sections it looks at none, since the driver has read

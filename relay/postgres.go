@@ -24,8 +24,6 @@ type Postgres interface {
 	OpenTables(ctx context.Context, c store.Config) (Tables, error)
 	// OpenStream takes the slot and starts its stream; nothing is read before Run. See [replication.Open].
 	OpenStream(ctx context.Context, c replication.Config) (Stream, error)
-	// Dial connects for OpenStream ahead of it, beside other work; nil: it does not. See [replication.Dial].
-	Dial(ctx context.Context, c replication.Config) *replication.Ahead
 
 	// The commands of a replication connection of their own; see package replication.
 	bootstrap.Server
@@ -92,10 +90,6 @@ func (server) OpenStream(ctx context.Context, c replication.Config) (Stream, err
 		return nil, err
 	}
 	return s, nil
-}
-
-func (server) Dial(ctx context.Context, c replication.Config) *replication.Ahead {
-	return replication.Dial(ctx, c)
 }
 
 func (server) Identify(ctx context.Context, c replication.Config) (replication.System, error) {

@@ -38,7 +38,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -113,7 +112,6 @@ type Relay struct {
 type given struct {
 	tracer Tracer                                 // nil: none
 	misfit func(eventType, payload []byte) string // by message.schemas; nil: none
-	begun  func()                                 // see WithBegun; further calls do nothing
 
 	registry Registry         // nil: the format needs none
 	lines    *logqueue.Writer // of log; nil: not known
@@ -121,13 +119,10 @@ type given struct {
 
 // assemble makes a relay of what it is given, whatever that is worth; see New.
 func assemble(o options) *Relay {
-	if o.begun == nil {
-		o.begun = func() {}
-	}
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
 		postgres: o.postgres, pausing: requests.NewPausing(),
-		given: given{o.tracer, o.schemas.Misfit(), sync.OnceFunc(o.begun), o.registry, o.lines},
+		given: given{o.tracer, o.schemas.Misfit(), o.registry, o.lines},
 	}
 	if o.log != nil {
 		r.log = *o.log
@@ -220,7 +215,6 @@ func (r *Relay) standBy(busy *replication.SlotBusyError) {
 	if r.health.Enter(RoleStandby) {
 		r.dismissed()
 		r.log.Info().Str("slot", busy.Slot).Int64("active_pid", busy.PID).Msg("another relay holds the slot; standing by")
-		r.begun()
 	}
 }
 

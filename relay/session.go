@@ -105,13 +105,10 @@ func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox,
 	setup := t.r.setup()
 	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
 	setup.Counted = t.r.meter.Stream.Recreations.Inc
-	c := t.r.replicationConfig()
-	defer func() { c.Ahead.Close() }()
-	setup.Free = func() { c.Ahead = t.r.postgres.Dial(ctx, c) }
 	if table, err = setup.Prepare(ctx); err != nil {
 		return nil, table, err
 	}
-	stream, err := t.r.postgres.OpenStream(ctx, c)
+	stream, err := t.r.postgres.OpenStream(ctx, t.r.replicationConfig())
 	if err != nil {
 		return nil, table, err
 	}
@@ -242,7 +239,6 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", s.known.Len()).Msg("streaming")
 	s.heard = true
-	s.r.begun()
 	return s.dispatch(working, ctx.Done())
 }
 

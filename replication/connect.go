@@ -36,8 +36,6 @@ type Config struct {
 	OnNotice func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
 	// how old what is read is, see socket; nil: not known. Called from Run's goroutine
 	Behind func() time.Duration
-	// a connection that Dial makes or has made, for Open to use; nil, or one that ended: Open makes its own
-	Ahead *Ahead
 }
 
 // NoDecodingError says that the server writes too little into its WAL to decode rows from: wal_level is not logical.

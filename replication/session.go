@@ -118,13 +118,16 @@ type Session struct {
 // Open connects, reads the slot and starts the stream at the slot's own position. The stream is granted to one
 // connection at a time, which makes it the lease on the slot; see SlotBusyError. Nothing is read before Run.
 func Open(ctx context.Context, c Config) (*Session, error) {
-	l, system, err := connect(ctx, c)
+	l, err := dial(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{c: c, link: l, batches: make(chan *Batch)}
-	s.PID, s.System = int64(l.conn.PID()), system
-	if s.Confirmed, err = l.slot(ctx, c.Slot); err == nil {
+	s.PID = int64(l.conn.PID())
+	if s.System, err = l.identify(ctx); err == nil {
+		s.Confirmed, err = l.slot(ctx, c.Slot)
+	}
+	if err == nil {
 		err = l.start(ctx, c)
 	}
 	if err != nil {

@@ -249,10 +249,8 @@ var house = map[string]room{
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
 		},
 	},
-	"cmd/internal/demo":               {own: []string{"cmd/internal/cli", "config"}, external: []string{"github.com/spf13/cobra"}},
-	"cmd/cdc-relay/internal/resident": {},
-	"cmd/cdc-relay/internal/early":    {},
-	"cmd/cdc-relay/internal/ahead":    {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
+	"cmd/internal/demo":            {own: []string{"cmd/internal/cli", "config"}, external: []string{"github.com/spf13/cobra"}},
+	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask": {own: []string{
 		"cmd/internal/cli", "config", "consumers", "relay", "secret", "store",
 	}, external: []string{"github.com/spf13/cobra"}},
@@ -277,8 +275,8 @@ var house = map[string]room{
 	"cmd/cdc-relay": {
 		own: []string{
 			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
-			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/early",
-			"cmd/cdc-relay/internal/edit", "cmd/cdc-relay/internal/reconcile", "cmd/cdc-relay/internal/resident",
+			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure",
+			"cmd/cdc-relay/internal/edit", "cmd/cdc-relay/internal/reconcile",
 			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
 			"config", "consumers", "drivers", "install", "install/inbox", "logqueue", "outbox", "relay", "replication", "store",
 			"tracing", "verify/audit", "verify/effects",

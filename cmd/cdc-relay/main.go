@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/configure"
-	_ "github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/early"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/slot"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
-	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/resident"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/consumers"
@@ -45,11 +44,11 @@ func relayUntilStopped(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	cli.TuneMemory(cfg)
 	log, lines := logger(a, cfg)
 	version := a.Build.Facts().Version
 	reader := newReader(cli.Beneath(a.Out)) // of the file itself: the driver writes again what it could not write
-	options := []relay.Option{relay.WithLoggerTo(log, lines), relay.WithVersion(version), relay.WithSchemas(a.Schemas()),
-		relay.WithBegun(func() { go settleMemory(cfg, log) })}
+	options := []relay.Option{relay.WithLoggerTo(log, lines), relay.WithVersion(version), relay.WithSchemas(a.Schemas())}
 	tracer, err := tracing.New(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,
 	})
@@ -109,14 +108,6 @@ func logger(a *cli.App, cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	stdlog.SetFlags(0)
 	stdlog.SetOutput(log.With().Str("logger", "library").Logger())
 	return log, lines
-}
-
-// settleMemory is for the time after the start.
-func settleMemory(cfg config.Config, log zerolog.Logger) {
-	cli.TuneMemory(cfg)
-	if err := resident.Release(); err != nil {
-		log.Debug().Err(err).Msg("what the start used of the program file stays in memory")
-	}
 }
 
 // warn logs what a person would rather know before the first event.

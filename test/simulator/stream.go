@@ -43,9 +43,6 @@ type stream struct {
 	waiting   *replication.Batch // read, not handed over yet
 }
 
-// Dial connects for no stream ahead: in the simulator a connection costs no time.
-func (backend) Dial(context.Context, replication.Config) *replication.Ahead { return nil }
-
 // OpenStream takes the slot.
 func (b backend) OpenStream(ctx context.Context, c replication.Config) (relay.Stream, error) {
 	var st *stream

@@ -66,9 +66,6 @@ type Setup struct {
 	Superseded func(*store.State) bool
 	Older      *OlderRows // remembered from one look to the next; may be nil
 	Counted    func()     // called when a slot was found lost or moved, and all begins again from the table; may be nil
-	// Free is called when a slot with a state is found that nobody streams from, before the rest of it is looked at: the
-	// stream is most likely asked for next. May be nil.
-	Free func()
 }
 
 // found is what one start has found, and what it has changed since.
@@ -133,9 +130,6 @@ func (s Setup) examine(ctx context.Context, f *found) error {
 	}
 	if f.slot.Active { // asking for the stream would be refused and fill the server's log at each look
 		return &replication.SlotBusyError{Slot: s.Config.Postgres.Slot, PID: int64(f.slot.ActivePID)}
-	}
-	if s.Free != nil && f.state != nil && f.slot.Exists {
-		s.Free()
 	}
 	if err := s.CheckExpressions(ctx); err != nil {
 		return err

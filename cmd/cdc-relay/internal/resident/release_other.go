@@ -1,5 +1,0 @@
-//go:build !linux
-
-package resident
-
-func release() error { return nil }
