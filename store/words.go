@@ -141,9 +141,6 @@ const (
 	Stopped      = record.Stopped
 )
 
-// Journaling is false only in a build for a benchmark.
-const Journaling = record.Journaling
-
 // Lists of what a filter or a state can be.
 var (
 	Classes    = record.Classes

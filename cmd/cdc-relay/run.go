@@ -18,7 +18,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/drivers"
 	"github.com/cdc-relay/cdc-relay/logqueue"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
 	"github.com/cdc-relay/cdc-relay/tracing"
 )
 
@@ -112,9 +111,6 @@ func logger(a *cli.App, cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 
 // warn logs what a person would rather know before the first event.
 func warn(cfg config.Config, log zerolog.Logger) {
-	if !store.Journaling {
-		log.Error().Msg("this build records nothing of what it publishes and loses events: it is for a benchmark only")
-	}
 	for _, w := range check.Encryption(cfg) {
 		log.Warn().Str("fix", w.Fix).Msg(w.Text)
 	}

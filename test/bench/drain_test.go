@@ -122,7 +122,7 @@ func (r *run) drainByRelay(d drain, end uint64) relayed {
 	r.relay.Stop(r.t)
 	times := r.judge()
 	x.first, x.last, x.ahead = times[0], times[len(times)-1], mostAhead(times, steps)
-	if r.afterPublish != "keep" && !r.variant.unjournaled {
+	if r.afterPublish != "keep" {
 		asTheyWere := "SELECT count(*) FROM outbox_events WHERE aggregate_type <> '" + refusedType + "'"
 		if r.afterPublish == "mark" {
 			asTheyWere += " AND published_at IS NULL"

@@ -35,11 +35,7 @@ func (r *run) load(d drain) {
 // of the drained topics, in their order.
 func (r *run) judge() []time.Time {
 	r.t.Helper()
-	further := r.judgeJournal
-	if r.variant.unjournaled {
-		further = nothingFurther
-	}
-	return r.judgeTopic(further)
+	return r.judgeTopic(r.judgeJournal)
 }
 
 // nothingFurther is for programs that keep no journal.

@@ -14,14 +14,13 @@ import (
 )
 
 var relaysFlag = flag.String("relays", "",
-	"compare relays, by commas, in turns within each run: default, nometrics, nojournal (builds of this tree), "+
+	"compare relays, by commas, in turns within each run: default (this tree's), "+
 		"tls, scram (this tree's, over TLS to Postgres and Kafka, and logged in to Kafka), "+
 		"key=value (this tree's with that setting), or the path of another binary")
 
 // variant is one of the relays that a run compares.
 type variant struct {
 	name, binary string
-	unjournaled  bool  // it records nothing
 	setting      []any // key, value; none: the scenario's settings
 }
 
@@ -41,25 +40,20 @@ func (st *stage) of(v variant) *stage {
 	return &own
 }
 
-// tags are the builds of this tree that leave something out.
-var tags = map[string]string{"nometrics": "bench_nometrics", "nojournal": "bench_nojournal"}
-
 // variants are the relays that -relays names; none: only this tree's.
 func variants(t *testing.T, names string) (all []variant) {
 	t.Helper()
 	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
 		v, is := settingOf(name)
 		if !is {
-			v = variant{name: name, unjournaled: name == "nojournal"}
+			v = variant{name: name}
 		}
 		switch {
-		case tags[name] != "":
-			v.binary = harness.BuildRelay(t, tags[name])
 		case is, name == "default", v.guarded():
 			v.binary = harness.BuildRelay(t, "bench_default") // a tag that nothing asks for
 		default:
 			if _, err := os.Stat(name); err != nil {
-				t.Fatalf("-relays: %q is none of default, nometrics, nojournal, tls and scram, nor a file: %v", name, err)
+				t.Fatalf("-relays: %q is none of default, tls and scram, nor a file: %v", name, err)
 			}
 			v.binary = name
 		}

@@ -75,9 +75,6 @@ func (o *Outcomes) EndResults() {
 // Acknowledged counts an event that the broker has acknowledged: when it was received, counted from Options.Start, and
 // when it was created, in microseconds since the Unix epoch, if that is known.
 func (o *Outcomes) Acknowledged(rec *sink.Record, received time.Duration, created int64, dated bool) {
-	if !instrumented {
-		return
-	}
 	r := &o.run
 	if rec.Topic != r.topic || r.counter == nil {
 		o.flush()

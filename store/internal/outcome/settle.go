@@ -45,7 +45,7 @@ INSERT INTO {batch} (source, size, ids) VALUES ($1, cardinality($2), $2)`
 // It touches the relay's own tables only and so waits for no lock on the outbox. While a synchronous standby is away
 // the commit waits as long as ctx lives.
 func (s *Writer) Settle(ctx context.Context, published []record.Published, dead []record.Dead) error {
-	if len(published) == 0 && len(dead) == 0 || !record.Journaling {
+	if len(published) == 0 && len(dead) == 0 {
 		return nil
 	}
 	o, source, err := s.db.TableAndSource(ctx)

@@ -121,9 +121,6 @@ func (s *Reader) sinceSQL(o *db.Table) string {
 
 func (s *Reader) unrecorded(ctx context.Context, where func(*db.Table) string, bounds func(*db.Params),
 	limit int) ([][]byte, error) {
-	if !record.Journaling {
-		return nil, nil // or all that was published would look missed, and be published again
-	}
 	var ids [][]byte
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {

@@ -1,5 +1,0 @@
-//go:build bench_nometrics
-
-package meter
-
-const instrumented = false
