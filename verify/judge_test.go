@@ -283,6 +283,41 @@ func TestJudgeAcceptsEveryLawfulRun(t *testing.T) {
 	})
 }
 
+// Seen to fail with only lanes that have a record judged.
+func TestEventOfALaneThatWasNeverSentIsMissing(t *testing.T) {
+	wantFindings(t, []verify.Committed{committed("b", 0)}, nil, map[verify.Finding]int{verify.Missing: 1})
+}
+
+// Seen to fail with only the second record of an id counted.
+func TestEventSentAfterEveryCrashIsDuplicatedEachTime(t *testing.T) {
+	one := committed("a", 0)
+	wantFindings(t, []verify.Committed{one}, []verify.Committed{one, one, one, one},
+		map[verify.Finding]int{verify.Duplicated: 3})
+}
+
+// Seen to fail with all keys of a topic in one lane.
+func TestCrashesInTwoLanesAreCountedApart(t *testing.T) {
+	a, b := committed("a", 0), committed("b", 0)
+	wantFindings(t, []verify.Committed{a, b}, []verify.Committed{a, b, b, a, a}, map[verify.Finding]int{verify.Duplicated: 3})
+}
+
+// wantFindings judges the records of a run.
+func wantFindings(t *testing.T, truth, records []verify.Committed, want map[verify.Finding]int) {
+	t.Helper()
+	j := verify.New(nil)
+	for _, c := range truth {
+		if err := j.Expect(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for offset, c := range records {
+		j.Saw(seen(c, int64(offset)))
+	}
+	if diff := cmp.Diff(want, j.Report().Counts); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
 // The values are those of Kafka's own UtilsTest.testMurmur2, as positive numbers. Break it catches: a wrong tail, a
 // signed shift.
 func TestMurmur2AgreesWithTheJavaClient(t *testing.T) {
