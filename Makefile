@@ -27,7 +27,6 @@ GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 # The library that goreleaser makes deb and rpm with, in the version that it has; by itself it is built in seconds.
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 SYFT := github.com/anchore/syft/cmd/syft@v1.33.0
-KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 # gRPC comes with the OTLP exporter. Without its traces nothing in the program calls a method by its name, and the linker
 # drops what nobody calls: 10 MB. Dockerfile and .goreleaser.yaml have it too.
 TAGS := grpcnotrace
@@ -216,7 +215,7 @@ cross: ## compile for macOS and Windows what can be used there; a minute or more
 	  for module in emit inbox; do (cd $$module && go build -trimpath ./...); done; done
 
 .PHONY: release-check
-release-check: ## make a release here, in dist, without publishing it, and render the Kubernetes manifests; minutes of compiling
+release-check: ## make a release here, in dist, without publishing it; minutes of compiling
 	go run $(GORELEASER) check
 	skip=publish,sign; command -v syft >/dev/null || { echo "syft is not installed: no SBOM"; skip=$$skip,sbom; }; \
 	  docker buildx ls >/dev/null 2>&1 || { echo "no docker with buildx: no images"; skip=$$skip,docker; }; \
@@ -225,7 +224,6 @@ release-check: ## make a release here, in dist, without publishing it, and rende
 	"$$(ls -d dist/cdc-relay_linux_$$(go env GOARCH)*)/cdc-relay" version
 	@for binary in dist/cdc-relay_linux_*/cdc-relay; do for flag in CGO_ENABLED=0 -trimpath=true -tags=$(TAGS); do \
 	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
-	go run $(KUSTOMIZE) build deploy/kubernetes >/dev/null
 
 .PHONY: sbom
 sbom: ## say what the program is made of, in dist, by the syft that makes the SBOMs of a release; compiles it the first time

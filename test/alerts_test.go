@@ -123,48 +123,7 @@ func judgeRules(t *testing.T, name string, known map[string]bool, promised []str
 	}
 }
 
-// ruleObject is rules.yml as the Prometheus operator wants it.
-func ruleObject(rules string) string {
-	var out strings.Builder
-	out.WriteString(
-		`# deploy/prometheus/rules.yml for the Prometheus operator; go test ./test -run PrometheusRule -rewrite writes it.
-apiVersion: monitoring.coreos.com/v1
-kind: PrometheusRule
-metadata:
-  name: cdc-relay
-  labels: {app.kubernetes.io/name: cdc-relay}
-spec:
-`)
-	_, groups, _ := strings.Cut(rules, "\ngroups:\n")
-	for line := range strings.Lines("groups:\n" + groups) {
-		if line != "\n" {
-			line = "  " + line
-		}
-		out.WriteString(line)
-	}
-	return out.String()
-}
-
 var rewrite = flag.Bool("rewrite", false, "write the files that are made from others")
-
-// Break it catches: rules that are changed for one kind of installation only. Seen to fail with a limit changed.
-func TestPrometheusRuleHasTheRules(t *testing.T) {
-	t.Parallel()
-	const path = "../deploy/kubernetes/prometheusrule.yaml"
-	rules, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := ruleObject(string(rules))
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != want {
-		t.Errorf("%s is not made of %s (%v): go test ./test -run PrometheusRule -rewrite", path, rulesFile, err)
-	}
-}
 
 var (
 	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka|mq|consumer|broker_consumer)_[a-z0-9_]+`)

@@ -8,12 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -69,86 +67,6 @@ func at(t *testing.T, o any, path ...any) any {
 		}
 	}
 	return o
-}
-
-// Breaks it catches: a configuration that the relay refuses, a stop that is cut short, a restart for an outage,
-// selectors that find nothing (each seen to fail with the value changed).
-func TestKubernetesManifestsFitTheRelay(t *testing.T) {
-	t.Parallel()
-	found := manifests(t, "../../deploy/kubernetes")
-	text, err := os.ReadFile("../../deploy/kubernetes/relay.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(config.Input{File: "relay.yaml", Text: text})
-	if err != nil {
-		t.Fatalf("the configuration of the pods: %v", err)
-	}
-	if at(t, found["Kustomization"], "configMapGenerator", 0, "name") != "cdc-relay" ||
-		at(t, found["Kustomization"], "configMapGenerator", 0, "files", 0) != "relay.yaml" {
-		t.Errorf("the ConfigMap: got %v, want cdc-relay of relay.yaml", at(t, found["Kustomization"], "configMapGenerator"))
-	}
-	for _, path := range at(t, found["Kustomization"], "resources").([]any) {
-		if _, err := os.Stat("../../deploy/kubernetes/" + path.(string)); err != nil {
-			t.Errorf("the kustomization: %v", err)
-		}
-	}
-	job := at(t, found["Job"], "spec", "template", "spec")
-	if at(t, job, "containers", 0, "args", 0) != "init" ||
-		!reflect.DeepEqual(at(t, job, "volumes"), at(t, found["Deployment"], "spec", "template", "spec", "volumes")) {
-		t.Errorf("the Job: got %v, want init with the files of the Deployment", job)
-	}
-	deployment := found["Deployment"]
-	pod := at(t, deployment, "spec", "template", "spec")
-	container := at(t, pod, "containers", 0)
-	if got := at(t, deployment, "spec", "replicas"); got != uint64(2) {
-		t.Errorf("replicas: got %v, want 2: one active, one standing by", got)
-	}
-	if grace, _ := at(t, pod,
-		"terminationGracePeriodSeconds").(uint64); time.Duration(grace)*time.Second <= cfg.ShutdownGrace.Std() {
-		t.Errorf("terminationGracePeriodSeconds: got %d, want more than shutdown_grace, %v", grace, cfg.ShutdownGrace)
-	}
-	for probe, path := range map[string]string{"startupProbe": "/livez", "livenessProbe": "/livez",
-		"readinessProbe": "/readyz"} {
-		if got := at(t, container, probe, "httpGet", "path"); got != path {
-			t.Errorf("%s: got %v, want %s", probe, got, path)
-		}
-	}
-	if port := at(t, container, "ports", 0, "containerPort"); port != uint64(9464) ||
-		!strings.HasSuffix(cfg.HTTP.Listen, ":9464") || strings.HasPrefix(cfg.HTTP.Listen, "127.") {
-		t.Errorf("ports: the container has %v, the configuration %s", port, cfg.HTTP.Listen)
-	}
-	mounts := at(t, container, "volumeMounts").([]any)
-	for _, file := range []string{cfg.Postgres.PasswordFile, cfg.HTTP.TokenFile, "/etc/cdc-relay/relay.yaml"} {
-		mounted := false
-		for _, m := range mounts {
-			mounted = mounted || strings.HasPrefix(file, at(t, m, "mountPath").(string)+"/")
-		}
-		if !mounted {
-			t.Errorf("%s is in no mount of %v", file, mounts)
-		}
-	}
-	label := at(t, deployment, "spec", "template", "metadata", "labels", "app.kubernetes.io/name")
-	for kind, path := range map[string][]any{
-		"Deployment": {"spec", "selector", "matchLabels"}, "Service": {"spec", "selector"},
-		"PodDisruptionBudget": {"spec", "selector", "matchLabels"},
-		"ServiceMonitor":      {"spec", "selector", "matchLabels"},
-	} {
-		if got := at(t, found[kind], append(path, "app.kubernetes.io/name")...); got != label || label == nil {
-			t.Errorf("%s selects %v, the pods are %v", kind, got, label)
-		}
-	}
-	for _, kind := range []string{"Job", "Deployment", "Service", "PodDisruptionBudget", "ServiceMonitor",
-		"PrometheusRule", "Kustomization"} {
-		if found[kind] == nil {
-			t.Errorf("there is no %s", kind)
-		}
-	}
-	security := at(t, container, "securityContext")
-	if at(t, security, "readOnlyRootFilesystem") != true || at(t, security, "allowPrivilegeEscalation") != false ||
-		at(t, pod, "securityContext", "runAsNonRoot") != true {
-		t.Errorf("security: got %v", security)
-	}
 }
 
 // Break it catches: a unit or a release that names what is not there, and a stop that is cut short (seen to fail with

@@ -1,6 +1,6 @@
 // Package kube holds what is shipped for Kubernetes to the types of its API: the chart in deploy/helm, rendered by
-// Helm's own engine with each of the chart's value sets, and the manifests in deploy/kubernetes. It holds the rendered
-// configuration to the relay's own rules, and the chart to the manifests. No cluster is asked.
+// Helm's own engine with each of the chart's value sets. It holds the rendered configuration to the relay's own rules.
+// No cluster is asked.
 //
 // Everything of it is in its tests. It is a module of its own, so that Helm and Kubernetes are nobody's dependencies.
 package kube

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,10 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const (
-	chartFolder     = "../../deploy/helm/cdc-relay"
-	manifestsFolder = "../../deploy/kubernetes"
-)
+const chartFolder = "../../deploy/helm/cdc-relay"
 
 // object is what the API takes, by its type.
 type object interface {
@@ -37,16 +33,15 @@ type object interface {
 
 // kinds are the types that documents may have. A document of any other is a mistake.
 var kinds = map[string]func() object{
-	"v1/ConfigMap":                                  func() object { return new(core.ConfigMap) },
-	"v1/Service":                                    func() object { return new(core.Service) },
-	"v1/ServiceAccount":                             func() object { return new(core.ServiceAccount) },
-	"apps/v1/Deployment":                            func() object { return new(apps.Deployment) },
-	"batch/v1/Job":                                  func() object { return new(batch.Job) },
-	"policy/v1/PodDisruptionBudget":                 func() object { return new(policy.PodDisruptionBudget) },
-	"networking.k8s.io/v1/NetworkPolicy":            func() object { return new(networking.NetworkPolicy) },
-	"monitoring.coreos.com/v1/ServiceMonitor":       func() object { return new(monitoring.ServiceMonitor) },
-	"monitoring.coreos.com/v1/PrometheusRule":       func() object { return new(monitoring.PrometheusRule) },
-	"kustomize.config.k8s.io/v1beta1/Kustomization": nil, // is no object of the API
+	"v1/ConfigMap":                            func() object { return new(core.ConfigMap) },
+	"v1/Service":                              func() object { return new(core.Service) },
+	"v1/ServiceAccount":                       func() object { return new(core.ServiceAccount) },
+	"apps/v1/Deployment":                      func() object { return new(apps.Deployment) },
+	"batch/v1/Job":                            func() object { return new(batch.Job) },
+	"policy/v1/PodDisruptionBudget":           func() object { return new(policy.PodDisruptionBudget) },
+	"networking.k8s.io/v1/NetworkPolicy":      func() object { return new(networking.NetworkPolicy) },
+	"monitoring.coreos.com/v1/ServiceMonitor": func() object { return new(monitoring.ServiceMonitor) },
+	"monitoring.coreos.com/v1/PrometheusRule": func() object { return new(monitoring.PrometheusRule) },
 }
 
 // strict reads a document as the API server does with fieldValidation=Strict: a field that is unknown, misspelt in
@@ -64,8 +59,6 @@ func strict(document []byte) (object, error) {
 	switch {
 	case !known:
 		return nil, fmt.Errorf("the kind %q of %q is none of those that are shipped", head.Kind, head.APIVersion)
-	case fresh == nil:
-		return nil, nil
 	}
 	o := fresh()
 	wrong, err := json.UnmarshalStrict(text, o)
@@ -183,33 +176,4 @@ func sets(t *testing.T) []string {
 		t.Fatalf("value sets: %v, %v", paths, err)
 	}
 	return paths
-}
-
-// manifests are the objects of deploy/kubernetes.
-func manifests(t *testing.T) rendered {
-	t.Helper()
-	paths, err := filepath.Glob(manifestsFolder + "/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := rendered{objects: map[string]object{}}
-	for _, path := range paths {
-		if filepath.Base(path) == "relay.yaml" {
-			continue // a configuration
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, document := range documents(text) {
-			o, err := strict(document)
-			if err != nil {
-				t.Errorf("%s: %v", path, err)
-			}
-			if err == nil && o != nil {
-				r.objects[fmt.Sprintf("%T/%s", o, o.GetName())] = o
-			}
-		}
-	}
-	return r
 }
