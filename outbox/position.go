@@ -64,6 +64,11 @@ func (p Position) Mark() int32 {
 	return int32((p.Order/8 + uint64(p.Index)*markFactor) % (1 << 31))
 }
 
+// RowMark folds a table position into a negative number, for a row whose id another event had before.
+func (p Position) RowMark() int32 {
+	return -1 - int32((p.Order+uint64(p.Epoch)*markFactor)%(1<<31-1))
+}
+
 // markFactor is a prime below 2^31 that spreads the rows of a transaction.
 const markFactor = 1640531527
 

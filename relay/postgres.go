@@ -58,6 +58,7 @@ type Tables interface {
 
 	// Rows that are older than the slot.
 	SnapshotCatchUp(ctx context.Context) (rows int64, err error)
+	ReusedAside(ctx context.Context, limit int) ([]store.Aside, error)
 	CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error)
 	FinishCatchUp(ctx context.Context) error
 

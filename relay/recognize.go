@@ -135,5 +135,19 @@ func (s *session) reused(d *settle.Delivery, r store.Recognition) {
 			strings.Join(s.unsure[topic], ", "))})
 }
 
+// leftAside names rows that the catch-up does not publish by an alarm for each topic.
+func (s *session) leftAside(left []store.Aside) {
+	ids := map[string][]string{}
+	for _, a := range left {
+		ids[a.Topic] = append(ids[a.Topic], fmt.Sprintf("%.200q", a.ID))
+	}
+	for topic, named := range ids {
+		s.r.alarms.Raise(sink.Alarm{Kind: sink.AlarmIDsReused, Topic: topic, Partition: sink.WholeTopic,
+			Text: fmt.Sprintf("rows with these ids were made after events with the same ids became parked events or dead "+
+				"letters; the catch-up has not sent them. Compare them with cdc-relay find; give rows that are other "+
+				"events new ids, by inserting them again: %s", strings.Join(named, ", "))})
+	}
+}
+
 // unsureNamed is how many ids an alarm names.
 const unsureNamed = 20

@@ -153,3 +153,28 @@ func TestAParkedEventIsKeptThoughAnotherWithItsIDWasSent(t *testing.T) {
 		t.Errorf("published: got %q, want %q", got, want)
 	}
 }
+
+// The application empties its table and uses the ids again while nothing holds its WAL: only the table has the new
+// events. Breaks it catches: rows that a catch-up leaves out because their ids are journaled, parked, or dead letters,
+// without a word. Seen to fail with rows listed by their ids.
+func TestRowsOfUsedIDsArePublishedAfterALostSlot(t *testing.T) {
+	t.Parallel()
+	const events, keys = 10, 2
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, generation("order", 1, events, keys)+generation("absent", 1, 1, 1))
+	b.waitMarked(events)
+	b.waitQuery("parked events", "SELECT count(*) FROM cdc_relay_parked", "1")
+	mustStop(t, stop)
+	b.pg.Exec(t, "SELECT pg_drop_replication_slot('"+b.c.Postgres.Slot+"')")
+	b.pg.Exec(t, startOver+generation("order", events+1, events, keys)+generation("absent", 2, 1, 1))
+	absent := b.pg.Query(t, "SELECT md5('absent0')::uuid")
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitMarked(events)
+	b.waitQuery("alarms that name the row behind a parked event", fmt.Sprintf(
+		"SELECT count(*) FROM cdc_relay_alarms WHERE kind = 'ids_reused' AND detail LIKE '%%%s%%'", absent), "1")
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 2*events)
+}

@@ -94,6 +94,11 @@ func (s *session) snapshot(ctx context.Context) error {
 	}
 	s.state.Era = s.epoch
 	s.r.log.Info().Int64("rows", n).Msg("catching up: publishing rows that are older than the slot")
+	left, err := s.r.store.ReusedAside(ctx, unsureNamed)
+	if err != nil {
+		return err
+	}
+	s.leftAside(left)
 	return nil
 }
 
@@ -112,6 +117,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		d := s.next()
 		s.use()
 		d.Event, d.Received, d.Late = rows[i].Event, settle.SinceStart(now), s.state.CatchUpLate
+		d.Reused = rows[i].Reused
 		d.Event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
 		if _, err := s.awaitSchema(ctx, nil, &d.Event); err != nil {
 			return err
@@ -217,6 +223,7 @@ func (s *session) sendLate(ctx context.Context, stop <-chan struct{}, late lateR
 		d := s.next()
 		s.use()
 		d.Event, d.Received, d.Late = late.rows[i].Event, settle.SinceStart(now), true
+		d.Reused = late.rows[i].Reused
 		d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
 		if stopped, err := s.awaitSchema(ctx, stop, &d.Event); stopped || err != nil {
 			return stopped, err

@@ -60,7 +60,7 @@ func (n Names) values() map[string]string {
 		".IDType": n.IDType, ".CollateC": n.CollateC(), ".PayloadType": n.PayloadType, ".HeadersType": n.HeadersType,
 		".PublishedWhen": n.PublishedWhen, ".OwnPublishedAt": n.OwnPublishedAt,
 
-		".Fields": n.Fields(), ".EventColumns": n.eventColumns(),
+		".Fields": n.Fields(), ".EventColumns": n.eventColumns(), ".Created": n.Created,
 	}
 }
 

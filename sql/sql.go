@@ -40,7 +40,8 @@ type Names struct {
 // Shown is what the view says of an event.
 type Shown struct {
 	Event   []Field
-	HasJSON bool // some column of the outbox is json
+	Created string // an expression on o.fields: when the row was made
+	HasJSON bool   // some column of the outbox is json
 }
 
 // Field is a column of the view: an expression on the outbox row as the jsonb object o.fields.

@@ -1,6 +1,7 @@
 -- The view names no column of the outbox but its id and what published_when names, so that the application's
 -- migrations of other columns do not meet it. What an event is comes out of the row as a whole, where the names of
--- columns are text: Postgres knows of no dependency, and a column that is gone is NULL.
+-- columns are text: Postgres knows of no dependency, and a column that is gone is NULL. A journal row that is older than
+-- the outbox row, by its time and its transaction, is of another event that had the id before.
 CREATE OR REPLACE VIEW {{.View}} AS
 SELECT o.id,
        CASE WHEN j.event_id IS NOT NULL THEN 'published'
@@ -18,11 +19,13 @@ SELECT o.id,
        coalesce(p.error_class, d.error_class) AS error_class,
        coalesce(p.last_error_at, d.dead_at) AS last_error_at{{.EventColumns}}
 FROM (SELECT {{.ID}} AS id, {{.OwnPublishedAt}} AS published_at, ({{.PublishedWhen}}
-      ) IS TRUE AS published, {{.Fields}} AS fields FROM {{.Outbox}} cdc_relay_row) o
+      ) IS TRUE AS published, xmin AS xid, {{.Fields}} AS fields FROM {{.Outbox}} cdc_relay_row) o
 LEFT JOIN LATERAL (
     SELECT j.* FROM {{.Schema}}.cdc_relay_source s
     JOIN {{.Schema}}.cdc_relay_journal j ON j.source = s.source AND j.event_id = o.id{{.CollateC}}
-    WHERE s.table_oid = {{.OutboxLiteral}}::regclass ORDER BY j.published_at LIMIT 1) j ON true
+    WHERE s.table_oid = {{.OutboxLiteral}}::regclass
+     AND CASE WHEN o.published OR age(o.xid) >= age(j.xmin) THEN true
+      ELSE coalesce({{.Created}} <= j.published_at, true) END ORDER BY j.published_at LIMIT 1) j ON true
 LEFT JOIN LATERAL (
     SELECT p.* FROM {{.Schema}}.cdc_relay_source s
     JOIN {{.Schema}}.cdc_relay_parked p ON p.source = s.source AND p.event_id = o.id{{.CollateC}}

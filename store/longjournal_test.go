@@ -73,8 +73,8 @@ func (w *weighed) exec(t *testing.T, sql string) {
 // insert makes rows of the outbox for events of these numbers.
 func (w *weighed) insert(t *testing.T, from, to int) {
 	t.Helper()
-	w.exec(t, fmt.Sprintf(`INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
-SELECT %s, 'order', 'k', 'e', '{}' FROM generate_series(%d, %d) n`, w.id, from, to))
+	w.exec(t, fmt.Sprintf(`INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, created_at)
+SELECT %s, 'order', 'k', 'e', '{}', now() - interval '8 days' FROM generate_series(%d, %d) n`, w.id, from, to))
 }
 
 // ids are those of events, count of them from the number on, so many apart.
@@ -228,7 +228,7 @@ var works = []work{
 	}},
 	{"reconcile 1,000 rows", 1000, func(t *testing.T, _ *weighed) func(s *store.Store) error {
 		return func(s *store.Store) error {
-			left, err := s.UnrecordedSince(t.Context(), time.Now().Add(-24*time.Hour), 500)
+			left, err := s.UnrecordedSince(t.Context(), time.Now().Add(-9*24*time.Hour), 500)
 			if err == nil && len(left) > 0 {
 				err = fmt.Errorf("%d rows are not recorded", len(left))
 			}

@@ -262,6 +262,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"EmitToken", func(ctx context.Context) error { _, err := s.EmitToken(ctx, "p", "c"); return err }},
 		{"CountUnrecorded", func(ctx context.Context) error { _, err := s.CountUnrecorded(ctx, 1); return err }},
 		{"SnapshotCatchUp", func(ctx context.Context) error { _, err := s.SnapshotCatchUp(ctx); return err }},
+		{"ReusedAside", func(ctx context.Context) error { _, err := s.ReusedAside(ctx, 10); return err }},
 		{"CatchUpRows", func(ctx context.Context) error { _, err := s.CatchUpRows(ctx, 0, 10); return err }},
 		{"Settle", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
 		{"Settle of a replay", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},

@@ -76,7 +76,9 @@ func TestStatusViewStaysOutOfTheApplicationsMigrations(t *testing.T) {
 	rows, err := conn.Query(t.Context(), "EXPLAIN VERBOSE SELECT id, status FROM outbox_events_status")
 	must(t, "explain", err)
 	for rows.Next() {
-		if text := fmt.Sprint(rows.RawValues()); strings.Contains(string(rows.RawValues()[0]), "to_jsonb") {
+		// Only a row that is not published and was written after its journal row is looked into.
+		text := string(rows.RawValues()[0])
+		if strings.Contains(text, "to_jsonb") && !strings.Contains(text, "Filter: CASE WHEN") {
 			t.Errorf("a status costs a look into the row: %s", text)
 		}
 	}

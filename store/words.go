@@ -58,6 +58,7 @@ type (
 	Roles           = record.Roles
 	Running         = record.Running
 	Sighting        = record.Sighting
+	Aside           = record.Aside
 	SlotStatus      = record.SlotStatus
 	State           = record.State
 	Step            = record.Step

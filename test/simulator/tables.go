@@ -382,7 +382,7 @@ func (t *tables) SettleRetried(ctx context.Context, published []store.Published)
 		t.enterJournal(db, published)
 		for _, p := range published {
 			p.ID = bytes.Clone(p.ID)
-			if was := db.journal[t.at(p.ID)]; was.Topic != p.Topic || was.Partition != p.Partition || was.Offset != p.Offset {
+			if movedTo(db.journal[t.at(p.ID)], p) {
 				db.journal[t.at(p.ID)], db.journaled[t.at(p.ID)] = p, clock()
 				t.w.judgeJournaled(t, p)
 			}

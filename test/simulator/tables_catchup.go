@@ -124,6 +124,9 @@ func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
+// ReusedAside is empty: no id is used again.
+func (t *tables) ReusedAside(context.Context, int) ([]store.Aside, error) { return nil, nil }
+
 // place is where something belongs in the list of a catch-up: a row at its number among those that have no outcome, and
 // what is parked, or may be replayed, as the nth of its lane behind one.
 type place struct {

@@ -81,3 +81,8 @@ func (t *tables) Recognize(ctx context.Context, events []store.Sighting) ([]stor
 	}
 	return said, err
 }
+
+// movedTo reports whether an event has another place in its topic now; one without an offset may have.
+func movedTo(was, is store.Published) bool {
+	return is.Offset < 0 || was.Topic != is.Topic || was.Partition != is.Partition || was.Offset != is.Offset
+}

@@ -33,6 +33,10 @@ func (t twin) SnapshotCatchUp(ctx context.Context) (int64, error) {
 	return write(ctx, t, "snapshot", t.real.SnapshotCatchUp, t.tables.SnapshotCatchUp)
 }
 
+func (t twin) ReusedAside(ctx context.Context, limit int) ([]store.Aside, error) {
+	return t.tables.ReusedAside(ctx, limit)
+}
+
 func (t twin) CatchUpRows(ctx context.Context, after uint64, limit int) ([]store.CatchUpRow, error) {
 	limit = min(limit, pageMost)
 	return read(ctx, t, "catch-up rows", func(ctx context.Context) ([]store.CatchUpRow, error) {

@@ -28,6 +28,7 @@ type Delivery struct {
 	parked   bool          // comes from the parked events; its row is there until it is journaled or dead
 	Replay   bool          // it was a dead letter
 	Late     bool          // the stream has not delivered it in its place
+	Reused   bool          // it is a row whose id another event had before
 
 	Event    outbox.Event
 	Memory   memory.Memory // of record and event, when the delivery owns it; see message.Encoder.Keep
@@ -217,8 +218,12 @@ func (g *Registry) Each(look func(*Delivery)) {
 // placed reports whether the event's position is the one that the stream gave it.
 func (d *Delivery) placed() bool { return !d.Late && !d.Event.Position.Table }
 
-// streamMark is the stream position's [outbox.Position.Mark], 0 for what was read from the table.
+// streamMark is the stream position's [outbox.Position.Mark], 0 for what was read from the table, unless the journal
+// must know it from another event with its id.
 func (d *Delivery) streamMark() int32 {
+	if d.Reused {
+		return d.Event.Position.RowMark()
+	}
 	if !d.placed() {
 		return 0
 	}

@@ -246,7 +246,8 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
 	}
-	n.Shown = schema.Shown{Event: eventFields(c, o.CreatedZone), HasJSON: o.HasJSON}
+	created := createdField(c, o.CreatedZone)
+	n.Shown = schema.Shown{Event: eventFields(c, created), Created: created, HasJSON: o.HasJSON}
 	if n.HeadersType == "" {
 		n.HeadersType = "jsonb"
 	}
@@ -265,20 +266,27 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 	return n
 }
 
-// eventFields are the view's columns that say what an event is.
-func eventFields(c outbox.Columns, zone string) []schema.Field {
-	of := func(column string) string { return "(o.fields ->> " + db.Literal(column) + ")" }
-	created := "NULL::timestamptz"
-	if c.CreatedAt != "" {
-		// A time without a zone is in the outbox's, as for the relay, whatever the session's is.
-		suffix := "'Z'"
-		if zone != "" {
-			suffix = db.Literal(" " + zone)
-		}
-		created = of(c.CreatedAt)
-		created = "(" + created + " || CASE WHEN " + created + " ~ '^[0-9-]+T[0-9:.]+$' THEN " + suffix +
-			" ELSE '' END)::timestamptz"
+// fieldOf is a column in the view.
+func fieldOf(column string) string { return "(o.fields ->> " + db.Literal(column) + ")" }
+
+// createdField is the view's created_at. A time without a zone is in the outbox's, as for the relay, whatever the
+// session's is.
+func createdField(c outbox.Columns, zone string) string {
+	if c.CreatedAt == "" {
+		return "NULL::timestamptz"
 	}
+	suffix := "'Z'"
+	if zone != "" {
+		suffix = db.Literal(" " + zone)
+	}
+	created := fieldOf(c.CreatedAt)
+	return "(" + created + " || CASE WHEN " + created + " ~ '^[0-9-]+T[0-9:.]+$' THEN " + suffix +
+		" ELSE '' END)::timestamptz"
+}
+
+// eventFields are the view's columns that say what an event is.
+func eventFields(c outbox.Columns, created string) []schema.Field {
+	of := fieldOf
 	return []schema.Field{
 		{Name: "event_type", Expression: db.Compose(c.EventType, nil, of)},
 		{Name: "aggregate_type", Expression: db.Compose(c.AggregateType, c.TypeParts, of)},

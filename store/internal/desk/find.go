@@ -19,7 +19,9 @@ const findSQL = `SELECT a.id::{idtype}::text,
  (SELECT to_jsonb(x) FROM (SELECT {row}, {published} AS marked FROM {outbox} o
  WHERE o.{id} = a.id::{idtype}{collate_own} LIMIT 1) x),
  (SELECT to_jsonb(x) FROM (SELECT j.topic, CASE WHEN j.partition >= 0 THEN j.partition END AS partition,
-   CASE WHEN j."offset" >= 0 THEN j."offset" END AS "offset", j.published_at AS at
+   CASE WHEN j."offset" >= 0 THEN j."offset" END AS "offset", j.published_at AS at, EXISTS (SELECT FROM {outbox} o
+    WHERE o.{id} = a.id::{idtype}{collate_own} AND NOT {published} AND EXISTS (SELECT FROM {journal} r
+     WHERE r.source = j.source AND r.event_id = j.event_id AND {of_another})) AS former
   FROM {journal} j WHERE j.source = ANY ($1) AND j.event_id = a.id::{idtype}{collate} ORDER BY j.published_at
   LIMIT 1) x),
  (SELECT to_jsonb(x) FROM (SELECT p.topic, p.aggregate_type, p.aggregate_id, p.event_type, p.retry_count AS attempts,
@@ -111,6 +113,8 @@ func scanFound(row pgx.CollectableRow) (f record.Found, err error) {
 
 func stateOf(f *record.Found) string {
 	switch {
+	case f.Published != nil && f.Published.Former && f.Parked == nil && f.Dead == nil:
+		return record.FoundWaiting
 	case f.Published != nil && f.Published.Topic == "":
 		return record.FoundBaseline
 	case f.Published != nil:

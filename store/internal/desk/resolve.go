@@ -161,7 +161,8 @@ FROM {dlq} d WHERE d.source = $1 AND d.id = ANY ($2)
    (d.epoch, d.from_stream, d.position_order, d.position_index))`
 
 // journaledItself: what is journaled under the id of a dead letter is not another event that used it again.
-var journaledItself = `(j.stream_mark IS NULL OR NOT d.from_stream OR j.stream_mark = ` + outbox.MarkSQL("d") + `)`
+var journaledItself = `(j.stream_mark IS NULL OR j.stream_mark < 0 OR NOT d.from_stream
+ OR j.stream_mark = ` + outbox.MarkSQL("d") + `)`
 
 var journaledAlreadySQL = `UPDATE {dlq} d SET replayed_at = j.published_at, resolved_by = $3,
  note = coalesce($4, d.note)

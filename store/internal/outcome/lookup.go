@@ -13,7 +13,10 @@ import (
 )
 
 // lookupSQL gives the places (from 1) of the ids that are recorded, and 0 after a takeover by another.
-const lookupSQL = `SELECT o.place FROM unnest($2) WITH ORDINALITY AS o({id}, place) WHERE {recorded}
+const lookupSQL = `SELECT o.place FROM unnest($2) WITH ORDINALITY AS o({id}, place)
+WHERE CASE WHEN (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
+ WHEN (SELECT true FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
+ WHEN (SELECT true FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) THEN true ELSE false END
 UNION ALL SELECT 0 WHERE NOT EXISTS (SELECT FROM {epoch} WHERE slot = $3 AND epoch = $4)`
 
 // Lookup tells for each id whether its event is terminal: in the journal, parked, or a dead letter of this source.
@@ -49,12 +52,12 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 }
 
 // recognizeSQL gives the places (from 1) of the events whose ids are recorded, each with its [record.Recognition], and
-// 0 after a takeover by another. A position of the stream tells events of one id apart. Where a row has none, both
-// times are the server's: what was committed after the row was written is another event. A time of the future was
-// written before the clock was set back, and tells nothing.
+// 0 after a takeover by another. A position of the stream tells events of one id apart. Where a row has none (a
+// negative mark is of a row of the table), both times are the server's: what was committed after the row was written is
+// another event. A time of the future was written before the clock was set back, and tells nothing.
 var recognizeSQL = `SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
  WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
- (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark <> o.mark THEN 2
+ (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark >= 0 AND r.stream_mark <> o.mark THEN 2
   ELSE ` + byTime("r.published_at") + ` END
   FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) AS j,
  (SELECT CASE WHEN o.mark IS NULL OR r.late OR NOT r.from_stream THEN ` + byTime("r.parked_at") + `

@@ -23,8 +23,9 @@ const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $1
 
 var parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
 WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2 AND CASE WHEN $21 = 0 THEN true
-  WHEN r.stream_mark IS NULL THEN r.published_at >= ` + committedAt("$22::bigint") + ` ELSE r.stream_mark = $21 END)
- AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2 AND CASE WHEN $21 = 0 THEN true
+  WHEN $21 < 0 THEN coalesce(r.stream_mark = $21, false)
+  WHEN r.stream_mark IS NULL OR r.stream_mark < 0 THEN r.published_at >= ` + committedAt("$22::bigint") + ` ELSE r.stream_mark = $21 END)
+ AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2 AND CASE WHEN $21 <= 0 THEN true
   WHEN r.from_stream THEN (r.position_order, r.position_index) = ($7, $8)
   ELSE r.dead_at >= ` + committedAt("$22::bigint") + ` END)
 ON CONFLICT DO NOTHING`
@@ -61,8 +62,11 @@ func (s *Writer) Park(ctx context.Context, events []record.Parked) (parked int64
 	return parked, nil
 }
 
-// markOf is 0 where the place of the event tells nothing of its identity.
+// markOf is 0 where the place of the event tells nothing of its identity, negative for a row that is told by its own.
 func markOf(e *record.Parked) int32 {
+	if e.Reused {
+		return e.Event.Position.RowMark()
+	}
 	if e.Late || e.Committed == 0 {
 		return 0
 	}
@@ -72,7 +76,7 @@ func markOf(e *record.Parked) int32 {
 // refuseTaken is ErrIDTaken if one of the events was not parked because another one with its id is.
 func (s *Writer) refuseTaken(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, left []*record.Parked) error {
 	for _, e := range left {
-		if markOf(e) == 0 {
+		if markOf(e) <= 0 {
 			continue
 		}
 		p := new(db.Params).Int4(source)

@@ -27,7 +27,7 @@ const (
 	rejournalSQL = journalRows + ` ON CONFLICT (source, event_id) DO UPDATE SET topic = excluded.topic,
  partition = excluded.partition, "offset" = excluded."offset", stream_mark = excluded.stream_mark,
  published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition,
- excluded."offset") THEN j.published_at ELSE excluded.published_at END` + journalEnd
+ excluded."offset") AND j."offset" >= 0 THEN j.published_at ELSE excluded.published_at END` + journalEnd
 
 	journalRows = `WITH rows AS (
  INSERT INTO {journal} AS j (source, event_id, topic, partition, "offset", stream_mark)

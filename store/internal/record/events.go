@@ -25,6 +25,7 @@ type Parked struct {
 	RetryIn  time.Duration // or NotDue, WhenWell
 	Text     string        // the last error, for people
 	Late     bool          // the stream had not delivered it in its place
+	Reused   bool          // see [CatchUpRow]
 
 	Committed int64 // of an event of the stream: see [Sighting]; 0: unknown
 }

@@ -43,6 +43,8 @@ type FoundPlace struct {
 	Partition *int32    `json:"partition"`
 	Offset    *int64    `json:"offset"`
 	At        time.Time `json:"at"` // when it was journaled
+	// Former: the row was made later; another event that had its id before was published.
+	Former bool `json:"former,omitempty"`
 }
 
 // FoundParking is why it waits.

@@ -9,6 +9,9 @@ type Sighting struct {
 	Committed int64 // by the server's clock, microseconds since the Unix epoch; 0: unknown
 }
 
+// Aside is a row whose id is that of a parked event or a dead letter.
+type Aside struct{ Topic, ID string }
+
 // Recognition is the tables' answer about a [Sighting].
 type Recognition uint8
 

@@ -35,8 +35,9 @@ func (r AuditRange) IDs() []string {
 
 // CatchUpRow is an outbox row that a catch-up publishes.
 type CatchUpRow struct {
-	Row   uint64 // from 1, in the order of outbox.order_by
-	Event outbox.Event
+	Row    uint64 // from 1, in the order of outbox.order_by
+	Event  outbox.Event
+	Reused bool // the journal has its id, of another event
 }
 
 // AuditState is how far the reconciler has come.

@@ -50,6 +50,9 @@ func (f *Found) Tell(slot SlotStatus) {
 			"row is older than journal.retention."
 	case FoundWaiting:
 		f.Says, f.Do = waiting(slot)
+		if f.Published != nil {
+			f.Says += " Another event had this id before: " + f.published()
+		}
 	default:
 		f.Says = "The table has no such row, and the relay has recorded nothing of it."
 		f.Do = "Look whether the id is right and its transaction has been committed. A row that was deleted may have been " +

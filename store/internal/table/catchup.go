@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/outbox"
 	"github.com/cdc-relay/cdc-relay/store/internal/db"
+	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
 // snapshotting and the like run over the whole outbox once: no statement_timeout, and durable, because the phase is.
@@ -91,7 +92,7 @@ const snapshotSQL = `WITH aside AS MATERIALIZED (
 listed AS MATERIALIZED (
  SELECT {oid} AS id, row_number() OVER (ORDER BY {order}
  ) AS n, {oid} IN (SELECT id FROM aside) AS aside FROM {outbox} o WHERE NOT {published}
-  AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid})
+  AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} AND NOT {of_another})
   AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid}
   AND (r.replayed_at IS NOT NULL OR r.discarded_at IS NOT NULL))),
 placed AS (
@@ -108,6 +109,34 @@ parked AS (
  UPDATE {dlq} d SET epoch = $2, from_stream = false, position_order = n, position_index = 0 FROM numbered a
  WHERE aside AND d.source = $1 AND d.original_id = a.id)
 INSERT INTO {catch_up} (source, row_number, event_id) SELECT $1, n, id FROM numbered WHERE NOT aside`
+
+// reusedAsideSQL finds rows whose ids are parked, or open dead letters, of events of before.
+const reusedAsideSQL = `SELECT a.topic, a.id::text FROM (
+ SELECT event_id AS id, topic, parked_at AS at FROM {parked} WHERE source = $1 UNION ALL
+ SELECT original_id, topic, dead_at FROM {dlq} WHERE source = $1) a
+WHERE EXISTS (SELECT FROM {outbox} o WHERE o.{id} = a.id{collate_own} AND NOT {published} AND {made_after}
+ AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} AND NOT {of_another}))
+ORDER BY a.topic, a.id LIMIT $2`
+
+// ReusedAside lists rows that a catch-up leaves out because their ids are those of parked events or dead letters,
+// though they say that they were made later: they are other events, or their times are wrong.
+func (s *Reader) ReusedAside(ctx context.Context, limit int) (found []record.Aside, err error) {
+	o, source, err := s.db.TableAndSource(ctx)
+	if err == nil {
+		text := s.db.SQL(o, strings.ReplaceAll(reusedAsideSQL, "{made_after}", s.db.MadeAfter(o, "a.at")))
+		err = s.db.Tx(ctx, snapshotting, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, text, source, limit)
+			if err == nil {
+				found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Aside])
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for rows with ids of parked events: %w", err)
+	}
+	return found, nil
+}
 
 // FinishCatchUp ends the phase: the stream is all there is from now on. It is an error if the list of rows is void by
 // now, because the slot was lost, or the stream has left rows out, since it was made. ErrFenced after a takeover by

@@ -84,10 +84,11 @@ func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text stri
 	return page.rows, err
 }
 
-// eventColumns are the columns of an event in the order of catchUpPage.add, with its size at the end if that is why
-// payload and headers are NULL. One that is not mapped is NULL.
+// eventColumns are the columns of an event in the order of catchUpPage.add, with its size behind them if that is why
+// payload and headers are NULL, and whether the journal has its id. One that is not mapped is NULL.
 func (s *Reader) eventColumns() string {
-	return s.columns(own(s.db.Config.Columns.Payload), own(s.db.Config.Columns.Headers))
+	return s.columns(own(s.db.Config.Columns.Payload), own(s.db.Config.Columns.Headers)) +
+		", (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1)"
 }
 
 func (s *Reader) columns(payload, headers string) string {
@@ -181,7 +182,7 @@ func (p *catchUpPage) add(values [][]byte) error {
 		}
 	}
 	e.Payload = copied(payload)
-	last := len(values) - 1
+	last := len(values) - 2
 	for _, v := range values[8:last] {
 		e.Extra = append(e.Extra, copied(v))
 	}
@@ -190,7 +191,7 @@ func (p *catchUpPage) add(values [][]byte) error {
 			return fmt.Errorf("read size of row %d: %w", number, err)
 		}
 	}
-	p.rows = append(p.rows, record.CatchUpRow{Row: number, Event: e})
+	p.rows = append(p.rows, record.CatchUpRow{Row: number, Event: e, Reused: values[last+1] != nil})
 	p.bytes += size
 	return nil
 }
