@@ -45,6 +45,9 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"failovers":              {ci: 2, nightly: 10},       // of Redis; at every third one the replica misses the end
 	"cluster faults":         {ci: 2, nightly: 12},       // of Redis; at every fourth one the replica misses the end
 
+	"hostile rows":                  {ci: 78, nightly: 200}, // of Kafka
+	"hostile rows of other brokers": {ci: 0, nightly: 200},
+
 	// Of the schema registry, for each format.
 	"values read by Java":        {ci: 200, nightly: 100_000},
 	"events without a registry":  {ci: 2_000, nightly: 100_000},
