@@ -152,7 +152,7 @@ var readingMethods = []string{
 	"WaitingTopics", "DueLanes", "Portions", "AuditState", "Running", "UnrecordedSince", "UnrecordedIn", "LateRows",
 	"CheckExpressions", "Clock", "NextRequest", "Request", "Outcomes", "Count", "CountUntil", "DeadLetters", "DeadLetter",
 	"ParkedKeys", "ParkedSum", "RepublishRows", "Find", "Locate", "OfAggregate", "OfKey", "InitLacks", "Alarms",
-	"ChosenTopics", "SeenTopics", "Sources", "AuditRows", "Paused", "Breaker", "Cleanable",
+	"ChosenTopics", "SeenTopics", "Sources", "AuditRows", "Paused", "Breaker", "Cleanable", "ReusedAside",
 }
 
 // cleaningMethods are those that do away with what is old.
