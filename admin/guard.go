@@ -82,7 +82,7 @@ func (g guard) mayRead(req *http.Request) (code int, err error) {
 				needsTokenFile + ", or listen on 127.0.0.1")
 	case g.loopback && !g.named(req.Host):
 		return http.StatusForbidden,
-			fmt.Errorf("the request names this host %.100q, which is no name of a loopback address: use 127.0.0.1 or "+
+			fmt.Errorf("the request names this host %.100q, which does not name a loopback address: use 127.0.0.1 or "+
 				"localhost, or let the proxy in front set the header Host so", req.Host)
 	case api && !sameOrigin(req):
 		return http.StatusForbidden, errors.New("a page of another origin may not ask")

@@ -185,7 +185,7 @@ func (b *area) poll(ctx context.Context, what string, so func() bool) error {
 		select {
 		case <-ticker.C:
 		case <-over.C:
-			return fmt.Errorf("waited %v in vain until %s", patience, what)
+			return fmt.Errorf("%v passed, and still not: %s", patience, what)
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w", what, context.Cause(ctx))
 		}

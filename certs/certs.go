@@ -239,5 +239,5 @@ func (c *Conn) refusal(err error) error {
 	}
 	refused, _ := errors.AsType[*Error](c.files.Explain(err))
 	c.refused.Store(refused)
-	return fmt.Errorf("hear from the %s: %w", c.files.Names.Server, refused) // go-redis takes one wrapping off
+	return fmt.Errorf("read from the %s: %w", c.files.Names.Server, refused) // go-redis takes one wrapping off
 }

@@ -257,7 +257,7 @@ func routingKey() rule {
 		}
 		for _, p := range parts {
 			if p.Column != "" && p.Column != "key" && !slices.Contains(StandardHeaders[:], p.Column) {
-				return fmt.Sprintf("{%s} is no header of each message", p.Column)
+				return fmt.Sprintf("{%s} is not a header of every message", p.Column)
 			}
 		}
 		return accept(len(v) <= maxRoutingKey)

@@ -192,7 +192,7 @@ func unfit(name, text string) error {
 	case len(text) > mostID:
 		return fmt.Errorf("its %s has %d bytes, and the inbox holds %d", name, len(text), mostID)
 	case clean(text) != text:
-		return fmt.Errorf("its %s %.100q is no text that Postgres can hold", name, text)
+		return fmt.Errorf("its %s %.100q is not text that Postgres can hold", name, text)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func UsePassword(ctx context.Context, conf *pgconn.Config, source *secret.Source
 		return nil
 	}
 	return &Refusal{Reason: "no password for Postgres: " + err.Error(), err: err,
-		Remedy: "mend what " + source.Key() + " names, and try it as the user of this process; " +
+		Remedy: "fix " + source.Key() + " names, and try it as the user of this process; " +
 			"it is asked again at the next attempt"}
 }
 
@@ -182,7 +182,7 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 	case pg.Code == "42501":
 		return "GRANT CONNECT ON DATABASE " + database + " TO " + role + ";", true
 	case pg.Code == "53300":
-		return "wait, end connections that nobody needs, or raise max_connections (max_wal_senders for replication)", false
+		return "wait, close unneeded connections, or raise max_connections (max_wal_senders for replication)", false
 	}
 	return "it passes when the server lets connections in again", false
 }

@@ -120,35 +120,35 @@ func TestWhatDoesNotFitAvroIsSaid(t *testing.T) {
 	c := compiled(t, "avro", order)
 	for members, want := range map[string]string{
 		`{"secret": 1}`:                   `at / it has "secret", which the schema lacks`,
-		`{"n": null}`:                     "at /n it is null that is no long",
-		`{"n": "4111"}`:                   "at /n it is a string that is no long",
-		`{"n": 4111.5}`:                   "at /n it is a number that is no long",
-		`{"n": 1e999999999}`:              "at /n it is a number that is no long",
-		`{"n": 9223372036854775808}`:      "at /n it is a number that is no long",
-		`{"small": 2147483648}`:           "at /small it is a number that is no int",
-		`{"f": 1e39}`:                     "at /f it is a number that is no float",
-		`{"id": "4111"}`:                  "at /id it is a string that is no string (uuid)",
-		`{"hash": "4111"}`:                "at /hash it is a string that is no fixed",
-		`{"raw": "4111€"}`:                "at /raw it is a string that is no bytes",
-		`{"total": 4111.005}`:             "at /total it is a number that is no bytes (decimal)",
-		`{"total": 12345678.00}`:          "at /total it is a number that is no bytes (decimal)",
-		`{"at": "4111"}`:                  "at /at it is a string that is no long (timestamp-micros)",
-		`{"state": "4111"}`:               "at /state it is a string that is no enum",
-		`{"tags": ["a", 4111]}`:           "at /tags/1 it is a number that is no string",
-		`{"counts": {"a~b/c": []}}`:       "at /counts/a~0b~1c it is an array that is no int",
-		`{"note": 4111}`:                  "at /note it is a number that is no string",
-		`{"code": true}`:                  "at /code it is a boolean that fits no branch of the union",
-		`{"pay": {"no": "4111", "x": 1}}`: "at /pay it is an object that fits no branch of the union",
-		`{"next": {"id": "4111"}}`:        "at /next/id it is a string that is no string (uuid)",
+		`{"n": null}`:                     "at /n expected long, got null",
+		`{"n": "4111"}`:                   "at /n expected long, got string",
+		`{"n": 4111.5}`:                   "at /n expected long, got number",
+		`{"n": 1e999999999}`:              "at /n expected long, got number",
+		`{"n": 9223372036854775808}`:      "at /n expected long, got number",
+		`{"small": 2147483648}`:           "at /small expected int, got number",
+		`{"f": 1e39}`:                     "at /f expected float, got number",
+		`{"id": "4111"}`:                  "at /id expected string (uuid), got string",
+		`{"hash": "4111"}`:                "at /hash expected fixed, got string",
+		`{"raw": "4111€"}`:                "at /raw expected bytes, got string",
+		`{"total": 4111.005}`:             "at /total expected bytes (decimal), got number",
+		`{"total": 12345678.00}`:          "at /total expected bytes (decimal), got number",
+		`{"at": "4111"}`:                  "at /at expected long (timestamp-micros), got string",
+		`{"state": "4111"}`:               "at /state expected enum, got string",
+		`{"tags": ["a", 4111]}`:           "at /tags/1 expected string, got number",
+		`{"counts": {"a~b/c": []}}`:       "at /counts/a~0b~1c expected int, got array",
+		`{"note": 4111}`:                  "at /note expected string, got number",
+		`{"code": true}`:                  "at /code no branch of the union takes a boolean",
+		`{"pay": {"no": "4111", "x": 1}}`: "at /pay no branch of the union takes a object",
+		`{"next": {"id": "4111"}}`:        "at /next/id expected string (uuid), got string",
 	} {
 		_, err := c.append(nil, "", placed(t, members))
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", members, err, want)
 		}
 	}
-	for payload, want := range map[string]string{`{"id": `: "at / it is no JSON",
+	for payload, want := range map[string]string{`{"id": `: "at / it is not JSON",
 		`{} {}`: "at / something follows the JSON",
-		`[]`:    "at / it is an array that is no record", `{}`: `at / it lacks "id", which has no default`} {
+		`[]`:    "at / expected record, got array", `{}`: `at / it lacks "id", which has no default`} {
 		if _, err := c.append(nil, "", []byte(payload)); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", payload, err, want)
 		}

@@ -37,7 +37,7 @@ func (s *avroSchema) append(dst []byte, record string, payload []byte) ([]byte, 
 	reader.UseNumber()
 	var value any
 	if err := reader.Decode(&value); err != nil {
-		return dst, &wrong{what: "it is no JSON"}
+		return dst, &wrong{what: "it is not JSON"}
 	}
 	if _, err := reader.Token(); !errors.Is(err, io.EOF) {
 		return dst, &wrong{what: "something follows the JSON"}
@@ -73,24 +73,24 @@ func (t *avroType) unfit(value any) *wrong {
 	if t.logical != "" {
 		want += " (" + t.logical + ")"
 	}
-	return &wrong{what: "it is " + kindOf(value) + " that is no " + want}
+	return &wrong{what: "expected " + want + ", got " + kindOf(value)}
 }
 
-// kindOf names what a value of JSON is.
+// kindOf names the type of a JSON value.
 func kindOf(value any) string {
 	switch value.(type) {
 	case nil:
 		return "null"
 	case bool:
-		return "a boolean"
+		return "boolean"
 	case json.Number:
-		return "a number"
+		return "number"
 	case string:
-		return "a string"
+		return "string"
 	case []any:
-		return "an array"
+		return "array"
 	}
-	return "an object"
+	return "object"
 }
 
 // append writes the value; dst is good only without an error. Unions of records that refer to themselves can take time
@@ -184,7 +184,7 @@ func (t *avroType) appendUnion(dst []byte, value any, effort *schemas.Effort) ([
 	if len(reasons) == 1 {
 		return dst, reasons[0]
 	}
-	return dst, &wrong{what: "it is " + kindOf(value) + " that fits no branch of the union"}
+	return dst, &wrong{what: "no branch of the union takes a " + kindOf(value)}
 }
 
 func (t *avroType) appendArray(dst []byte, list []any, effort *schemas.Effort) ([]byte, *wrong) {

@@ -17,7 +17,7 @@ func TestJSONGoesOutAsItIsIfItFits(t *testing.T) {
 			t.Errorf("got %q, %v, want the payload as it is", got, err)
 		}
 		for payload, want := range map[string]string{`{"n": "4111"}`: "at /n rule type: it is string, and not integer",
-			`{"to": {}}`: `at /to rule required: it lacks "street"`, `{`: "it is no JSON"} {
+			`{"to": {}}`: `at /to rule required: it lacks "street"`, `{`: "it is not JSON"} {
 			if _, err := c.append(nil, "", []byte(payload)); err == nil || err.Error() != want {
 				t.Errorf("%s: got %v, want %s", payload, err, want)
 			}

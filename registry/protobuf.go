@@ -173,7 +173,7 @@ func withoutValues(err error) string {
 	rule := protoRules.FindString(parts[3])
 	switch {
 	case parts[1] != "":
-		rule = "it is no JSON, or has a value of another kind than the field"
+		rule = "it is not JSON, or a value's type differs from the field's"
 	case rule == "":
 		rule = "it does not fit"
 	}

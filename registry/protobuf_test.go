@@ -77,8 +77,8 @@ func TestWhatDoesNotFitProtobufIsSaid(t *testing.T) {
 		`{"at": "4111"}`:             "at / line 1:8: invalid google.protobuf.Timestamp value",
 		`{"counts": {"a": "4111x"}}`: "at / line 1:18: invalid value for int32 field value",
 		`{"id": "a"`:                 "at / it does not fit",
-		`[4111]`:                     "at / line 1:1: it is no JSON, or has a value of another kind than the field",
-		``:                           "at / line 1:1: it is no JSON, or has a value of another kind than the field",
+		`[4111]`:                     "at / line 1:1: it is not JSON, or a value's type differs from the field's",
+		``:                           "at / line 1:1: it is not JSON, or a value's type differs from the field's",
 	} {
 		_, err := c.append(nil, "", []byte(payload))
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "4111") {

@@ -231,7 +231,7 @@ func TestWhatASubjectLacksIsSaidAndEnds(t *testing.T) {
 			t.Errorf("when it is there: %v", err)
 		}
 		_, err := x.Append(nil, subject, nil, []byte(`{"n": "4111"}`))
-		if want := "the payload does not fit version 1 of a/b-value: at /n it is a string that is no int"; err == nil ||
+		if want := "the payload does not fit version 1 of a/b-value: at /n expected int, got string"; err == nil ||
 			err.Error() != want {
 			t.Errorf("a misfit: got %v, want %s", err, want)
 		}

@@ -174,8 +174,8 @@ func TestAPayloadThatFitsNoSchemaIsADeadLetterUntilOneTakesIt(t *testing.T) {
 	b.pg.Exec(t, insert("order", "a", `{"n": "x"}`, "")+insert("order", "a", `{"n": 2}`, ""))
 	b.waitDead(1)
 	b.waitRecorded(1)
-	const want = `INVALID_PAYLOAD the payload does not fit version 1 of outbox.event.order-value: at /n it is a string ` +
-		`that is no int {"n": "x"}`
+	const want = `INVALID_PAYLOAD the payload does not fit version 1 of outbox.event.order-value: at /n ` +
+		`expected int, got string {"n": "x"}`
 	got := b.pg.Query(t, "SELECT error_code || ' ' || last_error || ' ' || payload FROM outbox_events_dlq")
 	if got != want {
 		t.Errorf("the dead letter: got\n%s\nwant\n%s", got, want)

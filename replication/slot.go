@@ -55,7 +55,7 @@ func Invalidated(reason string) string {
 	case "wal_removed":
 		return "was invalidated (wal_removed: the server removed WAL that it needed, see max_slot_wal_keep_size)"
 	case "idle_timeout":
-		return "was invalidated (idle_timeout: nobody used it for longer than idle_replication_slot_timeout)"
+		return "was invalidated (idle_timeout: unused for longer than idle_replication_slot_timeout)"
 	}
 	return "was invalidated (" + reason + ")"
 }

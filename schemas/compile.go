@@ -93,7 +93,7 @@ func place(others map[string]string) (*url.URL, error) {
 func (s *Schema) Misfit(payload []byte) string {
 	why, isJSON := s.misfit(payload)
 	if !isJSON {
-		return "it is no JSON"
+		return "it is not JSON"
 	}
 	return why
 }

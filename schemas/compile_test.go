@@ -17,7 +17,7 @@ func TestASchemaIsMadeOfItsTextAndTheOthersThatItNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for payload, want := range map[string]string{`[1]`: "", `[1, 2]`: "at / rule additionalItems", `{"to": {}}`: "",
-		`{"to": "4111"}`: "at /to rule type: it is string, and not object", `{`: "it is no JSON"} {
+		`{"to": "4111"}`: "at /to rule type: it is string, and not object", `{`: "it is not JSON"} {
 		if got := s.Misfit([]byte(payload)); got != want {
 			t.Errorf("%s: got %q, want %q", payload, got, want)
 		}

@@ -79,7 +79,7 @@ func (s *Set) Check(eventType, payload []byte) string {
 	case why == "":
 		return ""
 	case !isJSON:
-		return fmt.Sprintf("event type %s has a schema, and the payload is no JSON: %s", eventType, why)
+		return fmt.Sprintf("event type %s has a schema, and the payload is not JSON: %s", eventType, why)
 	}
 	return fmt.Sprintf("the payload does not fit the schema of %s: %s", eventType, why)
 }

@@ -58,8 +58,8 @@ func TestPayloadsAreHeldToTheSchemaOfTheirType(t *testing.T) {
 		`{"order_id": "4111", "items": [{}]}`:                                        "at /order_id rule format: it is no uuid",
 		`{"order_id": "4111", "items": [{"price": -1}, {"price": -2}]}`:              ", and 2 more",
 		`{` + id + `, "note": "4111` + strings.Repeat("x", 20) + `", "items": [{}]}`: "at /note rule maxLength",
-		`{"order_id"`: "no JSON",
-		`{} {}`:       "no JSON",
+		`{"order_id"`: "not JSON",
+		`{} {}`:       "not JSON",
 	} {
 		got := set.Check([]byte("OrderPlaced"), []byte(payload))
 		if (got == "") != (want == "") || !strings.Contains(got, want) || strings.Contains(got, "4111") ||

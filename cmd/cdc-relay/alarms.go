@@ -31,7 +31,7 @@ Example:
 
 func alarmsListCommand() *cobra.Command {
 	var all bool
-	cmd := cli.Command("list", "List alarms that nobody has acknowledged.",
+	cmd := cli.Command("list", "List unacknowledged alarms.",
 		`Each alarm names the command that repairs.
 
 Example:
@@ -108,7 +108,7 @@ Examples:
 	f := cmd.Flags()
 	cli.Arguments(cmd, "id", "Numbers of alarms.", &c.IDs)
 	f.BoolVar(&c.All, "all", false, "All that are open.")
-	f.Var(&cli.TextFlag{Into: &c.By, Shown: "NAME"}, "by", "Who has looked; by default this user at this host.")
+	f.Var(&cli.TextFlag{Into: &c.By, Shown: "NAME"}, "by", "Who acknowledges; this user at this host by default.")
 	f.StringVar(&c.Note, "note", "", "Why, for the record.")
 	return cmd
 }

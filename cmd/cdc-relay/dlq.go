@@ -188,7 +188,7 @@ func (c dlqEditCommand) inEditor(ctx context.Context, a *cli.App, st *store.Stor
 			"--tombstone"))
 	}
 	if !utf8.Valid(was.Payload) {
-		return was, "", cli.Usage(errors.New("the payload is no text: give --payload-file"))
+		return was, "", cli.Usage(errors.New("the payload is not text: give --payload-file"))
 	}
 	table, err := st.Outbox(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ type findCommand struct {
 
 func (c *findCommand) command() *cobra.Command {
 	cmd := cli.Command("find", "Say where an event is, and what to do about it.",
-		`Says of each event where it is (waiting in the table, in flight, parked, a dead letter, published) and what to
+		`Show where each event is (waiting in the table, in flight, parked, a dead letter, published) and what to
 do about it. It works with and without a running relay, and for rows that are deleted. Exit code 1 if an event is
 unknown.
 

@@ -41,7 +41,7 @@ type inboxListCommand struct {
 
 func (c *inboxListCommand) command() *cobra.Command {
 	cmd := cli.Command("list", "List consumers, or the parked events and dead letters of one.",
-		`Dead letters come newest first. Parked keys are told by the first event of each, which the others wait for; an
+		`Dead letters come newest first. A parked key is listed by its first event, which the others wait for; an
 id finds any of them.
 
 Examples:

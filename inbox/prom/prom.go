@@ -121,7 +121,7 @@ var (
 	last      = gauge("consumer_last_processed_timestamp_seconds", "When an event was decided last; 0: not yet.")
 	parked    = gauge("consumer_parked_events", "Events that wait in the database, of all processes.")
 	keys      = gauge("consumer_parked_keys", "Keys that wait in the database, of all processes.")
-	dead      = gauge("consumer_dead_letters_open", "Dead letters that nobody has replayed or discarded.")
+	dead      = gauge("consumer_dead_letters_open", "Dead letters not yet replayed or discarded.")
 	breaker   = gauge("consumer_breaker_open", "1: what handlers need is away, only probes run.")
 	heartbeat = gauge("consumer_heartbeat_age_seconds", "Since the group's coordinator has answered last.")
 )

@@ -78,7 +78,7 @@ func TestKafkaTokens(t *testing.T) {
 			"is valid until", "kafka.sasl.token_file")
 	})
 	t.Run("NoJWT", func(t *testing.T) {
-		g.wantNoToken(t, bearer(secretFile(t, "opaque-hunter2")), "hunter2", "rejects the token, which is no JWT")
+		g.wantNoToken(t, bearer(secretFile(t, "opaque-hunter2")), "hunter2", "rejects the token, which is not a JWT")
 	})
 	t.Run("TwoLines", func(t *testing.T) {
 		g.wantNoToken(t, bearer(secretFile(t, "hunter2\nhunter2")), "hunter2", "no token has", "kafka.sasl.token_file")

@@ -240,8 +240,8 @@ func (d *Driver) topicError(topic string, t *topicView) error {
 	defer d.mu.Unlock()
 	c := d.creations[topic]
 	if c != nil && IsDeniedCreation(c.err) {
-		return fmt.Errorf("topic %q does not exist, and our principal may not create it: %w; retrying; grant it: %s; or "+
-			"have somebody create it who may: %s", topic, c.err,
+		return fmt.Errorf("topic %q does not exist, and our principal may not create it: %w; retrying; grant it: %s; "+
+			"or ask an administrator to create it: %s", topic, c.err,
 			d.config.GrantCreateCommand(topic, d.config.principal()), command)
 	}
 	if c != nil && c.err != nil {

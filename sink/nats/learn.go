@@ -67,7 +67,7 @@ func (d *Driver) learnAll() (more bool) {
 // ask finds the stream of a subject, or makes it.
 func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err error) {
 	if problem := subjectProblem(subject); problem != "" {
-		return info, &topicError{fmt.Sprintf("%q is no subject: %s", subject, problem)}
+		return info, &topicError{fmt.Sprintf("%q is not a subject: %s", subject, problem)}
 	}
 	nc, err := d.connection(ctx)
 	if err != nil {

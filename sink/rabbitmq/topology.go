@@ -39,7 +39,7 @@ type DifferentError struct{ Differences []string }
 func (e *DifferentError) Error() string {
 	return "what is there differs from what would be created, and nothing was created or changed:\n  " +
 		strings.Join(e.Differences, "\n  ") +
-		"\nDelete what nobody needs, once it is empty, or keep your own and do without this topology"
+		"\nDelete what is not needed, once it is empty, or keep your own topology and do without this one"
 }
 
 // parts are the topology of an exchange: all that it sends goes to the work queue. A consumer puts what it could not

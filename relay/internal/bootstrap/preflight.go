@@ -83,7 +83,7 @@ func explainTable(err error) error {
 	}
 	if errors.Is(err, store.ErrInherited) {
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
-			Remedy: "take the table out of the outbox's inheritance as said; the relay goes on by itself then"}
+			Remedy: "take the table out of the outbox's inheritance as said; the relay then continues by itself"}
 	}
 	return halt.MissingColumn(err)
 }
@@ -111,7 +111,7 @@ func explainStore(err error) error {
 	case store.Classify(err) == store.Setup,
 		store.Classify(err) == store.Unclassified && !errors.Is(err, context.Canceled):
 		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
-			Remedy: "run cdc-relay check: it names what is missing and the statement that mends it"}
+			Remedy: "run cdc-relay check: it names what is missing and the statement that fixes it"}
 	}
 	return err
 }

@@ -152,8 +152,8 @@ func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.
 	name := s.Config.Postgres.Slot
 	if s.Config.Postgres.OnSlotLost == config.SlotLostHalt {
 		return &halt.Error{Code: halt.SlotMoved,
-			Reason: fmt.Sprintf("the slot %q stands at %s, and no relay has confirmed more than %s: somebody moved it "+
-				"forward, or made it anew", name, slot.Confirmed, known),
+			Reason: fmt.Sprintf("the slot %q stands at %s, and no relay has confirmed more than %s: it was moved "+
+				"forward, or created again", name, slot.Confirmed, known),
 			Risk: "events that were committed between the two and not yet published are only in the outbox table now",
 			Remedy: "set postgres.on_slot_lost: recover, which publishes all rows of the table that are not published, then " +
 				"streams"}

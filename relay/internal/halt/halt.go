@@ -81,8 +81,8 @@ func Of(err error) *Error {
 		return &Error{Code: SlotLost, Reason: e.Error(), Cause: err,
 			Risk: "events that were committed after the slot's last position and not yet published " +
 				"are only in the outbox table now",
-			Remedy: "with postgres.on_slot_lost: recover nothing: the relay drops the slot, makes a new one and publishes " +
-				"from the table what is not published; else see docs/runbooks/slot_lost.md"}
+			Remedy: "nothing, if postgres.on_slot_lost is recover (the default): the relay recreates the slot and publishes " +
+				"the missing rows from the table. Otherwise see docs/runbooks/slot_lost.md"}
 	}
 	if e, ok := errors.AsType[*replication.SlotMismatchError](err); ok {
 		return &Error{Code: SlotMismatch, Reason: e.Error(), Risk: RiskWAL, Cause: err,
@@ -116,9 +116,9 @@ func Of(err error) *Error {
 // for itself.
 func synchronousStandby(e *replication.SynchronousStandbyError, cause error) *Error {
 	return &Error{Code: Setup, Reason: e.Error(), Cause: cause,
-		Risk: "if the relay streamed, commits would wait for what it confirms, its own commits, too: none would ever end, " +
-			"the application's included. As long as it does not, " + RiskWAL,
-		Remedy: replication.StandbyRemedy + "; the relay goes on by itself then"}
+		Risk: "if the relay streamed, every commit would wait for its confirmation, including its own: all commits would " +
+			"hang, the application's too. While it does not stream, " + RiskWAL,
+		Remedy: replication.StandbyRemedy + "; the relay then continues by itself"}
 }
 
 // Refused is the halt for a server that lets nobody in until somebody changes something: a password, a role, a
@@ -135,8 +135,8 @@ func Refused(err error) *Error {
 // MissingColumn is the halt for an outbox that lacks a column, now or when the rows were inserted that come next.
 func MissingColumn(err error) *Error {
 	return &Error{Code: Column, Reason: err.Error(), Risk: RiskWAL, Cause: err,
-		Remedy: "repair the column as said; rows that were committed while it was missing are published from the table " +
-			"then, before all newer ones. With postgres.on_slot_lost: halt that waits for a person: see docs/runbooks/column.md"}
+		Remedy: "fix the column as shown; rows committed while it was missing are then published from the table, " +
+			"before newer ones. If postgres.on_slot_lost is halt, see docs/runbooks/column.md"}
 }
 
 // NoDecoding is the halt for a server whose WAL holds too little to decode events from. The cause may be nil.
@@ -151,7 +151,7 @@ func NoDecoding(reason string, cause error) *Error {
 func WrongServer(here, there string) *Error {
 	return &Error{Code: OtherServer,
 		Reason: fmt.Sprintf("this server's system identifier is %s and the relay's state was written on %s", here, there),
-		Risk:   "the slot's position may mean nothing here; events could be skipped",
+		Risk:   "the slot's position may be meaningless on this server; events could be skipped",
 		Remedy: "point postgres.url and postgres.replication_url at the same, original server; if this server is the " +
 			"database's new home (pg_upgrade, a restored dump, logical replication), run cdc-relay adopt"}
 }

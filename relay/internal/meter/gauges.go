@@ -88,7 +88,7 @@ func (m *Meter) waiting(f factory) {
 		m.MirrorAge)
 	f.counted("outbox_marked_total", "Rows of the outbox that were marked or deleted because they were published.",
 		func() float64 { return float64(m.Database.marked.Load()) })
-	f.known("outbox_dlq_events", "Dead letters that nobody has replayed or discarded, as counted every 10 s, or less "+
+	f.known("outbox_dlq_events", "Dead letters not yet replayed or discarded, as counted every 10 s, or less "+
 		"often where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
 	f.known("outbox_backlog_gauge",
 		"Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", m.Backlog)
@@ -108,7 +108,7 @@ var (
 	slotRetained = definition{"cdc_slot_retained_wal_bytes", "gauge", "WAL that Postgres keeps for the slot.", nil}
 	slotSafe     = definition{"cdc_slot_safe_wal_bytes", "gauge",
 		"WAL that can still be written before the slot may be lost; -1 without a limit.", nil}
-	slotStatus = definition{"cdc_slot_status", "gauge", "1 for what pg_replication_slots says of the slot's WAL.",
+	slotStatus = definition{"cdc_slot_status", "gauge", "1 for the slot's WAL status in pg_replication_slots.",
 		[]string{"status"}}
 
 	slotRetainedDesc, slotSafeDesc, slotStatusDesc = slotRetained.desc(), slotSafe.desc(), slotStatus.desc()

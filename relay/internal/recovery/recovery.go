@@ -135,7 +135,7 @@ func (s *Scan) countGone() {
 	s.Gone += s.gone
 	s.Logger.Warn().Str("topic", s.topic).Int64("at_most", s.gone).Msg("records that were written since the journal was " +
 		"complete are not in the topic any more (compaction, retention, deleted or consumed): events whose key has a " +
-		"later one there are journaled as sent; others of which nothing is recorded are sent again, possibly twice")
+		"later one there are journaled as sent; other unrecorded events are sent again, possibly twice")
 }
 
 // read reads one topic, again while what is wrong may pass. While no broker answers it waits without an end: nothing

@@ -103,11 +103,11 @@ func Said(err error) string {
 	case errors.Is(err, bootstrap.ErrSlotWaits):
 		return "the slot cannot be created yet; trying again"
 	case replaced(err):
-		return "another relay has the slot, or may have it; looking again who has"
+		return "another relay has the slot, or may have it; checking again"
 	}
 	if pg, is := errors.AsType[*pgconn.PgError](err); is {
 		if strings.HasPrefix(pg.Code, interventions) {
-			return "somebody, or the server, has ended the connection; connecting again"
+			return "the server or an administrator ended the connection; reconnecting"
 		}
 		return "Postgres refused a statement; trying again. If it stays so, cdc-relay check says what is missing"
 	}

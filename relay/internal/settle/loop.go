@@ -258,7 +258,7 @@ func (l *loop) insist(ctx context.Context, what string, write func() error) bool
 		heed(session, err)
 		if l.settler.host.CannotRecord(what, err) {
 			l.settler.log.Warn().Err(err).Str("write", what).Int("attempt", attempt).
-				Msg("cannot record outcomes; nothing is confirmed meanwhile")
+				Msg("cannot record outcomes; confirming nothing until it can")
 		}
 		select {
 		case <-time.After(writeBackoff.Delay(attempt, rand.Float64())):

@@ -38,7 +38,7 @@ func (f *Found) Tell(slot SlotStatus) {
 		if edited := f.Dead.edited(); edited != "" {
 			f.Says += "." + edited
 		}
-		f.Do = "Mend the cause, then: cdc-relay dlq replay " + f.ID + "; or change what it sends: cdc-relay dlq edit " +
+		f.Do = "Fix the cause, then: cdc-relay dlq replay " + f.ID + "; or change what it sends: cdc-relay dlq edit " +
 			f.ID + "; or close it: cdc-relay dlq discard " + f.ID
 	case FoundInFlight:
 		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and "+
@@ -100,11 +100,11 @@ func (p *FoundParking) tell(id string) (says, do string) {
 	}
 	switch {
 	case p.Behind != nil:
-		says += fmt.Sprintf(", behind %d others of its key, of which the first is %s", p.Before, *p.Behind)
+		says += fmt.Sprintf(", behind %d others of its key; the first is %s", p.Before, *p.Behind)
 		return says + reason, "See to the first: cdc-relay find " + *p.Behind
 	case p.Waits:
 		return says + ", until the topic or the partition is well" + reason,
-			"Mend the topic: cdc-relay check names what it lacks. The relay looks at it all the time and goes on by itself."
+			"Fix the topic: cdc-relay check names what it lacks. The relay retries, and continues by itself."
 	case p.NextRetryAt == nil:
 		return says + ", behind a dead letter of its key, which holds its followers (retry.on_dead: hold)" + reason,
 			"Replay or discard that dead letter: cdc-relay dlq list"

@@ -120,7 +120,7 @@ func (w *writer) publication() {
 	}
 	comments := []string{"The publication does not exist yet: cdc-relay init creates it."}
 	if len(beside) > 0 {
-		comments = append(comments, "Others publish the table for somebody else: "+strings.Join(beside, ", ")+".")
+		comments = append(comments, "Other publications contain the table: "+strings.Join(beside, ", ")+".")
 	}
 	w.page.set("postgres.publication", quote(name), comments...)
 }

@@ -60,6 +60,6 @@ func sends(line func(name, value string), payload, headers []byte) {
 	case json.Valid(payload), utf8.Valid(payload):
 		line("payload", cli.Plain(string(payload)))
 	default:
-		line("payload", fmt.Sprintf("%d bytes that are no text; --json shows them in base64", len(payload)))
+		line("payload", fmt.Sprintf("%d bytes of binary data; --json shows them in base64", len(payload)))
 	}
 }

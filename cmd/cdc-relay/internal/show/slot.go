@@ -61,7 +61,7 @@ func (r Slot) Print(a *cli.App) {
 	case r.Active:
 		line("held by", "backend %d", r.ActivePID)
 	default:
-		line("held by", "%s", a.Paint(cli.Yellow, "nobody: no relay streams, and the server keeps WAL for it"))
+		line("held by", "%s", a.Paint(cli.Yellow, "none: no relay streams, and the server keeps WAL for the slot"))
 	}
 	line("position", "confirmed %s, %s behind the end of WAL", r.ConfirmedLSN, cli.Bytes(r.LagBytes))
 	line("keeps", "%s of WAL", cli.Bytes(r.Retained))

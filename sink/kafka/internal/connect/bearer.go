@@ -63,11 +63,11 @@ func describe(token string, now time.Time) string {
 	}
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return "which is no JWT"
+		return "which is not a JWT"
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil || json.Unmarshal(payload, &claims) != nil {
-		return "which is no JWT"
+		return "which is not a JWT"
 	}
 	text := fmt.Sprintf("a JWT of the issuer %.200q for the audience %.200q and the subject %.200q", claims.Issuer,
 		fmt.Sprint(claims.Audience), claims.Subject)

@@ -55,9 +55,9 @@ func TestATokenIsDescribedWithoutWhatLogsIn(t *testing.T) {
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".hunter2"
 	}
 	for token, want := range map[string]string{
-		"hunter2":       "which is no JWT",
-		"a.hunter2.c":   "which is no JWT",
-		jwt("hunter2"):  "which is no JWT",
+		"hunter2":       "which is not a JWT",
+		"a.hunter2.c":   "which is not a JWT",
+		jwt("hunter2"):  "which is not a JWT",
 		jwt(`{"a": 1}`): `a JWT of the issuer "" for the audience "<nil>" and the subject ""`,
 		jwt(`{"iss": "i", "aud": ["a", "b"], "sub": "s", "exp": 1801396799, "secret": "hunter2"}`): `a JWT of the ` +
 			`issuer "i" for the audience "[a b]" and the subject "s" that expired at 2027-01-31T11:59:59Z`,

@@ -111,14 +111,14 @@ func (c *Conn) Send() error {
 func (c *Conn) read() (f frame, err error) {
 	var head [4]byte
 	if _, err := io.ReadFull(c.reader, head[:]); err != nil {
-		return f, fmt.Errorf("hear from RabbitMQ: %w", err)
+		return f, fmt.Errorf("read from RabbitMQ: %w", err)
 	}
 	n := int(binary.BigEndian.Uint32(head[:]))
 	if n < 4 || n > largestFrame {
-		return f, fmt.Errorf("hear from RabbitMQ: a frame of %d bytes; is this the port of the stream protocol?", n)
+		return f, fmt.Errorf("read from RabbitMQ: a frame of %d bytes; is this the port of the stream protocol?", n)
 	}
 	if err := c.fill(n); err != nil {
-		return f, fmt.Errorf("hear from RabbitMQ: %w", err)
+		return f, fmt.Errorf("read from RabbitMQ: %w", err)
 	}
 	f = frame{binary.BigEndian.Uint16(c.in) &^ responseBit, c.in[4:]}
 	r := fields{rest: f.body}
@@ -192,7 +192,7 @@ type fields struct {
 
 func (r *fields) bytes(n int) []byte {
 	if n < 0 || n > len(r.rest) {
-		r.err, r.rest = errors.New("hear from RabbitMQ: a frame ends too early"), nil
+		r.err, r.rest = errors.New("read from RabbitMQ: a frame ends too early"), nil
 		return make([]byte, min(max(n, 0), 8))
 	}
 	b := r.rest[:n]
