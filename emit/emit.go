@@ -8,9 +8,11 @@ import (
 	"crypto/rand"
 	"database/sql"
 	_ "embed"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -22,7 +24,7 @@ type Event struct {
 	AggregateType string
 	AggregateID   string
 	Type          string
-	Payload       any               // encoded as JSON; json.RawMessage goes as it is; nil is a tombstone
+	Payload       any               // encoded as JSON; json.RawMessage goes as it is, []byte is refused; nil: a tombstone
 	Headers       map[string]string // to Kafka's headers; traceparent is one of them
 	// Lock holds the aggregate until the commit: a transaction that emits for it, too, waits. Take it when the event says
 	// what was computed from a state that others change: without it two such transactions can commit in the other order.
@@ -73,6 +75,10 @@ func (e Event) statement() (query string, args []any, id string, err error) {
 		return "", nil, "", errors.New("emit: an event needs an aggregate type and a type")
 	}
 	var payload, headers any // text or NULL
+	if isBytes(e.Payload) {
+		return "", nil, "", fmt.Errorf("emit %s: the payload is a %T, which JSON can only hold as base64: pass "+
+			"json.RawMessage(payload) if it is JSON, or put the bytes into a field", e.Type, e.Payload)
+	}
 	if e.Payload != nil {
 		text, err := json.Marshal(e.Payload)
 		if err != nil {
@@ -91,6 +97,19 @@ func (e Event) statement() (query string, args []any, id string, err error) {
 		id = NewID()
 	}
 	return call, []any{e.AggregateType, e.AggregateID, e.Type, payload, headers, e.Lock, id}, id, nil
+}
+
+// isBytes reports whether a payload is bytes that know no JSON of their own.
+func isBytes(payload any) bool {
+	switch payload.(type) {
+	case nil, json.Marshaler, encoding.TextMarshaler:
+		return false
+	}
+	t := reflect.TypeOf(payload)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
 }
 
 // NewID is a uuid of version 7: its order is nearly that of time, so an index of them is filled page by page.

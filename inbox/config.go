@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 // Defaults of a [Config].
 const (
+	defaultSchema         = "public"
 	defaultMaxBatch       = 100
 	defaultBatchTime      = 20 * time.Millisecond
 	defaultMaxEvents      = 10_000
@@ -67,13 +69,13 @@ const (
 
 // Retry is what happens to an event that fails. The names mean what they mean in the relay's configuration.
 type Retry struct {
-	MaxAttempts    int           // the first one included; then the event is dead
-	InitialBackoff time.Duration // doubled with each attempt
-	MaxBackoff     time.Duration
-	Jitter         float64         // of a wait, in both directions
+	MaxAttempts    int             // the first one included, then the event is dead; default 5
+	InitialBackoff time.Duration   // doubled with each attempt; default 50 ms
+	MaxBackoff     time.Duration   // default 5 min
+	Jitter         float64         // of a wait, in both directions; default 0.2
 	Schedule       []time.Duration // the waits instead; MaxAttempts is one more than there are
-	ParkAfter      int             // attempts in memory, while the partition's offset waits; then in the database
-	OnDead         OnDead
+	ParkAfter      int             // attempts in memory, while the partition's offset waits, then parked; default 3
+	OnDead         OnDead          // default Continue
 }
 
 // Config is a consumer's. Name, Brokers and Topics must be set; the zero value of the rest is its default.
@@ -87,15 +89,15 @@ type Config struct {
 	SkipMigration bool   // the tables are there: made by an earlier start with more rights
 
 	Workers        int           // transactions at once; default: the pool's connections less two, at least one
-	MaxBatch       int           // events in one transaction
-	BatchTime      time.Duration // and no more than handlers do in this time
-	MaxEvents      int           // in memory
-	MaxBytes       int           // of keys and values in memory
-	MaxParked      int           // events in the database; more wait in memory, and partitions are paused
-	HandlerTimeout time.Duration // of one call
-	IdleTimeout    time.Duration // a session that stands still so long within a transaction is ended by the server
-	Grace          time.Duration // for what runs, at a stop
-	Keep           time.Duration // of ids: longer than a message can come again, the topics' retention and some days
+	MaxBatch       int           // events in one transaction; default 100
+	BatchTime      time.Duration // and no more than handlers do in this time; default 20 ms
+	MaxEvents      int           // in memory; default 10,000
+	MaxBytes       int           // of keys and values in memory; default 64 MiB
+	MaxParked      int           // events in the database, then they wait in memory; default 200,000
+	HandlerTimeout time.Duration // of one call; default 30 s
+	IdleTimeout    time.Duration // the server ends a session that stands still so long in a transaction; default 10 s
+	Grace          time.Duration // for running handlers at a stop; default 20 s
+	Keep           time.Duration // of ids: longer than the topics keep messages, and some days; default 14 days
 	Retry          Retry
 	Start          Start
 	Unknown        Unknown
@@ -161,15 +163,24 @@ func (c Config) complete(connections int) (Config, error) {
 		}
 	}
 	need(c.Name != "", "Name is empty: it names the consumer's rows, for good")
-	need(len(c.Brokers) > 0, "Brokers is empty")
-	need(len(c.Topics) > 0, "Topics is empty")
+	need(len(c.Brokers) > 0, "Brokers is empty: name the brokers as host:port")
+	need(!slices.Contains(c.Brokers, ""), "Brokers has an empty name")
+	need(len(c.Topics) > 0, "Topics is empty: name the topics to consume")
+	need(!slices.Contains(c.Topics, ""), "Topics has an empty name")
+	need(c.Start <= Committed, fmt.Sprintf("Start is %d, want Earliest or Committed", c.Start))
+	need(c.Unknown <= Dead, fmt.Sprintf("Unknown is %d, want Ignore or Dead", c.Unknown))
+	need(c.Retry.OnDead <= Hold, fmt.Sprintf("Retry.OnDead is %d, want Continue or Hold", c.Retry.OnDead))
+	need(c.Retry.Jitter >= 0 && c.Retry.Jitter <= 1, fmt.Sprintf("Retry.Jitter is %v, want 0 to 1", c.Retry.Jitter))
+	for _, wait := range c.Retry.Schedule {
+		need(wait > 0, fmt.Sprintf("Retry.Schedule has a wait of %v", wait))
+	}
 	need(connections >= 2,
 		fmt.Sprintf("the pool has %d connection, want at least 2: a worker's and one beside it", connections))
 	need(c.Workers >= 0 && c.Workers < max(connections, 1),
 		fmt.Sprintf("Workers is %d, want at most one less than the pool's %d connections", c.Workers, connections))
 	need(c.InstanceID == "" || !c.ConsumerProtocol, "InstanceID and ConsumerProtocol exclude each other")
 	def(&c.Group, c.Name)
-	def(&c.Schema, "public")
+	def(&c.Schema, defaultSchema)
 	def(&c.Workers, max(1, connections-2))
 	def(&c.MaxBatch, defaultMaxBatch)
 	def(&c.BatchTime, defaultBatchTime)

@@ -56,11 +56,13 @@ type Consumer struct {
 	ends      map[lanes.Place]end
 }
 
+var errNilPool = errors.New("inbox: the pool is nil: make one with pgxpool.New")
+
 // New checks the configuration. The pool is the user's: handlers' transactions come from it, so it needs a connection
 // for each worker and two beside them.
 func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
 	if pool == nil {
-		return nil, errors.New("inbox: the pool is nil: make one with pgxpool.New")
+		return nil, errNilPool
 	}
 	config, err := config.complete(int(pool.Config().MaxConns))
 	if err != nil {
@@ -167,14 +169,25 @@ func (c *Consumer) once(ctx context.Context) error {
 }
 
 // Migrate creates the inbox's tables in a schema, or brings them up to date: for programs that may not do so when they
-// start.
+// start. A program that only consumes needs the grants of docs/inbox.md.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	if pool == nil {
+		return errNilPool
+	}
+	def(&schema, defaultSchema)
 	return ledger.Migrate(ctx, pool, schema)
 }
 
 // WaitHandled waits until the consumer has decided an event, and returns how: done, dead or discarded. It is for a page
 // that must show what was just written. Its end is the context's.
 func WaitHandled(ctx context.Context, pool *pgxpool.Pool, schema, consumer, id string) (string, error) {
+	switch {
+	case pool == nil:
+		return "", errNilPool
+	case consumer == "" || id == "":
+		return "", errors.New("inbox: waiting for an event needs the name of the consumer and the id of the event")
+	}
+	def(&schema, defaultSchema)
 	pause := time.Millisecond
 	for {
 		state, found, err := ledger.StateOf(ctx, pool, schema, consumer, id, "")

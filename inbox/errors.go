@@ -16,15 +16,26 @@ type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// Permanent says that trying the event again is of no use: it becomes a dead letter at once.
-func Permanent(err error) error { return permanentError{err} }
+// Permanent marks an error that trying again does not help: the event becomes a dead letter at once. Permanent(nil) is
+// nil, as are Outage(nil) and RetryAfter(d, nil).
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return permanentError{err}
+}
 
 type outageError struct{ error }
 
 func (e outageError) Unwrap() error { return e.error }
 
-// Outage says that something that handlers need is away. It is no attempt of the event's.
-func Outage(err error) error { return outageError{err} }
+// Outage marks the error of something that handlers need and that is away. It counts as no attempt of the event's.
+func Outage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return outageError{err}
+}
 
 type retryAfterError struct {
 	error
@@ -33,8 +44,13 @@ type retryAfterError struct {
 
 func (e retryAfterError) Unwrap() error { return e.error }
 
-// RetryAfter says when the event is worth trying again. It counts as an attempt.
-func RetryAfter(wait time.Duration, err error) error { return retryAfterError{err, wait} }
+// RetryAfter marks an error with the time after which the event is worth trying again. It counts as an attempt.
+func RetryAfter(wait time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return retryAfterError{err, max(wait, 0)}
+}
 
 // own marks an error of the inbox's own statements: whatever it is, it is not the event's fault.
 func own(err error) error {

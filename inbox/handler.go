@@ -73,6 +73,15 @@ func (c *Consumer) register(eventType string, none bool, r *registered) {
 // Use wraps the handlers of On: a schema check, a circuit breaker. What was added first is outermost. Handlers of
 // OnBatch are not wrapped.
 func (c *Consumer) Use(middleware func(Handler) Handler) {
+	switch {
+	case c.ran.Load():
+		c.config.Log.Error("inbox: a wrapper is added after Run, and has no effect: add it before",
+			"consumer", c.config.Name)
+		return
+	case middleware == nil:
+		c.problems = append(c.problems, errors.New("inbox: a wrapper is nil: pass a function to Use"))
+		return
+	}
 	c.middleware = append(c.middleware, middleware)
 }
 

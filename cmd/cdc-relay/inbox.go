@@ -53,8 +53,8 @@ Examples:
   cdc-relay inbox list --consumer billing --type OrderPlaced --newer-than 24h --json`, c.Run)
 	f := cmd.Flags()
 	c.State = "dead"
-	f.Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME"}, "consumer", "Events of this consumer; without it the "+
-		"consumers are listed.")
+	f.Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME", NotEmpty: true}, "consumer",
+		"Events of this consumer; without it the consumers are listed.")
 	f.Var(&cli.TextFlag{Into: &c.State, Offered: []string{"dead", "parked", "replayed", "discarded"}}, "state",
 		"Which: dead, parked, replayed or discarded.")
 	c.ChooseHeld.AddTo(cmd)
@@ -123,7 +123,7 @@ func (c *inboxShowCommand) command() *cobra.Command {
 
   cdc-relay inbox show 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01 --consumer billing`, c.Run)
 	cli.Argument(cmd, "id", "Id of the event.", &c.ID)
-	cmd.Flags().Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME"}, "consumer", "Name of the consumer.")
+	cmd.Flags().Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME", NotEmpty: true}, "consumer", "Name of the consumer.")
 	_ = cmd.MarkFlagRequired("consumer")
 	return cmd
 }

@@ -77,9 +77,9 @@ Examples:
 	f.StringVar(&c.SQL, "role-sql", "relay_rw", "Name of the role that writes the relay's tables, for postgres.url.")
 	f.BoolVar(&c.Emit, "emit", false, "Also create the SQL function emit beside the outbox, which writes an event "+
 		"in one call: applications need EXECUTE on it, and no right on the table.")
-	f.Var(&cli.TextFlag{Into: &c.Inbox, Shown: "SCHEMA"}, "inbox", "Create only the inbox, in this schema of the "+
-		"database of postgres.url: tables and functions with which consumers in any language handle each event "+
-		"once.")
+	f.Var(&cli.TextFlag{Into: &c.Inbox, Shown: "SCHEMA", NotEmpty: true}, "inbox",
+		"Create only the inbox, in this schema of the database of postgres.url: tables and functions with which "+
+			"consumers in any language handle each event once.")
 	f.BoolVar(&c.Rabbit, "rabbitmq-topology", false, "Create only this, at the server of rabbitmq.url: the exchanges, "+
 		"and queues, retry queues and dead-letter queues for the consumers of rabbitmq.consumers, or for one consumer.")
 	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long all of it may take; creating the slot waits for "+

@@ -169,6 +169,10 @@ func TestInitMakesAnInboxAlone(t *testing.T) {
 	if after := s.pg.Query(t, inventory); after != before {
 		t.Fatalf("after --dry-run: got %s, want %s", after, before)
 	}
+	cdcRelay(t, s.environ, "init", "--inbox", "").want(t, exitUsage, nil, []string{"--inbox"})
+	if after := s.pg.Query(t, inventory); after != before {
+		t.Fatalf("after --inbox with an empty name: got %s, want %s", after, before)
+	}
 	cdcRelay(t, s.environ, "init", "--inbox", "Billing s").want(t, exitDone, []string{"created in schema Billing s"}, nil)
 	for _, want := range []string{"new", "done"} {
 		got := s.pg.Query(t, `SELECT "Billing s".inbox_claim('billing', '019aa7e4-0000-7000-8000-000000000001')`)
