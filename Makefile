@@ -100,13 +100,9 @@ mutants: ## break the relay on purpose, rule by rule, and see that the simulator
 	go test -count=1 -timeout 30m -v -run Mutants ./test/simulator
 	test/simulator/mutants.sh
 
-.PHONY: mutate
-mutate: ## see tests fail with the code broken, and note how; ARGS="offsets config", see docs/design.md
-	go run ./test/mutate $(ARGS)
-
 .PHONY: mutate-sql
-mutate-sql: ## drop each condition, lock, bound, order and commit level of the SQL, once; ARGS=-new: those not tried yet
-	go run ./test/mutate -sql $(ARGS)
+mutate-sql: ## drop each condition, lock, bound, order and commit level of the SQL, once, and print those that no test notices
+	go run ./test/mutate $(ARGS)
 
 .PHONY: race
 race: ## the scenarios once more, with the race detector in the relay's own process too
@@ -231,15 +227,6 @@ sbom: ## say what the program is made of, in dist, by the syft that makes the SB
 	go run $(SYFT) scan file:dist/cdc-relay --output spdx-json=dist/cdc-relay.spdx.json --enrich all
 	@for module in $$(go version -m dist/cdc-relay | awk '$$1 == "dep" {print $$2}'); do \
 	  grep -q "\"$$module\"" dist/cdc-relay.spdx.json || { echo "the SBOM lacks $$module"; exit 1; }; done
-
-.PHONY: cast
-cast: ## record make demo on a terminal: docs/images/demo.cast, and demo.svg of it; a minute
-	go build -o /dev/null ./cmd/cdc-relay-demo
-	go test -count=1 -timeout 10m -v -run CastOfTheDemo ./test -args -cast ../docs/images/demo
-
-.PHONY: dashboard-picture
-dashboard-picture: ## draw docs/images/dashboard.png: the dashboard's queries, asked of a real Prometheus under load; four minutes
-	go test -count=1 -timeout 10m -v -run PictureOfTheDashboard ./test -args -dashboard-picture ../docs/images/dashboard.png
 
 .PHONY: completions
 completions: ## write the completion scripts that the packages carry into .cache/completions

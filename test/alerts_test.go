@@ -1,7 +1,6 @@
 package test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -122,8 +121,6 @@ func judgeRules(t *testing.T, name string, known map[string]bool, promised []str
 		t.Errorf("alerts: got %v, want %v", got, promised)
 	}
 }
-
-var rewrite = flag.Bool("rewrite", false, "write the files that are made from others")
 
 var (
 	metricName   = regexp.MustCompile(`\b(?:outbox|cdc|kafka|mq|consumer|broker_consumer)_[a-z0-9_]+`)

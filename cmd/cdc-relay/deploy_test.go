@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -18,56 +16,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
-
-type object = map[string]any
-
-// manifests reads the objects of a folder by kind.
-func manifests(t *testing.T, folder string) map[string]object {
-	t.Helper()
-	paths, err := filepath.Glob(folder + "/*.yaml")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("%s: %d files, %v", folder, len(paths), err)
-	}
-	found := map[string]object{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
-		for {
-			var o object
-			if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("read %s: %v", path, err)
-			}
-			if kind, is := o["kind"].(string); is { // relay.yaml is a configuration
-				found[kind] = o
-			}
-		}
-	}
-	return found
-}
-
-// at goes down into an object.
-func at(t *testing.T, o any, path ...any) any {
-	t.Helper()
-	for _, step := range path {
-		switch key := step.(type) {
-		case string:
-			inner, _ := o.(object)
-			o = inner[key]
-		case int:
-			list, _ := o.([]any)
-			if key >= len(list) {
-				t.Fatalf("%v: no element %d", path, key)
-			}
-			o = list[key]
-		}
-	}
-	return o
-}
 
 // Break it catches: a unit or a release that names what is not there, and a stop that is cut short (seen to fail with
 // another flag).

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,40 +18,23 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/cdc-relay/cdc-relay/test/mutate/seen"
 )
 
 // sqlTests is the folder whose tests must notice.
 const sqlTests = "store"
 
-// sweepSQL makes each change of the store's statements once, and runs the tests that come by it until one fails. It
-// fails if one is noticed by none and not explained in test/mutate/survivors.tsv, or is explained there and noticed, or
-// gone; or if the server refuses the statement, which says nothing about the tests.
+// sweepSQL makes each change of the store's statements once, runs the tests that come by it until one fails, and prints
+// the changes that none notices. It fails if the server refuses a statement, which says nothing about the tests.
 func (b *bed) sweepSQL(ctx context.Context, o options) error {
 	binary, err := b.buildSQL(ctx)
 	if err != nil {
 		return err
 	}
-	noticed, err := loadSQL(o.noticed)
-	if err != nil {
-		return err
-	}
-	explained, err := loadSQL(o.survivors)
-	if err != nil {
-		return err
-	}
-	var sum struct{ noticed, silent, left, wrong int }
-	sum.wrong = len(gone(b.sites, explained, "in the list of survivors, and gone"))
-	gone(b.sites, noticed, "")
 	var sites []site
 	for _, s := range b.sites {
-		if !o.where.MatchString(s.where+" "+s.change) || o.only != "" && s.folder != o.only ||
-			o.fresh && (noticed[s.key()] != "" || explained[s.key()] != "") {
-			sum.left++
-			continue
+		if o.where.MatchString(s.where+" "+s.change) && (o.only == "" || s.folder == o.only) {
+			sites = append(sites, s)
 		}
-		sites = append(sites, s)
 	}
 	if o.list {
 		for _, s := range sites {
@@ -60,24 +43,21 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 	}
 	if o.list || len(sites) == 0 {
 		fmt.Printf("%d changes of SQL: %d to try\n", len(b.sites), len(sites))
-		return saveSQL(o.noticed, noticed)
+		return nil
 	}
 	reaching, took, err := b.reachSQL(ctx, binary, o)
 	if err != nil {
 		return err
 	}
 	var mu sync.Mutex // guards what is counted and remembered
+	var sum struct{ noticed, survive, unclear, refused, left int }
 	l := likely{}
-	for key, by := range noticed {
-		l.note(key, by)
-	}
 	err = each(ctx, o.jobs, sites, func(s site, worker int) error {
 		mu.Lock()
-		reason, skip := explained[s.key()], o.over()
-		names := l.first(s.key(), reaching[s.id], o.most)
+		names, over := l.first(s.key(), reaching[s.id], o.most), o.over()
 		mu.Unlock()
 		var v verdict
-		if !skip {
+		if !over {
 			var err error
 			if v, err = b.noticeSQL(ctx, binary, s, names, took, worker, o); err != nil {
 				return err
@@ -86,65 +66,36 @@ func (b *bed) sweepSQL(ctx context.Context, o options) error {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case skip:
+		case over:
 			sum.left++
-			return nil
 		case v.refused != "":
-			sum.wrong++
+			sum.refused++
 			fmt.Printf("%s\tis refused by the server in %s: %s\n", s.key(), v.by, v.refused)
-		case v.by != "" && reason != "":
-			sum.wrong++
-			fmt.Printf("%s\tis noticed by %s: take it out of the list of survivors\n", s.key(), v.by)
 		case v.by != "":
 			sum.noticed++
-			noticed[s.key()] = v.by
 			l.note(s.key(), v.by)
-			return saveSQL(o.noticed, noticed)
 		case v.unclear != "":
-			sum.wrong++
-			fmt.Printf("%s\tis not clear: %s fails without it, too: try again on a machine that is less busy\n", s.key(),
-				v.unclear)
-		case reason != "":
-			sum.silent++
+			sum.unclear++
+			fmt.Printf("%s\tis not clear: %s fails without it, too\n", s.key(), v.unclear)
 		default:
-			sum.wrong++
-			fmt.Printf("%s\tis noticed by none of %d tests (%s:%d)\n", s.key(), len(names), s.file, s.line)
+			sum.survive++
+			fmt.Printf("%s\tsurvives %d tests (%s:%d)\n", s.key(), len(names), s.file, s.line)
 		}
-		delete(noticed, s.key())
-		return saveSQL(o.noticed, noticed)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d changes of SQL: %d noticed, %d survive and are explained, %d wrong, %d not tried\n", len(b.sites),
-		sum.noticed, sum.silent, sum.wrong, sum.left)
-	if sum.wrong > 0 {
-		return fmt.Errorf("%d changes of SQL are noticed by no test and not explained, or wrongly so: see above", sum.wrong)
+	fmt.Printf("%d changes of SQL: %d noticed, %d survive, %d not clear, %d refused, %d not tried\n", len(b.sites),
+		sum.noticed, sum.survive, sum.unclear, sum.refused, len(b.sites)-len(sites)+sum.left)
+	if sum.refused > 0 {
+		return fmt.Errorf("%d changes are not valid statements: see above", sum.refused)
 	}
 	return nil
 }
 
 // key names a change in the lists.
 func (s site) key() string { return s.folder + "\t" + s.where + "\t" + s.change }
-
-// gone takes what is no change any more out of a list, returns it, and prints it if there is something to say.
-func gone(sites []site, list map[string]string, say string) (keys []string) {
-	there := map[string]bool{}
-	for _, s := range sites {
-		there[s.key()] = true
-	}
-	for _, key := range slices.Sorted(maps.Keys(list)) {
-		if there[key] {
-			continue
-		}
-		if say != "" {
-			fmt.Printf("%s\t%s\n", key, say)
-		}
-		keys = append(keys, key)
-		delete(list, key)
-	}
-	return keys
-}
 
 func (b *bed) buildSQL(ctx context.Context) (binary string, err error) {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
@@ -154,7 +105,7 @@ func (b *bed) buildSQL(ctx context.Context) (binary string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := b.writeOverlay(replace, switchesText+sqlSwitchesText+b.filesText()); err != nil {
+	if err := b.writeOverlay(replace, switchesText+b.filesText()); err != nil {
 		return "", err
 	}
 	return b.tests(ctx, sqlTests)
@@ -163,14 +114,16 @@ func (b *bed) buildSQL(ctx context.Context) (binary string, err error) {
 // reachSQL runs each test alone, with nothing broken, to see by which changes it comes.
 func (b *bed) reachSQL(ctx context.Context, binary string,
 	o options) (reaching map[int][]string, took map[string]time.Duration, err error) {
-	code, err := seen.Read(b.root)
+	command := exec.CommandContext(ctx, binary, "-test.list", "^Test")
+	command.Dir = filepath.Join(b.root, sqlTests)
+	list, err := command.Output()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("list the tests of %s: %w", sqlTests, err)
 	}
 	var names []string
-	for _, t := range code.Tests {
-		if t.Package == sqlTests && o.match.MatchString(t.Name) && (o.skip == nil || !o.skip.MatchString(t.Name)) {
-			names = append(names, t.Name)
+	for _, name := range strings.Fields(string(list)) {
+		if o.match.MatchString(name) && !o.skip.MatchString(name) {
+			names = append(names, name)
 		}
 	}
 	reaching, took = map[int][]string{}, map[string]time.Duration{}
@@ -321,4 +274,42 @@ func (l likely) first(key string, names []string, most int) []string {
 		names = names[:min(most, len(names))]
 	}
 	return names
+}
+
+var word = regexp.MustCompile(`[A-Z]?[a-z]{3,}`)
+
+// words are the words of a text, and of the names in it, without their endings.
+func words(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, w := range word.FindAllString(text, -1) {
+		found[strings.ToLower(w[:min(len(w), 5)])] = true
+	}
+	for _, common := range []string{"test", "break", "seen", "fail", "that", "when", "what", "with", "error", "left",
+		"retur", "without"} {
+		delete(found, common)
+	}
+	return found
+}
+
+func common(a map[string]bool, text string) int {
+	n := 0
+	for w := range words(text) {
+		if a[w] {
+			n++
+		}
+	}
+	return n
+}
+
+// fileOf is the test file with the test, and the test's name and comment.
+func (b *bed) fileOf(folder, name string) (file, comment string) {
+	files, _ := filepath.Glob(filepath.Join(b.root, folder, "*_test.go"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		before, _, found := strings.Cut(string(text), "func "+name+"(")
+		if err == nil && found {
+			return filepath.Base(file), name + " " + before[strings.LastIndex(before, "\n}")+1:]
+		}
+	}
+	return "", name
 }

@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/cdc-relay/cdc-relay/test/mutate/seen"
 )
+
+// limitsPath is the package of db.Limits, quoted.
+const limitsPath = `"` + module + `/store/internal/db"`
 
 // sqlFolders are those whose statements are broken.
 const sqlFolders = "store/internal"
@@ -91,7 +92,12 @@ func (w *sqlWeaver) weaveFolder(b *bed, paths []string, replace map[string]strin
 		if len(f.pieces) == 0 {
 			continue
 		}
-		f.pieces = append(f.pieces, piece{at: f.offset(f.syntax.Name.End()), text: `; import mutant__ "` + switches + `"`})
+		text := `; import mutant__ "` + switches + `"`
+		isLimits := func(i *ast.ImportSpec) bool { return i.Path.Value == limitsPath }
+		if f.limited && !slices.ContainsFunc(f.syntax.Imports, isLimits) {
+			text += `; import ` + limitsPath
+		}
+		f.pieces = append(f.pieces, piece{at: f.offset(f.syntax.Name.End()), text: text})
 		woven := filepath.Join(b.dir, "woven", f.rel)
 		if err := os.MkdirAll(filepath.Dir(woven), 0o755); err != nil {
 			return err
@@ -111,6 +117,7 @@ type sqlFile struct {
 	syntax    *ast.File
 	path, rel string
 	varred    map[*ast.GenDecl]bool
+	limited   bool // it names db.Limits
 }
 
 func (f *sqlFile) decls() {
@@ -118,7 +125,7 @@ func (f *sqlFile) decls() {
 	for _, d := range f.syntax.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			f.where = seen.Name(d)
+			f.where = nameOf(d)
 			f.walkSQL(d, true)
 		case *ast.GenDecl:
 			if d.Tok != token.CONST && d.Tok != token.VAR {
@@ -126,7 +133,7 @@ func (f *sqlFile) decls() {
 			}
 			before := len(f.pieces)
 			for _, s := range d.Specs {
-				f.where = seen.Values(s.(*ast.ValueSpec))
+				f.where = namesOf(s.(*ast.ValueSpec))
 				f.walkSQL(s, false)
 			}
 			if len(f.pieces) > before && d.Tok == token.CONST {
@@ -285,9 +292,9 @@ func (f *sqlFile) limits(e ast.Expr) {
 	if !slices.Contains(leveled, name) {
 		return
 	}
-	kind := "db.Limits"
-	if f.folder == sqlFolders+"/db" {
-		kind = "Limits"
+	kind := "Limits"
+	if f.folder != sqlFolders+"/db" {
+		kind, f.limited = "db.Limits", true
 	}
 	f.site(e, "func() "+kind+" { l := ", "; if mutant__.On(%d) { l.Commit = \"\" }; return l }()",
 		"`%s` without its synchronous_commit", f.source(e))

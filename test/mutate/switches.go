@@ -11,7 +11,6 @@ const switchVariable = "CDC_RELAY_MUTANT"
 const switchesText = `package mutant
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"os"
@@ -20,10 +19,6 @@ import (
 	"strings"
 	"sync/atomic"
 )
-
-var _ = regexp.MustCompile
-var _ context.Context
-var _ net.Conn
 
 // Sites is how many there are.
 const Sites = %d
@@ -71,41 +66,6 @@ func note(id int) {
 	}
 }
 
-func Err(id int, err error) error {
-	if On(id) {
-		return nil
-	}
-	return err
-}
-
-func Text[T ~string](id int, s T) T {
-	if On(id) {
-		return ""
-	}
-	return s
-}
-
-// A bound counts as reached when it is met: only then does it make a difference.
-func Less[T cmp.Ordered](id int, a, b T) bool         { return a < b || a == b && On(id) }
-func Greater[T cmp.Ordered](id int, a, b T) bool      { return a > b || a == b && On(id) }
-func LessEqual[T cmp.Ordered](id int, a, b T) bool    { return a < b || a == b && !On(id) }
-func GreaterEqual[T cmp.Ordered](id int, a, b T) bool { return a > b || a == b && !On(id) }
-
-type number interface {
-	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64
-}
-
-func Plus[T number](id int, n T) T {
-	if On(id) {
-		return n + 1
-	}
-	return n
-}
-`
-
-// sqlSwitchesText is what switches in statements ask besides. A statement that is traced carries the numbers of its
-// switches as comments, and the connection notes them when it is sent.
-const sqlSwitchesText = `
 func SQL(id int, instead, text string) string {
 	if tracing {
 		return "/*switch " + strconv.Itoa(id) + "*/ " + text
