@@ -28,6 +28,7 @@ type deadLetters struct {
 	waiting []*Delivery // for the breaker
 	copies  copies      // of those that it has let pass, to dlq.topic
 	ready   []*Delivery // for the writer
+	writing int         // that the writer has
 	stuck   []*Delivery // that the table refuses: for the writer once more at again
 	again   time.Time
 }
@@ -70,7 +71,7 @@ func (l *loop) deadLetter(d *Delivery) {
 func (l *loop) readyDead() {
 	dead := &l.dead
 	dead.retryStuck()
-	for len(dead.waiting) > 0 && len(dead.ready)+len(dead.stuck) < readyMost && dead.copies.mayAdd() &&
+	for len(dead.waiting) > 0 && len(dead.ready)+dead.writing+len(dead.stuck) < readyMost && dead.copies.mayAdd() &&
 		l.settler.breaker.mayDeadLetter(dead.waiting[0]) {
 		d := dead.waiting[0]
 		dead.waiting = dead.waiting[1:]
@@ -236,6 +237,7 @@ func (l *loop) tellDied(d *Delivery) {
 // finishDead takes in that a dead letter is committed, or that the table refuses it.
 func (l *loop) finishDead(w deadWritten) {
 	d := w.d
+	l.dead.writing--
 	if w.refused != nil {
 		l.dead.refused(w)
 		if l.settler.host.CannotRecord(refusedDeadLetter, w.refused) {

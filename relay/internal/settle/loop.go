@@ -135,6 +135,7 @@ func (l *loop) step(ctx context.Context) bool {
 		l.journal.issue()
 	case o.dead <- o.letters:
 		l.dead.ready = l.dead.ready[len(o.letters):]
+		l.dead.writing += len(o.letters)
 	case word := <-l.words:
 		l.reconsider(word)
 	case j := <-l.journal.written:
