@@ -42,8 +42,10 @@ type asked struct {
 	IDs    []string      `json:"ids"`
 	Filter *store.Filter `json:"filter"`
 	All    bool          `json:"all"`
-	Note   string        `json:"note"`
-	Who    string        `json:"who"` // who says to ask; the token alone proves that it may. A session says it itself
+
+	UntilNow bool   `json:"until_now"` // of a resume
+	Note     string `json:"note"`
+	Who      string `json:"who"` // who says to ask; the token alone proves that it may. A session says it itself
 }
 
 // permitted reads the body of a change into what it is, if the client may change anything and has sent one, and says
@@ -150,7 +152,13 @@ func (b asked) filter(kind string) (f store.Filter, err error) {
 		if given > 0 {
 			return f, errors.New("the whole relay is paused or resumed: want no ids, no filter and no all")
 		}
-		return f, nil
+		if b.UntilNow && kind == store.RequestPause {
+			return f, errors.New("until_now is for a resume")
+		}
+		return store.Filter{UntilNow: b.UntilNow}, nil
+	}
+	if b.UntilNow {
+		return f, errors.New("until_now is for a resume")
 	}
 	if given != 1 {
 		return f, errOneOf

@@ -175,6 +175,8 @@ type Breaker struct {
 	Count  int      `key:"count" help:"halt when more than this many events died within the window, and dlq.breaker.ratio"`
 	Ratio  float64  `key:"ratio" help:"halt when more than this share of the window's events died, and dlq.breaker.count"`
 	Window Duration `key:"window" help:"length of the window"`
+	// CountInvalid concerns rows whose own content makes them dead letters; see outbox.InvalidCodes.
+	CountInvalid bool `key:"count_invalid" help:"count rows that cannot be messages for what is in them; false: such rows alone never halt the relay"`
 }
 
 // Limits bound memory and duplicates.
@@ -325,7 +327,7 @@ func Default() Config {
 		Webhook:       defaultWebhook(),
 		Registry:      defaultRegistry(),
 		Retry:         defaultRetry(),
-		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute)}},
+		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute), CountInvalid: true}},
 		Limits:        defaultLimits(),
 		Reconcile:     Reconcile{Interval: Duration(time.Minute)},
 		Drift:         Drift{Interval: Duration(time.Minute)},

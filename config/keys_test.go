@@ -89,7 +89,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		registry.subject registry.record registry.version registry.files registry.auto_register
 		registry.cache_ttl registry.timeout
 		retry.max_attempts retry.initial_backoff retry.max_backoff retry.jitter retry.schedule retry.on_dead
-		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.retention
+		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.breaker.count_invalid dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes
 		limits.topics limits.parked_events
 		reconcile.interval drift.interval shutdown_grace on_halt inbox.url inbox.password_file inbox.schema

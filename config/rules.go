@@ -211,7 +211,10 @@ var rules = map[string]rule{
 	"dlq.breaker.count":  count(0, maxEvents),
 	"dlq.breaker.ratio":  shares(),
 	"dlq.breaker.window": durations(Duration(time.Second), day),
-	"dlq.retention":      durations(0, longest),
+
+	"dlq.breaker.count_invalid": boolean(),
+
+	"dlq.retention": durations(0, longest),
 
 	"limits.in_flight_events": count(1, maxEvents),
 	"limits.in_flight_bytes":  sizes(1<<10, 1<<40),

@@ -141,6 +141,7 @@ func TestRules(t *testing.T) {
 		{key: "limits.in_flight_bytes", allowed: []string{"1KiB"}, refused: []string{"1000"}},
 		{key: "limits.max_unrecorded", allowed: []string{"1"}, refused: []string{"0"}},
 		{key: "limits.max_event_bytes", allowed: []string{"0", "1GiB"}, refused: []string{"-1", "17179869185GiB"}},
+		{key: "dlq.breaker.count_invalid", allowed: []string{"false"}, refused: []string{"no"}},
 		{key: "limits.topics", allowed: []string{"1", "100000"}, refused: []string{"0"}},
 		{key: "shutdown_grace", allowed: []string{"0s", "1h"}, refused: []string{"-1s", "61m"}},
 		{key: "on_halt", allowed: []string{"exit"}, refused: []string{"panic"}, because: "stay, exit"},

@@ -28,6 +28,11 @@ const EventTooLarge = "EVENT_TOO_LARGE"
 // TopicLimit is the code of a dead letter whose event chose a topic beyond limits.topics.
 const TopicLimit = "TOPIC_LIMIT"
 
+// InvalidCodes are the codes of dead letters whose rows could not be messages for what is in them: no broker has seen
+// them.
+var InvalidCodes = []string{"INVALID_PAYLOAD", "INVALID_ATTRIBUTE", "INVALID_HEADERS", "INVALID_HEADER",
+	"INVALID_ENCODING", "INVALID_TOPIC", "INVALID_ROUTING_KEY", "INVALID_ID", "INVALID_CREATED_AT", EventTooLarge}
+
 // MaxID is how many bytes an event's id may have: what an entry of the journal's key holds whatever the id is made of.
 // A btree takes 2704 bytes (BTMaxItemSize in Postgres's nbtree.h) of 8 KiB pages: 8 of header, 4 of the source, 4 of
 // length.

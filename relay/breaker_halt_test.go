@@ -51,7 +51,7 @@ func TestEndOfAFloodEndsNoOtherHalt(t *testing.T) {
 	b := newBed(t)
 	u := &unhurried{asked: make(chan struct{}), told: make(chan struct{})}
 	b.postgres = u
-	b.c.DLQ.Breaker = config.Breaker{Count: 5, Ratio: 0, Window: config.Duration(time.Minute)}
+	b.c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: 5, Ratio: 0, Window: config.Duration(time.Minute)}
 	r, stop := b.start()
 	<-u.asked
 	u.told <- struct{}{}
@@ -87,7 +87,7 @@ func TestAStopInAFloodDoesNotWaitOutItsGrace(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.c.ShutdownGrace = config.Duration(45 * time.Second)
-	b.c.DLQ.Breaker = config.Breaker{Count: 200, Ratio: 0, Window: config.Duration(time.Minute)}
+	b.c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: 200, Ratio: 0, Window: config.Duration(time.Minute)}
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	b.flood(5000)
@@ -114,7 +114,7 @@ func TestFloodThatNoSessionSawEndsTheNextOne(t *testing.T) {
 	b := newBed(t)
 	b.c.OnHalt = config.OnHaltExit
 	// More than are written at once.
-	b.c.DLQ.Breaker = config.Breaker{Count: 20, Ratio: 0, Window: config.Duration(time.Minute)}
+	b.c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: 20, Ratio: 0, Window: config.Duration(time.Minute)}
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
 	conn := b.pg.Connect(t)

@@ -1,9 +1,13 @@
 package relay
 
-import "github.com/cdc-relay/cdc-relay/store"
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/store"
+)
 
 // Resumed is what a request to resume does.
-func (r *Relay) Resumed() { r.term.Load().settler.Resume() }
+func (r *Relay) Resumed() { r.term.Load().settler.Resume(time.Time{}) }
 
 // Revisit has the lane looked at, as after a decision about a dead letter of it.
 func (r *Relay) Revisit(topic, key string) {

@@ -340,7 +340,7 @@ func TestBreakerCountsTheLatestOfALongJournal(t *testing.T) {
 	pg.Exec(t, `INSERT INTO cdc_relay_journal_batch (source, size, ids, published_at)
  SELECT source, 1, ARRAY['`+uuid(0)+`'::uuid], now() - interval '9 h' FROM cdc_relay_source, generate_series(1, 10000)`)
 	must(t, "settle", s.Settle(t.Context(), published(3, uuid), nil))
-	if b, err := s.Breaker(t.Context(), time.Hour); err != nil || b.Published != 3 {
+	if b, err := s.Breaker(t.Context(), time.Hour, nil); err != nil || b.Published != 3 {
 		t.Errorf("breaker: got %+v, %v, want the 3 published of this hour", b, err)
 	}
 }

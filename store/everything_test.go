@@ -222,8 +222,8 @@ func manyReads(s *store.Store) (list []reading) {
 		lanes, _, err := s.DueLanes(ctx, 100, []string{"t"})
 		return len(lanes), err
 	})
-	add("Breaker of an hour", func(ctx context.Context) (any, error) { return s.Breaker(ctx, time.Hour) })
-	add("Breaker of nine hours", func(ctx context.Context) (any, error) { return s.Breaker(ctx, 9*time.Hour) })
+	add("Breaker of an hour", func(ctx context.Context) (any, error) { return s.Breaker(ctx, time.Hour, []string{"X"}) })
+	add("Breaker of nine hours", func(ctx context.Context) (any, error) { return s.Breaker(ctx, 9*time.Hour, nil) })
 	add("Cleanable", func(ctx context.Context) (any, error) { return s.Cleanable(ctx, time.Hour, 5*time.Hour, time.Hour) })
 	add("SeenTopics", func(ctx context.Context) (any, error) {
 		topics, err := s.SeenTopics(ctx, 100)

@@ -178,7 +178,7 @@ func everyRead(s *store.Store) []reading {
 	add("CountParked", func(ctx context.Context) ([]any, error) { return one(s.CountParked(ctx)) })
 	add("OldestParked", func(ctx context.Context) ([]any, error) { return one(s.OldestParked(ctx)) })
 	add("CountDead", func(ctx context.Context) ([]any, error) { return one(s.CountDead(ctx)) })
-	add("Breaker", func(ctx context.Context) ([]any, error) { return one(s.Breaker(ctx, time.Hour*24)) })
+	add("Breaker", func(ctx context.Context) ([]any, error) { return one(s.Breaker(ctx, time.Hour*24, nil)) })
 	add("Paused", func(ctx context.Context) ([]any, error) { return one(s.Paused(ctx)) })
 	add("AuditState", func(ctx context.Context) ([]any, error) { return one(s.AuditState(ctx)) })
 	add("UnrecordedSince", func(ctx context.Context) ([]any, error) {

@@ -10,7 +10,7 @@ import (
 // policyMethods is the part of everyMethod that serves the breaker and the retention of dead letters.
 func policyMethods(s *store.Store) []calledMethod {
 	return []calledMethod{
-		{"Breaker", func(ctx context.Context) error { _, err := s.Breaker(ctx, time.Minute); return err }},
+		{"Breaker", func(ctx context.Context) error { _, err := s.Breaker(ctx, time.Minute, nil); return err }},
 		{"OpenBreaker", func(ctx context.Context) error { return s.OpenBreaker(ctx, "why") }},
 		{"CloseBreaker", s.CloseBreaker},
 		{"Cleanable", func(ctx context.Context) error {

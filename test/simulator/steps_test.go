@@ -311,7 +311,7 @@ var leaseSteps = []stepOf{
 	}},
 	{"close breaker", true, 1, func(p *drill, c *caller, _ *dice) (string, error) { return "", c.CloseBreaker(p.ctx) }},
 	{"breaker", false, 2, func(p *drill, c *caller, d *dice) (string, error) {
-		st, err := c.Breaker(p.ctx, one(d, time.Second, time.Hour))
+		st, err := c.Breaker(p.ctx, one(d, time.Second, time.Hour), one(d, []string{}, []string{"CODE", "x"}))
 		return fmt.Sprint(st), err
 	}},
 }

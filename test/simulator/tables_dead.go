@@ -3,6 +3,7 @@ package simulator
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -136,7 +137,8 @@ func (t *tables) breaker(db *database) *breakerState {
 }
 
 // Breaker reads the state of dlq.breaker.
-func (t *tables) Breaker(ctx context.Context, window time.Duration) (st store.BreakerState, err error) {
+func (t *tables) Breaker(ctx context.Context, window time.Duration,
+	apart []string) (st store.BreakerState, err error) {
 	err = t.do(ctx, "breaker", func(db *database) error {
 		b := t.breaker(db)
 		st.Open, st.Said = b.open, b.said
@@ -145,7 +147,8 @@ func (t *tables) Breaker(ctx context.Context, window time.Duration) (st store.Br
 			since = b.resumed
 		}
 		for at, d := range db.dead {
-			if at.source == t.key() && !d.replayed && !d.discarded && d.at.After(since) {
+			if at.source == t.key() && !d.replayed && !d.discarded && d.at.After(since) &&
+				!slices.Contains(apart, d.code) {
 				st.Dead++
 			}
 		}

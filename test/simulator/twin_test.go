@@ -290,10 +290,10 @@ func (t twin) Tails(ctx context.Context) ([]store.TopicTail, error) {
 	return read(ctx, t, "tails", t.real.Tails, t.tables.Tails)
 }
 
-func (t twin) Breaker(ctx context.Context, window time.Duration) (store.BreakerState, error) {
+func (t twin) Breaker(ctx context.Context, window time.Duration, apart []string) (store.BreakerState, error) {
 	return read(ctx, t, "breaker", func(ctx context.Context) (store.BreakerState, error) {
-		return t.real.Breaker(ctx, window)
-	}, func(ctx context.Context) (store.BreakerState, error) { return t.tables.Breaker(ctx, window) })
+		return t.real.Breaker(ctx, window, apart)
+	}, func(ctx context.Context) (store.BreakerState, error) { return t.tables.Breaker(ctx, window, apart) })
 }
 
 func (t twin) OpenBreaker(ctx context.Context, said string) error {

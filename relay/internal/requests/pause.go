@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/store"
 )
@@ -83,7 +84,11 @@ func (e *Executor) Obey(ctx context.Context) error {
 			break
 		}
 		if request.Kind == store.RequestResume {
-			e.queue.Resume() // before the commit, whose answer may be lost: then nobody asks again
+			var until time.Time
+			if request.Filter.UntilNow {
+				until = request.RequestedAt
+			}
+			e.queue.Resume(until) // before the commit, whose answer may be lost: then nobody asks again
 		}
 		e.pausing.unsure.Store(true)
 		if _, err := e.tables.SetPause(ctx, request); err != nil {

@@ -43,7 +43,8 @@ type Queue interface {
 	DueNow()                     // something of it is due, or may be
 	Revisit(lanes ...store.Lane) // what held the lanes may be gone
 	Nudge()
-	Resume() // what a flood of dead letters stopped goes on
+	// Resume lets go on what a flood of dead letters stopped, and does not count those of events committed until then.
+	Resume(until time.Time)
 }
 
 // Session is one session of the relay; two are the same if they are equal.

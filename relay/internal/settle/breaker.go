@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ import (
 type breaker struct {
 	settler *Settler
 	limits  config.Breaker
+	apart   []string                      // codes that it does not count
 	shut    atomic.Pointer[chan struct{}] // closed when the breaker is; nil when it is not open
 	news    chan struct{}                 // there is something for run to do
 
@@ -40,6 +42,7 @@ type breaker struct {
 	halt      *halt.Error
 	unsaved   bool // open, and not committed
 	wantClose closing
+	pardoned  int64 // what was committed until then may become dead letters, Unix microseconds by the server's clock
 }
 
 // closing says what ends the halt.
@@ -63,9 +66,12 @@ const (
 var probes = retry.Backoff{Initial: 2 * time.Second, Max: 30 * time.Second, Jitter: 0.2}
 
 func newBreaker(s *Settler) *breaker {
-	limits := s.c.DLQ.Breaker
+	limits, apart := s.c.DLQ.Breaker, []string{outbox.TopicLimit}
+	if !limits.CountInvalid {
+		apart = append(apart, outbox.InvalidCodes...)
+	}
 	return &breaker{
-		settler: s, limits: limits, news: make(chan struct{}, 1),
+		settler: s, limits: limits, apart: apart, news: make(chan struct{}, 1),
 		tally: tally.Tally{Window: time.Duration(limits.Window)},
 	}
 }
@@ -73,7 +79,7 @@ func newBreaker(s *Settler) *breaker {
 // LoadBreaker takes in what was committed, by this process or another. A session does it before it sends anything.
 func (s *Settler) LoadBreaker(ctx context.Context) error {
 	b := s.breaker
-	known, err := s.tables.Breaker(ctx, time.Duration(b.limits.Window))
+	known, err := s.tables.Breaker(ctx, time.Duration(b.limits.Window), b.apart)
 	if err != nil {
 		return err
 	}
@@ -143,8 +149,17 @@ func (s *Settler) BreakerPatience() <-chan time.Time {
 	return time.After(breakerPatience)
 }
 
-// Resume closes the breaker because a person wants the relay to go on: what waits becomes dead letters.
-func (s *Settler) Resume() { s.breaker.want(byPerson) }
+// Resume closes the breaker because a person wants the relay to go on: what waits becomes dead letters, and so may all
+// else that was committed until then, by the server's clock, as long as this process lives.
+func (s *Settler) Resume(until time.Time) {
+	b := s.breaker
+	b.mu.Lock()
+	if !until.IsZero() {
+		b.pardoned = max(b.pardoned, until.UnixMicro())
+	}
+	b.mu.Unlock()
+	b.want(byPerson)
+}
 
 // WithBreaker calls f with the halt that the breaker is the cause of, nil when it is not open. The breaker neither
 // opens nor closes meanwhile.
@@ -166,15 +181,24 @@ func (b *breaker) published(n int) {
 	b.mu.Unlock()
 }
 
-// mayDeadLetter reports whether the event may become a dead letter now, and counts it. One topic too many concerns no
-// other topic: a stop of all of them would be the flood's doing.
+// pardons reports whether a person has let the event pass with all that was committed by then. The lock is held.
+func (b *breaker) pardons(d *Delivery) bool {
+	at := d.Committed
+	if at == 0 && d.Dated { // it was read from the table
+		at = d.Created
+	}
+	return at != 0 && at <= b.pardoned
+}
+
+// mayDeadLetter reports whether the event may become a dead letter now, and counts it, unless its code is apart. One
+// topic too many concerns no other topic: a stop of all of them would be the flood's doing.
 func (b *breaker) mayDeadLetter(d *Delivery) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.open:
 		return false
-	case d.mark().pardoned, d.Reason.Code == outbox.TopicLimit:
+	case d.mark().pardoned, b.pardons(d), slices.Contains(b.apart, d.Reason.Code):
 		return true
 	case b.halfOpen, b.tally.TooMany(time.Now(), b.limits):
 		b.trip(d)
@@ -198,7 +222,7 @@ func (b *breaker) trip(d *Delivery) {
 		Risk: "nothing more dies; " + halt.RiskWAL,
 		Remedy: "fix what makes them bad (a deployment of the producer, the topic's limits, or this configuration, which " +
 			"needs a restart): the relay goes on when an event that was refused is accepted; to let them die run " +
-			"cdc-relay resume"}
+			"cdc-relay resume --until-now, and newer ones count again"}
 	shut := make(chan struct{})
 	b.shut.Store(&shut)
 	b.settler.host.Trip(b.halt)

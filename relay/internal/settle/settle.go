@@ -55,7 +55,7 @@ type Tables interface {
 	WaitingTopics(ctx context.Context) ([]store.WaitingTopic, error)
 	MakeDue(ctx context.Context, topic string) (more bool, err error)
 
-	Breaker(ctx context.Context, window time.Duration) (store.BreakerState, error)
+	Breaker(ctx context.Context, window time.Duration, apart []string) (store.BreakerState, error)
 	OpenBreaker(ctx context.Context, said string) error
 	CloseBreaker(ctx context.Context) error
 }

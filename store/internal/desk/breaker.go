@@ -14,18 +14,19 @@ import (
 // breakerBatches bounds the journal's batches that Breaker looks at.
 const breakerBatches = 10_000
 
-// Breaker reads the state of dlq.breaker.
-func (s *Desk) Breaker(ctx context.Context, window time.Duration) (b record.BreakerState, err error) {
+// Breaker reads the state of dlq.breaker, which does not count dead letters of the codes apart.
+func (s *Desk) Breaker(ctx context.Context, window time.Duration,
+	apart []string) (b record.BreakerState, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&b.Open, &b.Said, &b.Dead, &b.Published) },
 			s.db.SQL(o, `SELECT t.breaker_at IS NOT NULL, coalesce(t.breaker_said, ''),
  (SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL
-   AND dead_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at)),
+   AND dead_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at) AND error_code <> ALL ($5::text[])),
  (SELECT coalesce(sum(size), 0)::bigint FROM (SELECT size, published_at FROM {batch} WHERE source = $1
  ORDER BY batch DESC LIMIT $4) b
    WHERE published_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at))
-FROM {state} t WHERE t.slot = $2`), source, s.db.Config.Slot, window.Microseconds(), breakerBatches)
+FROM {state} t WHERE t.slot = $2`), source, s.db.Config.Slot, window.Microseconds(), breakerBatches, apart)
 	}
 	if err != nil {
 		return record.BreakerState{}, fmt.Errorf("read the state of dlq.breaker: %w", err)

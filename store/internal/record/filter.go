@@ -32,6 +32,10 @@ type Filter struct {
 	// is what was counted. It chooses nothing by itself, and nothing in lists. Null: the time of asking, which is the
 	// latest that it can be.
 	Until *time.Time `json:"until,omitempty"`
+
+	// UntilNow, of a resume, lets all events that were committed before it was asked for become dead letters. It chooses
+	// nothing.
+	UntilNow bool `json:"until_now,omitempty"`
 }
 
 // ErrFilter says that a filter cannot choose anything as it is.

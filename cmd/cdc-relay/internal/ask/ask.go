@@ -157,7 +157,7 @@ func (c Change) Do(a *cli.App, chosen Chosen) error {
 }
 
 // Control asks for what concerns the relay as a whole.
-func Control(a *cli.App, kind string, flags Flags) error {
+func Control(a *cli.App, kind string, filter store.Filter, flags Flags) error {
 	flags.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
@@ -166,7 +166,7 @@ func Control(a *cli.App, kind string, flags Flags) error {
 		return err
 	}
 	defer st.Close()
-	return asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: kind}.request(ctx)
+	return asking{a: a, st: st, slot: cfg.Postgres.Slot, flags: flags, kind: kind, filter: filter}.request(ctx)
 }
 
 // BadFilter makes a mistake in what was chosen one of usage.
