@@ -78,7 +78,7 @@ func newSentinels(c Config, options *redis.Options) (*sentinels, error) {
 		}
 		s.asked = append(s.asked, asked)
 	}
-	options.Dialer = s.dial
+	options.Dialer = guarded(s.dial)
 	return s, nil
 }
 

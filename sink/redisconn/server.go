@@ -88,6 +88,7 @@ func Open(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Client.AddHook(recovered{})
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.pinger.Go(s.ping)
 	return s, nil
@@ -119,7 +120,9 @@ func (c Config) options() (*redis.Options, error) {
 	options.DisableIdentity = true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if options.TLSConfig != nil {
-		options.Dialer = c.dialer(options.TLSConfig)
+		options.Dialer = guarded(c.dialer(options.TLSConfig))
+	} else {
+		options.Dialer = guarded(options.NewDialer())
 	}
 	if c.PasswordFile != "" {
 		options.CredentialsProviderContext = login(options.Username, c.PasswordFile, "the password of Redis")

@@ -86,6 +86,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"driver's rolling restarts":    {ci: 0, nightly: 3},
 	"driver's whole-cluster stops": {ci: 0, nightly: 4},
 	"driver's mixed faults":        {ci: 0, nightly: 20},
+	"damaged answers of Redis":     {ci: 100, nightly: 20_000},
 	"damaged answers":              {ci: 2000, nightly: 200_000},
 	"exchanges with damage":        {ci: 300, nightly: 20_000},
 }
