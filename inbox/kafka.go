@@ -270,7 +270,11 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, m map[string][]int32
 			patience.Reset(0)
 		}
 		s.cancelOf(set(gone), errLost)
-		<-idle // a transaction that is cut off ends at once
+		select {
+		case <-idle: // a transaction that is cut off ends at once
+		case <-time.After(stuckWait):
+			s.abandonOf(set(gone))
+		}
 	}
 	ctx, cancel := context.WithTimeout(s.hard, kafkaTimeout)
 	defer cancel()

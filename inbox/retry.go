@@ -55,7 +55,7 @@ func (s *session) park(r *run, job lanes.Job) []lanes.Verdict {
 			entries[i] = entry(t, job.Pieces[0].Lane.Name, job.Pieces[0].Items[i].Record)
 			entries[i].Class, entries[i].Waits = classBlocked, ledger.ForOthers
 		}
-		err = r.explain(s.ledger.Park(r.ctx, entries))
+		err = r.explain(s.ledger.Park(r.ctx, entries, s.c.config.MaxParked))
 	}
 	if err != nil {
 		return s.setAside(job, s.notStored(job, err))
@@ -90,7 +90,7 @@ func (s *session) failed(r *run, lane *lanes.Lane, t *task, err error) lanes.Ver
 		return lanes.Verdict{Wait: wait, Alone: 1, Failed: lanes.Transient}
 	}
 	e.Wait = wait
-	if err := r.explain(s.ledger.Park(r.ctx, []ledger.Entry{e})); err != nil {
+	if err := r.explain(s.ledger.Park(r.ctx, []ledger.Entry{e}, s.c.config.MaxParked)); err != nil {
 		return s.unstored(lane, err)
 	}
 	return lanes.Verdict{Decided: 1, Parked: true, Failed: lanes.Transient}
@@ -126,7 +126,7 @@ func (s *session) giveUp(r *run, lane *lanes.Lane, t *task, e ledger.Entry) lane
 		if parked {
 			err = s.ledger.Failed(r.ctx, e, e.Attempts-1)
 		} else {
-			err = s.ledger.Park(r.ctx, []ledger.Entry{e})
+			err = s.ledger.Park(r.ctx, []ledger.Entry{e}, s.c.config.MaxParked)
 		}
 		if err != nil {
 			return s.unstored(lane, r.explain(err))
@@ -166,8 +166,15 @@ func (s *session) unstored(lane *lanes.Lane, err error) lanes.Verdict {
 	return v
 }
 
+// fullWait is when an event is tried again that there was no room to park.
+const fullWait = time.Second
+
 // notStored leaves the job alone for a while, whatever the ledger's error is.
 func (s *session) notStored(job lanes.Job, err error) lanes.Verdict {
+	if errors.Is(err, ledger.ErrFull) {
+		s.engine.SetFull(true)
+		return lanes.Verdict{Wait: fullWait}
+	}
 	v := s.trouble(job, outcome{err: err})
 	if v.Wait == 0 { // no class that it knows: a right is missing, a table was changed
 		s.c.config.Log.Error("inbox: storing an event", "consumer", s.c.config.Name, "error", err)
@@ -298,7 +305,7 @@ func (s *session) settle(
 	if err != nil {
 		return false, own(r.explain(err))
 	}
-	r.watch = watch{tx: tx}
+	r.hold(tx)
 	defer func() { tx.End(r.ctx, r.watch.unclean) }()
 	now, _, err := s.ledger.Lowest(r.ctx, tx, ledger.Place(lane.Place()), []byte(lane.Name), len(due))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,11 +108,12 @@ func (s *session) run(ctx context.Context) (err error) {
 		stopPolling()
 		s.engine.Close()
 	}
+	ended := time.Now()
 	grace := time.AfterFunc(s.c.config.Grace, func() { s.cut(errStopped) })
-	workers.Wait()
+	stuck := s.await(&workers)
 	feeders.Wait()
-	clean := s.hard.Err() == nil && grace.Stop()
-	s.leave(clean)
+	clean := s.hard.Err() == nil && grace.Stop() && !stuck
+	s.leave(clean, ended.Add(s.c.config.Grace))
 	s.cut(errStopped)
 	return err
 }
@@ -120,13 +122,59 @@ func (s *session) run(ctx context.Context) (err error) {
 // is half of the grace: the other half is for what runs then, and for noting the offsets.
 func (s *session) gapTime() time.Duration { return s.c.config.Grace / 2 }
 
+// stuckWait is how long handlers have to return when their context has ended.
+const stuckWait = time.Second
+
+// await waits for the workers, but not for handlers that ignore the end of their context. It reports whether there are
+// such: they have lost their connections, so nothing of theirs is committed.
+func (s *session) await(workers *sync.WaitGroup) (stuck bool) {
+	idle := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return false
+	case <-s.hard.Done():
+	}
+	select {
+	case <-idle:
+		return false
+	case <-time.After(stuckWait):
+	}
+	s.abandon(func(*run) bool { return true })
+	return true
+}
+
+// abandon takes their transactions from handlers that did not return when their context had ended.
+func (s *session) abandon(is func(*run) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r := range s.running {
+		if !is(r) || r.ctx.Err() == nil {
+			continue
+		}
+		s.c.config.Log.Error("inbox: a handler ignores the end of its context; it lost its connection, and its work is "+
+			"rolled back", "consumer", s.c.config.Name, "since", r.since)
+		if r.tx != nil {
+			r.tx.Abandon()
+		}
+	}
+}
+
+const (
+	noteWait  = 2 * time.Second // for noting the last offsets, if the grace has less
+	leaveWait = 5 * time.Second // for leaving the group
+)
+
 // leave ends the membership; after a clean end nothing is delivered twice.
-func (s *session) leave(clean bool) {
+func (s *session) leave(clean bool, until time.Time) {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	if clean {
-		ctx, cancel := context.WithTimeout(s.hard, s.c.config.Grace)
+		ctx, cancel := context.WithTimeout(s.hard, max(time.Until(until), noteWait))
 		defer cancel()
 		progress := s.engine.Progress()
 		places := make([]lanes.Place, len(progress))
@@ -137,7 +185,17 @@ func (s *session) leave(clean bool) {
 			s.c.config.Log.Warn("inbox: noting the last offsets", "consumer", s.c.config.Name, "error", err)
 		}
 	}
-	s.client.CloseAllowingRebalance()
+	left := make(chan struct{})
+	go func() {
+		s.client.CloseAllowingRebalance()
+		close(left)
+	}()
+	select {
+	case <-left:
+	case <-time.After(leaveWait):
+		s.c.config.Log.Warn("inbox: leaving the group takes long; its session will run out instead", "consumer",
+			s.c.config.Name)
+	}
 }
 
 // work is a worker's life.
@@ -168,18 +226,20 @@ func (s *session) do(job lanes.Job) {
 
 // run is a job that a worker has.
 type run struct {
-	s       *session
-	ctx     context.Context // of transactions and of what is noted about events: ends with the partition or the consumer
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer // of the handler that runs
-	watch   watch
-	places  []lanes.Place
-	record  *kgo.Record // of the first event
-	probe   bool
-	handled int
-	took    time.Duration
-	traced  bool      // the transaction has a traceparent set
-	since   time.Time // since when the present handler runs; guarded by the session's mu
+	s         *session
+	ctx       context.Context // of transactions and of what is noted about events: ends with the partition or the consumer
+	cancel    context.CancelCauseFunc
+	timer     *time.Timer // of the handler that runs
+	watch     watch
+	places    []lanes.Place
+	record    *kgo.Record // of the first event
+	probe     bool
+	handled   int
+	took      time.Duration
+	divisible bool       // the transaction may end before each event has had its turn
+	traced    bool       // the transaction has a traceparent set
+	since     time.Time  // since when the present handler runs; guarded by the session's mu
+	tx        *ledger.Tx // of handlers; guarded by the session's mu
 
 	handling    context.Context // of handlers: ends with ctx, or when one exceeds its time
 	endHandling context.CancelFunc
@@ -214,6 +274,14 @@ func (r *run) end() {
 	r.cancel(nil)
 }
 
+// hold makes a transaction the run's.
+func (r *run) hold(tx *ledger.Tx) {
+	r.watch = watch{tx: tx}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.tx = tx
+}
+
 // begin starts a handler's time.
 func (r *run) begin(now time.Time) {
 	timeout := r.s.c.config.HandlerTimeout
@@ -235,6 +303,13 @@ func (r *run) done(events int, took time.Duration) {
 	r.s.mu.Lock()
 	r.since = time.Time{}
 	r.s.mu.Unlock()
+}
+
+// abandonOf is abandon for what runs for any of the places.
+func (s *session) abandonOf(places map[lanes.Place]bool) {
+	s.abandon(func(r *run) bool {
+		return slices.ContainsFunc(r.places, func(at lanes.Place) bool { return places[at] })
+	})
 }
 
 // cancelOf cuts off what runs for any of the places.

@@ -178,3 +178,29 @@ func (c *Consumer) notFound(m Metrics, eventType string) {
 	c.mu.Unlock()
 	by.HandlerNotFoundFor(eventType)
 }
+
+// report counts what was committed.
+func (s *session) report(tasks []*task) {
+	now := time.Now()
+	s.c.last.Store(now.UnixNano())
+	s.c.metric(func(m Metrics) {
+		for _, t := range tasks {
+			kind := t.m.Type
+			if t.handler == nil {
+				kind = unknownType
+			}
+			m.Processed(t.status, kind)
+			switch t.status {
+			case statusDone:
+				m.Took(kind, t.took)
+				if !t.m.CreatedAt.IsZero() {
+					m.EndToEnd(now.Sub(t.m.CreatedAt))
+				}
+			case statusDuplicate:
+				m.Redelivered()
+			case statusIgnored:
+				s.c.notFound(m, t.m.Type)
+			}
+		}
+	})
+}

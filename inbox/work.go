@@ -17,6 +17,7 @@ const (
 	statusDuplicate = "duplicate"
 	statusIgnored   = "ignored"
 	statusDead      = "dead"
+	statusLeft      = "" // its transaction took too long: not handled yet
 )
 
 // task is one event of a run.
@@ -29,6 +30,7 @@ type task struct {
 	status  string
 	took    time.Duration
 	called  bool // its handler was
+	begun   bool // its turn came: else it is handed back
 }
 
 // tasks reads the events of a job.
@@ -118,15 +120,21 @@ func (s *session) handle(r *run, job lanes.Job) []lanes.Verdict {
 		return s.setAside(job, s.trouble(job, o))
 	}
 	verdicts = make([]lanes.Verdict, len(job.Pieces))
-	for i, piece := range job.Pieces {
-		verdicts[i].Decided = len(piece.Items)
+	for _, piece := range job.Pieces {
 		piece.Lane.Quarrels = 0
 	}
+	left := make([]bool, len(job.Pieces))
+	decided := tasks[:0:0]
 	for _, t := range tasks {
+		if left[t.piece] = left[t.piece] || t.status == statusLeft; left[t.piece] {
+			continue
+		}
+		decided = append(decided, t)
+		verdicts[t.piece].Decided++
 		verdicts[t.piece].Success = verdicts[t.piece].Success || t.status == statusDone
 	}
-	s.spend(job, tasks)
-	s.report(tasks)
+	s.spend(job, decided)
+	s.report(decided)
 	return verdicts
 }
 
@@ -187,7 +195,8 @@ func (s *session) transact(r *run, tasks []*task, guard *guard) (o outcome) {
 	if err != nil {
 		return outcome{err: own(r.explain(err))}
 	}
-	r.watch = watch{tx: tx}
+	r.hold(tx)
+	r.divisible = true
 	defer func() { tx.End(r.ctx, r.watch.unclean) }()
 	fresh, o := s.claim(r, tx, tasks)
 	if o.err != nil || o.parked != nil {
@@ -195,6 +204,10 @@ func (s *session) transact(r *run, tasks []*task, guard *guard) (o outcome) {
 	}
 	if err := s.effects(r, fresh); err != nil {
 		return outcome{err: r.explain(err)}
+	}
+	fresh, err = s.handBack(r, tx, fresh)
+	if err != nil {
+		return outcome{err: own(r.explain(err))}
 	}
 	if err := guard.acquit(r.ctx, tx); err != nil {
 		return outcome{err: own(r.explain(err))}
@@ -256,6 +269,9 @@ func (s *session) claim(r *run, tx *ledger.Tx, tasks []*task) (fresh []*task, o 
 func (s *session) effects(r *run, tasks []*task) error {
 	if !s.c.batches {
 		for _, t := range tasks {
+			if s.late(r) {
+				return nil
+			}
 			if err := s.call(r, t.handler, []*task{t}, len(tasks)); err != nil {
 				return err
 			}
@@ -269,7 +285,7 @@ func (s *session) effects(r *run, tasks []*task) error {
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], t)
 	}
-	for len(groups) > 0 {
+	for len(groups) > 0 && !s.late(r) {
 		batch := nextBatch(groups)
 		if err := s.call(r, batch[0].handler, batch, len(tasks)); err != nil {
 			return err
@@ -306,6 +322,9 @@ func nextBatch(groups [][]*task) (batch []*task) {
 // call runs one handler, of one or several of all the transaction's events.
 func (s *session) call(r *run, h *registered, tasks []*task, all int) error {
 	first := tasks[0]
+	for _, t := range tasks {
+		t.begun = true
+	}
 	switch {
 	case first.unread != nil:
 		return Permanent(first.unread)
@@ -363,30 +382,4 @@ func (s *session) invoke(r *run, h *registered, tasks []*task) (err error) {
 	}
 	defer func() { endSpan(span, err) }()
 	return h.one(ctx, tx, m)
-}
-
-// report counts what was committed.
-func (s *session) report(tasks []*task) {
-	now := time.Now()
-	s.c.last.Store(now.UnixNano())
-	s.c.metric(func(m Metrics) {
-		for _, t := range tasks {
-			kind := t.m.Type
-			if t.handler == nil {
-				kind = unknownType
-			}
-			m.Processed(t.status, kind)
-			switch t.status {
-			case statusDone:
-				m.Took(kind, t.took)
-				if !t.m.CreatedAt.IsZero() {
-					m.EndToEnd(now.Sub(t.m.CreatedAt))
-				}
-			case statusDuplicate:
-				m.Redelivered()
-			case statusIgnored:
-				s.c.notFound(m, t.m.Type)
-			}
-		}
-	})
 }

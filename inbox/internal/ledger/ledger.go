@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,6 +74,8 @@ type Ledger struct {
 	begin    string        // a handler's transaction
 	beginOwn string        // one without handlers
 
+	parked atomic.Int64 // of all processes, at the last count, and by this one since
+
 	mu     sync.Mutex
 	number int64     // of the last fact
 	metAt  time.Time // of the fact that was met
@@ -94,8 +97,10 @@ type fact struct {
 type Tx struct {
 	pgx.Tx
 	l    *Ledger
-	conn *pgxpool.Conn
 	seen int64 // the number up to which facts were looked for
+
+	mu   sync.Mutex
+	conn *pgxpool.Conn // nil: given back, or abandoned
 }
 
 // CommitEvent commits. The transaction has given the event that state.
@@ -111,10 +116,28 @@ func (tx *Tx) CommitEvent(ctx context.Context, id ID, state State) error {
 func (tx *Tx) End(ctx context.Context, unclean bool) {
 	ctx = context.WithoutCancel(ctx)
 	_ = tx.Rollback(ctx)
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.conn == nil {
+		return
+	}
 	if unclean {
 		_ = tx.conn.Conn().Close(ctx)
 	}
 	tx.conn.Release()
+	tx.conn = nil
+}
+
+// Abandon ends the transaction beneath a handler that does not return: the server rolls back, and the pool has the
+// connection no more. Any goroutine may call it.
+func (tx *Tx) Abandon() {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.conn == nil {
+		return
+	}
+	_ = tx.conn.Hijack().PgConn().Conn().Close()
+	tx.conn = nil
 }
 
 // committed notes the state that a transaction has given an event. It looked for the facts up to the number.
@@ -236,6 +259,18 @@ func (l *Ledger) Unclaim(ctx context.Context, ids []ID, xid int64) error {
 			AND e.xmin::text::bigint = $4 & 4294967295`, l.consumer, sources, events, xid)
 		return err
 	})
+}
+
+// HandBack takes back what Claim entered in this transaction.
+func (l *Ledger) HandBack(ctx context.Context, tx *Tx, ids []ID) error {
+	sources, events := columns(ids)
+	_, err := tx.Exec(ctx, `DELETE FROM `+l.schema+`inbox_event e
+		USING unnest($2::smallint[], $3::text[]) AS u (source, id)
+		WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id`, l.consumer, sources, events)
+	if err != nil {
+		return fmt.Errorf("hand back events: %w", err)
+	}
+	return nil
 }
 
 // entering is within for what changes an event's state: body returns which, or none.

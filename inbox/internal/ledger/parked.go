@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -68,7 +69,8 @@ func (e Entry) dueIn() (infinite bool, seconds *float64) {
 
 // Park stores events of one lane, in their order. Those that somebody has decided are left as they are. One that is to
 // wait for others is due at once if there are none: somebody may have discarded them.
-func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
+// With more than most parked events of the consumer it stores none and returns ErrFull.
+func (l *Ledger) Park(ctx context.Context, entries []Entry, most int) error {
 	entries, err := l.fitting(ctx, entries...)
 	if err != nil {
 		return err
@@ -91,9 +93,38 @@ func (l *Ledger) Park(ctx context.Context, entries []Entry) error {
 				return nil
 			})
 		}
-		err = tx.SendBatch(ctx, &batch).Close()
-		return parked, err
+		if err = tx.SendBatch(ctx, &batch).Close(); err != nil {
+			return nil, err
+		}
+		return parked, l.room(ctx, tx, len(entries), most)
 	})
+}
+
+// ErrFull reports that as many events are parked as may be.
+var ErrFull = errors.New("as many events are parked as MaxParked allows")
+
+// A bound up to exactly is looked at with each event. Counting more costs too much for that: it begins when half is
+// reached, by the last count and what this process parked since.
+const exactly = 10_000
+
+// room returns ErrFull if more events are parked than may be, with those of this transaction. One transaction at a time
+// counts.
+func (l *Ledger) room(ctx context.Context, tx pgx.Tx, added, most int) error {
+	if about := l.parked.Add(int64(added)); most > exactly && about < int64(most/2) {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 21))",
+		fmt.Sprintf("%sinbox_parked %d", l.schema, l.consumer))
+	if err != nil {
+		return err
+	}
+	var n int
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+l.schema+"inbox_parked WHERE consumer = $1 LIMIT $2) p",
+		l.consumer, most+1).Scan(&n)
+	if err == nil && n > most {
+		err = ErrFull
+	}
+	return err
 }
 
 // Lowest takes the lane's first parked events into the caller's transaction, as far as they are due; early: there are

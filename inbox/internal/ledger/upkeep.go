@@ -25,6 +25,7 @@ func (l *Ledger) Count(ctx context.Context) (c Counts, err error) {
 	if err != nil {
 		return c, fmt.Errorf("count what waits: %w", err)
 	}
+	l.parked.Store(c.ParkedEvents)
 	return c, nil
 }
 
