@@ -40,6 +40,7 @@ type Redis struct {
 	URL          string    `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; several with commas: with redis.sentinel.master the Sentinels, with redis.cluster.enabled nodes of the cluster"`
 	PasswordFile string    `key:"password_file" help:"file with the password, read again at each connect"`
 	MaxLength    int       `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
+	MinReplicas  int       `key:"min_replicas" help:"replicas that must have an event before it counts as published (WAIT); 0: the master alone, whose failover can lose it"`
 	Sentinel     Sentinel  `key:"sentinel"`
 	Cluster      Cluster   `key:"cluster"`
 	TLS          CertFiles `key:"tls"`

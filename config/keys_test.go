@@ -68,7 +68,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		kafka.sasl.extensions
 		nats.url nats.stream nats.credentials_file nats.nkey_file nats.username nats.password_file nats.token_file
 		nats.create_streams.enabled nats.create_streams.replicas nats.tls.ca_file nats.tls.cert_file nats.tls.key_file
-		redis.url redis.password_file redis.max_length
+		redis.url redis.password_file redis.max_length redis.min_replicas
 		redis.sentinel.master redis.sentinel.username redis.sentinel.password_file redis.cluster.enabled
 		redis.tls.ca_file redis.tls.cert_file redis.tls.key_file
 		bullmq.version bullmq.prefix bullmq.job_name bullmq.job_id bullmq.data bullmq.attempts

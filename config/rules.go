@@ -132,6 +132,7 @@ var rules = map[string]rule{
 	"redis.url":                    serverURLs("redis.password_file", "redis", "rediss"),
 	"redis.password_file":          filePath(),
 	"redis.max_length":             count(0, 1<<40),
+	"redis.min_replicas":           count(0, 100),
 	"redis.sentinel.master":        optional(matching(`^[A-Za-z0-9._-]+$`, 255, "a name of a-z, A-Z, 0-9 and ._-")),
 	"redis.sentinel.username":      optional(label()),
 	"redis.sentinel.password_file": filePath(),

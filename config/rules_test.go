@@ -103,6 +103,7 @@ func TestRules(t *testing.T) {
 		{key: "redis.sentinel.master", allowed: []string{"", "my-master.1"}, refused: []string{"my master", "a,b"},
 			because: "a name of"},
 		{key: "redis.sentinel.username", allowed: []string{"", "relay"}, refused: []string{"a\nb"}},
+		{key: "redis.min_replicas", allowed: []string{"0", "100"}, refused: []string{"-1", "101"}},
 		{key: "redis.max_length", allowed: []string{"0", "100000"}, refused: []string{"-1"}},
 		{key: "outbox.columns.aggregate_id", allowed: []string{"", "OrderId", "{tenant}:{order_id}", "x-{aggregate_id}",
 			"{a b}:{c-d}", `{"a}b"}`, "a-b", `"a b"`}, refused: []string{"{", "}", "a}b", `{"a}`, `{"a"b}`, `"a{b"`},

@@ -50,8 +50,8 @@ func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, er
 	r := cfg.Redis
 	return redisstream.New(redisstream.Config{
 		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), Cluster: r.Cluster.Enabled, TLS: redisFiles(cfg),
-		MaxLength: int64(r.MaxLength),
-		Hooks:     redisstream.Hooks{Alarm: alarm(log)},
+		MaxLength: int64(r.MaxLength), MinReplicas: r.MinReplicas,
+		Hooks: redisstream.Hooks{Alarm: alarm(log)},
 	})
 }
 
@@ -83,7 +83,7 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 		Cluster: cfg.Redis.Cluster.Enabled, TLS: redisFiles(cfg), Library: libraryOf(b), Prefix: b.Prefix,
 		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
 		Options:  options,
-		IDHeader: cfg.Message.HeaderNames()[0], Unrecorded: cfg.Limits.MaxUnrecorded,
+		IDHeader: cfg.Message.HeaderNames()[0], Unrecorded: cfg.Limits.MaxUnrecorded, MinReplicas: cfg.Redis.MinReplicas,
 		Hooks: bullmq.Hooks{Alarm: alarm(log)},
 	})
 }

@@ -43,6 +43,7 @@ type Config struct {
 	IDHeader string
 	// Unrecorded is how many records can be on their way without being journaled: so many can be read back.
 	Unrecorded     int
+	MinReplicas    int // that must have what counts as written; 0: none
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script
 	Hooks          Hooks

@@ -42,9 +42,14 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	needs := rights(c.Library)
+	if c.MinReplicas > 0 {
+		needs += " +wait"
+	}
 	server, err := redisconn.Open(redisconn.Config{
 		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, Cluster: c.Cluster, DialTimeout: c.DialTimeout,
-		RequestTimeout: c.RequestTimeout, TLS: c.TLS, Rights: rights(c.Library),
+		RequestTimeout: c.RequestTimeout, TLS: c.TLS, Rights: needs,
+		MinReplicas: c.MinReplicas,
 	})
 	if err != nil {
 		return nil, err

@@ -22,6 +22,9 @@ var addText string
 
 var addScript = redis.NewScript(addText)
 
+//go:embed keep.lua
+var keepText string
+
 const (
 	// scriptJobs is how many jobs one script adds: it holds the server's only thread for about 2 ms.
 	scriptJobs = 100
@@ -107,6 +110,17 @@ func (q *queue) Append(ctx context.Context, end int64, records []*sink.Record) (
 		}
 	}
 	return a
+}
+
+// Keeps implements [conditional.Keeper].
+func (q *queue) Keeps() bool { return q.driver.Keeps() }
+
+// Keep implements [conditional.Keeper].
+func (q *queue) Keep(ctx context.Context, end int64) error {
+	if err := q.driver.Keep(ctx, keepText, q.keys[endKey], strconv.FormatInt(end, 10)); err != nil {
+		return q.blame(err)
+	}
+	return nil
 }
 
 // What the script answers first.
@@ -217,6 +231,11 @@ func (d *Driver) Tail(ctx context.Context, query sink.TailQuery, each func(sink.
 		return redisconn.Passing(err)
 	}
 	from := max(query.From[0], 1)
+	if q.Keeps() && last >= from { // what is read may be the master's alone
+		if err := q.Keep(ctx, last); err != nil {
+			return redisconn.Passing(err)
+		}
+	}
 	all, err := q.read(ctx, from, last)
 	if err != nil {
 		return redisconn.Passing(err)

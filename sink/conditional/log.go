@@ -36,6 +36,8 @@ var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 //   - C3: a record is appended only if no stray has its mark; a stray is claimed once.
 //   - C4: after an end that was asked for nothing is appended before it is proved that nobody else could have written
 //     when it was told: that could not be told from what stood there before, and no condition would fail.
+//   - C5: of a [Keeper], a record is told to be written only once the log is kept up to it. What is behind safe counts
+//     as unknown when that fails: it is read again, from whichever server answers then.
 type Log struct {
 	// WentBack is told when the log's end went back. It is set before the first use and must be quick.
 	WentBack func(was, is int64)
@@ -43,6 +45,7 @@ type Log struct {
 	turn chan struct{} // holds a token while nobody works on the log; whoever took it owns the rest
 
 	end   int64
+	safe  int64     // up to where the log is kept; of a Keeper only
 	known bool      // end is set
 	doubt bool      // something may stand behind end
 	told  time.Time // when the broker had told the end, until that is proved; see C4
@@ -74,7 +77,7 @@ func (l *Log) Start(ctx context.Context, end int64) error {
 	}
 	defer l.give()
 	if !l.known {
-		l.end, l.known = end, true
+		l.end, l.safe, l.known = end, end, true
 	}
 	return nil
 }
@@ -89,6 +92,7 @@ func (l *Log) Defer(ctx context.Context, end int64) error {
 	if !l.known || end < l.end {
 		l.end = end
 	}
+	l.safe = l.end
 	l.known, l.doubt, l.told = true, true, time.Time{}
 	return nil
 }
@@ -145,6 +149,12 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	answer := result{Answer: Answer{Verdict: sink.NotWritten}}
 	if time.Since(began) <= endPatience { // else an earlier request was slow, and the engine must ask again
 		answer = l.append(ctx, s, batches, began)
+	}
+	if err := l.keepSafe(ctx, s, batches); err != nil {
+		for _, b := range batches {
+			b.Outcome = failed(b, Answer{Verdict: sink.Unknown, Err: err, Pause: true})
+		}
+		return
 	}
 	for _, b := range batches {
 		b.Outcome = l.outcome(s, b, answer)
@@ -247,7 +257,7 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 		if err != nil {
 			return fmt.Errorf("ask for the log's end: %w", err)
 		}
-		l.end, l.known, l.told = end, true, time.Now()
+		l.end, l.safe, l.known, l.told = end, end, true, time.Now()
 		return nil
 	}
 	if !l.doubt {
@@ -262,7 +272,7 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 			l.WentBack(l.end, end)
 		}
 		clear(l.strays)
-		l.order, l.end, l.doubt = nil, end, false
+		l.order, l.end, l.safe, l.doubt = nil, end, end, false
 		return nil
 	}
 	if err != nil {

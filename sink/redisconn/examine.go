@@ -37,7 +37,7 @@ func (s *Server) examine(ctx context.Context, one *redis.Client) (text string, r
 		}
 		settings[name] = values[name]
 	}
-	var risks []string
+	risks := s.tooFewReplicas(ctx, one)
 	switch {
 	case settings["appendonly"] != "yes":
 		risks = append(risks,
@@ -61,4 +61,18 @@ func (s *Server) examine(ctx context.Context, one *redis.Client) (text string, r
 		return "the server answers; appendfsync is always", false, nil
 	}
 	return "the server answers; " + strings.Join(risks, "; "), true, nil
+}
+
+// tooFewReplicas warns that nothing would count as written. A server that hides its replicas is taken as it is.
+func (s *Server) tooFewReplicas(ctx context.Context, one *redis.Client) (risks []string) {
+	info, err := one.Info(ctx, "replication").Result()
+	if err != nil || !s.Keeps() {
+		return nil
+	}
+	online := strings.Count(info, "state=online")
+	if online < s.config.MinReplicas {
+		risks = append(risks, fmt.Sprintf("it has %d replicas, and redis.min_replicas is %d: no event counts as published "+
+			"before it has as many", online, s.config.MinReplicas))
+	}
+	return risks
 }

@@ -39,6 +39,7 @@ type Config struct {
 	Sentinel       Sentinel
 	Cluster        bool // the URL is that of some nodes of a cluster
 	TLS            certs.Files
+	MinReplicas    int    // that must have what counts as written; 0: none
 	Rights         string // commands that the user must be allowed, as ACL SETUSER has them
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script

@@ -17,6 +17,7 @@ type Config struct {
 	TLS          certs.Files
 	// MaxLength trims streams to about so many entries, 0 = never.
 	MaxLength      int64
+	MinReplicas    int // that must have what counts as written; 0: none
 	DialTimeout    time.Duration
 	RequestTimeout time.Duration // how long the server may take for one script
 	Hooks          Hooks
@@ -24,6 +25,9 @@ type Config struct {
 
 // rights are what the user needs on the streams, and to be seen by check.
 const rights = "+ping +evalsha +eval +type +time '+xinfo|stream' +xadd +xtrim +xrange"
+
+// rightsToKeep are what it needs besides with MinReplicas.
+const rightsToKeep = " +wait +xsetid"
 
 // Hooks observe. They must be quick; any may be nil.
 type Hooks struct{ Alarm func(sink.Alarm) }

@@ -32,9 +32,14 @@ var (
 
 // New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
 func New(c Config) (*Driver, error) {
+	needs := rights
+	if c.MinReplicas > 0 {
+		needs += rightsToKeep
+	}
 	server, err := redisconn.Open(redisconn.Config{
 		URL: c.URL, PasswordFile: c.PasswordFile, Sentinel: c.Sentinel, Cluster: c.Cluster, DialTimeout: c.DialTimeout,
-		RequestTimeout: c.RequestTimeout, TLS: c.TLS, Rights: rights,
+		RequestTimeout: c.RequestTimeout, TLS: c.TLS, Rights: needs,
+		MinReplicas: c.MinReplicas,
 	})
 	if err != nil {
 		return nil, err

@@ -21,6 +21,9 @@ var appendText string
 
 var appendScript = redis.NewScript(appendText)
 
+//go:embed keep.lua
+var keepText string
+
 const (
 	// scriptRecords is how many entries one script adds: it holds the server's only thread for about 1 ms.
 	scriptRecords = 200
@@ -85,6 +88,17 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 		}
 	}
 	return a
+}
+
+// Keeps implements [conditional.Keeper].
+func (s *stream) Keeps() bool { return s.driver.Keeps() }
+
+// Keep implements [conditional.Keeper].
+func (s *stream) Keep(ctx context.Context, end int64) error {
+	if err := s.driver.Keep(ctx, keepText, s.key, idOf(end)); err != nil {
+		return s.blame(err)
+	}
+	return nil
 }
 
 // mostHeaders is as many as a script can name in one call: Lua's stack holds 8,000 strings (LUAI_MAXCSTACK), and each
@@ -177,6 +191,11 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	last, err := s.End(ctx)
 	if err != nil {
 		return redisconn.Passing(err)
+	}
+	if s.Keeps() && last >= beginOf(q) { // what is read may be the master's alone
+		if err := s.Keep(ctx, last); err != nil {
+			return redisconn.Passing(err)
+		}
 	}
 	for from := beginOf(q); from <= last; {
 		entries, err := s.read(ctx, from, last)

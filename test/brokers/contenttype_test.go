@@ -46,7 +46,8 @@ func TestJSONPayloadsSaySo(t *testing.T) {
 			create(invoice)
 			awaitPublished(t, pg, 4)
 			relay.Stop(t)
-			for topic, want := range map[string][]string{order: {"application/json", ""}, invoice: {"application/json", "application/json"}} {
+			const json = "application/json"
+			for topic, want := range map[string][]string{order: {json, ""}, invoice: {json, json}} {
 				onRabbitMQ(t, server, func(c *amqp.Channel) {
 					if err := c.Qos(10, 0, false); err != nil {
 						t.Fatal(err)

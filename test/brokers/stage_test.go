@@ -80,30 +80,33 @@ func redisStage(t *testing.T, sink string) side {
 	s.settings = func(addr string) []any { return []any{"sink", "redis-stream", "redis.url", "redis://" + addr} }
 	s.read = func(topic string) []message { return entriesOf(t, reader, topic) }
 	s.readDebezium = func(topic string) []message { return entriesWith(t, reader, topic, "value") } // extended format
-	s.target = func(topic string) target {
-		return target{
-			count: func() int { return int(reader.XLen(t.Context(), topic).Val()) },
-			follow: func(came func()) {
-				last := "0"
-				if newest := reader.XRevRangeN(t.Context(), topic, "+", "-", 1).Val(); len(newest) > 0 {
-					last = newest[0].ID
-				}
-				go func() {
-					for t.Context().Err() == nil {
-						streams, _ := reader.XRead(t.Context(), &redis.XReadArgs{Streams: []string{topic, last},
-							Block: time.Second}).Result()
-						for _, stream := range streams {
-							for _, e := range stream.Messages {
-								last = e.ID
-								came()
-							}
+	s.target = func(topic string) target { return entryTarget(t, reader, topic) }
+	return s
+}
+
+// entryTarget is a stream of Redis.
+func entryTarget(b testing.TB, reader *redis.Client, topic string) target {
+	return target{
+		count: func() int { return int(reader.XLen(b.Context(), topic).Val()) },
+		follow: func(came func()) {
+			last := "0"
+			if newest := reader.XRevRangeN(b.Context(), topic, "+", "-", 1).Val(); len(newest) > 0 {
+				last = newest[0].ID
+			}
+			go func() {
+				for b.Context().Err() == nil {
+					streams, _ := reader.XRead(b.Context(), &redis.XReadArgs{Streams: []string{topic, last},
+						Block: time.Second}).Result()
+					for _, stream := range streams {
+						for _, e := range stream.Messages {
+							last = e.ID
+							came()
 						}
 					}
-				}()
-			},
-		}
+				}
+			}()
+		},
 	}
-	return s
 }
 
 // waiting are the jobs that wait in the queue.
