@@ -2,18 +2,24 @@ package sql
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
-// forTextIDs are the steps that ids of a bounded length do not need, by what the step is about.
-var forTextIDs = map[string]string{"relay_0008.sql": "Parked events", "outbox_0005.sql": "Dead letters"}
-
-// step is what a step is for an outbox with these names.
-func (n Names) step(name string) (string, error) {
-	if what, is := forTextIDs[name]; is && n.IDType != "text" {
-		return fmt.Sprintf("-- %s: ids of type %s fit into every index.\n", what, n.IDType), nil
+// idIndexes are what bounds the ids of parked events and dead letters. Text can be too long for a btree's entry; a hash
+// index takes it.
+func (n Names) idIndexes() map[string]string {
+	if n.IDType != "text" {
+		return map[string]string{".ParkedNumber": "", ".ParkedUnique": "PRIMARY KEY (source, event_id)", ".ParkedIndex": "",
+			".DLQUnique": "UNIQUE (source, original_id)", ".DLQIndex": ""}
 	}
-	return render(name, n)
+	return map[string]string{
+		".ParkedNumber": "\n    number         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,",
+		".ParkedUnique": "EXCLUDE USING hash ((source::text || '/' || event_id) WITH =)",
+		".ParkedIndex":  "\nCREATE INDEX ON " + n.Schema + ".cdc_relay_parked USING hash (event_id);",
+		".DLQUnique":    "EXCLUDE USING hash ((source::text || '/' || original_id) WITH =)",
+		".DLQIndex":     "\nCREATE INDEX ON " + n.DLQ + " USING hash (original_id);",
+	}
 }
 
 // fill puts a value in the place of each {{.Name}}, and another file in the place of each {{name.sql}}. What a value
@@ -21,6 +27,7 @@ func (n Names) step(name string) (string, error) {
 // every method of every type in the program.
 func (n Names) fill(text, file string) (string, error) {
 	values := n.values()
+	maps.Copy(values, n.idIndexes())
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{{")

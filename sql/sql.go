@@ -1,10 +1,11 @@
-// Package sql holds the tables of the relay as versioned steps of SQL, and renders them for one outbox. It talks to no
-// database: package store runs the steps.
+// Package sql holds the tables of the relay and renders them for one outbox. It talks to no database: package store runs
+// the statements.
 //
-// A step is never changed after a release; a later version adds a step that is safe while the release before it runs,
-// that is, it adds tables, columns with defaults and indexes, and takes nothing away.
+// Each part of the tables has a schema and the steps that came after it. Neither is changed after a release; a later
+// version adds a step that is safe while the release before it runs, that is, it adds tables, columns with defaults and
+// indexes, and drops nothing.
 //
-// Tested by package store, which runs every step on a real Postgres.
+// Tested by package store, which runs all of it on a real Postgres.
 package sql
 
 import (
@@ -82,13 +83,17 @@ type Step struct {
 	SQL     string // one or more statements, to be run in one transaction
 }
 
-// The steps' files, per part and version, from 1.
+// part is a part of the tables: the schema of 0.1.0, which has the version that its development ended with, and the
+// files of later steps, each one version more.
+type part struct {
+	schema  string
+	version int
+	later   []string
+}
+
 var (
-	relay = []string{"relay_0001.sql", "relay_0002.sql", "relay_0003.sql", "relay_0004.sql", "relay_0005.sql",
-		"relay_0006.sql", "relay_0007.sql", "relay_0008.sql", "relay_0009.sql", "relay_0010.sql", "relay_0011.sql",
-		"relay_0012.sql", "relay_0013.sql"}
-	outbox = []string{"outbox_0001.sql", "outbox_0002.sql", "outbox_0003.sql", "outbox_0004.sql", "outbox_0005.sql",
-		"outbox_0006.sql", "outbox_0007.sql"}
+	relay  = part{schema: "relay.sql", version: 13}
+	outbox = part{schema: "outbox.sql", version: 7}
 )
 
 // Relay is the part that all outboxes of a schema share.
@@ -97,25 +102,47 @@ const Relay = "relay"
 // OutboxPart names the part that belongs to the outbox with these dead letters.
 func OutboxPart(dlq string) string { return "outbox " + dlq }
 
-// Steps are the steps of a part whose version is above the given one, oldest first.
-func Steps(part string, above int, n Names) ([]Step, error) {
-	names := relay
-	if part != Relay {
-		names = outbox
+// TooOldError reports tables of a version before 0.1.0, which nothing upgrades.
+type TooOldError struct {
+	Part        string
+	Has, Oldest int
+}
+
+func (e *TooOldError) Error() string {
+	return fmt.Sprintf("the relay's tables (%s) have version %d, from before 0.1.0, and can be upgraded from version %d on: "+
+		"let the program that made them publish every row, stop it, set postgres.schema to a new schema and run "+
+		"cdc-relay init", e.Part, e.Has, e.Oldest)
+}
+
+// Steps returns what brings a part to its present version: all of it where there is nothing (version 0), or the steps
+// above the given version, oldest first. The error is a [TooOldError] for a version before 0.1.0.
+func Steps(name string, above int, n Names) ([]Step, error) {
+	p := relay
+	if name != Relay {
+		p = outbox
+	}
+	files, version := p.later, p.version+1
+	switch {
+	case above == 0:
+		files, version = append([]string{p.schema}, files...), p.version
+	case above < p.version:
+		return nil, &TooOldError{Part: name, Has: above, Oldest: p.version}
+	default:
+		files, version = files[min(above-p.version, len(files)):], above+1
 	}
 	var steps []Step
-	for i := above; i < len(names); i++ {
-		text, err := n.step(names[i])
+	for i, file := range files {
+		text, err := render(file, n)
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, Step{Part: part, Version: i + 1, SQL: text})
+		steps = append(steps, Step{Part: name, Version: version + i, SQL: text})
 	}
 	return steps, nil
 }
 
 // Table is the outbox of contract "the tables", for a database that has none.
-func Table(n Names) (string, error) { return render("table_0001.sql", n) }
+func Table(n Names) (string, error) { return render("table.sql", n) }
 
 // View is the view of an outbox's statuses, which goes with a table that is dropped with all that depends on it. It
 // replaces one that is there.
