@@ -3,6 +3,7 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -76,6 +77,10 @@ func (c Config) options() ([]client.Option, error) {
 	options := []client.Option{
 		client.Name(c.Name), client.Timeout(c.DialTimeout), client.NoReconnect(), client.FlusherTimeout(c.RequestTimeout),
 		client.PingInterval(c.RequestTimeout), client.MaxPingsOutstanding(1),
+	}
+	// The frames of WebSockets are not the protocol's lines.
+	if !strings.Contains(c.URL, "ws://") && !strings.Contains(c.URL, "wss://") {
+		options = append(options, client.SetCustomDialer(guards{net.Dialer{Timeout: c.DialTimeout}}))
 	}
 	if c.CredentialsFile != "" {
 		if _, err := os.ReadFile(c.CredentialsFile); err != nil {

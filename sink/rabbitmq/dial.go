@@ -33,10 +33,11 @@ func (c Config) dial() (*amqp.Connection, error) {
 	opened := opener{config: c, host: uri.Host, files: c.TLS.Or(uri.CACertFile, uri.CertFile, uri.KeyFile)}
 	opened.files.ServerName = uri.ServerName
 	config := amqp.Config{
-		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name}, Dial: opened.plain,
+		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name},
+		Dial: guarded(opened.plain),
 	}
-	if uri.Scheme == schemeTLS {
-		uri.Scheme, config.Dial = scheme, opened.secured // the client would not say what the server said by TLS
+	if uri.Scheme == schemeTLS { // the client would not say what the server said by TLS
+		uri.Scheme, config.Dial = scheme, guarded(opened.secured)
 	}
 	if slices.ContainsFunc(uri.AuthMechanism, func(m string) bool { return strings.EqualFold(m, "external") }) {
 		config.SASL = []amqp.Authentication{&amqp.ExternalAuth{}}

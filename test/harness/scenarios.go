@@ -87,6 +87,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"driver's rolling restarts":    {ci: 0, nightly: 3},
 	"driver's whole-cluster stops": {ci: 0, nightly: 4},
 	"driver's mixed faults":        {ci: 0, nightly: 20},
+	"damaged answers of NATS":      {ci: 50, nightly: 5_000},
+	"damaged answers of RabbitMQ":  {ci: 30, nightly: 3_000},
 	"damaged answers of Redis":     {ci: 100, nightly: 20_000},
 	"damaged answers":              {ci: 2000, nightly: 200_000},
 	"exchanges with damage":        {ci: 300, nightly: 20_000},
