@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ func (l lists) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/alarms", l.alarms)
 	mux.HandleFunc("GET /api/v1/parked", l.parked)
 	mux.HandleFunc("GET /api/v1/dlq", l.dead)
+	mux.HandleFunc("GET /api/v1/dlq/reasons", l.reasons)
 	mux.HandleFunc("GET /api/v1/dlq/{id}", l.deadLetter)
 	mux.HandleFunc("GET /api/v1/requests/{id}", l.request)
 	mux.HandleFunc("GET /api/v1/find", l.find)
@@ -59,6 +61,16 @@ func (l lists) dead(w http.ResponseWriter, req *http.Request) {
 	}
 	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		return s.DeadLetters(ctx, f, state, after, limit)
+	})
+}
+
+// reasons answers for what dead letters died, and how many did.
+func (l lists) reasons(w http.ResponseWriter, req *http.Request) {
+	q := query{values: req.URL.Query()}
+	f, state := q.filter(), cmp.Or(q.take("state"), store.DeadOpen)
+	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+		found, err := s.DeadReasons(ctx, f, state)
+		return map[string][]store.DeadReason{"items": found}, err
 	})
 }
 
@@ -183,7 +195,7 @@ func (q *query) take(name string) string {
 
 func (q *query) filter() (f store.Filter) {
 	f.Type, f.Class, f.Topic = q.take("type"), q.take("class"), q.take("topic")
-	f.Aggregate, f.Position = q.take("aggregate"), q.take("position")
+	f.Aggregate, f.Position, f.Code = q.take("aggregate"), q.take("position"), q.take("code")
 	if key := q.take("key"); q.values.Has("key") {
 		f.Key = &key
 	}

@@ -151,6 +151,7 @@ var readingMethods = []string{
 	"Lookup", "Tails", "MirrorLag", "ParkedLanes", "ParkedAmong", "CountParked", "OldestParked", "CountDead",
 	"WaitingTopics", "DueLanes", "Portions", "AuditState", "Running", "UnrecordedSince", "UnrecordedIn", "LateRows",
 	"CheckExpressions", "Clock", "NextRequest", "Request", "Outcomes", "Count", "CountUntil", "DeadLetters", "DeadLetter",
+	"DeadReasons",
 	"ParkedKeys", "ParkedSum", "RepublishRows", "Find", "Locate", "OfAggregate", "OfKey", "InitLacks", "Alarms",
 	"ChosenTopics", "SeenTopics", "Sources", "AuditRows", "Paused", "Breaker", "Cleanable", "ReusedAside",
 }

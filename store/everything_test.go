@@ -147,6 +147,9 @@ func manyReads(s *store.Store) (list []reading) {
 				return s.DeadLetters(ctx, f, state, "", 100)
 			})
 		}
+		add("DeadReasons "+row.name, func(ctx context.Context) (any, error) {
+			return s.DeadReasons(ctx, f, store.DeadAny)
+		})
 		add("ParkedKeys "+row.name, func(ctx context.Context) (any, error) {
 			page, err := s.ParkedKeys(ctx, f, "", 100)
 			var keys []string

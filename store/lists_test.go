@@ -170,3 +170,41 @@ func TestEventsWithoutAKeyAreListedOnce(t *testing.T) {
 		t.Errorf("parked keys: got %+v, %v, want 2", page.Items, err)
 	}
 }
+
+// Break caught: a flood of dead letters of which people see rows, not reasons; reasons that are not those of the chosen.
+// Seen to fail with the state left out, with the code left out, and with the error of the oldest.
+func TestDeadLettersAreCountedByReason(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	for n := range 7 {
+		d := deadAt(n, "")
+		d.Code, d.Text = []string{"A", "B"}[n%2], fmt.Sprint("text ", n)
+		bury(t, s, d)
+	}
+	pg.Exec(t, `UPDATE outbox_events_dlq SET discarded_at = now() WHERE position_order = 0`)
+	for _, row := range []struct {
+		f           store.Filter
+		state, want string
+	}{
+		{store.Filter{}, store.DeadAny, "A 4 text 6, B 3 text 5"},
+		{store.Filter{Code: "B"}, store.DeadOpen, "B 3 text 5"},
+		{store.Filter{}, store.DeadDiscarded, "A 1 text 0"},
+		{store.Filter{Code: "C"}, store.DeadAny, ""},
+	} {
+		reasons, err := s.DeadReasons(t.Context(), row.f, row.state)
+		must(t, "count", err)
+		var got []string
+		for _, r := range reasons {
+			got = append(got, fmt.Sprint(r.Code, " ", r.Count, " ", r.LastError))
+			if r.Newest.Before(r.Oldest) || r.Class == "" {
+				t.Errorf("%s: got class %q from %v to %v", r.Code, r.Class, r.Oldest, r.Newest)
+			}
+		}
+		if text := strings.Join(got, ", "); text != row.want {
+			t.Errorf("%v %s: got %s, want %s", row.f, row.state, text, row.want)
+		}
+	}
+	if _, err := s.ParkedKeys(t.Context(), store.Filter{Code: "A"}, "", 10); !errors.Is(err, store.ErrFilter) {
+		t.Errorf("parked events by code: got %v, want a refusal", err)
+	}
+}

@@ -47,6 +47,10 @@ func requestMethods(s *store.Store) []calledMethod {
 			_, err := s.DeadLetters(ctx, store.Filter{}, store.DeadAny, "", 1)
 			return err
 		}},
+		{"DeadReasons", func(ctx context.Context) error {
+			_, err := s.DeadReasons(ctx, store.Filter{}, store.DeadAny)
+			return err
+		}},
 		{"DeadLetter", func(ctx context.Context) error { _, err := s.DeadLetter(ctx, uuid(4)); return err }},
 		{"ParkedKeys", func(ctx context.Context) error { _, err := s.ParkedKeys(ctx, store.Filter{}, "", 1); return err }},
 		{"ParkedSum", func(ctx context.Context) error { _, err := s.ParkedSum(ctx, store.Filter{}); return err }},

@@ -200,6 +200,9 @@ func everyRead(s *store.Store) []reading {
 	add("DeadLetters", func(ctx context.Context) ([]any, error) {
 		return one(s.DeadLetters(ctx, store.Filter{}, store.DeadAny, "", 100))
 	})
+	add("DeadReasons", func(ctx context.Context) ([]any, error) {
+		return one(s.DeadReasons(ctx, store.Filter{}, store.DeadAny))
+	})
 	for _, id := range []string{uuid(2), uuid(15)} {
 		add("DeadLetter "+id, func(ctx context.Context) ([]any, error) {
 			d, err := s.DeadLetter(ctx, id)

@@ -26,6 +26,7 @@ type (
 	DeadCursor      = record.DeadCursor
 	DeadLetter      = record.DeadLetter
 	DeadLetterWhole = record.DeadLetterWhole
+	DeadReason      = record.DeadReason
 	Edit            = record.Edit
 	Edited          = record.Edited
 	ExpressionError = record.ExpressionError

@@ -21,7 +21,7 @@ import (
 
 // dlqCommand is what can be done about dead letters.
 func dlqCommand() *cobra.Command {
-	return cli.Group("dlq", "Dead letters: list, show, replay, edit, discard.",
+	return cli.Group("dlq", "Dead letters: list, reasons, show, replay, edit, discard.",
 		`Events that could not be published are kept as dead letters, with payload and reason.
 
 Examples:
@@ -30,6 +30,7 @@ Examples:
 
   cdc-relay dlq replay --all --note "topic is back"`,
 		new(dlqListCommand).command(),
+		dlqReasons(),
 		dlqShow(),
 		dlqReplay(),
 		new(dlqEditCommand).command(),

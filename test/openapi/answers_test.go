@@ -171,7 +171,7 @@ func (j *judge) whileStarting(s *site) {
 			j.want(http.StatusServiceUnavailable, http.MethodPost, url, address, j.examples(o)[0], known)
 		case slices.Contains([]string{"/readyz", "/healthz", "/health"}, path):
 			j.want(http.StatusServiceUnavailable, http.MethodGet, url, address, "", nil)
-		case slices.Contains([]string{"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/{id}", "/api/v1/requests/{id}",
+		case slices.Contains([]string{"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/reasons", "/api/v1/dlq/{id}", "/api/v1/requests/{id}",
 			"/api/v1/alarms", "/api/v1/inbox"}, path):
 			j.want(http.StatusServiceUnavailable, http.MethodGet, url, address, "", nil)
 		}
@@ -197,6 +197,7 @@ func (j *judge) reads(url, dead string) {
 		"/api/v1/status", "/api/v1/history", "/api/v1/notes", "/api/v1/config", "/api/v1/stream",
 		"/api/v1/parked", "/api/v1/parked?limit=1&topic=outbox.event.invoice&older_than=1ms",
 		"/api/v1/dlq", "/api/v1/dlq?state=all&class=permanent&type=made&key=a&newer_than=7d&limit=1",
+		"/api/v1/dlq/reasons", "/api/v1/dlq/reasons?state=all&code=X",
 		"/api/v1/dlq?id=" + dead + "&aggregate=order/a", "/api/v1/dlq/" + dead, "/api/v1/dlq/" + dead + "?payload=text",
 		"/api/v1/find?aggregate=order/c&since=24h", "/api/v1/find?aggregate=invoice/b", "/api/v1/find?id=" + dead +
 			"&id=019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01",

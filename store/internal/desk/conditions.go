@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,13 @@ func (c *conditions) matching(f record.Filter, p place, o *db.Table, base string
 		if column.want != "" {
 			c.add(p.alias+"."+column.name+" = ?::text", column.want)
 		}
+	}
+	switch {
+	case f.Code == "":
+	case p != deadPlace:
+		return fmt.Errorf("%w: code: only dead letters have one", record.ErrFilter)
+	default:
+		c.add(p.alias+".error_code = ?::text", f.Code)
 	}
 	if err := c.placed(f, p); err != nil {
 		return err

@@ -69,26 +69,20 @@ func keyText(key []byte) *string {
 func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after string,
 	limit int) (record.Page[record.DeadLetter], error) {
 	page := record.Page[record.DeadLetter]{Items: []record.DeadLetter{}}
-	condition, known := deadStates[state]
-	if !known {
-		return page, fmt.Errorf("%w: %q is not a state of a dead letter: want open, replayed, discarded or all",
-			record.ErrFilter, state)
-	}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
 		return page, fmt.Errorf("list dead letters: %w", err)
 	}
-	c := conditions{args: []any{source}}
-	c.text.WriteString("d.source = $1 AND " + condition)
+	c, err := deadIn(f, state, o, source)
+	if err != nil {
+		return page, fmt.Errorf("list dead letters: %w", err)
+	}
 	if after != "" {
 		number, err := strconv.ParseInt(after, 10, 64)
 		if err != nil {
 			return page, record.ErrCursor
 		}
 		c.add("d.id < ?::bigint", number)
-	}
-	if err := c.matching(f, deadPlace, o, "now()"); err != nil {
-		return page, fmt.Errorf("list dead letters: %w", err)
 	}
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT `+deadColumns+` FROM {dlq} d WHERE `+c.text.String()+
@@ -109,6 +103,49 @@ func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after st
 		page.Next = strconv.FormatInt(page.Items[limit-1].Number, 10)
 	}
 	return page, nil
+}
+
+// mostReasons bounds the list of reasons. Codes are few: the relay's own, and brokers' names for what they answer.
+const mostReasons = 200
+
+// DeadReasons are the reasons of dead letters, the most frequent first.
+func (s *Desk) DeadReasons(ctx context.Context, f record.Filter, state string) ([]record.DeadReason, error) {
+	o, source, err := s.db.TableAndSource(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count the reasons of dead letters: %w", err)
+	}
+	c, err := deadIn(f, state, o, source)
+	if err != nil {
+		return nil, fmt.Errorf("count the reasons of dead letters: %w", err)
+	}
+	reasons := []record.DeadReason{}
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.db.Names.SQL(`WITH g AS (SELECT d.error_class, d.error_code, count(*) AS n,
+ min(d.dead_at) AS oldest, max(d.dead_at) AS newest, max(d.id) AS id FROM {dlq} d WHERE `+c.text.String()+`
+ GROUP BY d.error_class, d.error_code)
+SELECT g.error_class, g.error_code, g.n, g.oldest, g.newest, l.last_error FROM g JOIN {dlq} l ON l.id = g.id
+ORDER BY g.n DESC, g.newest DESC LIMIT `+strconv.Itoa(mostReasons)), c.args...)
+		if err == nil {
+			reasons, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.DeadReason])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count the reasons of dead letters: %w", err)
+	}
+	return reasons, nil
+}
+
+// deadIn are the conditions on dead letters d of the source that are in the state and that the filter chooses.
+func deadIn(f record.Filter, state string, o *db.Table, source int32) (c *conditions, err error) {
+	condition, known := deadStates[state]
+	if !known {
+		return nil, fmt.Errorf("%w: %q is not a state of a dead letter: want open, replayed, discarded or all",
+			record.ErrFilter, state)
+	}
+	c = &conditions{args: []any{source}}
+	c.text.WriteString("d.source = $1 AND " + condition)
+	return c, c.matching(f, deadPlace, o, "now()")
 }
 
 // DeadLetter is the dead letter of the event. ErrNoDeadLetter: there is none; with ErrFilter: there cannot be one, the

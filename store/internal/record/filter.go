@@ -20,6 +20,7 @@ type Filter struct {
 	Type  string   `json:"type,omitempty"`
 	Class string   `json:"class,omitempty"`
 	Topic string   `json:"topic,omitempty"`
+	Code  string   `json:"code,omitempty"` // of dead letters: why they died
 
 	Aggregate string `json:"aggregate,omitempty"` // TYPE/ID
 	Position  string `json:"position,omitempty"`  // as in x-outbox-position, or the commit LSN of a transaction
@@ -81,7 +82,7 @@ func (f Filter) criteria() (names []string) {
 		given bool
 	}{
 		{"ids", len(f.IDs) > 0}, {"key", f.Key != nil}, {"type", f.Type != ""}, {"class", f.Class != ""},
-		{"topic", f.Topic != ""}, {"aggregate", f.Aggregate != ""}, {"position", f.Position != ""},
+		{"topic", f.Topic != ""}, {"code", f.Code != ""}, {"aggregate", f.Aggregate != ""}, {"position", f.Position != ""},
 		{"older_than", f.OlderThan > 0}, {"newer_than", f.NewerThan > 0}, {"all", f.All},
 	} {
 		if c.given {
@@ -109,7 +110,7 @@ func (f Filter) CheckTexts() error {
 	if f.Key != nil {
 		key = *f.Key
 	}
-	for _, t := range []struct{ field, text string }{{"key", key}, {"type", f.Type}, {"topic", f.Topic},
+	for _, t := range []struct{ field, text string }{{"key", key}, {"type", f.Type}, {"topic", f.Topic}, {"code", f.Code},
 		{"aggregate", f.Aggregate}} {
 		if strings.ContainsRune(t.text, 0) || !utf8.ValidString(t.text) {
 			return fmt.Errorf("%w: %s: found %.100q; allowed: UTF-8 text without a zero byte", ErrFilter, t.field, t.text)

@@ -65,6 +65,16 @@ type Page[T any] struct {
 	Next  string `json:"next"`
 }
 
+// DeadReason is a class and code for which dead letters died. Names in JSON are stable.
+type DeadReason struct {
+	Class     string    `json:"class"`
+	Code      string    `json:"code"`
+	Count     int64     `json:"count"`
+	Oldest    time.Time `json:"oldest"`
+	Newest    time.Time `json:"newest"`
+	LastError string    `json:"last_error"` // of the newest
+}
+
 // ErrCursor says that a cursor is not one that a list gave.
 var ErrCursor = errors.New("the cursor did not come from this list")
 

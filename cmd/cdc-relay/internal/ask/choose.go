@@ -12,7 +12,7 @@ import (
 // Choose is the flags that choose dead letters or parked events; all that are given must hold.
 type Choose struct {
 	ChooseHeld
-	Aggregate, Position string
+	Aggregate, Position, Code string
 }
 
 // AddTo implements cli.FlagSet.
@@ -22,6 +22,7 @@ func (c *Choose) AddTo(cmd *cobra.Command) {
 	f.Var(&cli.TextFlag{Into: &c.Aggregate, Shown: "TYPE/ID", NotEmpty: true}, "aggregate", "Only of this aggregate.")
 	f.Var(&cli.TextFlag{Into: &c.Position, NotEmpty: true}, "position", "Only at this position: 0/16B3748/2 as in "+
 		"x-outbox-position, or 0/16B3748 for a whole transaction.")
+	f.Var(&cli.TextFlag{Into: &c.Code, NotEmpty: true}, "code", "Only dead letters of this code; dlq reasons lists them.")
 	c.addAges(cmd)
 }
 
@@ -73,7 +74,7 @@ func (a *All) AddTo(cmd *cobra.Command) {
 // filter notes what is wrong with the flags.
 func (c Choose) filter(a *cli.App) store.Filter {
 	f := store.Filter{IDs: c.IDs, Key: c.key(a), Type: c.Type, Class: c.Class, Topic: c.Topic,
-		Aggregate: c.Aggregate, Position: c.Position}
+		Aggregate: c.Aggregate, Position: c.Position, Code: c.Code}
 	a.OneOf("--class", c.Class, store.Classes)
 	f.OlderThan, f.NewerThan = ages(a, c.OlderThan, c.NewerThan)
 	return f
@@ -96,12 +97,15 @@ func ages(a *cli.App, older, newer string) (olderThan, newerThan store.Age) {
 	return olderThan, newerThan
 }
 
+// ToList is the filter of a command that changes nothing.
+func (c Choose) ToList(a *cli.App) store.Filter { return c.filter(a) }
+
 // toChange is the filter of a command that changes something.
 func (c Choose) toChange(a *cli.App, all All) store.Filter {
 	f := c.filter(a)
 	f.All = all.All
 	if f.Criteria() == "" && len(a.Mistakes()) == 0 { // an age that cannot be read chooses something
-		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --aggregate, --position, "+
+		a.Wrong("", "nothing is chosen", "ids, --key, --type, --class, --topic, --code, --aggregate, --position, "+
 			"--older-than, --newer-than, or --all")
 	}
 	return f
