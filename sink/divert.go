@@ -150,18 +150,13 @@ func (e *Engine) Troubles() []TroubleReport {
 			if r.Kind == TopicTrouble && !r.Since.IsZero() && t.takes(r.Since) {
 				r.Kind = PartitionTrouble
 			}
-			if whole.Diverted && r.Probe {
-				whole.Probe, whole.ProbeAt = true, p.number
-			}
 			// One partition's answer speaks for the topic.
-			if !r.Well && (r.Kind == TopicTrouble || t.err != nil || t.diverted && p.unproved()) {
-				whole.Well = false
-				if !r.Since.IsZero() && (whole.Since.IsZero() || r.Since.Before(whole.Since)) { // zero: nothing of it waits
-					whole.Since, whole.Reason = r.Since, r.Reason
-				}
-				continue
+			speaks := !r.Well && (r.Kind == TopicTrouble || t.err != nil || t.diverted && p.unproved())
+			if speaks {
+				whole.hear(r)
 			}
-			if r.Diverted || !r.Since.IsZero() {
+			// One that is diverted is tried by itself, be the topic diverted or not.
+			if r.Diverted || !speaks && !r.Since.IsZero() {
 				reports = append(reports, r)
 			}
 		}
@@ -170,6 +165,17 @@ func (e *Engine) Troubles() []TroubleReport {
 		}
 	}
 	return reports
+}
+
+// hear takes in the report of a partition that speaks for the whole topic.
+func (whole *TroubleReport) hear(r TroubleReport) {
+	whole.Well = false
+	if whole.Diverted && r.Probe {
+		whole.Probe, whole.ProbeAt = true, r.Partition
+	}
+	if !r.Since.IsZero() && (whole.Since.IsZero() || r.Since.Before(whole.Since)) { // zero: nothing of it waits
+		whole.Since, whole.Reason = r.Since, r.Reason
+	}
 }
 
 // reportWhole tells of the topic itself. A new number of partitions takes effect in a moment, as a rule, and nothing is

@@ -193,7 +193,7 @@ func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
 		switch {
 		case sick:
-			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.PartitionTrouble, true)}
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true)}
 		case a.Number > 1 && len(a.Batch.Records) == 2: // the first batch, tried again
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{0},
 				Reasons: []*sink.Reason{{Class: outbox.Transient, Code: "LATER"}}}}
@@ -249,7 +249,7 @@ func TestEngineGivesARetryBackWithWhatWasInFrontOfIt(t *testing.T) {
 	sick := true
 	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
 		if sick {
-			return sinktest.Plan{Outcome: trouble(sink.NotWritten, sink.PartitionTrouble, true)}
+			return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true)}
 		}
 		if len(a.Batch.Records) == 3 {
 			return sinktest.Plan{Outcome: sink.Outcome{Verdict: sink.Refused, Guilty: []int{1},

@@ -56,7 +56,8 @@ type Leaver interface{ Left() }
 
 // Dropper is a [Driver] that keeps state for a batch it has seen. The engine calls Dropped when it gives such a batch
 // up, because the partition is gone or the records go back to the submitter ([Engine.Divert]): no Produce has it, and
-// its records come again in other batches, if at all. It must not block, nor call the engine.
+// its records come again in other batches, if at all. Consumers may have read what was written of it, so the driver
+// counts that as possible duplicates. It must not block, nor call the engine.
 type Dropper interface{ Dropped(b *Batch) }
 
 // Batch is consecutive records of one partition that are produced together.
@@ -117,6 +118,20 @@ func TroubleOf(err error, otherwise Trouble) Trouble {
 	return otherwise
 }
 
+// Gone is an error, of [Driver.Partitions] or of an [Outcome], that reports whether the topic is gone for certain. Then
+// sending a batch again that may have been written would never show whether it was: what recognized it, such as a
+// sequence of records, went with the topic, or never was. Lack of permission is not a reason: the topic still knows.
+type Gone interface {
+	error
+	Gone() bool
+}
+
+// gone reports whether the error, or one that it wraps, is a [Gone] that says so.
+func gone(err error) bool {
+	var g Gone
+	return errors.As(err, &g) && g.Gone()
+}
+
 // troubleOf is whose trouble an error of Partitions is.
 func troubleOf(err error) Trouble { return TroubleOf(err, TopicTrouble) }
 
@@ -145,9 +160,6 @@ type Outcome struct {
 	// of what it has written, or wants the engine to ask again whether it may send, before it goes on.
 	Err     error
 	Trouble Trouble
-	// Unproved, with TopicTrouble and Unknown, means that the broker may lag behind its cluster. Only an error of
-	// Partitions proves then that the topic is missing or forbidden, and lets the engine give the batch up.
-	Unproved bool
 	// Prove, with NotWritten and no error: the driver goes on once the engine's Permit has said yes to this time.
 	Prove time.Time
 	// NotWritten, Unknown: true means that the next attempt should wait (backoff); false that the first retry may go at

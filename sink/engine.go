@@ -106,8 +106,9 @@ type Request struct {
 // Invariants, asserted where they could break:
 //
 //   - E1: a partition has at most one batch with the driver, and a request at most one batch of a partition.
-//   - E2: a batch that the driver got is sent again unchanged until it is Accepted or Refused, or its partition is
-//     gone, but for a front that the driver said is written.
+//   - E2: a batch that the driver got is sent again unchanged until it is Accepted or Refused, but for a front that the
+//     driver said is written. It is given up if it may be written only where its partition or topic is gone, and if it
+//     is not written only where it is diverted.
 //   - E3: a record is in exactly one place: a topic's waiting list, a partition's queue, a partition's batch, the
 //     results, or with the submitter. Each list is in order, and lists of one lane are passed through one after the
 //     other.

@@ -80,9 +80,22 @@ func (e *Engine) giveOneBack(p *partition, r *Record, now time.Time) {
 	r.Partition, r.WasHeld = p.number, behind
 }
 
-// mayGiveBack reports whether the partition's batch may come back before its next attempt. None may yet: with batches
-// that came back, the simulator found more unrecorded events than the bound, and parked lanes that nothing tried again.
-func (e *Engine) mayGiveBack(*partition) bool { return false }
+// mayGiveBack reports whether the partition's batch need not be sent again as it is: it failed and is certainly not
+// written, or its topic is gone, which keeps it from ever being known. Any other batch that may have been written
+// stays, with its credit, until it is known. In other batches its records could be written twice, and unrecorded
+// records would be more than MaxUnrecorded.
+func (e *Engine) mayGiveBack(p *partition) bool {
+	o := &p.batch.Outcome
+	switch {
+	case gone(p.topic.err) || p.failures > 0 && gone(p.err):
+		return true
+	case o.Verdict == NotWritten && !o.goesOn():
+		return p.failures > 0
+	case o.Verdict == NotWritten: // it waits for a turn that does not come while nobody leads the partition
+		return p.topic.err != nil && troubleOf(p.topic.err) == TopicTrouble && e.driver.Node(p.topic.name, p.number) < 0
+	}
+	return false
+}
 
 // unproved reports whether the partition's last batch failed and was given back, and nothing has been sent since.
 func (p *partition) unproved() bool { return p.failures > 0 && p.batch == nil }

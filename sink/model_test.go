@@ -35,6 +35,7 @@ type event struct {
 
 	published, dead   bool
 	unknown, dropped  bool // an attempt of it had an unknown outcome; its batch's partition was gone
+	again             bool // the attempt is not the first of its batch
 	handed, writtenTo bool // to the broker and not settled or refused; the broker wrote it
 }
 
@@ -59,12 +60,13 @@ type scenario struct {
 	config sink.Config
 	faults faults
 
-	events  []*event
-	lanes   []*modelLane
-	todo    []*event // made, not taken by Submit yet
-	settle  []*event // with a final result, to be settled
-	gates   bool     // the submitter parks events of held lanes itself
-	topics  map[string]int
+	events []*event
+	lanes  []*modelLane
+	todo   []*event // made, not taken by Submit yet
+	settle []*event // with a final result, to be settled
+	gates  bool     // the submitter parks events of held lanes itself
+	topics map[string]int
+	diverts
 	ended   context.Context
 	failing bool
 }
@@ -135,7 +137,7 @@ func (s *scenario) start() {
 	s.broker.Forgetful = s.random.IntN(3) == 0
 	s.broker.BatchLimit, s.broker.RecordLimit = 40+s.random.IntN(400), 200
 	s.gates = s.random.IntN(2) == 0
-	s.topics = make(map[string]int)
+	s.topics, s.ever = make(map[string]int), make(map[string]bool)
 	for i := range 1 + s.random.IntN(3) {
 		topic := fmt.Sprintf("topic-%d", i)
 		s.topics[topic] = s.random.IntN(4) // 0: made later
@@ -176,7 +178,11 @@ func (s *scenario) step() {
 	case 6, 7:
 		s.mend(s.lanes[s.random.IntN(len(s.lanes))])
 	case 8:
-		s.disturb()
+		if s.random.IntN(2) == 0 {
+			s.divert()
+		} else {
+			s.disturb()
+		}
 	default:
 		time.Sleep(time.Duration(s.random.IntN(300)) * time.Millisecond)
 		synctest.Wait()
@@ -209,11 +215,13 @@ func (s *scenario) fresh(ev *event) *sink.Record {
 		cost = 10_000 // larger than the whole window
 	}
 	ev.record = &sink.Record{Topic: ev.lane.topic, Key: ev.lane.key, Value: value, Cost: cost, Owner: ev}
+	ev.record.Probe = ev.lane.key == nil && s.random.IntN(10) == 0
 	return ev.record
 }
 
 // submit hands in what fits into the window, in order.
 func (s *scenario) submit() {
+	s.takeBack()
 	var records []*sink.Record
 	for _, ev := range s.todo {
 		if s.gates && ev.lane.held {
@@ -276,7 +284,7 @@ func (s *scenario) collect() {
 		return
 	}
 	for _, ev := range s.events {
-		if ev.pending && ev.lane.held && ev.lane.key != nil && !ev.retrying {
+		if ev.pending && ev.lane.held && ev.lane.key != nil && !ev.retrying && !s.ever[ev.lane.topic] {
 			s.failf("event %d of a held lane is neither sent nor given back", ev.number)
 		}
 	}
@@ -291,7 +299,7 @@ func (s *scenario) result(r *sink.Record) {
 		return
 	}
 	if l.key != nil && !ev.retrying {
-		if ev.place <= l.lastResult {
+		if ev.place <= l.lastResult && !s.ever[l.topic] { // of a diverted partition the queue comes before the batch
 			s.failf("lane %s of %s: result of place %d after %d", l.key, l.topic, ev.place, l.lastResult)
 		}
 		l.lastResult = ev.place
@@ -322,6 +330,10 @@ func (s *scenario) result(r *sink.Record) {
 		l.held, l.generation = true, r.Generation
 		l.park(ev)
 	case sink.Held:
+		if s.ever[l.topic] {
+			s.givenBack(ev)
+			return
+		}
 		if !l.held || r.Generation != l.generation {
 			s.failf("lane %s: held with generation %d, it is %d (held %v)", l.key, r.Generation, l.generation, l.held)
 		}

@@ -35,6 +35,7 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 	written := false
 	for i, r := range a.Batch.Records {
 		ev := r.Owner.(*event)
+		ev.again = ev.handed
 		if !ev.handed {
 			ev.handed = true
 			f.handed++
@@ -42,7 +43,7 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 		if !ev.pending {
 			f.reports = append(f.reports, "event "+strconv.Itoa(ev.number)+" is sent after its result")
 		}
-		if ev.lane.held && ev.lane.key != nil && !ev.retrying {
+		if ev.lane.held && ev.lane.key != nil && !ev.retrying && !ev.again {
 			f.reports = append(f.reports, "event "+strconv.Itoa(ev.number)+" of a held lane is sent")
 		}
 		if ev.poison > 0 {
@@ -77,6 +78,9 @@ func (f *faults) plan(guilty []int, written, alone bool) sinktest.Plan {
 		}
 		if f.random.IntN(2) == 0 {
 			plan.Outcome.Verdict = sink.Unknown
+			if plan.Outcome.Trouble == sink.TopicTrouble && f.random.IntN(2) == 0 {
+				plan.Outcome.Err = sinktest.ErrGone
+			}
 			plan.Outcome.Alone = !alone && f.random.IntN(4) == 0
 			plan.Written = len(guilty) == 0 && f.random.IntN(2) == 0
 		}
@@ -126,7 +130,7 @@ func (b shrinking) Dropped(batch *sink.Batch) {
 	b.faults.mu.Lock()
 	for _, r := range batch.Records {
 		ev := r.Owner.(*event)
-		if ev.dropped = true; ev.handed {
+		if ev.dropped = ev.dropped || batch.Outcome.Verdict != sink.NotWritten; ev.handed {
 			ev.handed = false
 			b.faults.handed--
 		}
@@ -248,6 +252,10 @@ func (s *scenario) retry(l *modelLane, events []*event) {
 	l.retrying = len(events)
 	l.parked = slices.Clone(l.parked[len(events):])
 	s.faults.mu.Unlock()
+	if s.ever[l.topic] {
+		s.resume(l, events, records)
+		return
+	}
 	err := s.engine.Retry(l.topic, l.key, l.generation, records)
 	if errors.Is(err, sink.ErrStaleGeneration) {
 		s.failf("lane %s: retry with its generation %d: %v", l.key, l.generation, err)
@@ -280,6 +288,7 @@ func (s *scenario) drain() {
 	s.faults.on = false
 	s.faults.mu.Unlock()
 	for topic, n := range s.topics {
+		s.undivert(topic)
 		s.topics[topic] = max(n, 1)
 		s.broker.SetTopic(topic, max(n, 1))
 		for p := range max(n, 1) {

@@ -23,7 +23,7 @@ type topicView struct {
 	partitions []leader // by partition id
 	err        error    // why the topic is not usable at present
 	errSince   time.Time
-	absent     bool // the brokers said that there is no such topic, and have not told of one since
+	absent     time.Time // since when brokers say that there is no such topic, and have not told of one; zero: they do not
 
 	// fewer is since when brokers have been telling a smaller number of partitions than ours; zero when they do not.
 	fewer time.Time
@@ -90,10 +90,15 @@ func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
 
 // advance makes the next state of a topic; t is nil before the first answer.
 func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, now time.Time) *topicView {
-	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now, absent: r.ErrorCode == codes.UnknownTopic}
+	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now}
+	if r.ErrorCode == codes.UnknownTopic {
+		next.absent = now
+	}
 	if t != nil && t.err != nil {
 		next.errSince = t.errSince
-		next.absent = next.absent || t.absent && r.ErrorCode != 0
+		if r.ErrorCode != 0 && !t.absent.IsZero() {
+			next.absent = t.absent
+		}
 	}
 	if r.ErrorCode != 0 && len(r.Partitions) == 0 {
 		// Keep the number of partitions, so that keys keep their place while the topic is away; nobody leads them, and
@@ -141,7 +146,13 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 // created again, which is certain only when it was seen to be absent, or the broker does not know of those that were
 // added. Keys that went by its number would be in other partitions until another broker is asked.
 func (t *topicView) doubts(r *metadata.ResponseTopic) bool {
-	return t != nil && !t.absent && len(r.Partitions) < len(t.partitions)
+	return t != nil && t.absent.IsZero() && len(r.Partitions) < len(t.partitions)
+}
+
+// gone reports whether the topic was deleted for certain: for longer than a broker may lag behind its cluster, each one
+// that was asked said that there is no such topic. While something is wrong another one is asked each time.
+func (t *topicView) gone(now time.Time) bool {
+	return !t.absent.IsZero() && codes.Is(t.err, codes.UnknownTopic) && now.Sub(t.absent) >= doubtPatience
 }
 
 // advance weighs what a broker tells against what is known: an older epoch is ignored for a while.

@@ -118,7 +118,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Partitions(topic string) (int, error) {
 	if t := d.view.Load().topics[topic]; t != nil {
 		if t.err != nil {
-			return len(t.partitions), &topicTrouble{d, topic, t}
+			return len(t.partitions), &topicTrouble{d, topic, t, t.gone(time.Now())}
 		}
 		return len(t.partitions), nil
 	}
@@ -138,10 +138,14 @@ type topicTrouble struct {
 	d     *Driver
 	topic string
 	view  *topicView
+	gone  bool // when it was asked for
 }
 
 // Error is [Driver.topicError].
 func (t *topicTrouble) Error() string { return t.d.topicError(t.topic, t.view).Error() }
+
+// Gone implements [sink.Gone].
+func (t *topicTrouble) Gone() bool { return t.gone }
 
 // Unwrap is what the broker said.
 func (t *topicTrouble) Unwrap() error { return t.view.err }

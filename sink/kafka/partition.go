@@ -173,7 +173,7 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
-// Dropped is [sink.Dropper]. What was written of the batch went with its topic, or is there and comes a second time.
+// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before.
 func (d *Driver) Dropped(b *sink.Batch) {
 	a, _ := b.State.(*attempt)
 	if a == nil {
@@ -182,11 +182,7 @@ func (d *Driver) Dropped(b *sink.Batch) {
 	p := d.partitionOf(b.Topic, b.Partition)
 	defer p.busy.Store(false)
 	if a.uncertain {
-		cause := "PARTITION_GONE"
-		if t := d.view.Load().topics[b.Topic]; t != nil && !t.absent && int(b.Partition) < len(t.partitions) {
-			cause = "TOPIC_DENIED"
-		}
-		d.abandon(p, cause, a)
+		d.abandon(p, "PARTITION_GONE", a)
 	}
 	b.State = nil
 	a.recycle()

@@ -254,7 +254,6 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		Pause:   m.React&codes.RetryAtOnce == 0,
 		Code:    m.Name,
 	}
-	o.Unproved = m.Verdict == sink.Unknown // see codes: the leader may only have lost the partition
 	if m.React&codes.EncodeAgain != 0 {
 		a.discard()
 	}

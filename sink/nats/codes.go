@@ -26,6 +26,10 @@ func (e *apiError) Error() string {
 // Trouble implements [sink.Troubled].
 func (e *apiError) Trouble() sink.Trouble { return meaningOf(e.ErrCode).trouble }
 
+// Gone implements [sink.Gone]. The leader of all streams answers it about a name; a stream that does not take the
+// subject any more is still there.
+func (e *apiError) Gone() bool { return e.ErrCode == codeStreamNotFound }
+
 // Codes that the driver acts on by themselves.
 const (
 	codeStreamNotFound  = 10059

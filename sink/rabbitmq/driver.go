@@ -147,7 +147,7 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	}
 }
 
-// Dropped implements [sink.Dropper]: what may have been written comes again as a new message.
+// Dropped implements [sink.Dropper]: what may have been routed comes again as a new message.
 func (d *Driver) Dropped(b *sink.Batch) {
 	p, _ := b.State.(*progress)
 	if p == nil {

@@ -53,29 +53,36 @@ type returned struct {
 // progress is Batch.State: which records are confirmed. It may be longer than the batch, by the front that the engine
 // was told of.
 type progress struct {
-	done []bool
-	sent []bool // with an outcome that is not known
-	most int    // messages of a wave, since the server closed the channel for one of them; 0: waveLimit
+	done  []bool
+	sent  []bool // with an outcome that is not known
+	doubt []bool // so was an earlier attempt, whatever became of this one
+	most  int    // messages of a wave, since the server closed the channel for one of them; 0: waveLimit
 }
 
 // produce sends what is not confirmed of the batch, wave by wave, for as long as a stint.
 func (e *exchange) produce(ctx context.Context, b *sink.Batch) {
+	p, _ := b.State.(*progress)
+	if p == nil {
+		p = new(progress)
+	} else {
+		told := len(p.done) - len(b.Records)
+		p.done, p.sent, p.doubt = p.done[told:], p.sent[told:], p.doubt[told:]
+	}
 	select {
 	case <-e.turn:
 	case <-ctx.Done():
-		b.Outcome = sink.Outcome{Verdict: sink.NotWritten, Trouble: sink.ClusterTrouble, Pause: true, Err: context.Cause(ctx)}
+		b.Outcome = p.failed(sink.NotWritten, context.Cause(ctx))
 		return
 	}
 	defer func() { e.turn <- struct{}{} }()
-	p, _ := b.State.(*progress)
-	if p == nil {
+	if b.State == nil {
 		if b.Outcome = e.judge(b); b.Outcome.Verdict == sink.Refused {
 			return
 		}
-		p = &progress{done: make([]bool, len(b.Records)), sent: make([]bool, len(b.Records))}
+		n := len(b.Records)
+		p.done, p.sent, p.doubt = make([]bool, n), make([]bool, n), make([]bool, n)
 		b.State = p
 	}
-	p.done, p.sent = p.done[len(p.done)-len(b.Records):], p.sent[len(p.sent)-len(b.Records):]
 	for began := time.Now(); ; {
 		wave := p.wave(b.Records)
 		if len(wave) == 0 {
@@ -189,7 +196,7 @@ func (p *progress) failed(verdict sink.Verdict, err error) sink.Outcome {
 		switch {
 		case p.done[i]:
 			o.Beyond = append(o.Beyond, sink.Placed{Index: i, Offset: -1})
-		case p.sent[i]:
+		case p.sent[i] || p.doubt[i]:
 			o.Verdict = sink.Unknown
 		}
 	}
@@ -284,6 +291,7 @@ func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress
 		ids[n] = m.MessageId
 		if p.sent[i] {
 			e.driver.duplicates.Add(1)
+			p.doubt[i] = true
 		}
 		p.sent[i] = true
 		var err error

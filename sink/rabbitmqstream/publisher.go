@@ -61,16 +61,16 @@ func (s *ids) last() uint64 { return s.first + uint64(s.count) - 1 }
 
 // produce sends what the stream does not have of the batch.
 func (p *publisher) produce(ctx context.Context, b *sink.Batch) sink.Outcome {
-	select {
-	case <-p.turn:
-	case <-ctx.Done():
-		return failed(&ids{}, 0, context.Cause(ctx))
-	}
-	defer func() { p.turn <- struct{}{} }()
 	s, _ := b.State.(*ids)
 	if s == nil {
 		s = &ids{}
 	}
+	select {
+	case <-p.turn:
+	case <-ctx.Done():
+		return failed(s, 0, context.Cause(ctx))
+	}
+	defer func() { p.turn <- struct{}{} }()
 	if s.first != 0 {
 		s.first += uint64(s.count - len(b.Records)) // without the front that the engine was told of
 	}

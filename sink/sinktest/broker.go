@@ -86,6 +86,14 @@ type batchHistory struct {
 	front   int // so many of records are done by the present answer
 }
 
+// ErrGone is the error of an answer that the topic is gone.
+var ErrGone error = goneError{}
+
+type goneError struct{}
+
+func (goneError) Error() string { return "the topic is gone" }
+func (goneError) Gone() bool    { return true }
+
 // NewBroker makes a broker without topics.
 func NewBroker() *Broker {
 	return &Broker{topics: make(map[string]*brokerTopic), changed: make(chan struct{})}
@@ -200,7 +208,7 @@ func (b *Broker) Dropped(batch *sink.Batch) {
 	t := b.topics[batch.Topic]
 	p := t.partitions[batch.Partition]
 	o := &batch.Outcome
-	resolved := int(batch.Partition) >= t.number || o.Verdict == sink.NotWritten || o.Trouble == sink.TopicTrouble
+	resolved := int(batch.Partition) >= t.number || o.Verdict == sink.NotWritten || errors.Is(o.Err, ErrGone)
 	if !resolved || p.out || p.open == nil || batch.State != p.open {
 		b.violation("%s/%d: a batch is dropped that must come again", batch.Topic, batch.Partition)
 	}

@@ -78,6 +78,12 @@ func Run(t *testing.T, newFixture func(*testing.T) Fixture) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newFixture(t)) })
 	}
+	for name := range newFixture(t).Ruins {
+		t.Run("NothingOfAnUnusableTopicStays/"+name, func(t *testing.T) {
+			f := newFixture(t)
+			unusable(t, f, f.Ruins[name])
+		})
+	}
 }
 
 // bench is an engine on the fixture's driver, with what came out of it.

@@ -108,10 +108,12 @@ func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.TopicTrouble, Code: code, Pause: true}
 	wait := retryAfter(answer.Header.Get("Retry-After"), time.Now())
 	switch {
+	case status == http.StatusNotFound:
+		o.Err = gone{err}
 	case status == http.StatusGone:
 		wait = goneSilence
-		o.Err = fmt.Errorf("%w: it wants no more events. Take its topic out of the outbox, or ask its owner; it is asked "+
-			"again in %v, or after a restart", err, goneSilence)
+		o.Err = gone{fmt.Errorf("%w: it wants no more events. Take its topic out of the outbox, or ask its owner; it is "+
+			"asked again in %v, or after a restart", err, goneSilence)}
 	case status == http.StatusTooManyRequests:
 		o.Trouble = sink.PartitionTrouble
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status >= 500:
@@ -122,6 +124,15 @@ func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	o.Throttle = wait
 	return o
 }
+
+// gone is an error of an endpoint that is not there.
+type gone struct{ error }
+
+// Gone implements [sink.Gone].
+func (gone) Gone() bool { return true }
+
+// Unwrap is the error itself.
+func (g gone) Unwrap() error { return g.error }
 
 // heed has every lane keep the silence that an answer asked for.
 func (e *endpoint) heed(o *sink.Outcome) {

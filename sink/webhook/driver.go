@@ -156,7 +156,7 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	}
 }
 
-// Dropped implements [sink.Dropper].
+// Dropped implements [sink.Dropper]: what may have been received comes again as a new request.
 func (d *Driver) Dropped(b *sink.Batch) {
 	if f, _ := b.State.(*front); f != nil && f.uncertain {
 		d.duplicates.Add(1)

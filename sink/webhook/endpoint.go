@@ -116,7 +116,11 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 	case reason != nil:
 		return sink.Outcome{Verdict: sink.Refused, Reasons: []*sink.Reason{reason}, Unsent: true}
 	case err != nil:
-		return sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ConfigurationTrouble, Pause: true}
+		o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.ConfigurationTrouble, Pause: true}
+		if doubt {
+			o.Verdict = sink.Unknown
+		}
+		return o
 	}
 	answer, err := e.driver.transport.RoundTrip(q)
 	e.tried.Store(true)

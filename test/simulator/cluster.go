@@ -18,7 +18,7 @@ type cluster struct {
 
 type clusterTopic struct {
 	partitions []*clusterPartition
-	missing    bool // it does not exist yet
+	missing    bool // it does not exist, or not yet
 	forbidden  bool // we may not write to it
 }
 
@@ -27,6 +27,7 @@ type clusterPartition struct {
 	leader   int32
 	troubled bool // answers as a partition without enough replicas
 	log      []message
+	written  []*attempts         // batches in it
 	readBy   int                 // take-over of the last process that read its end back
 	excused  int64               // below this offset nobody can know what is ours: an end could not be read back
 	blind    map[string]*process // topics of the stream whose end it could not read back, and has sent nothing since
@@ -189,6 +190,7 @@ var (
 // appendBatch puts the batch's records at the end of the partition.
 func (c *cluster) appendBatch(p *process, part *clusterPartition, a *attempts) {
 	a.written, a.offset = true, int64(len(part.log))
+	part.written = append(part.written, a)
 	for _, r := range a.copies {
 		part.log = append(part.log, message{id: r.id, copy: true, source: "ours", at: time.Now()})
 		r.copied = true

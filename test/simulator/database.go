@@ -47,6 +47,8 @@ type row struct {
 	journaled  time.Time                               // at last
 	sent       struct{ source, position, late []byte } // headers, at last; late nil: none
 	lost       bool                                    // its topic has lost it, at least once
+	vanished   bool                                    // with its topic
+	givenUp    bool                                    // see giveUp
 	forgotten  bool                                    // nor can it be published again: its row is gone
 
 	// Where nothing can be read back; see judge_confirm.go.

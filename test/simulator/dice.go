@@ -28,6 +28,7 @@ const (
 	aboutAppend
 	aboutPost
 	aboutQueue
+	aboutDeletion
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

@@ -39,7 +39,7 @@ func (d *driver) Partitions(topic string) (int, error) {
 	defer w.mu.Unlock()
 	t := w.cluster.topics[topic]
 	if t == nil || t.missing {
-		return 0, errNoTopic
+		return 0, errGone{}
 	}
 	return len(t.partitions), nil
 }
@@ -287,7 +287,8 @@ func reasonOf(r *row) *sink.Reason {
 
 // write puts the batch into its partition, once. Called with mu held.
 func (d *driver) write(r *delivery) {
-	if r.a.written || r.a.closed || r.part == nil || slices.ContainsFunc(r.a.records, (*row).refused) {
+	if r.a.written || r.a.closed || r.part == nil || d.p.w.cluster.partition(r.batch) == nil ||
+		slices.ContainsFunc(r.a.records, (*row).refused) {
 		return
 	}
 	d.p.w.cluster.appendBatch(d.p, r.part, r.a)
@@ -301,6 +302,8 @@ func (d *driver) answer(r *delivery) {
 	}
 	o := r.answer
 	switch {
+	case o.Verdict == sink.Unanswered && !a.written: // its topic was deleted meanwhile
+		o = sink.Outcome{Verdict: sink.Unknown, Err: errNoTopic, Trouble: sink.TopicTrouble, Pause: true}
 	case a.written && o.Verdict != sink.Unknown && o.Verdict != sink.NotWritten:
 		o = sink.Outcome{Verdict: sink.Accepted, FirstOffset: a.offset}
 	case a.written && o.Verdict == sink.NotWritten:

@@ -8,7 +8,8 @@ var Faults = map[string][]string{
 	aborted: nil, appDeletes: nil, callSlow: nil, deathLingers: nil, brokersAway: nil, longTransaction: nil,
 	noLeader: nil, partitionTrouble: nil, publicationDropped: nil, publicationDrifts: nil, requestSlow: nil,
 	requestNotWritten: nil, rowUnreadable: nil, secondTable: nil, shownLate: nil, startSlow: nil, statusLost: nil,
-	tailFails: {Kafka, Conditional}, topicForbidden: nil, topicMissing: nil, foreignRecord: {Kafka, Conditional},
+	tailFails: {Kafka, Conditional}, topicForbidden: nil, topicMissing: nil, topicDeleted: {Kafka, Confirm},
+	foreignRecord: {Kafka, Conditional},
 	questionFails: {Conditional},
 	connectionCut: {Confirm}, messageLate: {Confirm}, answerWithout: {Confirm}, messageReturned: {Confirm},
 	messageNacked: {Confirm}, endpointAsksPause: {Confirm},
@@ -52,6 +53,7 @@ const (
 	tailFails          = "reading a topic's end fails"
 	topicForbidden     = "topic forbidden"
 	topicMissing       = "topic missing"
+	topicDeleted       = "topic deleted"
 	questionFails      = "question to a stream fails"
 	connectionCut      = "connection cut"
 	messageLate        = "message arrives after its sender gave it up"

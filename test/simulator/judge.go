@@ -70,7 +70,7 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 	if replay == 0 {
 		w.judgeOrder(p, r)
 	}
-	if r.unrecorded == nil && !w.server.isJournaled(r) {
+	if r.unrecorded == nil && !r.givenUp && !w.server.isJournaled(r) {
 		r.unrecorded = w.turns[serial-1]
 		if late {
 			r.unrecorded = &turn{}
@@ -188,7 +188,7 @@ func (w *world) judgeCopy(p *process, rec *sink.Record) *row {
 // letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is marked
 // as late, and may be.
 func (w *world) finished(r *row) bool {
-	return r.appeared > 0 || r.baselined || r.late || r.lost || w.server.isDead(r) ||
+	return r.appeared > 0 || r.baselined || r.late || r.lost || r.vanished || w.server.isDead(r) ||
 		r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold
 }
 
@@ -230,6 +230,12 @@ func (w *world) judgeJournaled(t *tables, p store.Published) {
 	}
 	at, there := w.recordAt(p)
 	// lost since a process saw it that has lost the slot since
+	if r.vanished && at == nil {
+		if t.p.serial == w.serials { // it was acknowledged before; once more is a duplicate
+			r.appeared = max(r.appeared, 1)
+		}
+		return
+	}
 	if !there || at != r && (at != nil || !r.lost || t.p.serial == w.serials) {
 		w.violate("p%d journals %s at %s/%d offset %d, and it is not there", t.p.number, string(p.ID), p.Topic, p.Partition,
 			p.Offset)
@@ -369,6 +375,7 @@ func (w *world) judgeEnd() {
 		dead, journaled := w.server.isDead(r), w.server.isJournaled(r)
 		switch {
 		case r.baselined, r.forgotten:
+		case r.vanished && (dead || journaled):
 		case r.appeared == 0 && !dead:
 			w.violate("%s is lost: committed, not in its topic, no dead letter", r.id)
 		case dead && r.appeared > 0 && !r.excused && !w.unreadable(r):

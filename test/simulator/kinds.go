@@ -37,7 +37,7 @@ func (p *profile) of(name string, d *dice) {
 	switch name {
 	case "", Kafka:
 	case Conditional:
-		p.partitions = 1
+		p.partitions, p.deletedTopic = 1, false
 		p.kind.oneStream, p.kind.scripts, p.kind.gaps = d.chance(0.4), d.chance(0.5), d.chance(0.3)
 		p.named = true
 	case Confirm:

@@ -43,7 +43,18 @@ func newPostDriver(p *process) sink.Driver {
 		panic(fmt.Sprintf("the driver for webhooks: %v", err))
 	}
 	p.witness = d
-	return d
+	return &postDriver{d, p.w}
+}
+
+type postDriver struct {
+	*webhook.Driver
+	w *world
+}
+
+// Dropped implements [sink.Dropper].
+func (d *postDriver) Dropped(b *sink.Batch) {
+	d.w.giveUp(b)
+	d.Driver.Dropped(b)
 }
 
 // fate is what becomes of a request.

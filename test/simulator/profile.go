@@ -38,6 +38,7 @@ type profile struct {
 	unknown, notWritten, slowAnswer  float64 // of requests
 	lateAppend                       float64 // of requests that were cut off
 	missingTopic, topicTrouble       bool
+	deletedTopic                     bool // a topic that has records is
 	partitionTrouble, clusterDown    bool
 	tailFails                        float64
 	foreign                          bool // another relay's records are in the topics, with the same ids
@@ -104,6 +105,7 @@ func choose(seed uint64) profile {
 	if about := newDice(seed, aboutProfile, aboutLosses); about.chance(0.07) {
 		p.losses = about.between(1, 3)
 	}
+	p.deletedTopic = p.losses == 0 && !p.secondTable && newDice(seed, aboutProfile, aboutDeletion).chance(0.12)
 	p.people = p.requests+p.losses > 0
 	p.oftenDead(d)
 	if !p.people { // who would have to end the flood

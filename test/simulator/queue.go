@@ -28,7 +28,18 @@ func newQueueDriver(p *process) sink.Driver {
 		panic(fmt.Sprintf("the driver for queues: %v", err))
 	}
 	p.witness = d
-	return d
+	return &queueDriver{d, p.w}
+}
+
+type queueDriver struct {
+	*rabbitmq.Driver
+	w *world
+}
+
+// Dropped implements [sink.Dropper].
+func (d *queueDriver) Dropped(b *sink.Batch) {
+	d.w.giveUp(b)
+	d.Driver.Dropped(b)
 }
 
 // queueConn is a connection from one process to the broker; methods of [net.Conn] are the process's end of it. A frozen

@@ -223,7 +223,7 @@ func (ch *queueChannel) arrive(tag uint64, a *arriving, roll *dice, receive func
 	t := w.cluster.topics[ch.exchange]
 	switch {
 	case c.broken || c.p.dead:
-		if roll.chance(0.5) && !ch.closed { // what was on its way may arrive all the same
+		if roll.chance(0.5) && !ch.closed && !t.missing { // what was on its way may arrive all the same
 			receive()
 		}
 		return
@@ -235,6 +235,9 @@ func (ch *queueChannel) arrive(tag uint64, a *arriving, roll *dice, receive func
 			receive()
 		}
 		c.cut()
+		return
+	case t.missing:
+		ch.end(404, "NOT_FOUND - no exchange", basicPublish)
 		return
 	case t.forbidden:
 		ch.end(403, "ACCESS_REFUSED", basicPublish)

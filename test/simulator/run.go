@@ -55,6 +55,7 @@ func Run(seed uint64, o Options, counts *Counts) error {
 	w.planServer()
 	w.planPeople()
 	w.planLosses()
+	w.planDeletion()
 	w.keepOneAlive()
 	w.mu.Unlock()
 

@@ -227,7 +227,8 @@ func (p *parking) takePortion(read *store.Portion, session Session) {
 		la.due = true
 	case la.out > 0 || la.recording > 0: // what was read may be out already
 	case read.Held: // until a person has decided about the dead letter
-		la.due, la.draining, la.few = false, false, 0
+		p.loop.settler.probes.forget(la.lane)
+		la.due, la.probe, la.draining, la.few = false, false, false, 0
 	case len(read.Rows) == 0:
 		p.loop.settler.probes.forget(la.lane)
 		la.probe = false

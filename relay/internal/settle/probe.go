@@ -21,49 +21,52 @@ const (
 
 // probing is the lanes to probe with. Any goroutine may use it.
 type probing struct {
-	mu     sync.Mutex              // guards what follows
-	topics map[string]*topicProbes // diverted topics
+	mu     sync.Mutex                       // guards what follows
+	topics map[string]map[int32]*probeOfOne // diverted topics, by partition; sink.WholeTopic: not known which
 }
 
-type topicProbes struct {
-	lanes map[int32]store.Lane // by partition; sink.WholeTopic: not known
+// probeOfOne is when a partition is tried next, and with which lane. Partitions have turns of their own: one that stays
+// in trouble must not take those of another.
+type probeOfOne struct {
+	lane  store.Lane
+	known bool // there is a lane
 	pause time.Duration
 	next  time.Time
 }
 
-func (p *probing) of(topic string) *topicProbes {
+func (p *probing) of(topic string, partition int32) *probeOfOne {
 	if p.topics == nil {
-		p.topics = map[string]*topicProbes{}
+		p.topics = map[string]map[int32]*probeOfOne{}
 	}
 	t := p.topics[topic]
 	if t == nil {
-		t = &topicProbes{lanes: map[int32]store.Lane{}, pause: firstProbe, next: time.Now().Add(firstProbe)}
+		t = map[int32]*probeOfOne{}
 		p.topics[topic] = t
 	}
-	return t
+	one := t[partition]
+	if one == nil {
+		one = &probeOfOne{pause: firstProbe, next: time.Now().Add(firstProbe)}
+		t[partition] = one
+	}
+	return one
 }
 
 // remember notes that an event of the lane is parked because of its topic.
 func (p *probing) remember(lane store.Lane, partition int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.of(lane.Topic)
-	if _, known := t.lanes[partition]; !known {
-		t.lanes[partition] = lane
+	if one := p.of(lane.Topic, partition); !one.known {
+		one.lane, one.known = lane, true
 	}
 }
 
-// forget drops a lane that has nothing parked.
+// forget drops a lane that shows nothing: nothing of it is parked, or its head waits for a person.
 func (p *probing) forget(lane store.Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.topics[lane.Topic]
-	if t == nil {
-		return
-	}
-	for partition, known := range t.lanes {
-		if string(known.Key) == string(lane.Key) {
-			delete(t.lanes, partition)
+	for _, one := range p.topics[lane.Topic] {
+		if string(one.lane.Key) == string(lane.Key) {
+			one.lane, one.known = store.Lane{}, false
 		}
 	}
 }
@@ -79,18 +82,20 @@ func (p *probing) end(topic string) {
 func (p *probing) due(topic string, partition int32) (lane store.Lane, known, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, now := p.of(topic), time.Now()
-	if lane, known = t.lanes[partition]; !known {
-		lane, known = t.lanes[sink.WholeTopic]
+	one, now := p.of(topic, partition), time.Now()
+	if lane, known = one.lane, one.known; !known {
+		if any := p.topics[topic][sink.WholeTopic]; any != nil {
+			lane, known = any.lane, any.known
+		}
 	}
-	wait := t.pause
+	if now.Before(one.next) {
+		return lane, known, false
+	}
+	wait := one.pause
 	if !known {
 		wait = blindProbe
 	}
-	if now.Before(t.next) {
-		return lane, known, false
-	}
-	t.next, t.pause = now.Add(wait), min(2*t.pause, lastProbe)
+	one.next, one.pause = now.Add(wait), min(2*one.pause, lastProbe)
 	return lane, known, true
 }
 

@@ -63,6 +63,9 @@ func (a Answer) Trouble() sink.Trouble {
 	return sink.ClusterTrouble
 }
 
+// Gone implements [sink.Gone].
+func (a Answer) Gone() bool { return a == NoStream }
+
 // IsAnswer reports whether the server said it: it is there.
 func IsAnswer(err error) bool {
 	var a Answer
