@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// Break it catches: the brokers asked for every topic whenever one more is named, which with thousands of them leaves no
-// time for anything else. Seen to fail with all topics asked for.
+// Break it catches: the brokers asked for every topic whenever one more is named, which with thousands of them leaves
+// no time for anything else. Seen to fail with all topics asked for.
 func TestBrokersAreAskedForNewTopicsAlone(t *testing.T) {
 	const n = 200
 	topics := make([]string, n)

@@ -42,8 +42,8 @@ func (d *Driver) refreshSoon() {
 	}
 }
 
-// costShare bounds how much of the time it takes to ask for all topics: the pause until the next time is at least so many
-// times as long as it took.
+// costShare bounds how much of the time it takes to ask for all topics: the pause until the next time is at least so
+// many times as long as it took.
 const costShare = 5
 
 // rhythm is when all topics are asked for. Owned by refreshLoop.
