@@ -5,7 +5,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
-// The words of the store; package record tells what each of them means.
+// The types of the store; package record documents each.
 type (
 	AdoptError      = record.AdoptError
 	Adoption        = record.Adoption

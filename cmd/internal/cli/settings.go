@@ -85,7 +85,7 @@ func (a *App) Load(required []string) (config.Config, error) {
 		in.File, in.Text = a.flags.config, text
 	}
 	cfg, err := config.Load(in)
-	if more, ok := err.(config.Problems); ok {
+	if more, is := errors.AsType[config.Problems](err); is {
 		problems = append(problems, more...)
 	}
 	if len(problems) > 0 {

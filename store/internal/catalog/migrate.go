@@ -323,7 +323,7 @@ func (s *Catalog) checkIDType(ctx context.Context, tx pgx.Tx, o db.Table) error 
 	err := tx.QueryRow(ctx, `SELECT format_type(a.atttypid, NULL) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = 'cdc_relay_journal' AND a.attname = 'event_id'`, s.db.Config.Schema).Scan(&have)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {

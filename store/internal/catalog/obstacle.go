@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -67,7 +68,7 @@ func (s *Catalog) viewObstacle(ctx context.Context, tx pgx.Tx, is seen) error {
 		&made,
 		&shows)
 	switch {
-	case err == pgx.ErrNoRows:
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err != nil:
 		return err

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -72,7 +73,7 @@ func (s *Catalog) CheckPublication(ctx context.Context, name string) ([]record.P
 		return row.Scan(&inserts, &viaRoot, &has, &filter, &columns)
 	},
 		publicationSQL, name, o.Schema, o.Name)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return []record.Problem{{What: fmt.Sprintf("there is no publication %q", name), Repair: s.PublicationSQL(name)}}, nil
 	}
 	if err != nil {

@@ -40,6 +40,7 @@ const (
 // TextIDs reports whether the outbox's ids are text, which can be longer than the journal's key holds.
 func (o *Table) TextIDs() bool { return o.IDType == idText }
 
+// IDElement returns the OIDs of an id type and of its array.
 func IDElement(idType string) (element, array uint32) {
 	switch idType {
 	case IDUUID:

@@ -125,8 +125,10 @@ func suffixed(name, suffix string) string {
 	return name + suffix
 }
 
+// Quote returns the name as a quoted identifier; several parts make a qualified one.
 func Quote(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
 
+// Literal returns the text as a string literal.
 func Literal(s string) string {
 	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	if strings.Contains(s, `\`) { // the same with standard_conforming_strings off

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -40,6 +41,7 @@ func (s *DB) ReadTable(ctx context.Context) (*Table, error) {
 	return &o, nil
 }
 
+// OfOutbox adds the name of the outbox to an error.
 func (s *DB) OfOutbox(err error) error {
 	return fmt.Errorf("outbox %s.%s: %w", s.Names.OutboxSchema, s.Names.OutboxTable, err)
 }
@@ -85,7 +87,7 @@ func readTable(ctx context.Context, tx pgx.Tx, o *Table) error {
  n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = $2`, o.Schema, o.Name).Scan(&o.OID, &kind, &persistence)
 	switch {
-	case err == pgx.ErrNoRows:
+	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%w: set outbox.table to the table's name as the catalog spells it (schema.table), or let "+
 			"`cdc-relay init` create it", record.ErrNoOutbox)
 	case err != nil:

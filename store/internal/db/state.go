@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -10,12 +11,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/store/internal/record"
 )
 
+// SelectState reads the state of a slot, for ScanState.
 const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline,
  e.epoch, t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
  coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0'),
  ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]')))
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
 
+// ScanState scans a row of SelectState.
 func ScanState(row pgx.Row) (*record.State, error) {
 	var st record.State
 	var confirmed, taken string
@@ -38,7 +41,7 @@ func (s *DB) State(ctx context.Context) (*record.State, error) {
 		st, err = ScanState(row)
 		return err
 	}, s.Names.SQL(SelectState), s.Config.Slot)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -159,7 +160,7 @@ func (s *DB) One(ctx context.Context, l Limits, scan func(pgx.Row) error, text s
 			err = scan(results.QueryRow())
 		}
 		// The commit's own error arrives last. Without it a failed commit would look like success.
-		if closed := results.Close(); err == nil || err == pgx.ErrNoRows && closed != nil {
+		if closed := results.Close(); err == nil || errors.Is(err, pgx.ErrNoRows) && closed != nil {
 			err = closed
 		}
 		rollBack(ctx, c.Conn().PgConn())
@@ -210,7 +211,7 @@ func (s *DB) StillOwned(ctx context.Context, tx pgx.Tx) error {
 func (s *DB) owns(ctx context.Context, tx pgx.Tx, text string) error {
 	var held int
 	err := tx.QueryRow(ctx, s.Names.SQL(text), s.Config.Slot, s.epoch.Load()).Scan(&held)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return record.ErrFenced
 	}
 	return err
@@ -240,7 +241,7 @@ func (s *DB) Send(ctx context.Context, l Limits, text string, p *Params, formats
 				}
 				failed = each(rows.Values())
 			}
-			rows.Close() // its error comes again from results.Close
+			_, _ = rows.Close() // its error comes again from results.Close
 		}
 		err := results.Close()
 		rollBack(ctx, conn)
@@ -251,6 +252,7 @@ func (s *DB) Send(ctx context.Context, l Limits, text string, p *Params, formats
 	})
 }
 
+// ExecWire runs a statement with parameters in wire form.
 func ExecWire(ctx context.Context, tx pgx.Tx, text string, p *Params) error {
 	_, err := tx.Conn().PgConn().ExecParams(ctx, text, p.Values, p.OIDs, p.Formats, nil).Close()
 	return err

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -71,7 +72,7 @@ func (s *Lease) saveState(ctx context.Context, l db.Limits, what, set string, co
 		s.db.Names.SQL(`WITH fence AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
 UPDATE {state} SET `+set+`, updated_at = now() WHERE slot = $1 AND EXISTS (SELECT 1 FROM fence) RETURNING 1`),
 		s.db.Config.Slot, s.db.Epoch(), confirmed.String())
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = record.ErrFenced
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ func (e *ExpressionError) Unwrap() error { return e.Err }
 
 // ExpressionErrors are all that the error is made of.
 func ExpressionErrors(err error) (list []*ExpressionError) {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree of wrapped errors itself
 	case *ExpressionError:
 		return []*ExpressionError{e}
 	case interface{ Unwrap() error }:

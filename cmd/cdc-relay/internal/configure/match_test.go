@@ -9,8 +9,8 @@ import (
 func of(name string, columns ...string) table {
 	t := table{schema: "public", name: name}
 	for _, c := range columns {
-		column_, kind, _ := strings.Cut(c, " ")
-		t.columns = append(t.columns, column{column_, kind})
+		columnName, kind, _ := strings.Cut(c, " ")
+		t.columns = append(t.columns, column{columnName, kind})
 	}
 	return t
 }
