@@ -36,15 +36,15 @@ func (f Files) Or(ca, cert, key string) Files {
 	return f
 }
 
-// Names are what errors call things.
+// Names are the words for things in errors.
 type Names struct {
 	Server  string // the other side, such as broker
 	Section string // of the files' keys, such as nats.tls
 	Host    string // where the name comes from that the certificate must have
-	Port    string // what says that there is TLS at this port
+	Port    string // the setting that turns TLS on at this port
 }
 
-// ByURL are the names of a section beside a URL that says whether there is TLS.
+// ByURL are the names of a section beside a URL whose scheme turns TLS on.
 func ByURL(server, section, url string) Names {
 	return Names{server, section, "the host in " + url, "the scheme and the port in " + url}
 }
@@ -85,7 +85,7 @@ func IsOurs(err error) bool {
 	return is && e.Ours
 }
 
-// Config reads the files for a connection to the host. Without a host whoever connects fills it in.
+// Config reads the files for a connection to the host. Without a host the caller fills it in.
 func (f Files) Config(host string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	if f.ServerName != "" {
@@ -173,7 +173,7 @@ func IsAlert(err error) bool {
 	return errors.As(err, &remote) && remote.Op == "remote error"
 }
 
-// presented says what there is to say of our certificate, because a server does not say what is wrong with it.
+// presented describes our certificate, because a server does not say what is wrong with it.
 func (f Files) presented() string {
 	if f.CertFile == "" {
 		return "no client certificate is configured"
@@ -220,7 +220,7 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Write is net.Conn. What the server said before it closed the connection is read, if nobody has.
+// Write is net.Conn. It reads what the server sent before it closed the connection, if that was not read yet.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	n, err = c.Conn.Write(p)
 	if err != nil && !c.answered.Load() {

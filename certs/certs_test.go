@@ -64,7 +64,7 @@ func TestRefusalsBehindTheHandshakeAreExplained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for err == nil { // until the kernel knows that nobody reads any more
+		for err == nil { // until the kernel sees that there is no reader any more
 			if writes {
 				_, err = conn.Write([]byte("x"))
 			} else {

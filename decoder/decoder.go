@@ -52,7 +52,7 @@ func (k Kind) String() string {
 type Config struct {
 	Columns outbox.Columns
 	// Tables are the OIDs of the outbox table: the root and, when it is partitioned, every leaf. Rows of any other
-	// relation are Ignored with Foreign set. Binding to OIDs and not to a name is what notices a table that was swapped
+	// relation are Ignored with Foreign set. Binding to OIDs and not to a name detects a table that was swapped
 	// for another of the same name.
 	Tables []uint32
 	// CreatedIn is the time zone of a created_at that has none; its values are turned into UTC. nil: they stay as they

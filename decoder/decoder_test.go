@@ -195,7 +195,7 @@ func TestNothingIsDecodedAfterAnErrorUntilReset(t *testing.T) {
 	}
 }
 
-// Catches what outlives its connection: relations, because the table may have changed while nobody was listening, and
+// Catches what outlives its connection: relations, because the table may have changed between connections, and
 // the last end, because a slot goes back when Postgres crashes. Seen to fail with the last end kept, and with the
 // relations kept.
 func TestResetForgetsTheConnection(t *testing.T) {
@@ -250,7 +250,7 @@ func TestRowsAreMappedByTheLastRelationMessageOfTheirOID(t *testing.T) {
 }
 
 // Catches NULL and the empty string taken for each other, values of the row before left in the event, and an Extra that
-// is not in the configured order or is made anew for each row.
+// is not in the configured order or is allocated for each row.
 func TestEventIsFilledAnew(t *testing.T) {
 	c := plainConfig
 	c.Columns.Headers, c.Columns.CreatedAt = "", ""

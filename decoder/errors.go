@@ -28,7 +28,7 @@ func (e *MalformedError) Error() string {
 		e.Length, e.HexFrom, e.Hex)
 }
 
-// ColumnError says that the outbox table, as it is published, lacks a column that the configuration names.
+// ColumnError reports that the outbox table, as it is published, lacks a column that the configuration names.
 type ColumnError struct {
 	Table  string   // as SQL writes it
 	Column string   // the column that is missing

@@ -23,7 +23,7 @@ func (d *Decoder) fork() *Decoder {
 	return &f
 }
 
-// isOurs says that the error is one of those that Decode promises.
+// isOurs reports whether the error is one of those that Decode promises.
 func isOurs(err error) bool {
 	_, malformed := errors.AsType[*MalformedError](err)
 	_, column := errors.AsType[*ColumnError](err)

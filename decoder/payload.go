@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// ErrRetyped reports that the rows that follow have a payload of another type than those of which messages were made.
+// ErrRetyped reports that the rows that follow have a payload of another type than the rows before.
 // What those are has to be recorded, and the stream read again from what it then has confirmed.
 var ErrRetyped = errors.New("the payload column has another type from here on; what comes before is recorded first")
 

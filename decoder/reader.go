@@ -19,7 +19,7 @@ func (r *reader) fail(what string) {
 	}
 }
 
-// bytes returns the next n bytes. Its capacity ends with it, so that nobody appends into the bytes behind it.
+// bytes returns the next n bytes. Its capacity ends with it, so that an append never writes into the bytes behind it.
 func (r *reader) bytes(n int64) []byte {
 	if r.fault != "" || n > int64(len(r.data)-r.off) {
 		r.fail("message is cut")

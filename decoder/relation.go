@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Relation is what a Relation message says about a table: its columns as they are published, so without those that a
+// Relation describes a table as a Relation message does: its columns as they are published, so without those that a
 // publication's column list leaves out, and without generated columns.
 type Relation struct {
 	OID          uint32
@@ -20,7 +20,7 @@ type Column struct {
 	Key  bool   // part of the replica identity
 }
 
-// TypeOf is the type of a column by its OID; 0 when there is no such column.
+// TypeOf returns the OID of a column's type; 0 if there is no such column.
 func (r *Relation) TypeOf(column string) uint32 {
 	for _, c := range r.Columns {
 		if c.Name == column {

@@ -15,7 +15,7 @@ const (
 	valueSkipped   = 'x' // package replication's: a value that it has not kept, as it is too large
 )
 
-// tupleStart is where the TupleData of an insert begins.
+// tupleStart is the offset of an insert's TupleData.
 const tupleStart = 6
 
 // insert reads Byte1('I') Int32(OID) Byte1('N') TupleData.
@@ -183,7 +183,7 @@ func (d *Decoder) tuple(r *reader) (unchanged int) {
 	return unchanged
 }
 
-// valueOffset is where the text of a column stands in an insert that was read without fault.
+// valueOffset returns the offset of a column's text in a valid insert.
 func valueOffset(data []byte, column int) int {
 	off := tupleStart + 2
 	for range column {

@@ -1,6 +1,6 @@
 package decoder
 
-// scenario is what one golden file is captured from.
+// scenario is the source of one golden file.
 type scenario struct {
 	name, about string
 	setup       []string // before the slot

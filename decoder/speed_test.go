@@ -19,7 +19,7 @@ func typicalRow(tb testing.TB) (*Decoder, []byte) {
 }
 
 // Catches an allocation per row or per transaction: at 100,000 rows a second the collector would take a core. Seen
-// to fail with ev.Extra made anew for each row.
+// to fail with ev.Extra allocated for each row.
 func TestRowsAndTransactionsDoNotAllocate(t *testing.T) {
 	c := plainConfig
 	c.Columns.Extra = []string{"headers", "id"}

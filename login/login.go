@@ -1,4 +1,4 @@
-// Package login tells why a Postgres server let nobody in: what it said, whether a new attempt can cure that, and
+// Package login explains why a Postgres server refused a log-in: its message, whether a new attempt can cure that, and
 // what to do. It connects to nothing, and shows no password.
 package login
 
@@ -24,7 +24,7 @@ import (
 type Refusal struct {
 	Reason    string // in one line, with role, database and server
 	Remedy    string
-	Permanent bool // no new attempt can cure it: somebody has to do what Remedy says
+	Permanent bool // no new attempt can cure it: the Remedy has to be carried out
 	// NoReplication is the role that may log in, but not stream; "" where it is something else.
 	NoReplication string
 
@@ -42,7 +42,7 @@ func Of(err error) *Refusal {
 }
 
 // UsePassword puts the password that the source has now into a configuration that is about to be connected with; a nil
-// source leaves the URL's. The error is a *Refusal that passes when the file or the program is mended.
+// source leaves the URL's. The error is a *Refusal that passes when the file or the program is fixed.
 func UsePassword(ctx context.Context, conf *pgconn.Config, source *secret.Source) (err error) {
 	if source == nil {
 		return nil
@@ -57,7 +57,7 @@ func UsePassword(ctx context.Context, conf *pgconn.Config, source *secret.Source
 
 // Explain puts a *Refusal around an error of connecting, with a password of the source if there is one. Any other error
 // is returned as it is. A password that a program made and the server refused may be followed by a better one: the
-// source is told, and the refusal is no permanent one.
+// source is notified, and the refusal is not permanent.
 func Explain(err error, password *secret.Source) error {
 	failed, ok := errors.AsType[*pgconn.ConnectError](err)
 	if !ok || Of(err) != nil {
@@ -116,11 +116,12 @@ func refusedTLS(err error) bool {
 	return strings.HasSuffix(err.Error(), "server refused TLS connection")
 }
 
-// wsaeconnrefused is how Windows refuses a connection (WSAECONNREFUSED in winsock2.h): Go's syscall.ECONNREFUSED is
-// another number there, which the system never gives. No other system has an error of this number.
+// wsaeconnrefused is the error of a refused connection on Windows (WSAECONNREFUSED in winsock2.h): Go's
+// syscall.ECONNREFUSED is another number there, which the system never gives. No other system has an error of this
+// number.
 const wsaeconnrefused = syscall.Errno(10061)
 
-// attempt is what was asked of a server.
+// attempt describes a log-in attempt.
 type attempt struct {
 	role, database, url string // url: the key of the configuration
 	replication         bool
@@ -148,7 +149,7 @@ func (a attempt) remedy(err error) (text string, permanent bool) {
 	return "check that Postgres runs, host and port in " + a.url + ", and the network between", false
 }
 
-// refusedPassword says that a server did not take the password, as PAM's or a cloud's own login says it, too.
+// refusedPassword reports that a server did not take the password, as PAM's or a cloud's own login says it, too.
 func refusedPassword(err error) bool {
 	pg, is := errors.AsType[*pgconn.PgError](err)
 	return is && (pg.Code == "28P01" || pg.Code == "28000" && strings.Contains(pg.Message, "authentication failed"))
@@ -187,7 +188,7 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 	return "it passes when the server lets connections in again", false
 }
 
-// mayNotStream says that the role lacks the right to replicate.
+// mayNotStream reports that the role lacks the right to replicate.
 func (a attempt) mayNotStream(pg *pgconn.PgError) bool {
 	has := func(part string) bool { return strings.Contains(pg.Message, part) }
 	return pg.Code == "28000" && has("replication") && !has("pg_hba") ||

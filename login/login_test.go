@@ -101,7 +101,7 @@ func TestStatementThatIsNamedLetsTheRoleIn(t *testing.T) {
 			}
 			statement, _, _ := strings.Cut(login.Of(connect(t, c.url, c.streams)).Remedy, ";")
 			pg.Exec(t, statement)
-			if c.name == "no role" { // nobody has named the next thing yet
+			if c.name == "no role" { // the next thing has no name yet
 				pg.Exec(t, `GRANT CONNECT ON DATABASE test TO nobody`)
 			}
 			if err := connect(t, c.url, c.streams); err != nil {
@@ -169,7 +169,7 @@ func TestCertificateThatDoesNotFitIsSaid(t *testing.T) {
 	}
 }
 
-// serveTLS is a server that offers TLS, as Postgres does, and knows nothing else.
+// serveTLS is a server that offers TLS, as Postgres does, and nothing else.
 func serveTLS(t *testing.T, c harness.Certificate) (address string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)

@@ -8,7 +8,7 @@ import (
 )
 
 // Breaks it catches: a password that may go over a network in clear without a word; a warning where nothing leaves the
-// machine; a host named twice. Seen to fail with the fallbacks, which are what sslmode=prefer adds, left out, and with
+// machine; a host named twice. Seen to fail with the fallbacks, which sslmode=prefer adds, left out, and with
 // each exception left out; the row with @ failed while such hosts were one, which pgx reaches by TCP.
 func TestHostsThatMayBeTalkedToInClearAreNamed(t *testing.T) {
 	for text, want := range map[string][]string{

@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Most is how many bytes of lines wait at most: some thousands of lines, minutes of a relay in trouble.
+// Most bounds the waiting lines, in bytes: some thousands of lines, minutes of a relay in trouble.
 const Most = 1 << 20
 
 // Writer hands what it is given to another writer, on a goroutine of its own that lives while there is something to

@@ -13,7 +13,7 @@ type walTxn struct {
 	firstID, idsN int
 }
 
-// fakeServer is what matters of Postgres: WAL, and a slot that keeps what was confirmed in memory and writes it to disk
+// fakeServer models Postgres: WAL, and a slot that keeps what was confirmed in memory and writes it to disk
 // when it likes to. It sends the transactions whose commit record starts at or behind the confirmed LSN.
 type fakeServer struct {
 	wal       []walTxn

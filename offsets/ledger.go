@@ -14,7 +14,7 @@ import (
 // session of the replication connection has its own ledger: after a reconnect the stream begins again, in a new one.
 //
 // One goroutine feeds it from the stream (Begin, Add, Commit, Keepalive); any others complete (Done) and ask.
-// Misuse panics: a ledger that was told nonsense could confirm what is not safe, and that is loss.
+// Misuse panics: a ledger with wrong input could confirm an unsafe position, and that is loss.
 //
 // Invariants:
 //   - L1 Confirmed never passes a transaction that is open or has a pending event.
@@ -94,9 +94,9 @@ func (l *Ledger) Commit(end outbox.LSN) {
 	}
 }
 
-// Keepalive says that Postgres has decoded WAL up to walEnd and sent all of it that concerns this stream. Without it an
-// idle outbox in a busy cluster would hold back ever more WAL. Inside a transaction, and below what was given before,
-// it is ignored.
+// Keepalive records that Postgres has decoded WAL up to walEnd and sent all of it that concerns this stream. Without it
+// an idle outbox in a busy cluster would hold back ever more WAL. Inside a transaction, and below what was given
+// before, it is ignored.
 func (l *Ledger) Keepalive(walEnd outbox.LSN) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *Ledger) Keepalive(walEnd outbox.LSN) {
 	l.reach(l.tail, walEnd)
 }
 
-// Done says that one event of t is terminal. As often as Add returned t, and no more: the ledger panics at the first
+// Done records that one event of t is terminal. As often as Add returned t, and no more: the ledger panics at the first
 // Done that t has no pending event for.
 func (l *Ledger) Done(t *Txn) {
 	l.mu.Lock()
@@ -191,7 +191,8 @@ func (l *Ledger) settle(t *Txn) {
 	l.entries--
 }
 
-// reach says that WAL up to end holds nothing unsettled behind the entry before, or nothing at all when before is nil.
+// reach records that WAL up to end holds nothing unsettled behind the entry before, or nothing at all when before is
+// nil.
 func (l *Ledger) reach(before *Txn, end outbox.LSN) {
 	if before != nil {
 		before.end = end

@@ -182,8 +182,8 @@ func panicOf(f func()) (message string) {
 }
 
 // Catches an unguarded field (with -race), a lost count, and a Confirmed that other goroutines see too early: an event
-// is marked before Done, so whoever sees an end confirmed must find every event before it marked. Seen to fail with
-// what is settled confirmed past what is not.
+// is marked before Done, so a reader that sees an end confirmed must find every event before it marked. Seen to fail
+// with what is settled confirmed past what is not.
 func TestConfirmedIsSafeWhileOthersComplete(t *testing.T) {
 	const txns, perTxn, completers = 2000, 5, 4
 	type event struct {
@@ -276,7 +276,7 @@ func TestTransactionsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A transaction of 100 rows, all done after its commit; ns/event is what one event costs.
+// A transaction of 100 rows, all done after its commit; ns/event is the cost of one event.
 func BenchmarkTransactionOf100(b *testing.B) {
 	const events = 100
 	l := New(0)

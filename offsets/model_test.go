@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the ledger as one would write it without a thought for speed: it remembers everything it was told, and finds
+// model is the ledger as one would write it without a thought for speed: it keeps all input, and finds
 // each answer by looking at all of it.
 type model struct {
 	start   outbox.LSN

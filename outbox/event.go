@@ -4,7 +4,7 @@ package outbox
 // already decoded to its bytes); nil means SQL NULL, empty but not nil means the empty string.
 //
 // The bytes belong to the buffer in which the row arrived and are immutable from the moment the event is decoded until
-// its outcome is settled; nobody copies them on the way.
+// its outcome is settled; they are not copied on the way.
 type Event struct {
 	ID            []byte   // the row's unique id, never nil
 	AggregateType []byte   // usually chooses the topic; nil also when the table has none
@@ -15,7 +15,7 @@ type Event struct {
 	CreatedAt     []byte   // timestamptz as Postgres prints it under DateStyle ISO, TimeZone UTC; see ParseTimestamp
 	Extra         [][]byte // further columns that templates name, in the order in which the mapping lists them
 	Seq           int64    // the number that the row drew at its insert; 0: the table has none, or it is not positive
-	// Oversize is how many bytes the row has whose large values were not read, since there are too many: those are nil.
+	// Oversize is the size, in bytes, of a row whose large values were too large to read: those are nil.
 	// 0: the row is whole.
 	Oversize int64
 	Position Position
@@ -33,7 +33,7 @@ const TopicLimit = "TOPIC_LIMIT"
 var InvalidCodes = []string{"INVALID_PAYLOAD", "INVALID_ATTRIBUTE", "INVALID_HEADERS", "INVALID_HEADER",
 	"INVALID_ENCODING", "INVALID_TOPIC", "INVALID_ROUTING_KEY", "INVALID_ID", "INVALID_CREATED_AT", EventTooLarge}
 
-// MaxID is how many bytes an event's id may have: what an entry of the journal's key holds whatever the id is made of.
+// MaxID bounds an event's id, in bytes: what an entry of the journal's key holds whatever the id is made of.
 // A btree takes 2704 bytes (BTMaxItemSize in Postgres's nbtree.h) of 8 KiB pages: 8 of header, 4 of the source, 4 of
 // length.
 const MaxID = 2688

@@ -12,7 +12,7 @@ func Source(system string, timeline int32, number int32) string {
 }
 
 // SameSource reports whether a is one of the names that [Source] makes, without the timeline: a promotion changes it,
-// and the records before it are ours all the same. What has another form is nobody's.
+// and the records before it are ours all the same. Any other form is of no known source.
 func SameSource(a string, names ...string) bool {
 	system, number, ok := cutSource(a)
 	if !ok {

@@ -133,7 +133,7 @@ func (b *avroBuilder) addFields(t *avroType, n *avro.SchemaNode, space string) e
 	return nil
 }
 
-// encodedDefault is what stands for a missing member, not nil.
+// encodedDefault returns the encoding of a missing member, not nil.
 func encodedDefault(f *avro.SchemaField) ([]byte, error) {
 	s, err := f.Type.Schema()
 	if err != nil {
@@ -142,7 +142,7 @@ func encodedDefault(f *avro.SchemaField) ([]byte, error) {
 	return s.AppendEncode([]byte{}, f.Default)
 }
 
-// null is which branch of a union is null; -1: none, or it is no union.
+// null returns the index of a union's null branch; -1 if there is none, or it is not a union.
 func (t *avroType) null() int {
 	for i, branch := range t.branches {
 		if branch.kind == "null" {

@@ -59,7 +59,7 @@ func compiled(t testing.TB, format, text string, references ...reference) codec 
 	return c
 }
 
-// What is written is read back by the library, which knows nothing of how it was made. Breaks it catches: a branch of a
+// What is written is read back by the library, which is independent of our encoder. Breaks it catches: a branch of a
 // union, a default, a logical type or a number that is another one. Seen to fail with nothing written for a member that
 // is missing.
 func TestJSONBecomesAvroByTheSchema(t *testing.T) {

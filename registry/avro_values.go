@@ -115,7 +115,7 @@ func number(value any, bits int) (float64, bool) {
 	return 0, false
 }
 
-// binary is bytes or a fixed: a decimal's number, a UUID, or text of which each character stands for a byte, as Avro's
+// binary is bytes or a fixed: a decimal's number, a UUID, or text, each character of which stands for a byte, as Avro's
 // own JSON has it.
 func (t *avroType) binary(value any) ([]byte, bool) {
 	if t.logical == "decimal" {

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/schemas"
 )
 
-// append reads the payload as JSON and writes it by the schema. JSON is what programs write, in which a union's value
+// append reads the payload as JSON and writes it by the schema. Programs write JSON in which a union's value
 // stands as it is; Avro's own encoding of JSON, in which it may be {"branch": value}, is taken, too.
 func (s *avroSchema) append(dst []byte, record string, payload []byte) ([]byte, error) {
 	root := s.root

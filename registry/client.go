@@ -138,7 +138,7 @@ func (k *client) register(ctx context.Context, subject string, s registered) (*r
 	return made, k.ask(ctx, http.MethodPost, subjectPath(subject)+"/versions", s, made)
 }
 
-// Ping asks for the registry's subjects, of which it needs none.
+// Ping asks for the registry's subjects, and ignores them.
 func (r *Registry) Ping(ctx context.Context) error {
 	var subjects []string
 	return r.client.ask(ctx, http.MethodGet, "/subjects", nil, &subjects)
@@ -206,7 +206,7 @@ func (k *client) askOne(ctx context.Context, method, at string, body []byte, int
 	return nil
 }
 
-// refusal is what an answer that is not OK says, and for what a person must act on, where to look.
+// refusal makes an error of an answer that is not OK; where a person must act, it names the key to look at.
 func refusal(asked string, status int, answer []byte) error {
 	e := &answerError{Status: status, asked: asked}
 	if json.Unmarshal(answer, e) != nil || e.Message == "" {

@@ -31,7 +31,7 @@ var formats = map[string]format{
 // reference is a schema by the name under which another one uses it. Those come first that others need.
 type reference struct{ name, text string }
 
-// errUnasked says that the registry's first answer is still under way.
+// errUnasked reports that the registry's first answer is still under way.
 var errUnasked = errors.New("the schema registry was not asked yet")
 
 // find is the subject's schema with its id: that of a file, which the registry must know, or the registry's own.
@@ -78,7 +78,7 @@ func (r *Registry) fromFile(subject string) (text, file string, err error) {
 	return string(b), file, nil
 }
 
-// lacking makes a *Lack of an answer that says that the subject has no such schema.
+// lacking makes a *Lack of an answer that the subject has no such schema.
 func (r *Registry) lacking(ctx context.Context, subject, file string, err error) error {
 	said, is := errors.AsType[*answerError](err)
 	if !is {
@@ -123,7 +123,7 @@ func (r *Registry) refuses(ctx context.Context, err error) bool {
 	return false
 }
 
-// RegisterCommand is how the subject's schema is registered by hand; file is empty where there is none yet.
+// RegisterCommand returns the command that registers the subject's schema; file is empty if there is none yet.
 func (r *Registry) RegisterCommand(subject, file string) string {
 	if file == "" {
 		file = "SCHEMA" + r.format.extension

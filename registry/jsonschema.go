@@ -24,7 +24,7 @@ func (s jsonSchema) append(dst []byte, _ string, payload []byte) ([]byte, error)
 	return append(dst, payload...), nil
 }
 
-// misplaced is where and why a payload does not fit, in words of package schemas.
+// misplaced says where and why a payload does not fit, in the words of package schemas.
 type misplaced struct{ text string }
 
 func (m *misplaced) Error() string { return m.text }

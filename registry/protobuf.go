@@ -157,13 +157,13 @@ func (s *protobufSchema) append(dst []byte, record string, payload []byte) ([]by
 
 var (
 	protoError = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(?:\((line \d+:\d+)\):[\s\x{a0}]*)?(.*)$`)
-	// protoRules are what protojson says, as far as it names no value of the payload.
+	// protoRules are the messages of protojson that quote no value of the payload.
 	protoRules = regexp.MustCompile(`^(unknown field .*|duplicate field .*|invalid value for \S+ field [^:]+|` +
 		`invalid value for \S+ key|error parsing .* is already set|required field .* not set|` +
 		`invalid google\.protobuf\.\S+( value)?|google\.protobuf\.\S+ value out of range|missing "value" field)`)
 )
 
-// withoutValues is what protojson says of a payload, without the value that it shows at the end.
+// withoutValues returns protojson's message without the value that it shows at the end.
 func withoutValues(err error) string {
 	const most = 300
 	parts := protoError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))

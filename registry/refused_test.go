@@ -12,7 +12,7 @@ import (
 )
 
 // A subject comes of the columns of rows, so it can be anything. Breaks it catches: one that names another path, or
-// that a server or a proxy cannot read, waited for like a registry that is away, which stops the stream for good; a
+// that a server or a proxy cannot read, waited for like a registry that is away, which stops the stream forever; a
 // registry at another address taken for one that has no subjects. Seen to fail without a look at the name, with each
 // refusal taken for an outage, and with each taken for a lack.
 func TestASubjectThatTheRegistryCannotReadIsALackOfItsOwn(t *testing.T) {

@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// lackTTL is how long it is believed that a subject has no schema that can be used.
+	// lackTTL is the time after which a subject without a usable schema is looked up again.
 	lackTTL = 5 * time.Second
 	// retryEvery is the least time between two questions that fail, in the background.
 	retryEvery = 2 * time.Second
-	// askersMost is how many subjects are asked for at a time.
+	// askersMost bounds the subjects that are looked up at a time.
 	askersMost = 8
 )
 
 // waitBackoff are the pauses of Await while the registry cannot be asked.
 var waitBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.2}
 
-// Lack says that a subject has no schema that can be used, as the registry has answered: the events that need it wait
+// Lack reports that a subject has no usable schema, by the registry's answer: the events that need it wait
 // until it has.
 type Lack struct {
 	Subject string
@@ -87,7 +87,7 @@ type Registry struct {
 	entries map[string]*entry // by subject
 }
 
-// entry is what is known of a subject. Registry.mu guards it.
+// entry caches a subject's schema. Registry.mu guards it.
 type entry struct {
 	schema *schema // nil: none
 	lack   *Lack   // why there is none; nil: there is one, or the registry could not be asked yet
@@ -110,7 +110,7 @@ type codec interface {
 	append(dst []byte, record string, payload []byte) ([]byte, error)
 }
 
-// wrong is where and why a payload does not fit.
+// wrong holds the place and the reason of a mismatch.
 type wrong struct{ at, what string }
 
 func (w *wrong) Error() string {
@@ -146,7 +146,7 @@ func (r *Registry) Close() {
 	r.client.http.CloseIdleConnections()
 }
 
-// Has reports whether Append need not wait: the subject has a schema, or the registry says that it has none.
+// Has reports whether Append need not wait: the subject has a schema, or the registry has answered that it has none.
 func (r *Registry) Has(subject []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +237,7 @@ func (r *Registry) entryOf(subject string) *entry {
 }
 
 // Await returns when the subject is known: Has. While the registry cannot be asked, told gets the reason each time, and
-// nil at the end. The error is the context's; stopped says that stop was closed first.
+// nil at the end. The error is the context's; stopped reports whether stop was closed first.
 func (r *Registry) Await(ctx context.Context, stop <-chan struct{}, subject string, told func(error)) (
 	stopped bool, err error,
 ) {
@@ -315,7 +315,7 @@ func (r *Registry) ask(subject string, e *entry) {
 }
 
 // answered takes in what came of a question. What is in use stays until there is something better: a registry that is
-// away, or that lost a subject, stops nobody who has the schema. The caller holds mu.
+// away, or that lost a subject, stops no event whose schema is cached. The caller holds mu.
 func (r *Registry) answered(subject string, e *entry, s *schema, err error) {
 	var lack *Lack
 	lacks := errors.As(err, &lack)
@@ -350,7 +350,7 @@ func (r *Registry) Examine(ctx context.Context, subject string) (string, error) 
 	return r.format.name + " schema " + idText(s.prefix) + ", version " + versionText(s.version), nil
 }
 
-// fetch gets and compiles a subject's schema. Register says whether one that a file has may be registered.
+// fetch gets and compiles a subject's schema. Register allows registering one that a file has.
 func (r *Registry) fetch(ctx context.Context, subject string, register bool) (*schema, error) {
 	found, err := r.find(ctx, subject, register)
 	if err != nil {

@@ -102,7 +102,7 @@ func answerOf(id, version int, schema string, more ...string) string {
 	return fmt.Sprintf(`{"id": %d, "version": %d, "schema": %s%s}`, id, version, text, strings.Join(more, ""))
 }
 
-// await waits as the relay does, and collects what it is told.
+// await waits as the relay does, and collects the errors that it gets.
 func await(ctx context.Context, x *Registry, subject string) (told []string, err error) {
 	_, err = x.Await(ctx, nil, subject, func(why error) { told = append(told, fmt.Sprint(why)) })
 	return told, err
@@ -193,7 +193,7 @@ func TestSchemasAreKeptAndAskedForBesideTheValues(t *testing.T) {
 }
 
 // Breaks it catches: a subject that is missing, or whose schema cannot be used, and that stops others, is never asked
-// for again, or does not say what to do. Seen to fail with a lack that is kept for good.
+// for again, or does not say what to do. Seen to fail with a lack that is kept forever.
 func TestWhatASubjectLacksIsSaidAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const path = "GET /api/subjects/a%2Fb-value/versions/latest"
@@ -241,8 +241,8 @@ func TestWhatASubjectLacksIsSaidAndEnds(t *testing.T) {
 	})
 }
 
-// Breaks it catches: a file that is passed over, one that is registered though nobody asked for that, or is not though
-// somebody did. Seen to fail with a look that registers.
+// Breaks it catches: a file that is passed over, one that is registered without being asked to, or is not though
+// it was asked to. Seen to fail with a look that registers.
 func TestSchemasOfFilesAreLookedUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "t-value.avsc"), []byte(numbered), 0o600); err != nil {

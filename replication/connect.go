@@ -38,14 +38,15 @@ type Config struct {
 	Behind func() time.Duration
 }
 
-// NoDecodingError says that the server writes too little into its WAL to decode rows from: wal_level is not logical.
+// NoDecodingError reports that the server writes too little into its WAL to decode rows from: wal_level is not logical.
 type NoDecodingError struct{ Said string }
 
 func (e *NoDecodingError) Error() string {
 	return fmt.Sprintf("the server decodes nothing from its WAL, whose wal_level is not logical (it said: %s)", e.Said)
 }
 
-// EncodingError says that the server cannot convert text of the stream into UTF-8: every attempt ends at the same row.
+// EncodingError reports that the server cannot convert text of the stream into UTF-8: every attempt ends at the same
+// row.
 type EncodingError struct {
 	Encoding string // of the database
 	Said     string // with the bytes
@@ -57,7 +58,7 @@ func (e *EncodingError) Error() string {
 		"said: %s; %s)", e.Encoding, e.Said, e.Where)
 }
 
-// PublicationMissingError says that the server decodes WAL of a moment at which the publication did not exist.
+// PublicationMissingError reports that the server decodes WAL of a moment at which the publication did not exist.
 type PublicationMissingError struct{ Publication, Said string }
 
 func (e *PublicationMissingError) Error() string {
@@ -115,7 +116,7 @@ func pinned(c Config) map[string]string {
 		"statement_timeout":    "0",
 		"lock_timeout":         "0",
 		"idle_session_timeout": "0",
-		// a role's setting may hide warnings, of which some end the stream; see takeNotice for why it asks for more
+		// a role's setting may hide warnings, some of which end the stream; see takeNotice for why it asks for more
 		"client_min_messages": "log",
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Break caught: a server whose lc_messages is not English says in other words that the publication is missing, and that
-// is taken for a broken connection, or from PostgreSQL 18 for a notice: no halt, and no new slot once it is mended.
+// is taken for a broken connection, or from PostgreSQL 18 for a notice: no halt, and no new slot once it is fixed.
 // Seen to fail with the English texts looked for alone.
 func TestMissingPublicationIsToldInAnyLanguage(t *testing.T) {
 	f := newFixture(t)

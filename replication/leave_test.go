@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// lateContext is a context whose end is seen at once by whoever looks, and that tells those who asked to be told only
+// lateContext is a context whose end is visible at once to those who look; AfterFunc callbacks run only
 // when it is let: as when their goroutine gets its turn late.
 type lateContext struct {
 	context.Context
@@ -30,7 +30,7 @@ func (c *lateContext) Err() error {
 	}
 }
 
-// AfterFunc is what package context looks for in a context that is not its own.
+// AfterFunc is the method that package context uses of a context that is not its own.
 func (c *lateContext) AfterFunc(f func()) (stop func() bool) {
 	c.tell = append(c.tell, f)
 	return func() bool { return true }

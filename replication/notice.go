@@ -25,7 +25,7 @@ const (
 // nothing else of it is worth a line of ours.
 const logSeverity = "LOG"
 
-// takeNotice sorts what the server says beside the stream, some of which the stream must not go on after.
+// takeNotice sorts the server's notices. After some of them the stream must not continue.
 func (s *Session) takeNotice(body []byte) error {
 	var n pgproto3.NoticeResponse
 	if err := n.Decode(body); err != nil {
@@ -42,7 +42,7 @@ func (s *Session) takeNotice(body []byte) error {
 	return nil
 }
 
-// notice hands on what the server says, unless it says that to its log only.
+// notice passes on a message, unless the server means it for its own log.
 func (c Config) notice(severity string, n NoticeText) {
 	if c.OnNotice != nil && severity != logSeverity {
 		c.OnNotice(n)

@@ -2,7 +2,7 @@
 
 package replication
 
-// poison overwrites what nobody may read any more, so that whoever does is seen in the tests.
+// poison overwrites released memory, so that tests see a read after its release.
 func poison(b []byte) {
 	for i := range b {
 		b[i] = 0xdb

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// chunkSize is how much is read from the connection at once, and how much memory one message that is kept can hold
+// chunkSize bounds a read from the connection, in bytes, and the memory that one retained message can hold
 // back.
 const chunkSize = 64 << 10
 
@@ -54,7 +54,7 @@ func (m *messageReader) Read(p []byte) (int, error) {
 }
 
 // chunk is a piece of the stream as it was read. The reader that fills it uses it, and so do the batches whose messages
-// lie in it; once nobody does, it is filled again. At full speed the stream would else be most of the garbage there is.
+// lie in it; once none does, it is filled again. At full speed the stream would else be most of the garbage there is.
 type chunk struct {
 	data  []byte
 	users atomic.Int32

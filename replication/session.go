@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// progressInterval is how soon after the confirmed position moved the server is told; a status per transaction
+	// progressInterval delays a status after the confirmed position has moved; a status per transaction
 	// would keep both sides busy for nothing.
 	progressInterval = 100 * time.Millisecond
 	// replyInterval bounds the answers to keepalives that ask for one. A server that shuts down asks without pause.
 	replyInterval = time.Second
 	// closeTimeout bounds the polite end of a session.
 	closeTimeout = 2 * time.Second
-	// batchBytes is when a batch is handed over though more is already readable.
+	// batchBytes is the size at which a batch is handed over though more is readable.
 	batchBytes = chunkSize
 )
 
-// ErrServerEnded says that the server ended the stream in good order: it shuts down.
+// ErrServerEnded reports that the server ended the stream in good order: it shuts down.
 var ErrServerEnded = errors.New("the server ended the stream (it is shutting down)")
 
-// SilentError says that nothing came from the server for longer than wal_sender_timeout, though it was asked.
+// SilentError reports that nothing came from the server for longer than wal_sender_timeout, though it was asked.
 type SilentError struct{ For time.Duration }
 
 func (e *SilentError) Error() string {
@@ -50,7 +50,7 @@ type Message struct {
 	Keepalive bool
 }
 
-// Batch is what could be read at once: at least one message.
+// Batch holds the messages of one read: at least one.
 type Batch struct {
 	Messages []Message
 	Received time.Time
@@ -61,7 +61,7 @@ type Batch struct {
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
 // Recycle gives the batch and the memory of its messages back. With keep the messages' data stays valid for as long as
-// somebody holds some of it, with all that was read together with it.
+// any part of it is referenced, with everything that was read together with it.
 func (b *Batch) Recycle(keep bool) {
 	if !keep {
 		for _, c := range b.chunks {
@@ -82,7 +82,7 @@ func (b *Batch) use(c *chunk) {
 	}
 }
 
-// Grant is what the server granted to a session.
+// Grant describes what the server granted to a session.
 type Grant struct {
 	System    System     // who the server is
 	Confirmed outbox.LSN // the slot's confirmed_flush_lsn just before the stream began
@@ -141,10 +141,10 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	return s, nil
 }
 
-// Granted is what the server granted to this session.
+// Granted returns what the server granted to this session.
 func (s *Session) Granted() Grant { return s.Grant }
 
-// Batches is where Run hands over what it reads, in order. While nobody receives, Run stops reading and goes on to
+// Batches returns the channel of batches, in order. While there is no receiver, Run stops reading and goes on to
 // send status, so that neither side's time-out trips. It is closed when Run returns.
 func (s *Session) Batches() <-chan *Batch { return s.batches }
 
@@ -193,7 +193,7 @@ func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) err
 		select {
 		case s.batches <- s.pending:
 			s.pending = nil
-			s.lastReceived = time.Now() // nothing was read meanwhile: its silence is ours
+			s.lastReceived = time.Now() // nothing was read in that time: the silence is ours
 			return nil
 		case <-ticker.C:
 			if err := s.status(time.Now(), confirmed); err != nil {
@@ -205,7 +205,7 @@ func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) err
 	}
 }
 
-// receive reads what is there and cuts it into messages; Run hands the last batch over. A timeout is no error.
+// receive reads what is there and cuts it into messages; Run hands the last batch over. A timeout is not an error.
 func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() outbox.LSN) error {
 	wait := s.c.StatusInterval
 	if s.sent < s.received {

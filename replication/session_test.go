@@ -175,7 +175,7 @@ func (r *running) finish(t *testing.T) {
 	}
 }
 
-// ended is what Run returned. A session that does not end fails its own test: a package that hangs says nothing.
+// ended returns Run's result. A session that does not end fails its own test: a package that hangs says nothing.
 func (r *running) ended(t *testing.T) error {
 	t.Helper()
 	select {
@@ -221,7 +221,7 @@ func TestBackpressureKeepsTheConnectionAlive(t *testing.T) {
 	r := f.open()
 	f.exec("INSERT INTO box SELECT i, repeat('x', 1000) FROM generate_series(1, 20000) i")
 	first := <-r.Batches()
-	<-time.After(3 * f.c.WALSenderTimeout) // the point of the test: nobody reads for longer than the time-out
+	<-time.After(3 * f.c.WALSenderTimeout) // the point of the test: there is no read for longer than the time-out
 	count := 0
 	for _, m := range first.Messages {
 		if !m.Keepalive && m.Data[0] == 'I' {
@@ -273,7 +273,7 @@ func TestStopConfirmsAndFreesTheSlot(t *testing.T) {
 	}
 }
 
-// Fails when progress is told only by the timer: the interval here is far longer than the test waits.
+// Fails when progress is sent only by the timer: the interval here is far longer than the test waits.
 func TestProgressIsToldBeforeTheTimer(t *testing.T) {
 	f := newFixture(t)
 	f.c.StatusInterval, f.c.WALSenderTimeout = 15*time.Second, time.Minute
@@ -332,7 +332,7 @@ func TestBusyAndMissingSlotsAreTold(t *testing.T) {
 	}
 }
 
-// Break it catches: a slot that stays for ever, because its walsender had not ended yet. Seen to fail without the wait.
+// Break it catches: a slot that stays forever, because its walsender had not ended yet. Seen to fail without the wait.
 func TestDropWaitsUntilTheSlotIsFree(t *testing.T) {
 	f := newFixture(t)
 	r := f.open()

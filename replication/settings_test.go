@@ -93,7 +93,7 @@ func TestMissingPublicationIsToldToARoleThatHidesWarnings(t *testing.T) {
 		t.Errorf("got %v, want a PublicationMissingError", err)
 	}
 	other := f.c
-	other.Slot += "_log" // its making is told to the log, as the consistent point that it finds
+	other.Slot += "_log" // its creation is logged, with the consistent point that it finds
 	if _, err := CreateSlot(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}

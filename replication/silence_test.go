@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// The time that a batch waited for its receiver is no silence of the server's, though nothing was read meanwhile.
+// The time that a batch waited for its receiver does not count as the server's silence, though nothing was read.
 // Break it catches: a connection given up, for no fault of it, once the receiver goes on. Seen to fail with that time
 // counted.
 func TestBackpressureIsNotTheServersSilence(t *testing.T) {
@@ -44,7 +44,7 @@ func TestBackpressureIsNotTheServersSilence(t *testing.T) {
 	}
 }
 
-// Fails without the liveness check: a peer that is gone without a word would be waited for for ever.
+// Fails without the liveness check: a peer that is gone without a word would be waited for forever.
 func TestSilentServerIsNoticed(t *testing.T) {
 	f := newFixture(t)
 	hole := newHole(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))

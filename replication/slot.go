@@ -12,16 +12,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-// This file is what is asked of a slot, and done to it, while nobody streams from it.
+// This file looks at and changes a slot that is not in use.
 
-// SlotMissingError says that the slot does not exist on this server.
+// SlotMissingError reports that the slot does not exist on this server.
 type SlotMissingError struct{ Slot string }
 
 func (e *SlotMissingError) Error() string {
 	return fmt.Sprintf("replication slot %q does not exist on this server", e.Slot)
 }
 
-// SlotBusyError says that another backend streams from the slot (SQLSTATE 55006).
+// SlotBusyError reports that another backend streams from the slot (SQLSTATE 55006).
 type SlotBusyError struct {
 	Slot string
 	PID  int64 // 0: not known
@@ -31,14 +31,14 @@ func (e *SlotBusyError) Error() string {
 	return fmt.Sprintf("replication slot %q is in use by backend %d", e.Slot, e.PID)
 }
 
-// SlotLostError says that the slot exists and can never stream again: the server has invalidated it.
+// SlotLostError reports that the slot exists and can never stream again: the server has invalidated it.
 type SlotLostError struct{ Slot, Why string }
 
 func (e *SlotLostError) Error() string {
 	return fmt.Sprintf("replication slot %q is lost: %s", e.Slot, e.Why)
 }
 
-// SlotMismatchError says that the slot was made for something else than this stream.
+// SlotMismatchError reports that the slot was made for something else than this stream.
 type SlotMismatchError struct{ Slot, Why string }
 
 func (e *SlotMismatchError) Error() string {
@@ -156,12 +156,12 @@ func (l *link) slotOptions() string {
 	return `NOEXPORT_SNAPSHOT`
 }
 
-// DropSlot drops the slot, which nobody may be using.
+// DropSlot drops the slot, which must not be in use.
 func DropSlot(ctx context.Context, c Config) error {
 	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{})
 }
 
-// DropSlotWhenFree drops the slot as soon as nobody uses it: a walsender holds it for a moment after its client has
+// DropSlotWhenFree drops the slot as soon as it is unused: a walsender holds it for a moment after its client has
 // gone.
 func DropSlotWhenFree(ctx context.Context, c Config) error {
 	return dropSlot(ctx, c, pglogrepl.DropReplicationSlotOptions{Wait: true})
@@ -182,7 +182,7 @@ func dropSlot(ctx context.Context, c Config, how pglogrepl.DropReplicationSlotOp
 	return nil
 }
 
-// AdvanceSlot moves the slot, which nobody may be using, forward without sending anything, and returns where it stands:
+// AdvanceSlot moves the slot, which must not be in use, forward without sending anything, and returns where it stands:
 // at a commit's end at or behind the position.
 func AdvanceSlot(ctx context.Context, c Config, to outbox.LSN) (outbox.LSN, error) {
 	l, err := dial(ctx, c)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// restShare and mostRest are what being behind adds to the time between two reads, the latter so short that the sender
+	// restShare and mostRest bound the pause that being behind adds between two reads, the latter so short that the sender
 	// does not find the usual socket buffer full.
 	restShare = 50
 	mostRest  = time.Millisecond
@@ -17,8 +17,8 @@ const (
 )
 
 // socket is a connection whose reads lie apart while the stream is far behind. The server sends message by message: to
-// wake a reader for each of them costs either side more than the message itself, and whoever is behind gains nothing by
-// it.
+// wake a reader for each of them costs either side more than the message itself, and a reader that is behind gains
+// nothing by it.
 //
 // Below TLS it reads ahead, since each message is a TLS record of its own, and TLS reads hardly more than one.
 type socket struct {
@@ -84,7 +84,8 @@ func (s *socket) read(p []byte) (int, error) {
 	return n, err
 }
 
-// more says that something was read ahead, which is the next message or its beginning: the rest of that is on its way.
+// more reports whether something was read ahead, which is the next message or its beginning: the rest of that is on its
+// way.
 func (s *socket) more() bool { return s.ahead.Buffered() > 0 }
 
 // reads makes a reader of a function.

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SynchronousStandbyError says that the server takes the stream for one of its synchronous standbys. Each commit waits
-// for what the stream confirms then, those with which the relay records what may be confirmed, too: none ever ends, and
-// no statement_timeout ends the wait.
+// SynchronousStandbyError reports that the server takes the stream for one of its synchronous standbys. Each commit
+// waits for what the stream confirms then, those with which the relay records what may be confirmed, too: none ever
+// ends, and no statement_timeout ends the wait.
 type SynchronousStandbyError struct {
 	ApplicationName string // the stream's
 	Names           string // the server's synchronous_standby_names; empty when Said is not
@@ -22,7 +22,7 @@ func (e *SynchronousStandbyError) Error() string {
 		e.ApplicationName, why)
 }
 
-// StandbyRemedy is what to do about a SynchronousStandbyError.
+// StandbyRemedy is the remedy for a SynchronousStandbyError.
 const StandbyRemedy = "name the standbys in synchronous_standby_names, without * and without the relay's stream: " +
 	"ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (…)'; (the application_name of each) and " +
 	"SELECT pg_reload_conf();"
@@ -37,7 +37,7 @@ var standbyToken = regexp.MustCompile(`"(?:[^"]|"")*"|[*(),]|[^"*(), \t\n\r\f\v]
 func NamesStandby(names, application string) bool {
 	tokens := standbyToken.FindAllString(names, -1)
 	for i, t := range tokens {
-		if t == "(" { // what is before it is how many, and of which
+		if t == "(" { // the part before it is the number and the method
 			tokens = tokens[i+1:]
 			break
 		}

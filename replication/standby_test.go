@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// setStandbys sets synchronous_standby_names and has the server read it. While something is set that nobody answers
+// setStandbys sets synchronous_standby_names and has the server read it. While a name is set that no standby has
 // for, no commit of the shared server ends; it is reset before the fixture's own cleanup.
 func (f *fixture) setStandbys(names string) {
 	f.t.Helper()
@@ -32,7 +32,7 @@ func (f *fixture) resetStandbys() {
 // the case of letters looked at, with quotes left on, and with what is before the parenthesis taken for names.
 func TestNamesOfStandbysAreReadAsTheServerReadsThem(t *testing.T) {
 	f := newFixture(t)
-	f.c.WALSenderTimeout = time.Minute // nobody answers
+	f.c.WALSenderTimeout = time.Minute // no standby has that name
 	t.Cleanup(f.resetStandbys)
 	var l *link
 	stream := func(name string) {
@@ -46,7 +46,7 @@ func TestNamesOfStandbysAreReadAsTheServerReadsThem(t *testing.T) {
 		if l, err = dial(t.Context(), f.c); err == nil {
 			err = l.start(t.Context(), f.c)
 		}
-		if err == nil { // one that has confirmed nothing is no standby
+		if err == nil { // one that has confirmed nothing is not a standby
 			err = pglogrepl.SendStandbyStatusUpdate(t.Context(), l.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: 1})
 		}
 		if err != nil {

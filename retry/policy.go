@@ -2,8 +2,8 @@ package retry
 
 import "time"
 
-// Policy says when an event that failed by its own fault is tried again, and when it is given up. Outages are nobody's
-// fault and spend no attempt.
+// Policy decides when an event that failed by its own fault is tried again, and when it is given up. Outages are not
+// its fault and spend no attempt.
 type Policy struct {
 	MaxAttempts int // attempts before an event is dead; at least 1
 	Backoff     Backoff

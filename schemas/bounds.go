@@ -20,7 +20,7 @@ const (
 	// timeMost bounds the time for one payload. A schema whose branches refer to itself can be exponential in the depth
 	// of a payload.
 	timeMost = 5 * time.Second
-	// stepsPerLook is how many steps pass between two looks at the clock.
+	// stepsPerLook is the number of steps between two looks at the clock.
 	stepsPerLook = 64
 )
 
@@ -136,7 +136,7 @@ func (e *Effort) Step() {
 	}
 }
 
-// TooLong says that the work on one payload was given up.
+// TooLong reports that the work on one payload was given up.
 type TooLong struct{ After time.Duration }
 
 // Error names the bound.

@@ -14,7 +14,7 @@ type Schema struct {
 	effort *sharedEffort
 }
 
-// base is where a schema without an $id stands, unless one of the others does: their names are relative to it.
+// base is the location of a schema without an $id, unless one of the others does: their names are relative to it.
 const base = "registry:///schema.json"
 
 // Compile makes a schema of its text and of the others that it refers to, by the names that it has for them. It reads
@@ -98,7 +98,7 @@ func (s *Schema) Misfit(payload []byte) string {
 	return why
 }
 
-// nothing is what can be loaded from files and networks.
+// nothing refuses to load from files and networks.
 type nothing struct{}
 
 func (nothing) Load(address string) (any, error) {

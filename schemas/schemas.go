@@ -25,7 +25,7 @@ type Set struct {
 }
 
 // Load compiles every <event type>.json of the directory; a reference between them is the name of a file. The error
-// has a line for each file that is no schema. Without a directory there is no set: nil.
+// has a line for each file that is not a schema. Without a directory there is no set: nil.
 func Load(directory string) (*Set, error) {
 	if directory == "" {
 		return nil, nil
@@ -84,8 +84,8 @@ func (s *Set) Check(eventType, payload []byte) string {
 	return fmt.Sprintf("the payload does not fit the schema of %s: %s", eventType, why)
 }
 
-// misfit says where and why a payload does not fit, empty: it does; or why it is no JSON. It panics with a *TooLong
-// when that takes too long.
+// misfit returns where and why a payload does not fit, empty if it does, or why it is not JSON. It panics with a
+// *TooLong when that takes too long.
 func (s *Schema) misfit(payload []byte) (why string, isJSON bool) {
 	if excess := Measure(payload).excess(); excess != "" {
 		return excess, true

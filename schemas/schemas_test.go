@@ -82,8 +82,8 @@ func TestPayloadsAreHeldToTheSchemaOfTheirType(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a file that is no schema and is passed over, a second problem that is not told, a schema that is
-// fetched from a network. Seen to fail with the first problem returned at once.
+// Breaks it catches: a file that is not a schema and is passed over, a second problem that is left out, a schema that
+// is fetched from a network. Seen to fail with the first problem returned at once.
 func TestWhatCannotBeCompiledIsToldAtOnce(t *testing.T) {
 	_, err := schemas.Load(directory(t, map[string]string{"a.json": `{"type": "objekt"}`, "b.json": `{`, "c.json": `{}`,
 		"d.json": `{"$ref": "https://example.com/x.json"}`, "e.json": `{"$ref": "missing.json"}`,

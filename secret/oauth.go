@@ -16,7 +16,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// ClientCredentials is how a program asks an OAuth 2.0 server for a token of its own (RFC 6749, section 4.4).
+// ClientCredentials configures the client credentials grant of an OAuth 2.0 server (RFC 6749, section 4.4).
 type ClientCredentials struct {
 	TokenURL   string            // of the token endpoint
 	ClientID   string            // who asks
@@ -26,7 +26,7 @@ type ClientCredentials struct {
 	CAFile     string            // PEM, the authorities to trust; empty: the system's
 }
 
-// OAuth is the source that asks a token endpoint. A token is kept for as long as the server says that it lives, without
+// OAuth is the source that asks a token endpoint. A token is kept for its lifetime by the server, without
 // saying so for no longer than one login. There is one source for each way of asking in a process.
 func OAuth(key string, c ClientCredentials) *Source {
 	request := &clientcredentials.Config{ClientID: c.ClientID, TokenURL: c.TokenURL, Scopes: strings.Fields(c.Scope),

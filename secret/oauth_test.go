@@ -90,7 +90,7 @@ func TestATokenIsAskedForOnceUntilItIsRefused(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an error that shows secret or token, does not name the key, or says nothing of what the endpoint
+// Breaks it catches: an error that shows secret or token, does not name the key, or leaves out what the endpoint
 // answered; a secret that is sent on to another address. Seen to fail with the library's error in the chain, and with
 // redirects followed.
 func TestWhatTheEndpointDoesWrongIsSaidWithoutSecrets(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAHangingEndpointIsGivenUp(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a token used until nobody has time to get another one, a login that fails although the old token
+// Breaks it catches: a token used until it is too late to get another one, a login that fails although the old token
 // is good, and an endpoint that is asked at each login while it is away. Seen to fail with tokens kept to their end,
 // with the error of a renewal returned, and without the pause.
 func TestAPasswordIsRenewedInTheLastFifthOfItsLife(t *testing.T) {

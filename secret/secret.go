@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// Patience is how long a program may take. It is asked while a connection is being made.
+	// Patience bounds the run time of a program. It is asked while a connection is being made.
 	Patience = 20 * time.Second
-	// spare is how long before its end a password is taken for expired: a login takes time, and clocks differ.
+	// spare is the time before its end at which a password counts as expired: a login takes time, and clocks differ.
 	spare = 30 * time.Second
 	// A password in the last fifth of its life is replaced if that succeeds, and used if not: where it comes from may be
-	// away for so long and nobody notices. It is tried at most once in renewPause.
+	// away for so long unnoticed. It is tried at most once in renewPause.
 	renewPause = 10 * time.Second
 	// maxLife bounds what is believed of a token's life.
 	maxLife = 10 * 365 * 24 * time.Hour
 	// most is the size of what a program may print. AWS's tokens have some 1,500 bytes.
 	most = 64 << 10
-	// mostSaid is how much of a program's standard error goes into an error.
+	// mostSaid bounds the part of a program's standard error in an error, in bytes.
 	mostSaid = 300
 )
 
-// Source is where a password comes from. It may be asked by any number of goroutines. A nil *Source has none.
+// Source yields a password. Any number of goroutines may ask it. A nil *Source has none.
 type Source struct {
 	key  string // of the configuration, for errors
 	file string
@@ -45,7 +45,7 @@ type Source struct {
 	renewed time.Time // when another was last asked for although the one kept was good
 }
 
-// answer is what a program printed, or a server issued.
+// answer is a program's output, or a server's token.
 type answer struct {
 	password string
 	asked    time.Time // when the program was started
@@ -140,7 +140,7 @@ func (s *Source) Read(ctx context.Context) (string, error) {
 }
 
 // remembered is the password that was given before. It is good if it has not expired; it is enough if it need not be
-// replaced either, or if it was asked for by somebody else after this reader had begun.
+// replaced either, or if another reader asked for it after this one had begun.
 func (s *Source) remembered(began time.Time) (password string, good, enough bool) {
 	now := time.Now()
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Source) remembered(began time.Time) (password string, good, enough bool
 }
 
 // Refused tells the source that a server did not take the password, and reports whether the next one may be another: a
-// program or a server is asked anew. A file's is whatever a person writes into it.
+// program or a server is asked again. A file's is its content.
 func (s *Source) Refused() bool {
 	if s == nil || s.ask == nil {
 		return false
@@ -244,7 +244,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// quoted is what a program said about its failure, in one line.
+// quoted returns a program's message about its failure, in one line.
 func (l *limited) quoted() string { return quote(l.buf.String()) }
 
 func quote(said string) string {

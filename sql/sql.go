@@ -38,7 +38,7 @@ type Names struct {
 	Shown
 }
 
-// Shown is what the view says of an event.
+// Shown is an event as the view has it.
 type Shown struct {
 	Event   []Field
 	Created string // an expression on o.fields: when the row was made
@@ -56,7 +56,7 @@ func (n Names) ViewMark() (string, error) {
 	return fmt.Sprintf("made by cdc-relay init, %016x", h.Sum64()), err
 }
 
-// CollateC is what makes text ids compare by bytes, whatever the database's collation: the journal's index must
+// CollateC makes text ids compare by bytes, whatever the database's collation: the journal's index must
 // survive an upgrade of the C library, and equality is the same.
 func (n Names) CollateC() string {
 	if n.IDType == "text" {

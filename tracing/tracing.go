@@ -40,7 +40,7 @@ const (
 const (
 	// shortest is the length of a traceparent of version 00; a later version may have more behind it.
 	shortest = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	// flushPatience is how long the end of the process may wait for the last spans.
+	// flushPatience bounds the wait for the last spans at the end of the process.
 	flushPatience = 2 * time.Second
 	// complainEvery is the least time between two lines in the log about spans that could not be sent.
 	complainEvery = time.Minute
@@ -48,7 +48,7 @@ const (
 
 // Config says where spans go.
 type Config struct {
-	Endpoint string  // URL of the OTLP/HTTP endpoint; empty: the variables of OpenTelemetry say it, or there is no tracing
+	Endpoint string  // URL of the OTLP/HTTP endpoint; empty: OpenTelemetry's variables decide, or there is no tracing
 	Ratio    float64 // of the traces whose producer sampled them, 0 to 1
 	Service  string  // service.name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES has one
 	Version  string
@@ -161,7 +161,7 @@ func (t *Tracer) Attempted(a relay.Attempt) {
 	span.End(oteltrace.WithTimestamp(rec.At))
 }
 
-// sampled reads the flag from a traceparent without allocating; what is no traceparent at all is found out later.
+// sampled reads the flag from a traceparent without allocating; a malformed traceparent is found later.
 func sampled(parent []byte) bool {
 	if len(parent) < shortest {
 		return false

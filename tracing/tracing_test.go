@@ -54,8 +54,8 @@ func attempt(parent string, result sink.Result) relay.Attempt {
 		Received: at.Add(-5 * time.Millisecond), Number: 2}
 }
 
-// Breaks it catches: a span that is no child of the producer's, lacks where the event went, or has other times. Seen to
-// fail with the context not extracted, with the offset left out and with the span ended at the present time.
+// Breaks it catches: a span that is not a child of the producer's, lacks where the event went, or has other times. Seen
+// to fail with the context not extracted, with the offset left out and with the span ended at the present time.
 func TestSpanOfAnAttemptIsAChildOfTheProducers(t *testing.T) {
 	collector := harness.NewSpans(t)
 	tr := start(t, Config{Endpoint: collector.URL, Ratio: 1, Service: "orders-relay", Version: "v1",
