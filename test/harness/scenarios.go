@@ -43,8 +43,9 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"step-downs":             {ci: 4, nightly: 20},       // of a NATS stream's leader; every fourth is a kill of it
 	"retries of tickets, ms": {ci: 100, nightly: 60_000}, // the first pause; the others are 5 and 15 times as long
 	"failovers":              {ci: 2, nightly: 10},       // of Redis; at every third one the replica misses the end
-	"sinks with replicas":    {ci: 1, nightly: 2},        // redis-stream, bullmq
-	"cluster faults":         {ci: 2, nightly: 12},       // of Redis; at every fourth one the replica misses the end
+	"messages of a minute":   {ci: 0, nightly: 100_000},
+	"sinks with replicas":    {ci: 1, nightly: 2},  // redis-stream, bullmq
+	"cluster faults":         {ci: 2, nightly: 12}, // of Redis; at every fourth one the replica misses the end
 
 	"hostile rows":                  {ci: 78, nightly: 200}, // of Kafka
 	"hostile rows of other brokers": {ci: 0, nightly: 200},
