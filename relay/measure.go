@@ -42,11 +42,11 @@ func (r *Relay) newMeter(version string) *meter.Meter {
 // measured is a relay as its meter sees it: a [meter.Source].
 type measured struct{ r *Relay }
 
-func (m measured) InFlight() int               { return m.r.inFlight() }
-func (m measured) Parked() int64               { return m.r.Parked() }
-func (m measured) Sink() sink.Status           { return m.r.sinkStatus() }
-func (m measured) Degraded(reason string) bool { return m.r.isDegraded(reason) }
-func (m measured) Alarms(kind string) int      { return m.r.alarms.OpenOf(kind) }
+func (m measured) InFlight() int                  { return m.r.inFlight() }
+func (m measured) Parked() int64                  { return m.r.Parked() }
+func (m measured) Sink() sink.Status              { return m.r.sinkStatus() }
+func (m measured) Degraded(reason string) bool    { return m.r.isDegraded(reason) }
+func (m measured) Alarms(kind string) (int, bool) { return m.r.alarms.OpenOf(kind) }
 
 func (m measured) OldestBlocker() (time.Duration, bool) {
 	return m.r.blockers.Oldest(), m.r.owner() != nil

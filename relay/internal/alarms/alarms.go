@@ -43,6 +43,7 @@ type Keeper struct {
 
 	mu     sync.Mutex // guards what follows
 	stored []store.Alarm
+	read   bool            // stored is what Postgres had
 	kept   map[seen]uint64 // how many of the driver's are stored
 	forgot int             // how often what was read was dropped
 }
@@ -119,7 +120,7 @@ func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
 	}
 	k.mu.Lock()
 	if k.forgot == before {
-		k.stored = open
+		k.stored, k.read = open, true
 	}
 	k.mu.Unlock()
 	return nil
@@ -129,7 +130,7 @@ func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
 // of.
 func (k *Keeper) Forget() {
 	k.mu.Lock()
-	k.stored = nil
+	k.stored, k.read = nil, false
 	k.forgot++
 	k.mu.Unlock()
 }
@@ -176,14 +177,16 @@ func (k *Keeper) Open() []store.Alarm {
 	return open
 }
 
-// OpenOf is how many of a kind are open.
-func (k *Keeper) OpenOf(kind string) (n int) {
+// OpenOf is how many of a kind are open; not known before they were read, unless this process has noticed one.
+func (k *Keeper) OpenOf(kind string) (n int, known bool) {
 	for _, a := range k.Open() {
 		if a.Kind == kind {
 			n++
 		}
 	}
-	return n
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return n, k.read || n > 0
 }
 
 // repair is the command that brings back what an alarm of the kind says was lost; "" where nothing was.

@@ -39,9 +39,12 @@ func (m *Meter) gauges(f factory, o Options) {
 	f.countedBy("kafka_alarms_total",
 		"What a person must look into: records that the broker lost, offsets that went back, partitions that were added.",
 		"kind", sink.Alarms, func(kind string) float64 { return float64(m.alarmsOf(kind)) })
-	f.states("outbox_alarms_open",
-		"Alarms, by kind, that no person has acknowledged (cdc-relay alarms ack). Restarts do not end them.",
-		"kind", sink.Alarms, func(kind string) float64 { return float64(m.source.Alarms(kind)) })
+	f.knownStates("outbox_alarms_open",
+		"Alarms, by kind, that no person has acknowledged (cdc-relay alarms ack). Restarts do not end them. Not there before "+
+			"they were read.", "kind", sink.Alarms, func(kind string) (float64, bool) {
+			n, known := m.source.Alarms(kind)
+			return float64(n), known
+		})
 	f.states("outbox_degraded",
 		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open "+
 			"alarm, an old transaction.",

@@ -27,7 +27,7 @@ type Source interface {
 	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
 	Degraded(reason string) bool
 	// Alarms is how many alarms of the kind nobody has acknowledged.
-	Alarms(kind string) int
+	Alarms(kind string) (n int, known bool)
 	// OldestBlocker is for how long a transaction is open that keeps rows from being marked, 0 without one; false: not
 	// known.
 	OldestBlocker() (age time.Duration, known bool)

@@ -29,15 +29,16 @@ type played struct {
 	parked   int64
 	sink     sink.Status
 	session  *Session
+	unread   bool // the database was not asked yet
 }
 
-func (p *played) InFlight() int        { return p.inFlight }
-func (p *played) Parked() int64        { return p.parked }
-func (p *played) Sink() sink.Status    { return p.sink }
-func (p *played) Degraded(string) bool { return false }
-func (p *played) Alarms(string) int    { return 0 }
+func (p *played) InFlight() int             { return p.inFlight }
+func (p *played) Parked() int64             { return p.parked }
+func (p *played) Sink() sink.Status         { return p.sink }
+func (p *played) Degraded(string) bool      { return false }
+func (p *played) Alarms(string) (int, bool) { return 0, !p.unread }
 
-func (p *played) OldestBlocker() (time.Duration, bool) { return 0, true }
+func (p *played) OldestBlocker() (time.Duration, bool) { return 0, !p.unread }
 
 func (p *played) Session() (Session, bool) {
 	if p.session == nil {

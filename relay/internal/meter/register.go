@@ -94,6 +94,28 @@ func (g knownGauge) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// knownStates is known for gauges that differ in the value of one label.
+func (f factory) knownStates(name, help, label string, values []string, value func(string) (float64, bool)) {
+	d := definition{name, "gauge", help, []string{label}}
+	f.collector(knownStates{d.desc(), values, value}, d)
+}
+
+type knownStates struct {
+	desc   *prometheus.Desc
+	values []string
+	value  func(string) (float64, bool)
+}
+
+func (g knownStates) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+func (g knownStates) Collect(ch chan<- prometheus.Metric) {
+	for _, v := range g.values {
+		if value, known := g.value(v); known {
+			ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, v)
+		}
+	}
+}
+
 // counted is a counter that is kept elsewhere.
 func (f factory) counted(name, help string, value func() float64) {
 	f.define(name, "counter", help)
