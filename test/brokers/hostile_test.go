@@ -28,8 +28,8 @@ const insertHostile = `INSERT INTO outbox_events (id, aggregate_type, aggregate_
 // odd are texts that some part of the way may not like.
 var odd = []string{
 	"", " ", "\t", "\n", "\r\n", " lead", "trail ", "a\x01b", "\x1b[31mred", "\x7f", "\u0085", "\u2028", "\ufeff",
-	"\u202e", "é", "日本", "🙂", "e\u0301", "null", "{", "}", "{}", "{aggregate_id}", "{{x}}", "%s", "%00", "$$", "$JS.API", ">",
-	"*", "a.*", "..", "../../x", "/", "//", "\\", "'", `"`, "`", ";--", "a,b", "a:b", "a=b", "#", "?x=1&y", "amq.default",
+	"\u202e", "é", "日本", "🙂", "e\u0301", "null", "{", "}", "{}", "{aggregate_id}", "{{x}}", "%s", "%00", "$$", "$JS.API",
+	">", "*", "a.*", "..", "../../x", "/", "//", "\\", "'", `"`, "`", ";--", "a,b", "a:b", "a=b", "#", "?x=1&y", "amq.default",
 	"x-death", "__consumer_offsets", "Content-Length", "Nats-Msg-Id", "\\u0000", "<script>", "0", "-1", "true",
 	strings.Repeat("x", 300), strings.Repeat("é", 200), strings.Repeat("a ", 4000),
 }
@@ -37,18 +37,23 @@ var odd = []string{
 // headersOfEveryShape are JSON of every shape.
 var headersOfEveryShape = []string{
 	`null`, `true`, `0`, `"text"`, `[]`, `[[]]`, `{}`, `{"a": null}`, `{"a": true}`, `{"a": 1e400}`, `{"a": {"b": 1}}`,
-	`{"a": ["b"]}`, `{"": "empty"}`, `{"a": ""}`, `{"a": "1", "a": "2"}`, `{"id": "mine"}`, `{"x-outbox-position": "1/2/3"}`,
-	`{"x-outbox-source": "forged"}`, `{"a": "\u0001"}`, `{"a": "\u0000"}`, `{"a": "\ud800"}`, `{"a\nb": "c"}`,
-	`{"a": "b\r\nInjected: 1"}`, `{" a": "b "}`, `{"Nats-Msg-Id": "1"}`, `{"traceparent": "00-x"}`, `{"content-type": "x"}`,
-	`{"a": "日本"}`, `{"日本": "a"}`, `{"a": 1e999999999}`, `{"a": ` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`,
+	`{"a": ["b"]}`, `{"": "empty"}`, `{"a": ""}`, `{"a": "1", "a": "2"}`, `{"id": "mine"}`,
+	`{"x-outbox-position": "1/2/3"}`,
+	`{"x-outbox-source": "forged"}`, `{"a": "\u0001"}`, `{"a": "\u0000"}`, `{"a": "\ud800"}`,
+	`{"a\nb": "c"}`,
+	`{"a": "b\r\nInjected: 1"}`, `{" a": "b "}`, `{"Nats-Msg-Id": "1"}`, `{"traceparent": "00-x"}`,
+	`{"content-type": "x"}`,
+	`{"a": "日本"}`, `{"日本": "a"}`, `{"a": 1e999999999}`,
+	`{"a": ` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`,
 	`{"a": "` + strings.Repeat("x", 70_000) + `"}`, `{"` + strings.Repeat("n", 40_000) + `": "x"}`,
 }
 
 // payloads are JSON of every size and texts that are none.
 func hostilePayload(d *rand.Rand) *string {
 	texts := []string{
-		`{"n": 1e999999999}`, `{"n": -1e-999999999}`, `{"n": ` + strings.Repeat("9", 5000) + `}`, `{"n": 0.` +
-			strings.Repeat("0", 5000) + `1}`, `[` + strings.Repeat("1e1000000,", 2000) + `1]`, `{"a": "\u0000"}`, `"\ud800"`, `{`,
+		`{"n": 1e999999999}`, `{"n": -1e-999999999}`, `{"n": ` + strings.Repeat("9", 5000) + `}`,
+		`{"n": 0.` + strings.Repeat("0", 5000) + `1}`, `[` + strings.Repeat("1e1000000,", 2000) + `1]`,
+		`{"a": "\u0000"}`, `"\ud800"`, `{`,
 		`{"a":1}{"b":2}`, `nul`, `null`, `""`, ` `, "", "\x01\x02", "\u2028", strings.Repeat("[", 20_000),
 		strings.Repeat(`{"a":`, 3000) + "1" + strings.Repeat("}", 3000), `{"a": 1, "a": 2}`, `<xml/>`,
 		`{"filler": "` + strings.Repeat("x", 1<<20) + `"}`, strings.Repeat("é", 1<<19),
@@ -66,7 +71,8 @@ var hostileTimes = []any{nil, "infinity", "-infinity", "4713-01-01 00:00:00 BC",
 // hostileRow is the nth row, odd in one to three of its columns.
 func hostileRow(d *rand.Rand, n int) []any {
 	pick := func(of []string) string { return of[d.IntN(len(of))] }
-	var row = []any{fmt.Sprintf("hostile-%d", n), "order", fmt.Sprintf("k%d", n%7), "made", `{"n": 1}`, nil, "2026-01-01", false}
+	row := []any{fmt.Sprintf("hostile-%d", n), "order", fmt.Sprintf("k%d", n%7), "made", `{"n": 1}`, nil, "2026-01-01",
+		false}
 	columns := []func(){
 		func() { row[0] = pick(odd) + fmt.Sprint(n) + pick(odd[:20]) },
 		func() { row[0] = strings.Repeat("i", 1+d.IntN(3000)) + fmt.Sprint(n) },
@@ -162,7 +168,8 @@ func sendHostile(t *testing.T, sink string, rows int) {
 			continue
 		}
 		row := hostileRow(d, n)
-		if _, err := conn.Exec(t.Context(), insertHostile, append([]any{pgx.QueryExecModeDescribeExec}, row...)...); err != nil {
+		_, err := conn.Exec(t.Context(), insertHostile, append([]any{pgx.QueryExecModeDescribeExec}, row...)...)
+		if err != nil {
 			t.Fatalf("row %d, %.200q: %v", n, fmt.Sprint(row...), err)
 		}
 	}
