@@ -256,17 +256,22 @@ func (l *Ledger) Unclaim(ctx context.Context, ids []ID, xid int64) error {
 		_, err := tx.Exec(ctx, `DELETE FROM `+l.schema+`inbox_event e
 			USING unnest($2::smallint[], $3::text[]) AS u (source, id)
 			WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id AND e.state = 0
-			AND e.xmin::text::bigint = $4 & 4294967295`, l.consumer, sources, events, xid)
+			AND e.xmin::text::bigint = $4 & 4294967295`, plannedNow, l.consumer, sources, events, xid)
 		return err
 	})
 }
+
+// plannedNow has a statement planned each time. A plan that was kept from the time when inbox_event was small would read
+// all of it.
+const plannedNow = pgx.QueryExecModeCacheDescribe
 
 // HandBack takes back what Claim entered in this transaction.
 func (l *Ledger) HandBack(ctx context.Context, tx *Tx, ids []ID) error {
 	sources, events := columns(ids)
 	_, err := tx.Exec(ctx, `DELETE FROM `+l.schema+`inbox_event e
 		USING unnest($2::smallint[], $3::text[]) AS u (source, id)
-		WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id`, l.consumer, sources, events)
+		WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id`, plannedNow, l.consumer, sources,
+		events)
 	if err != nil {
 		return fmt.Errorf("hand back events: %w", err)
 	}

@@ -204,7 +204,7 @@ func (l *Ledger) turn(ctx context.Context, tx pgx.Tx, ids []ID, from, to State) 
 	tag, err := tx.Exec(ctx, `UPDATE `+l.schema+`inbox_event e SET state = $4
 		FROM unnest($2::smallint[], $3::text[]) AS u (source, id)
 		WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id AND e.state = $5`,
-		l.consumer, sources, events, to, from)
+		plannedNow, l.consumer, sources, events, to, from)
 	if err != nil {
 		return fmt.Errorf("change the state of events: %w", err)
 	}
