@@ -162,7 +162,8 @@ func (b *area) ask(ctx context.Context, into any, query string, args ...any) err
 
 // relay runs the relay in this process until the function that it returns is called, which gives its error.
 func (b *area) relay(ctx context.Context) (r *relay.Relay, end func() error, err error) {
-	if r, err = drivers.Relay(b.cfg, b.o.Logger, io.Discard, relay.WithLogger(b.o.Logger), relay.WithVersion(b.o.Version)); err != nil {
+	r, err = drivers.Relay(b.cfg, b.o.Logger, io.Discard, relay.WithLogger(b.o.Logger), relay.WithVersion(b.o.Version))
+	if err != nil {
 		return nil, nil, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

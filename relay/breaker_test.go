@@ -162,8 +162,8 @@ func TestFloodEndsTheProcessWhereHaltsDo(t *testing.T) {
 }
 
 // One resume for a flood that is much longer than what the relay has received. Breaks it catches: a halt for each
-// dlq.breaker.count of rows that were there when a person decided about them; a resume that lets rows of later pass. Seen
-// to fail with until_now not looked at (it halts again), and with every event pardoned (it does not).
+// dlq.breaker.count of rows that were there when a person decided about them; a resume that lets later rows pass.
+// Seen to fail with until_now not looked at (it halts again), and with every event pardoned (it does not).
 func TestOneResumeEndsAFloodOfAnyLength(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

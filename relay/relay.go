@@ -1,5 +1,5 @@
-// Package relay publishes the rows of an outbox table to a broker. A Go program makes a relay of a configuration and the
-// driver of its broker, runs it until its context ends, and may ask it for its [Status] at any time:
+// Package relay publishes the rows of an outbox table to a broker. A Go program makes a relay of a configuration and
+// the driver of its broker, runs it until its context ends, and may ask it for its [Status] at any time:
 //
 //	r, err := relay.New(cfg, driver)
 //	if err != nil {

@@ -181,7 +181,8 @@ func createdIn(table store.Outbox) (*time.Location, error) {
 // encoder makes the encoder of events whose payload column has the type.
 func (s *session) encoder(payloadType string) (*message.Encoder, error) {
 	r := s.r
-	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry, Names: s.term.names,
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry,
+		Names: s.term.names,
 		Panicked: func(id []byte, value any, stack []byte) {
 			r.log.Error().Bytes("id", id).Str("panic", fmt.Sprint(value)).Bytes("stack", stack).
 				Msg("making an event's message failed by a mistake in the program; the event becomes a dead letter")

@@ -1,5 +1,5 @@
-// Package sql holds the tables of the relay and renders them for one outbox. It talks to no database: package store runs
-// the statements.
+// Package sql holds the tables of the relay and renders them for one outbox. It talks to no database: package store
+// runs the statements.
 //
 // Each part of the tables has a schema and the steps that came after it. Neither is changed after a release; a later
 // version adds a step that is safe while the release before it runs, that is, it adds tables, columns with defaults and
@@ -109,7 +109,8 @@ type TooOldError struct {
 }
 
 func (e *TooOldError) Error() string {
-	return fmt.Sprintf("the relay's tables (%s) have version %d, from before 0.1.0, and can be upgraded from version %d on: "+
+	return fmt.Sprintf("the relay's tables (%s) have version %d, from before 0.1.0, and can be upgraded from "+
+		"version %d on: "+
 		"let the program that made them publish every row, stop it, set postgres.schema to a new schema and run "+
 		"cdc-relay init", e.Part, e.Has, e.Oldest)
 }
@@ -121,7 +122,8 @@ func Steps(name string, above int, n Names) ([]Step, error) {
 	if name != Relay {
 		p = outbox
 	}
-	files, version := p.later, p.version+1
+	files := p.later
+	var version int
 	switch {
 	case above == 0:
 		files, version = append([]string{p.schema}, files...), p.version

@@ -69,7 +69,8 @@ func TestTablesOfAVersionBeforeTheSchemaAreRefused(t *testing.T) {
 	pg.Exec(t, `UPDATE cdc_relay_schema SET version = version - 1`)
 	_, err := s.Plan(t.Context())
 	for what, err := range map[string]error{"plan": err, "migrate": s.Migrate(t.Context())} {
-		if err == nil || !strings.Contains(err.Error(), "before 0.1.0") || !strings.Contains(err.Error(), "set postgres.schema") {
+		if err == nil || !strings.Contains(err.Error(), "before 0.1.0") ||
+			!strings.Contains(err.Error(), "set postgres.schema") {
 			t.Errorf("%s of an older version: got %v, want an error that says what to do", what, err)
 		}
 	}

@@ -298,7 +298,8 @@ func TestEventSentAfterEveryCrashIsDuplicatedEachTime(t *testing.T) {
 // Seen to fail with all keys of a topic in one lane.
 func TestCrashesInTwoLanesAreCountedApart(t *testing.T) {
 	a, b := committed("a", 0), committed("b", 0)
-	wantFindings(t, []verify.Committed{a, b}, []verify.Committed{a, b, b, a, a}, map[verify.Finding]int{verify.Duplicated: 3})
+	wantFindings(t, []verify.Committed{a, b}, []verify.Committed{a, b, b, a, a},
+		map[verify.Finding]int{verify.Duplicated: 3})
 }
 
 // wantFindings judges the records of a run.

@@ -122,7 +122,8 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 		return err
 	}
 	log, lines := a.Logger(cfg)
-	r, err := drivers.Relay(cfg, log, os.Stdout, relay.WithLoggerTo(log, lines), relay.WithVersion(a.Build.Facts().Version))
+	r, err := drivers.Relay(cfg, log, os.Stdout, relay.WithLoggerTo(log, lines),
+		relay.WithVersion(a.Build.Facts().Version))
 	if err != nil {
 		return err
 	}

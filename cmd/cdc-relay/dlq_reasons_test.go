@@ -23,6 +23,7 @@ func TestDeadLettersAreGroupedByReason(t *testing.T) {
 	run("dlq", "reasons", "--state", "x").want(t, exitUsage, nil, []string{"open, replayed, discarded"})
 	run("parked", "list", "--code", "A_CODE").want(t, exitUsage, nil, []string{"only dead letters have one"})
 	run("dlq", "discard", "--code", "A_CODE", "--yes").want(t, exitDone, []string{"2"}, nil)
-	run("dlq", "list", "--code", "A_CODE", "--state", "discarded").want(t, exitDone, []string{plantedID(1), plantedID(2), "!" + plantedID(3)}, nil)
+	run("dlq", "list", "--code", "A_CODE", "--state", "discarded").want(t, exitDone,
+		[]string{plantedID(1), plantedID(2), "!" + plantedID(3)}, nil)
 	r.stop(t, syscall.SIGTERM)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A role has everything that init needs but one thing, on an empty database, and beside an outbox. Breaks it catches: an
-// error of Postgres that does not say which privilege it wants; a statement that does not cure it; init and check that
-// send each other round. Seen to fail with the error of Postgres left as it is, and with each look of the rights left
-// out.
+// A role has everything that init needs but one thing, on an empty database, and beside an outbox. Breaks it catches:
+// an error of Postgres that does not say which privilege it wants; a statement that does not cure it; init and check
+// that send each other round. Seen to fail with the error of Postgres left as it is, and with each look of the rights
+// left out.
 func TestInitNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()
 	const outbox = `CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate_type text,

@@ -23,8 +23,8 @@ type worker struct {
 // everything. One event is such that each fails at it. The pauses are short in CI, and 1, 5 and 15 minutes at night.
 // Breaks it catches: an event that a consumer lacks, has twice, or is not bound with; an event that fails and is lost,
 // comes back too early or too often, or reaches the other consumer again; a dead letter that no metric counts, or that
-// lost its content type; a worker without a heartbeat. Seen to fail with one retry queue in place of three, and with the
-// heartbeat left out.
+// lost its content type; a worker without a heartbeat. Seen to fail with one retry queue in place of three, and with
+// the heartbeat left out.
 func TestTicketsFromTableToWorkers(t *testing.T) {
 	unit := time.Duration(harness.Count(t, "retries of tickets, ms")) * time.Millisecond
 	pauses := []time.Duration{unit, 5 * unit, 15 * unit}

@@ -39,7 +39,8 @@ func main() {
 }
 
 // Relay relays until the context ends.
-func Relay(ctx context.Context, cfg config.Config, driver sink.Driver, log *slog.Logger, metrics prometheus.Registerer) error {
+func Relay(ctx context.Context, cfg config.Config, driver sink.Driver, log *slog.Logger,
+	metrics prometheus.Registerer) error {
 	if err := install.Create(ctx, cfg); err != nil {
 		return fmt.Errorf("create what the relay needs: %w", err)
 	}

@@ -138,7 +138,8 @@ func TestDeniedCreationNamesTheGrant(t *testing.T) {
 		var log created
 		d := newDriver(t, c.ListenAddrs(), log.configure)
 		awaitError(t, d, "fresh", "our principal may not create it", denied.Message, "grant it: kafka-acls.sh --add",
-			"--operation Create --operation Write", "--topic fresh", "or ask an administrator to create it: kafka-topics.sh --create")
+			"--operation Create --operation Write", "--topic fresh",
+			"or ask an administrator to create it: kafka-topics.sh --create")
 	}
 }
 

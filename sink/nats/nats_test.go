@@ -361,8 +361,9 @@ func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
 		if kinds[full].Kind != sink.TopicTrouble || !strings.Contains(kinds[full].Reason, "maximum messages exceeded") {
 			return fmt.Sprintf("full: %+v", kinds[full])
 		}
-		if kinds["no..subject"].Kind != sink.TopicTrouble || !strings.Contains(kinds["no..subject"].Reason, "is not a subject") {
-			return fmt.Sprintf("no subject: %+v", kinds["no..subject"])
+		none := kinds["no..subject"]
+		if none.Kind != sink.TopicTrouble || !strings.Contains(none.Reason, "is not a subject") {
+			return fmt.Sprintf("no subject: %+v", none)
 		}
 		return ""
 	})

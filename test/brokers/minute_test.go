@@ -7,9 +7,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A backlog of 100,000 rows is published to an exchange in front of two quorum queues, notifications and metrics, within
-// a minute: each message is on the disk twice. At night only, as it measures. With a pause of 500 ms between two waves
-// it was stopped, unfinished, after 160 s.
+// A backlog of 100,000 rows is published to an exchange in front of two quorum queues, notifications and metrics,
+// within a minute: each message is on the disk twice. At night only, as it measures. With a pause of 500 ms between two
+// waves it was stopped, unfinished, after 160 s.
 func TestRabbitMQTakes100000MessagesAMinute(t *testing.T) {
 	n := harness.Count(t, "messages of a minute")
 	if n == 0 {

@@ -172,8 +172,8 @@ func wantSelected(t *testing.T, r rendered, d *apps.Deployment) {
 }
 
 // Breaks it catches: a probe that restarts a relay for an outage, a third relay during an update, a stop that is cut
-// short, and a container with more rights than it needs. Seen to fail with /readyz as livenessProbe, with maxSurge 1, and
-// with a writable root file system.
+// short, and a container with more rights than it needs. Seen to fail with /readyz as livenessProbe, with maxSurge 1,
+// and with a writable root file system.
 func TestChartKeepsWhatARelayNeeds(t *testing.T) {
 	t.Parallel()
 	r := renderSet(t, loadChart(t), chartFolder+"/ci/secret-values.yaml", "shop")

@@ -171,8 +171,8 @@ func (j *judge) whileStarting(s *site) {
 			j.want(http.StatusServiceUnavailable, http.MethodPost, url, address, j.examples(o)[0], known)
 		case slices.Contains([]string{"/readyz", "/healthz", "/health"}, path):
 			j.want(http.StatusServiceUnavailable, http.MethodGet, url, address, "", nil)
-		case slices.Contains([]string{"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/reasons", "/api/v1/dlq/{id}", "/api/v1/requests/{id}",
-			"/api/v1/alarms", "/api/v1/inbox"}, path):
+		case slices.Contains([]string{"/api/v1/parked", "/api/v1/dlq", "/api/v1/dlq/reasons", "/api/v1/dlq/{id}",
+			"/api/v1/requests/{id}", "/api/v1/alarms", "/api/v1/inbox"}, path):
 			j.want(http.StatusServiceUnavailable, http.MethodGet, url, address, "", nil)
 		}
 	}

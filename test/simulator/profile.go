@@ -128,7 +128,8 @@ func (p *profile) oftenDead(d *dice) {
 	c.Retry.OnDead = one(d, config.OnDeadContinue, config.OnDeadHold)
 	c.DLQ.Topic = one(d, "", deadTopic)
 	if d.chance(0.4) {
-		c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: d.below(3), Window: config.Duration(one(d, 2*time.Second, time.Hour))}
+		c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: d.below(3),
+			Window: config.Duration(one(d, 2*time.Second, time.Hour))}
 	}
 	p.permanent, p.unmappable = one(d, 0.05, 0.2), one(d, 0, 0.05)
 	if c.Outbox.AfterPublish != config.AfterPublishDelete || d.chance(0.5) {

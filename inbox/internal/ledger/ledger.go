@@ -261,8 +261,8 @@ func (l *Ledger) Unclaim(ctx context.Context, ids []ID, xid int64) error {
 	})
 }
 
-// plannedNow has a statement planned each time. A plan that was kept from the time when inbox_event was small would read
-// all of it.
+// plannedNow has a statement planned each time. A plan that was kept from the time when inbox_event was small would
+// read all of it.
 const plannedNow = pgx.QueryExecModeCacheDescribe
 
 // HandBack takes back what Claim entered in this transaction.

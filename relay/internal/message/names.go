@@ -121,6 +121,6 @@ func (n *Names) takes(topic string) bool {
 func (n *Names) tooMany(topic string) *sink.Reason {
 	n.full = true
 	return permanent(outbox.TopicLimit, fmt.Sprintf("the event chooses the topic %.260q, and rows have named %d topics "+
-		"already: limits.topics is %d; if the topic is meant, raise limits.topics, restart the relay and replay this dead letter; "+
-		"else have message.topic name a column with fewer values", topic, len(n.known), n.most))
+		"already: limits.topics is %d; if the topic is meant, raise limits.topics, restart the relay and replay this "+
+		"dead letter; else have message.topic name a column with fewer values", topic, len(n.known), n.most))
 }

@@ -19,7 +19,8 @@ const (
 	awayPause   = 5 * time.Second
 )
 
-// Registry makes values in the formats that need a schema registry. One goroutine calls it; Close may come from another.
+// Registry makes values in the formats that need a schema registry. One goroutine calls it; Close may come from
+// another.
 type Registry interface {
 	// Has reports whether Append for the subject can do without asking the registry.
 	Has(subject []byte) bool

@@ -9,8 +9,8 @@ import (
 )
 
 // Nothing was read of the database yet. Break it catches: a gauge that shows a 0, which is taken for the truth, where
-// nothing is known; every gauge but those of the process's own memory and state is looked at, new ones too. Seen to fail
-// with alarms shown before they were read.
+// nothing is known; every gauge but those of the process's own memory and state is looked at, new ones too. Seen to
+// fail with alarms shown before they were read.
 func TestGaugesOfWhatIsNotKnownAreAbsent(t *testing.T) {
 	m, p, _ := fresh()
 	p.unread = true

@@ -137,8 +137,8 @@ var (
 	senderSeconds = definition{"cdc_walsender_behind_seconds", "gauge",
 		"For how long the oldest of that WAL has been there.", nil}
 	spilledTransactions = definition{"cdc_slot_spilled_transactions_total", "counter",
-		"Transactions of the server that were larger than logical_decoding_work_mem, whichever session wrote them, since its " +
-			"statistics of the slot were reset.", nil}
+		"Transactions of the server that were larger than logical_decoding_work_mem, whichever session wrote them, since " +
+			"its statistics of the slot were reset.", nil}
 	spilledBytes = definition{"cdc_slot_spilled_bytes_total", "counter",
 		"Bytes of changes of such transactions that the server wrote to files.", nil}
 

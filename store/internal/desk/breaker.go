@@ -22,7 +22,8 @@ func (s *Desk) Breaker(ctx context.Context, window time.Duration,
 		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&b.Open, &b.Said, &b.Dead, &b.Published) },
 			s.db.SQL(o, `SELECT t.breaker_at IS NOT NULL, coalesce(t.breaker_said, ''),
  (SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL
-   AND dead_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at) AND error_code <> ALL (coalesce($5::text[], '{}'))),
+   AND dead_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at)
+   AND error_code <> ALL (coalesce($5::text[], '{}'))),
  (SELECT coalesce(sum(size), 0)::bigint FROM (SELECT size, published_at FROM {batch} WHERE source = $1
  ORDER BY batch DESC LIMIT $4) b
    WHERE published_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at))

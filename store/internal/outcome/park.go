@@ -24,7 +24,8 @@ const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $1
 var parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
 WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2 AND CASE WHEN $21 = 0 THEN true
   WHEN $21 < 0 THEN coalesce(r.stream_mark = $21, false)
-  WHEN r.stream_mark IS NULL OR r.stream_mark < 0 THEN r.published_at >= ` + committedAt("$22::bigint") + ` ELSE r.stream_mark = $21 END)
+  WHEN r.stream_mark IS NULL OR r.stream_mark < 0 THEN r.published_at >= ` + committedAt("$22::bigint") + `
+  ELSE r.stream_mark = $21 END)
  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2 AND CASE WHEN $21 <= 0 THEN true
   WHEN r.from_stream THEN (r.position_order, r.position_index) = ($7, $8)
   ELSE r.dead_at >= ` + committedAt("$22::bigint") + ` END)

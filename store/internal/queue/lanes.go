@@ -165,8 +165,8 @@ FROM unnest($2, $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS o({
   OR (r.position_order, r.position_index) = (o.at, o.index) AND CASE WHEN r.from_stream THEN o.era = 0
    ELSE r.epoch = o.era END) LIMIT 1) r`
 
-// ParkedAmong finds which of the events are parked, and in which lane: it gives the lanes by the index of the event. Only
-// IDs and positions count.
+// ParkedAmong finds which of the events are parked, and in which lane: it gives the lanes by the index of the event.
+// Only IDs and positions count.
 func (s *Queue) ParkedAmong(ctx context.Context, events []record.Sighting) (map[int]record.Lane, error) {
 	found := map[int]record.Lane{}
 	o, source, err := s.db.TableAndSource(ctx)
